@@ -1,0 +1,32 @@
+"""Average-k and top-k evaluation of large-class models on score matrices too big for memory, exactly."""
+
+from .api.evaluation import evaluate
+from .api.sets import average_k_sets, predict_sets, top_k_sets
+from .api.thresholds import Threshold, threshold
+from .errors import (
+    AvgkError,
+    BudgetError,
+    DtypeError,
+    LabelsError,
+    MemoryLimitError,
+    ScoresError,
+    StoreError,
+)
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "AvgkError",
+    "BudgetError",
+    "DtypeError",
+    "LabelsError",
+    "MemoryLimitError",
+    "ScoresError",
+    "StoreError",
+    "Threshold",
+    "average_k_sets",
+    "evaluate",
+    "predict_sets",
+    "threshold",
+    "top_k_sets",
+]

@@ -1,0 +1,1 @@
+"""The public functions, from whatever holds the scores to a result."""

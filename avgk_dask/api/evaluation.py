@@ -1,0 +1,106 @@
+"""``evaluate``: every budget's threshold, errors, gains and set sizes from one scan."""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import xarray as xr
+
+from ..budgets import count_labels, largest_integer, parse_budgets
+from ..graph.engine import run_search
+from ..graph.progress import computing
+from ..schema import build_result, versions
+from ..summaries.exact import as_fraction
+from ..summaries.scan import ScanTally
+from ..threshold.search import Search
+from .inputs import as_source
+from .options import check_nan_policy
+from .thresholds import score_value
+
+
+def evaluate(scores: Any, labels: Any = None, k: Any = range(1, 11), *, nan_policy: str = "raise",
+             progress: bool | None = None) -> xr.Dataset:
+    """Evaluate top-k and average-k classification for all budgets in one scan.
+
+    Parameters
+    ----------
+    scores
+        N x C matrix: NumPy, Dask or Zarr array, xarray object, or the path of a store.
+    labels
+        N integers (negative: unlabelled), or an N x C matrix of true probabilities, or None. By
+        default the labels stored beside the scores.
+    k
+        Budget or sequence of budgets in (0, C]; top-k results need an integer.
+    nan_policy
+        ``"raise"`` refuses NaN; ``"lowest"`` ranks NaN below all numbers and never puts it in a set.
+    progress
+        Whether to show a progress bar on stderr.
+
+    Returns
+    -------
+    Dataset over ``k``: ``threshold, n_above, n_ties, n_kept, average_set_size, average_k_error,
+    top_k_error, adaptive_gain, relative_gain`` and ``set_size_count(k, size)``. Exact, and the same
+    to the last bit for any chunking and scheduler. Errors are NaN without labels.
+
+    Raises
+    ------
+    BudgetError, ScoresError, LabelsError, DtypeError, MemoryLimitError, StoreError
+
+    Examples
+    --------
+    >>> import numpy as np, avgk_dask as avgk
+    >>> eta = np.repeat([[1, 0, 0], [1/2, 1/2, 0], [1/3, 1/3, 1/3]], 4, axis=0)
+    >>> result = avgk.evaluate(eta, labels=eta, k=2)
+    >>> float(result.top_k_error[0].round(3)), float(result.average_k_error[0].round(3))
+    (0.111, 0.0)
+
+    """
+    check_nan_policy(nan_policy)
+    source = as_source(scores, labels)
+    budgets = parse_budgets(k, source.shape[1])
+    counts = [count_labels(b, source.shape[0]) for b in budgets]
+    n_ranks = 0 if source.labels is None else largest_integer(budgets)
+    with computing(progress) as compute:
+        search = run_search(source, counts, n_ranks=n_ranks, nan_policy=nan_policy, compute=compute)
+    return _result(source, budgets, search)
+
+
+def _result(source: Any, budgets: tuple[Fraction, ...], search: Search) -> xr.Dataset:
+    found = [search.found[i] for i in range(len(budgets))]
+    tally = search.first_tally
+    assert tally is not None
+    n_labelled = tally.n_labelled
+    top = [_top_error(tally, budget) for budget in budgets]
+    average = [None if not n_labelled else 1 - s.weight / n_labelled for s in found]
+    n_sizes = max(s.set_sizes.size for s in found)
+    values = {
+        "threshold": [score_value(s.key, source.dtype) for s in found],
+        "n_above": [s.n_above for s in found],
+        "n_ties": [s.n_ties for s in found],
+        "n_kept": [s.n_kept for s in found],
+        "average_set_size": [(s.n_above + s.n_kept) / source.shape[0] for s in found],
+        "average_k_error": [_float(a) for a in average],
+        "top_k_error": [_float(t) for t in top],
+        "adaptive_gain": [_float(None if t is None or a is None else t - a) for t, a in zip(top, average, strict=True)],
+        "relative_gain": [_float(None if not t or a is None else (t - a) / t) for t, a in zip(top, average, strict=True)],
+        "set_size_count": [np.pad(s.set_sizes, (0, n_sizes - s.set_sizes.size)) for s in found],
+    }
+    attrs = {"n_samples": source.shape[0], "n_classes": source.shape[1], "n_labelled": n_labelled,
+             "store": source.location, "versions": versions(), "reads": search.n_scans}
+    return build_result(values, {"k": [float(b) for b in budgets], "size": np.arange(n_sizes)}, attrs)
+
+
+def _top_error(tally: ScanTally, budget: Fraction) -> Fraction | None:
+    """Give the exact top-k error: labels of rank beyond k, or the soft labels' weight there."""
+    if budget.denominator != 1 or not tally.n_labelled:
+        return None
+    k = int(budget)
+    hits = sum((as_fraction(limbs) for limbs in tally.weight_at_rank[:k]), Fraction(int(tally.rank_counts[1 : k + 1].sum())))
+    return 1 - hits / tally.n_labelled
+
+
+def _float(value: Fraction | None) -> float:
+    return math.nan if value is None else float(value)

@@ -1,0 +1,15 @@
+"""Checks of the options that several functions share."""
+
+from __future__ import annotations
+
+from ..errors import AvgkError
+
+
+class OptionError(AvgkError, ValueError):
+    """An option is none of the values it may take."""
+
+
+def check_nan_policy(nan_policy: str) -> None:
+    """Refuse an unknown policy."""
+    if nan_policy not in ("raise", "lowest"):
+        raise OptionError(f"nan_policy must be 'raise' or 'lowest'; got {nan_policy!r}.")

@@ -1,0 +1,93 @@
+"""Sets: lazy boolean matrices, chunked like the scores."""
+
+from __future__ import annotations
+
+import math
+import numbers
+from typing import Any
+
+import dask.array as da
+import numpy as np
+import xarray as xr
+
+from ..budgets import count_labels, parse_budgets, show
+from ..errors import BudgetError
+from ..graph.apply import SetRule, apply_rule, find_rule, top_rule
+from ..kernels.keys import first_key_above
+from .inputs import as_lazy
+from .options import OptionError, check_nan_policy
+from .thresholds import Threshold
+
+
+def average_k_sets(scores: Any, k: Any, *, nan_policy: str = "raise") -> da.Array | xr.DataArray:
+    """Give the average-k sets: every label above one global threshold, floor(N k) in all, exactly.
+
+    Lazy: reads metadata only, until computed. Computing it finds the threshold (one read) and then
+    reads the scores once more; where ties are cut, one band again.
+
+    Returns
+    -------
+    Boolean N x C array, chunked like the scores; a DataArray where the scores are one.
+
+    Examples
+    --------
+    >>> import numpy as np, avgk_dask as avgk
+    >>> avgk.average_k_sets(np.array([[0.6, 0.3, 0.1], [0.4, 0.4, 0.2]]), 1.5).compute().astype(int)
+    array([[1, 0, 0],
+           [1, 1, 0]])
+
+    """
+    check_nan_policy(nan_policy)
+    source, frame = as_lazy(scores)
+    (budget,) = parse_budgets([k], source.shape[1])
+    rule = find_rule(source, count_labels(budget, source.shape[0]), nan_policy)
+    return _wrap(apply_rule(source, rule, nan_policy), frame, "average_k_sets", k=show(budget))
+
+
+def top_k_sets(scores: Any, k: Any, *, nan_policy: str = "raise") -> da.Array | xr.DataArray:
+    """Give the top-k sets: each row's k highest scores, among equals the lowest class index first.
+
+    Lazy; computing it reads the scores once.
+
+    Examples
+    --------
+    >>> import numpy as np, avgk_dask as avgk
+    >>> avgk.top_k_sets(np.array([[0.4, 0.2, 0.4, 0.4]]), 2).compute().astype(int)
+    array([[1, 0, 1, 0]])
+
+    """
+    check_nan_policy(nan_policy)
+    source, frame = as_lazy(scores)
+    (budget,) = parse_budgets([k], source.shape[1])
+    if budget.denominator != 1:
+        raise BudgetError(f"k must be an integer for top-k sets; got {show(budget)}. Use average_k_sets for a fractional k.")
+    return _wrap(top_rule(source, int(budget), nan_policy), frame, "top_k_sets", k=show(budget))
+
+
+def predict_sets(scores: Any, *, threshold: Any, nan_policy: str = "raise") -> da.Array | xr.DataArray:
+    """Give the sets {score > threshold} for a threshold found elsewhere, such as on a calibration set.
+
+    The comparison is exact: the threshold is not rounded to the scores' dtype. Ties with it are out.
+    Lazy; computing it reads the scores once.
+
+    Examples
+    --------
+    >>> import numpy as np, avgk_dask as avgk
+    >>> avgk.predict_sets(np.array([[0.6, 0.3, 0.1]]), threshold=0.3).compute().astype(int)
+    array([[1, 0, 0]])
+
+    """
+    check_nan_policy(nan_policy)
+    source, frame = as_lazy(scores)
+    value = threshold.value if isinstance(threshold, Threshold) else threshold
+    if isinstance(value, np.ndarray) and value.ndim == 0:
+        value = value[()]
+    if isinstance(value, (bool, np.bool_)) or not isinstance(value, (numbers.Real, np.number)) or math.isnan(value):
+        raise OptionError(f"threshold must be a number or the result of avgk.threshold; got {threshold!r}.")
+    rule = SetRule.from_first_key(first_key_above(value, source.dtype))
+    return _wrap(apply_rule(source, rule, nan_policy), frame, "predict_sets", threshold=float(value))
+
+
+def _wrap(sets: da.Array, frame: xr.DataArray | None, name: str, **attrs: Any) -> da.Array | xr.DataArray:
+    return sets if frame is None else xr.DataArray(sets, frame.coords, frame.dims, name, attrs)
+

@@ -1,0 +1,91 @@
+"""``threshold``: the exact average-k threshold, its ties and how many of them are kept."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import xarray as xr
+
+from ..budgets import count_labels, is_scalar, parse_budgets
+from ..graph.engine import run_search
+from ..kernels.keys import decode
+from ..schema import build_result, versions
+from ..threshold.search import Selection
+from .inputs import as_source
+from .options import check_nan_policy
+
+
+@dataclass(frozen=True)
+class Threshold:
+    """The threshold of one budget.
+
+    ``value`` is lambda; ``n_above`` scores exceed it, ``n_ties`` equal it, and the first ``n_kept``
+    of those in row-major order complete the ``budget`` of labels.
+    """
+
+    value: float | int
+    n_above: int
+    n_ties: int
+    n_kept: int
+    budget: int
+
+
+def threshold(scores: Any, k: Any, *, nan_policy: str = "raise") -> Threshold | xr.Dataset:
+    """Find the threshold lambda whose sets {score > lambda}, with kept ties, hold floor(N k) labels.
+
+    Exact for every dtype and any number of ties. One read of the store for any number of budgets,
+    and a pilot of a few chunks before.
+
+    Parameters
+    ----------
+    scores
+        N x C matrix: NumPy, Dask or Zarr array, xarray object, or the path of a store.
+    k
+        Budget or sequence of budgets in (0, C].
+    nan_policy
+        ``"raise"`` refuses NaN; ``"lowest"`` ranks NaN below all numbers.
+
+    Returns
+    -------
+    A ``Threshold`` for one budget, a Dataset over ``k`` for a sequence.
+
+    Raises
+    ------
+    BudgetError, ScoresError, DtypeError, StoreError
+
+    Examples
+    --------
+    >>> import numpy as np, avgk_dask as avgk
+    >>> avgk.threshold(np.array([[0.6, 0.3, 0.1], [0.4, 0.4, 0.2]]), 1.5)
+    Threshold(value=0.3, n_above=3, n_ties=1, n_kept=0, budget=3)
+
+    """
+    check_nan_policy(nan_policy)
+    source = as_source(scores, own_labels=False)
+    budgets = parse_budgets(k, source.shape[1])
+    counts = [count_labels(b, source.shape[0]) for b in budgets]
+    search = run_search(source, counts, nan_policy=nan_policy)
+    found = [_threshold(search.found[i], source.dtype) for i in range(len(budgets))]
+    if is_scalar(k):
+        return found[0]
+    values = {
+        "threshold": [t.value for t in found],
+        "n_above": [t.n_above for t in found],
+        "n_ties": [t.n_ties for t in found],
+        "n_kept": [t.n_kept for t in found],
+        "average_set_size": [(t.n_above + t.n_kept) / source.shape[0] for t in found],
+    }
+    attrs = {"n_samples": source.shape[0], "n_classes": source.shape[1], "store": source.location,
+             "versions": versions(), "reads": search.n_scans}
+    return build_result(values, {"k": [float(b) for b in budgets]}, attrs)
+
+
+def _threshold(selection: Selection, dtype: Any) -> Threshold:
+    return Threshold(score_value(selection.key, dtype), selection.n_above, selection.n_ties, selection.n_kept, selection.budget)
+
+
+def score_value(key: int, dtype: Any) -> float | int:
+    """Give the score of a key as a Python number."""
+    value = decode([key], dtype)[0]
+    return int(value) if dtype.kind in "iu" else float(value)

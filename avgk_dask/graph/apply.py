@@ -1,0 +1,129 @@
+"""Lazy sets: a rule found by one task, applied to every block by the others."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import dask.array as da
+import numpy as np
+from dask.delayed import delayed
+from numpy.typing import NDArray
+
+from ..errors import ScoresError
+from ..kernels.keys import KEY_MAX, NAN_KEY, carrier, encode
+from ..summaries.entries import TopRanks
+from .engine import compute_plainly, cut_task, run_search
+from .source import Source
+
+Array = NDArray[Any]
+
+
+@dataclass(frozen=True)
+class SetRule:
+    """Which scores are in: keys above ``key``, and those equal to it up to a place, row-major."""
+
+    key: int
+    last_row: int = -1
+    last_class: int = -1
+    everything: bool = False
+
+    @classmethod
+    def from_first_key(cls, first: int) -> SetRule:
+        """Give the rule of all keys from ``first`` up."""
+        return cls(min(first - 1, KEY_MAX)) if first > NAN_KEY else cls(NAN_KEY, everything=True)
+
+    def choose(self, keys: NDArray[np.int64], first_row: int, first_class: int) -> NDArray[np.bool_]:
+        """Give the members among a block of keys that starts at this place of the matrix."""
+        if self.everything:
+            return np.ones(keys.shape, bool)
+        chosen = keys > self.key
+        rows = first_row + np.arange(keys.shape[0])[:, None]
+        if rows[0, 0] <= self.last_row:
+            classes = first_class + np.arange(keys.shape[1])
+            kept = (rows < self.last_row) | ((rows == self.last_row) & (classes <= self.last_class))
+            chosen |= (keys == self.key) & kept
+        return chosen
+
+
+@dataclass(frozen=True)
+class _Held:
+    """Keeps a source out of Dask's sight, so that its blocks are not computed before the search."""
+
+    source: Source
+
+
+def find_rule(source: Source, budget: int, nan_policy: str) -> Any:
+    """Give the task that finds the rule of a budget's sets, by a search of its own."""
+    return delayed(_find_rule, pure=False)(_Held(source), budget, nan_policy)
+
+
+def _find_rule(held: _Held, budget: int, nan_policy: str) -> SetRule:
+    source = held.source
+    with _scheduler_inside_a_task():
+        selection = run_search(source, [budget], nan_policy=nan_policy).found[0]
+        if selection.n_kept == 0:
+            return SetRule(selection.key)
+        if selection.cut is None:
+            return SetRule(selection.key, source.shape[0], 0)
+        (cut,) = compute_plainly([cut_task(source, selection.key, selection.cut.band, selection.cut.n_ties)], "cut")
+    return SetRule(selection.key, source.rows[selection.cut.band] + cut.row, cut.last_class)
+
+
+@contextmanager
+def _scheduler_inside_a_task() -> Iterator[None]:
+    """Let a task on a distributed worker compute on the same cluster; elsewhere nothing is needed."""
+    try:
+        from distributed import get_worker, worker_client
+
+        get_worker()
+    except (ImportError, ValueError):
+        yield
+        return
+    with worker_client():
+        yield
+
+
+def apply_rule(source: Source, rule: Any, nan_policy: str) -> da.Array:
+    """Give the lazy boolean array of a rule, or of the task that finds one."""
+    return source.dask_array().map_blocks(_apply, rule, nan_policy, dtype=bool, meta=np.empty((0, 0), bool))
+
+
+def _apply(block: Array, rule: SetRule, nan_policy: str, block_info: Any = None) -> Array:
+    first_row, first_class = (int(first) for first, _ in block_info[0]["array-location"])
+    keys = encode(np.ascontiguousarray(block))
+    refuse_nan(keys == NAN_KEY if nan_policy == "raise" and block.dtype.kind not in "iu" else None, first_row, first_class)
+    return rule.choose(keys, first_row, first_class)
+
+
+def top_rule(source: Source, k: int, nan_policy: str) -> da.Array:
+    """Give the lazy boolean array of each row's k highest scores."""
+    array = source.dask_array()
+    rows = array.rechunk({1: -1})
+    sets = rows.map_blocks(_top_sets, k, nan_policy, dtype=bool, meta=np.empty((0, 0), bool))
+    return sets.rechunk(array.chunks)
+
+
+def _top_sets(block: Array, k: int, nan_policy: str, block_info: Any = None) -> Array:
+    block = np.ascontiguousarray(block)
+    first_row = int(block_info[0]["array-location"][0][0])
+    refuse_nan(np.isnan(block) if nan_policy == "raise" and block.dtype.kind not in "iu" else None, first_row, 0)
+    top = TopRanks(block.shape[0], k, block.dtype)
+    top.insert(carrier(block), 0, 0)
+    chosen = np.zeros(block.shape, bool)
+    rows, ranks = np.nonzero(top.classes >= 0)
+    chosen[rows, top.classes[rows, ranks]] = True
+    return chosen
+
+
+def refuse_nan(is_nan: Array | None, first_row: int, first_class: int) -> None:
+    """Raise for the first NaN of a block, naming its place in the matrix."""
+    if is_nan is None or not is_nan.any():
+        return
+    row, class_ = (int(i[0]) for i in np.nonzero(is_nan))
+    raise ScoresError(
+        f"scores must not hold NaN; the first met is at sample {first_row + row}, class {first_class + class_}. "
+        "Repair the scores, or pass nan_policy='lowest' to rank NaN last."
+    )

@@ -1,0 +1,133 @@
+"""The engine: pilot, scan, merge; again where a bracket failed; then the cut through the ties."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import dask
+from dask.delayed import Delayed, delayed
+
+from ..errors import LabelsError, ScoresError
+from ..summaries.cut import TieCut, cut_band
+from ..summaries.pilot import PilotSample
+from ..summaries.scan import ScanPlan, ScanTally, scan_band
+from ..threshold.bracket import ScanShape
+from ..threshold.search import Search
+from .memory import check_memory
+from .settings import setting
+from .source import Source, read_now, slabs_of
+
+Compute = Callable[[list[Delayed], str], list[Any]]
+
+
+def compute_plainly(tasks: list[Delayed], stage: str) -> list[Any]:
+    """Compute with whatever scheduler Dask would use."""
+    return list(dask.compute(*tasks))
+
+
+def scan_shape(source: Source, n_ranks: int) -> ScanShape:
+    """Give what all scans of this source have in common."""
+    return ScanShape(source.shape[0], source.shape[1], source.dtype, n_ranks, source.n_bands, source.n_chunks,
+                     setting("max-events"), setting("tile-scores"))
+
+
+def run_search(source: Source, budgets: Sequence[int], *, n_ranks: int = 0, nan_policy: str = "raise",
+               compute: Compute = compute_plainly) -> Search:
+    """Find every budget's selection, exactly. Reads the store once, and the pilot's chunks before."""
+    check_memory(source, n_ranks)
+    shape = scan_shape(source, n_ranks)
+    pilots = pilot_tasks(source, budgets, shape)
+    sample = PilotSample.merge(compute(pilots, "pilot")) if pilots else None
+    search = Search.begin(shape, budgets, sample)
+    while search.plan is not None:
+        (tally,) = compute([scan_tasks(source, search)], "scan" if not search.n_scans else "rescan")
+        refuse_bad_data(tally, source, nan_policy)
+        search = search.advance(tally)
+    return finish_cuts(source, search, compute)
+
+
+def pilot_tasks(source: Source, budgets: Sequence[int], shape: ScanShape) -> list[Delayed]:
+    """Give the tasks that sample a few chunks; none where the matrix is small."""
+    if shape.n_scores <= setting("small-scores"):
+        return []
+    fraction = 2 * (max(budgets) + 1) / shape.n_scores + 0.02
+    return source.map_chunks(_sample_chunk, f"avgk-pilot-{_token()}", fraction)
+
+
+def _sample_chunk(block: Any, number: int, fraction: float) -> PilotSample:
+    return PilotSample.from_chunk(read_now(block), number, fraction)
+
+
+def scan_tasks(source: Source, search: Search) -> Delayed:
+    """Give the one task that the scan of all bands merges into."""
+    token = _token()
+    plan = delayed(search.plan, name=f"avgk-plan-{token}", traverse=False)
+    return merge_tree(source.map_groups(_scan_group, f"avgk-scan-{token}", plan), token)
+
+
+def _scan_group(bands: Any, labels: list[Any], ids: list[int], plan: ScanPlan) -> ScanTally:
+    return ScanTally.merge([
+        scan_band(slabs_of(bands, number, band), read_now(labels[number]), band, plan)
+        for number, band in enumerate(ids)
+    ])
+
+
+def merge_tree(tasks: list[Delayed], token: str) -> Delayed:
+    """Merge tallies in a tree of the configured fan-in."""
+    fan_in, level = setting("fan-in"), 0
+    merge = delayed(ScanTally.merge, pure=False)
+    while len(tasks) > 1:
+        tasks = [
+            merge(tasks[i : i + fan_in], dask_key_name=f"avgk-merge-{token}-{level}-{i}")
+            for i in range(0, len(tasks), fan_in)
+        ]
+        level += 1
+    return tasks[0]
+
+
+def refuse_bad_data(tally: ScanTally, source: Source, nan_policy: str) -> None:
+    """Raise for NaN and bad labels met in a scan, naming the first place."""
+    if tally.n_nan and nan_policy == "raise":
+        band, row, class_ = tally.first_nan
+        raise ScoresError(
+            f"scores must not hold NaN; got {tally.n_nan} of them, the first at sample "
+            f"{source.rows[band] + row}, class {class_}. Repair the scores, or pass nan_policy='lowest' to rank NaN last."
+        )
+    if tally.n_bad_labels:
+        band, row, _ = tally.first_bad_label
+        rule = (f"lie in 0..{source.shape[1] - 1} (or be negative: unlabelled)" if source.labels.ndim == 1
+                else "be probabilities in [0, 1]")
+        raise LabelsError(
+            f"labels must {rule}; {tally.n_bad_labels} samples break this, the first is sample {source.rows[band] + row}. "
+            "Check that labels and scores belong together."
+        )
+
+
+def finish_cuts(source: Source, search: Search, compute: Compute) -> Search:
+    """Read the bands in which a cut through counted ties falls, and take in their kept ties."""
+    pending = {i: s for i, s in search.found.items() if s.pending}
+    if not pending:
+        return search
+    cuts = compute([cut_task(source, s.key, s.cut.band, s.cut.n_ties) for s in pending.values() if s.cut], "cut")
+    found = dict(search.found)
+    for i, cut in zip(pending, cuts, strict=True):
+        found[i] = found[i].with_ties(cut.sizes, cut.counts, cut.weight)
+    return replace(search, found=found)
+
+
+def cut_task(source: Source, key: int, band: int, n_ties: int) -> Delayed:
+    """Give the task that finds a band's first ties at a key."""
+    call = delayed(_cut_band, pure=False)
+    return call(source._bands([band]), source.labels_of(band), band, key, n_ties, source.dtype, source.shape[1],
+                setting("tile-scores"), dask_key_name=f"avgk-cut-{_token()}")
+
+
+def _cut_band(bands: Any, labels: Any, band: int, key: int, n_ties: int, dtype: Any, n_classes: int, tile: int) -> TieCut:
+    return cut_band(slabs_of(bands, 0, band), read_now(labels), key, n_ties, dtype, n_classes, tile)
+
+
+def _token() -> str:
+    return uuid.uuid4().hex[:12]

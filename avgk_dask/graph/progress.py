@@ -1,0 +1,61 @@
+"""Progress: a bar on stderr, under Dask's own schedulers and under distributed alike."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import dask
+from dask.callbacks import Callback
+from dask.delayed import Delayed
+from tqdm import tqdm
+
+from .engine import Compute, compute_plainly
+
+
+@contextmanager
+def computing(progress: bool | None) -> Iterator[Compute]:
+    """Give the function that computes tasks, with a bar for each stage where progress is asked for."""
+    yield _with_bar if progress else compute_plainly
+
+
+def _with_bar(tasks: list[Delayed], stage: str) -> list[Any]:
+    client = _client()
+    with tqdm(desc=f"avgk {stage}", unit="task", file=sys.stderr, dynamic_ncols=True) as bar:
+        if client is None:
+            with _Bar(bar):
+                return compute_plainly(tasks, stage)
+        return _watch(client, tasks, bar)
+
+
+class _Bar(Callback):  # type: ignore[misc]
+    """Moves the bar as a local scheduler finishes tasks."""
+
+    def __init__(self, bar: Any) -> None:
+        self._bar = bar
+
+    def _start_state(self, dsk: Any, state: Any) -> None:
+        self._bar.reset(total=sum(len(state[s]) for s in ("ready", "waiting", "running", "finished")))
+
+    def _posttask(self, key: Any, result: Any, dsk: Any, state: Any, worker_id: Any) -> None:
+        self._bar.update()
+
+
+def _client() -> Any:
+    """Give the distributed client that Dask would compute with, None for a local scheduler."""
+    client = getattr(dask.base.get_scheduler(), "__self__", None)
+    return client if hasattr(client, "scheduler_info") else None
+
+
+def _watch(client: Any, tasks: list[Delayed], bar: Any) -> list[Any]:
+    """Compute on a cluster, moving the bar as its tasks finish."""
+    from distributed import as_completed
+
+    steps = [Delayed(key, task.dask) for task in tasks for key in task.dask if str(key).startswith("avgk-")]
+    futures = client.compute([*tasks, *steps])
+    bar.reset(total=len(steps))
+    for _ in as_completed(futures[len(tasks) :]):
+        bar.update()
+    return list(client.gather(futures[: len(tasks)]))

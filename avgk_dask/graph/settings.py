@@ -1,0 +1,34 @@
+"""Settings, all under ``avgk`` in Dask's own configuration; none of them can change a result."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import dask
+
+DEFAULTS: dict[str, Any] = {
+    # Score matrices up to this many scores are scanned at once, without a pilot.
+    "small-scores": 1 << 18,
+    # Chunks the pilot reads: this share of all, within these bounds.
+    "pilot-share": 0.05,
+    "pilot-least": 4,
+    "pilot-most": 16,
+    # Events kept over all bands together (24 to 60 bytes each).
+    "max-events": 1 << 22,
+    # Scores looked at in one go: what stays in cache.
+    "tile-scores": 1 << 18,
+    # Bytes of a slab, when a band is read in several along the classes.
+    "slab-bytes": 32 << 20,
+    # A task reads bands of at least this many bytes together ...
+    "task-bytes": 8 << 20,
+    # ... and there are at most this many tasks.
+    "max-tasks": 4096,
+    "fan-in": 16,
+    # Bytes a task may take; by default the worker's share of its memory.
+    "memory-limit": None,
+}
+
+
+def setting(name: str) -> Any:
+    """Give a setting: ``dask.config.set({"avgk.fan-in": 2})`` changes it."""
+    return dask.config.get(f"avgk.{name}", DEFAULTS[name])

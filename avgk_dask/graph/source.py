@@ -1,0 +1,203 @@
+"""Sources: a score matrix as bands that tasks read, whether stored or a Dask array."""
+
+from __future__ import annotations
+
+import math
+import uuid
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import dask.array as da
+import numpy as np
+from dask.delayed import Delayed, delayed
+from dask.graph_manipulation import clone
+from numpy.typing import NDArray
+
+from ..kernels.keys import BFLOAT16, check_dtype
+from ..store.bands import BandReader, plan_bands, read_array
+from .settings import setting
+
+Array = NDArray[Any]
+
+
+@dataclass(frozen=True)
+class StoredLabels:
+    """A run of stored labels, read inside the task that needs them."""
+
+    array: Any
+    first: int
+    last: int
+    location: str
+
+    def read(self) -> Array:
+        """Give the labels of the run."""
+        return read_array(self.array, (slice(self.first, self.last),), self.location)
+
+
+class Source:
+    """A score matrix with its labels, as bands of rows."""
+
+    shape: tuple[int, int]
+    dtype: np.dtype[Any]
+    #: Bounds of the bands, of the slabs each is read in, and of the class chunks.
+    rows: Sequence[int]
+    classes: Sequence[int]
+    columns: Sequence[int]
+    location: str
+    labels: Any
+
+    @property
+    def n_bands(self) -> int:
+        """Number of bands."""
+        return len(self.rows) - 1
+
+    @property
+    def n_chunks(self) -> int:
+        """Number of chunks a pilot can choose from."""
+        return self.n_bands * (len(self.columns) - 1)
+
+    def band_bytes(self) -> int:
+        """Bytes of the largest band."""
+        return int(np.diff(self.rows).max()) * self.shape[1] * self.dtype.itemsize
+
+    def slab_bytes(self) -> int:
+        """Bytes of the largest piece of a band that is in memory at once."""
+        raise NotImplementedError
+
+    def groups(self) -> list[list[int]]:
+        """Give the bands that each task reads: enough to be worth a task, and not too many tasks."""
+        per_band = max(1, self.shape[0] * self.shape[1] * self.dtype.itemsize // self.n_bands)
+        size = max(math.ceil(setting("task-bytes") / per_band), math.ceil(self.n_bands / setting("max-tasks")))
+        # A small matrix still gives every core something to do.
+        size = max(1, min(size, self.n_bands // 8 if self.n_bands > 8 else 1))
+        return [list(range(i, min(i + size, self.n_bands))) for i in range(0, self.n_bands, size)]
+
+    def pilot_chunks(self) -> list[tuple[int, int]]:
+        """Choose (band, class chunk) of the chunks the pilot reads, spread over the matrix."""
+        n = self.n_chunks
+        share = max(setting("pilot-least"), min(int(setting("pilot-share") * n), setting("pilot-most")))
+        n_read = min(n, share, max(1, n // 2))
+        n_columns = len(self.columns) - 1
+        places = [(2 * i + 1) * n // (2 * n_read) for i in range(n_read)]
+        return [(place // n_columns, (place + i) % n_columns) for i, place in enumerate(places)]
+
+    def map_chunks(self, function: Callable[..., Any], name: str, *args: Any) -> list[Delayed]:
+        """Apply a function to each of the pilot's chunks: ``function(block, number, *args)``."""
+        call = delayed(function, pure=False)
+        return [
+            call(self._chunk(band, column), number, *args, dask_key_name=f"{name}-{number}")
+            for number, (band, column) in enumerate(self.pilot_chunks())
+        ]
+
+    def map_groups(self, function: Callable[..., Any], name: str, *args: Any) -> list[Delayed]:
+        """Apply a function to each group of bands: ``function(bands, labels, ids, *args)``."""
+        call = delayed(function, pure=False)
+        return [
+            call(self._bands(ids), [self.labels_of(i) for i in ids], ids, *args, dask_key_name=f"{name}-{number}")
+            for number, ids in enumerate(self.groups())
+        ]
+
+    def labels_of(self, band: int) -> Any:
+        """Give a band's labels, or what reads them inside a task."""
+        first, last = self.rows[band], self.rows[band + 1]
+        if self.labels is None:
+            return None
+        if isinstance(self.labels, da.Array):
+            return self._label_blocks()[band]
+        if isinstance(self.labels, np.ndarray):
+            return self.labels[first:last]
+        return StoredLabels(self.labels, first, last, self.location)
+
+    def _label_blocks(self) -> list[Any]:
+        if not hasattr(self, "_blocks"):
+            chunks: Any = (tuple(np.diff(self.rows).tolist()), *(-1,) * (self.labels.ndim - 1))
+            self._blocks = list(self.labels.rechunk(chunks).to_delayed().reshape(-1))
+        return self._blocks
+
+    def _chunk(self, band: int, column: int) -> Any:
+        raise NotImplementedError
+
+    def _bands(self, ids: list[int]) -> Any:
+        raise NotImplementedError
+
+    def dask_array(self) -> da.Array:
+        """Give the scores as a Dask array whose blocks no other task shares."""
+        raise NotImplementedError
+
+
+class StoredSource(Source):
+    """Scores in a Zarr array: tasks read their bands themselves."""
+
+    def __init__(self, array: Any, labels: Any, location: str) -> None:
+        self.shape = array.shape
+        attribute = array.attrs.get("dtype")
+        stored = np.dtype(array.dtype)
+        self.dtype = BFLOAT16 if attribute == "bfloat16" and stored == np.uint16 else check_dtype(stored)
+        chunks = array.shards or array.chunks
+        self.rows, self.classes = plan_bands(array.shape, chunks, self.dtype.itemsize, setting("slab-bytes"))
+        self.columns = [*range(0, array.shape[1], chunks[1]), array.shape[1]]
+        self.array, self.location, self.labels = array, location, labels
+        self.chunks = chunks
+        self._reader = BandReader(array, tuple(self.rows), tuple(self.classes), location, self.dtype)
+        self._shared = delayed(self._reader, name=f"avgk-store-{uuid.uuid4().hex[:12]}", traverse=False)
+
+    def slab_bytes(self) -> int:
+        return int(np.diff(self.rows).max() * np.diff(self.classes).max()) * self.dtype.itemsize
+
+    def _chunk(self, band: int, column: int) -> Any:
+        return StoredChunk(self._reader, band, self.columns[column], self.columns[column + 1])
+
+    def _bands(self, ids: list[int]) -> Any:
+        return self._shared
+
+    def dask_array(self) -> da.Array:
+        array = da.from_zarr(self.array, chunks=self.chunks)
+        return array.map_blocks(np.ndarray.view, self.dtype, dtype=self.dtype) if self.dtype == BFLOAT16 else array
+
+
+@dataclass(frozen=True)
+class StoredChunk:
+    """One chunk of a stored array, read inside the task that needs it."""
+
+    reader: BandReader
+    band: int
+    first: int
+    last: int
+
+    def read(self) -> Array:
+        return self.reader.read(self.band, self.first, self.last)
+
+
+class BlockSource(Source):
+    """Scores in a Dask array: its blocks come to the tasks."""
+
+    def __init__(self, array: da.Array, labels: Any, location: str) -> None:
+        self.shape = array.shape
+        self.dtype = check_dtype(array.dtype)
+        rows, classes = (np.concatenate([[0], np.cumsum(c)]).tolist() for c in array.chunks)
+        self.rows, self.classes, self.columns = rows, classes, classes
+        self.array, self.location, self.labels = array, location, labels
+        self._scores = clone(array).to_delayed()
+
+    def slab_bytes(self) -> int:
+        return self.band_bytes()
+
+    def _chunk(self, band: int, column: int) -> Any:
+        return self._scores[band, column]
+
+    def _bands(self, ids: list[int]) -> Any:
+        return [list(self._scores[i]) for i in ids]
+
+    def dask_array(self) -> da.Array:
+        return self.array
+
+
+def slabs_of(bands: Any, number: int, band: int) -> Any:
+    """Give the slabs of one band of a group, inside a task."""
+    return bands.slabs(band) if isinstance(bands, BandReader) else bands[number]
+
+
+def read_now(value: Any) -> Any:
+    """Give an argument of a task that may still have to be read."""
+    return value.read() if isinstance(value, (StoredLabels, StoredChunk)) else value

@@ -1,0 +1,5 @@
+"""Arrays in, small arrays out: order keys, first looks, ranks and exact sums.
+
+``compiled`` (numba) and ``plain`` (NumPy) hold the same functions under the same names;
+the tests hold them equal.
+"""

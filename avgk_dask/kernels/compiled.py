@@ -1,0 +1,237 @@
+"""The compiled kernels: one pass over a tile of rows while it is in cache.
+
+All release the GIL and none is parallel: Dask owns the cores. Segments of 64 scores are looked
+at with one vectorised comparison each; only a segment that holds something of interest is read
+score by score. ``not (x < floor)`` is true for NaN too, so finding NaN costs nothing.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numba import njit
+
+_SEGMENT = 64
+#: Lists shorter than this are sorted by insertion, which is linear on ties already in order.
+_INSERTION = 48
+
+
+@njit(nogil=True, cache=True)
+def gather_above(values: Any, floor: Any, rows: Any, classes: Any, found: Any) -> Any:
+    """List the scores that are at least ``floor``, in row-major order.
+
+    Writes row, class and value of each to ``rows``, ``classes``, ``found``; gives their number,
+    the number of NaN met, and the flat place of the first NaN (-1 for none).
+    """
+    n_rows, n_classes = values.shape
+    n = 0
+    n_nan = 0
+    first_nan = -1
+    for i in range(n_rows):
+        row = values[i]
+        for start in range(0, n_classes, _SEGMENT):
+            segment = row[start : start + _SEGMENT]
+            hits = 0
+            for t in range(segment.size):
+                hits += not (segment[t] < floor)
+            if hits == 0:
+                continue
+            for t in range(segment.size):
+                x = segment[t]
+                if x < floor:
+                    continue
+                if x != x:
+                    if n_nan == 0:
+                        first_nan = i * n_classes + start + t
+                    n_nan += 1
+                    continue
+                rows[n] = i
+                classes[n] = start + t
+                found[n] = x
+                n += 1
+    return n, n_nan, first_nan
+
+
+@njit(nogil=True, cache=True)
+def rank_labels(values: Any, labels: Any, ranks: Any) -> None:
+    """Write each label's rank in its row: 1 for the highest score, ties by class index.
+
+    A negative label leaves 0. A label whose score is NaN ranks past the last class.
+    """
+    n_rows, n_classes = values.shape
+    for i in range(n_rows):
+        ranks[i] = 0
+        label = labels[i]
+        if label < 0:
+            continue
+        row = values[i]
+        x = row[label]
+        if x != x:
+            ranks[i] = n_classes + 1
+            continue
+        higher = 0
+        for t in range(n_classes):
+            higher += row[t] > x
+        before = row[:label]
+        for t in range(before.size):
+            higher += before[t] == x
+        ranks[i] = higher + 1
+
+
+@njit(nogil=True, cache=True)
+def rank_top(values: Any, first_class: int, top: Any, classes: Any, n_top: Any) -> None:
+    """Insert a slab's scores into each row's running list of its highest ones, in rank order.
+
+    ``top`` and ``classes`` are rows x r; ``n_top`` counts the places filled. Slabs must come in
+    class order, so that among equals the lowest class stays first. NaN never enters.
+    """
+    n_rows, n_classes = values.shape
+    r = top.shape[1]
+    for i in range(n_rows):
+        row = values[i]
+        n = n_top[i]
+        for t in range(n_classes):
+            x = row[t]
+            if x != x or (n == r and not (x > top[i, r - 1])):
+                continue
+            place = n if n < r else r - 1
+            while place > 0 and x > top[i, place - 1]:
+                top[i, place] = top[i, place - 1]
+                classes[i, place] = classes[i, place - 1]
+                place -= 1
+            top[i, place] = x
+            classes[i, place] = first_class + t
+            if n < r:
+                n += 1
+        n_top[i] = n
+
+
+@njit(nogil=True, cache=True)
+def _sort_descending(keys: Any, classes: Any) -> None:
+    """Sort a short list by key, highest first, in place and stably."""
+    if keys.size > _INSERTION:
+        order = np.argsort(~keys, kind="mergesort")
+        keys[:] = keys[order]
+        classes[:] = classes[order]
+        return
+    for a in range(1, keys.size):
+        key = keys[a]
+        c = classes[a]
+        b = a
+        while b > 0 and keys[b - 1] < key:
+            keys[b] = keys[b - 1]
+            classes[b] = classes[b - 1]
+            b -= 1
+        keys[b] = key
+        classes[b] = c
+
+
+@njit(nogil=True, cache=True)
+def count_bins(keys: Any, base: Any, shift: Any, histogram: Any) -> None:
+    """Add the keys to a histogram of ``2**shift`` keys a bin from ``base`` up, ends clipped."""
+    last = np.uint64(histogram.size - 1)
+    for t in range(keys.size):
+        if keys[t] < base:
+            histogram[0] += 1
+        else:
+            bin_ = (np.uint64(keys[t]) - np.uint64(base)) >> np.uint64(shift)
+            histogram[min(bin_, last)] += 1
+
+
+@njit(nogil=True, cache=True)
+def split_rows(offsets: Any, keys: Any, classes: Any, lows: Any, highs: Any, zone_bases: Any, zone_shifts: Any,
+               above: Any, histogram: Any, event_keys: Any, event_rows: Any, event_sizes: Any, event_classes: Any) -> int:
+    """Split each row's listed scores by the intervals [low, high], which descend and are disjoint.
+
+    ``above[i, j]`` becomes the number of scores of row i above interval j. A score inside an
+    interval becomes an event: its key, its row, its class, and the size the row's set has once
+    that score is in it. Every score is counted in the histogram of its zone: 2 j for the gap above
+    interval j, 2 j + 1 for the interval itself. Gives the number of events.
+    """
+    n_intervals = lows.size
+    last_bin = np.uint64(histogram.shape[1] - 1)
+    inside = np.zeros(n_intervals, np.int64)
+    start_of = np.zeros(n_intervals + 1, np.int64)
+    n = 0
+    for i in range(offsets.size - 1):
+        above[i, :] = 0
+        inside[:] = 0
+        for t in range(offsets[i], offsets[i + 1]):
+            key = keys[t]
+            j = _interval_below(key, lows)
+            if j == n_intervals:
+                continue
+            zone = 2 * j
+            if key <= highs[j]:
+                zone += 1
+                inside[j] += 1
+            else:
+                above[i, j] += 1
+            bin_ = (np.uint64(key) - np.uint64(zone_bases[zone])) >> np.uint64(zone_shifts[zone])
+            histogram[zone, min(bin_, last_bin)] += 1
+        running = 0
+        start_of[0] = n
+        for j in range(n_intervals):
+            running += above[i, j]
+            above[i, j] = running
+            running += inside[j]
+            start_of[j + 1] = start_of[j] + inside[j]
+        if start_of[n_intervals] == n:
+            continue
+        inside[:] = 0
+        for t in range(offsets[i], offsets[i + 1]):
+            key = keys[t]
+            j = _interval_below(key, lows)
+            if j < n_intervals and key <= highs[j]:
+                place = start_of[j] + inside[j]
+                event_keys[place] = key
+                event_classes[place] = classes[t]
+                inside[j] += 1
+        for j in range(n_intervals):
+            first, last = start_of[j], start_of[j + 1]
+            if last - first > 1:
+                _sort_descending(event_keys[first:last], event_classes[first:last])
+            for t in range(first, last):
+                event_rows[t] = i
+                event_sizes[t] = above[i, j] + t - first + 1
+        n = start_of[n_intervals]
+    return n
+
+
+@njit(nogil=True, cache=True)
+def _interval_below(key: int, lows: Any) -> int:
+    """Give the first of the descending intervals whose low end is at most the key."""
+    first = 0
+    last = lows.size
+    while first < last:
+        middle = (first + last) // 2
+        if lows[middle] <= key:
+            last = middle
+        else:
+            first = middle + 1
+    return first
+
+
+@njit(nogil=True, cache=True)
+def add_exact(bits: Any, groups: Any, limbs: Any) -> None:
+    """Add non-negative float64 values, given by their bits, to fixed-point sums of 32-bit limbs.
+
+    ``limbs[g]`` counts units of 2**-1074 in base 2**32, least first; a limb takes 2**31 additions
+    before it could overflow.
+    """
+    for t in range(bits.size):
+        exponent = (bits[t] >> 52) & 0x7FF
+        mantissa = np.uint64(bits[t] & 0xFFFFFFFFFFFFF)
+        if exponent == 0:
+            exponent = 1
+        else:
+            mantissa |= np.uint64(1) << np.uint64(52)
+        limb = (exponent - 1) >> 5
+        shift = np.uint64((exponent - 1) & 31)
+        low = (mantissa & np.uint64(0xFFFFFFFF)) << shift
+        high = (mantissa >> np.uint64(32)) << shift
+        g = groups[t]
+        limbs[g, limb] += np.int64(low & np.uint64(0xFFFFFFFF))
+        limbs[g, limb + 1] += np.int64((low >> np.uint64(32)) + (high & np.uint64(0xFFFFFFFF)))
+        limbs[g, limb + 2] += np.int64(high >> np.uint64(32))

@@ -1,0 +1,173 @@
+"""Order keys: every real dtype as int64 of the same order, so that selection is integer.
+
+Floats are sign and magnitude, and so are their keys: a positive float's bits, a negative
+float's magnitude bits negated. Then -0.0 and 0.0 share the key 0, infinities are ordinary,
+and consecutive floats have consecutive keys. NaN gets one key below all others.
+"""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import DtypeError
+
+Array = NDArray[Any]
+Keys = NDArray[np.int64]
+
+KEY_MIN = -(2**63)
+KEY_MAX = 2**63 - 1
+#: The key of every NaN: below -inf, whose float64 key is -0x7FF0000000000000.
+NAN_KEY = KEY_MIN
+
+#: What NaN is among the 16-bit keys that carry half floats.
+HALF_NAN = np.iinfo(np.int16).min
+
+BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
+_BITS = {2: np.int16, 4: np.int32, 8: np.int64}
+
+
+def check_dtype(dtype: Any) -> np.dtype[Any]:
+    """Give the dtype in native byte order, or refuse one whose values have no order we serve."""
+    dtype = np.dtype(dtype)
+    native = dtype.newbyteorder("=")
+    if native == BFLOAT16 or (native.kind in "fiu" and native.itemsize <= 8):
+        return native
+    raise DtypeError(
+        f"scores must be real numbers of at most 64 bits; got dtype {dtype}. "
+        "Convert them first, for example with scores.astype('float32')."
+    )
+
+
+def is_float(dtype: np.dtype[Any]) -> bool:
+    """Whether the dtype is a floating-point one, and so may hold NaN."""
+    return dtype.kind == "f" or dtype == BFLOAT16
+
+
+def is_half(dtype: np.dtype[Any]) -> bool:
+    """Whether the dtype is a 16-bit float, whose carrier is its key."""
+    return is_float(dtype) and dtype.itemsize == 2
+
+
+def encode(values: Array) -> Keys:
+    """Give the order key of every value.
+
+    Examples
+    --------
+    >>> encode(np.float32([-1, -0.0, 0.0, 1e-45])).tolist()
+    [-1065353216, 0, 0, 1]
+
+    """
+    dtype = values.dtype
+    if dtype == np.uint64:
+        return (values ^ np.uint64(2**63)).view(np.int64)
+    if not is_float(dtype):
+        return values.astype(np.int64)
+    keys = sign_magnitude(values.view(_BITS[dtype.itemsize]).astype(np.int64), dtype.itemsize)
+    keys[np.isnan(values)] = NAN_KEY
+    return keys
+
+
+def sign_magnitude(bits: Keys, itemsize: int) -> Keys:
+    """Give the keys of floats from their bits, sign-extended to int64."""
+    magnitude = bits & np.int64((1 << (8 * itemsize - 1)) - 1)
+    return np.where(bits < 0, -magnitude, magnitude)
+
+
+def decode(keys: Any, dtype: np.dtype[Any]) -> Array:
+    """Give the values that ``encode`` maps to these keys (0.0 for the shared key of both zeros)."""
+    keys = np.asarray(keys, np.int64)
+    if dtype == np.uint64:
+        return keys.view(np.uint64) ^ np.uint64(2**63)
+    if not is_float(dtype):
+        return keys.astype(dtype)
+    sign = np.int64(-1) << np.int64(8 * dtype.itemsize - 1)
+    safe = np.where(keys == NAN_KEY, 0, keys)
+    bits = np.where(safe < 0, -safe | sign, safe)
+    values = bits.astype(_BITS[dtype.itemsize]).view(dtype)
+    return np.where(keys == NAN_KEY, np.array(np.nan, dtype), values)
+
+
+def key_range(dtype: np.dtype[Any]) -> tuple[int, int]:
+    """Give the keys of the smallest and the largest value of the dtype, infinities included."""
+    if is_float(dtype):
+        top = int(encode(np.array([np.inf]).astype(dtype))[0])
+        return -top, top
+    info = np.iinfo(dtype)
+    low, high = encode(np.array([info.min, info.max], dtype))
+    return int(low), int(high)
+
+
+def first_key_above(value: Any, dtype: np.dtype[Any]) -> int:
+    """Give the smallest key whose value exceeds ``value``, without rounding ``value`` to the dtype.
+
+    ``score > value`` is then exactly ``key >= first_key_above(value, dtype)``. The answer may lie
+    one past the dtype's largest key: nothing exceeds ``value``.
+
+    Examples
+    --------
+    >>> first_key_above(2.5, np.dtype("uint8")), first_key_above(255, np.dtype("uint8"))
+    (3, 256)
+
+    """
+    low, high = key_range(dtype)
+    bound = _exact_value(value)
+    while low <= high:
+        middle = (low + high) // 2
+        if _exact_value(decode(np.array([middle]), dtype)[0]) <= bound:
+            low = middle + 1
+        else:
+            high = middle - 1
+    return low
+
+
+def _exact_value(value: Any) -> Fraction | float:
+    """Give a number as a fraction, and an infinity as it is: the two compare exactly."""
+    if isinstance(value, np.generic):
+        value = value.item() if value.dtype != BFLOAT16 else float(value)
+    return value if isinstance(value, float) and math.isinf(value) else Fraction(value)
+
+
+def carrier(block: Array) -> Array:
+    """Give the block in a dtype the kernels are compiled for, whose own order is the scores' order.
+
+    float32, float64, uint8, int16, int32 and int64 pass as they are. Half floats become their
+    16-bit keys (NaN the smallest int16), other integers widen.
+    """
+    dtype = check_dtype(block.dtype)
+    block = np.ascontiguousarray(block, dtype)
+    if is_half(dtype):
+        return half_keys(block)
+    if dtype == np.uint64:
+        return (block ^ np.uint64(2**63)).view(np.int64)
+    widened = {"int8": np.int16, "uint16": np.int32, "uint32": np.int64}.get(dtype.name)
+    return block if widened is None else block.astype(widened)
+
+
+def half_keys(block: Array) -> NDArray[np.int16]:
+    """Give the keys of float16 or bfloat16 values as int16, NaN as the smallest int16."""
+    bits = block.view(np.int16)
+    magnitude = bits & np.int16(0x7FFF)
+    infinity = np.int16(0x7F80 if block.dtype == BFLOAT16 else 0x7C00)
+    keys = np.where(bits < 0, -magnitude, magnitude)
+    keys[magnitude > infinity] = HALF_NAN
+    return keys
+
+
+def carrier_keys(values: Array) -> Keys:
+    """Give the int64 keys of carrier values, none of them NaN."""
+    return encode(values) if values.dtype.kind == "f" else values.astype(np.int64)
+
+
+def carrier_floor(key: int, dtype: np.dtype[Any]) -> Any:
+    """Give the carrier value of a key, clipped to the dtype's range: what a first look compares with."""
+    low, high = key_range(dtype)
+    key = min(max(key, low), high)
+    if dtype in (np.float32, np.float64):
+        return decode(np.array([key]), dtype)[0]
+    return carrier(np.zeros(1, dtype)).dtype.type(key)

@@ -1,0 +1,78 @@
+"""The compiled kernels again, in plain NumPy: the reference that the tests hold them to."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+
+def gather_above(values: Any, floor: Any, rows: Any, classes: Any, found: Any) -> tuple[int, int, int]:
+    """List the scores that are at least ``floor``, in row-major order; count the NaN."""
+    i, j = np.nonzero(values >= floor)
+    rows[: i.size], classes[: i.size], found[: i.size] = i, j, values[i, j]
+    nan = np.flatnonzero(values != values)
+    return i.size, nan.size, int(nan[0]) if nan.size else -1
+
+
+def rank_labels(values: Any, labels: Any, ranks: Any) -> None:
+    """Write each label's rank in its row: 1 for the highest score, ties by class index."""
+    labelled = np.flatnonzero(labels >= 0)
+    label = labels[labelled, None]
+    score = np.take_along_axis(values[labelled], label, 1)
+    before = np.arange(values.shape[1]) < label
+    higher = (values[labelled] > score) | ((values[labelled] == score) & before)
+    ranks[:] = 0
+    ranks[labelled] = np.where((score != score)[:, 0], values.shape[1] + 1, higher.sum(1) + 1)
+
+
+def rank_top(values: Any, first_class: int, top: Any, classes: Any, n_top: Any) -> None:
+    """Insert a slab's scores into each row's running list of its highest ones, in rank order."""
+    r = top.shape[1]
+    for i, row in enumerate(values):
+        real = np.flatnonzero(row == row)
+        scores = np.concatenate([top[i, : n_top[i]], row[real]])
+        names = np.concatenate([classes[i, : n_top[i]], first_class + real])
+        ascending = np.argsort(scores[::-1], kind="stable")
+        order = (scores.size - 1 - ascending[::-1])[:r]
+        n_top[i] = order.size
+        top[i, : order.size], classes[i, : order.size] = scores[order], names[order]
+
+
+def count_bins(keys: Any, base: int, shift: int, histogram: Any) -> None:
+    """Add the keys to a histogram of ``2**shift`` keys a bin from ``base`` up, ends clipped."""
+    for key in keys.tolist():
+        histogram[min(max(key - int(base), 0) >> int(shift), histogram.size - 1)] += 1
+
+
+def split_rows(offsets: Any, keys: Any, classes: Any, lows: Any, highs: Any, zone_bases: Any, zone_shifts: Any,
+               above: Any, histogram: Any, event_keys: Any, event_rows: Any, event_sizes: Any, event_classes: Any) -> int:
+    """Split each row's listed scores by descending, disjoint intervals into counts, bins and events."""
+    n = 0
+    for i in range(offsets.size - 1):
+        row = keys[offsets[i] : offsets[i + 1]]
+        names = classes[offsets[i] : offsets[i + 1]]
+        for j, (low, high) in enumerate(zip(lows, highs, strict=True)):
+            above[i, j] = (row > high).sum()
+            inside = np.flatnonzero((row >= low) & (row <= high))
+            inside = inside[np.argsort(~row[inside], kind="stable")]
+            event = slice(n, n + inside.size)
+            event_keys[event], event_classes[event] = row[inside], names[inside]
+            event_rows[event] = i
+            event_sizes[event] = above[i, j] + np.arange(1, inside.size + 1)
+            n += inside.size
+            in_gap = (row > high) & ((row < lows[j - 1]) if j else True)
+            count_bins(row[in_gap], zone_bases[2 * j], zone_shifts[2 * j], histogram[2 * j])
+            count_bins(row[inside], zone_bases[2 * j + 1], zone_shifts[2 * j + 1], histogram[2 * j + 1])
+    return n
+
+
+def add_exact(bits: Any, groups: Any, limbs: Any) -> None:
+    """Add non-negative float64 values, given by their bits, to fixed-point sums of 32-bit limbs."""
+    for value, group in zip(np.asarray(bits).view(np.float64).tolist(), groups, strict=True):
+        numerator, denominator = value.as_integer_ratio()
+        units = (numerator << 1074) // denominator
+        exponent = max(int(np.float64(value).view(np.int64) >> 52) & 0x7FF, 1)
+        limb = (exponent - 1) >> 5
+        for step in range(3):
+            limbs[group, limb + step] += (units >> (32 * (limb + step))) & 0xFFFFFFFF

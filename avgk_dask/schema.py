@@ -1,0 +1,113 @@
+"""The result Dataset: every variable with its dimensions, dtype and meaning, in one table."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any
+
+import numpy as np
+import xarray as xr
+
+
+@dataclass(frozen=True)
+class Variable:
+    """One variable of a result."""
+
+    dims: tuple[str, ...]
+    dtype: str
+    long_name: str
+    description: str
+
+
+COORDINATES = {
+    "k": Variable(("k",), "float64", "budget", "Labels per sample on average, as asked."),
+    "size": Variable(("size",), "int64", "set size", "Number of labels in a set."),
+}
+
+VARIABLES = {
+    "threshold": Variable(("k",), "float64", "threshold lambda",
+                          "The (B+1)-th largest of all scores, B = floor(N k); the smallest one where B = N C."),
+    "n_above": Variable(("k",), "int64", "scores above", "Number of scores greater than the threshold."),
+    "n_ties": Variable(("k",), "int64", "ties", "Number of scores equal to the threshold."),
+    "n_kept": Variable(("k",), "int64", "kept ties",
+                       "Ties kept to fill the budget: the first ones in row-major order."),
+    "average_set_size": Variable(("k",), "float64", "average set size", "Labels in all sets together, over N."),
+    "average_k_error": Variable(("k",), "float64", "average-k error",
+                                "Fraction of labelled samples whose label is outside its average-k set."),
+    "top_k_error": Variable(("k",), "float64", "top-k error",
+                            "Fraction of labelled samples whose label is not among its k highest scores; NaN for a fractional k."),
+    "adaptive_gain": Variable(("k",), "float64", "adaptive gain", "top_k_error - average_k_error."),
+    "relative_gain": Variable(("k",), "float64", "relative gain", "adaptive_gain / top_k_error; NaN where that is 0."),
+    "set_size_count": Variable(("k", "size"), "int64", "sets of each size",
+                               "Number of samples whose average-k set has that size."),
+}
+
+
+def build_result(values: dict[str, Any], coords: dict[str, Any], attrs: dict[str, Any]) -> xr.Dataset:
+    """Give the Dataset of these values, described and checked against the table."""
+    dataset = xr.Dataset(
+        {name: _variable(VARIABLES[name], value) for name, value in values.items()},
+        {name: _variable(COORDINATES[name], value) for name, value in coords.items()},
+        attrs,
+    )
+    validate(dataset)
+    return dataset
+
+
+def _variable(spec: Variable, value: Any) -> tuple[tuple[str, ...], Any, dict[str, str]]:
+    return spec.dims, np.asarray(value, spec.dtype), {"long_name": spec.long_name, "description": spec.description}
+
+
+def validate(dataset: xr.Dataset) -> None:
+    """Check that every variable of a result is known, with the dimensions and dtype of the table."""
+    for name, variable in dataset.variables.items():
+        spec = VARIABLES.get(str(name)) or COORDINATES.get(str(name))
+        if spec is None or variable.dims != spec.dims or variable.dtype != spec.dtype:
+            raise ValueError(f"result variable {name} must be as the schema says; got {variable.dims} {variable.dtype}.")
+
+
+def versions() -> str:
+    """Give the versions that a result was computed with."""
+    return ", ".join(f"{name} {_version(name)}" for name in ("avgk_dask", "numpy", "numba", "dask", "zarr", "xarray"))
+
+
+def _version(name: str) -> str:
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return "unknown"
+
+
+def to_json(dataset: xr.Dataset) -> str:
+    """Give a result as JSON text; NaN and infinities are the strings "NaN", "Infinity", "-Infinity".
+
+    >>> from_json(to_json(result)).identical(result)  # doctest: +SKIP
+    True
+    """
+    variables = {
+        str(name): {"dims": list(v.dims), "dtype": str(v.dtype), "data": _plain(v.values.tolist()), "attrs": v.attrs}
+        for name, v in dataset.variables.items()
+    }
+    content = {"variables": variables, "coords": [str(c) for c in dataset.coords], "attrs": dataset.attrs}
+    return json.dumps(content, indent=1, allow_nan=False)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_plain(v) for v in value]
+    if isinstance(value, float) and not np.isfinite(value):
+        return "NaN" if value != value else "Infinity" if value > 0 else "-Infinity"
+    return value
+
+
+def from_json(text: str) -> xr.Dataset:
+    """Give the result that ``to_json`` wrote."""
+    content = json.loads(text)
+    variables = {}
+    for name, v in content["variables"].items():
+        data = np.array(v["data"], dtype=object).astype(v["dtype"])
+        variables[name] = (tuple(v["dims"]), data, v["attrs"])
+    coords = {name: variables.pop(name) for name in content["coords"]}
+    return xr.Dataset(variables, coords, content["attrs"])

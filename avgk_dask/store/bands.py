@@ -1,0 +1,68 @@
+"""Bands: runs of whole rows along the store's own chunks. Integers in, integers out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import AvgkError, StoreError
+
+#: A band cut along the classes is read in slabs of about this many bytes.
+SLAB_BYTES = 32 << 20
+
+
+def plan_bands(shape: tuple[int, ...], chunks: tuple[int, ...], itemsize: int,
+               slab_bytes: int = SLAB_BYTES) -> tuple[list[int], list[int]]:
+    """Give the row bounds of the bands and the class bounds of the slabs each is read in.
+
+    Both follow the chunks (or shards), so that no chunk is read twice. Slabs join class chunks up
+    to ``slab_bytes``.
+
+    Examples
+    --------
+    >>> plan_bands((10, 8), (4, 2), 4, slab_bytes=64)
+    ([0, 4, 8, 10], [0, 4, 8])
+
+    """
+    rows = [*range(0, shape[0], chunks[0]), shape[0]]
+    width = max(1, slab_bytes // (chunks[0] * chunks[1] * itemsize)) * chunks[1]
+    return rows, [*range(0, shape[1], width), shape[1]]
+
+
+@dataclass(frozen=True)
+class BandReader:
+    """Reads bands of a stored array; travels to the workers instead of the scores."""
+
+    array: Any
+    rows: tuple[int, ...]
+    classes: tuple[int, ...]
+    location: str
+    dtype: np.dtype[Any]
+
+    def slabs(self, band: int) -> Iterator[NDArray[Any]]:
+        """Give the band's slabs, one after the other along the classes."""
+        for first, last in zip(self.classes[:-1], self.classes[1:], strict=True):
+            yield self.read(band, first, last)
+
+    def read(self, band: int, first_class: int, last_class: int) -> NDArray[Any]:
+        """Give the scores of one band and a run of classes."""
+        rows = slice(self.rows[band], self.rows[band + 1])
+        return read_array(self.array, (rows, slice(first_class, last_class)), self.location).view(self.dtype)
+
+
+def read_array(array: Any, where: Any, location: str) -> NDArray[Any]:
+    """Read a part of a stored array; a failure names the store and the part."""
+    try:
+        return np.asarray(array[where])
+    except AvgkError:
+        raise
+    except Exception as error:
+        part = ", ".join(f"{s.start}:{s.stop}" for s in where)
+        raise StoreError(
+            f"could not read [{part}] of array {array.path or '/'!r} in {location}: "
+            f"{type(error).__name__}: {error}. Check that the store is complete and readable."
+        ) from error

@@ -1,0 +1,177 @@
+"""Events: the scores near a threshold, each as the change it makes to a set.
+
+An event says: once the score with this key is in, the set of one row has this size, and its
+label hits grow by this weight. Row sizes telescope: moving the threshold past an event turns one
+set of ``size - 1`` into one of ``size``. So set sizes and errors for *every* threshold inside an
+interval follow from the events, without the rows.
+
+Events are kept singly (*fine*: place = band and row) while they are few. Where ties make them
+many, a band's equal events are counted instead (*coarse*: place = band), and only a cut through
+the ties of that very band needs its rows again.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .exact import N_LIMBS, add_weights, as_fraction, sum_weights, zero_sums
+
+Ints = NDArray[np.int64]
+
+#: A place is ``band << ROW_BITS | (row + 1)``; 0 in the low bits marks a coarse event.
+ROW_BITS = 40
+
+
+def _no_ints() -> Ints:
+    return np.zeros(0, np.int64)
+
+
+@dataclass(frozen=True)
+class EventTally:
+    """Events inside the intervals of a scan, with the weights (hits or soft labels) they bring."""
+
+    keys: Ints
+    places: Ints
+    sizes: Ints
+    counts: Ints
+    #: Fine weights, one per event of non-zero weight.
+    weight_keys: Ints
+    weight_places: Ints
+    weight_sizes: Ints
+    weights: NDArray[np.float64]
+    #: Coarse weights: exact sums per (key, band), as limbs that are not zero.
+    limb_keys: Ints
+    limb_places: Ints
+    limb_numbers: Ints
+    limb_amounts: Ints
+
+    @classmethod
+    def empty(cls) -> EventTally:
+        """Give the tally of no event."""
+        none = _no_ints()
+        return cls(none, none, none, none, none, none, none, np.zeros(0), none, none, none, none)
+
+    @classmethod
+    def from_rows(cls, band: int, keys: Ints, rows: Ints, sizes: Ints, weights: NDArray[np.float64] | None) -> EventTally:
+        """Give the fine events of one band's rows."""
+        places = (np.int64(band) << ROW_BITS) | (rows.astype(np.int64) + 1)
+        fine = replace(cls.empty(), keys=keys, places=places, sizes=sizes, counts=np.ones(keys.size, np.int64))
+        if weights is None:
+            return fine
+        some = np.flatnonzero(weights)
+        return replace(fine, weight_keys=keys[some], weight_places=places[some],
+                       weight_sizes=sizes[some], weights=weights[some])
+
+    @classmethod
+    def merge(cls, tallies: list[EventTally]) -> EventTally:
+        """Give the events of all; order does not matter, since read-outs sort."""
+        if len(tallies) == 1:
+            return tallies[0]
+        names = list(cls.__dataclass_fields__)
+        return cls(*(np.concatenate([getattr(t, name) for t in tallies]) for name in names))
+
+    @property
+    def n_stored(self) -> int:
+        """How many entries the tally keeps in memory."""
+        return int(self.keys.size + self.weight_keys.size + self.limb_keys.size)
+
+    def select(self, keep: Any) -> EventTally:
+        """Give the events whose key satisfies ``keep``, a function of keys."""
+        a, b, c = keep(self.keys), keep(self.weight_keys), keep(self.limb_keys)
+        return EventTally(
+            self.keys[a], self.places[a], self.sizes[a], self.counts[a],
+            self.weight_keys[b], self.weight_places[b], self.weight_sizes[b], self.weights[b],
+            self.limb_keys[c], self.limb_places[c], self.limb_numbers[c], self.limb_amounts[c],
+        )
+
+    def coarsen(self) -> EventTally:
+        """Count equal events of a band together, and sum their weights exactly."""
+        bands = (self.places >> ROW_BITS) << ROW_BITS
+        (keys, places, sizes), counts = _add_up((self.keys, bands, self.sizes), self.counts)
+        weight_bands = (self.weight_places >> ROW_BITS) << ROW_BITS
+        groups, which = _distinct((self.weight_keys, weight_bands))
+        sums = zero_sums(groups[0].size)
+        add_weights(sums, self.weights, which)
+        group, number = np.nonzero(sums)
+        limbs, amounts = _add_up(
+            (np.concatenate([self.limb_keys, groups[0][group]]),
+             np.concatenate([self.limb_places, groups[1][group]]),
+             np.concatenate([self.limb_numbers, number])),
+            np.concatenate([self.limb_amounts, sums[group, number]]),
+        )
+        return replace(EventTally.empty(), keys=keys, places=places, sizes=sizes, counts=counts,
+                       limb_keys=limbs[0], limb_places=limbs[1], limb_numbers=limbs[2], limb_amounts=amounts)
+
+    def first(self, n: int) -> tuple[EventTally, tuple[int, int] | None]:
+        """Give the first ``n`` of events that share one key, in row-major order.
+
+        Where the cut falls inside a band whose events are coarse, gives the events of the bands
+        before it, and (band, how many more of its events come first).
+        """
+        order = np.lexsort((self.sizes, self.places))
+        before = np.cumsum(self.counts[order]) - self.counts[order]
+        if n >= int(self.counts.sum()):
+            return self, None
+        at = int(np.searchsorted(before, n, side="right")) - 1
+        cut_place = int(self.places[order[at]])
+        cut_size = int(self.sizes[order[at]])
+        if cut_place % (1 << ROW_BITS):  # fine: ``at`` is the first event left out
+            return self._before(cut_place, cut_size), None
+        n_bands_before = int(self.counts[self.places < cut_place].sum())
+        missing = n - n_bands_before
+        return self._before(cut_place, 0), (cut_place >> ROW_BITS, missing) if missing else None
+
+    def _before(self, place: int, size: int) -> EventTally:
+        def earlier(places: Ints, sizes: Ints) -> Any:
+            return (places < place) | ((places == place) & (sizes < size))
+
+        a, b = earlier(self.places, self.sizes), earlier(self.weight_places, self.weight_sizes)
+        c = self.limb_places < place
+        return EventTally(
+            self.keys[a], self.places[a], self.sizes[a], self.counts[a],
+            self.weight_keys[b], self.weight_places[b], self.weight_sizes[b], self.weights[b],
+            self.limb_keys[c], self.limb_places[c], self.limb_numbers[c], self.limb_amounts[c],
+        )
+
+    def count_by_key(self) -> tuple[Ints, Ints]:
+        """Give the distinct keys, highest first, and how many scores have each."""
+        (keys,), counts = _add_up((self.keys,), self.counts)
+        return keys[::-1], counts[::-1]
+
+    def size_changes(self) -> tuple[Ints, Ints]:
+        """Give, for each size, how many sets of ``size - 1`` these events turn into ``size``."""
+        (sizes,), counts = _add_up((self.sizes,), self.counts)
+        return sizes, counts
+
+    def total_weight(self) -> Fraction:
+        """Give the exact sum of the weights."""
+        limbs = np.zeros(N_LIMBS, object)
+        np.add.at(limbs, self.limb_numbers, self.limb_amounts.astype(object))
+        return as_fraction(limbs) + sum_weights(self.weights)
+
+
+def _distinct(columns: tuple[Ints, ...]) -> tuple[tuple[Ints, ...], Ints]:
+    """Give the distinct rows of the columns in order, and for each row the number of its group."""
+    n = columns[0].size
+    order = np.lexsort(columns[::-1])
+    new = np.zeros(n, bool)
+    new[:1] = True
+    for column in columns:
+        ordered = column[order]
+        new[1:] |= ordered[1:] != ordered[:-1]
+    which = np.empty(n, np.int64)
+    which[order] = np.cumsum(new) - 1
+    return tuple(column[order][new] for column in columns), which
+
+
+def _add_up(columns: tuple[Ints, ...], amounts: Ints) -> tuple[tuple[Ints, ...], Ints]:
+    """Give the distinct rows of the columns and the sum of the amounts of each."""
+    groups, which = _distinct(columns)
+    sums = np.zeros(groups[0].size, np.int64)
+    np.add.at(sums, which, amounts)
+    return groups, sums

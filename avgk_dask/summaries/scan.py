@@ -1,0 +1,307 @@
+"""The scan's tally: all that one read of a band contributes to every budget's result."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, fields
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..kernels import compiled
+from ..kernels.keys import HALF_NAN, encode, is_half
+from .entries import NO_PLACE, Entries, TileReader, TopRanks, streamed_rows, whole_rows
+from .events import EventTally
+from .exact import Limbs, add_weights, carry, zero_sums
+
+Array = NDArray[Any]
+Ints = NDArray[np.int64]
+
+#: Bins of the sample histogram; the zones share at least as many.
+N_BINS = 1 << 14
+#: Rows of each band that enter the sample histogram whole.
+SAMPLE_ROWS = 64
+
+
+@dataclass(frozen=True)
+class ScanPlan:
+    """What a scan looks for: the same for every band.
+
+    The intervals [low, high] of keys are disjoint and descend; each holds one or more thresholds,
+    it is hoped. Scores below the last one are not listed, only sampled. Those above are counted in
+    bins: zone 2 j is the gap above interval j, zone 2 j + 1 the interval itself, with
+    ``2**zone_shifts`` keys a bin from ``zone_bases`` up.
+    """
+
+    n_classes: int
+    dtype: np.dtype[Any]
+    lows: Ints
+    highs: Ints
+    zone_bases: Ints
+    zone_shifts: Ints
+    sample_base: int
+    sample_shift: int
+    #: Highest rank a label's place is told apart to (0: no top-k wanted).
+    n_ranks: int
+    #: Events a band may keep; more are counted together, and if still too many dropped.
+    max_events: int
+    tile_scores: int
+
+    @property
+    def floor(self) -> int:
+        """The lowest key that is listed."""
+        return int(self.lows[-1])
+
+    @property
+    def n_zone_bins(self) -> int:
+        """Bins of each zone."""
+        return max(64, N_BINS // self.zone_bases.size)
+
+
+@dataclass(frozen=True)
+class ScanTally:
+    """Counts, histograms and events of the bands read so far; ``merge`` adds them up."""
+
+    n_rows: int
+    n_nan: int
+    first_nan: tuple[int, int, int]
+    n_bad_labels: int
+    first_bad_label: tuple[int, int, int]
+    n_labelled: int
+    #: Labels at each rank 1.., in the last place those beyond.
+    rank_counts: Ints
+    #: Sets of each (interval, size) when only the scores above the interval are in, sparse.
+    size_intervals: Ints
+    sizes: Ints
+    size_counts: Ints
+    #: Exact weight above each interval, and at each rank.
+    weight_above: Limbs
+    weight_at_rank: Limbs
+    events: EventTally
+    #: Intervals whose events were too many to keep.
+    dropped: NDArray[np.bool_]
+    #: All listed scores by zone and bin; and all scores of sampled rows, weighted to stand for the rest.
+    histogram: Ints
+    sample: Ints
+    n_sampled: int
+
+    @classmethod
+    def merge(cls, tallies: list[ScanTally]) -> ScanTally:
+        """Give the tally of all the bands together."""
+        merged: dict[str, Any] = {}
+        for field in fields(cls):
+            values = [getattr(t, field.name) for t in tallies]
+            merged[field.name] = _MERGERS.get(field.name, sum)(values)
+        return cls(**merged)
+
+
+def _concatenate(values: list[Array]) -> Array:
+    return np.concatenate(values)
+
+
+_MERGERS: dict[str, Any] = {
+    "first_nan": min,
+    "first_bad_label": min,
+    "size_intervals": _concatenate,
+    "sizes": _concatenate,
+    "size_counts": _concatenate,
+    "weight_above": lambda values: carry(sum(values)),
+    "weight_at_rank": lambda values: carry(sum(values)),
+    "events": EventTally.merge,
+    "dropped": lambda values: np.logical_or.reduce(values),
+}
+
+
+def scan_band(slabs: Iterable[Array], labels: Array | None, band: int, plan: ScanPlan) -> ScanTally:
+    """Read one band, given as blocks along the classes, and tally it.
+
+    ``labels`` is one integer a row, or the soft labels of all classes, or None.
+    """
+    return _BandScan(labels, band, plan).run(slabs)
+
+
+class _BandScan:
+    """The state of one band's scan."""
+
+    def __init__(self, labels: Array | None, band: int, plan: ScanPlan) -> None:
+        self.plan, self.band = plan, band
+        self.hard, self.soft, self.bad_labels = _usable_labels(labels, plan.n_classes)
+        n = plan.lows.size
+        self.above_parts: list[Ints] = []
+        self.weight_above = zero_sums(n)
+        self.weight_at_rank = zero_sums(plan.n_ranks)
+        self.histogram = np.zeros((2 * n, plan.n_zone_bins), np.int64)
+        self.sample = np.zeros(N_BINS, np.int64)
+        self.events: list[EventTally] = [EventTally.empty()]
+        self.coarse = False
+        self.dropped = np.zeros(n, bool)
+        self.rank_counts = np.zeros(plan.n_ranks + 2, np.int64)
+
+    def run(self, slabs: Iterable[Array]) -> ScanTally:
+        plan = self.plan
+        reader = TileReader(plan.floor, plan.dtype, plan.tile_scores)
+        slabs = iter(slabs)
+        first = next(slabs)
+        n_rows = first.shape[0]
+        self._take_sample(first)
+        if first.shape[1] == plan.n_classes and self.soft is None:
+            for tile, entries in whole_rows(reader, first):
+                self._rank(tile, entries.first_row)
+                self._take(entries)
+        else:
+            top = TopRanks(n_rows, plan.n_ranks, plan.dtype) if plan.n_ranks else None
+            for entries in streamed_rows(reader, self._sampled(first, slabs), top):
+                self._take(entries)
+            if top is not None:
+                self._take_ranks(top)
+        return self._finish(n_rows, reader)
+
+    def _sampled(self, first: Array, rest: Iterable[Array]) -> Iterable[Array]:
+        yield first
+        for slab in rest:
+            self._take_sample(slab)
+            yield slab
+
+    def _take_sample(self, block: Array) -> None:
+        n_rows = block.shape[0]
+        n_taken = min(n_rows, SAMPLE_ROWS)
+        rows = np.arange(n_taken) * n_rows // n_taken
+        taken = np.zeros(N_BINS, np.int64)
+        compiled.count_bins(encode(np.ascontiguousarray(block[rows])).reshape(-1), self.plan.sample_base, self.plan.sample_shift, taken)
+        self.sample += taken * (n_rows // n_taken)
+
+    def _rank(self, tile: Array, first_row: int) -> None:
+        if self.hard is None or not self.plan.n_ranks:
+            return
+        ranks = np.empty(tile.shape[0], np.int64)
+        labels = self.hard[first_row : first_row + tile.shape[0]]
+        compiled.rank_labels(tile, labels, ranks)
+        if is_half(self.plan.dtype):  # the key of NaN is a number to the kernel
+            is_nan = tile[np.arange(labels.size), np.maximum(labels, 0)] == HALF_NAN
+            ranks[is_nan & (labels >= 0)] = self.plan.n_classes + 1
+        self._count_ranks(ranks)
+
+    def _count_ranks(self, ranks: Ints) -> None:
+        last = self.plan.n_ranks + 1
+        self.rank_counts += np.bincount(np.minimum(ranks, last), minlength=last + 1)
+
+    def _take_ranks(self, top: TopRanks) -> None:
+        if self.soft is not None:
+            row, rank = np.nonzero(top.classes >= 0)
+            add_weights(self.weight_at_rank, self.soft[row, top.classes[row, rank]], rank)
+        elif self.hard is not None:
+            self._count_ranks(top.ranks_of(self.hard))
+
+    def _take(self, entries: Entries) -> None:
+        """Split a tile's entries by the intervals, and keep what the split yields."""
+        plan = self.plan
+        n, n_rows = entries.keys.size, entries.offsets.size - 1
+        above = np.empty((n_rows, plan.lows.size), np.int64)
+        keys, rows, sizes, classes = (np.empty(n, np.int64) for _ in range(4))
+        n_events = compiled.split_rows(entries.offsets, entries.keys, entries.classes, plan.lows, plan.highs,
+                                       plan.zone_bases, plan.zone_shifts, above, self.histogram,
+                                       keys, rows, sizes, classes)
+        self.above_parts.append(above)
+        self._take_weight_above(entries)
+        rows = rows[:n_events] + entries.first_row
+        weights = self._weights(rows, classes[:n_events])
+        self._keep(EventTally.from_rows(self.band, keys[:n_events], rows, sizes[:n_events], weights))
+
+    def _weights(self, rows: Ints, classes: Ints) -> NDArray[np.float64] | None:
+        if self.soft is not None:
+            return self.soft[rows, classes]
+        if self.hard is not None:
+            return (self.hard[rows] == classes).astype(np.float64)
+        return None
+
+    def _take_weight_above(self, entries: Entries) -> None:
+        """Add each listed weight to the intervals that lie below its score."""
+        if self.hard is None and self.soft is None:
+            return
+        rows = entries.first_row + np.repeat(np.arange(entries.offsets.size - 1), np.diff(entries.offsets))
+        weights = self._weights(rows, entries.classes)
+        assert weights is not None
+        some = np.flatnonzero(weights)
+        n_below = np.searchsorted(self.plan.highs[::-1], entries.keys[some], side="left")
+        inner = n_below > 0
+        add_weights(self.weight_above, weights[some][inner], self.plan.lows.size - n_below[inner])
+
+    def _keep(self, events: EventTally) -> None:
+        """Keep a tile's events; count them together, and then drop them, when they grow too many."""
+        if self.dropped.any():
+            events = events.select(lambda keys: ~self.dropped[_intervals_of(keys, self.plan)])
+        self.events.append(events)
+        if sum(part.n_stored for part in self.events) <= self.plan.max_events:
+            return
+        merged = EventTally.merge(self.events).coarsen()
+        self.coarse = True
+        while merged.n_stored > self.plan.max_events:
+            crowd = np.bincount(_intervals_of(merged.keys, self.plan), minlength=self.plan.lows.size)
+            crowd[self.plan.lows == self.plan.highs] = 0  # one key: as many entries as set sizes, always kept
+            if not crowd.any():
+                break
+            self.dropped[crowd.argmax()] = True
+            merged = merged.select(lambda keys: ~self.dropped[_intervals_of(keys, self.plan)])
+        self.events = [merged]
+
+    def _finish(self, n_rows: int, reader: TileReader) -> ScanTally:
+        above = np.concatenate(self.above_parts)
+        size_intervals, sizes, size_counts = _count_sizes(above)
+        events = EventTally.merge(self.events)
+        bad = self.bad_labels
+        row, class_ = reader.reading.first_nan
+        no_place = (NO_PLACE, NO_PLACE, NO_PLACE)
+        return ScanTally(
+            n_rows=n_rows,
+            n_nan=reader.reading.n_nan,
+            first_nan=(self.band, row, class_) if reader.reading.n_nan else no_place,
+            n_bad_labels=len(bad),
+            first_bad_label=(self.band, int(bad[0]), 0) if len(bad) else no_place,
+            n_labelled=n_rows if self.soft is not None else 0 if self.hard is None else int((self.hard >= 0).sum()),
+            rank_counts=self.rank_counts,
+            size_intervals=size_intervals,
+            sizes=sizes,
+            size_counts=size_counts,
+            weight_above=carry(np.cumsum(carry(self.weight_above), axis=0)),
+            weight_at_rank=carry(self.weight_at_rank),
+            events=events.coarsen() if self.coarse else events,
+            dropped=self.dropped,
+            histogram=self.histogram,
+            sample=self.sample,
+            n_sampled=min(n_rows, SAMPLE_ROWS),
+        )
+
+
+def _intervals_of(keys: Ints, plan: ScanPlan) -> Ints:
+    """Give the interval each key lies in (all do)."""
+    return plan.lows.size - np.searchsorted(plan.lows[::-1], keys, side="right")
+
+
+def _count_sizes(above: Ints) -> tuple[Ints, Ints, Ints]:
+    """Give (interval, size, count) of the set sizes in each column."""
+    n_rows, n_intervals = above.shape
+    width = int(above.max(initial=0)) + 1
+    flat = (above + np.arange(n_intervals) * width).reshape(-1)
+    if n_intervals * width > 4 * flat.size:
+        values, counts = np.unique(flat, return_counts=True)
+    else:
+        binned = np.bincount(flat)
+        values = np.flatnonzero(binned)
+        counts = binned[values]
+    return values // width, values % width, counts
+
+
+def _usable_labels(labels: Array | None, n_classes: int) -> tuple[Ints | None, NDArray[np.float64] | None, Ints]:
+    """Give the hard or the soft labels, with the bad ones blanked, and the rows of those."""
+    if labels is None:
+        return None, None, np.zeros(0, np.int64)
+    if labels.ndim == 2:
+        soft = labels.astype(np.float64)
+        bad = np.flatnonzero(~((soft >= 0) & (soft <= 1)).all(1))
+        soft[bad] = 0
+        return None, soft, bad
+    bad = np.flatnonzero(labels >= n_classes)
+    hard = labels.astype(np.int64)
+    hard[bad] = -1
+    return hard, None, bad

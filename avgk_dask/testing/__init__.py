@@ -1,0 +1,24 @@
+"""A kit for tests: the definitions as an oracle, data with known answers, strategies, a counting store.
+
+``strategies`` needs hypothesis and is imported on its own.
+"""
+
+from .counting import CountingStore
+from .oracle import (
+    oracle_average_k_sets,
+    oracle_evaluate,
+    oracle_threshold,
+    oracle_top_k_sets,
+)
+from .simulation import Simulation, simulate, simulate_store
+
+__all__ = [
+    "CountingStore",
+    "Simulation",
+    "oracle_average_k_sets",
+    "oracle_evaluate",
+    "oracle_threshold",
+    "oracle_top_k_sets",
+    "simulate",
+    "simulate_store",
+]

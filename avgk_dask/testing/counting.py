@@ -1,0 +1,32 @@
+"""A Zarr store that counts what is read through it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+from zarr.abc.store import Store
+from zarr.storage import WrapperStore
+
+
+class CountingStore(WrapperStore[Store]):
+    """Wraps a store and counts the reads of each key; ``chunk_reads`` leaves metadata out."""
+
+    def __init__(self, store: Store) -> None:
+        super().__init__(store)
+        self.reads: Counter[str] = Counter()
+
+    async def get(self, key: str, prototype: Any, byte_range: Any = None) -> Any:
+        """Read a key, and count it."""
+        self.reads[key] += 1
+        return await super().get(key, prototype, byte_range)
+
+    async def get_partial_values(self, prototype: Any, key_ranges: Any) -> Any:
+        """Read parts of keys, and count each."""
+        key_ranges = list(key_ranges)
+        self.reads.update(key for key, _ in key_ranges)
+        return await super().get_partial_values(prototype, key_ranges)
+
+    def chunk_reads(self, array: str = "scores") -> Counter[str]:
+        """Give how often each chunk of an array was read."""
+        return Counter({key: n for key, n in self.reads.items() if key.startswith(f"{array}/c/") or key.startswith("c/")})

@@ -1,0 +1,90 @@
+"""Every quantity by its definition: slow, obvious, and independent of the package's engine."""
+
+from __future__ import annotations
+
+import math
+from decimal import Decimal
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[Any]
+
+
+def _fraction(k: Any) -> Fraction:
+    return Fraction(k) if isinstance(k, (int, Fraction)) else Fraction(Decimal(str(k)))
+
+
+def _numbers(scores: Array) -> list[Any]:
+    """Give the scores row by row as Python numbers, -0.0 as 0.0 and NaN below everything."""
+    exact = scores if scores.dtype.kind in "iu" else scores.astype(np.float64)
+    return [(0, 0) if x != x else (1, x + 0) for x in exact.reshape(-1).tolist()]
+
+
+def oracle_threshold(scores: Array, k: Any) -> tuple[Any, int, int, int]:
+    """Give lambda, n_above, n_ties, n_kept: sort all scores and count."""
+    flat = _numbers(scores)
+    budget = math.floor(_fraction(k) * scores.shape[0])
+    ordered = sorted(flat, reverse=True)
+    value = ordered[min(budget, len(ordered) - 1)]
+    n_above = sum(x > value for x in flat)
+    n_ties = sum(x == value for x in flat)
+    n_kept = 0 if value[0] == 0 else budget - n_above
+    return (math.nan if value[0] == 0 else value[1]), n_above, n_ties, n_kept
+
+
+def oracle_average_k_sets(scores: Array, k: Any) -> NDArray[np.bool_]:
+    """Give the sets: everything above lambda, then ties in row-major order until the budget is full."""
+    value, _, _, n_kept = oracle_threshold(scores, k)
+    wanted = (0, 0) if value != value else (1, value)
+    chosen = []
+    for x in _numbers(scores):
+        keep = x == wanted and n_kept > 0
+        n_kept -= keep
+        chosen.append(x > wanted or keep)
+    return np.array(chosen).reshape(scores.shape)
+
+
+def oracle_top_k_sets(scores: Array, k: int) -> NDArray[np.bool_]:
+    """Give each row's k highest scores, the lowest class first among equals; never a NaN."""
+    n_classes = scores.shape[1]
+    chosen = np.zeros(scores.shape, bool)
+    flat = _numbers(scores)
+    for i in range(scores.shape[0]):
+        row = flat[i * n_classes : (i + 1) * n_classes]
+        order = sorted(range(n_classes), key=lambda j: row[j], reverse=True)  # sorted is stable in reverse, too
+        for j in order[:k]:
+            chosen[i, j] = row[j][0] == 1
+    return chosen
+
+
+def _error(sets: NDArray[np.bool_], labels: Array | None) -> float:
+    """Give 1 - (label weight inside the sets) / (labelled samples), as one exact fraction, rounded once."""
+    if labels is None:
+        return math.nan
+    if labels.ndim == 2:
+        inside = sum((Fraction(x) for x in labels[sets].astype(np.float64).tolist()), Fraction(0))
+        return float(1 - inside / len(labels))
+    labelled = [i for i, label in enumerate(labels.tolist()) if label >= 0]
+    if not labelled:
+        return math.nan
+    return float(1 - Fraction(sum(bool(sets[i, labels[i]]) for i in labelled), len(labelled)))
+
+
+def oracle_evaluate(scores: Array, labels: Array | None, k: Any) -> dict[str, Any]:
+    """Give all results for one budget, by definition."""
+    value, n_above, n_ties, n_kept = oracle_threshold(scores, k)
+    sets = oracle_average_k_sets(scores, k)
+    is_integer = _fraction(k).denominator == 1
+    return {
+        "threshold": float(value),
+        "n_above": n_above,
+        "n_ties": n_ties,
+        "n_kept": n_kept,
+        "average_set_size": float(Fraction(int(sets.sum()), scores.shape[0])),
+        "average_k_error": _error(sets, labels),
+        "top_k_error": _error(oracle_top_k_sets(scores, int(_fraction(k))), labels) if is_integer else math.nan,
+        "set_size_count": np.bincount(sets.sum(1)).tolist(),
+    }

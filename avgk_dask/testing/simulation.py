@@ -1,0 +1,165 @@
+"""Simulated scores with known answers, the same from a seed whatever the chunking.
+
+Every row has its own stretch of a counter-based random stream, so a row's values depend on the
+seed and the row number alone.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import dask
+import dask.array as da
+import numpy as np
+import xarray as xr
+from numpy.typing import NDArray
+
+from ..errors import ScoresError
+from ..kernels.keys import check_dtype
+from ..store import create_scores
+
+Array = NDArray[Any]
+
+_EXAMPLES = (1, 2, 3, 4)
+#: Of 300 consecutive rows, how many are in zones 1, 2, 3: Example 3 has the weights 3/100, 191/300, 1/3.
+_ZONE_ROWS = {2: (100, 100, 100), 3: (9, 191, 100), 4: (100, 100, 100)}
+
+
+@dataclass(frozen=True)
+class Simulation:
+    """What to simulate.
+
+    ``example`` 1 to 4 are the toy problems of the paper, with six classes; otherwise N x C scores
+    whose rows are softmaxes of different sharpness. ``ambiguity`` spreads the sharpness: at 0 all
+    rows are alike, and the larger it is the more average-k gains. ``levels`` rounds the scores to
+    that many levels, for ties.
+    """
+
+    n_samples: int
+    n_classes: int = 6
+    example: int | None = None
+    seed: int = 0
+    dtype: str = "float32"
+    ambiguity: float = 1.0
+    levels: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.example is not None and self.example not in _EXAMPLES:
+            raise ScoresError(f"example must be 1, 2, 3 or 4; got {self.example!r}.")
+        if self.example is not None and self.n_classes != 6:
+            raise ScoresError(f"n_classes must be 6 for the paper's examples; got {self.n_classes}.")
+        if self.n_samples < 1 or self.n_classes < 1:
+            raise ScoresError(f"n_samples and n_classes must be positive; got {self.n_samples} x {self.n_classes}.")
+
+    def rows(self, first: int, last: int) -> tuple[Array, Array, Array]:
+        """Give scores, hard labels and eta (the labels' true probabilities) of a run of rows."""
+        uniform = self._uniform(first, last)
+        if self.example is None:
+            eta = self._softmax(uniform)
+        else:
+            eta = _example(self.example, np.arange(first, last), uniform[:, 1])
+        labels = _draw(eta, uniform[:, 0])
+        return self._as_scores(eta), labels, eta
+
+    def _uniform(self, first: int, last: int) -> Array:
+        """Give C + 2 uniform numbers in (0, 1) for each row: for the label, the row, the scores."""
+        blocks = -(-(self.n_classes + 2) // 4)  # the generator yields four numbers a step
+        generator = np.random.Philox(key=self.seed, counter=first * blocks)
+        raw = generator.random_raw((last - first) * blocks * 4).reshape(last - first, -1)
+        return ((raw[:, : self.n_classes + 2] >> np.uint64(11)).astype(np.float64) + 0.5) * 2.0**-53
+
+    def _softmax(self, uniform: Array) -> Array:
+        """Give softmaxes of Gumbel noise whose sharpness differs from row to row."""
+        sharpness = 2.0 * np.exp(self.ambiguity * (2 * uniform[:, 1:2] - 1))
+        logits = -np.log(-np.log(uniform[:, 2:])) * sharpness
+        weights = np.exp(logits - logits.max(1, keepdims=True))
+        return weights / weights.sum(1, keepdims=True)
+
+    def _as_scores(self, eta: Array) -> Array:
+        dtype = check_dtype(self.dtype)
+        if self.levels is not None:
+            eta = np.round(eta * self.levels) / self.levels
+        if dtype.kind in "iu":
+            return np.round(eta * min(np.iinfo(dtype).max, 2**52)).astype(dtype)
+        return eta.astype(dtype)
+
+
+def _example(number: int, rows: Array, uniform: Array) -> Array:
+    """Give the paper's eta for these rows."""
+    eta = np.zeros((rows.size, 6))
+    if number == 1:
+        pair = 2 * (rows % 3)
+        share = 0.5 + 0.1 * (uniform - 0.5)
+        eta[np.arange(rows.size), pair] = share
+        eta[np.arange(rows.size), pair + 1] = 1 - share
+        return eta
+    place = rows * 97 % 300  # 97 and 300 are coprime: every 300 rows visit each place once
+    one, two, _ = _ZONE_ROWS[number]
+    zone = np.where(place < one, 1, np.where(place < one + two, 2, 3))
+    eta[zone == 1, 0] = 1
+    eta[np.ix_(zone == 2, [1, 2])] = 1 / 2
+    eta[np.ix_(zone == 3, [3, 4, 5])] = 1 / 3
+    if number == 4:
+        first = np.flatnonzero(zone == 1)
+        eta[first, 0] = 203 / 300
+        eta[first, 1 + rows[first] % 5] = 97 / 300
+    return eta
+
+
+def _draw(eta: Array, uniform: Array) -> Array:
+    """Draw one class for each row with the probabilities eta."""
+    cumulative = np.cumsum(eta, axis=1)
+    below = cumulative <= uniform[:, None] * cumulative[:, -1:]
+    return np.minimum(below.sum(1), eta.shape[1] - 1)
+
+
+def simulate(n_samples: int, n_classes: int = 6, *, example: int | None = None, seed: int = 0, dtype: str = "float32",
+             ambiguity: float = 1.0, levels: int | None = None, chunk_rows: int | None = None) -> xr.Dataset:
+    """Give a lazy Dataset with ``scores``, hard ``labels`` drawn from ``eta``, and ``eta`` itself.
+
+    Examples
+    --------
+    >>> import avgk_dask as avgk
+    >>> toy = simulate(300, example=2, dtype="float64")
+    >>> result = avgk.evaluate(toy.scores, labels=toy.eta, k=2)
+    >>> float(result.top_k_error[0].round(6)), float(result.average_k_error[0].round(6))
+    (0.111111, 0.0)
+
+    """
+    spec = Simulation(n_samples, n_classes, example, seed, dtype, ambiguity, levels)
+    step = chunk_rows or max(1, min(n_samples, 10_000_000 // (8 * n_classes)))
+    bounds = [*range(0, n_samples, step), n_samples]
+    part = dask.delayed(spec.rows, pure=True)
+    parts = [(part(a, b), b - a) for a, b in zip(bounds[:-1], bounds[1:], strict=True)]
+
+    def column(i: int, dtype: Any, width: tuple[int, ...]) -> da.Array:
+        return da.concatenate([da.from_delayed(p[i], (n, *width), dtype) for p, n in parts])
+
+    wide = (n_classes,)
+    return xr.Dataset({
+        "scores": (("sample", "class"), column(0, check_dtype(dtype), wide)),
+        "labels": (("sample",), column(1, np.int64, ())),
+        "eta": (("sample", "class"), column(2, np.float64, wide)),
+    })
+
+
+def simulate_store(path: Any, spec: Simulation, *, chunks: tuple[int, int] | None = None, soft: bool = False,
+                   overwrite: bool = False, progress: bool = False) -> None:
+    """Write a simulated store chunk by chunk; ``soft`` writes eta as the labels instead of classes."""
+    from ..graph.progress import computing
+
+    scores, labels = create_scores(path, (spec.n_samples, spec.n_classes), spec.dtype, chunks=chunks, soft=soft,
+                                   overwrite=overwrite)
+    step = scores.chunks[0]
+    write = dask.delayed(_write_rows, pure=False)
+    tasks = [write(spec, scores, labels, first, min(first + step, spec.n_samples), soft)
+             for first in range(0, spec.n_samples, step)]
+    with computing(progress) as compute:
+        compute(tasks, "simulate")
+
+
+def _write_rows(spec: Simulation, scores: Any, labels: Any, first: int, last: int, soft: bool) -> None:
+    values, classes, eta = spec.rows(first, last)
+    scores[first:last] = values.view(scores.dtype)
+    labels[first:last] = eta if soft else classes

@@ -1,0 +1,1 @@
+"""Exact selection: from tallies to thresholds. Pure functions of small arrays; reads nothing."""

@@ -1,0 +1,146 @@
+"""Brackets: where the scan should look closely, guessed from the pilot or known from counts."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..kernels.keys import key_range
+from ..summaries.pilot import PilotSample
+from ..summaries.scan import N_BINS, ScanPlan, ScanTally
+
+Ints = NDArray[np.int64]
+
+#: Standard errors a pilot's bracket reaches to either side, by the number of chunks it read.
+#: A spread estimated from few chunks is itself uncertain, hence the larger ones.
+_REACH = {1: 10.0, 2: 12.0, 3: 8.0, 4: 6.0}
+_REACH_MANY = 5.0
+
+
+@dataclass(frozen=True)
+class ScanShape:
+    """What all scans of one search have in common."""
+
+    n_samples: int
+    n_classes: int
+    dtype: np.dtype[Any]
+    n_ranks: int
+    n_bands: int
+    n_chunks: int
+    max_events: int
+    tile_scores: int
+
+    @property
+    def n_scores(self) -> int:
+        """N * C."""
+        return self.n_samples * self.n_classes
+
+
+def plan_scan(shape: ScanShape, brackets: Sequence[tuple[int, int]], lowest: int) -> ScanPlan:
+    """Give the plan of a scan that keeps what lies inside the brackets (keys, both ends in).
+
+    Brackets that overlap are joined. ``lowest`` is the lowest score's key as far as known.
+    """
+    joined: list[list[int]] = []
+    for low, high in sorted(brackets, reverse=True, key=lambda b: (b[1], b[0])):
+        if joined and high >= joined[-1][0] - 1:
+            joined[-1][0] = min(joined[-1][0], low)
+        else:
+            joined.append([low, high])
+    top = key_range(shape.dtype)[1]
+    bases, spans = [], []
+    for j, (low, high) in enumerate(joined):
+        ceiling = joined[j - 1][0] - 1 if j else top
+        bases += [min(high + 1, 2**63 - 1), low]
+        spans += [max(ceiling - high, 1), high - low + 1]
+    bins = max(64, N_BINS // len(bases))
+    floor = joined[-1][0]
+    lowest = min(lowest, floor)
+    return ScanPlan(
+        n_classes=shape.n_classes,
+        dtype=shape.dtype,
+        lows=np.array([low for low, _ in joined], np.int64),
+        highs=np.array([high for _, high in joined], np.int64),
+        zone_bases=np.array(bases, np.int64),
+        zone_shifts=np.array([_shift(span, bins) for span in spans], np.int64),
+        sample_base=lowest,
+        sample_shift=_shift(max(floor - lowest, 1), N_BINS),
+        n_ranks=shape.n_ranks,
+        max_events=max(1 << 12, shape.max_events // shape.n_bands),
+        tile_scores=shape.tile_scores,
+    )
+
+
+def _shift(span: int, n_bins: int) -> int:
+    """Give the least shift with which ``span`` keys fit into ``n_bins`` bins."""
+    return max(0, (-(-span // n_bins) - 1).bit_length())
+
+
+def guess_brackets(sample: PilotSample, shape: ScanShape, ranks: Sequence[int]) -> list[tuple[int, int]]:
+    """Guess, for the score of each rank among all N * C, a bracket of keys that holds it."""
+    chunks = np.unique(sample.strip_chunks)
+    all_read = chunks.size >= shape.n_chunks
+    cumulative = np.cumsum(sample.weights)
+    thinning = int(sample.weights.max(initial=1) - 1) * sample.strip_scores.size
+    reach = _REACH.get(chunks.size, _REACH_MANY)
+    left_out = 1 - chunks.size / max(shape.n_chunks, 1)
+    low_end, high_end = key_range(shape.dtype)
+    brackets = []
+    for rank in ranks:
+        target = rank / shape.n_scores * sample.n_scores
+        n_before = int(np.searchsorted(cumulative, target))
+        error = 0.0 if all_read else _standard_error(sample, n_before) * math.sqrt(left_out) * reach
+        margin = error * sample.n_scores + 1 + thinning
+        high = _key_at(sample, cumulative, target - margin, high_end)
+        low = _key_at(sample, cumulative, target + margin, low_end)
+        brackets.append((low, max(low, high)))
+    return brackets
+
+
+def _key_at(sample: PilotSample, cumulative: Ints, position: float, beyond: int) -> int:
+    """Give the sample's key at a position from the top; past either end, ``beyond``."""
+    if position < 1 or position >= sample.n_scores or not sample.keys.size:
+        return beyond
+    return int(sample.keys[min(int(np.searchsorted(cumulative, position)), sample.keys.size - 1)])
+
+
+def _standard_error(sample: PilotSample, n_before: int) -> float:
+    """Give the standard error of the fraction of scores above the sample's key number ``n_before``.
+
+    The larger of three estimates: independent scores, strips of rows, and whole chunks.
+    """
+    counts = np.bincount(sample.strips[:n_before], sample.weights[:n_before], sample.strip_scores.size)
+    fraction = counts.sum() / sample.n_scores
+    errors = [2 * math.sqrt(max(fraction, 1 / sample.n_scores) / sample.n_scores)]
+    _, chunk_of = np.unique(sample.strip_chunks, return_inverse=True)
+    for groups in (np.arange(counts.size), chunk_of):
+        share = np.bincount(groups, counts) / np.bincount(groups, sample.strip_scores)
+        if share.size > 1:
+            errors.append(float(share.std(ddof=1)) / math.sqrt(share.size))
+    return max(errors)
+
+
+def bracket_below(tally: ScanTally, plan: ScanPlan, shape: ScanShape, rank: int, n_listed: int) -> tuple[int, int]:
+    """Guess a bracket for a score that lies below the floor of a scan, from the rows it sampled.
+
+    The sample is spread over all bands, so it does not share the pilot's blind spots.
+    """
+    low_end = key_range(shape.dtype)[0]
+    n_floor_bins = min(N_BINS, ((plan.floor - plan.sample_base) >> plan.sample_shift) + 1)
+    from_floor = np.cumsum(tally.sample[:n_floor_bins][::-1])
+    if from_floor[-1] == 0:
+        return low_end, plan.floor - 1
+    missing = (rank - n_listed) / max(tally.n_rows * shape.n_classes - n_listed, 1) * float(from_floor[-1])
+    k = max(rank / shape.n_samples, 1e-3)
+    everything = tally.n_sampled == tally.n_rows
+    spread = 0.0 if everything else 8 / math.sqrt(tally.n_sampled * k) * k / shape.n_classes * float(tally.sample.sum())
+    first, last = (int(np.searchsorted(from_floor, missing + d)) for d in (-spread, spread))
+    high_bin, low_bin = n_floor_bins - 1 - first, n_floor_bins - 1 - last
+    low = low_end if low_bin <= 0 else plan.sample_base + (low_bin << plan.sample_shift)
+    high = plan.sample_base + ((high_bin + 1) << plan.sample_shift) - 1
+    return low, max(low, min(high, plan.floor - 1))

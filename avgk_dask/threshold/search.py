@@ -1,0 +1,180 @@
+"""The search for thresholds: scan, prove, and look again only where a bracket failed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from fractions import Fraction
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..kernels.keys import NAN_KEY, key_range
+from ..summaries.events import ROW_BITS, EventTally
+from ..summaries.exact import as_fraction
+from ..summaries.pilot import PilotSample
+from ..summaries.scan import ScanPlan, ScanTally
+from .bracket import ScanShape, bracket_below, guess_brackets, plan_scan
+
+Ints = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Cut:
+    """Where kept ties end: inside one band, after the first ``n_ties`` of its ties."""
+
+    band: int
+    n_ties: int
+
+
+@dataclass(frozen=True)
+class Selection:
+    """The exact outcome for one budget.
+
+    ``set_sizes[s]`` is the number of sets of size s, and ``weight`` the exact label weight inside
+    the sets. Where ``pending`` names a cut, the ties of that band are still missing from both.
+    """
+
+    budget: int
+    key: int
+    n_above: int
+    n_ties: int
+    n_kept: int
+    set_sizes: Ints
+    weight: Fraction
+    cut: Cut | None
+    pending: bool
+
+    def with_ties(self, sizes: Ints, counts: Ints, weight: Fraction) -> Selection:
+        """Give the outcome with the kept ties of the cut's band taken in."""
+        return replace(self, set_sizes=_move_sizes(self.set_sizes, sizes, counts),
+                       weight=self.weight + weight, pending=False)
+
+
+@dataclass(frozen=True)
+class Search:
+    """What is known between two scans; ``plan`` is None once every budget is settled."""
+
+    shape: ScanShape
+    budgets: tuple[int, ...]
+    plan: ScanPlan | None
+    found: dict[int, Selection] = field(default_factory=dict)
+    n_scans: int = 0
+    #: Brackets still to be searched, by the budget's position.
+    open: tuple[int, ...] = ()
+    first_tally: ScanTally | None = None
+
+    @classmethod
+    def begin(cls, shape: ScanShape, budgets: Sequence[int], sample: PilotSample | None) -> Search:
+        """Plan the first scan: everything where there is no pilot, else the pilot's brackets."""
+        low, high = key_range(shape.dtype)
+        todo = tuple(range(len(budgets)))
+        if sample is None or not sample.keys.size:
+            plan = plan_scan(shape, [(low, high)], low)
+        else:
+            ranks = [min(b + 1, shape.n_scores) for b in budgets]
+            plan = plan_scan(shape, guess_brackets(sample, shape, ranks), sample.lowest)
+        return cls(shape, tuple(budgets), plan, open=todo)
+
+    def advance(self, tally: ScanTally) -> Search:
+        """Take a scan's tally: settle the budgets it proves, and plan the next scan for the others."""
+        assert self.plan is not None
+        found = dict(self.found)
+        again: dict[int, tuple[int, int]] = {}
+        for i in self.open:
+            outcome = self._settle(tally, self.plan, self.budgets[i])
+            if isinstance(outcome, Selection):
+                found[i] = outcome
+            else:
+                again[i] = outcome
+        rest = replace(self.shape, n_ranks=0)  # the first scan has ranked all labels
+        plan = plan_scan(rest, list(again.values()), key_range(rest.dtype)[0]) if again else None
+        slim = replace(tally, events=EventTally.empty())
+        return replace(self, plan=plan, found=found, n_scans=self.n_scans + 1, open=tuple(again),
+                       first_tally=self.first_tally or slim)
+
+    def _settle(self, tally: ScanTally, plan: ScanPlan, budget: int) -> Selection | tuple[int, int]:
+        """Give the outcome for a budget, or a narrower bracket that must be searched."""
+        n_real = self.shape.n_scores - tally.n_nan
+        rank = min(budget + 1, n_real)
+        if rank == 0:
+            return _all_nan(tally, budget)
+        by_zone = np.cumsum(tally.histogram.sum(1))
+        zone = int(np.searchsorted(by_zone, rank))
+        if zone == by_zone.size:
+            n_listed = int(by_zone[-1])
+            if self.n_scans >= 1:
+                return key_range(self.shape.dtype)[0], plan.floor - 1
+            return bracket_below(tally, plan, self.shape, rank, n_listed)
+        n_before = int(by_zone[zone - 1]) if zone else 0
+        if zone % 2 and not tally.dropped[zone // 2]:
+            return _select(tally, plan, zone // 2, budget, n_before, n_real)
+        return _narrow(tally, plan, zone, rank - n_before, key_range(self.shape.dtype)[1])
+
+
+def _narrow(tally: ScanTally, plan: ScanPlan, zone: int, rank: int, top: int) -> tuple[int, int]:
+    """Give the bin of a zone that holds the score of this rank from the zone's top: a hard bracket."""
+    bins = tally.histogram[zone]
+    from_top = np.cumsum(bins[::-1])
+    bin_ = bins.size - 1 - int(np.searchsorted(from_top, rank))
+    shift, base = int(plan.zone_shifts[zone]), int(plan.zone_bases[zone])
+    j = zone // 2
+    ceiling = int(plan.highs[j]) if zone % 2 else (int(plan.lows[j - 1]) - 1 if j else top)
+    high = ceiling if bin_ == bins.size - 1 else min(base + ((bin_ + 1) << shift) - 1, ceiling)
+    return base + (bin_ << shift), high
+
+
+def _select(tally: ScanTally, plan: ScanPlan, j: int, budget: int, n_before: int, n_real: int) -> Selection:
+    """Read a budget's outcome off the events of the interval that provably holds its threshold."""
+    low, high = int(plan.lows[j]), int(plan.highs[j])
+    events = tally.events.select(lambda keys: (keys >= low) & (keys <= high))
+    keys, counts = events.count_by_key()
+    rank = min(budget + 1, n_real)
+    at = int(np.searchsorted(n_before + np.cumsum(counts), rank))
+    key, n_ties = int(keys[at]), int(counts[at])
+    n_above = n_before + int(counts[:at].sum())
+    n_kept = min(budget - n_above, n_ties)
+    kept, pending = events.select(lambda k: k == key).first(n_kept)
+    inside = [events.select(lambda k: k > key), kept]
+    sizes = _base_sizes(tally, j)
+    weight = as_fraction(tally.weight_above[j])
+    for part in inside:
+        sizes = _move_sizes(sizes, *part.size_changes())
+        weight += part.total_weight()
+    cut = _find_cut(events.select(lambda k: k == key), n_kept) if 0 < n_kept < n_ties else None
+    if tally.n_nan and budget >= n_real:  # the (B+1)-th largest is a NaN: all numbers are above it
+        key, n_above, n_ties, n_kept = NAN_KEY, n_real, tally.n_nan, 0
+    return Selection(budget, key, n_above, n_ties, n_kept, sizes, weight, cut, pending is not None)
+
+
+def _find_cut(ties: EventTally, n_kept: int) -> Cut:
+    """Give the band in which the last kept tie lies, and how many of its ties are kept."""
+    bands, where = np.unique(ties.places >> ROW_BITS, return_inverse=True)
+    per_band = np.zeros(bands.size, np.int64)
+    np.add.at(per_band, where, ties.counts)
+    cumulative = np.cumsum(per_band)
+    at = int(np.searchsorted(cumulative, n_kept))
+    return Cut(int(bands[at]), n_kept - int(cumulative[at] - per_band[at]))
+
+
+def _all_nan(tally: ScanTally, budget: int) -> Selection:
+    sizes = np.array([tally.n_rows], np.int64)
+    return Selection(budget, NAN_KEY, 0, tally.n_nan, 0, sizes, Fraction(0), None, False)
+
+
+def _base_sizes(tally: ScanTally, j: int) -> Ints:
+    """Give how many rows have each number of scores above interval j."""
+    mine = tally.size_intervals == j
+    counts = np.zeros(int(tally.sizes[mine].max(initial=0)) + 1, np.int64)
+    np.add.at(counts, tally.sizes[mine], tally.size_counts[mine])
+    return counts
+
+
+def _move_sizes(counts: Ints, sizes: Ints, moved: Ints) -> Ints:
+    """Turn ``moved`` sets of ``size - 1`` into sets of ``size``, for each size."""
+    out = np.zeros(max(counts.size, int(sizes.max(initial=0)) + 1), np.int64)
+    out[: counts.size] = counts
+    np.add.at(out, sizes, moved)
+    np.subtract.at(out, sizes - 1, moved)
+    return out
+
