@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
@@ -27,21 +28,32 @@ COORDINATES = {
 }
 
 VARIABLES = {
-    "threshold": Variable(("k",), "float64", "threshold lambda",
-                          "The (B+1)-th largest of all scores, B = floor(N k); the smallest one where B = N C."),
+    "threshold": Variable(
+        ("k",),
+        "float64",
+        "threshold lambda",
+        "The (B+1)-th largest of all scores, B = floor(N k); the smallest one where B = N C.",
+    ),
     "n_above": Variable(("k",), "int64", "scores above", "Number of scores greater than the threshold."),
     "n_ties": Variable(("k",), "int64", "ties", "Number of scores equal to the threshold."),
-    "n_kept": Variable(("k",), "int64", "kept ties",
-                       "Ties kept to fill the budget: the first ones in row-major order."),
+    "n_kept": Variable(
+        ("k",), "int64", "kept ties", "Ties kept to fill the budget: the first ones in row-major order."
+    ),
     "average_set_size": Variable(("k",), "float64", "average set size", "Labels in all sets together, over N."),
-    "average_k_error": Variable(("k",), "float64", "average-k error",
-                                "Fraction of labelled samples whose label is outside its average-k set."),
-    "top_k_error": Variable(("k",), "float64", "top-k error",
-                            "Fraction of labelled samples whose label is not among its k highest scores; NaN for a fractional k."),
+    "average_k_error": Variable(
+        ("k",), "float64", "average-k error", "Fraction of labelled samples whose label is outside its average-k set."
+    ),
+    "top_k_error": Variable(
+        ("k",),
+        "float64",
+        "top-k error",
+        "Fraction of labelled samples whose label is not among its k highest scores; NaN for a fractional k.",
+    ),
     "adaptive_gain": Variable(("k",), "float64", "adaptive gain", "top_k_error - average_k_error."),
     "relative_gain": Variable(("k",), "float64", "relative gain", "adaptive_gain / top_k_error; NaN where that is 0."),
-    "set_size_count": Variable(("k", "size"), "int64", "sets of each size",
-                               "Number of samples whose average-k set has that size."),
+    "set_size_count": Variable(
+        ("k", "size"), "int64", "sets of each size", "Number of samples whose average-k set has that size."
+    ),
 }
 
 
@@ -65,9 +77,12 @@ def validate(dataset: xr.Dataset) -> None:
     for name, variable in dataset.variables.items():
         spec = VARIABLES.get(str(name)) or COORDINATES.get(str(name))
         if spec is None or variable.dims != spec.dims or variable.dtype != spec.dtype:
-            raise ValueError(f"result variable {name} must be as the schema says; got {variable.dims} {variable.dtype}.")
+            raise ValueError(
+                f"result variable {name} must be as the schema says; got {variable.dims} {variable.dtype}."
+            )
 
 
+@cache
 def versions() -> str:
     """Give the versions that a result was computed with."""
     return ", ".join(f"{name} {_version(name)}" for name in ("avgk_dask", "numpy", "numba", "dask", "zarr", "xarray"))

@@ -21,8 +21,9 @@ from .options import check_nan_policy
 from .thresholds import score_value
 
 
-def evaluate(scores: Any, labels: Any = None, k: Any = range(1, 11), *, nan_policy: str = "raise",
-             progress: bool | None = None) -> xr.Dataset:
+def evaluate(
+    scores: Any, labels: Any = None, k: Any = range(1, 11), *, nan_policy: str = "raise", progress: bool | None = None
+) -> xr.Dataset:
     """Evaluate top-k and average-k classification for all budgets in one scan.
 
     Parameters
@@ -85,11 +86,19 @@ def _result(source: Any, budgets: tuple[Fraction, ...], search: Search) -> xr.Da
         "average_k_error": [_float(a) for a in average],
         "top_k_error": [_float(t) for t in top],
         "adaptive_gain": [_float(None if t is None or a is None else t - a) for t, a in zip(top, average, strict=True)],
-        "relative_gain": [_float(None if not t or a is None else (t - a) / t) for t, a in zip(top, average, strict=True)],
+        "relative_gain": [
+            _float(None if not t or a is None else (t - a) / t) for t, a in zip(top, average, strict=True)
+        ],
         "set_size_count": [np.pad(s.set_sizes, (0, n_sizes - s.set_sizes.size)) for s in found],
     }
-    attrs = {"n_samples": source.shape[0], "n_classes": source.shape[1], "n_labelled": n_labelled,
-             "store": source.location, "versions": versions(), "reads": search.n_scans}
+    attrs = {
+        "n_samples": source.shape[0],
+        "n_classes": source.shape[1],
+        "n_labelled": n_labelled,
+        "store": source.location,
+        "versions": versions(),
+        "reads": search.n_scans,
+    }
     return build_result(values, {"k": [float(b) for b in budgets], "size": np.arange(n_sizes)}, attrs)
 
 
@@ -98,7 +107,9 @@ def _top_error(tally: ScanTally, budget: Fraction) -> Fraction | None:
     if budget.denominator != 1 or not tally.n_labelled:
         return None
     k = int(budget)
-    hits = sum((as_fraction(limbs) for limbs in tally.weight_at_rank[:k]), Fraction(int(tally.rank_counts[1 : k + 1].sum())))
+    hits = sum(
+        (as_fraction(limbs) for limbs in tally.weight_at_rank[:k]), Fraction(int(tally.rank_counts[1 : k + 1].sum()))
+    )
     return 1 - hits / tally.n_labelled
 
 

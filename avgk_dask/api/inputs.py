@@ -47,7 +47,9 @@ def _unwrap(scores: Any) -> tuple[Any, Any, str]:
     """Give the bare array of scores, the labels found beside them, and where they are stored."""
     if isinstance(scores, xr.Dataset):
         if "scores" not in scores:
-            raise ScoresError(f"scores must be a variable of the Dataset; it has {', '.join(map(str, scores.data_vars)) or 'none'}.")
+            raise ScoresError(
+                f"scores must be a variable of the Dataset; it has {', '.join(map(str, scores.data_vars)) or 'none'}."
+            )
         return _bare(scores["scores"]), scores.get("labels"), _origin(scores)
     if isinstance(scores, xr.DataArray):
         return _bare(scores), None, _origin(scores)
@@ -84,9 +86,13 @@ def _bare(frame: xr.DataArray) -> Any:
 
 def _check_scores(scores: Any) -> None:
     if scores.ndim != 2:
-        raise ScoresError(f"scores must be a matrix (sample, class); got {scores.ndim} dimensions, shape {scores.shape}.")
+        raise ScoresError(
+            f"scores must be a matrix (sample, class); got {scores.ndim} dimensions, shape {scores.shape}."
+        )
     if any(n != n for n in scores.shape):
-        raise ScoresError("scores must have known chunk sizes; got unknown ones. Call scores.compute_chunk_sizes() first.")
+        raise ScoresError(
+            "scores must have known chunk sizes; got unknown ones. Call scores.compute_chunk_sizes() first."
+        )
     if 0 in scores.shape:
         raise ScoresError(f"scores must hold at least one sample and one class; got shape {tuple(scores.shape)}.")
     check_dtype(scores.dtype)
@@ -109,8 +115,11 @@ def _as_labels(labels: Any, shape: tuple[int, int]) -> Any:
         raise DtypeError(f"soft labels must be real numbers; got dtype {dtype}.")
     wanted = shape[:1] if labels.ndim == 1 else shape
     if labels.ndim not in (1, 2) or tuple(labels.shape) != tuple(wanted):
-        hint = "The scores look transposed: they must be (sample, class)." if shape[1] in labels.shape[:1] else \
-            "Give one label for each sample, or a probability for each sample and class."
+        hint = (
+            "The scores look transposed: they must be (sample, class)."
+            if shape[1] in labels.shape[:1]
+            else "Give one label for each sample, or a probability for each sample and class."
+        )
         raise LabelsError(f"labels must fit the scores' shape {tuple(shape)}; got shape {tuple(labels.shape)}. {hint}")
     return labels
 
@@ -122,4 +131,3 @@ def _fit_rows(labels: Any, scores: Any) -> Any:
     rows = (scores.shards or scores.chunks)[0]
     label_rows = (labels.shards or labels.chunks)[0]
     return labels if label_rows <= rows and rows % label_rows == 0 else labels[:]
-

@@ -60,7 +60,9 @@ def top_k_sets(scores: Any, k: Any, *, nan_policy: str = "raise") -> da.Array | 
     source, frame = as_lazy(scores)
     (budget,) = parse_budgets([k], source.shape[1])
     if budget.denominator != 1:
-        raise BudgetError(f"k must be an integer for top-k sets; got {show(budget)}. Use average_k_sets for a fractional k.")
+        raise BudgetError(
+            f"k must be an integer for top-k sets; got {show(budget)}. Use average_k_sets for a fractional k."
+        )
     return _wrap(top_rule(source, int(budget), nan_policy), frame, "top_k_sets", k=show(budget))
 
 
@@ -90,4 +92,3 @@ def predict_sets(scores: Any, *, threshold: Any, nan_policy: str = "raise") -> d
 
 def _wrap(sets: da.Array, frame: xr.DataArray | None, name: str, **attrs: Any) -> da.Array | xr.DataArray:
     return sets if frame is None else xr.DataArray(sets, frame.coords, frame.dims, name, attrs)
-

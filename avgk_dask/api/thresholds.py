@@ -76,13 +76,20 @@ def threshold(scores: Any, k: Any, *, nan_policy: str = "raise") -> Threshold | 
         "n_kept": [t.n_kept for t in found],
         "average_set_size": [(t.n_above + t.n_kept) / source.shape[0] for t in found],
     }
-    attrs = {"n_samples": source.shape[0], "n_classes": source.shape[1], "store": source.location,
-             "versions": versions(), "reads": search.n_scans}
+    attrs = {
+        "n_samples": source.shape[0],
+        "n_classes": source.shape[1],
+        "store": source.location,
+        "versions": versions(),
+        "reads": search.n_scans,
+    }
     return build_result(values, {"k": [float(b) for b in budgets]}, attrs)
 
 
 def _threshold(selection: Selection, dtype: Any) -> Threshold:
-    return Threshold(score_value(selection.key, dtype), selection.n_above, selection.n_ties, selection.n_kept, selection.budget)
+    return Threshold(
+        score_value(selection.key, dtype), selection.n_above, selection.n_ties, selection.n_kept, selection.budget
+    )
 
 
 def score_value(key: int, dtype: Any) -> float | int:

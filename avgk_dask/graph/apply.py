@@ -94,7 +94,9 @@ def apply_rule(source: Source, rule: Any, nan_policy: str) -> da.Array:
 def _apply(block: Array, rule: SetRule, nan_policy: str, block_info: Any = None) -> Array:
     first_row, first_class = (int(first) for first, _ in block_info[0]["array-location"])
     keys = encode(np.ascontiguousarray(block))
-    refuse_nan(keys == NAN_KEY if nan_policy == "raise" and block.dtype.kind not in "iu" else None, first_row, first_class)
+    refuse_nan(
+        keys == NAN_KEY if nan_policy == "raise" and block.dtype.kind not in "iu" else None, first_row, first_class
+    )
     return rule.choose(keys, first_row, first_class)
 
 

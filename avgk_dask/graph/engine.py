@@ -16,7 +16,7 @@ from ..summaries.pilot import PilotSample
 from ..summaries.scan import ScanPlan, ScanTally, scan_band
 from ..threshold.bracket import ScanShape
 from ..threshold.search import Search
-from .memory import check_memory
+from .memory import check_memory, max_band_events
 from .settings import setting
 from .source import Source, read_now, slabs_of
 
@@ -30,12 +30,19 @@ def compute_plainly(tasks: list[Delayed], stage: str) -> list[Any]:
 
 def scan_shape(source: Source, n_ranks: int) -> ScanShape:
     """Give what all scans of this source have in common."""
-    return ScanShape(source.shape[0], source.shape[1], source.dtype, n_ranks, source.n_bands, source.n_chunks,
-                     setting("max-events"), setting("tile-scores"))
+    return ScanShape(
+        *source.shape, source.dtype, n_ranks, source.n_chunks, max_band_events(source), setting("tile-scores")
+    )
 
 
-def run_search(source: Source, budgets: Sequence[int], *, n_ranks: int = 0, nan_policy: str = "raise",
-               compute: Compute = compute_plainly) -> Search:
+def run_search(
+    source: Source,
+    budgets: Sequence[int],
+    *,
+    n_ranks: int = 0,
+    nan_policy: str = "raise",
+    compute: Compute = compute_plainly,
+) -> Search:
     """Find every budget's selection, exactly. Reads the store once, and the pilot's chunks before."""
     check_memory(source, n_ranks)
     shape = scan_shape(source, n_ranks)
@@ -69,10 +76,12 @@ def scan_tasks(source: Source, search: Search) -> Delayed:
 
 
 def _scan_group(bands: Any, labels: list[Any], ids: list[int], plan: ScanPlan) -> ScanTally:
-    return ScanTally.merge([
-        scan_band(slabs_of(bands, number, band), read_now(labels[number]), band, plan)
-        for number, band in enumerate(ids)
-    ])
+    return ScanTally.merge(
+        [
+            scan_band(slabs_of(bands, number, band), read_now(labels[number]), band, plan)
+            for number, band in enumerate(ids)
+        ]
+    )
 
 
 def merge_tree(tasks: list[Delayed], token: str) -> Delayed:
@@ -98,8 +107,11 @@ def refuse_bad_data(tally: ScanTally, source: Source, nan_policy: str) -> None:
         )
     if tally.n_bad_labels:
         band, row, _ = tally.first_bad_label
-        rule = (f"lie in 0..{source.shape[1] - 1} (or be negative: unlabelled)" if source.labels.ndim == 1
-                else "be probabilities in [0, 1]")
+        rule = (
+            f"lie in 0..{source.shape[1] - 1} (or be negative: unlabelled)"
+            if source.labels.ndim == 1
+            else "be probabilities in [0, 1]"
+        )
         raise LabelsError(
             f"labels must {rule}; {tally.n_bad_labels} samples break this, the first is sample {source.rows[band] + row}. "
             "Check that labels and scores belong together."
@@ -121,11 +133,22 @@ def finish_cuts(source: Source, search: Search, compute: Compute) -> Search:
 def cut_task(source: Source, key: int, band: int, n_ties: int) -> Delayed:
     """Give the task that finds a band's first ties at a key."""
     call = delayed(_cut_band, pure=False)
-    return call(source._bands([band]), source.labels_of(band), band, key, n_ties, source.dtype, source.shape[1],
-                setting("tile-scores"), dask_key_name=f"avgk-cut-{_token()}")
+    return call(
+        source._bands([band]),
+        source.labels_of(band),
+        band,
+        key,
+        n_ties,
+        source.dtype,
+        source.shape[1],
+        setting("tile-scores"),
+        dask_key_name=f"avgk-cut-{_token()}",
+    )
 
 
-def _cut_band(bands: Any, labels: Any, band: int, key: int, n_ties: int, dtype: Any, n_classes: int, tile: int) -> TieCut:
+def _cut_band(
+    bands: Any, labels: Any, band: int, key: int, n_ties: int, dtype: Any, n_classes: int, tile: int
+) -> TieCut:
     return cut_band(slabs_of(bands, 0, band), read_now(labels), key, n_ties, dtype, n_classes, tile)
 
 

@@ -24,8 +24,13 @@ def task_memory(source: Source, n_ranks: int = 0) -> int:
     tile = max(setting("tile-scores"), source.shape[1]) * 64
     held = source.slab_bytes() * (2 if isinstance(source, StoredSource) else 1 + (n_slabs > 1))
     per_row = rows * 8 * (n_ranks + 4)
-    events = max(1 << 12, setting("max-events") // source.n_bands) * 64 * 2
+    events = max_band_events(source) * 64 * 2
     return held + labels + listed + ranks + tile + per_row + events + (4 << 20)
+
+
+def max_band_events(source: Source) -> int:
+    """Give how many events a band may keep: its share of all, but never too few to be of use."""
+    return int(max(setting("least-events"), setting("max-events") // source.n_bands))
 
 
 def memory_limit() -> int:

@@ -15,6 +15,8 @@ DEFAULTS: dict[str, Any] = {
     "pilot-most": 16,
     # Events kept over all bands together (24 to 60 bytes each).
     "max-events": 1 << 22,
+    # ... and events any band may keep.
+    "least-events": 1 << 12,
     # Scores looked at in one go: what stays in cache.
     "tile-scores": 1 << 18,
     # Bytes of a slab, when a band is read in several along the classes.

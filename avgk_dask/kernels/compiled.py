@@ -140,8 +140,21 @@ def count_bins(keys: Any, base: Any, shift: Any, histogram: Any) -> None:
 
 
 @njit(nogil=True, cache=True)
-def split_rows(offsets: Any, keys: Any, classes: Any, lows: Any, highs: Any, zone_bases: Any, zone_shifts: Any,
-               above: Any, histogram: Any, event_keys: Any, event_rows: Any, event_sizes: Any, event_classes: Any) -> int:
+def split_rows(
+    offsets: Any,
+    keys: Any,
+    classes: Any,
+    lows: Any,
+    highs: Any,
+    zone_bases: Any,
+    zone_shifts: Any,
+    above: Any,
+    histogram: Any,
+    event_keys: Any,
+    event_rows: Any,
+    event_sizes: Any,
+    event_classes: Any,
+) -> int:
     """Split each row's listed scores by the intervals [low, high], which descend and are disjoint.
 
     ``above[i, j]`` becomes the number of scores of row i above interval j. A score inside an

@@ -45,8 +45,21 @@ def count_bins(keys: Any, base: int, shift: int, histogram: Any) -> None:
         histogram[min(max(key - int(base), 0) >> int(shift), histogram.size - 1)] += 1
 
 
-def split_rows(offsets: Any, keys: Any, classes: Any, lows: Any, highs: Any, zone_bases: Any, zone_shifts: Any,
-               above: Any, histogram: Any, event_keys: Any, event_rows: Any, event_sizes: Any, event_classes: Any) -> int:
+def split_rows(
+    offsets: Any,
+    keys: Any,
+    classes: Any,
+    lows: Any,
+    highs: Any,
+    zone_bases: Any,
+    zone_shifts: Any,
+    above: Any,
+    histogram: Any,
+    event_keys: Any,
+    event_rows: Any,
+    event_sizes: Any,
+    event_classes: Any,
+) -> int:
     """Split each row's listed scores by descending, disjoint intervals into counts, bins and events."""
     n = 0
     for i in range(offsets.size - 1):

@@ -15,8 +15,9 @@ from ..errors import AvgkError, StoreError
 SLAB_BYTES = 32 << 20
 
 
-def plan_bands(shape: tuple[int, ...], chunks: tuple[int, ...], itemsize: int,
-               slab_bytes: int = SLAB_BYTES) -> tuple[list[int], list[int]]:
+def plan_bands(
+    shape: tuple[int, ...], chunks: tuple[int, ...], itemsize: int, slab_bytes: int = SLAB_BYTES
+) -> tuple[list[int], list[int]]:
     """Give the row bounds of the bands and the class bounds of the slabs each is read in.
 
     Both follow the chunks (or shards), so that no chunk is read twice. Slabs join class chunks up

@@ -27,8 +27,9 @@ def is_zarr(value: Any) -> bool:
     return isinstance(value, (zarr.Array, zarr.Group, Store, StorePath))
 
 
-def open_arrays(store: Any, *, scores: str | None = None, labels: str | None = None,
-                storage_options: dict[str, Any] | None = None) -> StoredArrays:
+def open_arrays(
+    store: Any, *, scores: str | None = None, labels: str | None = None, storage_options: dict[str, Any] | None = None
+) -> StoredArrays:
     """Open the scores, and the labels where present, of a store; reads metadata only.
 
     ``scores`` and ``labels`` name the arrays inside a group (by default ``scores`` and ``labels``).
@@ -49,7 +50,9 @@ def open_arrays(store: Any, *, scores: str | None = None, labels: str | None = N
         raise ScoresError(f"{location} is a truncated store (it has class_index); those cannot be evaluated yet.")
     found = _array(node, scores or "scores", location)
     has_labels = labels is not None or "labels" in node
-    return StoredArrays(_checked(found, location), _array(node, labels or "labels", location) if has_labels else None, location)
+    return StoredArrays(
+        _checked(found, location), _array(node, labels or "labels", location) if has_labels else None, location
+    )
 
 
 def _open_node(store: Any, storage_options: dict[str, Any] | None) -> Any:
@@ -73,7 +76,9 @@ def _array(group: Any, name: str, location: str) -> Any:
     if isinstance(node, zarr.Array):
         return node
     names = sorted(key for key, _ in group.arrays())
-    raise StoreError(f"{location} has no array {name!r}; it has {', '.join(names) or 'no arrays'}. Name the array to use.")
+    raise StoreError(
+        f"{location} has no array {name!r}; it has {', '.join(names) or 'no arrays'}. Name the array to use."
+    )
 
 
 def _checked(array: Any, location: str) -> Any:

@@ -16,8 +16,15 @@ from ..kernels.keys import BFLOAT16
 _CHUNK_BYTES = 10_000_000
 
 
-def create_scores(path: Any, shape: tuple[int, int], dtype: Any, *, chunks: tuple[int, int] | None = None,
-                  soft: bool = False, overwrite: bool = False) -> tuple[Any, Any]:
+def create_scores(
+    path: Any,
+    shape: tuple[int, int],
+    dtype: Any,
+    *,
+    chunks: tuple[int, int] | None = None,
+    soft: bool = False,
+    overwrite: bool = False,
+) -> tuple[Any, Any]:
     """Create a store with ``scores`` and ``labels`` to be filled; gives both arrays.
 
     Chunks are whole rows of about 10 MB, compressed with blosc lz4 and bit shuffle. bfloat16, which
@@ -31,16 +38,24 @@ def create_scores(path: Any, shape: tuple[int, int], dtype: Any, *, chunks: tupl
     chunks = chunks or (rows, shape[1])
     group = zarr.open_group(path, mode="w" if overwrite else "w-", zarr_format=3)
     codec = BloscCodec(cname="lz4", clevel=5, shuffle="bitshuffle", typesize=dtype.itemsize)
-    scores = group.create_array("scores", shape=shape, chunks=chunks, dtype=stored, compressors=codec,
-                                dimension_names=("sample", "class"))
+    scores = group.create_array(
+        "scores", shape=shape, chunks=chunks, dtype=stored, compressors=codec, dimension_names=("sample", "class")
+    )
     if dtype == BFLOAT16:
         scores.attrs["dtype"] = "bfloat16"
     if soft:
-        labels = group.create_array("labels", shape=shape, chunks=chunks, dtype="float64", compressors=codec,
-                                    dimension_names=("sample", "class"))
+        labels = group.create_array(
+            "labels",
+            shape=shape,
+            chunks=chunks,
+            dtype="float64",
+            compressors=codec,
+            dimension_names=("sample", "class"),
+        )
     else:
-        labels = group.create_array("labels", shape=shape[:1], chunks=chunks[:1], dtype="int64",
-                                    dimension_names=("sample",))
+        labels = group.create_array(
+            "labels", shape=shape[:1], chunks=chunks[:1], dtype="int64", dimension_names=("sample",)
+        )
     return scores, labels
 
 

@@ -29,8 +29,15 @@ class TieCut:
     weight: Fraction
 
 
-def cut_band(slabs: Iterable[Array], labels: Array | None, key: int, n_ties: int, dtype: np.dtype[Any],
-             n_classes: int, tile_scores: int) -> TieCut:
+def cut_band(
+    slabs: Iterable[Array],
+    labels: Array | None,
+    key: int,
+    n_ties: int,
+    dtype: np.dtype[Any],
+    n_classes: int,
+    tile_scores: int,
+) -> TieCut:
     """Read a band for the scores equal to ``key`` and take the first ``n_ties`` of them."""
     reader = TileReader(key, dtype, tile_scores)
     one = np.array([key], np.int64)
@@ -41,8 +48,21 @@ def cut_band(slabs: Iterable[Array], labels: Array | None, key: int, n_ties: int
         above, bins = np.empty((n_rows, 1), np.int64), np.zeros((2, 1), np.int64)
         keys, rows, sizes, classes = (np.empty(n, np.int64) for _ in range(4))
         shifts = np.array([63, 0], np.int64)
-        found = compiled.split_rows(entries.offsets, entries.keys, entries.classes, one, one, np.repeat(one, 2),
-                                    shifts, above, bins, keys, rows, sizes, classes)
+        found = compiled.split_rows(
+            entries.offsets,
+            entries.keys,
+            entries.classes,
+            one,
+            one,
+            np.repeat(one, 2),
+            shifts,
+            above,
+            bins,
+            keys,
+            rows,
+            sizes,
+            classes,
+        )
         taken = min(found, n_ties)
         if taken:
             rows, classes = rows[:taken] + entries.first_row, classes[:taken]

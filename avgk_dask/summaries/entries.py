@@ -62,7 +62,11 @@ class TileReader:
     def gather(self, tile: Array, first_row: int, first_class: int) -> tuple[Ints, Ints, Keys]:
         """Give row (in the tile), class and key of the tile's scores from the floor up."""
         if self._buffers is None or self._buffers[0].size < tile.size:
-            self._buffers = np.empty(tile.size, np.int32), np.empty(tile.size, np.int32), np.empty(tile.size, tile.dtype)
+            self._buffers = (
+                np.empty(tile.size, np.int32),
+                np.empty(tile.size, np.int32),
+                np.empty(tile.size, tile.dtype),
+            )
         rows, classes, found = self._buffers
         n, n_nan, first_nan = compiled.gather_above(tile, self.floor, rows, classes, found)
         if is_half(self.dtype):

@@ -57,15 +57,18 @@ class EventTally:
         return cls(none, none, none, none, none, none, none, np.zeros(0), none, none, none, none)
 
     @classmethod
-    def from_rows(cls, band: int, keys: Ints, rows: Ints, sizes: Ints, weights: NDArray[np.float64] | None) -> EventTally:
+    def from_rows(
+        cls, band: int, keys: Ints, rows: Ints, sizes: Ints, weights: NDArray[np.float64] | None
+    ) -> EventTally:
         """Give the fine events of one band's rows."""
         places = (np.int64(band) << ROW_BITS) | (rows.astype(np.int64) + 1)
         fine = replace(cls.empty(), keys=keys, places=places, sizes=sizes, counts=np.ones(keys.size, np.int64))
         if weights is None:
             return fine
         some = np.flatnonzero(weights)
-        return replace(fine, weight_keys=keys[some], weight_places=places[some],
-                       weight_sizes=sizes[some], weights=weights[some])
+        return replace(
+            fine, weight_keys=keys[some], weight_places=places[some], weight_sizes=sizes[some], weights=weights[some]
+        )
 
     @classmethod
     def merge(cls, tallies: list[EventTally]) -> EventTally:
@@ -84,9 +87,18 @@ class EventTally:
         """Give the events whose key satisfies ``keep``, a function of keys."""
         a, b, c = keep(self.keys), keep(self.weight_keys), keep(self.limb_keys)
         return EventTally(
-            self.keys[a], self.places[a], self.sizes[a], self.counts[a],
-            self.weight_keys[b], self.weight_places[b], self.weight_sizes[b], self.weights[b],
-            self.limb_keys[c], self.limb_places[c], self.limb_numbers[c], self.limb_amounts[c],
+            self.keys[a],
+            self.places[a],
+            self.sizes[a],
+            self.counts[a],
+            self.weight_keys[b],
+            self.weight_places[b],
+            self.weight_sizes[b],
+            self.weights[b],
+            self.limb_keys[c],
+            self.limb_places[c],
+            self.limb_numbers[c],
+            self.limb_amounts[c],
         )
 
     def coarsen(self) -> EventTally:
@@ -99,13 +111,24 @@ class EventTally:
         add_weights(sums, self.weights, which)
         group, number = np.nonzero(sums)
         limbs, amounts = _add_up(
-            (np.concatenate([self.limb_keys, groups[0][group]]),
-             np.concatenate([self.limb_places, groups[1][group]]),
-             np.concatenate([self.limb_numbers, number])),
+            (
+                np.concatenate([self.limb_keys, groups[0][group]]),
+                np.concatenate([self.limb_places, groups[1][group]]),
+                np.concatenate([self.limb_numbers, number]),
+            ),
             np.concatenate([self.limb_amounts, sums[group, number]]),
         )
-        return replace(EventTally.empty(), keys=keys, places=places, sizes=sizes, counts=counts,
-                       limb_keys=limbs[0], limb_places=limbs[1], limb_numbers=limbs[2], limb_amounts=amounts)
+        return replace(
+            EventTally.empty(),
+            keys=keys,
+            places=places,
+            sizes=sizes,
+            counts=counts,
+            limb_keys=limbs[0],
+            limb_places=limbs[1],
+            limb_numbers=limbs[2],
+            limb_amounts=amounts,
+        )
 
     def first(self, n: int) -> tuple[EventTally, tuple[int, int] | None]:
         """Give the first ``n`` of events that share one key, in row-major order.
@@ -133,9 +156,18 @@ class EventTally:
         a, b = earlier(self.places, self.sizes), earlier(self.weight_places, self.weight_sizes)
         c = self.limb_places < place
         return EventTally(
-            self.keys[a], self.places[a], self.sizes[a], self.counts[a],
-            self.weight_keys[b], self.weight_places[b], self.weight_sizes[b], self.weights[b],
-            self.limb_keys[c], self.limb_places[c], self.limb_numbers[c], self.limb_amounts[c],
+            self.keys[a],
+            self.places[a],
+            self.sizes[a],
+            self.counts[a],
+            self.weight_keys[b],
+            self.weight_places[b],
+            self.weight_sizes[b],
+            self.weights[b],
+            self.limb_keys[c],
+            self.limb_places[c],
+            self.limb_numbers[c],
+            self.limb_amounts[c],
         )
 
     def count_by_key(self) -> tuple[Ints, Ints]:

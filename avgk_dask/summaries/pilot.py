@@ -49,8 +49,15 @@ class PilotSample:
             weights.append(np.full(top.size, step))
             strips.append(np.full(top.size, strip))
             scores.append(values.size)
-        return cls(np.concatenate(keys), np.concatenate(weights), np.concatenate(strips),
-                   np.array(scores), np.full(len(scores), chunk), lowest, highest)
+        return cls(
+            np.concatenate(keys),
+            np.concatenate(weights),
+            np.concatenate(strips),
+            np.array(scores),
+            np.full(len(scores), chunk),
+            lowest,
+            highest,
+        )
 
     @classmethod
     def merge(cls, samples: list[PilotSample]) -> PilotSample:

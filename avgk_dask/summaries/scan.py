@@ -168,7 +168,9 @@ class _BandScan:
         n_taken = min(n_rows, SAMPLE_ROWS)
         rows = np.arange(n_taken) * n_rows // n_taken
         taken = np.zeros(N_BINS, np.int64)
-        compiled.count_bins(encode(np.ascontiguousarray(block[rows])).reshape(-1), self.plan.sample_base, self.plan.sample_shift, taken)
+        compiled.count_bins(
+            encode(np.ascontiguousarray(block[rows])).reshape(-1), self.plan.sample_base, self.plan.sample_shift, taken
+        )
         self.sample += taken * (n_rows // n_taken)
 
     def _rank(self, tile: Array, first_row: int) -> None:
@@ -199,9 +201,21 @@ class _BandScan:
         n, n_rows = entries.keys.size, entries.offsets.size - 1
         above = np.empty((n_rows, plan.lows.size), np.int64)
         keys, rows, sizes, classes = (np.empty(n, np.int64) for _ in range(4))
-        n_events = compiled.split_rows(entries.offsets, entries.keys, entries.classes, plan.lows, plan.highs,
-                                       plan.zone_bases, plan.zone_shifts, above, self.histogram,
-                                       keys, rows, sizes, classes)
+        n_events = compiled.split_rows(
+            entries.offsets,
+            entries.keys,
+            entries.classes,
+            plan.lows,
+            plan.highs,
+            plan.zone_bases,
+            plan.zone_shifts,
+            above,
+            self.histogram,
+            keys,
+            rows,
+            sizes,
+            classes,
+        )
         self.above_parts.append(above)
         self._take_weight_above(entries)
         rows = rows[:n_events] + entries.first_row
@@ -280,7 +294,7 @@ def _intervals_of(keys: Ints, plan: ScanPlan) -> Ints:
 
 def _count_sizes(above: Ints) -> tuple[Ints, Ints, Ints]:
     """Give (interval, size, count) of the set sizes in each column."""
-    n_rows, n_intervals = above.shape
+    _n_rows, n_intervals = above.shape
     width = int(above.max(initial=0)) + 1
     flat = (above + np.arange(n_intervals) * width).reshape(-1)
     if n_intervals * width > 4 * flat.size:

@@ -29,4 +29,4 @@ class CountingStore(WrapperStore[Store]):
 
     def chunk_reads(self, array: str = "scores") -> Counter[str]:
         """Give how often each chunk of an array was read."""
-        return Counter({key: n for key, n in self.reads.items() if key.startswith(f"{array}/c/") or key.startswith("c/")})
+        return Counter({key: n for key, n in self.reads.items() if key.startswith((f"{array}/c/", "c/"))})

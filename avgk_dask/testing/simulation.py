@@ -6,6 +6,7 @@ seed and the row number alone.
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass
 from typing import Any
 
@@ -114,8 +115,17 @@ def _draw(eta: Array, uniform: Array) -> Array:
     return np.minimum(below.sum(1), eta.shape[1] - 1)
 
 
-def simulate(n_samples: int, n_classes: int = 6, *, example: int | None = None, seed: int = 0, dtype: str = "float32",
-             ambiguity: float = 1.0, levels: int | None = None, chunk_rows: int | None = None) -> xr.Dataset:
+def simulate(
+    n_samples: int,
+    n_classes: int = 6,
+    *,
+    example: int | None = None,
+    seed: int = 0,
+    dtype: str = "float32",
+    ambiguity: float = 1.0,
+    levels: int | None = None,
+    chunk_rows: int | None = None,
+) -> xr.Dataset:
     """Give a lazy Dataset with ``scores``, hard ``labels`` drawn from ``eta``, and ``eta`` itself.
 
     Examples
@@ -131,30 +141,42 @@ def simulate(n_samples: int, n_classes: int = 6, *, example: int | None = None, 
     step = chunk_rows or max(1, min(n_samples, 10_000_000 // (8 * n_classes)))
     bounds = [*range(0, n_samples, step), n_samples]
     part = dask.delayed(spec.rows, pure=True)
-    parts = [(part(a, b), b - a) for a, b in zip(bounds[:-1], bounds[1:], strict=True)]
+    parts = [(part(a, b), b - a) for a, b in itertools.pairwise(bounds)]
 
     def column(i: int, dtype: Any, width: tuple[int, ...]) -> da.Array:
         return da.concatenate([da.from_delayed(p[i], (n, *width), dtype) for p, n in parts])
 
     wide = (n_classes,)
-    return xr.Dataset({
-        "scores": (("sample", "class"), column(0, check_dtype(dtype), wide)),
-        "labels": (("sample",), column(1, np.int64, ())),
-        "eta": (("sample", "class"), column(2, np.float64, wide)),
-    })
+    return xr.Dataset(
+        {
+            "scores": (("sample", "class"), column(0, check_dtype(dtype), wide)),
+            "labels": (("sample",), column(1, np.int64, ())),
+            "eta": (("sample", "class"), column(2, np.float64, wide)),
+        }
+    )
 
 
-def simulate_store(path: Any, spec: Simulation, *, chunks: tuple[int, int] | None = None, soft: bool = False,
-                   overwrite: bool = False, progress: bool = False) -> None:
+def simulate_store(
+    path: Any,
+    spec: Simulation,
+    *,
+    chunks: tuple[int, int] | None = None,
+    soft: bool = False,
+    overwrite: bool = False,
+    progress: bool = False,
+) -> None:
     """Write a simulated store chunk by chunk; ``soft`` writes eta as the labels instead of classes."""
     from ..graph.progress import computing
 
-    scores, labels = create_scores(path, (spec.n_samples, spec.n_classes), spec.dtype, chunks=chunks, soft=soft,
-                                   overwrite=overwrite)
+    scores, labels = create_scores(
+        path, (spec.n_samples, spec.n_classes), spec.dtype, chunks=chunks, soft=soft, overwrite=overwrite
+    )
     step = scores.chunks[0]
     write = dask.delayed(_write_rows, pure=False)
-    tasks = [write(spec, scores, labels, first, min(first + step, spec.n_samples), soft)
-             for first in range(0, spec.n_samples, step)]
+    tasks = [
+        write(spec, scores, labels, first, min(first + step, spec.n_samples), soft)
+        for first in range(0, spec.n_samples, step)
+    ]
     with computing(progress) as compute:
         compute(tasks, "simulate")
 

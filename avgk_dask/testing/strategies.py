@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from fractions import Fraction
 from typing import Any
 
@@ -12,8 +13,20 @@ from numpy.typing import NDArray
 
 Array = NDArray[Any]
 
-DTYPES = ("float16", "float32", "float64", "bfloat16", "int8", "int16", "int32", "int64",
-          "uint8", "uint16", "uint32", "uint64")
+DTYPES = (
+    "float16",
+    "float32",
+    "float64",
+    "bfloat16",
+    "int8",
+    "int16",
+    "int32",
+    "int64",
+    "uint8",
+    "uint16",
+    "uint32",
+    "uint64",
+)
 
 
 def as_dtype(name: str) -> np.dtype[Any]:
@@ -22,8 +35,9 @@ def as_dtype(name: str) -> np.dtype[Any]:
 
 
 @st.composite
-def score_matrices(draw: Any, dtypes: tuple[str, ...] = DTYPES, max_samples: int = 12, max_classes: int = 9,
-                   nan: bool = False) -> Array:
+def score_matrices(
+    draw: Any, dtypes: tuple[str, ...] = DTYPES, max_samples: int = 12, max_classes: int = 9, nan: bool = False
+) -> Array:
     """Draw a matrix with heavy ties, both zeros, infinities and the dtype's extremes."""
     dtype = as_dtype(draw(st.sampled_from(dtypes)))
     shape = draw(st.integers(1, max_samples)), draw(st.integers(1, max_classes))
@@ -38,7 +52,12 @@ def score_matrices(draw: Any, dtypes: tuple[str, ...] = DTYPES, max_samples: int
             special.append(float("nan"))
     pool = draw(st.lists(st.one_of(st.sampled_from(special), anything), min_size=1, max_size=8))
     values = draw(st.lists(st.sampled_from(pool), min_size=shape[0] * shape[1], max_size=shape[0] * shape[1]))
-    return np.array(values, dtype=object).astype(np.float64 if dtype.kind not in "iu" else dtype).astype(dtype).reshape(shape)
+    return (
+        np.array(values, dtype=object)
+        .astype(np.float64 if dtype.kind not in "iu" else dtype)
+        .astype(dtype)
+        .reshape(shape)
+    )
 
 
 @st.composite
@@ -49,7 +68,7 @@ def chunkings(draw: Any, shape: tuple[int, ...]) -> tuple[tuple[int, ...], ...]:
 
 def _cut(n: int, places: set[int]) -> tuple[int, ...]:
     bounds = [0, *sorted(p for p in places if p < n), n]
-    return tuple(b - a for a, b in zip(bounds[:-1], bounds[1:], strict=True))
+    return tuple(b - a for a, b in itertools.pairwise(bounds))
 
 
 @st.composite
@@ -70,5 +89,5 @@ def soft_labels(draw: Any, shape: tuple[int, int]) -> Array:
 def budgets(draw: Any, n_classes: int) -> list[Any]:
     """Draw budgets in (0, C]: integers, and fractions of all kinds."""
     whole = st.integers(1, n_classes)
-    part = st.fractions(Fraction(1, 50), n_classes, max_denominator=30)
+    part = st.fractions(Fraction(1, 30), n_classes, max_denominator=30)
     return list(draw(st.lists(st.one_of(whole, part), min_size=1, max_size=4)))

@@ -30,8 +30,8 @@ class ScanShape:
     n_classes: int
     dtype: np.dtype[Any]
     n_ranks: int
-    n_bands: int
     n_chunks: int
+    #: Events a band may keep.
     max_events: int
     tile_scores: int
 
@@ -48,7 +48,7 @@ def plan_scan(shape: ScanShape, brackets: Sequence[tuple[int, int]], lowest: int
     """
     joined: list[list[int]] = []
     for low, high in sorted(brackets, reverse=True, key=lambda b: (b[1], b[0])):
-        if joined and high >= joined[-1][0] - 1:
+        if joined and high >= joined[-1][0]:
             joined[-1][0] = min(joined[-1][0], low)
         else:
             joined.append([low, high])
@@ -71,7 +71,7 @@ def plan_scan(shape: ScanShape, brackets: Sequence[tuple[int, int]], lowest: int
         sample_base=lowest,
         sample_shift=_shift(max(floor - lowest, 1), N_BINS),
         n_ranks=shape.n_ranks,
-        max_events=max(1 << 12, shape.max_events // shape.n_bands),
+        max_events=shape.max_events,
         tile_scores=shape.tile_scores,
     )
 

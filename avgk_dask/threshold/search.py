@@ -47,8 +47,9 @@ class Selection:
 
     def with_ties(self, sizes: Ints, counts: Ints, weight: Fraction) -> Selection:
         """Give the outcome with the kept ties of the cut's band taken in."""
-        return replace(self, set_sizes=_move_sizes(self.set_sizes, sizes, counts),
-                       weight=self.weight + weight, pending=False)
+        return replace(
+            self, set_sizes=_move_sizes(self.set_sizes, sizes, counts), weight=self.weight + weight, pending=False
+        )
 
 
 @dataclass(frozen=True)
@@ -90,8 +91,14 @@ class Search:
         rest = replace(self.shape, n_ranks=0)  # the first scan has ranked all labels
         plan = plan_scan(rest, list(again.values()), key_range(rest.dtype)[0]) if again else None
         slim = replace(tally, events=EventTally.empty())
-        return replace(self, plan=plan, found=found, n_scans=self.n_scans + 1, open=tuple(again),
-                       first_tally=self.first_tally or slim)
+        return replace(
+            self,
+            plan=plan,
+            found=found,
+            n_scans=self.n_scans + 1,
+            open=tuple(again),
+            first_tally=self.first_tally or slim,
+        )
 
     def _settle(self, tally: ScanTally, plan: ScanPlan, budget: int) -> Selection | tuple[int, int]:
         """Give the outcome for a budget, or a narrower bracket that must be searched."""
@@ -177,4 +184,3 @@ def _move_sizes(counts: Ints, sizes: Ints, moved: Ints) -> Ints:
     np.add.at(out, sizes, moved)
     np.subtract.at(out, sizes - 1, moved)
     return out
-

@@ -1,0 +1,97 @@
+"""evaluate against the definitions, on hostile small matrices and any chunking."""
+
+from __future__ import annotations
+
+import math
+
+import dask
+import dask.array as da
+import numpy as np
+import pytest
+import zarr
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import avgk_dask as avgk
+from avgk_dask.testing import oracle_evaluate, strategies
+
+#: Settings that send even a tiny matrix through every part of the engine.
+ENGINES = {
+    "no pilot": {},
+    "pilot": {"avgk.small-scores": 0},
+    "tiny pilot": {"avgk.small-scores": 0, "avgk.pilot-least": 1, "avgk.pilot-share": 0.0},
+    "counted ties": {"avgk.small-scores": 0, "avgk.max-events": 0, "avgk.least-events": 0},
+    "counted ties, no pilot": {"avgk.max-events": 0, "avgk.least-events": 0},
+    "tiles and tree": {"avgk.tile-scores": 1, "avgk.fan-in": 2, "avgk.task-bytes": 1},
+    "one task": {"avgk.task-bytes": 1 << 40, "avgk.max-tasks": 1},
+}
+
+
+def same(a: float, b: float) -> bool:
+    return a == b or (math.isnan(a) and math.isnan(b))
+
+
+def check(result, scores, labels, ks):
+    for i, k in enumerate(ks):
+        expected = oracle_evaluate(scores, labels, k)
+        sizes = expected.pop("set_size_count")
+        assert result.set_size_count.values[i][: len(sizes)].tolist() == sizes
+        assert result.set_size_count.values[i].sum() == scores.shape[0]
+        for name, value in expected.items():
+            assert same(float(result[name][i]), float(value)), (k, name, float(result[name][i]), value)
+        top, average = expected["top_k_error"], expected["average_k_error"]
+        assert result.adaptive_gain[i] == pytest.approx(top - average, abs=1e-15, nan_ok=True)
+
+
+def draw_labels(data, kind, shape):
+    if kind == "none":
+        return None
+    return data.draw(strategies.hard_labels(shape) if kind == "hard" else strategies.soft_labels(shape))
+
+
+@pytest.mark.parametrize("kind", ["none", "hard", "soft"])
+@pytest.mark.parametrize("engine", ENGINES)
+@settings(max_examples=120, suppress_health_check=[HealthCheck.too_slow])
+@given(data=st.data())
+def test_evaluate__equals_the_definitions(engine, kind, data):
+    scores = data.draw(strategies.score_matrices())
+    labels = draw_labels(data, kind, scores.shape)
+    ks = data.draw(strategies.budgets(scores.shape[1]))
+    chunks = data.draw(strategies.chunkings(scores.shape))
+    with dask.config.set(ENGINES[engine]), dask.config.set(scheduler="synchronous"):
+        result = avgk.evaluate(da.from_array(scores, chunks=chunks), labels, ks)
+    check(result, scores, labels, ks)
+
+
+@pytest.mark.parametrize("kind", ["none", "hard", "soft"])
+@pytest.mark.parametrize("engine", ["no pilot", "pilot", "counted ties"])
+@pytest.mark.parametrize("slab_bytes", [1, 1 << 20])
+@settings(max_examples=40, suppress_health_check=[HealthCheck.too_slow])
+@given(data=st.data())
+def test_evaluate__reads_zarr_chunked_along_both_axes(engine, kind, slab_bytes, data):
+    names = tuple(d for d in strategies.DTYPES if d != "bfloat16")
+    scores = data.draw(strategies.score_matrices(names))
+    labels = draw_labels(data, kind, scores.shape)
+    ks = data.draw(strategies.budgets(scores.shape[1]))
+    chunks = tuple(data.draw(st.integers(1, n)) for n in scores.shape)
+    stored = zarr.create_array({}, data=scores, chunks=chunks)
+    with dask.config.set(ENGINES[engine]), dask.config.set({"scheduler": "synchronous", "avgk.slab-bytes": slab_bytes}):
+        result = avgk.evaluate(stored, labels, ks)
+    check(result, scores, labels, ks)
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow])
+@given(data=st.data())
+def test_evaluate__ranks_nan_lowest_and_never_takes_it(engine, data):
+    scores = data.draw(strategies.score_matrices(("float16", "float32", "float64", "bfloat16"), nan=True))
+    labels = draw_labels(data, data.draw(st.sampled_from(["none", "hard", "soft"])), scores.shape)
+    ks = data.draw(strategies.budgets(scores.shape[1]))
+    chunks = data.draw(strategies.chunkings(scores.shape))
+    with dask.config.set(ENGINES[engine]), dask.config.set(scheduler="synchronous"):
+        result = avgk.evaluate(da.from_array(scores, chunks=chunks), labels, ks, nan_policy="lowest")
+    check(result, scores, labels, ks)
+    nan = np.argwhere(np.isnan(scores.astype(float)))
+    if nan.size:
+        with pytest.raises(avgk.ScoresError, match=f"sample {nan[0][0]}, class {nan[0][1]}"):
+            avgk.evaluate(da.from_array(scores, chunks=chunks), labels, ks)

@@ -1,0 +1,22 @@
+from __future__ import annotations
+
+import os
+import pathlib
+
+# One compilation cache for all test processes, kept between runs.
+os.environ.setdefault("NUMBA_CACHE_DIR", str(pathlib.Path.home() / ".cache" / "avgk_dask" / "numba"))
+
+import hypothesis
+import pytest
+
+hypothesis.settings.register_profile("default", deadline=None, derandomize=True, print_blob=True)
+hypothesis.settings.load_profile("default")
+
+DATA = pathlib.Path(__file__).resolve().parents[2] / "shared" / "data"
+
+
+@pytest.fixture(scope="session")
+def data() -> pathlib.Path:
+    if not DATA.is_dir():
+        pytest.skip("the real score sets (../shared/data) are not here")
+    return DATA
