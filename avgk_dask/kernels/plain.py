@@ -7,23 +7,28 @@ from typing import Any
 import numpy as np
 
 
-def gather_above(values: Any, floor: Any, rows: Any, classes: Any, found: Any) -> tuple[int, int, int]:
-    """List the scores that are at least ``floor``, in row-major order; count the NaN."""
+def gather_above(
+    values: Any, bits: Any, magnitude: Any, floor: Any, offsets: Any, classes: Any, keys: Any
+) -> tuple[int, int]:
+    """List the scores that are at least ``floor``, row by row; count the NaN."""
     i, j = np.nonzero(values >= floor)
-    rows[: i.size], classes[: i.size], found[: i.size] = i, j, values[i, j]
+    found = bits[i, j].astype(np.int64)
+    classes[: i.size] = j
+    keys[: i.size] = np.where((found < 0) & (magnitude != 0), -(found & magnitude), found)
+    offsets[:] = np.searchsorted(i, np.arange(values.shape[0] + 1))
     nan = np.flatnonzero(values != values)
-    return i.size, nan.size, int(nan[0]) if nan.size else -1
+    return nan.size, int(nan[0]) if nan.size else -1
 
 
-def rank_labels(values: Any, labels: Any, ranks: Any) -> None:
-    """Write each label's rank in its row: 1 for the highest score, ties by class index."""
+def rank_labels(values: Any, labels: Any, offsets: Any, classes: Any, n_ranks: int, ranks: Any) -> None:
+    """Write each label's rank in its row, at most ``n_ranks + 1``; what is listed is not needed here."""
     labelled = np.flatnonzero(labels >= 0)
     label = labels[labelled, None]
     score = np.take_along_axis(values[labelled], label, 1)
     before = np.arange(values.shape[1]) < label
     higher = (values[labelled] > score) | ((values[labelled] == score) & before)
     ranks[:] = 0
-    ranks[labelled] = np.where((score != score)[:, 0], values.shape[1] + 1, higher.sum(1) + 1)
+    ranks[labelled] = np.where((score != score)[:, 0], n_ranks, np.minimum(higher.sum(1), n_ranks)) + 1
 
 
 def rank_top(values: Any, first_class: int, top: Any, classes: Any, n_top: Any) -> None:
@@ -55,6 +60,8 @@ def split_rows(
     zone_shifts: Any,
     above: Any,
     histogram: Any,
+    labels: Any,
+    hits: Any,
     event_keys: Any,
     event_rows: Any,
     event_sizes: Any,
@@ -77,6 +84,8 @@ def split_rows(
             in_gap = (row > high) & ((row < lows[j - 1]) if j else True)
             count_bins(row[in_gap], zone_bases[2 * j], zone_shifts[2 * j], histogram[2 * j])
             count_bins(row[inside], zone_bases[2 * j + 1], zone_shifts[2 * j + 1], histogram[2 * j + 1])
+            hits[2 * j] += (names[in_gap] == labels[i]).sum()
+            hits[2 * j + 1] += (names[inside] == labels[i]).sum()
     return n
 
 

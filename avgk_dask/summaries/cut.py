@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..kernels import compiled
 from .entries import Entries, TileReader, streamed_rows, whole_rows
 from .events import EventTally
+from .split import label_weights, split_entries
 
 Array = NDArray[Any]
 Ints = NDArray[np.int64]
@@ -29,45 +29,33 @@ class TieCut:
     weight: Fraction
 
 
-def cut_band(
-    slabs: Iterable[Array],
-    labels: Array | None,
-    key: int,
-    n_ties: int,
-    dtype: np.dtype[Any],
-    n_classes: int,
-    tile_scores: int,
-) -> TieCut:
-    """Read a band for the scores equal to ``key`` and take the first ``n_ties`` of them."""
-    reader = TileReader(key, dtype, tile_scores)
-    one = np.array([key], np.int64)
+@dataclass(frozen=True)
+class TieSearch:
+    """What to look for in a band: the first ``n_ties`` scores equal to ``key``."""
+
+    key: int
+    n_ties: int
+    dtype: np.dtype[Any]
+    n_classes: int
+    tile_scores: int
+
+
+def cut_band(slabs: Iterable[Array], labels: Array | None, ties: TieSearch) -> TieCut:
+    """Read a band for the scores equal to a key and take the first ones, in row-major order."""
+    reader = TileReader(ties.key, ties.dtype, ties.tile_scores)
+    one = np.array([ties.key], np.int64)
+    n_ties = ties.n_ties
     total = EventTally.empty()
     row = last_class = -1
-    for entries in _entries(reader, slabs, n_classes):
-        n, n_rows = entries.keys.size, entries.offsets.size - 1
-        above, bins = np.empty((n_rows, 1), np.int64), np.zeros((2, 1), np.int64)
-        keys, rows, sizes, classes = (np.empty(n, np.int64) for _ in range(4))
-        shifts = np.array([63, 0], np.int64)
-        found = compiled.split_rows(
-            entries.offsets,
-            entries.keys,
-            entries.classes,
-            one,
-            one,
-            np.repeat(one, 2),
-            shifts,
-            above,
-            bins,
-            keys,
-            rows,
-            sizes,
-            classes,
-        )
+    for entries in _entries(reader, slabs, ties.n_classes):
+        split = split_entries(entries, one, one, np.repeat(one, 2), np.array([63, 0]), np.zeros((2, 1), np.int64))
+        found = split.keys.size
         taken = min(found, n_ties)
         if taken:
-            rows, classes = rows[:taken] + entries.first_row, classes[:taken]
+            rows, classes = split.rows[:taken], split.classes[:taken]
             row, last_class = int(rows[-1]), int(classes[-1])
-            events = EventTally.from_rows(0, keys[:taken], rows, sizes[:taken], _weights(labels, rows, classes))
+            weights = label_weights(labels, rows, classes)
+            events = EventTally.from_rows(0, split.keys[:taken], rows, split.sizes[:taken], weights)
             total = EventTally.merge([total, events.coarsen()]).coarsen()
             n_ties -= taken
         if not n_ties:
@@ -87,11 +75,3 @@ def _entries(reader: TileReader, slabs: Iterable[Array], n_classes: int) -> Iter
 def _chain(first: Array, rest: Iterable[Array]) -> Iterator[Array]:
     yield first
     yield from rest
-
-
-def _weights(labels: Array | None, rows: Ints, classes: Ints) -> NDArray[np.float64] | None:
-    if labels is None:
-        return None
-    if labels.ndim == 2:
-        return labels[rows, classes].astype(np.float64)
-    return (labels[rows] == classes).astype(np.float64)

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..kernels import compiled
-from ..kernels.keys import HALF_NAN, Keys, carrier, carrier_floor, carrier_keys, is_half
+from ..kernels.keys import HALF_NAN, Keys, carrier, carrier_bits, carrier_floor, is_half
 
 Array = NDArray[Any]
 Ints = NDArray[np.int64]
@@ -24,34 +24,34 @@ class Entries:
 
     first_row: int
     offsets: Ints
-    classes: Ints
+    classes: NDArray[np.int32]
     keys: Keys
 
+    @property
+    def n_rows(self) -> int:
+        """Number of rows in the run."""
+        return self.offsets.size - 1
 
-@dataclass
-class BandReading:
-    """What reading a band row by row leaves behind besides its entries."""
-
-    n_nan: int = 0
-    #: Row and class of the band's first NaN in row-major order.
-    first_nan: tuple[int, int] = (NO_PLACE, NO_PLACE)
-
-    def note_nan(self, n: int, row: int, class_: int) -> None:
-        """Count NaN met in a tile, and keep the first place."""
-        if n:
-            self.n_nan += n
-            self.first_nan = min(self.first_nan, (row, class_))
+    def rows(self) -> Ints:
+        """Give the row of each entry, counted from the band's first row."""
+        return self.first_row + np.repeat(np.arange(self.n_rows), np.diff(self.offsets))
 
 
 class TileReader:
-    """Reads blocks of scores in tiles that stay in cache, through buffers used again and again."""
+    """Reads blocks of scores in tiles that stay in cache, through buffers used again and again.
+
+    An ``Entries`` it gives is only good until the next tile is read.
+    """
 
     def __init__(self, floor: int, dtype: np.dtype[Any], tile_scores: int) -> None:
         self.floor = carrier_floor(floor, dtype)
         self.dtype = dtype
         self.tile_scores = tile_scores
-        self.reading = BandReading()
-        self._buffers: tuple[Array, Array, Array] | None = None
+        self.n_nan = 0
+        #: Row and class of the first NaN in row-major order.
+        self.first_nan = (NO_PLACE, NO_PLACE)
+        self._classes = np.empty(0, np.int32)
+        self._keys = np.empty(0, np.int64)
 
     def tiles(self, block: Array) -> Iterator[tuple[int, Array]]:
         """Give (first row, tile) for runs of rows of the block, as carriers."""
@@ -59,57 +59,51 @@ class TileReader:
         for first in range(0, block.shape[0], step):
             yield first, carrier(block[first : first + step])
 
-    def gather(self, tile: Array, first_row: int, first_class: int) -> tuple[Ints, Ints, Keys]:
-        """Give row (in the tile), class and key of the tile's scores from the floor up."""
-        if self._buffers is None or self._buffers[0].size < tile.size:
-            self._buffers = (
-                np.empty(tile.size, np.int32),
-                np.empty(tile.size, np.int32),
-                np.empty(tile.size, tile.dtype),
-            )
-        rows, classes, found = self._buffers
-        n, n_nan, first_nan = compiled.gather_above(tile, self.floor, rows, classes, found)
+    def gather(self, tile: Array, first_row: int, first_class: int = 0) -> Entries:
+        """Give the tile's scores from the floor up, their classes counted from the tile's first."""
+        if self._keys.size < tile.size:
+            self._classes, self._keys = np.empty(tile.size, np.int32), np.empty(tile.size, np.int64)
+        offsets = np.empty(tile.shape[0] + 1, np.int64)
+        n_nan, first_nan = compiled.gather_above(
+            tile, *carrier_bits(tile), self.floor, offsets, self._classes, self._keys
+        )
         if is_half(self.dtype):
             nan = np.flatnonzero(tile == HALF_NAN)
             n_nan, first_nan = nan.size, int(nan[0]) if nan.size else -1
-        row, class_ = divmod(first_nan, tile.shape[1])
-        self.reading.note_nan(n_nan, first_row + row, first_class + class_)
-        keys = carrier_keys(found[:n])
-        return rows[:n].astype(np.int64), classes[:n] + np.int64(first_class), keys
+        if n_nan:
+            row, class_ = divmod(first_nan, tile.shape[1])
+            self.n_nan += n_nan
+            self.first_nan = min(self.first_nan, (first_row + row, first_class + class_))
+        n = int(offsets[-1])
+        return Entries(first_row, offsets, self._classes[:n], self._keys[:n])
 
 
 def whole_rows(reader: TileReader, block: Array) -> Iterator[tuple[Array, Entries]]:
     """Give each tile of a block of whole rows, with its entries."""
     for first, tile in reader.tiles(block):
-        rows, classes, keys = reader.gather(tile, first, 0)
-        yield tile, Entries(first, _offsets(rows, tile.shape[0]), classes, keys)
+        yield tile, reader.gather(tile, first)
 
 
 def streamed_rows(reader: TileReader, slabs: Iterable[Array], top: TopRanks | None) -> Iterator[Entries]:
     """Read a band slab by slab along the classes, then give the entries of runs of its rows."""
-    parts: list[tuple[Ints, Ints, Keys]] = []
+    parts: list[tuple[Ints, Array, Keys]] = []
     first_class = n_rows = 0
     for slab in slabs:
         n_rows = slab.shape[0]
         for first, tile in reader.tiles(slab):
-            rows, classes, keys = reader.gather(tile, first, first_class)
-            parts.append((rows + first, classes, keys))
+            entries = reader.gather(tile, first, first_class)
+            parts.append((entries.rows(), entries.classes + np.int32(first_class), entries.keys.copy()))
             if top is not None:
                 top.insert(tile, first, first_class)
         first_class += slab.shape[1]
     rows, classes, keys = (np.concatenate(column) for column in zip(*parts, strict=True))
     order = np.argsort(rows, kind="stable")
-    rows, classes, keys = rows[order], classes[order], keys[order]
-    offsets = _offsets(rows, n_rows)
-    step = max(1, reader.tile_scores // max(first_class, 1))
+    offsets = np.concatenate([[0], np.cumsum(np.bincount(rows, minlength=n_rows))])
+    step = max(1, reader.tile_scores // first_class)
     for first in range(0, n_rows, step):
         part = offsets[first : first + step + 1]
-        span = slice(int(part[0]), int(part[-1]))
-        yield Entries(first, part - part[0], classes[span], keys[span])
-
-
-def _offsets(rows: Ints, n_rows: int) -> Ints:
-    return np.concatenate([[0], np.cumsum(np.bincount(rows, minlength=n_rows))])
+        mine = order[part[0] : part[-1]]
+        yield Entries(first, part - part[0], classes[mine], keys[mine])
 
 
 class TopRanks:

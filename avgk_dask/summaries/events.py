@@ -85,21 +85,16 @@ class EventTally:
 
     def select(self, keep: Any) -> EventTally:
         """Give the events whose key satisfies ``keep``, a function of keys."""
-        a, b, c = keep(self.keys), keep(self.weight_keys), keep(self.limb_keys)
+        return self._take(keep(self.keys), keep(self.weight_keys), keep(self.limb_keys))
+
+    def _take(self, events: Any, weights: Any, limbs: Any) -> EventTally:
+        """Give the entries that three masks name."""
+        a, b, c = np.flatnonzero(events), np.flatnonzero(weights), np.flatnonzero(limbs)
         return EventTally(
-            self.keys[a],
-            self.places[a],
-            self.sizes[a],
-            self.counts[a],
-            self.weight_keys[b],
-            self.weight_places[b],
-            self.weight_sizes[b],
-            self.weights[b],
-            self.limb_keys[c],
-            self.limb_places[c],
-            self.limb_numbers[c],
-            self.limb_amounts[c],
-        )
+            self.keys[a], self.places[a], self.sizes[a], self.counts[a],
+            self.weight_keys[b], self.weight_places[b], self.weight_sizes[b], self.weights[b],
+            self.limb_keys[c], self.limb_places[c], self.limb_numbers[c], self.limb_amounts[c],
+        )  # fmt: skip
 
     def coarsen(self) -> EventTally:
         """Count equal events of a band together, and sum their weights exactly."""
@@ -136,10 +131,12 @@ class EventTally:
         Where the cut falls inside a band whose events are coarse, gives the events of the bands
         before it, and (band, how many more of its events come first).
         """
+        if n >= self.n_scores:
+            return self, None
+        if n == 0:
+            return EventTally.empty(), None
         order = np.lexsort((self.sizes, self.places))
         before = np.cumsum(self.counts[order]) - self.counts[order]
-        if n >= int(self.counts.sum()):
-            return self, None
         at = int(np.searchsorted(before, n, side="right")) - 1
         cut_place = int(self.places[order[at]])
         cut_size = int(self.sizes[order[at]])
@@ -153,27 +150,23 @@ class EventTally:
         def earlier(places: Ints, sizes: Ints) -> Any:
             return (places < place) | ((places == place) & (sizes < size))
 
-        a, b = earlier(self.places, self.sizes), earlier(self.weight_places, self.weight_sizes)
-        c = self.limb_places < place
-        return EventTally(
-            self.keys[a],
-            self.places[a],
-            self.sizes[a],
-            self.counts[a],
-            self.weight_keys[b],
-            self.weight_places[b],
-            self.weight_sizes[b],
-            self.weights[b],
-            self.limb_keys[c],
-            self.limb_places[c],
-            self.limb_numbers[c],
-            self.limb_amounts[c],
+        return self._take(
+            earlier(self.places, self.sizes),
+            earlier(self.weight_places, self.weight_sizes),
+            self.limb_places < place,
         )
 
-    def count_by_key(self) -> tuple[Ints, Ints]:
-        """Give the distinct keys, highest first, and how many scores have each."""
-        (keys,), counts = _add_up((self.keys,), self.counts)
-        return keys[::-1], counts[::-1]
+    @property
+    def n_scores(self) -> int:
+        """How many scores the events stand for."""
+        return int(self.counts.sum())
+
+    def key_at_rank(self, rank: int) -> int:
+        """Give the key of the score of this rank, 1 for the highest."""
+        if self.n_scores == self.keys.size:  # all single: no need to sort
+            return int(np.partition(self.keys, self.keys.size - rank)[self.keys.size - rank])
+        order = np.argsort(self.keys)[::-1]
+        return int(self.keys[order[np.searchsorted(np.cumsum(self.counts[order]), rank)]])
 
     def size_changes(self) -> tuple[Ints, Ints]:
         """Give, for each size, how many sets of ``size - 1`` these events turn into ``size``."""

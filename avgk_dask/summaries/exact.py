@@ -29,6 +29,8 @@ def add_weights(sums: Limbs, weights: NDArray[Any], groups: NDArray[Any]) -> Non
 
 def carry(sums: Limbs) -> Limbs:
     """Give the same sums with every limb below 2**32, so that many more can be added."""
+    if not sums.size:
+        return sums
     out = sums.copy()
     for limb in range(N_LIMBS - 1):
         out[:, limb + 1] += out[:, limb] >> 32

@@ -8,14 +8,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..kernels.keys import NAN_KEY, encode
+from ..kernels.keys import carrier, encode
 
 Ints = NDArray[np.int64]
 
 #: Strips a chunk is cut into, to learn how much counts vary from one run of rows to the next.
 _STRIPS = 8
 #: Keys kept of a chunk at most; above that every n-th is kept.
-_KEPT = 1 << 17
+_KEPT = 1 << 15
 
 
 @dataclass(frozen=True)
@@ -39,12 +39,11 @@ class PilotSample:
         for strip, rows in enumerate(np.array_split(block, min(_STRIPS, block.shape[0]))):
             values = rows.reshape(-1)
             n_top = min(values.size, int(fraction * values.size) + 64)
-            ordered = np.sort(encode(values))[::-1]
-            real = ordered[ordered != NAN_KEY]
-            if real.size:
-                lowest, highest = min(lowest, int(real[-1])), max(highest, int(real[0]))
+            low, ordered = _lowest_and_top(values, n_top)
+            if ordered.size:
+                lowest, highest = min(lowest, low), max(highest, int(ordered[0]))
             step = max(1, n_top * _STRIPS // _KEPT)
-            top = real[:n_top:step]
+            top = ordered[::step]
             keys.append(top)
             weights.append(np.full(top.size, step))
             strips.append(np.full(top.size, strip))
@@ -79,3 +78,16 @@ class PilotSample:
     def n_scores(self) -> int:
         """How many scores the sampled chunks hold."""
         return int(self.strip_scores.sum())
+
+
+def _lowest_and_top(values: NDArray[Any], n_top: int) -> tuple[int, Ints]:
+    """Give the key of the lowest number, and those of the ``n_top`` highest, descending; NaN left out."""
+    values = carrier(values)
+    if values.dtype.kind == "f":
+        values = values[~np.isnan(values)]
+    if not values.size:
+        return 0, np.zeros(0, np.int64)
+    n_top = min(n_top, values.size)
+    top = np.sort(np.partition(values, values.size - n_top)[values.size - n_top :])[::-1]
+    keys = encode(top) if top.dtype.kind == "f" else top.astype(np.int64)
+    return int(encode(values.min(keepdims=True))[0]), keys

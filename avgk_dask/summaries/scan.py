@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, fields
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -14,14 +15,18 @@ from ..kernels.keys import HALF_NAN, encode, is_half
 from .entries import NO_PLACE, Entries, TileReader, TopRanks, streamed_rows, whole_rows
 from .events import EventTally
 from .exact import Limbs, add_weights, carry, zero_sums
+from .split import label_weights, split_entries
 
 Array = NDArray[Any]
 Ints = NDArray[np.int64]
 
 #: Bins of the sample histogram; the zones share at least as many.
 N_BINS = 1 << 14
-#: Rows of each band that enter the sample histogram whole.
-SAMPLE_ROWS = 64
+
+
+def sampled_rows(n_rows: int) -> int:
+    """Give how many rows of a band enter the sample histogram whole: about one in a hundred."""
+    return min(n_rows, max(16, n_rows >> 7))
 
 
 @dataclass(frozen=True)
@@ -75,10 +80,12 @@ class ScanTally:
     size_intervals: Ints
     sizes: Ints
     size_counts: Ints
-    #: Exact weight above each interval, and at each rank.
+    #: Hard labels in each zone; soft labels' exact weight above each interval, and at each rank.
+    hits: Ints
     weight_above: Limbs
     weight_at_rank: Limbs
-    events: EventTally
+    #: One tally for each band: copied together only once, at the end.
+    events: tuple[EventTally, ...]
     #: Intervals whose events were too many to keep.
     dropped: NDArray[np.bool_]
     #: All listed scores by zone and bin; and all scores of sampled rows, weighted to stand for the rest.
@@ -108,7 +115,7 @@ _MERGERS: dict[str, Any] = {
     "size_counts": _concatenate,
     "weight_above": lambda values: carry(sum(values)),
     "weight_at_rank": lambda values: carry(sum(values)),
-    "events": EventTally.merge,
+    "events": lambda values: tuple(chain.from_iterable(values)),
     "dropped": lambda values: np.logical_or.reduce(values),
 }
 
@@ -129,8 +136,9 @@ class _BandScan:
         self.hard, self.soft, self.bad_labels = _usable_labels(labels, plan.n_classes)
         n = plan.lows.size
         self.above_parts: list[Ints] = []
-        self.weight_above = zero_sums(n)
-        self.weight_at_rank = zero_sums(plan.n_ranks)
+        self.hits = np.zeros(2 * n, np.int64)
+        self.weight_above = zero_sums(0 if self.soft is None else n)
+        self.weight_at_rank = zero_sums(0 if self.soft is None else plan.n_ranks)
         self.histogram = np.zeros((2 * n, plan.n_zone_bins), np.int64)
         self.sample = np.zeros(N_BINS, np.int64)
         self.events: list[EventTally] = [EventTally.empty()]
@@ -147,7 +155,7 @@ class _BandScan:
         self._take_sample(first)
         if first.shape[1] == plan.n_classes and self.soft is None:
             for tile, entries in whole_rows(reader, first):
-                self._rank(tile, entries.first_row)
+                self._rank(tile, entries)
                 self._take(entries)
         else:
             top = TopRanks(n_rows, plan.n_ranks, plan.dtype) if plan.n_ranks else None
@@ -165,7 +173,7 @@ class _BandScan:
 
     def _take_sample(self, block: Array) -> None:
         n_rows = block.shape[0]
-        n_taken = min(n_rows, SAMPLE_ROWS)
+        n_taken = sampled_rows(n_rows)
         rows = np.arange(n_taken) * n_rows // n_taken
         taken = np.zeros(N_BINS, np.int64)
         compiled.count_bins(
@@ -173,20 +181,21 @@ class _BandScan:
         )
         self.sample += taken * (n_rows // n_taken)
 
-    def _rank(self, tile: Array, first_row: int) -> None:
-        if self.hard is None or not self.plan.n_ranks:
+    def _rank(self, tile: Array, entries: Entries) -> None:
+        """Count the ranks of a tile's hard labels."""
+        n_ranks, first = self.plan.n_ranks, entries.first_row
+        if self.hard is None or not n_ranks:
             return
-        ranks = np.empty(tile.shape[0], np.int64)
-        labels = self.hard[first_row : first_row + tile.shape[0]]
-        compiled.rank_labels(tile, labels, ranks)
+        labels = self.hard[first : first + entries.n_rows]
+        ranks = np.empty(labels.size, np.int64)
+        compiled.rank_labels(tile, labels, entries.offsets, entries.classes, n_ranks, ranks)
         if is_half(self.plan.dtype):  # the key of NaN is a number to the kernel
             is_nan = tile[np.arange(labels.size), np.maximum(labels, 0)] == HALF_NAN
-            ranks[is_nan & (labels >= 0)] = self.plan.n_classes + 1
+            ranks[is_nan & (labels >= 0)] = n_ranks + 1
         self._count_ranks(ranks)
 
     def _count_ranks(self, ranks: Ints) -> None:
-        last = self.plan.n_ranks + 1
-        self.rank_counts += np.bincount(np.minimum(ranks, last), minlength=last + 1)
+        self.rank_counts += np.bincount(ranks, minlength=self.rank_counts.size)
 
     def _take_ranks(self, top: TopRanks) -> None:
         if self.soft is not None:
@@ -198,48 +207,22 @@ class _BandScan:
     def _take(self, entries: Entries) -> None:
         """Split a tile's entries by the intervals, and keep what the split yields."""
         plan = self.plan
-        n, n_rows = entries.keys.size, entries.offsets.size - 1
-        above = np.empty((n_rows, plan.lows.size), np.int64)
-        keys, rows, sizes, classes = (np.empty(n, np.int64) for _ in range(4))
-        n_events = compiled.split_rows(
-            entries.offsets,
-            entries.keys,
-            entries.classes,
-            plan.lows,
-            plan.highs,
-            plan.zone_bases,
-            plan.zone_shifts,
-            above,
-            self.histogram,
-            keys,
-            rows,
-            sizes,
-            classes,
+        labels = None if self.hard is None else self.hard[entries.first_row : entries.first_row + entries.n_rows]
+        split = split_entries(
+            entries, plan.lows, plan.highs, plan.zone_bases, plan.zone_shifts, self.histogram, labels, self.hits
         )
-        self.above_parts.append(above)
-        self._take_weight_above(entries)
-        rows = rows[:n_events] + entries.first_row
-        weights = self._weights(rows, classes[:n_events])
-        self._keep(EventTally.from_rows(self.band, keys[:n_events], rows, sizes[:n_events], weights))
-
-    def _weights(self, rows: Ints, classes: Ints) -> NDArray[np.float64] | None:
+        self.above_parts.append(split.above)
         if self.soft is not None:
-            return self.soft[rows, classes]
-        if self.hard is not None:
-            return (self.hard[rows] == classes).astype(np.float64)
-        return None
+            self._take_weight_above(entries, self.soft)
+        weights = label_weights(self.hard if self.soft is None else self.soft, split.rows, split.classes)
+        self._keep(EventTally.from_rows(self.band, split.keys, split.rows, split.sizes, weights))
 
-    def _take_weight_above(self, entries: Entries) -> None:
-        """Add each listed weight to the intervals that lie below its score."""
-        if self.hard is None and self.soft is None:
-            return
-        rows = entries.first_row + np.repeat(np.arange(entries.offsets.size - 1), np.diff(entries.offsets))
-        weights = self._weights(rows, entries.classes)
-        assert weights is not None
-        some = np.flatnonzero(weights)
-        n_below = np.searchsorted(self.plan.highs[::-1], entries.keys[some], side="left")
+    def _take_weight_above(self, entries: Entries, soft: NDArray[np.float64]) -> None:
+        """Add each listed weight to the first interval that lies below its score."""
+        weights = soft[entries.rows(), entries.classes]
+        n_below = np.searchsorted(self.plan.highs[::-1], entries.keys, side="left")
         inner = n_below > 0
-        add_weights(self.weight_above, weights[some][inner], self.plan.lows.size - n_below[inner])
+        add_weights(self.weight_above, weights[inner], self.plan.lows.size - n_below[inner])
 
     def _keep(self, events: EventTally) -> None:
         """Keep a tile's events; count them together, and then drop them, when they grow too many."""
@@ -264,12 +247,11 @@ class _BandScan:
         size_intervals, sizes, size_counts = _count_sizes(above)
         events = EventTally.merge(self.events)
         bad = self.bad_labels
-        row, class_ = reader.reading.first_nan
         no_place = (NO_PLACE, NO_PLACE, NO_PLACE)
         return ScanTally(
             n_rows=n_rows,
-            n_nan=reader.reading.n_nan,
-            first_nan=(self.band, row, class_) if reader.reading.n_nan else no_place,
+            n_nan=reader.n_nan,
+            first_nan=(self.band, *reader.first_nan) if reader.n_nan else no_place,
             n_bad_labels=len(bad),
             first_bad_label=(self.band, int(bad[0]), 0) if len(bad) else no_place,
             n_labelled=n_rows if self.soft is not None else 0 if self.hard is None else int((self.hard >= 0).sum()),
@@ -277,13 +259,14 @@ class _BandScan:
             size_intervals=size_intervals,
             sizes=sizes,
             size_counts=size_counts,
+            hits=self.hits,
             weight_above=carry(np.cumsum(carry(self.weight_above), axis=0)),
             weight_at_rank=carry(self.weight_at_rank),
-            events=events.coarsen() if self.coarse else events,
+            events=(events.coarsen() if self.coarse else events,),
             dropped=self.dropped,
             histogram=self.histogram,
             sample=self.sample,
-            n_sampled=min(n_rows, SAMPLE_ROWS),
+            n_sampled=sampled_rows(n_rows),
         )
 
 

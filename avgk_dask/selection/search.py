@@ -80,17 +80,18 @@ class Search:
     def advance(self, tally: ScanTally) -> Search:
         """Take a scan's tally: settle the budgets it proves, and plan the next scan for the others."""
         assert self.plan is not None
+        events = EventTally.merge(list(tally.events))
         found = dict(self.found)
         again: dict[int, tuple[int, int]] = {}
         for i in self.open:
-            outcome = self._settle(tally, self.plan, self.budgets[i])
+            outcome = self._settle(tally, events, self.plan, self.budgets[i])
             if isinstance(outcome, Selection):
                 found[i] = outcome
             else:
                 again[i] = outcome
         rest = replace(self.shape, n_ranks=0)  # the first scan has ranked all labels
         plan = plan_scan(rest, list(again.values()), key_range(rest.dtype)[0]) if again else None
-        slim = replace(tally, events=EventTally.empty())
+        slim = replace(tally, events=())
         return replace(
             self,
             plan=plan,
@@ -100,7 +101,9 @@ class Search:
             first_tally=self.first_tally or slim,
         )
 
-    def _settle(self, tally: ScanTally, plan: ScanPlan, budget: int) -> Selection | tuple[int, int]:
+    def _settle(
+        self, tally: ScanTally, all_events: EventTally, plan: ScanPlan, budget: int
+    ) -> Selection | tuple[int, int]:
         """Give the outcome for a budget, or a narrower bracket that must be searched."""
         n_real = self.shape.n_scores - tally.n_nan
         rank = min(budget + 1, n_real)
@@ -115,7 +118,7 @@ class Search:
             return bracket_below(tally, plan, self.shape, rank, n_listed)
         n_before = int(by_zone[zone - 1]) if zone else 0
         if zone % 2 and not tally.dropped[zone // 2]:
-            return _select(tally, plan, zone // 2, budget, n_before, n_real)
+            return _select(tally, all_events, plan, zone // 2, budget, n_before, n_real)
         return _narrow(tally, plan, zone, rank - n_before, key_range(self.shape.dtype)[1])
 
 
@@ -131,24 +134,24 @@ def _narrow(tally: ScanTally, plan: ScanPlan, zone: int, rank: int, top: int) ->
     return base + (bin_ << shift), high
 
 
-def _select(tally: ScanTally, plan: ScanPlan, j: int, budget: int, n_before: int, n_real: int) -> Selection:
+def _select(
+    tally: ScanTally, all_events: EventTally, plan: ScanPlan, j: int, budget: int, n_before: int, n_real: int
+) -> Selection:
     """Read a budget's outcome off the events of the interval that provably holds its threshold."""
     low, high = int(plan.lows[j]), int(plan.highs[j])
-    events = tally.events.select(lambda keys: (keys >= low) & (keys <= high))
-    keys, counts = events.count_by_key()
-    rank = min(budget + 1, n_real)
-    at = int(np.searchsorted(n_before + np.cumsum(counts), rank))
-    key, n_ties = int(keys[at]), int(counts[at])
-    n_above = n_before + int(counts[:at].sum())
+    events = all_events.select(lambda keys: (keys >= low) & (keys <= high))
+    key = events.key_at_rank(min(budget + 1, n_real) - n_before)
+    higher, ties = events.select(lambda k: k > key), events.select(lambda k: k == key)
+    n_above, n_ties = n_before + higher.n_scores, ties.n_scores
     n_kept = min(budget - n_above, n_ties)
-    kept, pending = events.select(lambda k: k == key).first(n_kept)
-    inside = [events.select(lambda k: k > key), kept]
+    kept, pending = ties.first(n_kept)
     sizes = _base_sizes(tally, j)
-    weight = as_fraction(tally.weight_above[j])
-    for part in inside:
-        sizes = _move_sizes(sizes, *part.size_changes())
+    weight = Fraction(int(tally.hits[: 2 * j + 1].sum()))
+    weight += as_fraction(tally.weight_above[j]) if tally.weight_above.size else 0
+    for part in (higher, kept):
+        sizes = _move_sizes(sizes, part.sizes, part.counts)
         weight += part.total_weight()
-    cut = _find_cut(events.select(lambda k: k == key), n_kept) if 0 < n_kept < n_ties else None
+    cut = _find_cut(ties, n_kept) if 0 < n_kept < n_ties else None
     if tally.n_nan and budget >= n_real:  # the (B+1)-th largest is a NaN: all numbers are above it
         key, n_above, n_ties, n_kept = NAN_KEY, n_real, tally.n_nan, 0
     return Selection(budget, key, n_above, n_ties, n_kept, sizes, weight, cut, pending is not None)

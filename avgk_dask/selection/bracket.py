@@ -16,10 +16,11 @@ from ..summaries.scan import N_BINS, ScanPlan, ScanTally
 
 Ints = NDArray[np.int64]
 
-#: Standard errors a pilot's bracket reaches to either side, by the number of chunks it read.
-#: A spread estimated from few chunks is itself uncertain, hence the larger ones.
-_REACH = {1: 10.0, 2: 12.0, 3: 8.0, 4: 6.0}
-_REACH_MANY = 5.0
+#: Standard errors a pilot's bracket reaches to either side. Four and a half leave one search in
+#: some thousands a second scan; a spread estimated from few unlike chunks is itself uncertain,
+#: hence the larger numbers for those.
+_REACH = 4.5
+_REACH_CHUNKS = {2: 12.0, 3: 8.0, 4: 6.5}
 
 
 @dataclass(frozen=True)
@@ -87,14 +88,13 @@ def guess_brackets(sample: PilotSample, shape: ScanShape, ranks: Sequence[int]) 
     all_read = chunks.size >= shape.n_chunks
     cumulative = np.cumsum(sample.weights)
     thinning = int(sample.weights.max(initial=1) - 1) * sample.strip_scores.size
-    reach = _REACH.get(chunks.size, _REACH_MANY)
     left_out = 1 - chunks.size / max(shape.n_chunks, 1)
     low_end, high_end = key_range(shape.dtype)
     brackets = []
     for rank in ranks:
         target = rank / shape.n_scores * sample.n_scores
         n_before = int(np.searchsorted(cumulative, target))
-        error = 0.0 if all_read else _standard_error(sample, n_before) * math.sqrt(left_out) * reach
+        error = 0.0 if all_read else _margin(sample, n_before) * math.sqrt(left_out)
         margin = error * sample.n_scores + 1 + thinning
         high = _key_at(sample, cumulative, target - margin, high_end)
         low = _key_at(sample, cumulative, target + margin, low_end)
@@ -109,20 +109,26 @@ def _key_at(sample: PilotSample, cumulative: Ints, position: float, beyond: int)
     return int(sample.keys[min(int(np.searchsorted(cumulative, position)), sample.keys.size - 1)])
 
 
-def _standard_error(sample: PilotSample, n_before: int) -> float:
-    """Give the standard error of the fraction of scores above the sample's key number ``n_before``.
+def _margin(sample: PilotSample, n_before: int) -> float:
+    """Give how far the fraction of scores above the sample's key number ``n_before`` may be off.
 
-    The larger of three estimates: independent scores, strips of rows, and whole chunks.
+    From the spread between strips of rows; where whole chunks differ by more than their strips
+    explain, from the spread between chunks.
     """
     counts = np.bincount(sample.strips[:n_before], sample.weights[:n_before], sample.strip_scores.size)
-    fraction = counts.sum() / sample.n_scores
-    errors = [2 * math.sqrt(max(fraction, 1 / sample.n_scores) / sample.n_scores)]
+    fraction = max(counts.sum(), 1) / sample.n_scores
+    by_score = 2 * math.sqrt(fraction / sample.n_scores)
+    by_strip = _standard_error(counts, sample.strip_scores)
     _, chunk_of = np.unique(sample.strip_chunks, return_inverse=True)
-    for groups in (np.arange(counts.size), chunk_of):
-        share = np.bincount(groups, counts) / np.bincount(groups, sample.strip_scores)
-        if share.size > 1:
-            errors.append(float(share.std(ddof=1)) / math.sqrt(share.size))
-    return max(errors)
+    n_chunks = int(chunk_of.max()) + 1
+    by_chunk = _standard_error(np.bincount(chunk_of, counts), np.bincount(chunk_of, sample.strip_scores))
+    reach = _REACH if by_chunk <= 2 * by_strip else _REACH_CHUNKS.get(n_chunks, 5.0)
+    return max(_REACH * max(by_score, by_strip), reach * by_chunk)
+
+
+def _standard_error(counts: NDArray[Any], totals: NDArray[Any]) -> float:
+    shares = counts / totals
+    return float(shares.std(ddof=1)) / math.sqrt(shares.size) if shares.size > 1 else 0.0
 
 
 def bracket_below(tally: ScanTally, plan: ScanPlan, shape: ScanShape, rank: int, n_listed: int) -> tuple[int, int]:
