@@ -162,10 +162,7 @@ def split_rows(
     offsets: Any,
     keys: Any,
     classes: Any,
-    lows: Any,
-    highs: Any,
-    zone_bases: Any,
-    zone_shifts: Any,
+    zones: Any,
     above: Any,
     histogram: Any,
     labels: Any,
@@ -175,82 +172,59 @@ def split_rows(
     event_sizes: Any,
     event_classes: Any,
 ) -> int:
-    """Split each row's listed scores by the intervals [low, high], which descend and are disjoint.
+    """Split each row's listed scores by intervals of keys, which descend and are disjoint.
 
-    ``above[i, j]`` becomes the number of scores of row i above interval j. A score inside an
-    interval becomes an event: its key, its row, its class, and the size the row's set has once
-    that score is in it. Every score is counted in the histogram of its zone: 2 j for the gap above
-    interval j, 2 j + 1 for the interval itself; ``hits`` counts those of the rows' own labels
-    (negative: none). Gives the number of events.
+    ``zones`` are the arrays of a ``ZoneTable``: zone 2 j is the gap above interval j, zone 2 j + 1
+    the interval itself. ``above[i, j]`` becomes the number of scores of row i above interval j. A
+    score inside an interval becomes an event: its key, its row, its class, and the size the row's
+    set has once that score is in it. Every score is counted in the histogram of its zone; ``hits``
+    counts those of the rows' own labels (negative: none). Gives the number of events.
     """
-    n_intervals = lows.size
+    floors, shifts, starts, table_shift = zones
+    n_zones = floors.size
+    lowest = np.uint64(floors[n_zones - 1])
+    last_start = np.uint64(starts.size - 1)
     last_bin = np.uint64(histogram.shape[1] - 1)
-    inside = np.zeros(n_intervals, np.int64)
-    start_of = np.zeros(n_intervals + 1, np.int64)
-    most = 0
-    for i in range(offsets.size - 1):
-        most = max(most, offsets[i + 1] - offsets[i])
-    zones = np.empty(most, np.int32)
+    counts = np.zeros(n_zones, np.int32)
     n = 0
     for i in range(offsets.size - 1):
-        above[i, :] = 0
-        inside[:] = 0
+        first = n
+        label = labels[i]
+        counts[:] = 0
         for t in range(offsets[i], offsets[i + 1]):
             key = keys[t]
-            j = _interval_below(key, lows)
-            zone = 2 * j
-            zones[t - offsets[i]] = zone
-            if j == n_intervals:
-                continue
-            if key <= highs[j]:
+            start = (np.uint64(key) - lowest) >> table_shift
+            zone = starts[min(start, last_start)]
+            while key < floors[zone]:
                 zone += 1
-                zones[t - offsets[i]] = zone
-                inside[j] += 1
-            else:
-                above[i, j] += 1
-            bin_ = (np.uint64(key) - np.uint64(zone_bases[zone])) >> np.uint64(zone_shifts[zone])
+            counts[zone] += 1
+            bin_ = (np.uint64(key) - np.uint64(floors[zone])) >> shifts[zone]
             histogram[zone, min(bin_, last_bin)] += 1
-            if classes[t] == labels[i]:
+            if classes[t] == label:
                 hits[zone] += 1
-        running = 0
-        start_of[0] = n
-        for j in range(n_intervals):
-            running += above[i, j]
-            above[i, j] = running
-            running += inside[j]
-            start_of[j + 1] = start_of[j] + inside[j]
-        if start_of[n_intervals] == n:
-            continue
-        inside[:] = 0
-        for t in range(offsets[i], offsets[i + 1]):
-            zone = zones[t - offsets[i]]
             if zone & 1:
-                j = zone >> 1
-                place = start_of[j] + inside[j]
-                event_keys[place] = keys[t]
-                event_classes[place] = classes[t]
-                inside[j] += 1
-        for j in range(n_intervals):
-            first, last = start_of[j], start_of[j + 1]
-            if last - first > 1:
-                _sort_descending(event_keys[first:last], event_classes[first:last])
-            for t in range(first, last):
-                event_rows[t] = i
-                event_sizes[t] = above[i, j] + t - first + 1
-        n = start_of[n_intervals]
+                event_keys[n] = key
+                event_classes[n] = classes[t]
+                n += 1
+        running = 0
+        for zone in range(n_zones):
+            running += counts[zone]
+            if zone & 1 == 0:
+                above[i, zone >> 1] = running
+        if n == first:
+            continue
+        if n - first > 1:
+            _sort_descending(event_keys[first:n], event_classes[first:n])
+        # Sorted by key, the events of the first interval come first, and so on down.
+        place = first
+        for zone in range(1, n_zones, 2):
+            size = above[i, zone >> 1]
+            for _ in range(counts[zone]):
+                size += 1
+                event_rows[place] = i
+                event_sizes[place] = size
+                place += 1
     return n
-
-
-@njit(nogil=True, cache=True)
-def _interval_below(key: int, lows: Any) -> int:
-    """Give the first of the descending intervals whose low end is at most the key (without branches)."""
-    first = 0
-    n = lows.size
-    while n > 1:
-        half = n >> 1
-        first += half if lows[first + half - 1] > key else 0
-        n -= half
-    return first + (1 if lows[first] > key else 0)
 
 
 @njit(nogil=True, cache=True)

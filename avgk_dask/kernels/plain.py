@@ -54,10 +54,7 @@ def split_rows(
     offsets: Any,
     keys: Any,
     classes: Any,
-    lows: Any,
-    highs: Any,
-    zone_bases: Any,
-    zone_shifts: Any,
+    zones: Any,
     above: Any,
     histogram: Any,
     labels: Any,
@@ -68,24 +65,29 @@ def split_rows(
     event_classes: Any,
 ) -> int:
     """Split each row's listed scores by descending, disjoint intervals into counts, bins and events."""
+    floors, shifts = zones[0].tolist(), zones[1].tolist()
     n = 0
     for i in range(offsets.size - 1):
         row = keys[offsets[i] : offsets[i + 1]]
         names = classes[offsets[i] : offsets[i + 1]]
-        for j, (low, high) in enumerate(zip(lows, highs, strict=True)):
-            above[i, j] = (row > high).sum()
-            inside = np.flatnonzero((row >= low) & (row <= high))
-            inside = inside[np.argsort(~row[inside], kind="stable")]
-            event = slice(n, n + inside.size)
-            event_keys[event], event_classes[event] = row[inside], names[inside]
+        ceiling = np.inf
+        for zone, (low, shift) in enumerate(zip(floors, shifts, strict=True)):
+            if zone < zones[2][-1]:  # no key starts in this zone
+                above[i, zone // 2] = 0
+                continue
+            mine = np.flatnonzero([low <= key < ceiling for key in row.tolist()])
+            ceiling = low
+            count_bins(row[mine], low, shift, histogram[zone])
+            hits[zone] += (names[mine] == labels[i]).sum()
+            if zone % 2 == 0:
+                above[i, zone // 2] = (row >= low).sum()
+                continue
+            mine = mine[np.argsort(~row[mine], kind="stable")]
+            event = slice(n, n + mine.size)
+            event_keys[event], event_classes[event] = row[mine], names[mine]
             event_rows[event] = i
-            event_sizes[event] = above[i, j] + np.arange(1, inside.size + 1)
-            n += inside.size
-            in_gap = (row > high) & ((row < lows[j - 1]) if j else True)
-            count_bins(row[in_gap], zone_bases[2 * j], zone_shifts[2 * j], histogram[2 * j])
-            count_bins(row[inside], zone_bases[2 * j + 1], zone_shifts[2 * j + 1], histogram[2 * j + 1])
-            hits[2 * j] += (names[in_gap] == labels[i]).sum()
-            hits[2 * j + 1] += (names[inside] == labels[i]).sum()
+            event_sizes[event] = above[i, zone // 2] + np.arange(1, mine.size + 1)
+            n += mine.size
     return n
 
 

@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 
 from ..kernels.keys import key_range
 from ..summaries.pilot import PilotSample
-from ..summaries.scan import N_BINS, ScanPlan, ScanTally
+from ..summaries.scan import ScanPlan, ScanTally
+from ..summaries.split import N_BINS, ZoneTable, shift_to_fit
 
 Ints = NDArray[np.int64]
 
@@ -53,33 +54,19 @@ def plan_scan(shape: ScanShape, brackets: Sequence[tuple[int, int]], lowest: int
             joined[-1][0] = min(joined[-1][0], low)
         else:
             joined.append([low, high])
-    top = key_range(shape.dtype)[1]
-    bases, spans = [], []
-    for j, (low, high) in enumerate(joined):
-        ceiling = joined[j - 1][0] - 1 if j else top
-        bases += [min(high + 1, 2**63 - 1), low]
-        spans += [max(ceiling - high, 1), high - low + 1]
-    bins = max(64, N_BINS // len(bases))
+    zones = ZoneTable.from_intervals([(low, high) for low, high in joined], key_range(shape.dtype)[1])
     floor = joined[-1][0]
     lowest = min(lowest, floor)
     return ScanPlan(
         n_classes=shape.n_classes,
         dtype=shape.dtype,
-        lows=np.array([low for low, _ in joined], np.int64),
-        highs=np.array([high for _, high in joined], np.int64),
-        zone_bases=np.array(bases, np.int64),
-        zone_shifts=np.array([_shift(span, bins) for span in spans], np.int64),
+        zones=zones,
         sample_base=lowest,
-        sample_shift=_shift(max(floor - lowest, 1), N_BINS),
+        sample_shift=shift_to_fit(max(floor - lowest, 1), N_BINS),
         n_ranks=shape.n_ranks,
         max_events=shape.max_events,
         tile_scores=shape.tile_scores,
     )
-
-
-def _shift(span: int, n_bins: int) -> int:
-    """Give the least shift with which ``span`` keys fit into ``n_bins`` bins."""
-    return max(0, (-(-span // n_bins) - 1).bit_length())
 
 
 def guess_brackets(sample: PilotSample, shape: ScanShape, ranks: Sequence[int]) -> list[tuple[int, int]]:

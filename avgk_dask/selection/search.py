@@ -127,9 +127,8 @@ def _narrow(tally: ScanTally, plan: ScanPlan, zone: int, rank: int, top: int) ->
     bins = tally.histogram[zone]
     from_top = np.cumsum(bins[::-1])
     bin_ = bins.size - 1 - int(np.searchsorted(from_top, rank))
-    shift, base = int(plan.zone_shifts[zone]), int(plan.zone_bases[zone])
-    j = zone // 2
-    ceiling = int(plan.highs[j]) if zone % 2 else (int(plan.lows[j - 1]) - 1 if j else top)
+    shift, base = int(plan.zones.shifts[zone]), int(plan.zones.floors[zone])
+    ceiling = plan.zones.zone_ceiling(zone, top)
     high = ceiling if bin_ == bins.size - 1 else min(base + ((bin_ + 1) << shift) - 1, ceiling)
     return base + (bin_ << shift), high
 
@@ -138,7 +137,7 @@ def _select(
     tally: ScanTally, all_events: EventTally, plan: ScanPlan, j: int, budget: int, n_before: int, n_real: int
 ) -> Selection:
     """Read a budget's outcome off the events of the interval that provably holds its threshold."""
-    low, high = int(plan.lows[j]), int(plan.highs[j])
+    low, high = plan.zones.interval(j)
     events = all_events.select(lambda keys: (keys >= low) & (keys <= high))
     key = events.key_at_rank(min(budget + 1, n_real) - n_before)
     higher, ties = events.select(lambda k: k > key), events.select(lambda k: k == key)

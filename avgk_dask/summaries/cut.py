@@ -10,9 +10,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ..kernels.keys import KEY_MAX
 from .entries import Entries, TileReader, streamed_rows, whole_rows
 from .events import EventTally
-from .split import label_weights, split_entries
+from .split import ZoneTable, label_weights, split_entries
 
 Array = NDArray[Any]
 Ints = NDArray[np.int64]
@@ -43,12 +44,12 @@ class TieSearch:
 def cut_band(slabs: Iterable[Array], labels: Array | None, ties: TieSearch) -> TieCut:
     """Read a band for the scores equal to a key and take the first ones, in row-major order."""
     reader = TileReader(ties.key, ties.dtype, ties.tile_scores)
-    one = np.array([ties.key], np.int64)
+    zones = ZoneTable.from_intervals([(ties.key, ties.key)], KEY_MAX)
     n_ties = ties.n_ties
     total = EventTally.empty()
     row = last_class = -1
     for entries in _entries(reader, slabs, ties.n_classes):
-        split = split_entries(entries, one, one, np.repeat(one, 2), np.array([63, 0]), np.zeros((2, 1), np.int64))
+        split = split_entries(entries, zones, zones.no_histogram())
         found = split.keys.size
         taken = min(found, n_ties)
         if taken:

@@ -15,13 +15,10 @@ from ..kernels.keys import HALF_NAN, encode, is_half
 from .entries import NO_PLACE, Entries, TileReader, TopRanks, streamed_rows, whole_rows
 from .events import EventTally
 from .exact import Limbs, add_weights, carry, zero_sums
-from .split import label_weights, split_entries
+from .split import N_BINS, ZoneTable, label_weights, split_entries
 
 Array = NDArray[Any]
 Ints = NDArray[np.int64]
-
-#: Bins of the sample histogram; the zones share at least as many.
-N_BINS = 1 << 14
 
 
 def sampled_rows(n_rows: int) -> int:
@@ -33,18 +30,13 @@ def sampled_rows(n_rows: int) -> int:
 class ScanPlan:
     """What a scan looks for: the same for every band.
 
-    The intervals [low, high] of keys are disjoint and descend; each holds one or more thresholds,
-    it is hoped. Scores below the last one are not listed, only sampled. Those above are counted in
-    bins: zone 2 j is the gap above interval j, zone 2 j + 1 the interval itself, with
-    ``2**zone_shifts`` keys a bin from ``zone_bases`` up.
+    The intervals of ``zones`` each hold one or more thresholds, it is hoped. Scores below the last
+    one are not listed, only sampled, in bins of ``2**sample_shift`` keys from ``sample_base`` up.
     """
 
     n_classes: int
     dtype: np.dtype[Any]
-    lows: Ints
-    highs: Ints
-    zone_bases: Ints
-    zone_shifts: Ints
+    zones: ZoneTable
     sample_base: int
     sample_shift: int
     #: Highest rank a label's place is told apart to (0: no top-k wanted).
@@ -56,12 +48,7 @@ class ScanPlan:
     @property
     def floor(self) -> int:
         """The lowest key that is listed."""
-        return int(self.lows[-1])
-
-    @property
-    def n_zone_bins(self) -> int:
-        """Bins of each zone."""
-        return max(64, N_BINS // self.zone_bases.size)
+        return int(self.zones.floors[-1])
 
 
 @dataclass(frozen=True)
@@ -134,12 +121,12 @@ class _BandScan:
     def __init__(self, labels: Array | None, band: int, plan: ScanPlan) -> None:
         self.plan, self.band = plan, band
         self.hard, self.soft, self.bad_labels = _usable_labels(labels, plan.n_classes)
-        n = plan.lows.size
+        n = plan.zones.n_intervals
         self.above_parts: list[Ints] = []
         self.hits = np.zeros(2 * n, np.int64)
         self.weight_above = zero_sums(0 if self.soft is None else n)
         self.weight_at_rank = zero_sums(0 if self.soft is None else plan.n_ranks)
-        self.histogram = np.zeros((2 * n, plan.n_zone_bins), np.int64)
+        self.histogram = plan.zones.no_histogram()
         self.sample = np.zeros(N_BINS, np.int64)
         self.events: list[EventTally] = [EventTally.empty()]
         self.coarse = False
@@ -208,9 +195,7 @@ class _BandScan:
         """Split a tile's entries by the intervals, and keep what the split yields."""
         plan = self.plan
         labels = None if self.hard is None else self.hard[entries.first_row : entries.first_row + entries.n_rows]
-        split = split_entries(
-            entries, plan.lows, plan.highs, plan.zone_bases, plan.zone_shifts, self.histogram, labels, self.hits
-        )
+        split = split_entries(entries, plan.zones, self.histogram, labels, self.hits)
         self.above_parts.append(split.above)
         if self.soft is not None:
             self._take_weight_above(entries, self.soft)
@@ -220,26 +205,32 @@ class _BandScan:
     def _take_weight_above(self, entries: Entries, soft: NDArray[np.float64]) -> None:
         """Add each listed weight to the first interval that lies below its score."""
         weights = soft[entries.rows(), entries.classes]
-        n_below = np.searchsorted(self.plan.highs[::-1], entries.keys, side="left")
-        inner = n_below > 0
-        add_weights(self.weight_above, weights[inner], self.plan.lows.size - n_below[inner])
+        # Interval j lies below a key that is in its gap or higher, that is from the gap's floor up.
+        zones = self.plan.zones
+        n_below = np.searchsorted(zones.floors[0::2][::-1], entries.keys, side="right")
+        inner = n_below > (1 if zones.starts[-1] else 0)
+        add_weights(self.weight_above, weights[inner], zones.n_intervals - n_below[inner])
 
     def _keep(self, events: EventTally) -> None:
         """Keep a tile's events; count them together, and then drop them, when they grow too many."""
         if self.dropped.any():
-            events = events.select(lambda keys: ~self.dropped[_intervals_of(keys, self.plan)])
+            events = events.select(lambda keys: ~self.dropped[self.plan.zones.intervals_of(keys)])
         self.events.append(events)
         if sum(part.n_stored for part in self.events) <= self.plan.max_events:
             return
         merged = EventTally.merge(self.events).coarsen()
         self.coarse = True
+        zones = self.plan.zones
         while merged.n_stored > self.plan.max_events:
-            crowd = np.bincount(_intervals_of(merged.keys, self.plan), minlength=self.plan.lows.size)
-            crowd[self.plan.lows == self.plan.highs] = 0  # one key: as many entries as set sizes, always kept
+            crowd = np.bincount(zones.intervals_of(merged.keys), minlength=zones.n_intervals)
+            for j in range(zones.n_intervals):
+                low, high = zones.interval(j)
+                if low == high:  # one key has as many entries as there are set sizes: always kept
+                    crowd[j] = 0
             if not crowd.any():
                 break
             self.dropped[crowd.argmax()] = True
-            merged = merged.select(lambda keys: ~self.dropped[_intervals_of(keys, self.plan)])
+            merged = merged.select(lambda keys: ~self.dropped[self.plan.zones.intervals_of(keys)])
         self.events = [merged]
 
     def _finish(self, n_rows: int, reader: TileReader) -> ScanTally:
@@ -268,11 +259,6 @@ class _BandScan:
             sample=self.sample,
             n_sampled=sampled_rows(n_rows),
         )
-
-
-def _intervals_of(keys: Ints, plan: ScanPlan) -> Ints:
-    """Give the interval each key lies in (all do)."""
-    return plan.lows.size - np.searchsorted(plan.lows[::-1], keys, side="right")
 
 
 def _count_sizes(above: Ints) -> tuple[Ints, Ints, Ints]:
