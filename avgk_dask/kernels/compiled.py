@@ -18,13 +18,16 @@ _INSERTION = 48
 
 
 @njit(nogil=True, cache=True)
-def gather_above(values: Any, bits: Any, magnitude: Any, floor: Any, offsets: Any, classes: Any, keys: Any) -> Any:
-    """List the scores that are at least ``floor``, row by row.
+def gather_above(
+    values: Any, bits: Any, magnitude: Any, floor: Any, first_row: int, offsets: Any, classes: Any, keys: Any
+) -> Any:
+    """List the scores that are at least ``floor``, row by row, for as many rows as there is room.
 
     ``bits`` are the scores as integers, whose order key is the integer itself, or for floats (where
     ``magnitude`` is the mask of all bits but the sign, else 0) sign and magnitude. Writes class and
-    key of each, those of row i from ``offsets[i]`` to ``offsets[i + 1]``; gives the number of NaN
-    met and the flat place of the first one (-1 for none).
+    key of each, those of the i-th row read from ``offsets[i]`` to ``offsets[i + 1]``; stops before
+    a row that might not fit. Gives the row it stopped at, the number of NaN met and the flat place
+    of the first one (-1 for none).
     """
     n_rows, n_classes = values.shape
     flags = np.zeros((n_classes + 7) // 8 * 8, np.uint8)
@@ -33,7 +36,9 @@ def gather_above(values: Any, bits: Any, magnitude: Any, floor: Any, offsets: An
     n_nan = 0
     first_nan = -1
     offsets[0] = 0
-    for i in range(n_rows):
+    for i in range(first_row, n_rows):
+        if n + n_classes > keys.size:
+            return i, n_nan, first_nan
         row = values[i]
         for t in range(n_classes):
             flags[t] = not (row[t] < floor)
@@ -54,47 +59,48 @@ def gather_above(values: Any, bits: Any, magnitude: Any, floor: Any, offsets: An
                 classes[n] = t
                 keys[n] = key
                 n += 1
-        offsets[i + 1] = n
-    return n_nan, first_nan
+        offsets[i + 1 - first_row] = n
+    return n_rows, n_nan, first_nan
 
 
 @njit(nogil=True, cache=True)
-def rank_labels(values: Any, labels: Any, offsets: Any, classes: Any, n_ranks: int, ranks: Any) -> None:
-    """Write each label's rank in its row: 1 for the highest score, ties by class index.
+def rank_labels(
+    values: Any, labels: Any, first_row: int, offsets: Any, classes: Any, keys: Any, n_ranks: int, counts: Any
+) -> None:
+    """Count the labels by their rank in their row: 1 for the highest score, ties by class index.
 
-    A negative label leaves 0, a rank beyond ``n_ranks`` becomes ``n_ranks + 1``, and so does a label
-    whose score is NaN. ``offsets`` and ``classes`` list each row's scores down to some floor: all
-    that rank before a listed label are listed, and where the label is not listed but ``n_ranks``
-    others are, nothing more need be known.
+    ``counts[r]`` grows for a label of rank r, its last place for all beyond ``n_ranks`` and for a
+    label whose score is NaN, ``counts[0]`` for a negative label. The rows from ``first_row`` on have
+    their scores down to some floor listed: all that rank before a listed label are listed, and
+    where a label is not listed but ``n_ranks`` others are, nothing more need be known.
     """
-    n_rows, n_classes = values.shape
-    for i in range(n_rows):
-        ranks[i] = 0
-        label = labels[i]
+    n_classes = values.shape[1]
+    for i in range(offsets.size - 1):
+        label = labels[first_row + i]
         if label < 0:
-            continue
-        ranks[i] = n_ranks + 1
-        row = values[i]
-        x = row[label]
-        if x != x:
+            counts[0] += 1
             continue
         first, last = offsets[i], offsets[i + 1]
+        place = first
+        while place < last and classes[place] != label:
+            place += 1
         higher = 0
-        listed = False
-        for t in range(first, last):
-            c = classes[t]
-            listed |= c == label
-            higher += row[c] > x or (row[c] == x and c < label)
-        if not listed:
-            if last - first >= n_ranks:
-                continue
-            higher = 0
+        if place < last:
+            for t in range(first, last):
+                higher += keys[t] > keys[place] or (keys[t] == keys[place] and t < place)
+        elif last - first >= n_ranks:
+            higher = n_ranks
+        else:
+            row = values[first_row + i]
+            x = row[label]
             for t in range(n_classes):
                 higher += row[t] > x
             before = row[:label]
             for t in range(before.size):
                 higher += before[t] == x
-        ranks[i] = min(higher, n_ranks) + 1
+            if x != x:
+                higher = n_ranks
+        counts[min(higher, n_ranks) + 1] += 1
 
 
 @njit(nogil=True, cache=True)
@@ -225,6 +231,27 @@ def split_rows(
                 event_sizes[place] = size
                 place += 1
     return n
+
+
+@njit(nogil=True, cache=True)
+def scan_rows(tile: Any, first_row: int, buffers: Any, zones: Any, labels: Any, tallies: Any) -> Any:
+    """Gather, rank and split as many rows as fit the buffers, in one call.
+
+    Every return to Python waits for its lock while other threads decode chunks, so there is one.
+    """
+    values, bits, magnitude, floor = tile
+    offsets, classes, keys, event_keys, event_rows, event_sizes, event_classes = buffers
+    hard, n_ranks = labels
+    rank_counts, above, histogram, hits = tallies
+    stop, n_nan, first_nan = gather_above(values, bits, magnitude, floor, first_row, offsets, classes, keys)
+    offsets = offsets[: stop - first_row + 1]
+    if n_ranks > 0:
+        rank_labels(values, hard, first_row, offsets, classes, keys, n_ranks, rank_counts)
+    mine = hard[first_row:stop]
+    n_events = split_rows(
+        offsets, keys, classes, zones, above, histogram, mine, hits, event_keys, event_rows, event_sizes, event_classes
+    )
+    return stop, n_nan, first_nan, n_events
 
 
 @njit(nogil=True, cache=True)

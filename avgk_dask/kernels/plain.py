@@ -8,27 +8,39 @@ import numpy as np
 
 
 def gather_above(
-    values: Any, bits: Any, magnitude: Any, floor: Any, offsets: Any, classes: Any, keys: Any
-) -> tuple[int, int]:
-    """List the scores that are at least ``floor``, row by row; count the NaN."""
-    i, j = np.nonzero(values >= floor)
-    found = bits[i, j].astype(np.int64)
-    classes[: i.size] = j
-    keys[: i.size] = np.where((found < 0) & (magnitude != 0), -(found & magnitude), found)
-    offsets[:] = np.searchsorted(i, np.arange(values.shape[0] + 1))
-    nan = np.flatnonzero(values != values)
-    return nan.size, int(nan[0]) if nan.size else -1
+    values: Any, bits: Any, magnitude: Any, floor: Any, first_row: int, offsets: Any, classes: Any, keys: Any
+) -> tuple[int, int, int]:
+    """List the scores that are at least ``floor``, row by row, while there is room; count the NaN."""
+    n_rows, n_classes = values.shape
+    offsets[0] = n = n_nan = 0
+    first_nan = -1
+    for i in range(first_row, n_rows):
+        if n + n_classes > keys.size:
+            return i, n_nan, first_nan
+        mine = np.flatnonzero(values[i] >= floor)
+        found = bits[i, mine].astype(np.int64)
+        classes[n : n + mine.size] = mine
+        keys[n : n + mine.size] = np.where((found < 0) & (magnitude != 0), -(found & magnitude), found)
+        n += mine.size
+        offsets[i + 1 - first_row] = n
+        nan = np.flatnonzero(values[i] != values[i])
+        if nan.size and not n_nan:
+            first_nan = i * n_classes + int(nan[0])
+        n_nan += nan.size
+    return n_rows, n_nan, first_nan
 
 
-def rank_labels(values: Any, labels: Any, offsets: Any, classes: Any, n_ranks: int, ranks: Any) -> None:
-    """Write each label's rank in its row, at most ``n_ranks + 1``; what is listed is not needed here."""
-    labelled = np.flatnonzero(labels >= 0)
-    label = labels[labelled, None]
-    score = np.take_along_axis(values[labelled], label, 1)
-    before = np.arange(values.shape[1]) < label
-    higher = (values[labelled] > score) | ((values[labelled] == score) & before)
-    ranks[:] = 0
-    ranks[labelled] = np.where((score != score)[:, 0], n_ranks, np.minimum(higher.sum(1), n_ranks)) + 1
+def rank_labels(
+    values: Any, labels: Any, first_row: int, offsets: Any, classes: Any, keys: Any, n_ranks: int, counts: Any
+) -> None:
+    """Count the labels by their rank in their row; what is listed is not needed here."""
+    for i in range(first_row, first_row + offsets.size - 1):
+        if labels[i] < 0:
+            counts[0] += 1
+            continue
+        row, x = values[i], values[i, labels[i]]
+        higher = n_ranks if x != x else int((row > x).sum() + (row[: labels[i]] == x).sum())
+        counts[min(higher, n_ranks) + 1] += 1
 
 
 def rank_top(values: Any, first_class: int, top: Any, classes: Any, n_top: Any) -> None:

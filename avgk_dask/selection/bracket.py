@@ -109,8 +109,9 @@ def _margin(sample: PilotSample, n_before: int) -> float:
     _, chunk_of = np.unique(sample.strip_chunks, return_inverse=True)
     n_chunks = int(chunk_of.max()) + 1
     by_chunk = _standard_error(np.bincount(chunk_of, counts), np.bincount(chunk_of, sample.strip_scores))
-    reach = _REACH if by_chunk <= 2 * by_strip else _REACH_CHUNKS.get(n_chunks, 5.0)
-    return max(_REACH * max(by_score, by_strip), reach * by_chunk)
+    margin = _REACH * max(by_score, by_strip)
+    unlike = by_chunk > 1.5 * by_strip
+    return max(margin, _REACH_CHUNKS.get(n_chunks, 5.0) * by_chunk) if unlike else margin
 
 
 def _standard_error(counts: NDArray[Any], totals: NDArray[Any]) -> float:

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..kernels.keys import KEY_MAX
-from .entries import Entries, TileReader, streamed_rows, whole_rows
+from .entries import Entries, TileReader, streamed_rows
 from .events import EventTally
 from .split import ZoneTable, label_weights, split_entries
 
@@ -49,7 +49,7 @@ def cut_band(slabs: Iterable[Array], labels: Array | None, ties: TieSearch) -> T
     total = EventTally.empty()
     row = last_class = -1
     for entries in _entries(reader, slabs, ties.n_classes):
-        split = split_entries(entries, zones, zones.no_histogram())
+        _, split = split_entries(entries, zones, zones.no_histogram())
         found = split.keys.size
         taken = min(found, n_ties)
         if taken:
@@ -68,7 +68,7 @@ def _entries(reader: TileReader, slabs: Iterable[Array], n_classes: int) -> Iter
     parts = iter(slabs)
     first = next(parts)
     if first.shape[1] == n_classes:
-        yield from (entries for _, entries in whole_rows(reader, first))
+        yield from reader.runs(first)
     else:
         yield from streamed_rows(reader, _chain(first, parts), None)
 

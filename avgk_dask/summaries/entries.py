@@ -16,6 +16,8 @@ Array = NDArray[Any]
 Ints = NDArray[np.int64]
 
 NO_PLACE = np.iinfo(np.int64).max
+#: Scores listed at a time: what the buffers hold, and a row more.
+_ROOM = 1 << 17
 
 
 @dataclass(frozen=True)
@@ -37,11 +39,33 @@ class Entries:
         return self.first_row + np.repeat(np.arange(self.n_rows), np.diff(self.offsets))
 
 
-class TileReader:
-    """Reads blocks of scores in tiles that stay in cache, through buffers used again and again.
+class Buffers:
+    """Room for the entries of a run of rows and for their events, used again for every run."""
 
-    An ``Entries`` it gives is only good until the next tile is read.
-    """
+    def __init__(self, n_rows: int, n_classes: int) -> None:
+        room = min(n_rows * n_classes, _ROOM + n_classes)
+        self.offsets = np.empty(n_rows + 1, np.int64)
+        self.classes = np.empty(room, np.int32)
+        self.keys = np.empty(room, np.int64)
+        self.event_keys = np.empty(room, np.int64)
+        self.event_rows = np.empty(room, np.int64)
+        self.event_sizes = np.empty(room, np.int64)
+        self.event_classes = np.empty(room, np.int64)
+
+    def arrays(self) -> tuple[Array, ...]:
+        """Give the buffers in the order the kernels take them."""
+        return (self.offsets, self.classes, self.keys,
+                self.event_keys, self.event_rows, self.event_sizes, self.event_classes)  # fmt: skip
+
+    def entries(self, first_row: int, n_rows: int) -> Entries:
+        """Give what is listed of these rows; good until the buffers are used again."""
+        offsets = self.offsets[: n_rows + 1]
+        n = int(offsets[-1])
+        return Entries(first_row, offsets, self.classes[:n], self.keys[:n])
+
+
+class TileReader:
+    """Reads blocks of scores in tiles, and notes the NaN in them."""
 
     def __init__(self, floor: int, dtype: np.dtype[Any], tile_scores: int) -> None:
         self.floor = carrier_floor(floor, dtype)
@@ -50,38 +74,45 @@ class TileReader:
         self.n_nan = 0
         #: Row and class of the first NaN in row-major order.
         self.first_nan = (NO_PLACE, NO_PLACE)
-        self._classes = np.empty(0, np.int32)
-        self._keys = np.empty(0, np.int64)
 
     def tiles(self, block: Array) -> Iterator[tuple[int, Array]]:
-        """Give (first row, tile) for runs of rows of the block, as carriers."""
+        """Give (first row, tile) of a block: the whole of it, or runs of rows where it must be converted."""
         step = max(1, self.tile_scores // block.shape[1])
+        if carrier(block[:0]).dtype == block.dtype:
+            step = block.shape[0]
         for first in range(0, block.shape[0], step):
             yield first, carrier(block[first : first + step])
 
-    def gather(self, tile: Array, first_row: int, first_class: int = 0) -> Entries:
-        """Give the tile's scores from the floor up, their classes counted from the tile's first."""
-        if self._keys.size < tile.size:
-            self._classes, self._keys = np.empty(tile.size, np.int32), np.empty(tile.size, np.int64)
-        offsets = np.empty(tile.shape[0] + 1, np.int64)
-        n_nan, first_nan = compiled.gather_above(
-            tile, *carrier_bits(tile), self.floor, offsets, self._classes, self._keys
-        )
-        if is_half(self.dtype):
-            nan = np.flatnonzero(tile == HALF_NAN)
-            n_nan, first_nan = nan.size, int(nan[0]) if nan.size else -1
+    def as_arguments(self, tile: Array) -> tuple[Any, ...]:
+        """Give the tile in the form the kernels take."""
+        return (tile, *carrier_bits(tile), self.floor)
+
+    def note_nan(self, tile: Array, n_nan: int, first_nan: int, first_row: int, first_class: int = 0) -> None:
+        """Keep the count and the first place of the NaN that a kernel met in a tile."""
         if n_nan:
             row, class_ = divmod(first_nan, tile.shape[1])
             self.n_nan += n_nan
             self.first_nan = min(self.first_nan, (first_row + row, first_class + class_))
-        n = int(offsets[-1])
-        return Entries(first_row, offsets, self._classes[:n], self._keys[:n])
 
+    def note_half_nan(self, tile: Array, first_row: int, first_class: int = 0) -> None:
+        """Find the NaN in a tile of half floats, whose keys are numbers to the kernels."""
+        if is_half(self.dtype):
+            nan = np.flatnonzero(tile == HALF_NAN)
+            self.note_nan(tile, nan.size, int(nan[0]) if nan.size else -1, first_row, first_class)
 
-def whole_rows(reader: TileReader, block: Array) -> Iterator[tuple[Array, Entries]]:
-    """Give each tile of a block of whole rows, with its entries."""
-    for first, tile in reader.tiles(block):
-        yield tile, reader.gather(tile, first)
+    def runs(self, block: Array, first_class: int = 0) -> Iterator[Entries]:
+        """Give the entries of runs of rows; each is good until the next."""
+        for first, tile in self.tiles(block):
+            self.note_half_nan(tile, first, first_class)
+            buffers = Buffers(*tile.shape)
+            row = 0
+            while row < tile.shape[0]:
+                stop, n_nan, first_nan = compiled.gather_above(
+                    *self.as_arguments(tile), row, buffers.offsets, buffers.classes, buffers.keys
+                )
+                self.note_nan(tile, n_nan, first_nan, first, first_class)
+                yield buffers.entries(first + row, stop - row)
+                row = stop
 
 
 def streamed_rows(reader: TileReader, slabs: Iterable[Array], top: TopRanks | None) -> Iterator[Entries]:
@@ -90,10 +121,10 @@ def streamed_rows(reader: TileReader, slabs: Iterable[Array], top: TopRanks | No
     first_class = n_rows = 0
     for slab in slabs:
         n_rows = slab.shape[0]
-        for first, tile in reader.tiles(slab):
-            entries = reader.gather(tile, first, first_class)
+        for entries in reader.runs(slab, first_class):
             parts.append((entries.rows(), entries.classes + np.int32(first_class), entries.keys.copy()))
-            if top is not None:
+        if top is not None:
+            for first, tile in reader.tiles(slab):
                 top.insert(tile, first, first_class)
         first_class += slab.shape[1]
     rows, classes, keys = (np.concatenate(column) for column in zip(*parts, strict=True))

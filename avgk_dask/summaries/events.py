@@ -37,8 +37,8 @@ class EventTally:
 
     keys: Ints
     places: Ints
-    sizes: Ints
-    counts: Ints
+    sizes: NDArray[Any]
+    counts: NDArray[Any]
     #: Fine weights, one per event of non-zero weight.
     weight_keys: Ints
     weight_places: Ints
@@ -61,8 +61,8 @@ class EventTally:
         cls, band: int, keys: Ints, rows: Ints, sizes: Ints, weights: NDArray[np.float64] | None
     ) -> EventTally:
         """Give the fine events of one band's rows."""
-        places = (np.int64(band) << ROW_BITS) | (rows.astype(np.int64) + 1)
-        fine = replace(cls.empty(), keys=keys, places=places, sizes=sizes, counts=np.ones(keys.size, np.int64))
+        places = rows + ((np.int64(band) << ROW_BITS) + 1)
+        fine = replace(cls.empty(), keys=keys, places=places, sizes=sizes, counts=np.ones(keys.size, np.int8))
         if weights is None:
             return fine
         some = np.flatnonzero(weights)
@@ -136,13 +136,13 @@ class EventTally:
         if n == 0:
             return EventTally.empty(), None
         order = np.lexsort((self.sizes, self.places))
-        before = np.cumsum(self.counts[order]) - self.counts[order]
+        before = np.cumsum(self.counts[order], dtype=np.int64) - self.counts[order]
         at = int(np.searchsorted(before, n, side="right")) - 1
         cut_place = int(self.places[order[at]])
         cut_size = int(self.sizes[order[at]])
         if cut_place % (1 << ROW_BITS):  # fine: ``at`` is the first event left out
             return self._before(cut_place, cut_size), None
-        n_bands_before = int(self.counts[self.places < cut_place].sum())
+        n_bands_before = int(self.counts[self.places < cut_place].sum(dtype=np.int64))
         missing = n - n_bands_before
         return self._before(cut_place, 0), (cut_place >> ROW_BITS, missing) if missing else None
 
@@ -159,14 +159,14 @@ class EventTally:
     @property
     def n_scores(self) -> int:
         """How many scores the events stand for."""
-        return int(self.counts.sum())
+        return int(self.counts.sum(dtype=np.int64))
 
     def key_at_rank(self, rank: int) -> int:
         """Give the key of the score of this rank, 1 for the highest."""
         if self.n_scores == self.keys.size:  # all single: no need to sort
             return int(np.partition(self.keys, self.keys.size - rank)[self.keys.size - rank])
         order = np.argsort(self.keys)[::-1]
-        return int(self.keys[order[np.searchsorted(np.cumsum(self.counts[order]), rank)]])
+        return int(self.keys[order[np.searchsorted(np.cumsum(self.counts[order], dtype=np.int64), rank)]])
 
     def size_changes(self) -> tuple[Ints, Ints]:
         """Give, for each size, how many sets of ``size - 1`` these events turn into ``size``."""

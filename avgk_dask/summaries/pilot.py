@@ -15,7 +15,7 @@ Ints = NDArray[np.int64]
 #: Strips a chunk is cut into, to learn how much counts vary from one run of rows to the next.
 _STRIPS = 8
 #: Keys kept of a chunk at most; above that every n-th is kept.
-_KEPT = 1 << 15
+_KEPT = 1 << 13
 
 
 @dataclass(frozen=True)
@@ -83,7 +83,8 @@ class PilotSample:
 def _lowest_and_top(values: NDArray[Any], n_top: int) -> tuple[int, Ints]:
     """Give the key of the lowest number, and those of the ``n_top`` highest, descending; NaN left out."""
     values = carrier(values)
-    if values.dtype.kind == "f":
+    low = values.min()
+    if low != low:
         values = values[~np.isnan(values)]
     if not values.size:
         return 0, np.zeros(0, np.int64)

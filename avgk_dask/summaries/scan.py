@@ -12,10 +12,10 @@ from numpy.typing import NDArray
 
 from ..kernels import compiled
 from ..kernels.keys import HALF_NAN, encode, is_half
-from .entries import NO_PLACE, Entries, TileReader, TopRanks, streamed_rows, whole_rows
+from .entries import NO_PLACE, Buffers, Entries, TileReader, TopRanks, streamed_rows
 from .events import EventTally
 from .exact import Limbs, add_weights, carry, zero_sums
-from .split import N_BINS, ZoneTable, label_weights, split_entries
+from .split import N_BINS, Split, ZoneTable, label_weights, split_entries, split_of
 
 Array = NDArray[Any]
 Ints = NDArray[np.int64]
@@ -141,9 +141,7 @@ class _BandScan:
         n_rows = first.shape[0]
         self._take_sample(first)
         if first.shape[1] == plan.n_classes and self.soft is None:
-            for tile, entries in whole_rows(reader, first):
-                self._rank(tile, entries)
-                self._take(entries)
+            self._take_rows(reader, first)
         else:
             top = TopRanks(n_rows, plan.n_ranks, plan.dtype) if plan.n_ranks else None
             for entries in streamed_rows(reader, self._sampled(first, slabs), top):
@@ -151,6 +149,36 @@ class _BandScan:
             if top is not None:
                 self._take_ranks(top)
         return self._finish(n_rows, reader)
+
+    def _take_rows(self, reader: TileReader, block: Array) -> None:
+        """Scan a block of whole rows: the way of ordinary stores, in as few calls as possible."""
+        plan = self.plan
+        n_ranks = 0 if self.hard is None else plan.n_ranks
+        labels = np.full(block.shape[0], -1, np.int64) if self.hard is None else self.hard
+        for first, tile in reader.tiles(block):
+            mine = labels[first : first + tile.shape[0]]
+            if is_half(plan.dtype):
+                reader.note_half_nan(tile, first)
+                mine = self._without_nan(tile, mine)
+            buffers, arguments = Buffers(*tile.shape), reader.as_arguments(tile)
+            row = 0
+            while row < tile.shape[0]:
+                above = np.empty((tile.shape[0] - row, plan.zones.n_intervals), np.int32)
+                tallies = (self.rank_counts, above, self.histogram, self.hits)
+                stop, n_nan, first_nan, n_events = compiled.scan_rows(
+                    arguments, row, buffers.arrays(), plan.zones.arrays(), (mine, n_ranks), tallies
+                )
+                reader.note_nan(tile, n_nan, first_nan, first)
+                self.above_parts.append(above[: stop - row])
+                self._keep_events(split_of(buffers, n_events, first + row))
+                row = stop
+
+    def _without_nan(self, tile: Array, labels: Ints) -> Ints:
+        """Count half-float labels whose score is NaN as beyond all ranks; give the others."""
+        is_nan = (labels >= 0) & (tile[np.arange(labels.size), np.maximum(labels, 0)] == HALF_NAN)
+        if self.plan.n_ranks and self.hard is not None:
+            self.rank_counts[-1] += is_nan.sum()
+        return np.where(is_nan, -1, labels)
 
     def _sampled(self, first: Array, rest: Iterable[Array]) -> Iterable[Array]:
         yield first
@@ -168,37 +196,24 @@ class _BandScan:
         )
         self.sample += taken * (n_rows // n_taken)
 
-    def _rank(self, tile: Array, entries: Entries) -> None:
-        """Count the ranks of a tile's hard labels."""
-        n_ranks, first = self.plan.n_ranks, entries.first_row
-        if self.hard is None or not n_ranks:
-            return
-        labels = self.hard[first : first + entries.n_rows]
-        ranks = np.empty(labels.size, np.int64)
-        compiled.rank_labels(tile, labels, entries.offsets, entries.classes, n_ranks, ranks)
-        if is_half(self.plan.dtype):  # the key of NaN is a number to the kernel
-            is_nan = tile[np.arange(labels.size), np.maximum(labels, 0)] == HALF_NAN
-            ranks[is_nan & (labels >= 0)] = n_ranks + 1
-        self._count_ranks(ranks)
-
-    def _count_ranks(self, ranks: Ints) -> None:
-        self.rank_counts += np.bincount(ranks, minlength=self.rank_counts.size)
-
     def _take_ranks(self, top: TopRanks) -> None:
         if self.soft is not None:
             row, rank = np.nonzero(top.classes >= 0)
             add_weights(self.weight_at_rank, self.soft[row, top.classes[row, rank]], rank)
         elif self.hard is not None:
-            self._count_ranks(top.ranks_of(self.hard))
+            self.rank_counts += np.bincount(top.ranks_of(self.hard), minlength=self.rank_counts.size)
 
     def _take(self, entries: Entries) -> None:
         """Split a tile's entries by the intervals, and keep what the split yields."""
         plan = self.plan
         labels = None if self.hard is None else self.hard[entries.first_row : entries.first_row + entries.n_rows]
-        split = split_entries(entries, plan.zones, self.histogram, labels, self.hits)
-        self.above_parts.append(split.above)
+        above, split = split_entries(entries, plan.zones, self.histogram, labels, self.hits)
+        self.above_parts.append(above)
         if self.soft is not None:
             self._take_weight_above(entries, self.soft)
+        self._keep_events(split)
+
+    def _keep_events(self, split: Split) -> None:
         weights = label_weights(self.hard if self.soft is None else self.soft, split.rows, split.classes)
         self._keep(EventTally.from_rows(self.band, split.keys, split.rows, split.sizes, weights))
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from ..kernels import compiled
 from ..kernels.keys import KEY_MAX
-from .entries import Entries
+from .entries import Buffers, Entries
 
 Array = NDArray[Any]
 Ints = NDArray[np.int64]
@@ -74,6 +74,10 @@ class ZoneTable:
         """Give the interval each key lies in (all must)."""
         return self.n_intervals - np.searchsorted(self.floors[1::2][::-1], keys, side="right")
 
+    def arrays(self) -> tuple[Any, ...]:
+        """Give the table in the form the kernels take."""
+        return self.floors, self.shifts, self.starts, self.table_shift
+
     def no_histogram(self) -> Ints:
         """Give the histogram of no score."""
         return np.zeros((self.floors.size, self.n_bins), np.int64)
@@ -86,33 +90,44 @@ def shift_to_fit(span: int, n_bins: int) -> int:
 
 @dataclass(frozen=True)
 class Split:
-    """The events of a run of rows; ``above[i, j]`` counts row i's scores above interval j."""
+    """The events of a run of rows."""
 
-    above: NDArray[np.int32]
     keys: Ints
     rows: Ints
-    sizes: Ints
+    sizes: NDArray[np.int32]
     classes: Ints
+
+
+def split_of(buffers: Buffers, n_events: int, first_row: int) -> Split:
+    """Give the events that a kernel left in the buffers, copied out of them."""
+    return Split(
+        buffers.event_keys[:n_events].copy(),
+        buffers.event_rows[:n_events] + first_row,
+        buffers.event_sizes[:n_events].astype(np.int32),
+        buffers.event_classes[:n_events],
+    )
 
 
 def split_entries(
     entries: Entries, zones: ZoneTable, histogram: Ints, labels: Ints | None = None, hits: Ints | None = None
-) -> Split:
-    """Split entries by the zones; adds to the histogram of each zone, and to its hits."""
-    n = entries.keys.size
+) -> tuple[NDArray[np.int32], Split]:
+    """Split entries by the zones; adds to the histogram of each zone, and to its hits.
+
+    Gives the number of scores of each row above each interval, and the events inside.
+    """
     above = np.empty((entries.n_rows, zones.n_intervals), np.int32)
-    keys, rows, sizes, classes = (np.empty(n, np.int64) for _ in range(4))
     if labels is None:
         labels = np.full(entries.n_rows, -1, np.int64)
     if hits is None:
         hits = np.zeros(zones.floors.size, np.int64)
-    arrays = (zones.floors, zones.shifts, zones.starts, zones.table_shift)
+    n = entries.keys.size
+    keys, rows, sizes, classes = (np.empty(n, np.int64) for _ in range(4))
     n_events = compiled.split_rows(
-        entries.offsets, entries.keys, entries.classes, arrays, above, histogram, labels, hits,
+        entries.offsets, entries.keys, entries.classes, zones.arrays(), above, histogram, labels, hits,
         keys, rows, sizes, classes,
     )  # fmt: skip
     rows = rows[:n_events] + entries.first_row
-    return Split(above, keys[:n_events].copy(), rows, sizes[:n_events].copy(), classes[:n_events])
+    return above, Split(keys[:n_events], rows, sizes[:n_events].astype(np.int32), classes[:n_events])
 
 
 def label_weights(labels: Array | None, rows: Ints, classes: Ints) -> NDArray[np.float64] | None:
