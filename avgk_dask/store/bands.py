@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import AvgkError, StoreError
+from .direct import ChunkFiles
 
 #: A band cut along the classes is read in slabs of about this many bytes.
 SLAB_BYTES = 32 << 20
@@ -51,8 +52,10 @@ class BandReader:
 
     def read(self, band: int, first_class: int, last_class: int) -> NDArray[Any]:
         """Give the scores of one band and a run of classes."""
-        rows = slice(self.rows[band], self.rows[band + 1])
-        return read_array(self.array, (rows, slice(first_class, last_class)), self.location).view(self.dtype)
+        where = slice(self.rows[band], self.rows[band + 1]), slice(first_class, last_class)
+        files = ChunkFiles.of(self.array)
+        block = files.read(*where) if files else None
+        return (read_array(self.array, where, self.location) if block is None else block).view(self.dtype)
 
 
 def read_array(array: Any, where: Any, location: str) -> NDArray[Any]:

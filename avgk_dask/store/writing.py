@@ -14,6 +14,8 @@ from ..kernels.keys import BFLOAT16
 
 #: Chunks of whole rows of about this many bytes read fastest.
 _CHUNK_BYTES = 10_000_000
+#: Labels are few bytes, and many small chunks of them would cost more to read than the scores.
+_LABEL_ROWS = 1 << 20
 
 
 def create_scores(
@@ -54,7 +56,7 @@ def create_scores(
         )
     else:
         labels = group.create_array(
-            "labels", shape=shape[:1], chunks=chunks[:1], dtype="int64", dimension_names=("sample",)
+            "labels", shape=shape[:1], chunks=(min(shape[0], _LABEL_ROWS),), dtype="int64", dimension_names=("sample",)
         )
     return scores, labels
 

@@ -174,14 +174,19 @@ def simulate_store(
     step = scores.chunks[0]
     write = dask.delayed(_write_rows, pure=False)
     tasks = [
-        write(spec, scores, labels, first, min(first + step, spec.n_samples), soft)
+        write(spec, scores, labels if soft else None, first, min(first + step, spec.n_samples))
         for first in range(0, spec.n_samples, step)
     ]
     with computing(progress) as compute:
-        compute(tasks, "simulate")
+        classes = compute(tasks, "simulate")
+    if not soft:  # at once: their chunks span many chunks of scores
+        labels[:] = np.concatenate(classes)
 
 
-def _write_rows(spec: Simulation, scores: Any, labels: Any, first: int, last: int, soft: bool) -> None:
+def _write_rows(spec: Simulation, scores: Any, soft_labels: Any, first: int, last: int) -> Array:
+    """Write a run of rows, and give their hard labels."""
     values, classes, eta = spec.rows(first, last)
     scores[first:last] = values.view(scores.dtype)
-    labels[first:last] = eta if soft else classes
+    if soft_labels is not None:
+        soft_labels[first:last] = eta
+    return classes

@@ -1,0 +1,84 @@
+"""Reading chunk files directly: for local, plainly coded arrays twice as fast as through zarr.
+
+zarr hands every chunk from thread to thread and copies it once more in its event loop. Where a
+chunk is one local file in one of the common codecs, reading and decoding it in the task's own
+thread needs neither. Anything unusual, a missing file included, is left to zarr.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import numcodecs
+import numpy as np
+from numpy.typing import NDArray
+from zarr.codecs import BloscCodec, BytesCodec, ZstdCodec
+from zarr.storage import LocalStore
+
+Array = NDArray[Any]
+Decode = Callable[[bytes, int], Any]
+
+
+class ChunkFiles:
+    """Reads single chunks of an array from its files."""
+
+    def __init__(self, array: Any, decode: Decode) -> None:
+        self._array, self._decode = array, decode
+
+    @classmethod
+    def of(cls, array: Any) -> ChunkFiles | None:
+        """Give the reader of an array's files; None where zarr must read it."""
+        metadata = array.metadata
+        if type(array.store_path.store) is not LocalStore or metadata.zarr_format != 3 or sys.byteorder != "little":
+            return None
+        if array.shards is not None or np.dtype(array.dtype).byteorder == ">":
+            return None
+        first, *rest = metadata.codecs
+        if not isinstance(first, BytesCodec) or getattr(first.endian, "value", "little") != "little":
+            return None
+        decode = _NO_CODEC if not rest else _CODECS.get(type(rest[0])) if len(rest) == 1 else None
+        return cls(array, decode) if decode else None
+
+    def read(self, rows: slice, classes: slice) -> Array | None:
+        """Give a part of the array that lies in one chunk; None where zarr must read it."""
+        chunk_rows, chunk_classes = self._array.chunks
+        place = rows.start // chunk_rows, classes.start // chunk_classes
+        if (rows.stop - 1) // chunk_rows != place[0] or (classes.stop - 1) // chunk_classes != place[1]:
+            return None
+        path = self._array.store_path
+        name = path.store.root / path.path / self._array.metadata.encode_chunk_key(place)
+        dtype = np.dtype(self._array.dtype)
+        try:
+            chunk = self._decode(name.read_bytes(), chunk_rows * chunk_classes * dtype.itemsize)
+        except (OSError, ValueError, RuntimeError):
+            return None  # zarr fills in a missing chunk, and says what is wrong with a damaged one
+        if chunk is None:
+            return None
+        first_row, first_class = place[0] * chunk_rows, place[1] * chunk_classes
+        block = np.frombuffer(chunk, dtype).reshape(chunk_rows, chunk_classes)
+        return block[
+            rows.start - first_row : rows.stop - first_row, classes.start - first_class : classes.stop - first_class
+        ]
+
+
+def _decode_raw(data: bytes, size: int) -> Any:
+    return data if len(data) == size else None
+
+
+def _decode_blosc(data: bytes, size: int) -> Any:
+    # The header of a Blosc chunk gives its decoded and its encoded size in bytes 4..8 and 12..16.
+    decoded, encoded = (int.from_bytes(data[i : i + 4], "little") for i in (4, 12))
+    if decoded != size or encoded != len(data):
+        return None
+    return numcodecs.Blosc().decode(data, out=np.empty(size, np.uint8))
+
+
+def _decode_zstd(data: bytes, size: int) -> Any:
+    chunk = numcodecs.Zstd().decode(data)
+    return chunk if len(chunk) == size else None
+
+
+_NO_CODEC: Decode = _decode_raw
+_CODECS: dict[type, Decode] = {BloscCodec: _decode_blosc, ZstdCodec: _decode_zstd}
