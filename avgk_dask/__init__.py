@@ -9,6 +9,8 @@ from .errors import (
     DtypeError,
     LabelsError,
     MemoryLimitError,
+    OptionError,
+    ReadError,
     ScoresError,
     StoreError,
 )
@@ -21,6 +23,8 @@ __all__ = [
     "DtypeError",
     "LabelsError",
     "MemoryLimitError",
+    "OptionError",
+    "ReadError",
     "ScoresError",
     "StoreError",
     "Threshold",

@@ -13,6 +13,9 @@ import numpy as np
 
 from .errors import BudgetError
 
+#: The budgets where none are asked for; with fewer than ten classes, as many as there are.
+DEFAULT_BUDGETS = range(1, 11)
+
 _RULE = "k must be a real number in (0, C]"
 
 
@@ -51,6 +54,8 @@ def is_scalar(k: Any) -> bool:
 
 def parse_budgets(k: Any, n_classes: int) -> tuple[Fraction, ...]:
     """Give one or several budgets as exact fractions, each checked against the number of classes."""
+    if k is DEFAULT_BUDGETS:
+        k = range(1, min(10, n_classes) + 1)
     budgets = tuple(parse_budget(one) for one in ([k] if is_scalar(k) else k))
     if not budgets:
         raise BudgetError("k must name at least one budget; got an empty sequence.")

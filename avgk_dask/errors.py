@@ -29,3 +29,11 @@ class MemoryLimitError(AvgkError, ValueError):
 
 class StoreError(AvgkError, OSError):
     """A store could not be opened, read or written."""
+
+
+class ReadError(StoreError):
+    """A store opened well, but a part of it could not be read."""
+
+
+class OptionError(AvgkError, ValueError):
+    """An option is none of the values it may take."""

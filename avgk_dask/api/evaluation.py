@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
-from ..budgets import count_labels, largest_integer, parse_budgets
+from ..budgets import DEFAULT_BUDGETS, count_labels, largest_integer, parse_budgets
 from ..graph.engine import run_search
 from ..graph.progress import computing
 from ..schema import build_result, versions
@@ -22,7 +22,12 @@ from .thresholds import score_value
 
 
 def evaluate(
-    scores: Any, labels: Any = None, k: Any = range(1, 11), *, nan_policy: str = "raise", progress: bool | None = None
+    scores: Any,
+    labels: Any = None,
+    k: Any = DEFAULT_BUDGETS,
+    *,
+    nan_policy: str = "raise",
+    progress: bool | None = None,
 ) -> xr.Dataset:
     """Evaluate top-k and average-k classification for all budgets in one scan.
 
@@ -34,7 +39,11 @@ def evaluate(
         N integers (negative: unlabelled), or an N x C matrix of true probabilities, or None. By
         default the labels stored beside the scores.
     k
-        Budget or sequence of budgets in (0, C]; top-k results need an integer.
+        Budget or sequence of budgets in (0, C]; top-k results need an integer. By default 1 to 10,
+        or to C where there are fewer classes.
+    straddle
+        Reserved for the straddle strengths and supports, which this version does not compute yet;
+        it changes nothing.
     nan_policy
         ``"raise"`` refuses NaN; ``"lowest"`` ranks NaN below all numbers and never puts it in a set.
     progress

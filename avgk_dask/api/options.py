@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-from ..errors import AvgkError
-
-
-class OptionError(AvgkError, ValueError):
-    """An option is none of the values it may take."""
+from ..errors import OptionError
 
 
 def check_nan_policy(nan_policy: str) -> None:

@@ -11,11 +11,11 @@ import numpy as np
 import xarray as xr
 
 from ..budgets import count_labels, parse_budgets, show
-from ..errors import BudgetError
+from ..errors import BudgetError, OptionError
 from ..graph.apply import SetRule, apply_rule, find_rule, top_rule
 from ..kernels.keys import first_key_above
 from .inputs import as_lazy
-from .options import OptionError, check_nan_policy
+from .options import check_nan_policy
 from .thresholds import Threshold
 
 

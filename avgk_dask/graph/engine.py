@@ -85,7 +85,8 @@ def scan_tasks(source: Source, search: Search) -> Delayed:
     """Give the one task that the scan of all bands merges into."""
     token = _token()
     plan = f"avgk-plan-{token}"
-    keys, graph = [], {plan: search.plan}
+    keys: list[str] = []
+    graph: dict[Any, Any] = {plan: search.plan}
     for first, last in source.groups():
         keys.append(f"avgk-scan-{token}-{first}")
         labels = [source.labels_of(band) for band in range(first, last)]

@@ -25,7 +25,7 @@ def task_memory(source: Source, n_ranks: int = 0) -> int:
     held = source.slab_bytes() * (2 if isinstance(source, StoredSource) else 1 + (n_slabs > 1))
     per_row = rows * 8 * (n_ranks + 4)
     events = max_band_events(source) * 64 * 2
-    return held + labels + listed + ranks + tile + per_row + events + (4 << 20)
+    return int(held + labels + listed + ranks + tile + per_row + events + (4 << 20))
 
 
 def max_band_events(source: Source) -> int:

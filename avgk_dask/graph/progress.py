@@ -30,7 +30,7 @@ def _with_bar(tasks: list[Delayed], stage: str) -> list[Any]:
         return _watch(client, tasks, bar)
 
 
-class _Bar(Callback):  # type: ignore[misc]
+class _Bar(Callback):
     """Moves the bar as a local scheduler finishes tasks."""
 
     def __init__(self, bar: Any) -> None:

@@ -35,7 +35,7 @@ _BITS = {2: np.int16, 4: np.int32, 8: np.int64}
 def check_dtype(dtype: Any) -> np.dtype[Any]:
     """Give the dtype in native byte order, or refuse one whose values have no order we serve."""
     dtype = np.dtype(dtype)
-    native = dtype.newbyteorder("=")
+    native: np.dtype[Any] = dtype.newbyteorder("=")
     if native == BFLOAT16 or (native.kind in "fiu" and native.itemsize <= 8):
         return native
     raise DtypeError(
@@ -83,9 +83,9 @@ def decode(keys: Any, dtype: np.dtype[Any]) -> Array:
     """Give the values that ``encode`` maps to these keys (0.0 for the shared key of both zeros)."""
     keys = np.asarray(keys, np.int64)
     if dtype == np.uint64:
-        return keys.view(np.uint64) ^ np.uint64(2**63)
+        return np.asarray(keys.view(np.uint64) ^ np.uint64(2**63))
     if not is_float(dtype):
-        return keys.astype(dtype)
+        return np.asarray(keys, dtype)
     sign = np.int64(-1) << np.int64(8 * dtype.itemsize - 1)
     safe = np.where(keys == NAN_KEY, 0, keys)
     bits = np.where(safe < 0, -safe | sign, safe)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import AvgkError, StoreError
+from ..errors import AvgkError, ReadError
 from .direct import ChunkFiles
 
 #: A band cut along the classes is read in slabs of about this many bytes.
@@ -66,7 +66,7 @@ def read_array(array: Any, where: Any, location: str) -> NDArray[Any]:
         raise
     except Exception as error:
         part = ", ".join(f"{s.start}:{s.stop}" for s in where)
-        raise StoreError(
+        raise ReadError(
             f"could not read [{part}] of array {array.path or '/'!r} in {location}: "
             f"{type(error).__name__}: {error}. Check that the store is complete and readable."
         ) from error

@@ -58,7 +58,7 @@ class EventTally:
 
     @classmethod
     def from_rows(
-        cls, band: int, keys: Ints, rows: Ints, sizes: Ints, weights: NDArray[np.float64] | None
+        cls, band: int, keys: Ints, rows: Ints, sizes: NDArray[Any], weights: NDArray[np.float64] | None
     ) -> EventTally:
         """Give the fine events of one band's rows."""
         places = rows + ((np.int64(band) << ROW_BITS) + 1)

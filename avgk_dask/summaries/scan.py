@@ -100,8 +100,8 @@ _MERGERS: dict[str, Any] = {
     "size_intervals": _concatenate,
     "sizes": _concatenate,
     "size_counts": _concatenate,
-    "weight_above": lambda values: carry(sum(values)),
-    "weight_at_rank": lambda values: carry(sum(values)),
+    "weight_above": lambda values: carry(np.sum(values, axis=0)),
+    "weight_at_rank": lambda values: carry(np.sum(values, axis=0)),
     "events": lambda values: tuple(chain.from_iterable(values)),
     "dropped": lambda values: np.logical_or.reduce(values),
 }
@@ -122,7 +122,7 @@ class _BandScan:
         self.plan, self.band = plan, band
         self.hard, self.soft, self.bad_labels = _usable_labels(labels, plan.n_classes)
         n = plan.zones.n_intervals
-        self.above_parts: list[Ints] = []
+        self.above_parts: list[NDArray[np.int32]] = []
         self.hits = np.zeros(2 * n, np.int64)
         self.weight_above = zero_sums(0 if self.soft is None else n)
         self.weight_at_rank = zero_sums(0 if self.soft is None else plan.n_ranks)
@@ -276,7 +276,7 @@ class _BandScan:
         )
 
 
-def _count_sizes(above: Ints) -> tuple[Ints, Ints, Ints]:
+def _count_sizes(above: NDArray[np.int32]) -> tuple[Ints, Ints, Ints]:
     """Give (interval, size, count) of the set sizes in each column."""
     _n_rows, n_intervals = above.shape
     width = int(above.max(initial=0)) + 1

@@ -135,5 +135,5 @@ def label_weights(labels: Array | None, rows: Ints, classes: Ints) -> NDArray[np
     if labels is None:
         return None
     if labels.ndim == 2:
-        return labels[rows, classes].astype(np.float64)
-    return (labels[rows] == classes).astype(np.float64)
+        return np.asarray(labels[rows, classes], np.float64)
+    return np.asarray(labels[rows] == classes, np.float64)

@@ -75,7 +75,7 @@ class Simulation:
         sharpness = 2.0 * np.exp(self.ambiguity * (2 * uniform[:, 1:2] - 1))
         logits = -np.log(-np.log(uniform[:, 2:])) * sharpness
         weights = np.exp(logits - logits.max(1, keepdims=True))
-        return weights / weights.sum(1, keepdims=True)
+        return np.asarray(weights / weights.sum(1, keepdims=True))
 
     def _as_scores(self, eta: Array) -> Array:
         dtype = check_dtype(self.dtype)
@@ -112,7 +112,7 @@ def _draw(eta: Array, uniform: Array) -> Array:
     """Draw one class for each row with the probabilities eta."""
     cumulative = np.cumsum(eta, axis=1)
     below = cumulative <= uniform[:, None] * cumulative[:, -1:]
-    return np.minimum(below.sum(1), eta.shape[1] - 1)
+    return np.asarray(np.minimum(below.sum(1), eta.shape[1] - 1))
 
 
 def simulate(

@@ -43,8 +43,8 @@ def score_matrices(
     shape = draw(st.integers(1, max_samples)), draw(st.integers(1, max_classes))
     if dtype.kind in "iu":
         info = np.iinfo(dtype)
-        anything = st.integers(int(info.min), int(info.max))
-        special = [0, 1, 2, 3, int(info.min), int(info.max), int(info.max) - 1]
+        anything: Any = st.integers(int(info.min), int(info.max))
+        special: list[Any] = [0, 1, 2, 3, int(info.min), int(info.max), int(info.max) - 1]
     else:
         anything = st.floats(width=16, allow_nan=False)
         special = [0.0, -0.0, 0.5, 0.25, -1.0, 1.0, float("inf"), float("-inf"), 1e-7]

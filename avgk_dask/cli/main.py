@@ -1,0 +1,214 @@
+"""The commands. Errors are one line on stderr; exit 0 done, 1 failed, 2 refused, 130 interrupted."""
+
+from __future__ import annotations
+
+import json
+import math
+import pathlib
+import shutil
+import sys
+import tempfile
+import traceback
+from typing import Any
+
+import click
+
+from ..budgets import DEFAULT_BUDGETS
+from ..errors import AvgkError, OptionError, ReadError
+from .options import budget_option, cluster, cluster_options, parse_storage_options, store_options
+
+
+class _OneLineErrors(click.Group):
+    """Turns exceptions into one line on stderr and an exit status."""
+
+    def main(self, *args: Any, **kwargs: Any) -> Any:
+        debug = "--debug" in (kwargs.get("args") or sys.argv)
+        try:
+            return super().main(*args, **{**kwargs, "standalone_mode": False})
+        except click.exceptions.Exit as stop:
+            sys.exit(stop.exit_code)
+        except click.ClickException as error:
+            _fail(error.format_message(), 2)
+        except (KeyboardInterrupt, click.Abort):
+            _fail("interrupted", 130)
+        except Exception as error:
+            if debug:
+                traceback.print_exc()
+            refused = isinstance(error, AvgkError) and not isinstance(error, ReadError)
+            _fail(" ".join(str(error).split()) or type(error).__name__, 2 if refused else 1)
+
+
+def _fail(message: str, status: int) -> None:
+    click.echo(f"avgk: {message}", err=True)
+    sys.exit(status)
+
+
+@click.group(cls=_OneLineErrors, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="avgk_dask")
+@click.option("--debug", is_flag=True, help="Show the traceback of an error.")
+def main(debug: bool) -> None:
+    """Evaluate average-k and top-k classification on score matrices of any size, exactly.
+
+    Try: avgk demo
+    """
+
+
+def _progress(quiet: bool) -> bool:
+    return not quiet and sys.stderr.isatty()
+
+
+@main.command()
+@store_options
+@budget_option(DEFAULT_BUDGETS)
+@click.option(
+    "--out", type=click.Path(path_type=pathlib.Path), help="Write metrics.json, metrics.zarr and report.html here."
+)
+@click.option("--json", "as_json", is_flag=True, help="Print JSON instead of the table.")
+@click.option(
+    "--nan-policy",
+    type=click.Choice(["raise", "lowest"]),
+    default="raise",
+    show_default=True,
+    help="What to do with NaN.",
+)
+@click.option("--quiet", is_flag=True, help="No progress bar.")
+@cluster_options
+def evaluate(store: str, scores_name: str | None, labels_name: str | None, storage_option: tuple[str, ...], k: Any,
+             out: pathlib.Path | None, as_json: bool, nan_policy: str, quiet: bool, **where: Any) -> None:  # fmt: skip
+    """Thresholds, errors, gains and set sizes of a store, all budgets in one scan.
+
+    Example: avgk evaluate scores.zarr -k 1:10 --out results
+    """
+    from ..api.evaluation import evaluate as run
+    from ..report import print_table
+    from ..schema import to_json
+
+    arrays = _open(store, scores_name, labels_name, storage_option)
+    with cluster(**where):
+        result = run(arrays.scores, arrays.labels, k, nan_policy=nan_policy, progress=_progress(quiet))
+    result.attrs["store"] = store
+    if out is not None:
+        _write_results(result, out)
+    click.echo(to_json(result) if as_json else print_table(result))
+
+
+def _open(store: str, scores_name: str | None, labels_name: str | None, storage_option: tuple[str, ...]) -> Any:
+    from ..store import open_arrays
+
+    options = parse_storage_options(storage_option)
+    return open_arrays(store, scores=scores_name, labels=labels_name, storage_options=options)
+
+
+def _write_results(result: Any, out: pathlib.Path) -> None:
+    """Write all results beside the target first, then move them in: nothing half-written is left."""
+    from ..report import render_report
+    from ..schema import to_json
+    from ..store import write_result
+
+    out.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=out, prefix=".writing-") as folder:
+        fresh = pathlib.Path(folder)
+        (fresh / "metrics.json").write_text(to_json(result), encoding="utf-8")
+        write_result(result, fresh / "metrics.zarr")
+        (fresh / "report.html").write_text(render_report(result), encoding="utf-8")
+        for made in list(fresh.iterdir()):
+            target = out / made.name
+            if target.is_dir():
+                shutil.rmtree(target)
+            made.replace(target)
+
+
+@main.command()
+@store_options
+@budget_option(None)
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@click.option(
+    "--nan-policy",
+    type=click.Choice(["raise", "lowest"]),
+    default="raise",
+    show_default=True,
+    help="What to do with NaN.",
+)
+@cluster_options
+def threshold(store: str, scores_name: str | None, labels_name: str | None, storage_option: tuple[str, ...], k: Any,
+              as_json: bool, nan_policy: str, **where: Any) -> None:  # fmt: skip
+    """The threshold of each budget, exactly, with the scores above it, its ties and those kept.
+
+    Example: avgk threshold scores.zarr -k 5
+    """
+    from ..api.thresholds import threshold as run
+
+    arrays = _open(store, scores_name, labels_name, storage_option)
+    with cluster(**where):
+        found: Any = run(arrays.scores, k, nan_policy=nan_policy)
+    names = ("threshold", "n_above", "n_ties", "n_kept")
+    rows = [{"k": float(found.k[i]), **{n: found[n][i].item() for n in names}} for i in range(found.sizes["k"])]
+    if as_json:
+        click.echo(json.dumps([{n: _finite(v) for n, v in row.items()} for row in rows], indent=1))
+        return
+    for row in rows:
+        click.echo(f"k = {row['k']:g}: threshold {row['threshold']!r}, above {row['n_above']}, "
+                   f"ties {row['n_ties']}, kept {row['n_kept']}")  # fmt: skip
+
+
+def _finite(value: Any) -> Any:
+    """Give a number as JSON can hold it: NaN and infinities as text."""
+    return value if not isinstance(value, float) or math.isfinite(value) else str(value)
+
+
+@main.command()
+@click.option("--out", required=True, type=click.Path(path_type=pathlib.Path), help="Where to write the store.")
+@click.option("--example", type=click.IntRange(1, 4), help="One of the paper's toy problems, with six classes.")
+@click.option("--samples", type=click.IntRange(min=1), default=100_000, show_default=True, help="Number of samples.")
+@click.option("--classes", type=click.IntRange(min=1), default=1_000, show_default=True, help="Number of classes.")
+@click.option("--seed", type=int, default=0, show_default=True, help="Same seed, same data.")
+@click.option("--dtype", default="float32", show_default=True, help="Type of the scores, such as float16 or uint8.")
+@click.option("--ambiguity", type=float, default=1.0, show_default=True, help="How much samples differ in ambiguity.")
+@click.option("--levels", type=click.IntRange(min=1), help="Round scores to so many levels, for ties.")
+@click.option("--soft", is_flag=True, help="Store the true probabilities as labels.")
+@click.option("--overwrite", is_flag=True, help="Replace an existing store.")
+@click.option("--quiet", is_flag=True, help="No progress bar.")
+def simulate(out: pathlib.Path, example: int | None, samples: int, classes: int, seed: int, dtype: str, ambiguity: float,
+             levels: int | None, soft: bool, overwrite: bool, quiet: bool) -> None:  # fmt: skip
+    """Simulated scores with labels: the paper's examples, or large data with chosen ambiguity.
+
+    Example: avgk simulate --example 2 --samples 3000 --out toy.zarr
+    """
+    from ..testing.simulation import Simulation, simulate_store
+
+    if seed < 0:
+        raise OptionError(f"--seed must not be negative; got {seed}.")
+    n_classes = 6 if example is not None else classes
+    if example is not None and dtype == "float32":
+        dtype = "float64"  # the examples' probabilities, exactly
+    spec = Simulation(samples, n_classes, example, seed, dtype, ambiguity, levels)
+    simulate_store(out, spec, soft=soft, overwrite=overwrite, progress=_progress(quiet))
+    click.echo(f"wrote {samples:,} samples x {n_classes:,} classes to {out}")
+
+
+@main.command()
+@click.option(
+    "--out", type=click.Path(path_type=pathlib.Path), default="avgk-demo", show_default=True, help="Folder to write to."
+)
+@click.option("--samples", type=click.IntRange(min=1), default=50_000, show_default=True, help="Number of samples.")
+@click.option("--classes", type=click.IntRange(min=10), default=1_000, show_default=True, help="Number of classes.")
+@click.option("--quiet", is_flag=True, help="No progress bar.")
+def demo(out: pathlib.Path, samples: int, classes: int, quiet: bool) -> None:
+    """The whole product in one command: simulate a store, evaluate it, write the report.
+
+    Example: avgk demo --out avgk-demo
+    """
+    from ..api.evaluation import evaluate as run
+    from ..report import print_table
+    from ..testing.simulation import Simulation, simulate_store
+
+    store = out / "scores.zarr"
+    if out.exists() and any(out.iterdir()) and not store.exists():
+        raise OptionError(f"--out must be a new or empty folder, or one of an earlier demo; got {str(out)!r}.")
+    show = _progress(quiet)
+    simulate_store(store, Simulation(samples, classes), overwrite=True, progress=show)
+    result = run(store, progress=show)
+    result.attrs["store"] = str(store)
+    _write_results(result, out)
+    click.echo(print_table(result))
+    click.echo(f"\nThe report is {out / 'report.html'}; the scores are in {store}.")

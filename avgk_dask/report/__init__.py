@@ -1,0 +1,6 @@
+"""The report: one self-contained HTML page of a result. Reads a result Dataset, computes nothing."""
+
+from .page import render_report
+from .text import print_table, summary_sentence, table_rows
+
+__all__ = ["print_table", "render_report", "summary_sentence", "table_rows"]

@@ -1,0 +1,64 @@
+"""A result in words and as a table for people."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import xarray as xr
+
+HEADER = ("k", "threshold", "top-k error", "avg-k error", "gain", "set sizes 25/50/75 %", "ties", "kept")
+
+
+def _percent(value: float) -> str:
+    return "" if math.isnan(value) else f"{100 * value:.2f} %"
+
+
+def size_quartiles(counts: np.ndarray) -> tuple[int, int, int]:
+    """Give the set sizes that a quarter, half and three quarters of the samples do not exceed."""
+    cumulative = np.cumsum(counts)
+    first, second, third = (int(np.searchsorted(cumulative, q * cumulative[-1] / 4)) for q in (1, 2, 3))
+    return first, second, third
+
+
+def table_rows(result: xr.Dataset) -> list[tuple[str, ...]]:
+    """Give a row of text for each budget of a result."""
+    rows: list[tuple[str, ...]] = []
+    for i, k in enumerate(result.k.values):
+        one = result.isel(k=i)
+        quartiles = " / ".join(map(str, size_quartiles(one.set_size_count.values)))
+        gain = float(one.relative_gain)
+        rows.append((
+            f"{k:g}",
+            f"{float(one.threshold):.6g}",
+            _percent(float(one.top_k_error)),
+            _percent(float(one.average_k_error)),
+            "" if math.isnan(gain) else f"{100 * gain:+.1f} %",
+            quartiles,
+            f"{int(one.n_ties):,}",
+            f"{int(one.n_kept):,}",
+        ))  # fmt: skip
+    return rows
+
+
+def print_table(result: xr.Dataset) -> str:
+    """Give the table of a result as text with aligned columns, and one sentence that sums it up."""
+    rows = [HEADER, *table_rows(result)]
+    widths = [max(len(row[c]) for row in rows) for c in range(len(HEADER))]
+    lines = ["  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)) for row in rows]
+    return "\n".join([*lines, "", summary_sentence(result)])
+
+
+def summary_sentence(result: xr.Dataset) -> str:
+    """Say what the result means, for the budget with the largest relative gain."""
+    n, c = result.attrs["n_samples"], result.attrs["n_classes"]
+    shape = f"{n:,} samples x {c:,} classes"
+    gains = result.relative_gain.values
+    if np.isnan(gains).all():
+        return f"{shape}; without labels (or an integer k) there are no errors to compare."
+    best = result.isel(k=int(np.nanargmax(gains)))
+    k, gain = f"{float(best.k):g}", float(best.relative_gain)
+    errors = f"{_percent(float(best.top_k_error))} to {_percent(float(best.average_k_error))}"
+    if gain <= 0:
+        return f"{shape}; average-k makes no fewer errors than top-k at any of these budgets."
+    return f"{shape}; with {k} labels per sample, average-{k} makes {100 * gain:.1f} % fewer errors than top-{k} ({errors})."
