@@ -1,0 +1,136 @@
+"""The compiled kernels equal their plain twins."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from avgk_dask.kernels import compiled, keys, plain
+from avgk_dask.summaries.split import ZoneTable
+from avgk_dask.testing import strategies
+
+NATIVE = ("float32", "float64", "uint8", "int16", "int32", "int64")
+
+
+def run_both(name, make):
+    """Run a kernel and its twin on equal arguments; give both results and all arrays they wrote."""
+    outcomes = []
+    for module in (compiled, plain):
+        arguments = make()
+        result = getattr(module, name)(*arguments)
+        outcomes.append((result, [a for a in arguments if isinstance(a, np.ndarray)]))
+    return outcomes
+
+
+@settings(max_examples=150)
+@given(data=st.data())
+def test_gather_above__equals_its_twin(data):
+    scores = data.draw(strategies.score_matrices(NATIVE, nan=True))
+    floor = data.draw(st.sampled_from(list(scores.reshape(-1))))
+    if floor != floor:
+        floor = scores.dtype.type(0)
+    room = data.draw(st.integers(scores.shape[1], scores.size + 5))
+    first = data.draw(st.integers(0, scores.shape[0] - 1))
+
+    def make():
+        outputs = np.zeros(scores.shape[0] + 1, np.int64), np.zeros(room, np.int32), np.zeros(room, np.int64)
+        return (scores, *keys.carrier_bits(scores), floor, first, *outputs)
+
+    (a, left), (b, right) = run_both("gather_above", make)
+    assert tuple(a) == tuple(b)
+    for x, y in zip(left, right, strict=True):
+        assert np.array_equal(x, y, equal_nan=x.dtype.kind == "f")
+
+
+@settings(max_examples=150)
+@given(data=st.data())
+def test_rank_labels__equals_its_twin(data):
+    scores = data.draw(strategies.score_matrices(NATIVE, nan=True))
+    labels = data.draw(strategies.hard_labels(scores.shape))
+    n_ranks = data.draw(st.integers(1, scores.shape[1]))
+    floor = data.draw(st.sampled_from(list(scores.reshape(-1))))
+    offsets, classes = np.zeros(len(scores) + 1, np.int64), np.zeros(scores.size, np.int32)
+    listed = np.zeros(scores.size, np.int64)
+    floor = scores.dtype.type(0) if floor != floor else floor
+    plain.gather_above(scores, *keys.carrier_bits(scores), floor, 0, offsets, classes, listed)
+
+    def make():
+        return scores, labels, 0, offsets, classes, listed, n_ranks, np.zeros(n_ranks + 2, np.int64)
+
+    (_, left), (_, right) = run_both("rank_labels", make)
+    assert np.array_equal(left[-1], right[-1])
+
+
+@settings(max_examples=150)
+@given(data=st.data())
+def test_rank_top__equals_its_twin(data):
+    scores = data.draw(strategies.score_matrices(NATIVE, nan=True))
+    r = data.draw(st.integers(1, scores.shape[1] + 2))
+    cut = data.draw(st.integers(0, scores.shape[1]))
+    results = []
+    for module in (compiled, plain):
+        n = len(scores)
+        top, classes, filled = np.zeros((n, r), scores.dtype), np.full((n, r), -1), np.zeros(n, np.int64)
+        module.rank_top(np.ascontiguousarray(scores[:, :cut]), 0, top, classes, filled)
+        module.rank_top(np.ascontiguousarray(scores[:, cut:]), cut, top, classes, filled)
+        results.append((classes, filled))
+    assert np.array_equal(results[0][0], results[1][0])
+    assert np.array_equal(results[0][1], results[1][1])
+
+
+@st.composite
+def intervals(draw, low, high):
+    """Draw disjoint intervals of keys, descending."""
+    ends = sorted(draw(st.sets(st.integers(low, high), min_size=2, max_size=8)), reverse=True)
+    ends = ends[: len(ends) // 2 * 2]
+    found = [(ends[i + 1], ends[i]) for i in range(0, len(ends), 2)]
+    return [(b, b) if draw(st.booleans()) else (a, b) for a, b in found]
+
+
+@settings(max_examples=150)
+@given(data=st.data())
+def test_split_rows__equals_its_twin(data):
+    edge = data.draw(st.sampled_from([5, 1000, 2**62, keys.KEY_MAX]))
+    zones = ZoneTable.from_intervals(data.draw(intervals(-edge, edge)), edge)
+    floor = int(zones.floors[-1])
+    near = [k for f in zones.floors.tolist() for k in (f - 1, f, f + 1) if floor <= k <= edge]
+    key = st.one_of(st.sampled_from([*near, edge]), st.integers(floor, edge))
+    rows = data.draw(st.lists(st.lists(key, max_size=60), min_size=1, max_size=4))
+    offsets = np.cumsum([0, *map(len, rows)])
+    listed = np.array([k for row in rows for k in row], np.int64)
+    classes = np.array([j for row in rows for j in range(len(row))], np.int32)
+    labels = np.array(data.draw(st.lists(st.integers(-1, 5), min_size=len(rows), max_size=len(rows))), np.int64)
+
+    def make():
+        n = listed.size
+        above = np.zeros((len(rows), zones.n_intervals), np.int32)
+        outputs = [np.zeros(n, np.int64) for _ in range(4)]
+        return (offsets, listed, classes, zones.arrays(), above, zones.no_histogram(), labels,
+                np.zeros(zones.floors.size, np.int64), *outputs)  # fmt: skip
+
+    (a, left), (b, right) = run_both("split_rows", make)
+    assert a == b
+    for x, y in zip(left[:-4], right[:-4], strict=True):
+        assert np.array_equal(x, y)
+    for x, y in zip(left[-4:], right[-4:], strict=True):
+        assert np.array_equal(x[:a], y[:a])
+
+
+@given(st.lists(st.integers(keys.KEY_MIN, keys.KEY_MAX), max_size=30), st.integers(-(2**40), 2**40), st.integers(0, 60))
+def test_count_bins__equals_its_twin(values, base, shift):
+    values = np.array(values, np.int64)
+    (_, left), (_, right) = run_both("count_bins", lambda: (values, base, shift, np.zeros(16, np.int64)))
+    assert np.array_equal(left[-1], right[-1])
+
+
+@pytest.mark.parametrize("module", [compiled, plain])
+@given(values=st.lists(st.one_of(st.floats(0, 1), st.sampled_from([5e-324, 1.0, 0.0])), max_size=20))
+def test_add_exact__sums_without_rounding(module, values):
+    from fractions import Fraction
+
+    limbs = np.zeros((1, 36), np.int64)
+    module.add_exact(np.array(values, np.float64).view(np.int64), np.zeros(len(values), np.int64), limbs)
+    total = sum(int(limb) << (32 * i) for i, limb in enumerate(limbs[0]))
+    assert Fraction(total, 1 << 1074) == sum(map(Fraction, values), Fraction(0))
