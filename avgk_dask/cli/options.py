@@ -105,7 +105,7 @@ def cluster(
 
     if local:
         size = {"n_workers": workers, "threads_per_worker": threads, "memory_limit": memory_limit or "auto"}
-        with LocalCluster(**size, dashboard_address=None, host="127.0.0.1") as own, Client(own):
+        with LocalCluster(**size, dashboard_address="127.0.0.1:0", host="127.0.0.1") as own, Client(own):
             yield
     else:
         with Client(address=scheduler, scheduler_file=scheduler_file) as _:

@@ -53,7 +53,12 @@ def _watch(client: Any, tasks: list[Delayed], bar: Any) -> list[Any]:
     """Compute on a cluster, moving the bar as its tasks finish."""
     from distributed import as_completed
 
-    steps = [Delayed(key, task.dask) for task in tasks for key in task.dask if str(key).startswith("avgk-")]
+    steps = [
+        Delayed(key, task.dask, layer=task.__dask_layers__()[0])
+        for task in tasks[:1]
+        for key in task.dask
+        if str(key).startswith("avgk-")
+    ]
     futures = client.compute([*tasks, *steps])
     bar.reset(total=len(steps))
     for _ in as_completed(futures[len(tasks) :]):

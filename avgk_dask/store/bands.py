@@ -53,15 +53,15 @@ class BandReader:
     def read(self, band: int, first_class: int, last_class: int) -> NDArray[Any]:
         """Give the scores of one band and a run of classes."""
         where = slice(self.rows[band], self.rows[band + 1]), slice(first_class, last_class)
-        files = ChunkFiles.of(self.array)
-        block = files.read(*where) if files else None
-        return (read_array(self.array, where, self.location) if block is None else block).view(self.dtype)
+        return read_array(self.array, where, self.location).view(self.dtype)
 
 
 def read_array(array: Any, where: Any, location: str) -> NDArray[Any]:
     """Read a part of a stored array; a failure names the store and the part."""
     try:
-        return np.asarray(array[where])
+        files = ChunkFiles.of(array) if array.ndim == 2 else None
+        block = files.read(*where) if files else None
+        return np.asarray(array[where]) if block is None else block
     except AvgkError:
         raise
     except Exception as error:

@@ -51,11 +51,10 @@ class ChunkFiles:
         name = path.store.root / path.path / self._array.metadata.encode_chunk_key(place)
         dtype = np.dtype(self._array.dtype)
         try:
-            chunk = self._decode(name.read_bytes(), chunk_rows * chunk_classes * dtype.itemsize)
-        except (OSError, ValueError, RuntimeError):
-            return None  # zarr fills in a missing chunk, and says what is wrong with a damaged one
-        if chunk is None:
-            return None
+            data = name.read_bytes()
+        except FileNotFoundError:
+            return None  # zarr fills in a missing chunk
+        chunk = self._decode(data, chunk_rows * chunk_classes * dtype.itemsize)
         first_row, first_class = place[0] * chunk_rows, place[1] * chunk_classes
         block = np.frombuffer(chunk, dtype).reshape(chunk_rows, chunk_classes)
         return block[
@@ -64,20 +63,25 @@ class ChunkFiles:
 
 
 def _decode_raw(data: bytes, size: int) -> Any:
-    return data if len(data) == size else None
+    return _of_size(data, size)
 
 
 def _decode_blosc(data: bytes, size: int) -> Any:
     # The header of a Blosc chunk gives its decoded and its encoded size in bytes 4..8 and 12..16.
     decoded, encoded = (int.from_bytes(data[i : i + 4], "little") for i in (4, 12))
     if decoded != size or encoded != len(data):
-        return None
+        raise ValueError(f"the chunk has {len(data)} bytes for {size}, its header says {encoded} for {decoded}")
     return numcodecs.Blosc().decode(data, out=np.empty(size, np.uint8))
 
 
 def _decode_zstd(data: bytes, size: int) -> Any:
-    chunk = numcodecs.Zstd().decode(data)
-    return chunk if len(chunk) == size else None
+    return _of_size(numcodecs.Zstd().decode(data), size)
+
+
+def _of_size(chunk: Any, size: int) -> Any:
+    if len(chunk) != size:
+        raise ValueError(f"the chunk decodes to {len(chunk)} bytes, not {size}")
+    return chunk
 
 
 _NO_CODEC: Decode = _decode_raw

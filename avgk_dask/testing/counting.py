@@ -12,9 +12,17 @@ from zarr.storage import WrapperStore
 class CountingStore(WrapperStore[Store]):
     """Wraps a store and counts the reads of each key; ``chunk_reads`` leaves metadata out."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, reads: Counter[str] | None = None) -> None:
         super().__init__(store)
-        self.reads: Counter[str] = Counter()
+        self.reads: Counter[str] = Counter() if reads is None else reads
+
+    def _with_store(self, store: Store) -> CountingStore:
+        """Wrap what zarr makes of the store, such as its read-only form, with the same counter."""
+        return type(self)(store, self.reads)
+
+    def with_read_only(self, read_only: bool = False) -> CountingStore:
+        """Give the store in its read-only (or writable) form, with the same counter."""
+        return type(self)(self._store.with_read_only(read_only), self.reads)
 
     async def get(self, key: str, prototype: Any, byte_range: Any = None) -> Any:
         """Read a key, and count it."""

@@ -63,6 +63,7 @@ def test_sets__read_nothing_until_computed():
     lazy = [avgk.average_k_sets(stored, 2), avgk.top_k_sets(stored, 2), avgk.predict_sets(stored, threshold=0.5)]
     assert not store.chunk_reads()
     assert np.array_equal(lazy[0].compute(), oracle_average_k_sets(scores, 2))
+    assert set(store.chunk_reads().values()) == {2}  # once for the threshold, once for the sets
     assert np.array_equal(lazy[1].compute(), oracle_top_k_sets(scores, 2))
     assert np.array_equal(lazy[2].compute(), scores > 0.5)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from itertools import permutations
+from itertools import pairwise, permutations
 
 import numpy as np
 from hypothesis import given, settings
@@ -35,7 +35,7 @@ def test_scan_tally__merges_in_any_order_and_grouping(data):
     search = Search.begin(shape, [data.draw(st.integers(0, scores.size))], None)
     bands = [
         scan_band([scores[a:b]], labels[a:b], i, search.plan)
-        for i, (a, b) in enumerate(zip(cuts[:-1], cuts[1:], strict=True))
+        for i, (a, b) in enumerate(pairwise(cuts))
         if b > a
     ]
     whole = outcome(search, ScanTally.merge(bands))
