@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from fractions import Fraction
+from logging import CRITICAL
 from typing import Any
 
 import click
@@ -105,7 +106,10 @@ def cluster(
 
     if local:
         size = {"n_workers": workers, "threads_per_worker": threads, "memory_limit": memory_limit or "auto"}
-        with LocalCluster(**size, dashboard_address="127.0.0.1:0", host="127.0.0.1") as own, Client(own):
+        with (
+            LocalCluster(**size, dashboard_address="127.0.0.1:0", host="127.0.0.1", silence_logs=CRITICAL) as own,
+            Client(own),
+        ):
             yield
     else:
         with Client(address=scheduler, scheduler_file=scheduler_file) as _:

@@ -59,7 +59,7 @@ class BandReader:
 def read_array(array: Any, where: Any, location: str) -> NDArray[Any]:
     """Read a part of a stored array; a failure names the store and the part."""
     try:
-        files = ChunkFiles.of(array) if array.ndim == 2 else None
+        files = ChunkFiles.of(array) if len(where) == 2 else None
         block = files.read(*where) if files else None
         return np.asarray(array[where]) if block is None else block
     except AvgkError:

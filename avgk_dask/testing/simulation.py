@@ -31,10 +31,11 @@ _ZONE_ROWS = {2: (100, 100, 100), 3: (9, 191, 100), 4: (100, 100, 100)}
 class Simulation:
     """What to simulate.
 
-    ``example`` 1 to 4 are the toy problems of the paper, with six classes; otherwise N x C scores
-    whose rows are softmaxes of different sharpness. ``ambiguity`` spreads the sharpness: at 0 all
-    rows are alike, and the larger it is the more average-k gains. ``levels`` rounds the scores to
-    that many levels, for ties.
+    ``example`` 1 to 4 are the toy problems of the paper, with six classes; otherwise every row is a
+    shuffled softmax of the same logits times the row's own sharpness. ``ambiguity`` spreads the
+    sharpness between rows: at 0 all rows have the same ranked probabilities, so that top-k is
+    optimal and average-k gains nothing; the larger it is, the more average-k gains. ``levels``
+    rounds the scores to that many levels, for ties.
     """
 
     n_samples: int
@@ -46,6 +47,7 @@ class Simulation:
     levels: int | None = None
 
     def __post_init__(self) -> None:
+        check_dtype(self.dtype)
         if self.example is not None and self.example not in _EXAMPLES:
             raise ScoresError(f"example must be 1, 2, 3 or 4; got {self.example!r}.")
         if self.example is not None and self.n_classes != 6:
@@ -71,11 +73,14 @@ class Simulation:
         return ((raw[:, : self.n_classes + 2] >> np.uint64(11)).astype(np.float64) + 0.5) * 2.0**-53
 
     def _softmax(self, uniform: Array) -> Array:
-        """Give softmaxes of Gumbel noise whose sharpness differs from row to row."""
+        """Give softmaxes of one profile of logits, sharpened differently and shuffled in every row."""
         sharpness = 2.0 * np.exp(self.ambiguity * (2 * uniform[:, 1:2] - 1))
-        logits = -np.log(-np.log(uniform[:, 2:])) * sharpness
-        weights = np.exp(logits - logits.max(1, keepdims=True))
-        return np.asarray(weights / weights.sum(1, keepdims=True))
+        profile = -np.log(-np.log((np.arange(self.n_classes, 0, -1) - 0.5) / self.n_classes))  # Gumbel quantiles
+        weights = np.exp((profile - profile[0]) * sharpness)
+        ranked = weights / weights.sum(1, keepdims=True)
+        eta = np.empty_like(ranked)
+        np.put_along_axis(eta, np.argsort(uniform[:, 2:], axis=1), ranked, axis=1)
+        return eta
 
     def _as_scores(self, eta: Array) -> Array:
         dtype = check_dtype(self.dtype)

@@ -33,11 +33,7 @@ def test_scan_tally__merges_in_any_order_and_grouping(data):
     cuts = sorted(data.draw(st.sets(st.integers(0, len(scores)), min_size=2, max_size=2)) | {0, len(scores)})
     shape = ScanShape(*scores.shape, scores.dtype, 1, len(cuts) - 1, 1000, 64)
     search = Search.begin(shape, [data.draw(st.integers(0, scores.size))], None)
-    bands = [
-        scan_band([scores[a:b]], labels[a:b], i, search.plan)
-        for i, (a, b) in enumerate(pairwise(cuts))
-        if b > a
-    ]
+    bands = [scan_band([scores[a:b]], labels[a:b], i, search.plan) for i, (a, b) in enumerate(pairwise(cuts)) if b > a]
     whole = outcome(search, ScanTally.merge(bands))
     for order in permutations(bands):
         assert outcome(search, ScanTally.merge(list(order))) == whole

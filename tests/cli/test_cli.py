@@ -1,0 +1,145 @@
+"""The command line as a user meets it: output, files, exit statuses, one-line errors."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import xarray as xr
+import zarr
+
+import avgk_dask as avgk
+from avgk_dask import schema
+
+
+def avgk_command(*args, cwd=None):
+    return subprocess.run([sys.executable, "-m", "avgk_dask", *map(str, args)], capture_output=True, text=True, cwd=cwd)
+
+
+@pytest.fixture(scope="module")
+def toy(tmp_path_factory):
+    path = tmp_path_factory.mktemp("cli") / "toy.zarr"
+    run = avgk_command("simulate", "--example", 2, "--samples", 3000, "--soft", "--out", path)
+    assert (run.returncode, run.stderr) == (0, "")
+    assert "3,000 samples x 6 classes" in run.stdout
+    return path
+
+
+def test_evaluate__prints_a_table_and_what_it_means(toy):
+    run = avgk_command("evaluate", toy, "-k", "1:3")
+    assert (run.returncode, run.stderr) == (0, "")
+    assert "11.11 %" in run.stdout
+    assert "average-2 makes 100.0 % fewer errors than top-2" in run.stdout
+
+
+def test_evaluate__prints_json_that_comes_back(toy):
+    run = avgk_command("evaluate", toy, "-k", "0.5,2", "--json")
+    result = schema.from_json(run.stdout)
+    assert result.k.values.tolist() == [0.5, 2]
+    assert result.drop_attrs().identical(avgk.evaluate(toy, k=[0.5, 2]).drop_attrs())
+
+
+def test_evaluate__writes_its_three_files(toy, tmp_path):
+    for _ in range(2):  # and again over its own
+        assert avgk_command("evaluate", toy, "-k", 2, "--out", tmp_path / "out").returncode == 0
+    assert sorted(p.name for p in (tmp_path / "out").iterdir()) == ["metrics.json", "metrics.zarr", "report.html"]
+    stored = xr.open_zarr(tmp_path / "out" / "metrics.zarr", consolidated=False).load()
+    assert stored.identical(schema.from_json((tmp_path / "out" / "metrics.json").read_text()))
+    page = (tmp_path / "out" / "report.html").read_text()
+    assert "fewer errors" in page
+    assert "http" not in page.split("<h2>Provenance")[0]
+
+
+def test_evaluate__runs_on_a_local_cluster(toy):
+    pytest.importorskip("distributed")
+    run = avgk_command("evaluate", toy, "-k", "2", "--workers", 1, "--threads", 1)
+    assert run.returncode == 0, run.stderr
+    assert "11.11 %" in run.stdout
+
+
+def test_evaluate__default_budgets_end_at_the_number_of_classes(toy):
+    assert schema.from_json(avgk_command("evaluate", toy, "--json").stdout).k.values.tolist() == [1, 2, 3, 4, 5, 6]
+
+
+def test_threshold__prints_text_and_json(toy):
+    assert avgk_command("threshold", toy, "-k", 2).stdout == "k = 2: threshold 0.0, above 6000, ties 12000, kept 0\n"
+    (row,) = json.loads(avgk_command("threshold", toy, "-k", 2, "--json").stdout)
+    assert row == {"k": 2.0, "threshold": 0.0, "n_above": 6000, "n_ties": 12000, "n_kept": 0}
+
+
+def test_demo__does_it_all_and_again(tmp_path):
+    for _ in range(2):
+        run = avgk_command("demo", "--samples", 2000, "--classes", 50, cwd=tmp_path)
+        assert (run.returncode, run.stderr) == (0, "")
+    assert (tmp_path / "avgk-demo" / "report.html").exists()
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "thesis.txt").write_text("precious")
+    refused = avgk_command("demo", "--out", "mine", cwd=tmp_path)
+    assert refused.returncode == 2
+    assert "must be a new or empty folder" in refused.stderr
+
+
+@pytest.fixture(scope="module")
+def nan_store(tmp_path_factory):
+    path = tmp_path_factory.mktemp("cli") / "nan.zarr"
+    group = zarr.open_group(path, mode="w")
+    group.create_array("logits", data=np.array([[1.0, np.nan], [0.5, 2.0]]))
+    group.create_array("y", data=np.array([0, 1]))
+    return path
+
+
+def test_evaluate__takes_names_of_arrays(nan_store):
+    run = avgk_command(
+        "evaluate", nan_store, "--scores", "logits", "--labels", "y", "-k", 1, "--nan-policy", "lowest", "--json"
+    )
+    assert schema.from_json(run.stdout).average_k_error.values.tolist() == [0.0]
+
+
+@pytest.mark.parametrize(
+    "args, status, message",
+    [
+        (["evaluate", "nowhere.zarr"], 2, "nothing is there"),
+        (["evaluate", "TOY", "-k", "7"], 2, "C = 6 classes; got 7"),
+        (["evaluate", "TOY", "-k", "five"], 2, "got 'five'"),
+        (["evaluate", "TOY", "-k", "3:1"], 2, "lower first"),
+        (["evaluate", "TOY", "--scores", "scoers"], 2, "no array 'scoers'; it has labels, scores"),
+        (["evaluate", "TOY", "--storage-option", "secret"], 2, "KEY=VALUE"),
+        (["evaluate", "TOY", "--scheduler", "tcp://127.0.0.1:9", "--workers", "2"], 2, "running cluster"),
+        (["evaluate", "NAN", "--scores", "logits", "-k", "1"], 2, "sample 0, class 1"),
+        (["simulate", "--out", "TOY"], 2, "must be new"),
+        (["simulate", "--out", "x.zarr", "--dtype", "complex64"], 2, "real numbers"),
+        (["evaluate"], 2, "Missing argument"),
+        (["no-such-command"], 2, "No such command"),
+    ],
+)
+def test_errors__are_one_line_and_say_what_to_do(toy, nan_store, tmp_path, args, status, message):
+    args = [{"TOY": toy, "NAN": nan_store}.get(a, a) for a in args]
+    run = avgk_command(*args, cwd=tmp_path)
+    assert run.returncode == status
+    assert message in run.stderr
+    assert run.stderr.count("\n") == 1
+    assert run.stdout == ""
+    assert not list(tmp_path.iterdir())
+
+
+def test_errors__of_a_damaged_store_exit_with_1(tmp_path):
+    zarr.create_array(tmp_path / "d.zarr", data=np.random.default_rng(0).random((40, 5)), chunks=(10, 5))
+    (tmp_path / "d.zarr" / "c" / "1" / "0").write_bytes(b"rubbish")
+    run = avgk_command("evaluate", tmp_path / "d.zarr", "-k", "1")
+    assert run.returncode == 1
+    assert "could not read [10:20, 0:5]" in run.stderr
+    assert run.stderr.count("\n") == 1
+    assert "Traceback" in avgk_command("--debug", "evaluate", tmp_path / "d.zarr", "-k", "1").stderr
+
+
+def test_report__shows_hostile_names_as_text(tmp_path):
+    from avgk_dask.report import render_report
+
+    result = avgk.evaluate(np.eye(3), np.arange(3), 1)
+    result.attrs["store"] = '<script>alert("x")</script>'
+    page = render_report(result)
+    assert "<script>" not in page
+    assert "&lt;script&gt;" in page

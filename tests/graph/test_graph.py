@@ -1,0 +1,49 @@
+"""Graphs: few tasks, readable names, and no more than the plan says."""
+
+from __future__ import annotations
+
+import dask
+import numpy as np
+import zarr
+
+from avgk_dask.api.inputs import as_source
+from avgk_dask.graph import engine
+from avgk_dask.selection.search import Search
+
+
+def scan_graph(array):
+    source = as_source(array)
+    search = Search.begin(engine.scan_shape(source, 0), [10], None)
+    return source, dict(engine.scan_tasks(source, search).dask)
+
+
+def test_scan_tasks__are_at_most_1_2_a_band():
+    array = zarr.create_array({}, shape=(400_000, 1000), chunks=(2_500, 1000), dtype="f4")
+    source, graph = scan_graph(array)
+    assert source.n_bands == 160
+    assert len(graph) <= 1.2 * source.n_bands
+    assert {key.split("-")[1] for key in graph} == {"scan", "merge", "plan", "store"}
+
+
+def test_scan_tasks__group_the_bands_of_a_store_of_many_chunks():
+    array = zarr.create_array({}, shape=(100_000, 1000), chunks=(1, 1000), dtype="f4")
+    source, graph = scan_graph(array)
+    assert source.n_bands == 100_000
+    assert len(graph) < 5_000
+    assert [first for first, _ in source.groups()][:2] == [0, source.groups()[0][1]]
+
+
+def test_pilot_chunks__are_few_and_spread():
+    for shape, chunks in [((1000, 10), (10, 10)), ((1000, 100), (10, 10)), ((50, 50), (50, 50)), ((90, 10), (30, 5))]:
+        source = as_source(zarr.create_array({}, shape=shape, chunks=chunks, dtype="f4"))
+        places = source.pilot_chunks()
+        assert len(set(places)) == len(places) <= max(8, source.n_chunks // 10)
+        assert all(0 <= band < source.n_bands for band, _ in places)
+        if source.n_bands >= 8:
+            assert max(band for band, _ in places) - min(band for band, _ in places) >= source.n_bands // 2
+
+
+def test_settings__come_from_dasks_configuration():
+    with dask.config.set({"avgk.fan-in": 2, "avgk.task-bytes": 1}):
+        _, graph = scan_graph(np.zeros((64, 4)))
+    assert len(graph) >= 1

@@ -1,0 +1,90 @@
+"""The memory bound: refused early with advice, and true to measured peaks."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import textwrap
+
+import dask
+import numpy as np
+import pytest
+import zarr
+
+import avgk_dask as avgk
+from avgk_dask.api.inputs import as_source
+from avgk_dask.graph.memory import memory_limit, task_memory
+from avgk_dask.testing import CountingStore
+
+
+def test_evaluate__refuses_a_plan_that_cannot_fit_before_reading():
+    store = CountingStore(zarr.storage.MemoryStore())
+    zarr.create_array(store, data=np.zeros((1000, 100), "f4"), chunks=(1000, 100))
+    array = zarr.open_array(store, mode="r")
+    store.reads.clear()
+    with (
+        dask.config.set({"avgk.memory-limit": "100kB"}),
+        pytest.raises(avgk.MemoryLimitError, match="chunks of fewer rows"),
+    ):
+        avgk.evaluate(array)
+    assert not store.chunk_reads()
+
+
+def test_memory_limit__is_a_threads_share_unless_set():
+    assert memory_limit() > 1 << 20
+    with dask.config.set({"avgk.memory-limit": "2 GB"}):
+        assert memory_limit() == 2 * 10**9
+
+
+def test_task_memory__follows_the_chunks():
+    sizes = []
+    for rows in (100, 1000, 10_000):
+        array = zarr.create_array({}, shape=(10_000, 1000), chunks=(rows, 1000), dtype="f4")
+        sizes.append(task_memory(as_source(array)) - task_memory(as_source(array[:1])))
+    assert sizes[0] < sizes[1] < sizes[2]
+    cut = zarr.create_array({}, shape=(10_000, 20_000), chunks=(10_000, 200), dtype="f4")
+    assert task_memory(as_source(cut)) < 10_000 * 20_000 * 4  # streamed: less than its one band
+
+
+PEAK = textwrap.dedent("""
+    import json, resource, sys
+    import dask, numpy as np, zarr
+    import avgk_dask as avgk
+    from avgk_dask.api.inputs import as_source
+    from avgk_dask.graph.memory import task_memory
+    from avgk_dask.testing import Simulation
+
+    path, ranks = sys.argv[1], int(sys.argv[2])
+    array = zarr.open_array(path, mode="r")
+    labels = np.zeros(array.shape[0], int)
+    small = Simulation(3000, 100, dtype=str(array.dtype)).rows(0, 3000)[0]
+    dask.config.set(scheduler="synchronous")
+    avgk.evaluate(small, np.zeros(3000, int), range(1, ranks + 1))      # compile
+    avgk.evaluate(zarr.create_array({}, data=small, chunks=(500, 30)), np.zeros(3000, int), [1])
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    avgk.evaluate(array, labels, range(1, ranks + 1))
+    after = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    print(json.dumps([after - before, task_memory(as_source(array, labels), ranks)]))
+""")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("chunks", [(10_000, 1000), (40_000, 1000), (40_000, 50)])
+@pytest.mark.parametrize("dtype", ["float32", "float16", "uint8"])
+def test_task_memory__bounds_the_measured_peak(tmp_path, chunks, dtype):
+    from avgk_dask.testing import Simulation
+
+    n, c = 80_000, 1000
+    array = zarr.create_array(tmp_path / "a.zarr", shape=(n, c), chunks=chunks, dtype=dtype)
+    spec = Simulation(n, c, dtype=dtype)
+    for first in range(0, n, 10_000):
+        array[first : first + 10_000] = spec.rows(first, first + 10_000)[0]
+    run = subprocess.run(
+        [sys.executable, "-c", PEAK, str(tmp_path / "a.zarr"), "10"], capture_output=True, text=True, check=True
+    )
+    peak, bound = json.loads(run.stdout)
+    # The client holds what the scan merges into, besides the one task that runs at a time.
+    client = 150e6
+    print(f"{dtype} {chunks}: peak {peak / 1e6:.0f} MB, bound {bound / 1e6:.0f} MB")
+    assert peak <= bound + client

@@ -1,0 +1,77 @@
+"""Imports point down, and only the named layers know dask, zarr and the others."""
+
+from __future__ import annotations
+
+import ast
+import pathlib
+
+import pytest
+
+import avgk_dask
+
+PACKAGE = pathlib.Path(avgk_dask.__file__).parent
+
+#: Lower numbers may not import higher ones.
+LAYERS = {
+    "errors": 0,
+    "budgets": 1,
+    "kernels": 1,
+    "schema": 1,
+    "summaries": 2,
+    "selection": 3,
+    "store": 3,
+    "graph": 4,
+    "report": 4,
+    "testing": 5,
+    "api": 5,
+    "cli": 6,
+    "__main__": 7,
+}
+
+#: Who may import a library that has a layer of its own.
+OWNERS = {
+    "numba": {"kernels"},
+    "zarr": {"store", "testing"},
+    "numcodecs": {"store"},
+    "fsspec": {"store"},
+    "dask": {"graph", "api", "testing"},
+    "distributed": {"graph", "cli"},
+    "xarray": {"schema", "api", "report", "testing"},
+    "click": {"cli"},
+    "jinja2": {"report"},
+    "hypothesis": {"testing"},
+}
+
+
+def modules():
+    return [p for p in PACKAGE.rglob("*.py") if p.parent != PACKAGE or p.name != "__init__.py"]
+
+
+def layer_of(path: pathlib.Path) -> str:
+    return path.relative_to(PACKAGE).parts[0].removesuffix(".py")
+
+
+def imports(path: pathlib.Path):
+    """Give (first part of the module, whether it is of this package) of each import, late ones included."""
+    parts = path.relative_to(PACKAGE).parts
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            yield from ((name.name.split(".")[0], False) for name in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.level == 0:
+            yield node.module.split(".")[0], False
+        elif isinstance(node, ast.ImportFrom) and node.level == len(parts):
+            yield from ([*(node.module or name.name).split(".")[0:1], True] for name in node.names)
+
+
+@pytest.mark.parametrize("path", modules(), ids=lambda p: str(p.relative_to(PACKAGE)))
+def test_modules__import_downwards_only(path):
+    mine = layer_of(path)
+    for name, own in imports(path):
+        if own:
+            assert LAYERS[name] < LAYERS[mine] or name == mine, f"{mine} imports {name}"
+        elif name in OWNERS:
+            assert mine in OWNERS[name], f"{mine} imports {name}"
+
+
+def test_layers__cover_the_package():
+    assert {layer_of(path) for path in modules()} == set(LAYERS)
