@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import os
 
+import numpy as np
+
 from ..errors import MemoryLimitError
+from ..summaries.entries import ROOM
 from .settings import setting
 from .source import Source, StoredSource
 
@@ -12,20 +15,23 @@ from .source import Source, StoredSource
 def task_memory(source: Source, n_ranks: int = 0) -> int:
     """Give an upper estimate, in bytes, of what one scan task takes beyond the process itself.
 
-    A slab as decoded, and the codec's own buffer beside it; the tile's carrier and lists; per row
-    the counts, labels and ranks; the events and histograms.
+    A slab, its encoded form, and a copy of it where zarr assembles it; the converted tile, where
+    the dtype has no kernel of its own; the buffers of a run of rows; per row counts, labels and
+    ranks; the events; the histograms.
     """
-    rows = max(last - first for first, last in zip(source.rows[:-1], source.rows[1:], strict=True))
+    rows = int(np.diff(source.rows).max())
+    n_classes, item = source.shape[1], source.dtype.itemsize
     n_slabs = len(source.classes) - 1
-    labels = 0 if source.labels is None else rows * (8 if source.labels.ndim == 1 else 16 * source.shape[1])
-    streamed = n_slabs > 1 or (source.labels is not None and source.labels.ndim == 2)
-    listed = rows * min(source.shape[1], 4 * (n_ranks + 2)) * 48 if streamed else 0
-    ranks = rows * n_ranks * 16 if streamed else 0
-    tile = max(setting("tile-scores"), source.shape[1]) * 64
-    held = source.slab_bytes() * (2 if isinstance(source, StoredSource) else 1 + (n_slabs > 1))
-    per_row = rows * 8 * (n_ranks + 4)
-    events = max_band_events(source) * 64 * 2
-    return int(held + labels + listed + ranks + tile + per_row + events + (4 << 20))
+    soft = source.labels is not None and source.labels.ndim == 2
+    slab = source.slab_bytes() * (3 if isinstance(source, StoredSource) else 1)
+    tile = min(source.slab_bytes(), setting("tile-scores") * item) * 8 // item
+    buffers = min(rows * n_classes, ROOM + n_classes) * 44
+    per_row = rows * (8 * 4 + 4 * max(n_ranks, 1))
+    labels = 2 * 8 * rows * n_classes if soft else 0
+    # Streamed over slabs (or with soft labels) a band's listed scores are held together, and its ranks.
+    listed = rows * (min(n_classes, 4 * (n_ranks + 2)) * 64 + n_ranks * 16) if n_slabs > 1 or soft else 0
+    events = min(max_band_events(source), rows * n_classes) * 64 * 2
+    return int(slab + tile + buffers + per_row + labels + listed + events + (8 << 20))
 
 
 def max_band_events(source: Source) -> int:

@@ -20,7 +20,7 @@ DEFAULTS: dict[str, Any] = {
     # Scores looked at in one go: what stays in cache.
     "tile-scores": 1 << 20,
     # Bytes of a slab, when a band is read in several along the classes.
-    "slab-bytes": 32 << 20,
+    "slab-bytes": 8 << 20,
     # A task reads bands of at least this many bytes, one after the other ...
     "task-bytes": 8 << 20,
     # ... and there are at most this many tasks.

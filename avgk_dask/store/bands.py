@@ -13,7 +13,7 @@ from ..errors import AvgkError, ReadError
 from .direct import ChunkFiles
 
 #: A band cut along the classes is read in slabs of about this many bytes.
-SLAB_BYTES = 32 << 20
+SLAB_BYTES = 8 << 20
 
 
 def plan_bands(

@@ -17,7 +17,7 @@ Ints = NDArray[np.int64]
 
 NO_PLACE = np.iinfo(np.int64).max
 #: Scores listed at a time: what the buffers hold, and a row more.
-_ROOM = 1 << 17
+ROOM = 1 << 17
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class Buffers:
     """Room for the entries of a run of rows and for their events, used again for every run."""
 
     def __init__(self, n_rows: int, n_classes: int) -> None:
-        room = min(n_rows * n_classes, _ROOM + n_classes)
+        room = min(n_rows * n_classes, ROOM + n_classes)
         self.offsets = np.empty(n_rows + 1, np.int64)
         self.classes = np.empty(room, np.int32)
         self.keys = np.empty(room, np.int64)

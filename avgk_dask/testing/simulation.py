@@ -80,7 +80,7 @@ class Simulation:
         ranked = weights / weights.sum(1, keepdims=True)
         eta = np.empty_like(ranked)
         np.put_along_axis(eta, np.argsort(uniform[:, 2:], axis=1), ranked, axis=1)
-        return eta
+        return np.asarray(eta)
 
     def _as_scores(self, eta: Array) -> Array:
         dtype = check_dtype(self.dtype)
@@ -99,7 +99,7 @@ def _example(number: int, rows: Array, uniform: Array) -> Array:
         share = 0.5 + 0.1 * (uniform - 0.5)
         eta[np.arange(rows.size), pair] = share
         eta[np.arange(rows.size), pair + 1] = 1 - share
-        return eta
+        return np.asarray(eta)
     place = rows * 97 % 300  # 97 and 300 are coprime: every 300 rows visit each place once
     one, two, _ = _ZONE_ROWS[number]
     zone = np.where(place < one, 1, np.where(place < one + two, 2, 3))

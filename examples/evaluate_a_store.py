@@ -1,0 +1,27 @@
+"""From a model's scores to an answer: store them, evaluate them, look at one set.
+
+python examples/evaluate_a_store.py
+"""
+
+import tempfile
+
+import numpy as np
+import zarr
+
+import avgk_dask as avgk
+from avgk_dask.testing import simulate
+
+# Scores and labels as a model's evaluation loop leaves them.
+data = simulate(n_samples=20_000, n_classes=200, seed=1).compute()
+
+with tempfile.TemporaryDirectory() as folder:
+    # A store is a Zarr group with "scores" and "labels"; chunks of whole rows read fastest.
+    store = zarr.open_group(f"{folder}/scores.zarr", mode="w")
+    store.create_array("scores", data=data.scores.values, chunks=(5_000, 200), dimension_names=("sample", "class"))
+    store.create_array("labels", data=data.labels.values, dimension_names=("sample",))
+
+    result = avgk.evaluate(f"{folder}/scores.zarr", k=[1, 2.5, 5])
+    print(result[["threshold", "average_k_error", "top_k_error", "average_set_size"]].to_dataframe())
+
+    sets = avgk.average_k_sets(f"{folder}/scores.zarr", k=5)  # lazy: nothing is read yet
+    print("classes in the first sample's set:", np.flatnonzero(sets[0].compute()))

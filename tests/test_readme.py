@@ -1,0 +1,64 @@
+"""What the README and the examples show is run."""
+
+from __future__ import annotations
+
+import pathlib
+import re
+import runpy
+import shlex
+import subprocess
+import sys
+
+import pytest
+
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+README = (ROOT / "README.md").read_text()
+
+
+def blocks(language: str) -> list[str]:
+    return re.findall(rf"```{language}\n(.*?)```", README, re.S)
+
+
+def test_readme__has_two_commands_under_quick_start():
+    section = README.split("## Quick start")[1].split("\n## ")[0]
+    commands = re.findall(r"```bash\n(.*?)```", section, re.S)
+    assert len(commands) == len(blocks("bash")) == 2
+    assert all(command.count("\n") == 1 for command in commands)
+    assert "avgk demo" in commands[0]
+    assert "pytest" in commands[1]
+
+
+def test_readme__python_and_terminal_examples_run(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    scope: dict = {}
+    for block in blocks("python"):
+        exec(compile(block, "README.md", "exec"), scope)
+    assert "average_k_error" in capsys.readouterr().out
+    commands = [line.split("#")[0] for line in README.splitlines() if line.startswith("avgk ")]
+    assert len(commands) == 3
+    for command in commands:
+        run = subprocess.run(
+            [sys.executable, "-m", "avgk_dask", *shlex.split(command)[1:]], capture_output=True, text=True
+        )
+        assert run.returncode == 0, run.stderr
+    assert (tmp_path / "results" / "report.html").exists()
+
+
+def test_readme__table_is_what_the_command_prints(data, tmp_path):
+    import numpy as np
+    import zarr
+
+    import avgk_dask as avgk
+    from avgk_dask.report import print_table
+
+    store = zarr.open_group(tmp_path / "imagenet.zarr", mode="w")
+    store.create_array("scores", data=np.load(data / "imagenet5k" / "scores.npy"), chunks=(1000, 1000))
+    store.create_array("labels", data=np.load(data / "imagenet5k" / "labels.npy"))
+    table = print_table(avgk.evaluate(tmp_path / "imagenet.zarr", k=range(1, 6)))
+    assert table in README
+
+
+@pytest.mark.parametrize("example", sorted((ROOT / "examples").glob("*.py")), ids=lambda p: p.name)
+def test_examples__run(example, capsys):
+    runpy.run_path(str(example), run_name="__main__")
+    assert capsys.readouterr().out
