@@ -69,7 +69,7 @@ def _find_rule(held: _Held, budget: int, nan_policy: str) -> SetRule:
             return SetRule(selection.key)
         if selection.cut is None:
             return SetRule(selection.key, source.shape[0], 0)
-        (cut,) = compute_plainly([cut_task(source, selection.key, selection.cut.band, selection.cut.n_ties)], "cut")
+        ((cut,),) = compute_plainly([cut_task(source, selection.cut.band, [selection])], "cut")
     return SetRule(selection.key, source.rows[selection.cut.band] + cut.row, cut.last_class)
 
 

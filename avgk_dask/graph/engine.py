@@ -13,7 +13,7 @@ from dask.highlevelgraph import HighLevelGraph
 
 from ..errors import LabelsError, ScoresError
 from ..selection.bracket import ScanShape
-from ..selection.search import Search
+from ..selection.search import Search, Selection
 from ..summaries.cut import TieCut, TieSearch, cut_band
 from ..summaries.pilot import PilotSample
 from ..summaries.scan import ScanPlan, ScanTally, scan_band
@@ -134,27 +134,31 @@ def refuse_bad_data(tally: ScanTally, source: Source, nan_policy: str) -> None:
 
 
 def finish_cuts(source: Source, search: Search, compute: Compute) -> Search:
-    """Read the bands in which a cut through counted ties falls, and take in their kept ties."""
-    pending = {i: s for i, s in search.found.items() if s.pending}
-    if not pending:
+    """Read the bands in which a cut through counted ties falls, each once, and take in their kept ties."""
+    by_band: dict[int, list[int]] = {}
+    for i, selection in search.found.items():
+        if selection.cut is not None and selection.cut.pending:
+            by_band.setdefault(selection.cut.band, []).append(i)
+    if not by_band:
         return search
-    cuts = compute([cut_task(source, s.key, s.cut.band, s.cut.n_ties) for s in pending.values() if s.cut], "cut")
     found = dict(search.found)
-    for i, cut in zip(pending, cuts, strict=True):
-        found[i] = found[i].with_ties(cut.sizes, cut.counts, cut.weight)
+    tasks = [cut_task(source, band, [found[i] for i in mine]) for band, mine in by_band.items()]
+    for mine, cuts in zip(by_band.values(), compute(tasks, "cut"), strict=True):
+        for i, cut in zip(mine, cuts, strict=True):
+            found[i] = found[i].with_ties(cut.sizes, cut.counts, cut.weight)
     return replace(search, found=found)
 
 
-def cut_task(source: Source, key: int, band: int, n_ties: int) -> Delayed:
-    """Give the task that finds a band's first ties at a key."""
-    name = f"avgk-cut-{_token()}"
-    ties = TieSearch(key, n_ties, source.dtype, source.shape[1], setting("tile-scores"))
+def cut_task(source: Source, band: int, selections: Sequence[Selection]) -> Delayed:
+    """Give the task that reads a band and finds where each selection's kept ties end in it."""
+    name, tile = f"avgk-cut-{_token()}", setting("tile-scores")
+    ties = TieSearch([(s.key, s.cut.n_ties) for s in selections if s.cut], source.dtype, source.shape[1], tile)
     graph = {name: (_cut_band, source.bands(band, band + 1), source.labels_of(band), band, ties)}
     (task,) = as_tasks([name], graph, source)
     return task
 
 
-def _cut_band(bands: Any, labels: Any, band: int, ties: TieSearch) -> TieCut:
+def _cut_band(bands: Any, labels: Any, band: int, ties: TieSearch) -> list[TieCut]:
     return cut_band(slabs_of(bands, 0, band), read_now(labels), ties)
 
 

@@ -14,7 +14,7 @@ DEFAULTS: dict[str, Any] = {
     "pilot-least": 4,
     "pilot-most": 16,
     # Events kept over all bands together (24 to 60 bytes each).
-    "max-events": 1 << 22,
+    "max-events": 1 << 21,
     # ... and events any band may keep.
     "least-events": 1 << 12,
     # Scores looked at in one go: what stays in cache.

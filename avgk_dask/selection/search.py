@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..kernels.keys import NAN_KEY, key_range
-from ..summaries.events import ROW_BITS, EventTally
+from ..summaries.events import Cut, EventTally
 from ..summaries.exact import as_fraction
 from ..summaries.pilot import PilotSample
 from ..summaries.scan import ScanPlan, ScanTally
@@ -20,19 +20,11 @@ Ints = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
-class Cut:
-    """Where kept ties end: inside one band, after the first ``n_ties`` of its ties."""
-
-    band: int
-    n_ties: int
-
-
-@dataclass(frozen=True)
 class Selection:
     """The exact outcome for one budget.
 
     ``set_sizes[s]`` is the number of sets of size s, and ``weight`` the exact label weight inside
-    the sets. Where ``pending`` names a cut, the ties of that band are still missing from both.
+    the sets. Where the cut through the ties is pending, those of its band are still missing from both.
     """
 
     budget: int
@@ -42,14 +34,12 @@ class Selection:
     n_kept: int
     set_sizes: Ints
     weight: Fraction
+    #: Where the kept ties end, if some are kept and some not.
     cut: Cut | None
-    pending: bool
 
     def with_ties(self, sizes: Ints, counts: Ints, weight: Fraction) -> Selection:
         """Give the outcome with the kept ties of the cut's band taken in."""
-        return replace(
-            self, set_sizes=_move_sizes(self.set_sizes, sizes, counts), weight=self.weight + weight, pending=False
-        )
+        return replace(self, set_sizes=_move_sizes(self.set_sizes, sizes, counts), weight=self.weight + weight)
 
 
 @dataclass(frozen=True)
@@ -143,32 +133,23 @@ def _select(
     higher, ties = events.select(lambda k: k > key), events.select(lambda k: k == key)
     n_above, n_ties = n_before + higher.n_scores, ties.n_scores
     n_kept = min(budget - n_above, n_ties)
-    kept, pending = ties.first(n_kept)
+    kept, cut = (EventTally.empty() if n_kept == 0 else ties), None
+    if 0 < n_kept < n_ties:
+        kept, cut = ties.first(n_kept)
     sizes = _base_sizes(tally, j)
     weight = Fraction(int(tally.hits[: 2 * j + 1].sum()))
     weight += as_fraction(tally.weight_above[j]) if tally.weight_above.size else 0
     for part in (higher, kept):
         sizes = _move_sizes(sizes, part.sizes, part.counts)
         weight += part.total_weight()
-    cut = _find_cut(ties, n_kept) if 0 < n_kept < n_ties else None
     if tally.n_nan and budget >= n_real:  # the (B+1)-th largest is a NaN: all numbers are above it
         key, n_above, n_ties, n_kept = NAN_KEY, n_real, tally.n_nan, 0
-    return Selection(budget, key, n_above, n_ties, n_kept, sizes, weight, cut, pending is not None)
-
-
-def _find_cut(ties: EventTally, n_kept: int) -> Cut:
-    """Give the band in which the last kept tie lies, and how many of its ties are kept."""
-    bands, where = np.unique(ties.places >> ROW_BITS, return_inverse=True)
-    per_band = np.zeros(bands.size, np.int64)
-    np.add.at(per_band, where, ties.counts)
-    cumulative = np.cumsum(per_band)
-    at = int(np.searchsorted(cumulative, n_kept))
-    return Cut(int(bands[at]), n_kept - int(cumulative[at] - per_band[at]))
+    return Selection(budget, key, n_above, n_ties, n_kept, sizes, weight, cut)
 
 
 def _all_nan(tally: ScanTally, budget: int) -> Selection:
     sizes = np.array([tally.n_rows], np.int64)
-    return Selection(budget, NAN_KEY, 0, tally.n_nan, 0, sizes, Fraction(0), None, False)
+    return Selection(budget, NAN_KEY, 0, tally.n_nan, 0, sizes, Fraction(0), None)
 
 
 def _base_sizes(tally: ScanTally, j: int) -> Ints:

@@ -32,36 +32,51 @@ class TieCut:
 
 @dataclass(frozen=True)
 class TieSearch:
-    """What to look for in a band: the first ``n_ties`` scores equal to ``key``."""
+    """What to look for in a band: for each (key, n), the first n scores equal to the key."""
 
-    key: int
-    n_ties: int
+    wanted: list[tuple[int, int]]
     dtype: np.dtype[Any]
     n_classes: int
     tile_scores: int
 
 
-def cut_band(slabs: Iterable[Array], labels: Array | None, ties: TieSearch) -> TieCut:
-    """Read a band for the scores equal to a key and take the first ones, in row-major order."""
-    reader = TileReader(ties.key, ties.dtype, ties.tile_scores)
-    zones = ZoneTable.from_intervals([(ties.key, ties.key)], KEY_MAX)
-    n_ties = ties.n_ties
-    total = EventTally.empty()
-    row = last_class = -1
+def cut_band(slabs: Iterable[Array], labels: Array | None, ties: TieSearch) -> list[TieCut]:
+    """Read a band once for the scores equal to some keys and take the first ones, in row-major order."""
+    reader = TileReader(min(key for key, _ in ties.wanted), ties.dtype, ties.tile_scores)
+    takers = [_Taker(key, n, labels) for key, n in ties.wanted]
     for entries in _entries(reader, slabs, ties.n_classes):
-        _, split = split_entries(entries, zones, zones.no_histogram())
-        found = split.keys.size
-        taken = min(found, n_ties)
+        for taker in takers:
+            taker.take(entries)
+    return [taker.cut() for taker in takers]
+
+
+class _Taker:
+    """Takes the first ties at one key, run of rows by run of rows."""
+
+    def __init__(self, key: int, n_ties: int, labels: Array | None) -> None:
+        self.zones = ZoneTable.from_intervals([(key, key)], KEY_MAX)
+        self.key, self.missing, self.labels = key, n_ties, labels
+        self.row = self.last_class = -1
+        self.events = EventTally.empty()
+
+    def take(self, entries: Entries) -> None:
+        """Take what is still missing from a run of rows."""
+        if not self.missing:
+            return
+        from_key = entries.at_least(self.key)
+        _, split = split_entries(from_key, self.zones, self.zones.no_histogram())
+        taken = min(split.keys.size, self.missing)
         if taken:
             rows, classes = split.rows[:taken], split.classes[:taken]
-            row, last_class = int(rows[-1]), int(classes[-1])
-            weights = label_weights(labels, rows, classes)
+            self.row, self.last_class = int(rows[-1]), int(classes[-1])
+            weights = label_weights(self.labels, rows, classes)
             events = EventTally.from_rows(0, split.keys[:taken], rows, split.sizes[:taken], weights)
-            total = EventTally.merge([total, events.coarsen()]).coarsen()
-            n_ties -= taken
-        if not n_ties:
-            break
-    return TieCut(row, last_class, *total.size_changes(), total.total_weight())
+            self.events = EventTally.merge([self.events, events]).coarsen()
+            self.missing -= taken
+
+    def cut(self) -> TieCut:
+        """Give where the ties taken end, and what they add."""
+        return TieCut(self.row, self.last_class, *self.events.size_changes(), self.events.total_weight())
 
 
 def _entries(reader: TileReader, slabs: Iterable[Array], n_classes: int) -> Iterator[Entries]:

@@ -34,6 +34,12 @@ class Entries:
         """Number of rows in the run."""
         return self.offsets.size - 1
 
+    def at_least(self, key: int) -> Entries:
+        """Give the entries from a key up."""
+        keep = self.keys >= key
+        offsets = np.concatenate([[0], np.cumsum(keep)])[self.offsets]
+        return Entries(self.first_row, offsets, self.classes[keep], self.keys[keep])
+
     def rows(self) -> Ints:
         """Give the row of each entry, counted from the band's first row."""
         return self.first_row + np.repeat(np.arange(self.n_rows), np.diff(self.offsets))

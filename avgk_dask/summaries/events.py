@@ -32,6 +32,15 @@ def _no_ints() -> Ints:
 
 
 @dataclass(frozen=True)
+class Cut:
+    """Where kept ties end: after the first ``n_ties`` of one band's ties."""
+
+    band: int
+    n_ties: int
+    pending: bool
+
+
+@dataclass(frozen=True)
 class EventTally:
     """Events inside the intervals of a scan, with the weights (hits or soft labels) they bring."""
 
@@ -125,29 +134,30 @@ class EventTally:
             limb_amounts=amounts,
         )
 
-    def first(self, n: int) -> tuple[EventTally, tuple[int, int] | None]:
-        """Give the first ``n`` of events that share one key, in row-major order.
+    def first(self, n: int) -> tuple[EventTally, Cut]:
+        """Give the first ``n`` (not none, not all) of events that share one key, in row-major order.
 
-        Where the cut falls inside a band whose events are coarse, gives the events of the bands
-        before it, and (band, how many more of its events come first).
+        Where the cut falls inside a band whose events are coarse, its own events are left out and
+        the cut is pending: the band must be read again to know which of them come first.
         """
-        if n >= self.n_scores:
-            return self, None
-        if n == 0:
-            return EventTally.empty(), None
-        order = np.lexsort((self.sizes, self.places))
-        before = np.cumsum(self.counts[order], dtype=np.int64) - self.counts[order]
-        at = int(np.searchsorted(before, n, side="right")) - 1
-        cut_place = int(self.places[order[at]])
-        cut_size = int(self.sizes[order[at]])
-        if cut_place % (1 << ROW_BITS):  # fine: ``at`` is the first event left out
-            return self._before(cut_place, cut_size), None
-        n_bands_before = int(self.counts[self.places < cut_place].sum(dtype=np.int64))
-        missing = n - n_bands_before
-        return self._before(cut_place, 0), (cut_place >> ROW_BITS, missing) if missing else None
+        # Events of one key come by row within a band, and those of a row by class: a stable sort will do.
+        order = np.argsort(self.places, kind="stable")
+        cumulative = np.cumsum(self.counts[order], dtype=np.int64)
+        last = int(np.searchsorted(cumulative, n))
+        band = int(self.places[order[last]]) >> ROW_BITS
+        start = band << ROW_BITS
+        n_before = int(self.counts[self.places < start].sum(dtype=np.int64))
+        coarse = int(self.places[order[last]]) == start
+        n_here = int(self.counts[self.places == start].sum(dtype=np.int64)) if coarse else 0
+        cut = Cut(band, n - n_before, pending=coarse and n - n_before < n_here)
+        if coarse:
+            return self._before(start if cut.pending else (band + 1) << ROW_BITS, 0), cut
+        return self._before(int(self.places[order[last]]), int(self.sizes[order[last]]) + 1), cut
 
     def _before(self, place: int, size: int) -> EventTally:
-        def earlier(places: Ints, sizes: Ints) -> Any:
+        """Give the events before a place, and those at it up to a size."""
+
+        def earlier(places: Ints, sizes: NDArray[Any]) -> Any:
             return (places < place) | ((places == place) & (sizes < size))
 
         return self._take(

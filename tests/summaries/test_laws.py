@@ -62,8 +62,10 @@ def test_event_tally__coarse_events_name_the_band_to_cut():
             for b in (0, 1)
         ]
     )
-    kept, pending = tally.first(4)
-    assert (kept.n_scores, pending) == (3, (1, 1))
+    kept, cut = tally.first(4)
+    assert (kept.n_scores, cut.band, cut.n_ties, cut.pending) == (3, 1, 1, True)
+    kept, cut = tally.first(3)
+    assert (kept.n_scores, cut.band, cut.n_ties, cut.pending) == (3, 0, 3, False)
 
 
 def test_plan_scan__joins_brackets_that_overlap_but_not_neighbours():
