@@ -26,6 +26,7 @@ def evaluate(
     labels: Any = None,
     k: Any = DEFAULT_BUDGETS,
     *,
+    straddle: bool = True,
     nan_policy: str = "raise",
     progress: bool | None = None,
 ) -> xr.Dataset:

@@ -31,9 +31,8 @@ def compute_plainly(tasks: list[Delayed], stage: str) -> list[Any]:
 
 def scan_shape(source: Source, n_ranks: int) -> ScanShape:
     """Give what all scans of this source have in common."""
-    return ScanShape(
-        *source.shape, source.dtype, n_ranks, source.n_chunks, max_band_events(source), setting("tile-scores")
-    )
+    events = max_band_events(source), setting("max-events")
+    return ScanShape(*source.shape, source.dtype, n_ranks, source.n_chunks, *events, setting("tile-scores"))
 
 
 def run_search(

@@ -34,6 +34,11 @@ def task_memory(source: Source, n_ranks: int = 0) -> int:
     return int(slab + tile + buffers + per_row + labels + listed + events + (8 << 20))
 
 
+def merge_memory() -> int:
+    """Give an upper estimate of what the process takes in which a scan's events come together."""
+    return int(setting("max-events")) * 128 + (32 << 20)
+
+
 def max_band_events(source: Source) -> int:
     """Give how many events a band may keep: its share of all, but never too few to be of use."""
     return int(max(setting("least-events"), setting("max-events") // source.n_bands))

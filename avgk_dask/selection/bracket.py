@@ -33,8 +33,9 @@ class ScanShape:
     dtype: np.dtype[Any]
     n_ranks: int
     n_chunks: int
-    #: Events a band may keep.
+    #: Events a band may keep, and how many are expected to be kept in all at most.
     max_events: int
+    all_events: int
     tile_scores: int
 
     @property
@@ -75,18 +76,31 @@ def guess_brackets(sample: PilotSample, shape: ScanShape, ranks: Sequence[int]) 
     all_read = chunks.size >= shape.n_chunks
     cumulative = np.cumsum(sample.weights)
     thinning = int(sample.weights.max(initial=1) - 1) * sample.strip_scores.size
-    left_out = 1 - chunks.size / max(shape.n_chunks, 1)
+    left_out = math.sqrt(1 - chunks.size / max(shape.n_chunks, chunks.size))
     low_end, high_end = key_range(shape.dtype)
+    narrowing = _narrowing(sample, shape, ranks, left_out)
     brackets = []
     for rank in ranks:
         target = rank / shape.n_scores * sample.n_scores
         n_before = int(np.searchsorted(cumulative, target))
-        error = 0.0 if all_read else _margin(sample, n_before) * math.sqrt(left_out)
+        error = 0.0 if all_read else _margin(sample, n_before) * left_out * narrowing
         margin = error * sample.n_scores + 1 + thinning
         high = _key_at(sample, cumulative, target - margin, high_end)
         low = _key_at(sample, cumulative, target + margin, low_end)
         brackets.append((low, max(low, high)))
     return brackets
+
+
+def _narrowing(sample: PilotSample, shape: ScanShape, ranks: Sequence[int], left_out: float) -> float:
+    """Give the factor that keeps the events inside all brackets to about the number allowed.
+
+    Very large matrices would otherwise keep too many; where a narrower bracket fails, the zone's
+    bins give one that is narrow *and* holds.
+    """
+    n_before = int(max(ranks) / shape.n_scores * sample.n_scores)
+    distinct = np.unique(sample.keys).size / max(sample.keys.size, 1)  # ties are counted together
+    expected = 2 * _margin(sample, n_before) * left_out * shape.n_scores * len(ranks) * distinct
+    return min(1.0, shape.all_events / max(expected, 1.0))
 
 
 def _key_at(sample: PilotSample, cumulative: Ints, position: float, beyond: int) -> int:

@@ -31,7 +31,7 @@ def test_scan_tally__merges_in_any_order_and_grouping(data):
     scores = data.draw(strategies.score_matrices(max_samples=9))
     labels = data.draw(strategies.hard_labels(scores.shape))
     cuts = sorted(data.draw(st.sets(st.integers(0, len(scores)), min_size=2, max_size=2)) | {0, len(scores)})
-    shape = ScanShape(*scores.shape, scores.dtype, 1, len(cuts) - 1, 1000, 64)
+    shape = ScanShape(*scores.shape, scores.dtype, 1, len(cuts) - 1, 1000, 1000, 64)
     search = Search.begin(shape, [data.draw(st.integers(0, scores.size))], None)
     bands = [scan_band([scores[a:b]], labels[a:b], i, search.plan) for i, (a, b) in enumerate(pairwise(cuts)) if b > a]
     whole = outcome(search, ScanTally.merge(bands))
@@ -69,12 +69,12 @@ def test_event_tally__coarse_events_name_the_band_to_cut():
 
 
 def test_plan_scan__joins_brackets_that_overlap_but_not_neighbours():
-    shape = ScanShape(10, 10, np.dtype("int32"), 0, 1, 10, 64)
+    shape = ScanShape(10, 10, np.dtype("int32"), 0, 1, 10, 10, 64)
     zones = plan_scan(shape, [(5, 9), (8, 12), (3, 4)], 0).zones
     assert [zones.interval(j) for j in range(zones.n_intervals)] == [(5, 12), (3, 4)]
 
 
 def test_plan_scan__reaches_the_highest_key_there_is():
-    shape = ScanShape(10, 10, np.dtype("int64"), 0, 1, 10, 64)
+    shape = ScanShape(10, 10, np.dtype("int64"), 0, 1, 10, 10, 64)
     zones = plan_scan(shape, [(keys.KEY_MIN, keys.KEY_MAX)], keys.KEY_MIN).zones
     assert zones.interval(0) == (keys.KEY_MIN, keys.KEY_MAX)
