@@ -44,7 +44,7 @@ def run_search(
     compute: Compute = compute_plainly,
 ) -> Search:
     """Find every budget's selection, exactly. Reads the store once, and the pilot's chunks before."""
-    check_memory(source, n_ranks)
+    check_memory(source, budgets, n_ranks)
     shape = scan_shape(source, n_ranks)
     pilots = pilot_tasks(source, budgets, shape)
     sample = PilotSample.merge(compute(pilots, "pilot")) if pilots else None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -12,24 +13,25 @@ from .settings import setting
 from .source import Source, StoredSource
 
 
-def task_memory(source: Source, n_ranks: int = 0) -> int:
+def task_memory(source: Source, budgets: Sequence[int], n_ranks: int = 0) -> int:
     """Give an upper estimate, in bytes, of what one scan task takes beyond the process itself.
 
-    A slab, its encoded form, and a copy of it where zarr assembles it; the converted tile, where
-    the dtype has no kernel of its own; the buffers of a run of rows; per row counts, labels and
-    ranks; the events; the histograms.
+    ``budgets`` are numbers of labels in all. A slab, its encoded form, and a copy of it where zarr
+    assembles it; the converted tile, where the dtype has no kernel of its own; the buffers of a
+    run of rows; per row counts, labels and ranks; the events; the histograms.
     """
     rows = int(np.diff(source.rows).max())
     n_classes, item = source.shape[1], source.dtype.itemsize
-    n_slabs = len(source.classes) - 1
     soft = source.labels is not None and source.labels.ndim == 2
     slab = source.slab_bytes() * (3 if isinstance(source, StoredSource) else 1)
     tile = min(source.slab_bytes(), setting("tile-scores") * item) * 8 // item
     buffers = min(rows * n_classes, ROOM + n_classes) * 44
-    per_row = rows * (8 * 4 + 4 * max(n_ranks, 1))
+    per_row = rows * (32 + 20 * len(budgets))
     labels = 2 * 8 * rows * n_classes if soft else 0
-    # Streamed over slabs (or with soft labels) a band's listed scores are held together, and its ranks.
-    listed = rows * (min(n_classes, 4 * (n_ranks + 2)) * 64 + n_ranks * 16) if n_slabs > 1 or soft else 0
+    listed = 0
+    if len(source.classes) > 2 or soft:  # a band's listed scores are held together, and its ranks
+        per_sample = 4 * (max(budgets) // source.shape[0] + 2)
+        listed = rows * (min(n_classes, per_sample) * 64 + n_ranks * 16)
     events = min(max_band_events(source), rows * n_classes) * 64 * 2
     return int(slab + tile + buffers + per_row + labels + listed + events + (8 << 20))
 
@@ -64,9 +66,9 @@ def memory_limit() -> int:
     return int(total) // (os.cpu_count() or 1)
 
 
-def check_memory(source: Source, n_ranks: int = 0) -> None:
+def check_memory(source: Source, budgets: Sequence[int], n_ranks: int = 0) -> None:
     """Refuse a plan whose tasks cannot fit, and say what to do."""
-    needed, limit = task_memory(source, n_ranks), memory_limit()
+    needed, limit = task_memory(source, budgets, n_ranks), memory_limit()
     if needed > limit:
         raise MemoryLimitError(
             f"a task must fit the memory of a worker thread; got {needed / 1e6:,.0f} MB needed for a band of "

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import uuid
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any
 
@@ -32,7 +33,7 @@ class StoredLabels:
         return read_array(self.array, (slice(self.first, self.last),), self.location)
 
 
-class Source:
+class Source(ABC):
     """A score matrix with its labels, as bands of rows."""
 
     shape: tuple[int, int]
@@ -58,9 +59,9 @@ class Source:
         """Bytes of the largest band."""
         return int(np.diff(self.rows).max()) * self.shape[1] * self.dtype.itemsize
 
+    @abstractmethod
     def slab_bytes(self) -> int:
         """Bytes of the largest piece of a band that is in memory at once."""
-        raise NotImplementedError
 
     def groups(self) -> list[tuple[int, int]]:
         """Give the runs of bands that each task reads: enough to be worth a task, and not too many tasks."""
@@ -102,17 +103,17 @@ class Source:
         (fitted,) = dask.optimize(labels.rechunk((rows, *(-1,) * (labels.ndim - 1))))
         return fitted
 
+    @abstractmethod
     def chunk(self, band: int, column: int) -> Any:
         """Give one chunk, as an argument of a task."""
-        raise NotImplementedError
 
+    @abstractmethod
     def bands(self, first: int, last: int) -> Any:
         """Give a run of bands, as an argument of a task."""
-        raise NotImplementedError
 
+    @abstractmethod
     def dask_array(self) -> da.Array:
         """Give the scores as a Dask array whose blocks no other task shares."""
-        raise NotImplementedError
 
 
 class StoredSource(Source):

@@ -41,10 +41,10 @@ def test_task_memory__follows_the_chunks():
     sizes = []
     for rows in (100, 1000, 10_000):
         array = zarr.create_array({}, shape=(10_000, 1000), chunks=(rows, 1000), dtype="f4")
-        sizes.append(task_memory(as_source(array)) - task_memory(as_source(array[:1])))
+        sizes.append(task_memory(as_source(array), [10]) - task_memory(as_source(array[:1]), [10]))
     assert sizes[0] < sizes[1] < sizes[2]
     cut = zarr.create_array({}, shape=(10_000, 20_000), chunks=(10_000, 200), dtype="f4")
-    assert task_memory(as_source(cut)) < 10_000 * 20_000 * 4  # streamed: less than its one band
+    assert task_memory(as_source(cut), [10]) < 10_000 * 20_000 * 4  # streamed: less than its one band
 
 
 PEAK = textwrap.dedent(r"""
@@ -70,7 +70,7 @@ PEAK = textwrap.dedent(r"""
     open("/proc/self/clear_refs", "w").write("5")  # the peak counts from here
     before = status("VmRSS")
     avgk.evaluate(array, labels, range(1, ranks + 1))
-    print(json.dumps([status("VmHWM") - before, task_memory(as_source(array, labels), ranks)]))
+    print(json.dumps([status("VmHWM") - before, task_memory(as_source(array, labels), [ranks * array.shape[0]] * ranks, ranks)]))
 """)
 
 
