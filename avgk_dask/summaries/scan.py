@@ -222,8 +222,9 @@ class _BandScan:
         weights = soft[entries.rows(), entries.classes]
         # Interval j lies below a key that is in its gap or higher, that is from the gap's floor up.
         zones = self.plan.zones
-        n_below = np.searchsorted(zones.floors[0::2][::-1], entries.keys, side="right")
-        inner = n_below > (1 if zones.starts[-1] else 0)
+        gaps = zones.floors[0::2][zones.first_zone :]
+        n_below = np.searchsorted(gaps[::-1], entries.keys, side="right")
+        inner = n_below > 0
         add_weights(self.weight_above, weights[inner], zones.n_intervals - n_below[inner])
 
     def _keep(self, events: EventTally) -> None:

@@ -62,13 +62,18 @@ class ZoneTable:
         """Number of intervals."""
         return self.floors.size // 2
 
+    @property
+    def first_zone(self) -> int:
+        """The highest zone a key can be in: 1 where interval 0 reaches the highest int64, else 0."""
+        return int(self.starts[-1])
+
     def interval(self, j: int) -> tuple[int, int]:
         """Give interval j as (low, high)."""
         return int(self.floors[2 * j + 1]), self.zone_ceiling(2 * j + 1, KEY_MAX)
 
     def zone_ceiling(self, zone: int, top: int) -> int:
         """Give the highest key of a zone, ``top`` for the first one in use."""
-        return int(self.floors[zone - 1]) - 1 if zone > self.starts[-1] else top
+        return int(self.floors[zone - 1]) - 1 if zone > self.first_zone else top
 
     def intervals_of(self, keys: Ints) -> Ints:
         """Give the interval each key lies in (all must)."""

@@ -51,7 +51,7 @@ def draw_labels(data, kind, shape):
 
 @pytest.mark.parametrize("kind", ["none", "hard", "soft"])
 @pytest.mark.parametrize("engine", ENGINES)
-@settings(max_examples=120, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=150, suppress_health_check=[HealthCheck.too_slow])
 @given(data=st.data())
 def test_evaluate__equals_the_definitions(engine, kind, data):
     scores = data.draw(strategies.score_matrices())
@@ -61,6 +61,15 @@ def test_evaluate__equals_the_definitions(engine, kind, data):
     with dask.config.set(ENGINES[engine]), dask.config.set(scheduler="synchronous"):
         result = avgk.evaluate(da.from_array(scores, chunks=chunks), labels, ks)
     check(result, scores, labels, ks)
+
+
+def test_evaluate__soft_labels_above_an_interval_next_to_the_highest_key():
+    scores = np.zeros((12, 2), np.uint64)
+    scores[11] = 1
+    labels = np.zeros((12, 2))
+    labels[11, 1] = 1
+    with dask.config.set(ENGINES["counted ties"]):
+        check(avgk.evaluate(scores, labels, [1, "0.01"]), scores, labels, [1, "0.01"])
 
 
 @pytest.mark.parametrize("kind", ["none", "hard", "soft"])
