@@ -18,6 +18,15 @@ _INSERTION = 48
 
 
 @njit(nogil=True, cache=True)
+def half_keys(bits: Any, infinity: Any, nan: Any, keys: Any) -> None:
+    """Write the 16-bit keys of half floats, given by their bits: sign and magnitude, NaN as ``nan``."""
+    for t in range(bits.size):
+        magnitude = bits[t] & np.int16(0x7FFF)
+        key = -magnitude if bits[t] < 0 else magnitude
+        keys[t] = nan if magnitude > infinity else key
+
+
+@njit(nogil=True, cache=True)
 def gather_above(
     values: Any, bits: Any, magnitude: Any, floor: Any, first_row: int, offsets: Any, classes: Any, keys: Any
 ) -> Any:

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import DtypeError
+from . import compiled
 
 Array = NDArray[Any]
 Keys = NDArray[np.int64]
@@ -151,11 +152,9 @@ def carrier(block: Array) -> Array:
 
 def half_keys(block: Array) -> NDArray[np.int16]:
     """Give the keys of float16 or bfloat16 values as int16, NaN as the smallest int16."""
-    bits = block.view(np.int16)
-    magnitude = bits & np.int16(0x7FFF)
     infinity = np.int16(0x7F80 if block.dtype == BFLOAT16 else 0x7C00)
-    keys = np.where(bits < 0, -magnitude, magnitude)
-    keys[magnitude > infinity] = HALF_NAN
+    keys = np.empty(block.shape, np.int16)
+    compiled.half_keys(block.view(np.int16).reshape(-1), infinity, np.int16(HALF_NAN), keys.reshape(-1))
     return keys
 
 

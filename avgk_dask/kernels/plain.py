@@ -7,6 +7,12 @@ from typing import Any
 import numpy as np
 
 
+def half_keys(bits: Any, infinity: Any, nan: Any, keys: Any) -> None:
+    """Write the 16-bit keys of half floats, given by their bits: sign and magnitude, NaN as ``nan``."""
+    magnitude = bits & np.int16(0x7FFF)
+    keys[:] = np.where(magnitude > infinity, nan, np.where(bits < 0, -magnitude, magnitude))
+
+
 def gather_above(
     values: Any, bits: Any, magnitude: Any, floor: Any, first_row: int, offsets: Any, classes: Any, keys: Any
 ) -> tuple[int, int, int]:

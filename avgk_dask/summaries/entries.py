@@ -102,9 +102,9 @@ class TileReader:
 
     def note_half_nan(self, tile: Array, first_row: int, first_class: int = 0) -> None:
         """Find the NaN in a tile of half floats, whose keys are numbers to the kernels."""
-        if is_half(self.dtype):
+        if is_half(self.dtype) and tile.min() == HALF_NAN:
             nan = np.flatnonzero(tile == HALF_NAN)
-            self.note_nan(tile, nan.size, int(nan[0]) if nan.size else -1, first_row, first_class)
+            self.note_nan(tile, nan.size, int(nan[0]), first_row, first_class)
 
     def runs(self, block: Array, first_class: int = 0) -> Iterator[Entries]:
         """Give the entries of runs of rows; each is good until the next."""

@@ -125,6 +125,13 @@ def test_count_bins__equals_its_twin(values, base, shift):
     assert np.array_equal(left[-1], right[-1])
 
 
+@pytest.mark.parametrize("infinity", [0x7C00, 0x7F80])
+def test_half_keys__equals_its_twin_on_every_half_float(infinity):
+    bits = np.arange(-(2**15), 2**15, dtype=np.int16)
+    (_, left), (_, right) = run_both("half_keys", lambda: (bits, np.int16(infinity), np.int16(-(2**15)), bits.copy()))
+    assert np.array_equal(left[-1], right[-1])
+
+
 @pytest.mark.parametrize("module", [compiled, plain])
 @given(values=st.lists(st.one_of(st.floats(0, 1), st.sampled_from([5e-324, 1.0, 0.0])), max_size=20))
 def test_add_exact__sums_without_rounding(module, values):
