@@ -34,3 +34,12 @@ __all__ = [
     "threshold",
     "top_k_sets",
 ]
+
+
+def __getattr__(name: str) -> object:
+    """Import the submodules ``testing`` and ``report`` when they are first used."""
+    if name in ("report", "testing"):
+        from importlib import import_module
+
+        return import_module(f"{__name__}.{name}")
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

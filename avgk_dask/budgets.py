@@ -16,6 +16,9 @@ from .errors import BudgetError
 #: The budgets where none are asked for; with fewer than ten classes, as many as there are.
 DEFAULT_BUDGETS = range(1, 11)
 
+#: Digits before or after the point past which a number is no budget, but would take for ever as a fraction.
+_MOST_DIGITS = 1000
+
 _RULE = "k must be a real number in (0, C]"
 
 
@@ -33,15 +36,17 @@ def parse_budget(k: Any) -> Fraction:
     (Fraction(1, 10), Fraction(5, 2), Fraction(3, 1))
 
     """
-    if isinstance(k, np.ndarray) and k.ndim == 0:
-        k = k[()]
+    if getattr(k, "ndim", None) == 0 and hasattr(k, "item"):  # a NumPy or xarray scalar
+        k = k if isinstance(k, np.generic) else k.item()
     if isinstance(k, (bool, np.bool_)):
         raise BudgetError(f"{_RULE}; got the bool {k}. Pass the number of labels per sample.")
     if isinstance(k, numbers.Rational):
         return Fraction(int(k.numerator), int(k.denominator))
     try:
         if isinstance(k, (float, np.floating, Decimal, str)):
-            return Fraction(Decimal(str(k).strip()))
+            number = Decimal(str(k).strip())
+            if abs(number.adjusted()) < _MOST_DIGITS:
+                return Fraction(number)
     except (InvalidOperation, ValueError, OverflowError):
         pass
     raise BudgetError(f"{_RULE}; got {k!r}. Pass an int, float, Fraction, Decimal or decimal string.")

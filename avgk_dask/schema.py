@@ -17,42 +17,54 @@ class Variable:
     """One variable of a result."""
 
     dims: tuple[str, ...]
-    dtype: str
+    #: The dtypes it may have; the first one unless the values need another.
+    dtypes: tuple[str, ...]
     long_name: str
     description: str
 
 
 COORDINATES = {
-    "k": Variable(("k",), "float64", "budget", "Labels per sample on average, as asked."),
-    "size": Variable(("size",), "int64", "set size", "Number of labels in a set."),
+    "k": Variable(("k",), ("float64",), "budget", "Labels per sample on average, as asked."),
+    "size": Variable(("size",), ("int64",), "set size", "Number of labels in a set."),
 }
 
 VARIABLES = {
     "threshold": Variable(
         ("k",),
-        "float64",
+        ("float64", "int64", "uint64"),
         "threshold lambda",
         "The (B+1)-th largest of all scores, B = floor(N k); the smallest one where B = N C.",
     ),
-    "n_above": Variable(("k",), "int64", "scores above", "Number of scores greater than the threshold."),
-    "n_ties": Variable(("k",), "int64", "ties", "Number of scores equal to the threshold."),
+    "n_above": Variable(("k",), ("int64",), "scores above", "Number of scores greater than the threshold."),
+    "n_ties": Variable(("k",), ("int64",), "ties", "Number of scores equal to the threshold."),
     "n_kept": Variable(
-        ("k",), "int64", "kept ties", "Ties kept to fill the budget: the first ones in row-major order."
+        ("k",), ("int64",), "kept ties", "Ties kept to fill the budget: the first ones in row-major order."
     ),
-    "average_set_size": Variable(("k",), "float64", "average set size", "Labels in all sets together, over N."),
+    "average_set_size": Variable(("k",), ("float64",), "average set size", "Labels in all sets together, over N."),
     "average_k_error": Variable(
-        ("k",), "float64", "average-k error", "Fraction of labelled samples whose label is outside its average-k set."
+        ("k",),
+        ("float64",),
+        "average-k error",
+        "Fraction of labelled samples whose label is outside its average-k set.",
     ),
     "top_k_error": Variable(
         ("k",),
-        "float64",
+        ("float64",),
         "top-k error",
         "Fraction of labelled samples whose label is not among its k highest scores; NaN for a fractional k.",
     ),
-    "adaptive_gain": Variable(("k",), "float64", "adaptive gain", "top_k_error - average_k_error."),
-    "relative_gain": Variable(("k",), "float64", "relative gain", "adaptive_gain / top_k_error; NaN where that is 0."),
+    "adaptive_gain": Variable(("k",), ("float64",), "adaptive gain", "top_k_error - average_k_error."),
+    "relative_gain": Variable(
+        ("k",), ("float64",), "relative gain", "adaptive_gain / top_k_error; NaN where that is 0."
+    ),
     "set_size_count": Variable(
-        ("k", "size"), "int64", "sets of each size", "Number of samples whose average-k set has that size."
+        (
+            "k",
+            "size",
+        ),
+        ("int64",),
+        "sets of each size",
+        "Number of samples whose average-k set has that size.",
     ),
 }
 
@@ -69,14 +81,16 @@ def build_result(values: dict[str, Any], coords: dict[str, Any], attrs: dict[str
 
 
 def _variable(spec: Variable, value: Any) -> tuple[tuple[str, ...], Any, dict[str, str]]:
-    return spec.dims, np.asarray(value, spec.dtype), {"long_name": spec.long_name, "description": spec.description}
+    data = np.asarray(value)
+    dtype = data.dtype if data.dtype.name in spec.dtypes else spec.dtypes[0]
+    return spec.dims, data.astype(dtype), {"long_name": spec.long_name, "description": spec.description}
 
 
 def validate(dataset: xr.Dataset) -> None:
     """Check that every variable of a result is known, with the dimensions and dtype of the table."""
     for name, variable in dataset.variables.items():
         spec = VARIABLES.get(str(name)) or COORDINATES.get(str(name))
-        if spec is None or variable.dims != spec.dims or variable.dtype != spec.dtype:
+        if spec is None or variable.dims != spec.dims or variable.dtype.name not in spec.dtypes:
             raise ValueError(
                 f"result variable {name} must be as the schema says; got {variable.dims} {variable.dtype}."
             )
@@ -102,16 +116,23 @@ def to_json(dataset: xr.Dataset) -> str:
     True
     """
     variables = {
-        str(name): {"dims": list(v.dims), "dtype": str(v.dtype), "data": _plain(v.values.tolist()), "attrs": v.attrs}
+        str(name): {
+            "dims": list(v.dims),
+            "dtype": str(v.dtype),
+            "data": plain_json(v.values.tolist()),
+            "attrs": v.attrs,
+        }
         for name, v in dataset.variables.items()
     }
-    content = {"variables": variables, "coords": [str(c) for c in dataset.coords], "attrs": dataset.attrs}
+    attrs = {name: value.item() if isinstance(value, np.generic) else value for name, value in dataset.attrs.items()}
+    content = {"variables": variables, "coords": [str(c) for c in dataset.coords], "attrs": attrs}
     return json.dumps(content, indent=1, allow_nan=False)
 
 
-def _plain(value: Any) -> Any:
+def plain_json(value: Any) -> Any:
+    """Give a value as JSON can hold it: NaN and infinities as text."""
     if isinstance(value, list):
-        return [_plain(v) for v in value]
+        return [plain_json(v) for v in value]
     if isinstance(value, float) and not np.isfinite(value):
         return "NaN" if value != value else "Infinity" if value > 0 else "-Infinity"
     return value

@@ -28,7 +28,10 @@ def test_parse_budget__is_exact(k, exact):
     assert budgets.parse_budget(k) == exact
 
 
-@pytest.mark.parametrize("k", [True, np.True_, "five", "1/2", "", None, float("nan"), float("inf"), "nan", 1j, [1]])
+@pytest.mark.parametrize(
+    "k",
+    [True, np.True_, "five", "1/2", "", None, float("nan"), float("inf"), "nan", 1j, [1], "1e99999999", "1e-99999999"],
+)
 def test_parse_budget__refuses_what_is_no_number(k):
     with pytest.raises(BudgetError, match="k must be a real number"):
         budgets.parse_budget(k)

@@ -10,6 +10,7 @@ import numpy as np
 import xarray as xr
 
 from ..budgets import DEFAULT_BUDGETS, count_labels, largest_integer, parse_budgets
+from ..errors import OptionError
 from ..graph.engine import run_search
 from ..graph.progress import computing
 from ..schema import build_result, versions
@@ -18,7 +19,7 @@ from ..summaries.exact import as_fraction
 from ..summaries.scan import ScanTally
 from .inputs import as_source
 from .options import check_nan_policy
-from .thresholds import score_value
+from .thresholds import score_value, threshold_values
 
 
 def evaluate(
@@ -29,6 +30,7 @@ def evaluate(
     straddle: bool = True,
     nan_policy: str = "raise",
     progress: bool | None = None,
+    checkpoint: None = None,
 ) -> xr.Dataset:
     """Evaluate top-k and average-k classification for all budgets in one scan.
 
@@ -49,6 +51,8 @@ def evaluate(
         ``"raise"`` refuses NaN; ``"lowest"`` ranks NaN below all numbers and never puts it in a set.
     progress
         Whether to show a progress bar on stderr.
+    checkpoint
+        Reserved; this version keeps no checkpoints and refuses a place for them.
 
     Returns
     -------
@@ -70,6 +74,8 @@ def evaluate(
 
     """
     check_nan_policy(nan_policy)
+    if checkpoint is not None:
+        raise OptionError(f"checkpoint must be None in this version; got {checkpoint!r}.")
     source = as_source(scores, labels)
     budgets = parse_budgets(k, source.shape[1])
     counts = [count_labels(b, source.shape[0]) for b in budgets]
@@ -88,7 +94,7 @@ def _result(source: Any, budgets: tuple[Fraction, ...], search: Search) -> xr.Da
     average = [None if not n_labelled else 1 - s.weight / n_labelled for s in found]
     n_sizes = max(s.set_sizes.size for s in found)
     values = {
-        "threshold": [score_value(s.key, source.dtype) for s in found],
+        "threshold": threshold_values([score_value(s.key, source.dtype) for s in found], source.dtype),
         "n_above": [s.n_above for s in found],
         "n_ties": [s.n_ties for s in found],
         "n_kept": [s.n_kept for s in found],

@@ -11,8 +11,9 @@ import xarray as xr
 
 from ..errors import DtypeError, LabelsError, ScoresError
 from ..graph.source import BlockSource, Source, StoredSource
-from ..kernels.keys import check_dtype
-from ..store import is_zarr, open_arrays
+from ..kernels.keys import BFLOAT16, check_dtype
+from ..store import is_zarr, open_arrays, open_labels
+from ..store.bands import read_array
 
 #: Rows of an array in memory are handed to the tasks in blocks of about this many bytes.
 _BLOCK_BYTES = 8 << 20
@@ -22,13 +23,16 @@ _LABELS_AT_ONCE = 1 << 24
 
 def as_source(scores: Any, labels: Any = None, *, own_labels: bool = True) -> Source:
     """Give the source of the scores and labels; the store's own labels where none are given."""
+    frame = scores["scores"] if isinstance(scores, xr.Dataset) and "scores" in scores else scores
     scores, found, location = _unwrap(scores)
     if labels is None and own_labels:
         labels = found
     _check_scores(scores)
+    if isinstance(frame, xr.DataArray) and isinstance(labels, xr.DataArray):
+        _check_alignment(_ordered(frame), labels)
     labels = _as_labels(labels, scores.shape)
     if is_zarr(scores):
-        return StoredSource(scores, _fit_rows(labels, scores), location)
+        return StoredSource(scores, _fit_rows(labels, scores, location), location)
     if isinstance(scores, np.ndarray):
         check_dtype(scores.dtype)
         rows = max(1, _BLOCK_BYTES // (scores.shape[1] * scores.itemsize))
@@ -68,25 +72,52 @@ def _unwrap(scores: Any) -> tuple[Any, Any, str]:
     )
 
 
+def _check_alignment(frame: xr.DataArray, labels: xr.DataArray) -> None:
+    """Refuse labels whose samples are not those of the scores, in the same order."""
+    sample = frame.dims[0]
+    if sample not in labels.dims:
+        raise LabelsError(f"labels must have the scores' dimension {sample!r}; got {labels.dims}. Rename it.")
+    if (
+        sample in frame.indexes
+        and sample in labels.indexes
+        and not frame.indexes[sample].equals(labels.indexes[sample])
+    ):
+        raise LabelsError(
+            f"labels must have the scores' {sample!r} coordinate, in the same order. Align them with xarray.align."
+        )
+
+
 def _origin(frame: Any) -> str:
     return str(frame.encoding.get("source", ""))
 
 
 def _ordered(frame: xr.DataArray) -> xr.DataArray:
     """Give a frame in (sample, class) order where its dimensions are so named."""
-    return frame.transpose("sample", "class") if set(frame.dims) == {"sample", "class"} else frame
+    if set(frame.dims) == {"sample", "class"}:
+        return frame.transpose("sample", "class")
+    if frame.ndim == 2 and (frame.dims[0] == "class" or frame.dims[1] == "sample"):
+        raise ScoresError(f"scores must be (sample, class); got the dimensions {frame.dims}. Transpose them first.")
+    return frame
 
 
 def _bare(frame: xr.DataArray) -> Any:
     """Give the array in a DataArray, as Dask blocks where it is not in memory yet."""
     frame = _ordered(frame) if frame.ndim == 2 else frame
-    preferred = frame.encoding.get("preferred_chunks")
-    if frame.chunks is None and preferred:
+    if frame.chunks is None and "source" in frame.encoding:  # of a file: perhaps not read yet
+        rows = max(1, _BLOCK_BYTES // max(1, frame[:1].nbytes))
+        preferred = frame.encoding.get("preferred_chunks") or {frame.dims[0]: rows}
         frame = frame.chunk({d: preferred[d] for d in frame.dims if d in preferred})
-    return frame.data
+    data = frame.data
+    if frame.attrs.get("dtype") == "bfloat16" and data.dtype == np.uint16:
+        return data.view(BFLOAT16)
+    return data
 
 
 def _check_scores(scores: Any) -> None:
+    if isinstance(scores, np.ma.MaskedArray):
+        raise ScoresError(
+            "scores must not be masked; got a masked array. Fill it first, for example with scores.filled(0)."
+        )
     if scores.ndim != 2:
         raise ScoresError(
             f"scores must be a matrix (sample, class); got {scores.ndim} dimensions, shape {scores.shape}."
@@ -104,21 +135,31 @@ def _as_labels(labels: Any, shape: tuple[int, int]) -> Any:
     """Give labels as a NumPy, Dask or Zarr array that fits the scores' shape."""
     if labels is None:
         return None
+    if isinstance(labels, xr.Dataset):
+        labels = labels.get("labels")
+        if labels is None:
+            raise LabelsError(
+                "labels must be an array, or a Dataset with a variable 'labels'; got a Dataset without one."
+            )
+    if isinstance(labels, (str, os.PathLike)) or is_zarr(labels):
+        labels = open_labels(labels)
     if isinstance(labels, xr.DataArray):
         labels = _bare(labels)
-    elif isinstance(labels, (str, os.PathLike)):
-        labels = open_arrays(labels).scores
     elif not isinstance(labels, da.Array) and not is_zarr(labels):
         labels = np.asarray(labels)
     dtype = np.dtype(labels.dtype)
     if labels.ndim == 1 and dtype.kind not in "iu":
-        raise DtypeError(f"labels must be integers (or an N x C matrix of probabilities); got dtype {dtype}.")
+        raise DtypeError(
+            f"labels must be integers (or an N x C matrix of probabilities); got dtype {dtype}. Convert them with labels.astype(int)."
+        )
     if labels.ndim == 2 and (dtype.kind not in "fiu" or dtype.itemsize > 8):
-        raise DtypeError(f"soft labels must be real numbers; got dtype {dtype}.")
+        raise DtypeError(
+            f"soft labels must be real numbers; got dtype {dtype}. Convert them with labels.astype(float)."
+        )
     wanted = shape[:1] if labels.ndim == 1 else shape
     if labels.ndim not in (1, 2) or tuple(labels.shape) != tuple(wanted):
         hint = (
-            "The scores look transposed: they must be (sample, class)."
+            "One of the two looks transposed: both go by sample first."
             if shape[1] in labels.shape[:1]
             else "Give one label for each sample, or a probability for each sample and class."
         )
@@ -126,7 +167,7 @@ def _as_labels(labels: Any, shape: tuple[int, int]) -> Any:
     return labels
 
 
-def _fit_rows(labels: Any, scores: Any) -> Any:
+def _fit_rows(labels: Any, scores: Any, location: str) -> Any:
     """Read stored labels now where that is cheap, or where their chunks span many bands.
 
     One read of all is much faster than one for each band, and no chunk of labels is read twice.
@@ -136,4 +177,8 @@ def _fit_rows(labels: Any, scores: Any) -> Any:
     rows = (scores.shards or scores.chunks)[0]
     label_rows = (labels.shards or labels.chunks)[0]
     aligned = label_rows <= rows and rows % label_rows == 0
-    return labels if aligned and labels.shape[0] > _LABELS_AT_ONCE else labels[:]
+    return (
+        labels
+        if aligned and labels.shape[0] > _LABELS_AT_ONCE
+        else read_array(labels, (slice(0, labels.shape[0]),), location)
+    )

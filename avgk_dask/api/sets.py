@@ -81,11 +81,13 @@ def predict_sets(scores: Any, *, threshold: Any, nan_policy: str = "raise") -> d
     """
     check_nan_policy(nan_policy)
     source, frame = as_lazy(scores)
-    value = threshold.value if isinstance(threshold, Threshold) else threshold
-    if isinstance(value, np.ndarray) and value.ndim == 0:
-        value = value[()]
+    value: Any = threshold.value if isinstance(threshold, Threshold) else threshold
+    if getattr(value, "ndim", None) == 0 and not isinstance(value, np.generic):  # of NumPy or xarray
+        value = value.item()
     if isinstance(value, (bool, np.bool_)) or not isinstance(value, (numbers.Real, np.number)) or math.isnan(value):
-        raise OptionError(f"threshold must be a number or the result of avgk.threshold; got {threshold!r}.")
+        raise OptionError(
+            f"threshold must be a number or the result of avgk.threshold; got {type(threshold).__name__}."
+        )
     rule = SetRule.from_first_key(first_key_above(value, source.dtype))
     return _wrap(apply_rule(source, rule, nan_policy), frame, "predict_sets", threshold=float(value))
 

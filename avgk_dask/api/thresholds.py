@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import xarray as xr
+from numpy.typing import NDArray
 
 from ..budgets import count_labels, is_scalar, parse_budgets
 from ..graph.engine import run_search
@@ -70,7 +72,7 @@ def threshold(scores: Any, k: Any, *, nan_policy: str = "raise") -> Threshold | 
     if is_scalar(k):
         return found[0]
     values = {
-        "threshold": [t.value for t in found],
+        "threshold": threshold_values([t.value for t in found], source.dtype),
         "n_above": [t.n_above for t in found],
         "n_ties": [t.n_ties for t in found],
         "n_kept": [t.n_kept for t in found],
@@ -96,3 +98,8 @@ def score_value(key: int, dtype: Any) -> float | int:
     """Give the score of a key as a Python number."""
     value = decode([key], dtype)[0]
     return int(value) if dtype.kind in "iu" else float(value)
+
+
+def threshold_values(values: list[float | int], dtype: Any) -> NDArray[Any]:
+    """Give thresholds as float64, which holds every score but 64-bit integers; those as they are."""
+    return np.array(values, dtype if dtype.kind in "iu" and dtype.itemsize == 8 else np.float64)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import pathlib
 import shutil
 import sys
@@ -83,12 +82,15 @@ def evaluate(store: str, scores_name: str | None, labels_name: str | None, stora
     from ..report import print_table
     from ..schema import to_json
 
+    if out is not None:
+        _check_out(out)
     arrays = _open(store, scores_name, labels_name, storage_option)
     with cluster(**where):
         result = run(arrays.scores, arrays.labels, k, nan_policy=nan_policy, progress=_progress(quiet))
     result.attrs["store"] = store
     if out is not None:
         _write_results(result, out)
+        click.echo(f"wrote {out / 'report.html'}, metrics.json and metrics.zarr", err=True)
     click.echo(to_json(result) if as_json else print_table(result))
 
 
@@ -99,13 +101,21 @@ def _open(store: str, scores_name: str | None, labels_name: str | None, storage_
     return open_arrays(store, scores=scores_name, labels=labels_name, storage_options=options)
 
 
+def _check_out(out: pathlib.Path) -> None:
+    """Make the folder for results, or refuse one that is a store or no folder."""
+    from ..store import is_store
+
+    if is_store(out) or (out.exists() and not out.is_dir()):
+        raise OptionError(f"--out must be a folder for the results; got {str(out)!r}, which is a store or a file.")
+    out.mkdir(parents=True, exist_ok=True)
+
+
 def _write_results(result: Any, out: pathlib.Path) -> None:
-    """Write all results beside the target first, then move them in: nothing half-written is left."""
+    """Write all results to a folder beside the others first, then move them in: nothing half-written is left."""
     from ..report import render_report
     from ..schema import to_json
     from ..store import write_result
 
-    out.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=out, prefix=".writing-") as folder:
         fresh = pathlib.Path(folder)
         (fresh / "metrics.json").write_text(to_json(result), encoding="utf-8")
@@ -137,6 +147,7 @@ def threshold(store: str, scores_name: str | None, labels_name: str | None, stor
     Example: avgk threshold scores.zarr -k 5
     """
     from ..api.thresholds import threshold as run
+    from ..schema import plain_json
 
     arrays = _open(store, scores_name, labels_name, storage_option)
     with cluster(**where):
@@ -144,16 +155,18 @@ def threshold(store: str, scores_name: str | None, labels_name: str | None, stor
     names = ("threshold", "n_above", "n_ties", "n_kept")
     rows = [{"k": float(found.k[i]), **{n: found[n][i].item() for n in names}} for i in range(found.sizes["k"])]
     if as_json:
-        click.echo(json.dumps([{n: _finite(v) for n, v in row.items()} for row in rows], indent=1))
+        click.echo(json.dumps([{n: plain_json(v) for n, v in row.items()} for row in rows], indent=1))
         return
     for row in rows:
         click.echo(f"k = {row['k']:g}: threshold {row['threshold']!r}, above {row['n_above']}, "
                    f"ties {row['n_ties']}, kept {row['n_kept']}")  # fmt: skip
 
 
-def _finite(value: Any) -> Any:
-    """Give a number as JSON can hold it: NaN and infinities as text."""
-    return value if not isinstance(value, float) or math.isfinite(value) else str(value)
+def _is_simulated(store: pathlib.Path) -> bool:
+    """Whether a store was written by a simulation, and so may be replaced by another."""
+    from ..store import open_arrays
+
+    return store.is_dir() and "simulation" in open_arrays(store).scores.attrs
 
 
 @main.command()
@@ -178,6 +191,8 @@ def simulate(out: pathlib.Path, example: int | None, samples: int, classes: int,
 
     if seed < 0:
         raise OptionError(f"--seed must not be negative; got {seed}.")
+    if example is not None and classes not in (6, 1_000):
+        raise OptionError(f"--classes must be 6 for the paper's examples; got {classes}. Leave it out.")
     n_classes = 6 if example is not None else classes
     if example is not None and dtype == "float32":
         dtype = "float64"  # the examples' probabilities, exactly
@@ -203,8 +218,9 @@ def demo(out: pathlib.Path, samples: int, classes: int, quiet: bool) -> None:
     from ..testing.simulation import Simulation, simulate_store
 
     store = out / "scores.zarr"
-    if out.exists() and any(out.iterdir()) and not store.exists():
+    if out.exists() and not (out.is_dir() and (not any(out.iterdir()) or _is_simulated(store))):
         raise OptionError(f"--out must be a new or empty folder, or one of an earlier demo; got {str(out)!r}.")
+    _check_out(out)
     show = _progress(quiet)
     simulate_store(store, Simulation(samples, classes), overwrite=True, progress=show)
     result = run(store, progress=show)

@@ -39,14 +39,18 @@ def _range(part: str) -> list[Fraction]:
         return [parse_budget(part)]
     ends = re.fullmatch(r"(\d+):(\d+)", part)
     if not ends or not 0 <= int(ends[2]) - int(ends[1]) < _MOST_BUDGETS:
-        raise BudgetError(f"a range of budgets must be two integers, the lower first, such as 1:10; got {part!r}.")
+        raise BudgetError(
+            f"a range of budgets must be two integers, the lower first, such as 1:10 (at most {_MOST_BUDGETS:,}); got {part!r}."
+        )
     return [Fraction(k) for k in range(int(ends[1]), int(ends[2]) + 1)]
 
 
 def budget_option(default: range | None) -> Callable[..., Any]:
     """Give the option ``-k``."""
     text = "Budgets: 5 or 1,3,5 or 1:10 or 0.5,2.5." + ("  [default: 1:10, or all classes if fewer]" if default else "")
-    return click.option("-k", "k", type=Budgets(), default=default, required=default is None, help=text)
+    if default is None:
+        return click.option("-k", "k", type=Budgets(), required=True, help=text)
+    return click.option("-k", "k", type=Budgets(), default=default, help=text)
 
 
 def store_options(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -102,6 +106,8 @@ def cluster(
     if not remote and not local:
         yield
         return
+    if scheduler_file and not os.path.isfile(scheduler_file):
+        raise OptionError(f"--scheduler-file must exist; got {scheduler_file!r}.")
     from distributed import Client, LocalCluster
 
     if local:

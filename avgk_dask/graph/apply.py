@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+import dask
 import dask.array as da
 import numpy as np
 from dask.delayed import Delayed, delayed
@@ -14,9 +15,12 @@ from dask.graph_manipulation import bind
 from numpy.typing import NDArray
 
 from ..errors import ScoresError
-from ..kernels.keys import KEY_MAX, NAN_KEY, carrier, encode
+from ..kernels.keys import KEY_MAX, NAN_KEY, carrier, check_dtype, encode
+from ..selection.search import Selection
 from ..summaries.entries import TopRanks
+from ..summaries.events import Cut
 from .engine import compute_plainly, cut_task, run_search
+from .settings import DEFAULTS, setting
 from .source import Source
 
 Array = NDArray[Any]
@@ -42,18 +46,22 @@ class SetRule:
             return np.ones(keys.shape, bool)
         chosen = keys > self.key
         rows = first_row + np.arange(keys.shape[0])[:, None]
-        if rows[0, 0] <= self.last_row:
+        if first_row <= self.last_row:
             classes = first_class + np.arange(keys.shape[1])
             kept = (rows < self.last_row) | ((rows == self.last_row) & (classes <= self.last_class))
             chosen |= (keys == self.key) & kept
         return chosen
 
 
-@dataclass(frozen=True)
 class _Held:
-    """Keeps a source out of Dask's sight, so that its blocks are not computed before the search."""
+    """Keeps a source out of Dask's sight, so that its blocks are not computed before the search.
 
-    source: Source
+    It takes the settings along, which a worker process would not have.
+    """
+
+    def __init__(self, source: Source) -> None:
+        self.source = source
+        self.settings = {f"avgk.{name}": setting(name) for name in DEFAULTS}
 
 
 def find_rule(source: Source, budget: int, nan_policy: str) -> Any:
@@ -63,14 +71,21 @@ def find_rule(source: Source, budget: int, nan_policy: str) -> Any:
 
 def _find_rule(held: _Held, budget: int, nan_policy: str) -> SetRule:
     source = held.source
-    with _scheduler_inside_a_task():
+    with _scheduler_inside_a_task(), dask.config.set(held.settings):
         selection = run_search(source, [budget], nan_policy=nan_policy).found[0]
+        cut = selection.cut
         if selection.n_kept == 0:
             return SetRule(selection.key)
-        if selection.cut is None:
+        if cut is None:
             return SetRule(selection.key, source.shape[0], 0)
-        ((cut,),) = compute_plainly([cut_task(source, selection.cut.band, [selection])], "cut")
-    return SetRule(selection.key, source.rows[selection.cut.band] + cut.row, cut.last_class)
+        row, last_class = selection.last_tie or _last_tie(source, selection, cut)
+    return SetRule(selection.key, source.rows[cut.band] + row, last_class)
+
+
+def _last_tie(source: Source, selection: Selection, cut: Cut) -> tuple[int, int]:
+    """Read the band of the cut for the place of the last kept tie."""
+    ((ties,),) = compute_plainly([cut_task(source, cut.band, [selection])], "cut")
+    return ties.row, ties.last_class
 
 
 @contextmanager
@@ -100,7 +115,7 @@ def apply_rule(source: Source, rule: Any, nan_policy: str) -> da.Array:
 
 def _apply(block: Array, rule: SetRule, nan_policy: str, block_info: Any = None) -> Array:
     first_row, first_class = (int(first) for first, _ in block_info[0]["array-location"])
-    keys = encode(np.ascontiguousarray(block))
+    keys = encode(np.ascontiguousarray(block, check_dtype(block.dtype)))
     refuse_nan(
         keys == NAN_KEY if nan_policy == "raise" and block.dtype.kind not in "iu" else None, first_row, first_class
     )
@@ -116,7 +131,7 @@ def top_rule(source: Source, k: int, nan_policy: str) -> da.Array:
 
 
 def _top_sets(block: Array, k: int, nan_policy: str, block_info: Any = None) -> Array:
-    block = np.ascontiguousarray(block)
+    block = np.ascontiguousarray(block, check_dtype(block.dtype))
     first_row = int(block_info[0]["array-location"][0][0])
     refuse_nan(np.isnan(block) if nan_policy == "raise" and block.dtype.kind not in "iu" else None, first_row, 0)
     top = TopRanks(block.shape[0], k, block.dtype)
@@ -134,5 +149,5 @@ def refuse_nan(is_nan: Array | None, first_row: int, first_class: int) -> None:
     row, class_ = (int(i[0]) for i in np.nonzero(is_nan))
     raise ScoresError(
         f"scores must not hold NaN; the first met is at sample {first_row + row}, class {first_class + class_}. "
-        "Repair the scores, or pass nan_policy='lowest' to rank NaN last."
+        "Repair the scores, or rank NaN last with the NaN policy 'lowest'."
     )

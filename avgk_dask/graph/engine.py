@@ -21,6 +21,9 @@ from .memory import check_memory, max_band_events
 from .settings import setting
 from .source import Source, read_now, slabs_of
 
+#: Tallies a task holds before it merges them.
+_HELD_TALLIES = 8
+
 Compute = Callable[[list[Delayed], str], list[Any]]
 
 
@@ -95,9 +98,12 @@ def scan_tasks(source: Source, search: Search) -> Delayed:
 
 
 def _scan_run(bands: Any, labels: list[Any], first: int, plan: ScanPlan) -> ScanTally:
-    return ScanTally.merge(
-        [scan_band(slabs_of(bands, i, first + i), read_now(mine), first + i, plan) for i, mine in enumerate(labels)]
-    )
+    tallies: list[ScanTally] = []
+    for i, mine in enumerate(labels):
+        tallies.append(scan_band(slabs_of(bands, i, first + i), read_now(mine), first + i, plan))
+        if len(tallies) == _HELD_TALLIES:
+            tallies = [ScanTally.merge(tallies)]
+    return ScanTally.merge(tallies)
 
 
 def merge_tree(keys: list[str], graph: dict[Any, Any], token: str) -> str:
@@ -117,7 +123,7 @@ def refuse_bad_data(tally: ScanTally, source: Source, nan_policy: str) -> None:
         band, row, class_ = tally.first_nan
         raise ScoresError(
             f"scores must not hold NaN; got {tally.n_nan} of them, the first at sample "
-            f"{source.rows[band] + row}, class {class_}. Repair the scores, or pass nan_policy='lowest' to rank NaN last."
+            f"{source.rows[band] + row}, class {class_}. Repair the scores, or rank NaN last with the NaN policy 'lowest'."
         )
     if tally.n_bad_labels:
         band, row, _ = tally.first_bad_label
@@ -127,7 +133,7 @@ def refuse_bad_data(tally: ScanTally, source: Source, nan_policy: str) -> None:
             else "be probabilities in [0, 1]"
         )
         raise LabelsError(
-            f"labels must {rule}; {tally.n_bad_labels} samples break this, the first is sample {source.rows[band] + row}. "
+            f"labels must {rule}; not so for {tally.n_bad_labels} of them, the first is that of sample {source.rows[band] + row}. "
             "Check that labels and scores belong together."
         )
 
@@ -144,7 +150,7 @@ def finish_cuts(source: Source, search: Search, compute: Compute) -> Search:
     tasks = [cut_task(source, band, [found[i] for i in mine]) for band, mine in by_band.items()]
     for mine, cuts in zip(by_band.values(), compute(tasks, "cut"), strict=True):
         for i, cut in zip(mine, cuts, strict=True):
-            found[i] = found[i].with_ties(cut.sizes, cut.counts, cut.weight)
+            found[i] = found[i].with_ties(cut)
     return replace(search, found=found)
 
 

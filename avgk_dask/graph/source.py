@@ -78,7 +78,8 @@ class Source(ABC):
         n_read = min(n, share, max(1, n // 2))
         n_columns = len(self.columns) - 1
         places = [(2 * i + 1) * n // (2 * n_read) for i in range(n_read)]
-        return [(place // n_columns, (place + i) % n_columns) for i, place in enumerate(places)]
+        # Shifted by the band, so that they do not all fall into the same columns.
+        return [(place // n_columns, (place + place // n_columns) % n_columns) for place in places]
 
     def labels_of(self, band: int) -> Any:
         """Give a band's labels: the array, the key of the task that gives it, or what reads it inside a task."""
@@ -166,10 +167,12 @@ class BlockSource(Source):
     def __init__(self, array: da.Array, labels: Any, location: str) -> None:
         self.shape = array.shape
         self.dtype = check_dtype(array.dtype)
-        rows, classes = (np.concatenate([[0], np.cumsum(c)]).tolist() for c in array.chunks)
+        whole: Any = tuple(tuple(size for size in sizes if size) for sizes in array.chunks)
+        blocks = array if whole == array.chunks else array.rechunk(whole)  # empty blocks hold nothing to read
+        rows, classes = (np.concatenate([[0], np.cumsum(c)]).tolist() for c in blocks.chunks)
         self.rows, self.classes, self.columns = rows, classes, classes
         self.array, self.location, self.labels = array, location, self._fit_labels(labels)
-        (self._blocks,) = dask.optimize(array)
+        (self._blocks,) = dask.optimize(blocks)
 
     def slab_bytes(self) -> int:  # noqa: D102
         return self.band_bytes()

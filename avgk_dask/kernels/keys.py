@@ -30,14 +30,18 @@ NAN_KEY = KEY_MIN
 HALF_NAN = np.iinfo(np.int16).min
 
 BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
+_NAMES = {"float16", "float32", "float64", *(f"{u}int{bits}" for u in ("", "u") for bits in (8, 16, 32, 64))}
 _BITS = {2: np.int16, 4: np.int32, 8: np.int64}
 
 
 def check_dtype(dtype: Any) -> np.dtype[Any]:
     """Give the dtype in native byte order, or refuse one whose values have no order we serve."""
-    dtype = np.dtype(dtype)
+    try:
+        dtype = np.dtype(dtype)
+    except TypeError as error:
+        raise DtypeError(f"dtype must be one that NumPy knows, such as float32 or uint8; got {dtype!r}.") from error
     native: np.dtype[Any] = dtype.newbyteorder("=")
-    if native == BFLOAT16 or (native.kind in "fiu" and native.itemsize <= 8):
+    if native == BFLOAT16 or native.name in _NAMES:
         return native
     raise DtypeError(
         f"scores must be real numbers of at most 64 bits; got dtype {dtype}. "
@@ -64,7 +68,8 @@ def encode(values: Array) -> Keys:
     [-1065353216, 0, 0, 1]
 
     """
-    dtype = values.dtype
+    dtype = check_dtype(values.dtype)
+    values = np.ascontiguousarray(values, dtype)
     if dtype == np.uint64:
         return (values ^ np.uint64(2**63)).view(np.int64)
     if not is_float(dtype):

@@ -54,8 +54,10 @@ def summary_sentence(result: xr.Dataset) -> str:
     n, c = result.attrs["n_samples"], result.attrs["n_classes"]
     shape = f"{n:,} samples x {c:,} classes"
     gains = result.relative_gain.values
-    if np.isnan(gains).all():
+    if np.isnan(result.top_k_error.values).all():
         return f"{shape}; without labels (or an integer k) there are no errors to compare."
+    if np.isnan(gains).all():
+        return f"{shape}; top-k makes no errors at these budgets, so there are none to avoid."
     best = result.isel(k=int(np.nanargmax(gains)))
     k, gain = f"{float(best.k):g}", float(best.relative_gain)
     errors = f"{_percent(float(best.top_k_error))} to {_percent(float(best.average_k_error))}"

@@ -37,6 +37,8 @@ class ScanShape:
     max_events: int
     all_events: int
     tile_scores: int
+    #: Bins that the zones share.
+    n_bins: int = N_BINS
 
     @property
     def n_scores(self) -> int:
@@ -44,18 +46,14 @@ class ScanShape:
         return self.n_samples * self.n_classes
 
 
-def plan_scan(shape: ScanShape, brackets: Sequence[tuple[int, int]], lowest: int) -> ScanPlan:
+def plan_scan(shape: ScanShape, brackets: Sequence[tuple[int, int]], lowest: int, highest: int) -> ScanPlan:
     """Give the plan of a scan that keeps what lies inside the brackets (keys, both ends in).
 
-    Brackets that overlap are joined. ``lowest`` is the lowest score's key as far as known.
+    Brackets that overlap are joined. ``lowest`` and ``highest`` are the keys between which the
+    scores lie as far as known: they only place the bins.
     """
-    joined: list[list[int]] = []
-    for low, high in sorted(brackets, reverse=True, key=lambda b: (b[1], b[0])):
-        if joined and high >= joined[-1][0]:
-            joined[-1][0] = min(joined[-1][0], low)
-        else:
-            joined.append([low, high])
-    zones = ZoneTable.from_intervals([(low, high) for low, high in joined], key_range(shape.dtype)[1])
+    joined = _join(brackets)
+    zones = ZoneTable.from_intervals(joined, highest, shape.n_bins)
     floor = joined[-1][0]
     lowest = min(lowest, floor)
     return ScanPlan(
@@ -70,37 +68,51 @@ def plan_scan(shape: ScanShape, brackets: Sequence[tuple[int, int]], lowest: int
     )
 
 
+def _join(brackets: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Give brackets from the top down, those that overlap joined."""
+    joined: list[tuple[int, int]] = []
+    for low, high in sorted(brackets, reverse=True, key=lambda bracket: (bracket[1], bracket[0])):
+        if joined and high >= joined[-1][0]:
+            joined[-1] = min(joined[-1][0], low), joined[-1][1]
+        else:
+            joined.append((low, high))
+    return joined
+
+
 def guess_brackets(sample: PilotSample, shape: ScanShape, ranks: Sequence[int]) -> list[tuple[int, int]]:
-    """Guess, for the score of each rank among all N * C, a bracket of keys that holds it."""
+    """Guess, for the score of each rank among all N * C, a bracket of keys that holds it.
+
+    Very large matrices would keep too many events inside; theirs are narrowed, since where a
+    bracket fails, the zone's bins give one that is narrow *and* holds.
+    """
+    brackets = _guess(sample, shape, ranks, 1.0)
+    inside = sum(_distinct_between(sample, low, high) for low, high in _join(brackets))
+    expected = inside * shape.n_scores / sample.n_scores
+    return brackets if expected <= shape.all_events else _guess(sample, shape, ranks, shape.all_events / expected)
+
+
+def _distinct_between(sample: PilotSample, low: int, high: int) -> int:
+    """Give the weight of a bracket's distinct keys in the sample: ties are counted together."""
+    mine = (sample.keys >= low) & (sample.keys <= high)
+    return int(sample.weights[mine].mean() * np.unique(sample.keys[mine]).size) if mine.any() else 0
+
+
+def _guess(sample: PilotSample, shape: ScanShape, ranks: Sequence[int], narrowing: float) -> list[tuple[int, int]]:
     chunks = np.unique(sample.strip_chunks)
-    all_read = chunks.size >= shape.n_chunks
     cumulative = np.cumsum(sample.weights)
     thinning = int(sample.weights.max(initial=1) - 1) * sample.strip_scores.size
     left_out = math.sqrt(1 - chunks.size / max(shape.n_chunks, chunks.size))
     low_end, high_end = key_range(shape.dtype)
-    narrowing = _narrowing(sample, shape, ranks, left_out)
     brackets = []
     for rank in ranks:
         target = rank / shape.n_scores * sample.n_scores
         n_before = int(np.searchsorted(cumulative, target))
-        error = 0.0 if all_read else _margin(sample, n_before) * left_out * narrowing
+        error = _margin(sample, n_before) * left_out * narrowing if left_out else 0.0
         margin = error * sample.n_scores + 1 + thinning
         high = _key_at(sample, cumulative, target - margin, high_end)
         low = _key_at(sample, cumulative, target + margin, low_end)
         brackets.append((low, max(low, high)))
     return brackets
-
-
-def _narrowing(sample: PilotSample, shape: ScanShape, ranks: Sequence[int], left_out: float) -> float:
-    """Give the factor that keeps the events inside all brackets to about the number allowed.
-
-    Very large matrices would otherwise keep too many; where a narrower bracket fails, the zone's
-    bins give one that is narrow *and* holds.
-    """
-    n_before = int(max(ranks) / shape.n_scores * sample.n_scores)
-    distinct = np.unique(sample.keys).size / max(sample.keys.size, 1)  # ties are counted together
-    expected = 2 * _margin(sample, n_before) * left_out * shape.n_scores * len(ranks) * distinct
-    return min(1.0, shape.all_events / max(expected, 1.0))
 
 
 def _key_at(sample: PilotSample, cumulative: Ints, position: float, beyond: int) -> int:

@@ -9,14 +9,20 @@ from fractions import Fraction
 import numpy as np
 from numpy.typing import NDArray
 
+from ..errors import ScoresError
 from ..kernels.keys import NAN_KEY, key_range
+from ..summaries.cut import TieCut
 from ..summaries.events import Cut, EventTally
 from ..summaries.exact import as_fraction
 from ..summaries.pilot import PilotSample
 from ..summaries.scan import ScanPlan, ScanTally
+from ..summaries.split import N_BINS
 from .bracket import ScanShape, bracket_below, guess_brackets, plan_scan
 
 Ints = NDArray[np.int64]
+
+#: Scans no search can need: brackets shrink at least 64-fold with each, from 2**64 keys down to one.
+MOST_SCANS = 30
 
 
 @dataclass(frozen=True)
@@ -36,10 +42,17 @@ class Selection:
     weight: Fraction
     #: Where the kept ties end, if some are kept and some not.
     cut: Cut | None
+    #: Row (in the cut's band) and class of the last kept tie, once the band has been read for it.
+    last_tie: tuple[int, int] | None = None
 
-    def with_ties(self, sizes: Ints, counts: Ints, weight: Fraction) -> Selection:
+    def with_ties(self, ties: TieCut) -> Selection:
         """Give the outcome with the kept ties of the cut's band taken in."""
-        return replace(self, set_sizes=_move_sizes(self.set_sizes, sizes, counts), weight=self.weight + weight)
+        return replace(
+            self,
+            set_sizes=_move_sizes(self.set_sizes, ties.sizes, ties.counts),
+            weight=self.weight + ties.weight,
+            last_tie=(ties.row, ties.last_class),
+        )
 
 
 @dataclass(frozen=True)
@@ -61,15 +74,19 @@ class Search:
         low, high = key_range(shape.dtype)
         todo = tuple(range(len(budgets)))
         if sample is None or not sample.keys.size:
-            plan = plan_scan(shape, [(low, high)], low)
+            plan = plan_scan(shape, [(low, high)], low, high)
         else:
             ranks = [min(b + 1, shape.n_scores) for b in budgets]
-            plan = plan_scan(shape, guess_brackets(sample, shape, ranks), sample.lowest)
+            plan = plan_scan(shape, guess_brackets(sample, shape, ranks), sample.lowest, sample.highest)
         return cls(shape, tuple(budgets), plan, open=todo)
 
     def advance(self, tally: ScanTally) -> Search:
         """Take a scan's tally: settle the budgets it proves, and plan the next scan for the others."""
         assert self.plan is not None
+        if tally.n_rows != self.shape.n_samples:
+            raise ScoresError(
+                f"scores must have the {self.shape.n_samples} rows their metadata say; got {tally.n_rows} when read."
+            )
         events = EventTally.merge(list(tally.events))
         found = dict(self.found)
         again: dict[int, tuple[int, int]] = {}
@@ -79,8 +96,14 @@ class Search:
                 found[i] = outcome
             else:
                 again[i] = outcome
-        rest = replace(self.shape, n_ranks=0)  # the first scan has ranked all labels
-        plan = plan_scan(rest, list(again.values()), key_range(rest.dtype)[0]) if again else None
+        if self.n_scans > MOST_SCANS:
+            raise ScoresError(
+                "scores must stay the same from one read to the next; these seem to change. Store them first."
+            )
+        # The first scan has ranked all labels; with fewer budgets to find there is room for finer bins.
+        rest = replace(self.shape, n_ranks=0, n_bins=8 * N_BINS)
+        low, high = key_range(rest.dtype)
+        plan = plan_scan(rest, list(again.values()), low, high) if again else None
         slim = replace(tally, events=())
         return replace(
             self,

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import AvgkError, ReadError
+from ..kernels.keys import BFLOAT16
 from .direct import ChunkFiles
 
 #: A band cut along the classes is read in slabs of about this many bytes.
@@ -53,7 +54,8 @@ class BandReader:
     def read(self, band: int, first_class: int, last_class: int) -> NDArray[Any]:
         """Give the scores of one band and a run of classes."""
         where = slice(self.rows[band], self.rows[band + 1]), slice(first_class, last_class)
-        return read_array(self.array, where, self.location).view(self.dtype)
+        block = read_array(self.array, where, self.location)
+        return block.view(self.dtype) if self.dtype == BFLOAT16 else block.astype(self.dtype, copy=False)
 
 
 def read_array(array: Any, where: Any, location: str) -> NDArray[Any]:

@@ -55,11 +55,21 @@ def open_arrays(
     )
 
 
+def open_labels(store: Any) -> Any:
+    """Open labels kept on their own: an array, or the array ``labels`` of a group; reads metadata only."""
+    node = store if isinstance(store, (zarr.Array, zarr.Group)) else _open_node(store, None)
+    return node if isinstance(node, zarr.Array) else _array(node, "labels", str(node.store_path))
+
+
 def _open_node(store: Any, storage_options: dict[str, Any] | None) -> Any:
     if isinstance(store, os.PathLike):
         store = os.fspath(store)
     if isinstance(store, str) and "://" not in store and not os.path.exists(store):
         raise StoreError(f"store must exist; got {store!r}, and nothing is there. Check the path.")
+    if isinstance(store, str) and store.endswith((".npy", ".npz")):
+        raise StoreError(
+            f"store must be a Zarr store; got {store!r}. Load it with numpy.load, and pass or store the array."
+        )
     try:
         if isinstance(store, str) and store.endswith(".zip") and "://" not in store:
             store = ZipStore(store, mode="r")
@@ -72,7 +82,12 @@ def _open_node(store: Any, storage_options: dict[str, Any] | None) -> Any:
 
 
 def _array(group: Any, name: str, location: str) -> Any:
-    node = group.get(name)
+    try:
+        node = group.get(name)
+    except ValueError as error:
+        raise StoreError(
+            f"could not open array {name!r} of {location}: {_first_line(error)}. Its metadata are damaged."
+        ) from error
     if isinstance(node, zarr.Array):
         return node
     names = sorted(key for key, _ in group.arrays())
@@ -82,7 +97,7 @@ def _array(group: Any, name: str, location: str) -> Any:
 
 
 def _checked(array: Any, location: str) -> Any:
-    names = getattr(array.metadata, "dimension_names", None)
+    names = getattr(array.metadata, "dimension_names", None) or array.attrs.get("_ARRAY_DIMENSIONS")
     if names and tuple(names) == ("class", "sample"):
         raise ScoresError(f"scores must be (sample, class); {location} holds (class, sample). Transpose it first.")
     return array

@@ -10,7 +10,7 @@ import zarr
 from zarr.codecs import BloscCodec
 
 from ..errors import StoreError
-from ..kernels.keys import BFLOAT16
+from ..kernels.keys import BFLOAT16, check_dtype
 
 #: Chunks of whole rows of about this many bytes read fastest.
 _CHUNK_BYTES = 10_000_000
@@ -32,9 +32,8 @@ def create_scores(
     Chunks are whole rows of about 10 MB, compressed with blosc lz4 and bit shuffle. bfloat16, which
     Zarr does not know, is stored as uint16 with the attribute ``dtype``.
     """
-    if not overwrite and isinstance(path, (str, os.PathLike)) and os.path.exists(path):
-        raise StoreError(f"store must be new; {os.fspath(path)!r} exists. Choose another path or pass overwrite=True.")
-    dtype = np.dtype(dtype)
+    _check_target(path, overwrite)
+    dtype = check_dtype(dtype)
     stored = np.dtype("uint16") if dtype == BFLOAT16 else dtype
     rows = max(1, min(shape[0], _CHUNK_BYTES // (shape[1] * dtype.itemsize)))
     chunks = chunks or (rows, shape[1])
@@ -59,6 +58,25 @@ def create_scores(
             "labels", shape=shape[:1], chunks=(min(shape[0], _LABEL_ROWS),), dtype="int64", dimension_names=("sample",)
         )
     return scores, labels
+
+
+def _check_target(path: Any, overwrite: bool) -> None:
+    """Refuse a local path that holds anything, unless it is a store that may be overwritten."""
+    if not isinstance(path, (str, os.PathLike)) or not os.path.lexists(path):
+        return
+    if os.path.isdir(path) and not os.listdir(path):
+        return
+    if not overwrite:
+        raise StoreError(f"store must be new; {os.fspath(path)!r} exists. Choose another path, or overwrite it.")
+    if not is_store(path):
+        raise StoreError(
+            f"only a Zarr store can be overwritten; {os.fspath(path)!r} is something else. Choose another path."
+        )
+
+
+def is_store(path: Any) -> bool:
+    """Whether a local path is the root of a Zarr store."""
+    return any(os.path.isfile(os.path.join(path, name)) for name in ("zarr.json", ".zgroup", ".zarray"))
 
 
 def write_result(dataset: Any, path: Any) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from fractions import Fraction
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -85,9 +86,4 @@ def _entries(reader: TileReader, slabs: Iterable[Array], n_classes: int) -> Iter
     if first.shape[1] == n_classes:
         yield from reader.runs(first)
     else:
-        yield from streamed_rows(reader, _chain(first, parts), None)
-
-
-def _chain(first: Array, rest: Iterable[Array]) -> Iterator[Array]:
-    yield first
-    yield from rest
+        yield from streamed_rows(reader, chain([first], parts), None)

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ..errors import ScoresError
 from ..kernels import compiled
 from ..kernels.keys import HALF_NAN, Keys, carrier, carrier_bits, carrier_floor, is_half
 
@@ -119,6 +120,24 @@ class TileReader:
                 self.note_nan(tile, n_nan, first_nan, first, first_class)
                 yield buffers.entries(first + row, stop - row)
                 row = stop
+
+
+def checked_slabs(
+    slabs: Iterable[Array], dtype: np.dtype[Any], n_classes: int, labels: Array | None
+) -> Iterator[Array]:
+    """Give the slabs of a band, and refuse those that are not what their metadata promised."""
+    n_rows, first_class = None if labels is None else len(labels), 0
+    for slab in slabs:
+        first_class += slab.shape[1]
+        n_rows = slab.shape[0] if n_rows is None else n_rows
+        if slab.dtype.newbyteorder("=") != dtype or slab.shape[0] != n_rows or first_class > n_classes:
+            raise ScoresError(
+                f"scores must be what their metadata promise, {dtype} with {n_classes} classes; got a block of "
+                f"{slab.dtype} and shape {slab.shape}. Correct the dtype and chunks of the array."
+            )
+        yield slab
+    if first_class != n_classes:
+        raise ScoresError(f"scores must have the {n_classes} classes their metadata say; got {first_class} when read.")
 
 
 def streamed_rows(reader: TileReader, slabs: Iterable[Array], top: TopRanks | None) -> Iterator[Entries]:

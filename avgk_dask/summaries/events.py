@@ -109,13 +109,13 @@ class EventTally:
     def coarsen(self) -> EventTally:
         """Count equal events of a band together, and sum their weights exactly."""
         bands = (self.places >> ROW_BITS) << ROW_BITS
-        (keys, places, sizes), counts = _add_up((self.keys, bands, self.sizes), self.counts)
+        (keys, places, sizes), counts = add_up((self.keys, bands, self.sizes), self.counts)
         weight_bands = (self.weight_places >> ROW_BITS) << ROW_BITS
         groups, which = _distinct((self.weight_keys, weight_bands))
         sums = zero_sums(groups[0].size)
         add_weights(sums, self.weights, which)
         group, number = np.nonzero(sums)
-        limbs, amounts = _add_up(
+        limbs, amounts = add_up(
             (
                 np.concatenate([self.limb_keys, groups[0][group]]),
                 np.concatenate([self.limb_places, groups[1][group]]),
@@ -181,7 +181,7 @@ class EventTally:
 
     def size_changes(self) -> tuple[Ints, Ints]:
         """Give, for each size, how many sets of ``size - 1`` these events turn into ``size``."""
-        (sizes,), counts = _add_up((self.sizes,), self.counts)
+        (sizes,), counts = add_up((self.sizes,), self.counts)
         return sizes, counts
 
     def total_weight(self) -> Fraction:
@@ -234,7 +234,7 @@ def _distinct_by_sorting(columns: tuple[Ints, ...]) -> tuple[tuple[Ints, ...], I
     return tuple(column[order][new] for column in columns), which
 
 
-def _add_up(columns: tuple[Ints, ...], amounts: NDArray[Any]) -> tuple[tuple[Ints, ...], Ints]:
+def add_up(columns: tuple[Ints, ...], amounts: NDArray[Any]) -> tuple[tuple[Ints, ...], Ints]:
     """Give the distinct rows of the columns and the sum of the amounts of each."""
     groups, which = _distinct(columns)
     if amounts.dtype == np.int8:  # single events: all ones

@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from ..kernels import compiled
 from ..kernels.keys import HALF_NAN, encode, is_half
-from .entries import NO_PLACE, Buffers, Entries, TileReader, TopRanks, streamed_rows
-from .events import EventTally
+from .entries import NO_PLACE, Buffers, Entries, TileReader, TopRanks, checked_slabs, streamed_rows
+from .events import EventTally, add_up
 from .exact import Limbs, add_weights, carry, zero_sums
 from .split import N_BINS, Split, ZoneTable, label_weights, split_entries, split_of
 
@@ -87,6 +87,8 @@ class ScanTally:
         for field in fields(cls):
             values = [getattr(t, field.name) for t in tallies]
             merged[field.name] = _MERGERS.get(field.name, sum)(values)
+        sizes = merged["size_intervals"], merged["sizes"]
+        (merged["size_intervals"], merged["sizes"]), merged["size_counts"] = add_up(sizes, merged["size_counts"])
         return cls(**merged)
 
 
@@ -136,7 +138,7 @@ class _BandScan:
     def run(self, slabs: Iterable[Array]) -> ScanTally:
         plan = self.plan
         reader = TileReader(plan.floor, plan.dtype, plan.tile_scores)
-        slabs = iter(slabs)
+        slabs = checked_slabs(slabs, plan.dtype, plan.n_classes, self.hard if self.soft is None else self.soft)
         first = next(slabs)
         n_rows = first.shape[0]
         self._take_sample(first)
@@ -192,7 +194,10 @@ class _BandScan:
         rows = np.arange(n_taken) * n_rows // n_taken
         taken = np.zeros(N_BINS, np.int64)
         compiled.count_bins(
-            encode(np.ascontiguousarray(block[rows])).reshape(-1), self.plan.sample_base, self.plan.sample_shift, taken
+            encode(np.ascontiguousarray(block[rows], self.plan.dtype)).reshape(-1),
+            self.plan.sample_base,
+            self.plan.sample_shift,
+            taken,
         )
         self.sample += taken * (n_rows // n_taken)
 

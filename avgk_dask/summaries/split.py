@@ -38,22 +38,25 @@ class ZoneTable:
     n_bins: int
 
     @classmethod
-    def from_intervals(cls, intervals: list[tuple[int, int]], top: int) -> ZoneTable:
-        """Give the zones of intervals [low, high] that descend and are disjoint; ``top`` is the highest key."""
+    def from_intervals(cls, intervals: list[tuple[int, int]], highest: int, all_bins: int = N_BINS) -> ZoneTable:
+        """Give the zones of intervals [low, high] that descend and are disjoint.
+
+        The bins of the first gap reach up to ``highest``, the last one further.
+        """
         floors: list[int] = []
         spans: list[int] = []
-        ceiling = top
+        ceiling = highest
         for low, high in intervals:
             floors += [min(high + 1, KEY_MAX), low]
             spans += [max(ceiling - high, 1), high - low + 1]
             ceiling = low - 1
-        n_bins = max(64, N_BINS // len(floors))
+        n_bins = max(64, all_bins // len(floors))
         table_shift = shift_to_fit(floors[0] - floors[-1] + 1, _N_STARTS - 1)
-        highest = [floors[-1] + ((i + 1) << table_shift) - 1 for i in range(_N_STARTS - 1)]
+        tops = [floors[-1] + ((i + 1) << table_shift) - 1 for i in range(_N_STARTS - 1)]
         ascending = floors[::-1]
         # An interval up to the very highest int64 leaves no gap above it: no key starts there.
         first = int(intervals[0][1] == KEY_MAX)
-        starts = [max(first, len(floors) - bisect_right(ascending, key)) for key in highest] + [first]
+        starts = [max(first, len(floors) - bisect_right(ascending, key)) for key in tops] + [first]
         shifts = np.array([shift_to_fit(span, n_bins) for span in spans], np.uint64)
         return cls(np.array(floors, np.int64), shifts, np.array(starts, np.int32), np.uint64(table_shift), n_bins)
 

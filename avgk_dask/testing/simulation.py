@@ -7,7 +7,8 @@ seed and the row number alone.
 from __future__ import annotations
 
 import itertools
-from dataclasses import dataclass
+import math
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import dask
@@ -52,6 +53,10 @@ class Simulation:
             raise ScoresError(f"example must be 1, 2, 3 or 4; got {self.example!r}.")
         if self.example is not None and self.n_classes != 6:
             raise ScoresError(f"n_classes must be 6 for the paper's examples; got {self.n_classes}.")
+        if not (math.isfinite(self.ambiguity) and 0 <= self.ambiguity <= 10):
+            raise ScoresError(f"ambiguity must lie in [0, 10]; got {self.ambiguity}.")
+        if self.levels is not None and self.levels < 1:
+            raise ScoresError(f"levels must be positive; got {self.levels}.")
         if self.n_samples < 1 or self.n_classes < 1:
             raise ScoresError(f"n_samples and n_classes must be positive; got {self.n_samples} x {self.n_classes}.")
 
@@ -176,6 +181,7 @@ def simulate_store(
     scores, labels = create_scores(
         path, (spec.n_samples, spec.n_classes), spec.dtype, chunks=chunks, soft=soft, overwrite=overwrite
     )
+    scores.attrs["simulation"] = asdict(spec)
     step = scores.chunks[0]
     write = dask.delayed(_write_rows, pure=False)
     tasks = [

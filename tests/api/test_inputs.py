@@ -125,6 +125,110 @@ def test_evaluate__accepts_big_endian_and_read_only_arrays():
     assert avgk.evaluate(turned, LABELS, 2).drop_attrs().identical(expected)
 
 
+@pytest.mark.parametrize("dtype", [">f2", ">f4", ">f8", ">u8", ">i4"])
+@pytest.mark.parametrize("zarr_format", [2, 3])
+def test_foreign_byte_order__is_read_right_from_memory_and_stores(tmp_path, dtype, zarr_format):
+    scores = (SCORES * 100).astype(dtype)
+    native = scores.astype(scores.dtype.newbyteorder("="))
+    expected = avgk.evaluate(native, LABELS, [1, 2.5]).drop_attrs()
+    sets = avgk.average_k_sets(native, 2.5).compute()
+    stored = zarr.create_array(tmp_path / "a.zarr", data=scores, chunks=(7, 8), zarr_format=zarr_format)
+    for given in (scores, da.from_array(scores, chunks=(9, 3)), stored):
+        assert avgk.evaluate(given, LABELS, [1, 2.5]).drop_attrs().identical(expected)
+        assert np.array_equal(avgk.average_k_sets(given, 2.5).compute(), sets)
+        assert np.array_equal(avgk.top_k_sets(given, 2).compute(), avgk.top_k_sets(native, 2).compute())
+
+
+def test_labels__may_come_from_a_store_of_their_own(expected, tmp_path):
+    group = as_store(tmp_path / "a.zarr", scores=SCORES[::-1].copy())
+    for labels in (
+        tmp_path / "a.zarr",
+        group,
+        group["labels"],
+        tmp_path / "a.zarr" / "labels",
+        xr.Dataset({"labels": ("sample", LABELS)}),
+    ):
+        assert avgk.evaluate(SCORES, labels, [1, 2.5]).drop_attrs().identical(expected)
+
+
+def test_labels__of_other_samples_are_refused():
+    frame = xr.DataArray(SCORES, dims=("sample", "class"), coords={"sample": np.arange(50)})
+    labels = xr.DataArray(LABELS, dims="sample", coords={"sample": np.arange(50)})
+    assert avgk.evaluate(frame, labels, 1).attrs["n_labelled"] == 50
+    with pytest.raises(avgk.LabelsError, match="coordinate"):
+        avgk.evaluate(frame, labels[::-1], 1)
+    with pytest.raises(avgk.LabelsError, match="dimension"):
+        avgk.evaluate(frame, labels.rename(sample="foo"), 1)
+
+
+def test_labels__in_a_damaged_chunk_are_a_read_error(tmp_path):
+    as_store(tmp_path / "a.zarr")
+    (tmp_path / "a.zarr" / "labels" / "c" / "0").write_bytes(b"rubbish")
+    with pytest.raises(avgk.ReadError, match="'labels'"):
+        avgk.evaluate(tmp_path / "a.zarr", k=1)
+
+
+def test_evaluate__drops_empty_dask_chunks(expected):
+    lazy = da.from_array(SCORES, chunks=((20, 30), (8,)))
+    ragged = da.concatenate([lazy[:20], lazy[:0], lazy[20:]])
+    assert 0 in ragged.chunks[0]
+    assert avgk.evaluate(ragged, LABELS, [1, 2.5]).drop_attrs().identical(expected)
+    assert avgk.average_k_sets(ragged, 2).chunks == ragged.chunks
+    assert np.array_equal(avgk.average_k_sets(ragged, 2).compute(), avgk.average_k_sets(SCORES, 2).compute())
+
+
+@pytest.mark.parametrize("lie", [lambda b: b.astype("f8"), lambda b: b[:-1], lambda b: b[:, :-1]])
+def test_evaluate__refuses_blocks_that_are_not_as_declared(lie):
+    lazy = da.from_array(SCORES, chunks=(10, 8))
+    lying = lazy.map_blocks(lie, dtype="f4", chunks=lazy.chunks, meta=np.empty((0, 0), "f4"))
+    with pytest.raises(avgk.ScoresError, match="metadata"):
+        avgk.evaluate(lying, k=1)
+
+
+def test_evaluate__reads_bfloat16_through_xarray(tmp_path):
+    from avgk_dask.testing import Simulation, simulate_store
+
+    simulate_store(tmp_path / "b.zarr", Simulation(60, 5, dtype="bfloat16"))
+    direct = avgk.evaluate(tmp_path / "b.zarr", k=2).drop_attrs()
+    assert avgk.evaluate(xr.open_zarr(tmp_path / "b.zarr", consolidated=False), k=2).drop_attrs().identical(direct)
+
+
+def test_evaluate__does_not_load_files_opened_by_xarray(tmp_path):
+    pytest.importorskip("h5netcdf")
+    path = tmp_path / "s.nc"
+    xr.Dataset({"scores": (("sample", "class"), SCORES)}).to_netcdf(path, engine="h5netcdf")
+    with xr.open_dataset(path, engine="h5netcdf") as opened:
+        sets = avgk.predict_sets(opened, threshold=0.5)
+        assert sets.chunks is not None
+        assert np.array_equal(sets.values, SCORES > 0.5)
+
+
+def test_threshold__keeps_64_bit_integers_exact():
+    scores = np.array([[2**53 + 1, 2**53 + 3, 5, 2**53 + 2]])
+    assert avgk.threshold(scores, 2).value == 2**53 + 1
+    for given in (scores, scores.astype("u8")):
+        result = avgk.evaluate(given, k=[2])
+        assert int(result.threshold[0]) == 2**53 + 1
+        assert avgk.predict_sets(given, threshold=result.threshold[0]).compute().sum() == 2
+
+
+def test_evaluate__takes_budgets_from_xarray():
+    assert avgk.evaluate(SCORES, k=xr.DataArray([1.0, 2.5])).k.values.tolist() == [1, 2.5]
+
+
+def test_evaluate__refuses_checkpoints_for_now():
+    with pytest.raises(avgk.OptionError, match="checkpoint"):
+        avgk.evaluate(SCORES, k=1, checkpoint="here")
+
+
+@pytest.mark.parametrize("zarr_format", [2, 3])
+def test_open__refuses_a_transposed_store(tmp_path, zarr_format):
+    frame = xr.Dataset({"scores": (("class", "sample"), SCORES)})
+    frame.to_zarr(tmp_path / "t.zarr", consolidated=False, zarr_format=zarr_format)
+    with pytest.raises(avgk.ScoresError, match="Transpose"):
+        avgk.evaluate(tmp_path / "t.zarr", k=1)
+
+
 @pytest.mark.parametrize(
     "scores, labels, error, match",
     [
@@ -139,11 +243,15 @@ def test_evaluate__accepts_big_endian_and_read_only_arrays():
         (SCORES, LABELS[:-1], avgk.LabelsError, "fit the scores"),
         (SCORES.T, LABELS, avgk.LabelsError, "transposed"),
         (SCORES, LABELS.astype(float), avgk.DtypeError, "labels must be integers"),
-        (SCORES, np.full(50, 8), avgk.LabelsError, "0..7.*first is sample 0"),
-        (SCORES, np.where(np.arange(50) == 33, 99, LABELS), avgk.LabelsError, "1 samples.*sample 33"),
+        (SCORES, np.full(50, 8), avgk.LabelsError, "0..7.*first is that of sample 0"),
+        (SCORES, np.where(np.arange(50) == 33, 99, LABELS), avgk.LabelsError, "1 of them.*sample 33"),
         (SCORES, SCORES[:, :3], avgk.LabelsError, "fit the scores"),
         (SCORES, np.where(np.arange(50)[:, None] == 7, -0.5, SCORES), avgk.LabelsError, "probabilities.*sample 7"),
         (SCORES, np.where(np.arange(50)[:, None] == 7, np.nan, SCORES), avgk.LabelsError, "probabilities.*sample 7"),
+        (np.ma.masked_array(SCORES, mask=SCORES > 0.5), None, avgk.ScoresError, "masked"),
+        (xr.DataArray(SCORES, dims=("class", "image")), None, avgk.ScoresError, "Transpose"),
+        (SCORES, xr.Dataset({"y": ("sample", LABELS)}), avgk.LabelsError, "Dataset without one"),
+        ("scores.npy", None, avgk.StoreError, "must exist"),
         (xr.Dataset({"other": ("x", [1])}), None, avgk.ScoresError, "must be a variable"),
         ("/no/such/store", None, avgk.StoreError, "must exist"),
     ],

@@ -102,3 +102,33 @@ def test_evaluate__is_exact_on_hostile_data_with_three_reads_at_most(make, dtype
     result = avgk.evaluate(group)
     assert max(store.chunk_reads().values()) <= 3
     assert result.drop_attrs().identical(in_memory(scores, labels))
+
+
+@pytest.mark.parametrize("make", HOSTILE)
+def test_evaluate__reads_three_times_at_most_when_few_events_can_be_kept(make):
+    """The share of events a band may keep here is that of a store of 200,000 x 1,000 scores."""
+    scores, labels = make(np.random.default_rng(1), 40_000, 50)
+    store, group = counted(scores.astype("f4"), labels, (400, 50))
+    with dask.config.set({"avgk.max-events": 21_000, "avgk.least-events": 200}):
+        result = avgk.evaluate(group)
+    assert max(store.chunk_reads().values()) <= 3
+    assert result.drop_attrs().identical(in_memory(scores.astype("f4"), labels))
+
+
+def test_evaluate__reads_local_files_once_each(tmp_path, monkeypatch):
+    from avgk_dask.store.direct import ChunkFiles
+
+    places = []
+    read = ChunkFiles.read
+
+    def counting(self, rows, classes):
+        places.append((rows.start, classes.start))
+        return read(self, rows, classes)
+
+    monkeypatch.setattr(ChunkFiles, "read", counting)
+    scores, labels, _ = Simulation(20_000, 50).rows(0, 20_000)
+    stored = zarr.create_array(tmp_path / "s.zarr", data=scores, chunks=(100, 50))
+    result = avgk.evaluate(stored, labels)
+    assert len(set(places)) == 200
+    assert len(places) - 200 <= 20
+    assert result.drop_attrs().identical(in_memory(scores, labels))

@@ -44,7 +44,9 @@ def test_evaluate__prints_json_that_comes_back(toy):
 
 def test_evaluate__writes_its_three_files(toy, tmp_path):
     for _ in range(2):  # and again over its own
-        assert avgk_command("evaluate", toy, "-k", 2, "--out", tmp_path / "out").returncode == 0
+        run = avgk_command("evaluate", toy, "-k", 2, "--out", tmp_path / "out")
+        assert run.returncode == 0
+        assert "report.html" in run.stderr
     assert sorted(p.name for p in (tmp_path / "out").iterdir()) == ["metrics.json", "metrics.zarr", "report.html"]
     stored = xr.open_zarr(tmp_path / "out" / "metrics.zarr", consolidated=False).load()
     assert stored.identical(schema.from_json((tmp_path / "out" / "metrics.json").read_text()))
@@ -77,9 +79,28 @@ def test_demo__does_it_all_and_again(tmp_path):
     assert (tmp_path / "avgk-demo" / "report.html").exists()
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "thesis.txt").write_text("precious")
-    refused = avgk_command("demo", "--out", "mine", cwd=tmp_path)
-    assert refused.returncode == 2
-    assert "must be a new or empty folder" in refused.stderr
+    zarr.open_group(tmp_path / "also" / "scores.zarr", mode="w").create_array("scores", data=np.eye(3))
+    for folder in ("mine", "also"):
+        refused = avgk_command("demo", "--out", folder, cwd=tmp_path)
+        assert refused.returncode == 2
+        assert "must be a new or empty folder" in refused.stderr
+    assert (tmp_path / "mine" / "thesis.txt").read_text() == "precious"
+    assert np.array_equal(zarr.open_group(tmp_path / "also" / "scores.zarr")["scores"][:], np.eye(3))
+
+
+def test_simulate__overwrites_stores_only(tmp_path):
+    (tmp_path / "thesis.txt").write_text("precious")
+    for out in (".", tmp_path, "thesis.txt"):
+        refused = avgk_command("simulate", "--out", out, "--samples", 5, "--classes", 3, "--overwrite", cwd=tmp_path)
+        assert refused.returncode == 2
+        assert "only a Zarr store" in refused.stderr
+    assert [p.name for p in tmp_path.iterdir()] == ["thesis.txt"]
+
+
+def test_evaluate__refuses_to_write_into_a_store(toy):
+    before = sorted(p.name for p in toy.iterdir())
+    refused = avgk_command("evaluate", toy, "-k", 2, "--out", toy)
+    assert (refused.returncode, sorted(p.name for p in toy.iterdir())) == (2, before)
 
 
 @pytest.fixture(scope="module")
@@ -112,6 +133,11 @@ def test_evaluate__takes_names_of_arrays(nan_store):
         (["simulate", "--out", "TOY"], 2, "must be new"),
         (["simulate", "--out", "x.zarr", "--dtype", "complex64"], 2, "real numbers"),
         (["evaluate"], 2, "Missing argument"),
+        (["threshold", "TOY"], 2, "Missing option '-k'"),
+        (["evaluate", "TOY", "--scheduler-file", "nope.json"], 2, "must exist"),
+        (["simulate", "--out", "x.zarr", "--dtype", "float99"], 2, "one that NumPy knows"),
+        (["simulate", "--out", "x.zarr", "--ambiguity", "nan"], 2, "ambiguity must"),
+        (["simulate", "--out", "x.zarr", "--example", "2", "--classes", "7"], 2, "must be 6"),
         (["no-such-command"], 2, "No such command"),
     ],
 )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dask
-import numpy as np
+import dask.array as da
 import zarr
 
 from avgk_dask.api.inputs import as_source
@@ -33,17 +33,21 @@ def test_scan_tasks__group_the_bands_of_a_store_of_many_chunks():
     assert [first for first, _ in source.groups()][:2] == [0, source.groups()[0][1]]
 
 
-def test_pilot_chunks__are_few_and_spread():
-    for shape, chunks in [((1000, 10), (10, 10)), ((1000, 100), (10, 10)), ((50, 50), (50, 50)), ((90, 10), (30, 5))]:
-        source = as_source(zarr.create_array({}, shape=shape, chunks=chunks, dtype="f4"))
-        places = source.pilot_chunks()
-        assert len(set(places)) == len(places) <= max(8, source.n_chunks // 10)
-        assert all(0 <= band < source.n_bands for band, _ in places)
-        if source.n_bands >= 8:
-            assert max(band for band, _ in places) - min(band for band, _ in places) >= source.n_bands // 2
+def test_pilot_chunks__are_few_distinct_and_spread():
+    for bands in range(1, 14):
+        for columns in range(1, 14):
+            source = as_source(zarr.create_array({}, shape=(bands * 2, columns), chunks=(2, 1), dtype="f4"))
+            places = source.pilot_chunks()
+            assert len(set(places)) == len(places) <= max(8, source.n_chunks // 10)
+            assert all(0 <= band < bands and 0 <= column < columns for band, column in places)
+            if bands >= 8:
+                assert max(band for band, _ in places) - min(band for band, _ in places) >= bands // 2
 
 
 def test_settings__come_from_dasks_configuration():
-    with dask.config.set({"avgk.fan-in": 2, "avgk.task-bytes": 1}):
-        _, graph = scan_graph(np.zeros((64, 4)))
-    assert len(graph) >= 1
+    lazy = da.zeros((64, 4), chunks=(2, 4))
+    sizes = []
+    for fan_in in (2, 16):
+        with dask.config.set({"avgk.fan-in": fan_in, "avgk.task-bytes": 1}):
+            sizes.append(sum(str(key).startswith("avgk-merge") for key in scan_graph(lazy)[1]))
+    assert sizes == [31, 3]
