@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from ..errors import MemoryLimitError
+from ..selection.search import RESCAN_SHARE
 from ..summaries.entries import ROOM
 from .settings import setting
 from .source import Source, StoredSource
@@ -32,7 +33,7 @@ def task_memory(source: Source, budgets: Sequence[int], n_ranks: int = 0) -> int
     if len(source.classes) > 2 or soft:  # a band's listed scores are held together, and its ranks
         per_sample = 4 * (max(budgets) // source.shape[0] + 2)
         listed = rows * (min(n_classes, per_sample) * 64 + n_ranks * 16)
-    events = min(max_band_events(source), rows * n_classes) * 64 * 2
+    events = min(RESCAN_SHARE * max_band_events(source), setting("max-events"), rows * n_classes) * 64
     return int(slab + tile + buffers + per_row + labels + listed + events + (8 << 20))
 
 

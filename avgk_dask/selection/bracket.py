@@ -21,6 +21,8 @@ Ints = NDArray[np.int64]
 #: some thousands a second scan; a spread estimated from few unlike chunks is itself uncertain,
 #: hence the larger numbers for those.
 _REACH = 4.5
+#: Shares of the keys beyond the pilot's highest at which bins of another width begin.
+_BEYOND = (2**40, 64, 8)
 _REACH_CHUNKS = {2: 12.0, 3: 8.0, 4: 6.5}
 
 
@@ -52,8 +54,12 @@ def plan_scan(shape: ScanShape, brackets: Sequence[tuple[int, int]], lowest: int
     Brackets that overlap are joined. ``lowest`` and ``highest`` are the keys between which the
     scores lie as far as known: they only place the bins.
     """
+    top = key_range(shape.dtype)[1]
+    # Bins of their own for what lies beyond, finer near by: it may be close, far away, or all there is.
+    beyond = {highest + 1 + (top - highest) // share for share in _BEYOND} if highest < top else set()
+    brackets = [*brackets, *((key, key) for key in beyond if key <= top)]
     joined = _join(brackets)
-    zones = ZoneTable.from_intervals(joined, highest, shape.n_bins)
+    zones = ZoneTable.from_intervals(joined, top, shape.n_bins)
     floor = joined[-1][0]
     lowest = min(lowest, floor)
     return ScanPlan(

@@ -23,6 +23,8 @@ Ints = NDArray[np.int64]
 
 #: Scans no search can need: brackets shrink at least 64-fold with each, from 2**64 keys down to one.
 MOST_SCANS = 30
+#: Times as many events a band may keep in a second scan, whose brackets are narrow.
+RESCAN_SHARE = 16
 
 
 @dataclass(frozen=True)
@@ -101,7 +103,8 @@ class Search:
                 "scores must stay the same from one read to the next; these seem to change. Store them first."
             )
         # The first scan has ranked all labels; with fewer budgets to find there is room for finer bins.
-        rest = replace(self.shape, n_ranks=0, n_bins=8 * N_BINS)
+        # They are few, but may all lie in one band, as in sorted data.
+        rest = replace(self.shape, n_ranks=0, n_bins=8 * N_BINS, max_events=RESCAN_SHARE * self.shape.max_events)
         low, high = key_range(rest.dtype)
         plan = plan_scan(rest, list(again.values()), low, high) if again else None
         slim = replace(tally, events=())

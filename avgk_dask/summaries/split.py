@@ -38,14 +38,11 @@ class ZoneTable:
     n_bins: int
 
     @classmethod
-    def from_intervals(cls, intervals: list[tuple[int, int]], highest: int, all_bins: int = N_BINS) -> ZoneTable:
-        """Give the zones of intervals [low, high] that descend and are disjoint.
-
-        The bins of the first gap reach up to ``highest``, the last one further.
-        """
+    def from_intervals(cls, intervals: list[tuple[int, int]], top: int, all_bins: int = N_BINS) -> ZoneTable:
+        """Give the zones of intervals [low, high] that descend and are disjoint; ``top`` is the highest key."""
         floors: list[int] = []
         spans: list[int] = []
-        ceiling = highest
+        ceiling = top
         for low, high in intervals:
             floors += [min(high + 1, KEY_MAX), low]
             spans += [max(ceiling - high, 1), high - low + 1]

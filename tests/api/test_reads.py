@@ -109,7 +109,7 @@ def test_evaluate__reads_three_times_at_most_when_few_events_can_be_kept(make):
     """The share of events a band may keep here is that of a store of 200,000 x 1,000 scores."""
     scores, labels = make(np.random.default_rng(1), 40_000, 50)
     store, group = counted(scores.astype("f4"), labels, (400, 50))
-    with dask.config.set({"avgk.max-events": 21_000, "avgk.least-events": 200}):
+    with dask.config.set({"avgk.max-events": 21_000, "avgk.least-events": 1000}):
         result = avgk.evaluate(group)
     assert max(store.chunk_reads().values()) <= 3
     assert result.drop_attrs().identical(in_memory(scores.astype("f4"), labels))

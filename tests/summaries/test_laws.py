@@ -70,11 +70,11 @@ def test_event_tally__coarse_events_name_the_band_to_cut():
 
 def test_plan_scan__joins_brackets_that_overlap_but_not_neighbours():
     shape = ScanShape(10, 10, np.dtype("int32"), 0, 1, 10, 10, 64)
-    zones = plan_scan(shape, [(5, 9), (8, 12), (3, 4)], 0).zones
+    zones = plan_scan(shape, [(5, 9), (8, 12), (3, 4)], 0, keys.KEY_MAX).zones
     assert [zones.interval(j) for j in range(zones.n_intervals)] == [(5, 12), (3, 4)]
 
 
 def test_plan_scan__reaches_the_highest_key_there_is():
     shape = ScanShape(10, 10, np.dtype("int64"), 0, 1, 10, 10, 64)
-    zones = plan_scan(shape, [(keys.KEY_MIN, keys.KEY_MAX)], keys.KEY_MIN).zones
+    zones = plan_scan(shape, [(keys.KEY_MIN, keys.KEY_MAX)], keys.KEY_MIN, keys.KEY_MAX).zones
     assert zones.interval(0) == (keys.KEY_MIN, keys.KEY_MAX)
