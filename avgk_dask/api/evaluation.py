@@ -16,7 +16,7 @@ from ..graph.progress import computing
 from ..schema import build_result, versions
 from ..selection.search import Search
 from ..summaries.exact import as_fraction
-from ..summaries.scan import ScanTally
+from ..summaries.tally import ScanTally
 from .inputs import as_source
 from .options import check_nan_policy
 from .thresholds import score_value, threshold_values
@@ -80,8 +80,8 @@ def evaluate(
     budgets = parse_budgets(k, source.shape[1])
     counts = [count_labels(b, source.shape[0]) for b in budgets]
     n_ranks = 0 if source.labels is None else largest_integer(budgets)
-    with computing(progress) as compute:
-        search = run_search(source, counts, n_ranks=n_ranks, nan_policy=nan_policy, compute=compute)
+    compute = computing(progress)
+    search = run_search(source, counts, n_ranks=n_ranks, nan_policy=nan_policy, compute=compute)
     return _result(source, budgets, search)
 
 

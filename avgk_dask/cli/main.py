@@ -14,7 +14,7 @@ import click
 
 from ..budgets import DEFAULT_BUDGETS
 from ..errors import AvgkError, OptionError, ReadError
-from .options import budget_option, cluster, cluster_options, parse_storage_options, store_options
+from .options import budget_option, cluster, cluster_options, nan_option, parse_storage_options, store_options
 
 
 class _OneLineErrors(click.Group):
@@ -63,13 +63,7 @@ def _progress(quiet: bool) -> bool:
     "--out", type=click.Path(path_type=pathlib.Path), help="Write metrics.json, metrics.zarr and report.html here."
 )
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of the table.")
-@click.option(
-    "--nan-policy",
-    type=click.Choice(["raise", "lowest"]),
-    default="raise",
-    show_default=True,
-    help="What to do with NaN.",
-)
+@nan_option
 @click.option("--quiet", is_flag=True, help="No progress bar.")
 @cluster_options
 def evaluate(store: str, scores_name: str | None, labels_name: str | None, storage_option: tuple[str, ...], k: Any,
@@ -132,13 +126,7 @@ def _write_results(result: Any, out: pathlib.Path) -> None:
 @store_options
 @budget_option(None)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-@click.option(
-    "--nan-policy",
-    type=click.Choice(["raise", "lowest"]),
-    default="raise",
-    show_default=True,
-    help="What to do with NaN.",
-)
+@nan_option
 @cluster_options
 def threshold(store: str, scores_name: str | None, labels_name: str | None, storage_option: tuple[str, ...], k: Any,
               as_json: bool, nan_policy: str, **where: Any) -> None:  # fmt: skip

@@ -53,6 +53,13 @@ def budget_option(default: range | None) -> Callable[..., Any]:
     return click.option("-k", "k", type=Budgets(), default=default, help=text)
 
 
+def nan_option(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the option ``--nan-policy``."""
+    policies = click.Choice(["raise", "lowest"])
+    text = "What to do with NaN: refuse it, or rank it last."
+    return click.option("--nan-policy", type=policies, default="raise", show_default=True, help=text)(command)
+
+
 def store_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add the options that name a store's arrays and how to reach it."""
     for option in (

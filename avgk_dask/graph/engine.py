@@ -16,7 +16,8 @@ from ..selection.bracket import ScanShape
 from ..selection.search import Search, Selection
 from ..summaries.cut import TieCut, TieSearch, cut_band
 from ..summaries.pilot import PilotSample
-from ..summaries.scan import ScanPlan, ScanTally, scan_band
+from ..summaries.scan import scan_band
+from ..summaries.tally import ScanPlan, ScanTally
 from .memory import check_memory, max_band_events
 from .settings import setting
 from .source import Source, read_now, slabs_of

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import dask
@@ -15,10 +13,9 @@ from tqdm import tqdm
 from .engine import Compute, compute_plainly
 
 
-@contextmanager
-def computing(progress: bool | None) -> Iterator[Compute]:
+def computing(progress: bool | None) -> Compute:
     """Give the function that computes tasks, with a bar for each stage where progress is asked for."""
-    yield _with_bar if progress else compute_plainly
+    return _with_bar if progress else compute_plainly
 
 
 def _with_bar(tasks: list[Delayed], stage: str) -> list[Any]:

@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from ..kernels.keys import key_range
 from ..summaries.pilot import PilotSample
-from ..summaries.scan import ScanPlan, ScanTally
 from ..summaries.split import N_BINS, ZoneTable, shift_to_fit
+from ..summaries.tally import ScanPlan, ScanTally
 
 Ints = NDArray[np.int64]
 

@@ -15,8 +15,8 @@ from ..summaries.cut import TieCut
 from ..summaries.events import Cut, EventTally
 from ..summaries.exact import as_fraction
 from ..summaries.pilot import PilotSample
-from ..summaries.scan import ScanPlan, ScanTally
 from ..summaries.split import N_BINS
+from ..summaries.tally import ScanPlan, ScanTally
 from .bracket import ScanShape, bracket_below, guess_brackets, plan_scan
 
 Ints = NDArray[np.int64]

@@ -13,12 +13,9 @@ from ..errors import AvgkError, ReadError
 from ..kernels.keys import BFLOAT16
 from .direct import ChunkFiles
 
-#: A band cut along the classes is read in slabs of about this many bytes.
-SLAB_BYTES = 8 << 20
-
 
 def plan_bands(
-    shape: tuple[int, ...], chunks: tuple[int, ...], itemsize: int, slab_bytes: int = SLAB_BYTES
+    shape: tuple[int, ...], chunks: tuple[int, ...], itemsize: int, slab_bytes: int
 ) -> tuple[list[int], list[int]]:
     """Give the row bounds of the bands and the class bounds of the slabs each is read in.
 

@@ -38,7 +38,7 @@ class ChunkFiles:
         first, *rest = metadata.codecs
         if not isinstance(first, BytesCodec) or getattr(first.endian, "value", "little") != "little":
             return None
-        decode = _NO_CODEC if not rest else _CODECS.get(type(rest[0])) if len(rest) == 1 else None
+        decode = _of_size if not rest else _CODECS.get(type(rest[0])) if len(rest) == 1 else None
         return cls(array, decode) if decode else None
 
     def read(self, rows: slice, classes: slice) -> Array | None:
@@ -62,10 +62,6 @@ class ChunkFiles:
         ]
 
 
-def _decode_raw(data: bytes, size: int) -> Any:
-    return _of_size(data, size)
-
-
 def _decode_blosc(data: bytes, size: int) -> Any:
     # The header of a Blosc chunk gives its decoded and its encoded size in bytes 4..8 and 12..16.
     decoded, encoded = (int.from_bytes(data[i : i + 4], "little") for i in (4, 12))
@@ -84,5 +80,4 @@ def _of_size(chunk: Any, size: int) -> Any:
     return chunk
 
 
-_NO_CODEC: Decode = _decode_raw
 _CODECS: dict[type, Decode] = {BloscCodec: _decode_blosc, ZstdCodec: _decode_zstd}

@@ -188,8 +188,7 @@ def simulate_store(
         write(spec, scores, labels if soft else None, first, min(first + step, spec.n_samples))
         for first in range(0, spec.n_samples, step)
     ]
-    with computing(progress) as compute:
-        classes = compute(tasks, "simulate")
+    classes = computing(progress)(tasks, "simulate")
     if not soft:  # at once: their chunks span many chunks of scores
         labels[:] = np.concatenate(classes)
 

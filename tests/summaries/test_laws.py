@@ -14,7 +14,8 @@ from avgk_dask.selection.bracket import ScanShape, plan_scan
 from avgk_dask.selection.search import Search
 from avgk_dask.summaries.events import EventTally
 from avgk_dask.summaries.exact import as_fraction, carry, sum_weights, zero_sums
-from avgk_dask.summaries.scan import ScanTally, scan_band
+from avgk_dask.summaries.scan import scan_band
+from avgk_dask.summaries.tally import ScanTally
 from avgk_dask.testing import strategies
 
 
