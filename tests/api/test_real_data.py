@@ -7,6 +7,7 @@ import json
 import dask
 import numpy as np
 import pytest
+from sklearn import metrics
 
 import avgk_dask as avgk
 
@@ -93,7 +94,6 @@ def test_average_k_sets__equal_the_papers_listing_on_simulated_data(levels):
 
 
 def test_top_k_error__equals_scikit_learn_without_ties():
-    metrics = pytest.importorskip("sklearn.metrics")
     rng = np.random.default_rng(4)
     scores, labels = rng.random((200, 9)), rng.integers(0, 9, 200)
     result = avgk.evaluate(scores, labels, range(1, 9))

@@ -40,11 +40,9 @@ def test_carrier__has_the_keys_in_its_bits(scores):
     assert (found == keys.encode(scores)).all()
 
 
-@pytest.mark.parametrize("name", strategies.DTYPES)
+@pytest.mark.parametrize("name", ["float16", "float32", "float64", "bfloat16"])
 def test_encode__puts_nan_below_everything(name):
     dtype = strategies.as_dtype(name)
-    if not keys.is_float(dtype):
-        pytest.skip("integers have no NaN")
     values = np.array([np.nan, -np.inf, -np.nan]).astype(dtype)
     encoded = keys.encode(values)
     assert encoded[0] == encoded[2] == keys.NAN_KEY < encoded[1]
