@@ -112,7 +112,11 @@ def _version(name: str) -> str:
 def to_json(dataset: xr.Dataset) -> str:
     """Give a result as JSON text; NaN and infinities are the strings "NaN", "Infinity", "-Infinity".
 
-    >>> from_json(to_json(result)).identical(result)  # doctest: +SKIP
+    Examples
+    --------
+    >>> import numpy as np, avgk_dask as avgk
+    >>> result = avgk.evaluate(np.eye(3), np.arange(3), k=1)
+    >>> from_json(to_json(result)).identical(result)
     True
     """
     variables = {

@@ -31,7 +31,7 @@ def same(a: float, b: float) -> bool:
     return a == b or (math.isnan(a) and math.isnan(b))
 
 
-def check(result, scores, labels, ks):
+def check_result(result, scores, labels, ks):
     for i, k in enumerate(ks):
         expected = oracle_evaluate(scores, labels, k)
         sizes = expected.pop("set_size_count")
@@ -60,7 +60,7 @@ def test_evaluate__equals_the_definitions(engine, kind, data):
     chunks = data.draw(strategies.chunkings(scores.shape))
     with dask.config.set(ENGINES[engine]), dask.config.set(scheduler="synchronous"):
         result = avgk.evaluate(da.from_array(scores, chunks=chunks), labels, ks)
-    check(result, scores, labels, ks)
+    check_result(result, scores, labels, ks)
 
 
 def test_evaluate__soft_labels_above_an_interval_next_to_the_highest_key():
@@ -69,7 +69,7 @@ def test_evaluate__soft_labels_above_an_interval_next_to_the_highest_key():
     labels = np.zeros((12, 2))
     labels[11, 1] = 1
     with dask.config.set(ENGINES["counted ties"]):
-        check(avgk.evaluate(scores, labels, [1, "0.01"]), scores, labels, [1, "0.01"])
+        check_result(avgk.evaluate(scores, labels, [1, "0.01"]), scores, labels, [1, "0.01"])
 
 
 @pytest.mark.parametrize("kind", ["none", "hard", "soft"])
@@ -86,7 +86,7 @@ def test_evaluate__reads_zarr_chunked_along_both_axes(engine, kind, slab_bytes, 
     stored = zarr.create_array({}, data=scores, chunks=chunks)
     with dask.config.set(ENGINES[engine]), dask.config.set({"scheduler": "synchronous", "avgk.slab-bytes": slab_bytes}):
         result = avgk.evaluate(stored, labels, ks)
-    check(result, scores, labels, ks)
+    check_result(result, scores, labels, ks)
 
 
 @pytest.mark.parametrize("engine", ENGINES)
@@ -99,7 +99,7 @@ def test_evaluate__ranks_nan_lowest_and_never_takes_it(engine, data):
     chunks = data.draw(strategies.chunkings(scores.shape))
     with dask.config.set(ENGINES[engine]), dask.config.set(scheduler="synchronous"):
         result = avgk.evaluate(da.from_array(scores, chunks=chunks), labels, ks, nan_policy="lowest")
-    check(result, scores, labels, ks)
+    check_result(result, scores, labels, ks)
     nan = np.argwhere(np.isnan(scores.astype(float)))
     if nan.size:
         with pytest.raises(avgk.ScoresError, match=f"sample {nan[0][0]}, class {nan[0][1]}"):
