@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 from typing import Any
 
@@ -20,7 +21,9 @@ def computing(progress: bool | None) -> Compute:
 
 def _with_bar(tasks: list[Delayed], stage: str) -> list[Any]:
     client = _client()
-    with tqdm(desc=f"avgk {stage}", unit="task", file=sys.stderr, dynamic_ncols=True) as bar:
+    screen = shutil.get_terminal_size()  # 80 x 24 where the terminal does not tell
+    size: dict[str, Any] = {"ncols": screen.columns, "nrows": screen.lines}
+    with tqdm(desc=f"avgk {stage}", unit="task", file=sys.stderr, **size) as bar:
         if client is None:
             with _Bar(bar):
                 return compute_plainly(tasks, stage)

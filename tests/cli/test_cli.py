@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 
@@ -60,6 +61,20 @@ def test_evaluate__runs_on_a_local_cluster(toy):
     run = avgk_command("evaluate", toy, "-k", "2", "--workers", 1, "--threads", 1)
     assert run.returncode == 0, run.stderr
     assert "11.11 %" in run.stdout
+
+
+def test_evaluate__shows_progress_on_a_terminal(toy):
+    pty = pytest.importorskip("pty")
+    ours, theirs = pty.openpty()
+    command = [sys.executable, "-m", "avgk_dask", "evaluate", str(toy), "-k", "2"]
+    with subprocess.Popen(command, stderr=theirs, stdout=subprocess.PIPE) as run:
+        table = run.stdout.read()
+    os.close(theirs)
+    bar = os.read(ours, 1 << 16).decode()
+    os.close(ours)
+    assert b"11.11 %" in table
+    assert "avgk scan" in bar
+    assert "100%" in bar
 
 
 def test_evaluate__default_budgets_end_at_the_number_of_classes(toy):
