@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import DtypeError
-from . import compiled
+from . import bits
 
 Array = NDArray[Any]
 Keys = NDArray[np.int64]
@@ -159,7 +159,7 @@ def half_keys(block: Array) -> NDArray[np.int16]:
     """Give the keys of float16 or bfloat16 values as int16, NaN as the smallest int16."""
     infinity = np.int16(0x7F80 if block.dtype == BFLOAT16 else 0x7C00)
     keys = np.empty(block.shape, np.int16)
-    compiled.half_keys(block.view(np.int16).reshape(-1), infinity, np.int16(HALF_NAN), keys.reshape(-1))
+    bits.half_keys(block.view(np.int16).reshape(-1), infinity, np.int16(HALF_NAN), keys.reshape(-1))
     return keys
 
 

@@ -14,9 +14,19 @@ def half_keys(bits: Any, infinity: Any, nan: Any, keys: Any) -> None:
 
 
 def gather_above(
-    values: Any, bits: Any, magnitude: Any, floor: Any, first_row: int, offsets: Any, classes: Any, keys: Any
+    values: Any,
+    bits: Any,
+    magnitude: Any,
+    floor: Any,
+    first_row: int,
+    offsets: Any,
+    classes: Any,
+    keys: Any,
+    ranked: Any,
+    width: int,
+    missing: Any,
 ) -> tuple[int, int, int]:
-    """List the scores that are at least ``floor``, row by row, while there is room; count the NaN."""
+    """List the scores that are at least ``floor``, row by row, while there is room; rank the highest; count the NaN."""
     n_rows, n_classes = values.shape
     offsets[0] = n = n_nan = 0
     first_nan = -1
@@ -29,6 +39,8 @@ def gather_above(
         keys[n : n + mine.size] = np.where((found < 0) & (magnitude != 0), -(found & magnitude), found)
         n += mine.size
         offsets[i + 1 - first_row] = n
+        real = np.sort(values[i][values[i] == values[i]])[::-1][: ranked.shape[1]]
+        ranked[i, : real.size], ranked[i, real.size :] = real, missing
         nan = np.flatnonzero(values[i] != values[i])
         if nan.size and not n_nan:
             first_nan = i * n_classes + int(nan[0])
@@ -49,7 +61,7 @@ def rank_labels(
         counts[min(higher, n_ranks) + 1] += 1
 
 
-def rank_top(values: Any, first_class: int, top: Any, classes: Any, n_top: Any) -> None:
+def rank_top(values: Any, first_class: int, top: Any, classes: Any, n_top: Any, width: int) -> None:
     """Insert a slab's scores into each row's running list of its highest ones, in rank order."""
     r = top.shape[1]
     for i, row in enumerate(values):
@@ -107,6 +119,31 @@ def split_rows(
             event_sizes[event] = above[i, zone // 2] + np.arange(1, mine.size + 1)
             n += mine.size
     return n
+
+
+def count_lower(a: Any, b: Any, below: Any, above: Any) -> int:
+    """Count, for two ascending columns, the b below each a and the a above each b; give the number of pairs."""
+    below[:] = np.searchsorted(b, a, side="left")
+    above[:] = a.size - np.searchsorted(a, b, side="right")
+    return int(below.sum())
+
+
+def add_products(keys: Any, counts: Any, mantissa_bits: int, base: int, runs: Any, sums: Any) -> int:
+    """Sum mantissa times count over an ascending column of keys, exactly, by runs of one exponent."""
+    found: dict[tuple[int, int], list[int]] = {}
+    for key, count in zip(keys.tolist(), counts.tolist(), strict=True):
+        sign, exponent, mantissa = 1, 0, key - int(base)
+        if mantissa_bits:
+            sign = -1 if key < 0 else 1
+            exponent, mantissa = divmod(abs(key), 1 << mantissa_bits)
+            mantissa += (1 << mantissa_bits) if exponent else 0
+        halves = found.setdefault((sign, exponent), [0, 0, 0, 0])
+        for place, part in enumerate(((mantissa & 0xFFFFFFFF) * count, (mantissa >> 32) * count)):
+            halves[2 * place] += part & 0xFFFFFFFF
+            halves[2 * place + 1] += part >> 32
+    for n, (run, halves) in enumerate(found.items()):
+        runs[n], sums[n] = run, halves
+    return len(found)
 
 
 def add_exact(bits: Any, groups: Any, limbs: Any) -> None:

@@ -39,6 +39,9 @@ class ScanShape:
     max_events: int
     all_events: int
     tile_scores: int
+    #: Ranks whose scores are kept, and the room of their histograms (0: keep all scores).
+    n_ranked: int = 0
+    ranked_room: int = 0
     #: Bins that the zones share.
     n_bins: int = N_BINS
 
@@ -71,6 +74,8 @@ def plan_scan(shape: ScanShape, brackets: Sequence[tuple[int, int]], lowest: int
         n_ranks=shape.n_ranks,
         max_events=shape.max_events,
         tile_scores=shape.tile_scores,
+        n_ranked=shape.n_ranked,
+        ranked_room=shape.ranked_room,
     )
 
 

@@ -75,7 +75,9 @@ class Search:
         """Plan the first scan: everything where there is no pilot, else the pilot's brackets."""
         low, high = key_range(shape.dtype)
         todo = tuple(range(len(budgets)))
-        if sample is None or not sample.keys.size:
+        if not budgets:  # nothing but the highest key needs to be listed
+            plan = plan_scan(shape, [(high, high)], low, high)
+        elif sample is None or not sample.keys.size:
             plan = plan_scan(shape, [(low, high)], low, high)
         else:
             ranks = [min(b + 1, shape.n_scores) for b in budgets]
@@ -104,7 +106,9 @@ class Search:
             )
         # The first scan has ranked all labels; with fewer budgets to find there is room for finer bins.
         # They are few, but may all lie in one band, as in sorted data.
-        rest = replace(self.shape, n_ranks=0, n_bins=8 * N_BINS, max_events=RESCAN_SHARE * self.shape.max_events)
+        rest = replace(
+            self.shape, n_ranks=0, n_ranked=0, n_bins=8 * N_BINS, max_events=RESCAN_SHARE * self.shape.max_events
+        )
         low, high = key_range(rest.dtype)
         plan = plan_scan(rest, list(again.values()), low, high) if again else None
         slim = replace(tally, events=())

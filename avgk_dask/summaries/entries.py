@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import ScoresError
-from ..kernels import compiled
 from ..kernels.keys import HALF_NAN, Keys, carrier, carrier_bits, carrier_floor, is_half
+from ..kernels.rows import gather_above, lanes_for, rank_top
 
 Array = NDArray[Any]
 Ints = NDArray[np.int64]
@@ -111,11 +111,11 @@ class TileReader:
         """Give the entries of runs of rows; each is good until the next."""
         for first, tile in self.tiles(block):
             self.note_half_nan(tile, first, first_class)
-            buffers = Buffers(*tile.shape)
+            buffers, nothing = Buffers(*tile.shape), ranking_room(tile.shape, 0, self.dtype)
             row = 0
             while row < tile.shape[0]:
-                stop, n_nan, first_nan = compiled.gather_above(
-                    *self.as_arguments(tile), row, buffers.offsets, buffers.classes, buffers.keys
+                stop, n_nan, first_nan = gather_above(
+                    *self.as_arguments(tile), row, buffers.offsets, buffers.classes, buffers.keys, *nothing
                 )
                 self.note_nan(tile, n_nan, first_nan, first, first_class)
                 yield buffers.entries(first + row, stop - row)
@@ -162,11 +162,24 @@ def streamed_rows(reader: TileReader, slabs: Iterable[Array], top: TopRanks | No
         yield Entries(first, part - part[0], classes[mine], keys[mine])
 
 
+def no_ranked(n_rows: int, n_ranks: int, dtype: np.dtype[Any]) -> Array:
+    """Give room for the highest scores of some rows, as carriers; NaN where there can be one."""
+    empty = carrier(np.empty((0, 0), dtype))
+    return np.full((n_rows, n_ranks), np.nan if empty.dtype.kind == "f" else 0, empty.dtype)
+
+
+def ranking_room(shape: tuple[int, ...], n_ranks: int, dtype: np.dtype[Any]) -> tuple[Array, int, Any]:
+    """Give what ``gather_above`` needs to find each row's highest scores: where to, the lanes, the missing score."""
+    n_rows, n_classes = shape
+    ranked = no_ranked(n_rows, n_ranks, dtype)
+    return ranked, lanes_for(n_ranks, n_classes), no_ranked(1, 1, dtype)[0, 0]
+
+
 class TopRanks:
-    """The classes of each row's highest scores, in rank order, filled tile by tile."""
+    """The highest scores of each row and their classes, in rank order, filled tile by tile."""
 
     def __init__(self, n_rows: int, n_ranks: int, dtype: np.dtype[Any]) -> None:
-        self.scores = np.empty((n_rows, n_ranks), carrier(np.empty((0, 0), dtype)).dtype)
+        self.scores = no_ranked(n_rows, n_ranks, dtype)
         self.classes = np.full((n_rows, n_ranks), -1, np.int64)
         self.n_filled = np.zeros(n_rows, np.int64)
         self._half = is_half(dtype)
@@ -174,13 +187,13 @@ class TopRanks:
     def insert(self, tile: Array, first_row: int, first_class: int) -> None:
         """Take in a tile of the rows from ``first_row`` and the classes from ``first_class``."""
         rows = slice(first_row, first_row + tile.shape[0])
-        compiled.rank_top(tile, first_class, self.scores[rows], self.classes[rows], self.n_filled[rows])
+        width = lanes_for(self.scores.shape[1], tile.shape[1])
+        rank_top(tile, first_class, self.scores[rows], self.classes[rows], self.n_filled[rows], width)
         if self._half:  # the key of NaN is a number to the kernel: take it out again
             self.classes[rows][self.scores[rows] == HALF_NAN] = -1
 
-    def ranks_of(self, labels: Ints) -> Ints:
-        """Give each label's rank, one past the list where it is not in it, 0 for no label."""
-        n_ranks = self.classes.shape[1]
-        is_it = self.classes == labels[:, None]
+    def ranks_of(self, labels: Ints, n_ranks: int) -> Ints:
+        """Give each label's rank, ``n_ranks`` + 1 for all beyond, 0 for no label."""
+        is_it = self.classes[:, :n_ranks] == labels[:, None]
         ranks = np.where(is_it.any(1), is_it.argmax(1) + 1, n_ranks + 1)
         return np.where(labels < 0, 0, ranks)

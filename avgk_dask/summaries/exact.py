@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..kernels import compiled
+from ..kernels.bits import add_exact
 
 Limbs = NDArray[np.int64]
 
@@ -24,7 +24,7 @@ def zero_sums(n: int) -> Limbs:
 def add_weights(sums: Limbs, weights: NDArray[Any], groups: NDArray[Any]) -> None:
     """Add each weight to the sum its group names, exactly."""
     values = np.ascontiguousarray(weights, np.float64)
-    compiled.add_exact(values.view(np.int64), np.ascontiguousarray(groups, np.int64), sums)
+    add_exact(values.view(np.int64), np.ascontiguousarray(groups, np.int64), sums)
 
 
 def carry(sums: Limbs) -> Limbs:

@@ -8,11 +8,22 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..kernels import compiled
+from ..kernels.bits import count_bins
 from ..kernels.keys import HALF_NAN, encode, is_half
-from .entries import NO_PLACE, Buffers, Entries, TileReader, TopRanks, checked_slabs, streamed_rows
+from ..kernels.rows import scan_rows
+from .entries import (
+    NO_PLACE,
+    Buffers,
+    Entries,
+    TileReader,
+    TopRanks,
+    checked_slabs,
+    ranking_room,
+    streamed_rows,
+)
 from .events import EventTally
 from .exact import add_weights, carry, zero_sums
+from .ranked import MOST_FUSED, RankedTally, partitioned_top
 from .split import N_BINS, Split, label_weights, split_entries, split_of
 from .tally import ScanPlan, ScanTally
 
@@ -50,6 +61,7 @@ class _BandScan:
         self.coarse = False
         self.dropped = np.zeros(n, bool)
         self.rank_counts = np.zeros(plan.n_ranks + 2, np.int64)
+        self.ranked: list[RankedTally] = []
 
     def run(self, slabs: Iterable[Array]) -> ScanTally:
         plan = self.plan
@@ -61,7 +73,8 @@ class _BandScan:
         if first.shape[1] == plan.n_classes and self.soft is None:
             self._take_rows(reader, first)
         else:
-            top = TopRanks(n_rows, plan.n_ranks, plan.dtype) if plan.n_ranks else None
+            n_top = max(plan.n_ranks, plan.n_ranked)
+            top = TopRanks(n_rows, n_top, plan.dtype) if n_top else None
             for entries in streamed_rows(reader, self._sampled(first, slabs), top):
                 self._take(entries)
             if top is not None:
@@ -79,17 +92,39 @@ class _BandScan:
                 reader.note_half_nan(tile, first)
                 mine = self._without_nan(tile, mine)
             buffers, arguments = Buffers(*tile.shape), reader.as_arguments(tile)
+            fused = plan.n_ranked if plan.n_ranked <= MOST_FUSED else 0
+            ranking, n_nan_before = ranking_room(tile.shape, fused, plan.dtype), reader.n_nan
             row = 0
             while row < tile.shape[0]:
                 above = np.empty((tile.shape[0] - row, plan.zones.n_intervals), np.int32)
                 tallies = (self.rank_counts, above, self.histogram, self.hits)
-                stop, n_nan, first_nan, n_events = compiled.scan_rows(
-                    arguments, row, buffers.arrays(), plan.zones.arrays(), (mine, n_ranks), tallies
+                stop, n_nan, first_nan, n_events = scan_rows(
+                    arguments, row, buffers.arrays(), plan.zones.arrays(), (mine, n_ranks), tallies, ranking
                 )
                 reader.note_nan(tile, n_nan, first_nan, first)
                 self.above_parts.append(above[: stop - row])
                 self._keep_events(split_of(buffers, n_events, first + row))
                 row = stop
+            if fused:
+                self._keep_ranked(ranking[0])
+            elif plan.n_ranked:
+                self._rank_many(tile, has_nan=reader.n_nan > n_nan_before)
+
+    def _rank_many(self, tile: Array, has_nan: bool) -> None:
+        """Keep more ranks than are found while scanning."""
+        n_ranked = self.plan.n_ranked
+        step = max(1, self.plan.tile_scores // tile.shape[1])
+        for first in range(0, tile.shape[0], step):
+            rows = tile[first : first + step]
+            if not has_nan or is_half(self.plan.dtype):  # a half float's NaN is the smallest number here
+                self._keep_ranked(partitioned_top(rows, n_ranked))
+                continue
+            top = TopRanks(rows.shape[0], n_ranked, self.plan.dtype)
+            top.insert(rows, 0, 0)
+            self._keep_ranked(top.scores)
+
+    def _keep_ranked(self, scores: Array) -> None:
+        self.ranked.append(RankedTally.from_rows(scores, self.plan.dtype, self.plan.ranked_room))
 
     def _without_nan(self, tile: Array, labels: Ints) -> Ints:
         """Count half-float labels whose score is NaN as beyond all ranks; give the others."""
@@ -109,7 +144,7 @@ class _BandScan:
         n_taken = sampled_rows(n_rows)
         rows = np.arange(n_taken) * n_rows // n_taken
         taken = np.zeros(N_BINS, np.int64)
-        compiled.count_bins(
+        count_bins(
             encode(np.ascontiguousarray(block[rows], self.plan.dtype)).reshape(-1),
             self.plan.sample_base,
             self.plan.sample_shift,
@@ -118,11 +153,13 @@ class _BandScan:
         self.sample += taken * (n_rows // n_taken)
 
     def _take_ranks(self, top: TopRanks) -> None:
+        if self.plan.n_ranked:
+            self._keep_ranked(top.scores[:, : self.plan.n_ranked])
         if self.soft is not None:
-            row, rank = np.nonzero(top.classes >= 0)
+            row, rank = np.nonzero(top.classes[:, : self.plan.n_ranks] >= 0)
             add_weights(self.weight_at_rank, self.soft[row, top.classes[row, rank]], rank)
-        elif self.hard is not None:
-            self.rank_counts += np.bincount(top.ranks_of(self.hard), minlength=self.rank_counts.size)
+        elif self.hard is not None and self.plan.n_ranks:
+            self.rank_counts += np.bincount(top.ranks_of(self.hard, self.plan.n_ranks), minlength=self.rank_counts.size)
 
     def _take(self, entries: Entries) -> None:
         """Split a tile's entries by the intervals, and keep what the split yields."""
@@ -195,6 +232,7 @@ class _BandScan:
             histogram=self.histogram,
             sample=self.sample,
             n_sampled=sampled_rows(n_rows),
+            ranked=RankedTally.merge(self.ranked),
         )
 
 

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..kernels import compiled
 from ..kernels.keys import KEY_MAX
+from ..kernels.rows import split_rows
 from .entries import Buffers, Entries
 
 Array = NDArray[Any]
@@ -127,7 +127,7 @@ def split_entries(
         hits = np.zeros(zones.floors.size, np.int64)
     n = entries.keys.size
     keys, rows, sizes, classes = (np.empty(n, np.int64) for _ in range(4))
-    n_events = compiled.split_rows(
+    n_events = split_rows(
         entries.offsets, entries.keys, entries.classes, zones.arrays(), above, histogram, labels, hits,
         keys, rows, sizes, classes,
     )  # fmt: skip

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from .events import EventTally, add_up
 from .exact import Limbs, carry
+from .ranked import RankedTally
 from .split import ZoneTable
 
 Array = NDArray[Any]
@@ -35,6 +36,9 @@ class ScanPlan:
     #: Events a band may keep; more are counted together, and if still too many dropped.
     max_events: int
     tile_scores: int
+    #: Ranks whose scores are kept (0: none), and the room of their histograms (0: keep all scores).
+    n_ranked: int = 0
+    ranked_room: int = 0
 
     @property
     def floor(self) -> int:
@@ -70,6 +74,8 @@ class ScanTally:
     histogram: Ints
     sample: Ints
     n_sampled: int
+    #: The scores of each rank.
+    ranked: RankedTally
 
     @classmethod
     def merge(cls, tallies: list[ScanTally]) -> ScanTally:
@@ -96,5 +102,6 @@ _MERGERS: dict[str, Any] = {
     "weight_above": lambda values: carry(np.sum(values, axis=0)),
     "weight_at_rank": lambda values: carry(np.sum(values, axis=0)),
     "events": lambda values: tuple(chain.from_iterable(values)),
+    "ranked": RankedTally.merge,
     "dropped": lambda values: np.logical_or.reduce(values),
 }

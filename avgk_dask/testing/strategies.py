@@ -61,6 +61,20 @@ def score_matrices(
 
 
 @st.composite
+def wide_matrices(draw: Any, dtypes: tuple[str, ...] = DTYPES, max_classes: int = 300, nan: bool = False) -> Array:
+    """Draw a matrix of long rows: values of a small one, mixed at random, with ties or nearly none."""
+    small = draw(score_matrices(dtypes, nan=nan))
+    rng = np.random.default_rng(draw(st.integers(0, 2**32)))
+    shape = draw(st.integers(1, 6)), draw(st.integers(10, max_classes))
+    wide = rng.choice(small.reshape(-1), shape)
+    if draw(st.booleans()) and small.dtype.kind != "V":
+        spread = rng.random(shape) * 100
+        keep = rng.random(shape) < draw(st.sampled_from([0.0, 0.05, 0.7]))
+        wide = np.where(keep, wide, spread.astype(small.dtype))
+    return np.asarray(wide)
+
+
+@st.composite
 def chunkings(draw: Any, shape: tuple[int, ...]) -> tuple[tuple[int, ...], ...]:
     """Draw ragged chunks of both axes."""
     return tuple(_cut(n, draw(st.sets(st.integers(1, max(n - 1, 1)), max_size=4))) for n in shape)

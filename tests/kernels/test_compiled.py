@@ -7,17 +7,23 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from avgk_dask.kernels import compiled, keys, plain
+from avgk_dask.kernels import bits, keys, pairs, plain, rows
 from avgk_dask.summaries.split import ZoneTable
 from avgk_dask.testing import strategies
 
 NATIVE = ("float32", "float64", "uint8", "int16", "int32", "int64")
 
 
+def matrices():
+    """Tiny matrices, and some with rows long enough for a first look at lanes."""
+    return st.one_of(strategies.score_matrices(NATIVE, nan=True), strategies.wide_matrices(NATIVE, nan=True))
+
+
 def run_both(name, make):
     """Run a kernel and its twin on equal arguments; give both results and all arrays they wrote."""
     outcomes = []
-    for module in (compiled, plain):
+    home = next(module for module in (bits, rows, pairs) if hasattr(module, name))
+    for module in (home, plain):
         arguments = make()
         result = getattr(module, name)(*arguments)
         outcomes.append((result, [a for a in arguments if isinstance(a, np.ndarray)]))
@@ -27,21 +33,28 @@ def run_both(name, make):
 @settings(max_examples=150)
 @given(data=st.data())
 def test_gather_above__equals_its_twin(data):
-    scores = data.draw(strategies.score_matrices(NATIVE, nan=True))
+    scores = data.draw(matrices())
     floor = data.draw(st.sampled_from(list(scores.reshape(-1))))
     if floor != floor:
         floor = scores.dtype.type(0)
     room = data.draw(st.integers(scores.shape[1], scores.size + 5))
     first = data.draw(st.integers(0, scores.shape[0] - 1))
+    n_ranks = data.draw(st.integers(0, scores.shape[1]))
+    width = rows.lanes_for(n_ranks, scores.shape[1])
+    missing = scores.dtype.type(np.nan if scores.dtype.kind == "f" else 0)
 
     def make():
         outputs = np.zeros(scores.shape[0] + 1, np.int64), np.zeros(room, np.int32), np.zeros(room, np.int64)
-        return (scores, *keys.carrier_bits(scores), floor, first, *outputs)
+        ranked = np.zeros((len(scores), n_ranks), scores.dtype)
+        return (scores, *keys.carrier_bits(scores), floor, first, *outputs, ranked, width, missing)
 
     (a, left), (b, right) = run_both("gather_above", make)
     assert tuple(a) == tuple(b)
+    (stop, *_), n_listed = a, int(left[2][a[0] - first])
     for x, y in zip(left, right, strict=True):
-        assert np.array_equal(x, y, equal_nan=x.dtype.kind == "f")
+        # What lies behind the last listed score is of no meaning.
+        meant = n_listed if x.shape == (room,) else stop if x.shape == (len(scores), n_ranks) else None
+        assert np.array_equal(x[:meant], y[:meant], equal_nan=x.dtype.kind == "f")
 
 
 @settings(max_examples=150)
@@ -54,7 +67,9 @@ def test_rank_labels__equals_its_twin(data):
     offsets, classes = np.zeros(len(scores) + 1, np.int64), np.zeros(scores.size, np.int32)
     listed = np.zeros(scores.size, np.int64)
     floor = scores.dtype.type(0) if floor != floor else floor
-    plain.gather_above(scores, *keys.carrier_bits(scores), floor, 0, offsets, classes, listed)
+    plain.gather_above(
+        scores, *keys.carrier_bits(scores), floor, 0, offsets, classes, listed, np.zeros((len(scores), 0)), 0, 0
+    )
 
     def make():
         return scores, labels, 0, offsets, classes, listed, n_ranks, np.zeros(n_ranks + 2, np.int64)
@@ -66,15 +81,16 @@ def test_rank_labels__equals_its_twin(data):
 @settings(max_examples=150)
 @given(data=st.data())
 def test_rank_top__equals_its_twin(data):
-    scores = data.draw(strategies.score_matrices(NATIVE, nan=True))
+    scores = data.draw(matrices())
     r = data.draw(st.integers(1, scores.shape[1] + 2))
     cut = data.draw(st.integers(0, scores.shape[1]))
     results = []
-    for module in (compiled, plain):
+    for module in (rows, plain):
         n = len(scores)
         top, classes, filled = np.zeros((n, r), scores.dtype), np.full((n, r), -1), np.zeros(n, np.int64)
-        module.rank_top(np.ascontiguousarray(scores[:, :cut]), 0, top, classes, filled)
-        module.rank_top(np.ascontiguousarray(scores[:, cut:]), cut, top, classes, filled)
+        for first, slab in ((0, scores[:, :cut]), (cut, scores[:, cut:])):
+            width = rows.lanes_for(r, slab.shape[1])
+            module.rank_top(np.ascontiguousarray(slab), first, top, classes, filled, width)
         results.append((classes, filled))
     assert np.array_equal(results[0][0], results[1][0])
     assert np.array_equal(results[0][1], results[1][1])
@@ -118,6 +134,39 @@ def test_split_rows__equals_its_twin(data):
         assert np.array_equal(x[:a], y[:a])
 
 
+columns = st.lists(st.integers(-8, 8), max_size=40).map(lambda values: np.array(sorted(values), np.int32))
+
+
+@given(columns, columns)
+def test_count_lower__equals_its_twin(a, b):
+    (x, left), (y, right) = run_both(
+        "count_lower", lambda: (a, b, np.zeros(a.size, np.int32), np.zeros(b.size, np.int32))
+    )
+    assert x == y
+    for mine, other in zip(left, right, strict=True):
+        assert np.array_equal(mine, other)
+
+
+@settings(max_examples=200)
+@given(st.data())
+def test_add_products__equals_its_twin(data):
+    mantissa_bits, top = data.draw(st.sampled_from([(0, keys.KEY_MAX), (10, 0x7BFF), (23, 0x7F7FFFFF), (52, 2**62)]))
+    near = [0, 1, 1 << mantissa_bits, (1 << mantissa_bits) - 1, top]
+    key = st.one_of(st.sampled_from(near), st.integers(0, top)).flatmap(lambda k: st.sampled_from([k, -k]))
+    column = np.array(sorted(data.draw(st.lists(key, max_size=30))), np.int64)
+    counts = np.array(data.draw(st.lists(st.integers(0, 2**31 - 1), min_size=column.size, max_size=column.size)))
+    base = np.int64(column[0] if column.size else 0)
+
+    def make():
+        return (column, counts.astype(np.int32), mantissa_bits, base, np.zeros((60, 2), np.int64),
+                np.zeros((60, 4), np.uint64))  # fmt: skip
+
+    (n, left), (m, right) = run_both("add_products", make)
+    assert n == m
+    assert np.array_equal(left[-2][:n], right[-2][:n])
+    assert np.array_equal(left[-1][:n], right[-1][:n])
+
+
 @given(st.lists(st.integers(keys.KEY_MIN, keys.KEY_MAX), max_size=30), st.integers(-(2**40), 2**40), st.integers(0, 60))
 def test_count_bins__equals_its_twin(values, base, shift):
     values = np.array(values, np.int64)
@@ -132,7 +181,7 @@ def test_half_keys__equals_its_twin_on_every_half_float(infinity):
     assert np.array_equal(left[-1], right[-1])
 
 
-@pytest.mark.parametrize("module", [compiled, plain])
+@pytest.mark.parametrize("module", [bits, plain])
 @given(values=st.lists(st.one_of(st.floats(0, 1), st.sampled_from([5e-324, 1.0, 0.0])), max_size=20))
 def test_add_exact__sums_without_rounding(module, values):
     from fractions import Fraction

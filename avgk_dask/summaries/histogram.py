@@ -1,0 +1,96 @@
+"""A histogram of order keys that is exact while it fits, and coarsens by a rule that no order of merging can change."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Ints = NDArray[np.int64]
+
+#: Bins that always suffice to keep each within one power of two, where values are linear in their keys:
+#: a double has 2 * 2047 of those.
+LEAST_ROOM = 4096
+#: Sums of offsets are kept in two halves, so that 2**37 keys of one bin cannot overflow them.
+_LOW_BITS = 26
+
+
+@dataclass(frozen=True)
+class KeyHistogram:
+    """A multiset of keys in bins of ``2**shift``, with the exact sum of the keys in each bin.
+
+    The shift is the least with which the distinct bins number at most ``room``. Keys added later
+    can only raise it, so any grouping and order of merging ends at the same shift and the same bins.
+    With shift 0 nothing is lost. With a ``room`` of at least ``LEAST_ROOM`` a bin of floats lies within
+    one power of two, so that sums of keys give sums of values.
+    """
+
+    room: int
+    shift: int
+    bins: Ints
+    counts: Ints
+    #: Sums of (key - first key of the bin): of the low bits, and of the rest.
+    low_sums: Ints
+    high_sums: Ints
+    lowest: int
+    highest: int
+
+    @classmethod
+    def from_keys(cls, keys: NDArray[Any], room: int) -> KeyHistogram:
+        """Give the histogram of some keys (not none)."""
+        bins, counts = np.unique(keys.astype(np.int64), return_counts=True)
+        none = np.zeros(bins.size, np.int64)
+        exact = cls(room, 0, bins, counts.astype(np.int64), none, none, int(bins[0]), int(bins[-1]))
+        return exact._fit()
+
+    @classmethod
+    def merge(cls, parts: list[KeyHistogram]) -> KeyHistogram:
+        """Give the histogram of all the keys together."""
+        shift = max(part.shift for part in parts)
+        parts = [part.coarsen(shift) for part in parts]
+        columns = [np.concatenate([getattr(p, name) for p in parts]) for name in ("bins", *_SUMS)]
+        order = np.argsort(columns[0], kind="stable")
+        lowest, highest = min(p.lowest for p in parts), max(p.highest for p in parts)
+        joined = _join(columns[0][order], [column[order] for column in columns[1:]])
+        return cls(parts[0].room, shift, *joined, lowest, highest)._fit()
+
+    @property
+    def n_keys(self) -> int:
+        """How many keys there are."""
+        return int(self.counts.sum())
+
+    def coarsen(self, shift: int) -> KeyHistogram:
+        """Give the same keys in bins of ``2**shift``."""
+        if shift == self.shift:
+            return self
+        bins = self.bins >> (shift - self.shift)
+        # How far each bin's first key lies behind the first key of the bin it joins.
+        moved = (self.bins << self.shift) - (bins << shift)
+        low = self.low_sums + (moved & ((1 << _LOW_BITS) - 1)) * self.counts
+        high = self.high_sums + (moved >> _LOW_BITS) * self.counts
+        joined = _join(bins, [self.counts, low, high])
+        return KeyHistogram(self.room, shift, *joined, self.lowest, self.highest)
+
+    def _fit(self) -> KeyHistogram:
+        """Give the histogram with the least shift that fits the room."""
+        shift, bins = self.shift, self.bins
+        while bins.size > self.room:
+            shift += 1
+            bins = bins >> 1
+            bins = bins[np.concatenate([[True], bins[1:] != bins[:-1]])]
+        return self.coarsen(shift)
+
+    def offset_sums(self) -> NDArray[Any]:
+        """Give each bin's sum of (key - first key of the bin) as Python integers."""
+        return self.low_sums.astype(object) + (self.high_sums.astype(object) << _LOW_BITS)
+
+
+_SUMS = ("counts", "low_sums", "high_sums")
+
+
+def _join(bins: Ints, columns: list[Ints]) -> tuple[Ints, ...]:
+    """Add up the rows of ascending bins that are equal."""
+    first = np.flatnonzero(np.concatenate([[True], bins[1:] != bins[:-1]]))
+    return bins[first], *(np.add.reduceat(column, first) for column in columns)

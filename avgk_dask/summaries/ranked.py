@@ -1,0 +1,67 @@
+"""The ranked scores: for every rank, the scores that hold it, over all rows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import chain
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..kernels.keys import HALF_NAN, carrier_bits, is_half
+from .histogram import KeyHistogram
+
+Array = NDArray[Any]
+
+#: Ranks up to which a row's highest scores are found while it is scanned; for more, NumPy's partition is faster.
+MOST_FUSED = 64
+
+
+@dataclass(frozen=True)
+class RankedTally:
+    """The keys of each rank: all of them, or where they would be too many a histogram for each rank.
+
+    ``parts`` are arrays of ranks x rows. NaN is the smallest integer of their dtype.
+    """
+
+    parts: tuple[Array, ...] = ()
+    histograms: tuple[KeyHistogram, ...] = ()
+
+    @classmethod
+    def from_rows(cls, scores: Array, dtype: np.dtype[Any], room: int) -> RankedTally:
+        """Give the tally of rows of descending carrier values; ``room`` is that of the histograms, 0 for none."""
+        keys = np.ascontiguousarray(narrow_keys(scores, dtype).T)
+        if not room:
+            return cls(parts=(keys,))
+        return cls(histograms=tuple(KeyHistogram.from_keys(column, room) for column in keys))
+
+    @classmethod
+    def merge(cls, tallies: list[RankedTally]) -> RankedTally:
+        """Give the tally of all rows together."""
+        ranks = zip(*(t.histograms for t in tallies), strict=True)
+        return cls(
+            tuple(chain.from_iterable(t.parts for t in tallies)), tuple(KeyHistogram.merge(list(r)) for r in ranks)
+        )
+
+
+def narrow_keys(scores: Array, dtype: np.dtype[Any]) -> Array:
+    """Give the order keys of carrier values in 32 bits where those suffice; NaN is the smallest integer."""
+    bits, magnitude = carrier_bits(scores)
+    narrow = np.dtype(np.int64 if scores.itemsize == 8 else np.int32)
+    if magnitude:
+        keys = np.where(bits < 0, -(bits & narrow.type(magnitude)), bits)
+        keys[scores != scores] = np.iinfo(narrow).min
+        return keys
+    keys = scores.astype(narrow)
+    if is_half(dtype):
+        keys[scores == HALF_NAN] = np.iinfo(narrow).min
+    return keys
+
+
+def partitioned_top(tile: Array, n_ranks: int) -> Array:
+    """Give each row's highest scores, descending, by NumPy's partition; for tiles without NaN."""
+    first = tile.shape[1] - n_ranks
+    top = np.partition(tile, first, axis=1)[:, first:] if first else tile.copy()
+    top.sort(axis=1)
+    return top[:, ::-1]
