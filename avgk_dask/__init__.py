@@ -1,5 +1,6 @@
 """Average-k and top-k evaluation of large-class models on score matrices too big for memory, exactly."""
 
+from .api.ambiguity import ranked_supports, straddle_strength, supports_overlap
 from .api.evaluation import evaluate
 from .api.sets import average_k_sets, predict_sets, top_k_sets
 from .api.thresholds import Threshold, threshold
@@ -31,6 +32,9 @@ __all__ = [
     "average_k_sets",
     "evaluate",
     "predict_sets",
+    "ranked_supports",
+    "straddle_strength",
+    "supports_overlap",
     "threshold",
     "top_k_sets",
 ]

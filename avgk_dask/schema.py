@@ -23,15 +23,21 @@ class Variable:
     description: str
 
 
+#: Scores are float64, which holds every dtype's values but 64-bit integers; those stay as they are.
+_SCORES = ("float64", "int64", "uint64")
+
 COORDINATES = {
     "k": Variable(("k",), ("float64",), "budget", "Labels per sample on average, as asked."),
     "size": Variable(("size",), ("int64",), "set size", "Number of labels in a set."),
+    "order": Variable(("order",), ("int64",), "straddle order", "Compares rank k + order with rank k + 1 - order."),
+    "rank": Variable(("rank",), ("int64",), "rank", "Place of a score in its row; 1 is the highest."),
+    "bin": Variable(("bin",), ("int64",), "bin", "Number of a bin of a histogram."),
 }
 
 VARIABLES = {
     "threshold": Variable(
         ("k",),
-        ("float64", "int64", "uint64"),
+        _SCORES,
         "threshold lambda",
         "The (B+1)-th largest of all scores, B = floor(N k); the smallest one where B = N C.",
     ),
@@ -65,6 +71,60 @@ VARIABLES = {
         ("int64",),
         "sets of each size",
         "Number of samples whose average-k set has that size.",
+    ),
+    "straddle_strength": Variable(
+        ("k", "order"),
+        ("float64",),
+        "straddle strength",
+        "Mean over all pairs of samples of max(0, s(x)[k + order] - s(x')[k + 1 - order]), s sorted decreasingly; "
+        "NaN where the order does not exist or a score is infinite.",
+    ),
+    "straddle_strength_error": Variable(
+        ("k", "order"), ("float64",), "error of the straddle strength", "Certified bound on its error; 0 when exact."
+    ),
+    "straddle_weight": Variable(
+        ("k", "order"), ("float64",), "straddle weight", "Fraction of the pairs with a positive difference."
+    ),
+    "straddle_weight_error": Variable(
+        ("k", "order"), ("float64",), "error of the straddle weight", "Certified bound on its error; 0 when exact."
+    ),
+    "straddle_magnitude": Variable(
+        ("k", "order"),
+        ("float64",),
+        "straddle magnitude",
+        "Mean difference of the pairs where it is positive; 0 where there are none.",
+    ),
+    "straddle_bound": Variable(
+        ("k",),
+        ("float64",),
+        "straddle bound",
+        "Sum of the straddle strengths over the orders, for k > C / 2 order 1 alone: a lower bound on the adaptive "
+        "gain where the scores are the true probabilities.",
+    ),
+    "straddle_bound_error": Variable(
+        ("k",), ("float64",), "error of the straddle bound", "Certified bound on its error; 0 when exact."
+    ),
+    "support_low": Variable(
+        ("rank",), _SCORES, "lower end of the support", "Smallest value of the score of that rank."
+    ),
+    "support_high": Variable(
+        ("rank",), _SCORES, "upper end of the support", "Largest value of the score of that rank."
+    ),
+    "supports_overlap": Variable(
+        ("k",),
+        ("float64",),
+        "supports overlap",
+        "1 where the largest score of rank k + 1 exceeds the smallest of rank k, else 0; NaN for a fractional k. "
+        "Average-k can gain on top-k only where they overlap, if the scores are the true probabilities.",
+    ),
+    "ranked_count": Variable(
+        ("rank", "bin"), ("int64",), "samples in the bin", "Number of samples whose score of that rank is in the bin."
+    ),
+    "bin_low": Variable(
+        ("rank", "bin"),
+        _SCORES,
+        "lower edge of the bin",
+        "The bin holds scores from here up to the next bin's lower edge; the last one up to the support's end.",
     ),
 }
 

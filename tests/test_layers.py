@@ -19,6 +19,7 @@ LAYERS = {
     "schema": 1,
     "summaries": 2,
     "selection": 3,
+    "ambiguity": 3,
     "store": 3,
     "graph": 4,
     "report": 4,

@@ -11,12 +11,16 @@ import xarray as xr
 
 from ..budgets import DEFAULT_BUDGETS, count_labels, largest_integer, parse_budgets
 from ..errors import OptionError
+from ..graph.analysis import Ambiguity, analyse
 from ..graph.engine import run_search
 from ..graph.progress import computing
-from ..schema import build_result, versions
+from ..graph.source import Source
+from ..schema import build_result
 from ..selection.search import Search
 from ..summaries.exact import as_fraction
 from ..summaries.tally import ScanTally
+from .ambiguity import ambiguity_values, integers, n_ranked
+from .attributes import result_attrs
 from .inputs import as_source
 from .options import check_nan_policy
 from .thresholds import score_value, threshold_values
@@ -45,8 +49,8 @@ def evaluate(
         Budget or sequence of budgets in (0, C]; top-k results need an integer. By default 1 to 10,
         or to C where there are fewer classes.
     straddle
-        Reserved for the straddle strengths and supports, which this version does not compute yet;
-        it changes nothing.
+        Whether to analyse the ambiguity, too: straddle strengths and the supports of the ranked scores,
+        in the same scan (``straddle_strength`` explains them).
     nan_policy
         ``"raise"`` refuses NaN; ``"lowest"`` ranks NaN below all numbers and never puts it in a set.
     progress
@@ -57,8 +61,10 @@ def evaluate(
     Returns
     -------
     Dataset over ``k``: ``threshold, n_above, n_ties, n_kept, average_set_size, average_k_error,
-    top_k_error, adaptive_gain, relative_gain`` and ``set_size_count(k, size)``. Exact, and the same
-    to the last bit for any chunking and scheduler. Errors are NaN without labels.
+    top_k_error, adaptive_gain, relative_gain`` and ``set_size_count(k, size)``; and with ``straddle``
+    ``straddle_strength, straddle_weight, straddle_magnitude`` over ``k`` and ``order``, ``straddle_bound``
+    and ``supports_overlap`` over ``k``, ``support_low`` and ``support_high`` over ``rank``. Exact, and the
+    same to the last bit for any chunking and scheduler. Errors are NaN without labels.
 
     Raises
     ------
@@ -80,12 +86,18 @@ def evaluate(
     budgets = parse_budgets(k, source.shape[1])
     counts = [count_labels(b, source.shape[0]) for b in budgets]
     n_ranks = 0 if source.labels is None else largest_integer(budgets)
-    compute = computing(progress)
-    search = run_search(source, counts, n_ranks=n_ranks, nan_policy=nan_policy, compute=compute)
-    return _result(source, budgets, search)
+    ranked = n_ranked(budgets, source.shape[1]) if straddle else 0
+    search = run_search(
+        source, counts, n_ranks=n_ranks, n_ranked=ranked, nan_policy=nan_policy, compute=computing(progress)
+    )
+    ambiguity = None
+    if straddle:
+        assert search.first_tally is not None
+        ambiguity = analyse(search.first_tally.ranked, integers(budgets), source.dtype, source.shape[1])
+    return _result(source, budgets, search, ambiguity)
 
 
-def _result(source: Any, budgets: tuple[Fraction, ...], search: Search) -> xr.Dataset:
+def _result(source: Source, budgets: tuple[Fraction, ...], search: Search, ambiguity: Ambiguity | None) -> xr.Dataset:
     found = [search.found[i] for i in range(len(budgets))]
     tally = search.first_tally
     assert tally is not None
@@ -107,15 +119,11 @@ def _result(source: Any, budgets: tuple[Fraction, ...], search: Search) -> xr.Da
         ],
         "set_size_count": [np.pad(s.set_sizes, (0, n_sizes - s.set_sizes.size)) for s in found],
     }
-    attrs = {
-        "n_samples": source.shape[0],
-        "n_classes": source.shape[1],
-        "n_labelled": n_labelled,
-        "store": source.location,
-        "versions": versions(),
-        "reads": search.n_scans,
-    }
-    return build_result(values, {"k": [float(b) for b in budgets], "size": np.arange(n_sizes)}, attrs)
+    coords: dict[str, Any] = {"k": [float(b) for b in budgets], "size": np.arange(n_sizes)}
+    if ambiguity is not None:
+        more, ranks = ambiguity_values(ambiguity, budgets, source)
+        values, coords = values | more, coords | ranks
+    return build_result(values, coords, result_attrs(source, search.n_scans, n_labelled=n_labelled))
 
 
 def _top_error(tally: ScanTally, budget: Fraction) -> Fraction | None:

@@ -12,8 +12,9 @@ from numpy.typing import NDArray
 from ..budgets import count_labels, is_scalar, parse_budgets
 from ..graph.engine import run_search
 from ..kernels.keys import decode
-from ..schema import build_result, versions
+from ..schema import build_result
 from ..selection.search import Selection
+from .attributes import result_attrs
 from .inputs import as_source
 from .options import check_nan_policy
 
@@ -78,14 +79,7 @@ def threshold(scores: Any, k: Any, *, nan_policy: str = "raise") -> Threshold | 
         "n_kept": [t.n_kept for t in found],
         "average_set_size": [(t.n_above + t.n_kept) / source.shape[0] for t in found],
     }
-    attrs = {
-        "n_samples": source.shape[0],
-        "n_classes": source.shape[1],
-        "store": source.location,
-        "versions": versions(),
-        "reads": search.n_scans,
-    }
-    return build_result(values, {"k": [float(b) for b in budgets]}, attrs)
+    return build_result(values, {"k": [float(b) for b in budgets]}, result_attrs(source, search.n_scans))
 
 
 def _threshold(selection: Selection, dtype: Any) -> Threshold:

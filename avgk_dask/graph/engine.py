@@ -18,7 +18,7 @@ from ..summaries.cut import TieCut, TieSearch, cut_band
 from ..summaries.pilot import PilotSample
 from ..summaries.scan import scan_band
 from ..summaries.tally import ScanPlan, ScanTally
-from .memory import check_memory, max_band_events
+from .memory import check_memory, max_band_events, ranked_room
 from .settings import setting
 from .source import Source, read_now, slabs_of
 
@@ -33,10 +33,13 @@ def compute_plainly(tasks: list[Delayed], stage: str) -> list[Any]:
     return list(dask.compute(*tasks))
 
 
-def scan_shape(source: Source, n_ranks: int) -> ScanShape:
+def scan_shape(source: Source, n_ranks: int, n_ranked: int = 0) -> ScanShape:
     """Give what all scans of this source have in common."""
     events = max_band_events(source), setting("max-events")
-    return ScanShape(*source.shape, source.dtype, n_ranks, source.n_chunks, *events, setting("tile-scores"))
+    room = ranked_room(source, n_ranked)
+    return ScanShape(
+        *source.shape, source.dtype, n_ranks, source.n_chunks, *events, setting("tile-scores"), n_ranked, room
+    )
 
 
 def run_search(
@@ -44,12 +47,17 @@ def run_search(
     budgets: Sequence[int],
     *,
     n_ranks: int = 0,
+    n_ranked: int = 0,
     nan_policy: str = "raise",
     compute: Compute = compute_plainly,
 ) -> Search:
-    """Find every budget's selection, exactly. Reads the store once, and the pilot's chunks before."""
-    check_memory(source, budgets, n_ranks)
-    shape = scan_shape(source, n_ranks)
+    """Find every budget's selection, exactly. Reads the store once, and the pilot's chunks before.
+
+    ``n_ranks`` is the highest rank a label's place is told apart to, ``n_ranked`` the number of ranks
+    whose scores are kept.
+    """
+    check_memory(source, budgets, n_ranks, n_ranked)
+    shape = scan_shape(source, n_ranks, n_ranked)
     pilots = pilot_tasks(source, budgets, shape)
     sample = PilotSample.merge(compute(pilots, "pilot")) if pilots else None
     search = Search.begin(shape, budgets, sample)
@@ -61,8 +69,8 @@ def run_search(
 
 
 def pilot_tasks(source: Source, budgets: Sequence[int], shape: ScanShape) -> list[Delayed]:
-    """Give the tasks that sample a few chunks; none where the matrix is small."""
-    if shape.n_scores <= setting("small-scores"):
+    """Give the tasks that sample a few chunks; none where the matrix is small or no threshold is sought."""
+    if shape.n_scores <= setting("small-scores") or not budgets:
         return []
     fraction = 1.5 * (max(budgets) + 1) / shape.n_scores + 0.01
     token = _token()

@@ -10,16 +10,18 @@ import numpy as np
 from ..errors import MemoryLimitError
 from ..selection.search import RESCAN_SHARE
 from ..summaries.entries import ROOM
+from ..summaries.histogram import LEAST_ROOM
+from ..summaries.ranked import MOST_FUSED
 from .settings import setting
 from .source import Source, StoredSource
 
 
-def task_memory(source: Source, budgets: Sequence[int], n_ranks: int = 0) -> int:
+def task_memory(source: Source, budgets: Sequence[int], n_ranks: int = 0, n_ranked: int = 0) -> int:
     """Give an upper estimate, in bytes, of what one scan task takes beyond the process itself.
 
     ``budgets`` are numbers of labels in all. A slab, its encoded form, and a copy of it where zarr
     assembles it; the converted tile, where the dtype has no kernel of its own; the buffers of a
-    run of rows; per row counts, labels and ranks; the events; the histograms.
+    run of rows; per row counts, labels, ranks and ranked scores; the events; the histograms.
     """
     rows = int(np.diff(source.rows).max())
     n_classes, item = source.shape[1], source.dtype.itemsize
@@ -31,15 +33,29 @@ def task_memory(source: Source, budgets: Sequence[int], n_ranks: int = 0) -> int
     labels = 2 * 8 * rows * n_classes if soft else 0
     listed = 0
     if len(source.classes) > 2 or soft:  # a band's listed scores are held together, and its ranks
-        per_sample = 4 * (max(budgets) // source.shape[0] + 2)
-        listed = rows * (min(n_classes, per_sample) * 64 + n_ranks * 16)
+        per_sample = 4 * (max(budgets, default=0) // source.shape[0] + 2)
+        listed = rows * (min(n_classes, per_sample) * 64 + max(n_ranks, n_ranked) * 16)
+    ranked = rows * n_ranked * (64 if ranked_room(source, n_ranked) else 24)
+    ranked += tile if n_ranked > MOST_FUSED else 0
     events = min(RESCAN_SHARE * max_band_events(source), setting("max-events"), rows * n_classes) * 64
-    return int(slab + tile + buffers + per_row + labels + listed + events + (8 << 20))
+    return int(slab + tile + buffers + per_row + labels + listed + ranked + events + (8 << 20))
 
 
-def merge_memory() -> int:
-    """Give an upper estimate of what the process takes in which a scan's events come together."""
-    return int(setting("max-events")) * 128 + (32 << 20)
+def merge_memory(source: Source | None = None, n_ranked: int = 0) -> int:
+    """Give an upper estimate of what the process takes in which a scan's events and ranked scores come together."""
+    ranked = 0
+    if source is not None and n_ranked:
+        room = ranked_room(source, n_ranked)
+        item = 8 if source.dtype.itemsize == 8 else 4
+        ranked = room * n_ranked * 32 * (setting("fan-in") + 2) if room else 3 * source.shape[0] * n_ranked * item
+    return int(setting("max-events")) * 128 + (32 << 20) + ranked
+
+
+def ranked_room(source: Source, n_ranked: int) -> int:
+    """Give the room of each rank's histogram; 0 where all ranked scores fit the budget and are kept."""
+    if source.shape[0] * n_ranked <= setting("max-ranked"):
+        return 0
+    return int(max(LEAST_ROOM, setting("ranked-bins") // n_ranked))
 
 
 def max_band_events(source: Source) -> int:
@@ -67,9 +83,9 @@ def memory_limit() -> int:
     return int(total) // (os.cpu_count() or 1)
 
 
-def check_memory(source: Source, budgets: Sequence[int], n_ranks: int = 0) -> None:
+def check_memory(source: Source, budgets: Sequence[int], n_ranks: int = 0, n_ranked: int = 0) -> None:
     """Refuse a plan whose tasks cannot fit, and say what to do."""
-    needed, limit = task_memory(source, budgets, n_ranks), memory_limit()
+    needed, limit = task_memory(source, budgets, n_ranks, n_ranked), memory_limit()
     if needed > limit:
         raise MemoryLimitError(
             f"a task must fit the memory of a worker thread; got {needed / 1e6:,.0f} MB needed for a band of "

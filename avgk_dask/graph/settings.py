@@ -1,4 +1,8 @@
-"""Settings, all under ``avgk`` in Dask's own configuration; none of them can change a result."""
+"""Settings, all under ``avgk`` in Dask's own configuration.
+
+None of them can change a result, but for ``max-ranked`` and ``ranked-bins``: how far straddle
+strengths are exact, which the result tells.
+"""
 
 from __future__ import annotations
 
@@ -15,6 +19,10 @@ DEFAULTS: dict[str, Any] = {
     "pilot-most": 16,
     # Events kept over all bands together (24 to 60 bytes each).
     "max-events": 1 << 21,
+    # Ranked scores kept over all samples and ranks together (4 or 8 bytes each): beyond, straddle
+    # strengths come from so many bins (32 bytes each), with the error certified.
+    "max-ranked": 1 << 25,
+    "ranked-bins": 1 << 19,
     # ... and events any band may keep.
     "least-events": 1 << 12,
     # Scores looked at in one go: what stays in cache.

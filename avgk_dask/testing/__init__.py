@@ -7,6 +7,8 @@ from .counting import CountingStore
 from .oracle import (
     oracle_average_k_sets,
     oracle_evaluate,
+    oracle_straddle,
+    oracle_supports,
     oracle_threshold,
     oracle_top_k_sets,
 )
@@ -17,6 +19,8 @@ __all__ = [
     "Simulation",
     "oracle_average_k_sets",
     "oracle_evaluate",
+    "oracle_straddle",
+    "oracle_supports",
     "oracle_threshold",
     "oracle_top_k_sets",
     "simulate",

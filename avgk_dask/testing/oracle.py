@@ -88,3 +88,28 @@ def oracle_evaluate(scores: Array, labels: Array | None, k: Any) -> dict[str, An
         "top_k_error": _error(oracle_top_k_sets(scores, int(_fraction(k))), labels) if is_integer else math.nan,
         "set_size_count": np.bincount(sets.sum(1)).tolist(),
     }
+
+
+def _ranked(scores: Array) -> list[list[Any]]:
+    """Give each row's scores in descending order, as (is a number, value)."""
+    n_classes = scores.shape[1]
+    flat = _numbers(scores)
+    return [sorted(flat[i : i + n_classes], reverse=True) for i in range(0, len(flat), n_classes)]
+
+
+def oracle_straddle(scores: Array, k: int, order: int) -> tuple[float, float, float]:
+    """Give strength, weight and magnitude: the mean over all pairs of samples, rounded once."""
+    rows = _ranked(scores)
+    pairs = [(x[k + order - 1], y[k - order]) for x in rows for y in rows]
+    n_positive = sum(a > b for a, b in pairs)
+    weight = Fraction(n_positive, len(pairs))
+    if any(is_number == 0 or math.isinf(value) for pair in pairs for is_number, value in pair):
+        return math.nan, float(weight), math.nan
+    total = sum((Fraction(a[1]) - Fraction(b[1]) for a, b in pairs if a > b), Fraction(0))
+    return float(total / len(pairs)), float(weight), float(total / n_positive) if n_positive else 0.0
+
+
+def oracle_supports(scores: Array) -> list[tuple[float, float]]:
+    """Give the smallest and the largest score of every rank, NaN below all numbers."""
+    columns = zip(*_ranked(scores), strict=True)
+    return [tuple(math.nan if x[0] == 0 else x[1] for x in (min(c), max(c))) for c in columns]  # type: ignore[misc]

@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import avgk_dask as avgk
-from avgk_dask.testing import oracle_evaluate, strategies
+from avgk_dask.testing import oracle_evaluate, oracle_straddle, oracle_supports, strategies
 
 #: Settings that send even a tiny matrix through every part of the engine.
 ENGINES = {
@@ -23,6 +23,7 @@ ENGINES = {
     "counted ties": {"avgk.small-scores": 0, "avgk.max-events": 0, "avgk.least-events": 0},
     "counted ties, no pilot": {"avgk.max-events": 0, "avgk.least-events": 0},
     "tiles and tree": {"avgk.tile-scores": 1, "avgk.fan-in": 2, "avgk.task-bytes": 1},
+    "ranked histograms": {"avgk.max-ranked": 0, "avgk.task-bytes": 1, "avgk.fan-in": 2},
     "one task": {"avgk.task-bytes": 1 << 40, "avgk.max-tasks": 1},
 }
 
@@ -43,6 +44,37 @@ def check_result(result, scores, labels, ks):
         assert result.adaptive_gain[i] == pytest.approx(top - average, abs=1e-15, nan_ok=True)
 
 
+def check_ambiguity(result, scores, ks):
+    """Check straddle strengths, supports and overlap against the definitions."""
+    n_classes = scores.shape[1]
+    supports = oracle_supports(scores)
+    for low, high, (least, most) in zip(
+        result.support_low.values, result.support_high.values, supports[: result.sizes["rank"]], strict=True
+    ):
+        assert same(low, least)
+        assert same(high, most)
+    for i, k in enumerate(ks):
+        if k != int(k):
+            assert np.isnan(result.straddle_strength[i]).all()
+            assert np.isnan(result.straddle_bound[i])
+            assert np.isnan(result.supports_overlap[i])
+            continue
+        k = int(k)
+        strengths = []
+        for order in range(1, min(k, n_classes - k) + 1):
+            expected = oracle_straddle(scores, k, order)
+            names = ("straddle_strength", "straddle_weight", "straddle_magnitude")
+            assert all(same(float(result[n][i, order - 1]), v) for n, v in zip(names, expected, strict=True))
+            strengths.append(expected[0])
+        used = strengths if 2 * k <= n_classes else strengths[:1]
+        assert float(result.straddle_bound[i]) == pytest.approx(sum(used), rel=1e-12, nan_ok=True)
+        assert (result.straddle_strength_error[i, : len(strengths)].fillna(0) == 0).all()
+        overlap = k < n_classes and supports[k][1] > supports[k - 1][0]
+        if k < n_classes and math.isnan(supports[k - 1][0]):
+            overlap = not math.isnan(supports[k][1])
+        assert result.supports_overlap[i] == overlap
+
+
 def draw_labels(data, kind, shape):
     if kind == "none":
         return None
@@ -61,6 +93,7 @@ def test_evaluate__equals_the_definitions(engine, kind, data):
     with dask.config.set(ENGINES[engine]), dask.config.set(scheduler="synchronous"):
         result = avgk.evaluate(da.from_array(scores, chunks=chunks), labels, ks)
     check_result(result, scores, labels, ks)
+    check_ambiguity(result, scores, ks)
 
 
 def test_evaluate__soft_labels_above_an_interval_next_to_the_highest_key():
@@ -87,6 +120,7 @@ def test_evaluate__reads_zarr_chunked_along_both_axes(engine, kind, slab_bytes, 
     with dask.config.set(ENGINES[engine]), dask.config.set({"scheduler": "synchronous", "avgk.slab-bytes": slab_bytes}):
         result = avgk.evaluate(stored, labels, ks)
     check_result(result, scores, labels, ks)
+    check_ambiguity(result, scores, ks)
 
 
 @pytest.mark.parametrize("engine", ENGINES)
@@ -100,6 +134,7 @@ def test_evaluate__ranks_nan_lowest_and_never_takes_it(engine, data):
     with dask.config.set(ENGINES[engine]), dask.config.set(scheduler="synchronous"):
         result = avgk.evaluate(da.from_array(scores, chunks=chunks), labels, ks, nan_policy="lowest")
     check_result(result, scores, labels, ks)
+    check_ambiguity(result, scores, ks)
     nan = np.argwhere(np.isnan(scores.astype(float)))
     if nan.size:
         with pytest.raises(avgk.ScoresError, match=f"sample {nan[0][0]}, class {nan[0][1]}"):

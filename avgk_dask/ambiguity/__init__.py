@@ -1,0 +1,1 @@
+"""Ambiguity: what the ranked scores tell about when adapting pays."""

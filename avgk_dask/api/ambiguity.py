@@ -1,0 +1,217 @@
+"""The ambiguity analysis: straddle strengths and supports, in one scan with everything else or alone."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import xarray as xr
+
+from ..ambiguity.columns import values_of
+from ..ambiguity.straddle import Straddle, orders_of, straddle_bound
+from ..ambiguity.supports import do_overlap, rank_histogram
+from ..budgets import parse_budgets
+from ..errors import OptionError
+from ..graph.analysis import Ambiguity, analyse
+from ..graph.engine import run_search
+from ..graph.progress import computing
+from ..graph.source import Source
+from ..schema import build_result
+from .attributes import result_attrs
+from .inputs import as_source
+from .options import check_nan_policy
+
+
+def n_ranked(budgets: Sequence[Fraction], n_classes: int) -> int:
+    """Give the number of ranks whose scores the analysis of some budgets needs."""
+    return min(n_classes, max(2 * int(b) if b.denominator == 1 else math.ceil(b) + 1 for b in budgets))
+
+
+def integers(budgets: Sequence[Fraction]) -> list[int]:
+    """Give the budgets that are integers."""
+    return [int(b) for b in budgets if b.denominator == 1]
+
+
+def ambiguity_values(
+    found: Ambiguity, budgets: Sequence[Fraction], source: Source
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Give the variables and coordinates of the analysis."""
+    values, coords = _straddle_values(found, budgets, source)
+    more, ranks = _support_values(found, budgets, source)
+    return values | more, coords | ranks
+
+
+def _straddle_values(
+    found: Ambiguity, budgets: Sequence[Fraction], source: Source
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    n_samples, n_classes = source.shape
+    n_orders = max([1, *(len(orders_of(k, n_classes)) for k in integers(budgets))])
+    names = "strength", "strength_error", "weight", "weight_error", "magnitude"
+    tables = {name: np.full((len(budgets), n_orders), np.nan) for name in names}
+    bounds = np.full((2, len(budgets)), np.nan)
+    for i, budget in enumerate(budgets):
+        if budget.denominator != 1:
+            continue
+        pairs = found.pairs[int(budget)]
+        for order, pair in pairs.items():
+            straddle = Straddle.from_pairs(pair, n_samples)
+            for name in names:
+                tables[name][i, order - 1] = getattr(straddle, name)
+        bounds[:, i] = straddle_bound(pairs, int(budget), n_samples, n_classes)
+    values = {f"straddle_{name}": table for name, table in tables.items()}
+    values |= {"straddle_bound": bounds[0], "straddle_bound_error": bounds[1]}
+    return values, {"order": np.arange(1, n_orders + 1)}
+
+
+def _support_values(
+    found: Ambiguity, budgets: Sequence[Fraction], source: Source
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    values = {
+        "support_low": values_of([low for low, _ in found.supports], source.dtype),
+        "support_high": values_of([high for _, high in found.supports], source.dtype),
+        "supports_overlap": [
+            float(do_overlap(int(b), found.supports)) if b.denominator == 1 else math.nan for b in budgets
+        ],
+    }
+    return values, {"rank": np.arange(1, len(found.supports) + 1)}
+
+
+def straddle_strength(scores: Any, k: Any, *, nan_policy: str = "raise", progress: bool | None = None) -> xr.Dataset:
+    """Give the straddle strengths of integer budgets: how much the ambiguity differs between samples.
+
+    ``straddle_strength[k, order]`` is the mean, over all N * N ordered pairs of samples x and x', of
+    max(0, s(x)[k + order] - s(x')[k + 1 - order]), where s(x) are the sample's scores in descending
+    order. ``straddle_weight`` is the fraction of pairs with a positive difference, ``straddle_magnitude``
+    the mean difference of those (0 where there are none), and ``straddle_bound`` the sum over the orders
+    (for k > C / 2 order 1 alone): where the scores are the true probabilities, average-k makes at least
+    that many fewer errors than top-k.
+
+    One read of the store. Exact, rounded once, as long as the N x 2k ranked scores fit a budget
+    (``avgk.max-ranked``, 33 million) or tie enough to fit; beyond it from bins, with the certified
+    errors in ``straddle_strength_error``, ``straddle_weight_error`` and ``straddle_bound_error`` (0 when
+    exact). NaN where a score of the ranks compared is infinite or NaN; the weights stay exact.
+
+    Returns
+    -------
+    Dataset over ``k`` and ``order``.
+
+    Raises
+    ------
+    BudgetError, ScoresError, DtypeError, MemoryLimitError, StoreError
+
+    Examples
+    --------
+    The paper's second example, three kinds of samples: d(2, 1) = 1/9 * 1/3.
+
+    >>> import numpy as np, avgk_dask as avgk
+    >>> eta = np.repeat([[1, 0, 0], [1/2, 1/2, 0], [1/3, 1/3, 1/3]], 4, axis=0)
+    >>> float(avgk.straddle_strength(eta, 2).straddle_strength.sel(k=2, order=1).round(4))
+    0.037
+
+    """
+    check_nan_policy(nan_policy)
+    source = as_source(scores, own_labels=False)
+    budgets = parse_budgets(k, source.shape[1])
+    found, attrs = _scan(source, n_ranked(budgets, source.shape[1]), integers(budgets), nan_policy, progress)
+    values, coords = _straddle_values(found, budgets, source)
+    return build_result(values, {"k": [float(b) for b in budgets], **coords}, attrs)
+
+
+def ranked_supports(
+    scores: Any, ranks: Any, *, bins: int = 50, nan_policy: str = "raise", progress: bool | None = None
+) -> xr.Dataset:
+    """Give the support of ranked scores, [smallest, largest] value of the r-th highest, and their distribution.
+
+    Parameters
+    ----------
+    scores
+        N x C matrix: NumPy, Dask or Zarr array, xarray object, or the path of a store.
+    ranks
+        Rank or sequence of ranks in 1..C; 1 is the highest score of each sample.
+    bins
+        Number of bins of the histograms.
+    nan_policy
+        ``"raise"`` refuses NaN; ``"lowest"`` ranks NaN below all numbers.
+    progress
+        Whether to show a progress bar on stderr.
+
+    Returns
+    -------
+    Dataset over ``rank``: ``support_low``, ``support_high``, and a histogram of each rank for plots:
+    ``ranked_count(rank, bin)`` samples have a score from ``bin_low(rank, bin)`` up to the next bin's.
+    Counts are exact. One read of the store.
+
+    Raises
+    ------
+    OptionError, ScoresError, DtypeError, MemoryLimitError, StoreError
+
+    Examples
+    --------
+    >>> import numpy as np, avgk_dask as avgk
+    >>> found = avgk.ranked_supports(np.array([[0.7, 0.2, 0.1], [0.4, 0.4, 0.2]]), [1, 2])
+    >>> found.support_low.values.tolist(), found.support_high.values.tolist()
+    ([0.4, 0.2], [0.7, 0.4])
+
+    """
+    check_nan_policy(nan_policy)
+    source = as_source(scores, own_labels=False)
+    wanted = _check_ranks(ranks, source.shape[1])
+    if isinstance(bins, bool) or not isinstance(bins, (int, np.integer)) or bins < 1:
+        raise OptionError(f"bins must be a positive integer; got {bins!r}.")
+    found, attrs = _scan(source, max(wanted), [], nan_policy, progress)
+    histograms = [rank_histogram(found.columns[rank - 1], source.dtype, int(bins)) for rank in wanted]
+    supports = [found.supports[rank - 1] for rank in wanted]
+    values = {
+        "support_low": values_of([low for low, _ in supports], source.dtype),
+        "support_high": values_of([high for _, high in supports], source.dtype),
+        "ranked_count": [counts for counts, _ in histograms],
+        "bin_low": np.array([edges for _, edges in histograms]),
+    }
+    return build_result(values, {"rank": wanted, "bin": np.arange(bins)}, attrs)
+
+
+def supports_overlap(scores: Any, k: Any, *, nan_policy: str = "raise", progress: bool | None = None) -> xr.DataArray:
+    """Tell for each k whether the supports of ranks k and k + 1 overlap: 1 if so, 0 if not, NaN for a fractional k.
+
+    They overlap if the largest (k + 1)-th highest score of any sample exceeds the smallest k-th highest
+    one of any other. Where the scores are the true probabilities, this is necessary and sufficient for
+    average-k to make fewer errors than top-k. One read of the store.
+
+    Examples
+    --------
+    >>> import numpy as np, avgk_dask as avgk
+    >>> eta = np.array([[1, 0, 0], [1/2, 1/2, 0], [1/3, 1/3, 1/3]])
+    >>> avgk.supports_overlap(eta, [1, 2, 3]).values.tolist()
+    [1.0, 1.0, 0.0]
+
+    """
+    check_nan_policy(nan_policy)
+    source = as_source(scores, own_labels=False)
+    budgets = parse_budgets(k, source.shape[1])
+    found, attrs = _scan(source, n_ranked(budgets, source.shape[1]), [], nan_policy, progress)
+    values, coords = _support_values(found, budgets, source)
+    result = build_result(values, {"k": [float(b) for b in budgets], **coords}, attrs)
+    return result.supports_overlap
+
+
+def _scan(
+    source: Source, n_ranks: int, budgets: list[int], nan_policy: str, progress: bool | None
+) -> tuple[Ambiguity, dict[str, Any]]:
+    """Read the ranked scores, and nothing else."""
+    search = run_search(source, [], n_ranked=n_ranks, nan_policy=nan_policy, compute=computing(progress))
+    assert search.first_tally is not None
+    found = analyse(search.first_tally.ranked, budgets, source.dtype, source.shape[1])
+    return found, result_attrs(source, search.n_scans)
+
+
+def _check_ranks(ranks: Any, n_classes: int) -> list[int]:
+    found = [ranks] if np.ndim(ranks) == 0 else list(ranks)
+    for rank in found:
+        if isinstance(rank, bool) or not isinstance(rank, (int, np.integer)) or not 1 <= rank <= n_classes:
+            raise OptionError(f"ranks must be integers in 1..{n_classes}; got {rank!r}.")
+    if not found:
+        raise OptionError("ranks must not be empty.")
+    return [int(rank) for rank in found]
