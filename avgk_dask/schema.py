@@ -44,7 +44,7 @@ VARIABLES = {
     "n_above": Variable(("k",), ("int64",), "scores above", "Number of scores greater than the threshold."),
     "n_ties": Variable(("k",), ("int64",), "ties", "Number of scores equal to the threshold."),
     "n_kept": Variable(
-        ("k",), ("int64",), "kept ties", "Ties kept to fill the budget: the first ones in row-major order."
+        ("k",), ("int64",), "kept ties", "Ties kept to fill the budget: the first ones in row-major order, or spread."
     ),
     "average_set_size": Variable(("k",), ("float64",), "average set size", "Labels in all sets together, over N."),
     "average_k_error": Variable(
@@ -52,6 +52,15 @@ VARIABLES = {
         ("float64",),
         "average-k error",
         "Fraction of labelled samples whose label is outside its average-k set.",
+    ),
+    "average_k_error_lowest": Variable(
+        ("k",), ("float64",), "lowest average-k error", "The least over all ways to keep n_kept of the n_ties."
+    ),
+    "average_k_error_highest": Variable(
+        ("k",), ("float64",), "highest average-k error", "The greatest over all ways to keep n_kept of the n_ties."
+    ),
+    "average_k_error_expected": Variable(
+        ("k",), ("float64",), "expected average-k error", "The mean over all ways to keep n_kept of the n_ties."
     ),
     "top_k_error": Variable(
         ("k",),

@@ -6,16 +6,17 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
-import ml_dtypes
 import numpy as np
 from numpy.typing import NDArray
 
 from ..kernels.keys import NAN_KEY, decode, is_float, key_range
 from ..kernels.pairs import add_products, count_lower
 from ..summaries.histogram import KeyHistogram
-from ..summaries.ranked import RankedTally
+from ..summaries.ranked import RankedTally, missing_key
 
 Array = NDArray[Any]
+#: Stored bits of mantissa and bias of the exponent.
+_FORMATS = {"float16": (10, 15), "bfloat16": (7, 127), "float32": (23, 127), "float64": (52, 1023)}
 #: Every rank's keys: ascending, or counted in bins.
 Column = Array | KeyHistogram
 
@@ -45,11 +46,12 @@ def ends(column: Column, dtype: np.dtype[Any]) -> tuple[int, int]:
     """Give the lowest and the highest key of a column."""
     if isinstance(column, KeyHistogram):
         low, high = column.lowest, column.highest
-        narrow = np.dtype(np.int32 if dtype.itemsize < 8 else np.int64)
     else:
-        low, high, narrow = int(column[0]), int(column[-1]), column.dtype
-    missing = int(np.iinfo(narrow).min)
-    return tuple(NAN_KEY if is_float(dtype) and key == missing else key for key in (low, high))  # type: ignore[return-value]
+        low, high = int(column[0]), int(column[-1])
+    if not is_float(dtype):
+        return low, high
+    missing = missing_key(dtype)
+    return NAN_KEY if low == missing else low, NAN_KEY if high == missing else high
 
 
 def all_finite(column: Column, dtype: np.dtype[Any]) -> bool:
@@ -91,7 +93,7 @@ def _weighted_sum(keys: Array, counts: Array, dtype: np.dtype[Any], base: int) -
         sign * _joined(s) << max(exponent - 1, 0)
         for (sign, exponent), s in zip(runs[:n_runs].tolist(), sums[:n_runs].tolist(), strict=True)
     )
-    return units * _unit(dtype)
+    return Fraction(units) * _unit(dtype)
 
 
 def _joined(halves: list[int]) -> int:
@@ -103,8 +105,7 @@ def _format(dtype: np.dtype[Any]) -> tuple[int, int]:
     """Give the stored bits of mantissa and the exponent's bias; (0, 0) for integers."""
     if not is_float(dtype):
         return 0, 0
-    info = ml_dtypes.finfo(dtype)
-    return int(info.nmant), int(info.maxexp) - 1
+    return _FORMATS[dtype.name]
 
 
 def _unit(dtype: np.dtype[Any]) -> Fraction:

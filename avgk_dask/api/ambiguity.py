@@ -193,8 +193,7 @@ def supports_overlap(scores: Any, k: Any, *, nan_policy: str = "raise", progress
     budgets = parse_budgets(k, source.shape[1])
     found, attrs = _scan(source, n_ranked(budgets, source.shape[1]), [], nan_policy, progress)
     values, coords = _support_values(found, budgets, source)
-    result = build_result(values, {"k": [float(b) for b in budgets], **coords}, attrs)
-    return result.supports_overlap
+    return build_result(values, {"k": [float(b) for b in budgets], **coords}, attrs)["supports_overlap"]
 
 
 def _scan(

@@ -12,17 +12,18 @@ import xarray as xr
 from ..budgets import DEFAULT_BUDGETS, count_labels, largest_integer, parse_budgets
 from ..errors import OptionError
 from ..graph.analysis import Ambiguity, analyse
-from ..graph.engine import run_search
+from ..graph.engine import run_search, search_again
 from ..graph.progress import computing
 from ..graph.source import Source
+from ..graph.tie_order import settle_extremes
 from ..schema import build_result
-from ..selection.search import Search
+from ..selection.search import Search, Selection
 from ..summaries.exact import as_fraction
 from ..summaries.tally import ScanTally
 from .ambiguity import ambiguity_values, integers, n_ranked
 from .attributes import result_attrs
 from .inputs import as_source
-from .options import check_nan_policy
+from .options import check_nan_policy, check_ties
 from .thresholds import score_value, threshold_values
 
 
@@ -32,6 +33,7 @@ def evaluate(
     k: Any = DEFAULT_BUDGETS,
     *,
     straddle: bool = True,
+    ties: str = "first",
     nan_policy: str = "raise",
     progress: bool | None = None,
     checkpoint: None = None,
@@ -51,6 +53,10 @@ def evaluate(
     straddle
         Whether to analyse the ambiguity, too: straddle strengths and the supports of the ranked scores,
         in the same scan (``straddle_strength`` explains them).
+    ties
+        Which ties at a threshold are kept where not all fit: ``"first"`` the first ones in row-major
+        order, as in the paper's listing; ``"spread"`` those that come first in a fixed pseudo-random
+        order of (sample, class), the same for any chunking, for one more read.
     nan_policy
         ``"raise"`` refuses NaN; ``"lowest"`` ranks NaN below all numbers and never puts it in a set.
     progress
@@ -60,8 +66,9 @@ def evaluate(
 
     Returns
     -------
-    Dataset over ``k``: ``threshold, n_above, n_ties, n_kept, average_set_size, average_k_error,
-    top_k_error, adaptive_gain, relative_gain`` and ``set_size_count(k, size)``; and with ``straddle``
+    Dataset over ``k``: ``threshold, n_above, n_ties, n_kept, average_set_size, average_k_error``, its lowest,
+    highest and expected value over all ways to keep ``n_kept`` of the ties (``average_k_error_lowest,
+    average_k_error_highest, average_k_error_expected``), ``top_k_error, adaptive_gain, relative_gain`` and ``set_size_count(k, size)``; and with ``straddle``
     ``straddle_strength, straddle_weight, straddle_magnitude`` over ``k`` and ``order``, ``straddle_bound``
     and ``supports_overlap`` over ``k``, ``support_low`` and ``support_high`` over ``rank``. Exact, and the
     same to the last bit for any chunking and scheduler. Errors are NaN without labels.
@@ -80,16 +87,19 @@ def evaluate(
 
     """
     check_nan_policy(nan_policy)
+    check_ties(ties)
     if checkpoint is not None:
         raise OptionError(f"checkpoint must be None in this version; got {checkpoint!r}.")
     source = as_source(scores, labels)
     budgets = parse_budgets(k, source.shape[1])
     counts = [count_labels(b, source.shape[0]) for b in budgets]
     n_ranks = 0 if source.labels is None else largest_integer(budgets)
+    compute = computing(progress)
     ranked = n_ranked(budgets, source.shape[1]) if straddle else 0
     search = run_search(
-        source, counts, n_ranks=n_ranks, n_ranked=ranked, nan_policy=nan_policy, compute=computing(progress)
+        source, counts, n_ranks=n_ranks, n_ranked=ranked, nan_policy=nan_policy, ties=ties, compute=compute
     )
+    search = settle_extremes(source, search, search_again(compute))
     ambiguity = None
     if straddle:
         assert search.first_tally is not None
@@ -103,7 +113,11 @@ def _result(source: Source, budgets: tuple[Fraction, ...], search: Search, ambig
     assert tally is not None
     n_labelled = tally.n_labelled
     top = [_top_error(tally, budget) for budget in budgets]
-    average = [None if not n_labelled else 1 - s.weight / n_labelled for s in found]
+
+    def error(weight: Fraction) -> Fraction | None:
+        return 1 - weight / n_labelled if n_labelled else None
+
+    average = [error(s.weight) for s in found]
     n_sizes = max(s.set_sizes.size for s in found)
     values = {
         "threshold": threshold_values([score_value(s.key, source.dtype) for s in found], source.dtype),
@@ -112,6 +126,9 @@ def _result(source: Source, budgets: tuple[Fraction, ...], search: Search, ambig
         "n_kept": [s.n_kept for s in found],
         "average_set_size": [(s.n_above + s.n_kept) / source.shape[0] for s in found],
         "average_k_error": [_float(a) for a in average],
+        "average_k_error_lowest": [_float(error(s.weight_above + _extremes(s)[1])) for s in found],
+        "average_k_error_highest": [_float(error(s.weight_above + _extremes(s)[0])) for s in found],
+        "average_k_error_expected": [_float(error(s.expected_weight)) for s in found],
         "top_k_error": [_float(t) for t in top],
         "adaptive_gain": [_float(None if t is None or a is None else t - a) for t, a in zip(top, average, strict=True)],
         "relative_gain": [
@@ -135,6 +152,11 @@ def _top_error(tally: ScanTally, budget: Fraction) -> Fraction | None:
         (as_fraction(limbs) for limbs in tally.weight_at_rank[:k]), Fraction(int(tally.rank_counts[1 : k + 1].sum()))
     )
     return 1 - hits / tally.n_labelled
+
+
+def _extremes(selection: Selection) -> tuple[Fraction, Fraction]:
+    assert selection.extremes is not None  # settled for all budgets
+    return selection.extremes
 
 
 def _float(value: Fraction | None) -> float:

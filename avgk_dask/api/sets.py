@@ -15,15 +15,19 @@ from ..errors import BudgetError, OptionError
 from ..graph.apply import SetRule, apply_rule, find_rule, top_rule
 from ..kernels.keys import first_key_above
 from .inputs import as_lazy
-from .options import check_nan_policy
+from .options import check_nan_policy, check_ties
 from .thresholds import Threshold
 
 
-def average_k_sets(scores: Any, k: Any, *, nan_policy: str = "raise") -> da.Array | xr.DataArray:
+def average_k_sets(scores: Any, k: Any, *, nan_policy: str = "raise", ties: str = "first") -> da.Array | xr.DataArray:
     """Give the average-k sets: every label above one global threshold, floor(N k) in all, exactly.
 
     Lazy: reads metadata only, until computed. Computing it finds the threshold (one read) and then
     reads the scores once more; where ties are cut, one band again.
+
+    Where not all ties at the threshold fit, ``ties="first"`` keeps the first ones in row-major order,
+    and ``ties="spread"`` those that come first in a fixed pseudo-random order of (sample, class), which
+    spreads them over the samples and is the same for any chunking; it takes one more read then.
 
     Returns
     -------
@@ -38,9 +42,10 @@ def average_k_sets(scores: Any, k: Any, *, nan_policy: str = "raise") -> da.Arra
 
     """
     check_nan_policy(nan_policy)
+    check_ties(ties)
     source, frame = as_lazy(scores)
     (budget,) = parse_budgets([k], source.shape[1])
-    rule = find_rule(source, count_labels(budget, source.shape[0]), nan_policy)
+    rule = find_rule(source, count_labels(budget, source.shape[0]), nan_policy, ties)
     return _wrap(apply_rule(source, rule, nan_policy), frame, "average_k_sets", k=show(budget))
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import dask
@@ -16,12 +16,14 @@ from numpy.typing import NDArray
 
 from ..errors import ScoresError
 from ..kernels.keys import KEY_MAX, NAN_KEY, carrier, check_dtype, encode
+from ..kernels.order import spread_keys
 from ..selection.search import Selection
 from ..summaries.entries import TopRanks
 from ..summaries.events import Cut
 from .engine import compute_plainly, cut_task, run_search
 from .settings import DEFAULTS, setting
 from .source import Source
+from .tie_order import spread_source
 
 Array = NDArray[Any]
 
@@ -34,16 +36,20 @@ class SetRule:
     last_row: int = -1
     last_class: int = -1
     everything: bool = False
+    #: The score whose ties are spread, as a key: the rule is then one of refined keys.
+    spread: int | None = None
 
     @classmethod
     def from_first_key(cls, first: int) -> SetRule:
         """Give the rule of all keys from ``first`` up."""
         return cls(min(first - 1, KEY_MAX)) if first > NAN_KEY else cls(NAN_KEY, everything=True)
 
-    def choose(self, keys: NDArray[np.int64], first_row: int, first_class: int) -> NDArray[np.bool_]:
-        """Give the members among a block of keys that starts at this place of the matrix."""
+    def choose(self, keys: NDArray[np.int64], first_row: int, first_class: int, n_classes: int) -> NDArray[np.bool_]:
+        """Give the members among a block of keys that starts at this place of a matrix of so many classes."""
         if self.everything:
             return np.ones(keys.shape, bool)
+        if self.spread is not None:
+            keys = spread_keys(keys, np.array([self.spread], np.int64), first_row, first_class, n_classes)
         chosen = keys > self.key
         rows = first_row + np.arange(keys.shape[0])[:, None]
         if first_row <= self.last_row:
@@ -64,21 +70,33 @@ class _Held:
         self.settings = {f"avgk.{name}": setting(name) for name in DEFAULTS}
 
 
-def find_rule(source: Source, budget: int, nan_policy: str) -> Any:
+def find_rule(source: Source, budget: int, nan_policy: str, ties: str) -> Any:
     """Give the task that finds the rule of a budget's sets, by a search of its own."""
-    return delayed(_find_rule, pure=False)(_Held(source), budget, nan_policy)
+    return delayed(_find_rule, pure=False)(_Held(source), budget, nan_policy, ties)
 
 
-def _find_rule(held: _Held, budget: int, nan_policy: str) -> SetRule:
-    source = held.source
+def _find_rule(held: _Held, budget: int, nan_policy: str, ties: str) -> SetRule:
     with _scheduler_inside_a_task(), dask.config.set(held.settings):
-        selection = run_search(source, [budget], nan_policy=nan_policy).found[0]
-        cut = selection.cut
-        if selection.n_kept == 0:
-            return SetRule(selection.key)
-        if cut is None:
-            return SetRule(selection.key, source.shape[0], 0)
-        row, last_class = selection.last_tie or _last_tie(source, selection, cut)
+        selection = find_selection(held.source, budget, nan_policy)
+        if ties == "first" or not selection.is_cut:
+            return _rule(held.source, selection)
+        refined = spread_source(held.source, [selection.key])
+        return replace(_rule(refined, find_selection(refined, budget, "lowest")), spread=selection.key)
+
+
+def find_selection(source: Source, budget: int, nan_policy: str) -> Selection:
+    """Find the selection of one budget, by a search of its own."""
+    return run_search(source, [budget], nan_policy=nan_policy).found[0]
+
+
+def _rule(source: Source, selection: Selection) -> SetRule:
+    """Give the rule that takes what a selection takes."""
+    cut = selection.cut
+    if selection.n_kept == 0:
+        return SetRule(selection.key)
+    if cut is None:
+        return SetRule(selection.key, source.shape[0], 0)
+    row, last_class = selection.last_tie or _last_tie(source, selection, cut)
     return SetRule(selection.key, source.rows[cut.band] + row, last_class)
 
 
@@ -110,16 +128,16 @@ def apply_rule(source: Source, rule: Any, nan_policy: str) -> da.Array:
     array = source.dask_array()
     if isinstance(rule, Delayed):
         array = bind(array, rule)
-    return array.map_blocks(_apply, rule, nan_policy, dtype=bool, meta=np.empty((0, 0), bool))
+    return array.map_blocks(_apply, rule, nan_policy, source.shape[1], dtype=bool, meta=np.empty((0, 0), bool))
 
 
-def _apply(block: Array, rule: SetRule, nan_policy: str, block_info: Any = None) -> Array:
+def _apply(block: Array, rule: SetRule, nan_policy: str, n_classes: int, block_info: Any = None) -> Array:
     first_row, first_class = (int(first) for first, _ in block_info[0]["array-location"])
     keys = encode(np.ascontiguousarray(block, check_dtype(block.dtype)))
     refuse_nan(
         keys == NAN_KEY if nan_policy == "raise" and block.dtype.kind not in "iu" else None, first_row, first_class
     )
-    return rule.choose(keys, first_row, first_class)
+    return rule.choose(keys, first_row, first_class, n_classes)
 
 
 def top_rule(source: Source, k: int, nan_policy: str) -> da.Array:

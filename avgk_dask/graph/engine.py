@@ -21,6 +21,7 @@ from ..summaries.tally import ScanPlan, ScanTally
 from .memory import check_memory, max_band_events, ranked_room
 from .settings import setting
 from .source import Source, read_now, slabs_of
+from .tie_order import spread_ties
 
 #: Tallies a task holds before it merges them.
 _HELD_TALLIES = 8
@@ -49,12 +50,14 @@ def run_search(
     n_ranks: int = 0,
     n_ranked: int = 0,
     nan_policy: str = "raise",
+    ties: str = "first",
     compute: Compute = compute_plainly,
 ) -> Search:
     """Find every budget's selection, exactly. Reads the store once, and the pilot's chunks before.
 
     ``n_ranks`` is the highest rank a label's place is told apart to, ``n_ranked`` the number of ranks
-    whose scores are kept.
+    whose scores are kept. With ``ties="spread"`` the ties kept are not the first ones but those of a
+    fixed pseudo-random order, which takes one more read where ties are cut.
     """
     check_memory(source, budgets, n_ranks, n_ranked)
     shape = scan_shape(source, n_ranks, n_ranked)
@@ -65,7 +68,14 @@ def run_search(
         (tally,) = compute([scan_tasks(source, search)], "scan" if not search.n_scans else "rescan")
         refuse_bad_data(tally, source, nan_policy)
         search = search.advance(tally)
-    return finish_cuts(source, search, compute)
+    if ties == "first":
+        return finish_cuts(source, search, compute)
+    return spread_ties(source, search, search_again(compute))
+
+
+def search_again(compute: Compute) -> Callable[[Source, Sequence[int]], Search]:
+    """Give the search of another order of ties, in which all that can be refused has been."""
+    return lambda source, budgets: run_search(source, budgets, nan_policy="lowest", compute=compute)
 
 
 def pilot_tasks(source: Source, budgets: Sequence[int], shape: ScanShape) -> list[Delayed]:

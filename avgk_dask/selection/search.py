@@ -18,6 +18,7 @@ from ..summaries.pilot import PilotSample
 from ..summaries.split import N_BINS
 from ..summaries.tally import ScanPlan, ScanTally
 from .bracket import ScanShape, bracket_below, guess_brackets, plan_scan
+from .ties import extreme_weights
 
 Ints = NDArray[np.int64]
 
@@ -44,8 +45,22 @@ class Selection:
     weight: Fraction
     #: Where the kept ties end, if some are kept and some not.
     cut: Cut | None
+    #: The weight above the threshold and that of all ties; the least and most any kept ties can bring, if known.
+    weight_above: Fraction
+    tie_weight: Fraction
+    extremes: tuple[Fraction, Fraction] | None
     #: Row (in the cut's band) and class of the last kept tie, once the band has been read for it.
     last_tie: tuple[int, int] | None = None
+
+    @property
+    def expected_weight(self) -> Fraction:
+        """The mean label weight inside the sets over all ways to keep so many of the ties."""
+        return self.weight_above + (self.tie_weight * self.n_kept / self.n_ties if self.n_kept else 0)
+
+    @property
+    def is_cut(self) -> bool:
+        """Whether some ties are kept and some are not."""
+        return 0 < self.n_kept < self.n_ties
 
     def with_ties(self, ties: TieCut) -> Selection:
         """Give the outcome with the kept ties of the cut's band taken in."""
@@ -167,19 +182,22 @@ def _select(
     if 0 < n_kept < n_ties:
         kept, cut = ties.first(n_kept)
     sizes = _base_sizes(tally, j)
-    weight = Fraction(int(tally.hits[: 2 * j + 1].sum()))
-    weight += as_fraction(tally.weight_above[j]) if tally.weight_above.size else 0
+    soft = tally.weight_above.size > 0
+    above = Fraction(int(tally.hits[: 2 * j + 1].sum())) + (as_fraction(tally.weight_above[j]) if soft else 0)
+    above += higher.total_weight()
+    weight, tie_weight, extremes = above + kept.total_weight(), ties.total_weight(), extreme_weights(ties, n_kept, soft)
     for part in (higher, kept):
         sizes = _move_sizes(sizes, part.sizes, part.counts)
-        weight += part.total_weight()
     if tally.n_nan and budget >= n_real:  # the (B+1)-th largest is a NaN: all numbers are above it
         key, n_above, n_ties, n_kept = NAN_KEY, n_real, tally.n_nan, 0
-    return Selection(budget, key, n_above, n_ties, n_kept, sizes, weight, cut)
+        above, tie_weight, extremes = weight, Fraction(0), (Fraction(0), Fraction(0))
+    return Selection(budget, key, n_above, n_ties, n_kept, sizes, weight, cut, above, tie_weight, extremes)
 
 
 def _all_nan(tally: ScanTally, budget: int) -> Selection:
     sizes = np.array([tally.n_rows], np.int64)
-    return Selection(budget, NAN_KEY, 0, tally.n_nan, 0, sizes, Fraction(0), None)
+    none = Fraction(0)
+    return Selection(budget, NAN_KEY, 0, tally.n_nan, 0, sizes, none, None, none, none, (none, none))
 
 
 def _base_sizes(tally: ScanTally, j: int) -> Ints:

@@ -53,8 +53,8 @@ class KeyHistogram:
         columns = [np.concatenate([getattr(p, name) for p in parts]) for name in ("bins", *_SUMS)]
         order = np.argsort(columns[0], kind="stable")
         lowest, highest = min(p.lowest for p in parts), max(p.highest for p in parts)
-        joined = _join(columns[0][order], [column[order] for column in columns[1:]])
-        return cls(parts[0].room, shift, *joined, lowest, highest)._fit()
+        bins, counts, low, high = _join(columns[0][order], [column[order] for column in columns[1:]])
+        return cls(parts[0].room, shift, bins, counts, low, high, lowest, highest)._fit()
 
     @property
     def n_keys(self) -> int:
@@ -70,8 +70,8 @@ class KeyHistogram:
         moved = (self.bins << self.shift) - (bins << shift)
         low = self.low_sums + (moved & ((1 << _LOW_BITS) - 1)) * self.counts
         high = self.high_sums + (moved >> _LOW_BITS) * self.counts
-        joined = _join(bins, [self.counts, low, high])
-        return KeyHistogram(self.room, shift, *joined, self.lowest, self.highest)
+        bins, counts, low, high = _join(bins, [self.counts, low, high])
+        return KeyHistogram(self.room, shift, bins, counts, low, high, self.lowest, self.highest)
 
     def _fit(self) -> KeyHistogram:
         """Give the histogram with the least shift that fits the room."""
@@ -84,7 +84,7 @@ class KeyHistogram:
 
     def offset_sums(self) -> NDArray[Any]:
         """Give each bin's sum of (key - first key of the bin) as Python integers."""
-        return self.low_sums.astype(object) + (self.high_sums.astype(object) << _LOW_BITS)
+        return np.asarray(self.low_sums.astype(object) + (self.high_sums.astype(object) << _LOW_BITS))
 
 
 _SUMS = ("counts", "low_sums", "high_sums")

@@ -48,15 +48,25 @@ class RankedTally:
 def narrow_keys(scores: Array, dtype: np.dtype[Any]) -> Array:
     """Give the order keys of carrier values in 32 bits where those suffice; NaN is the smallest integer."""
     bits, magnitude = carrier_bits(scores)
-    narrow = np.dtype(np.int64 if scores.itemsize == 8 else np.int32)
+    narrow = narrow_dtype(dtype)
     if magnitude:
         keys = np.where(bits < 0, -(bits & narrow.type(magnitude)), bits)
-        keys[scores != scores] = np.iinfo(narrow).min
+        keys[scores != scores] = missing_key(dtype)
         return keys
     keys = scores.astype(narrow)
     if is_half(dtype):
-        keys[scores == HALF_NAN] = np.iinfo(narrow).min
+        keys[scores == HALF_NAN] = missing_key(dtype)
     return keys
+
+
+def narrow_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    """Give the integers that hold the keys of a dtype: 32 bits, or 64."""
+    return np.dtype(np.int64 if dtype.itemsize == 8 or dtype == np.uint32 else np.int32)
+
+
+def missing_key(dtype: np.dtype[Any]) -> int:
+    """Give what stands for NaN among the narrow keys of a floating-point dtype: the smallest integer."""
+    return -(1 << 8 * narrow_dtype(dtype).itemsize - 1)
 
 
 def partitioned_top(tile: Array, n_ranks: int) -> Array:

@@ -10,6 +10,7 @@ from .oracle import (
     oracle_straddle,
     oracle_supports,
     oracle_threshold,
+    oracle_tie_sensitivity,
     oracle_top_k_sets,
 )
 from .simulation import Simulation, simulate, simulate_store
@@ -22,6 +23,7 @@ __all__ = [
     "oracle_straddle",
     "oracle_supports",
     "oracle_threshold",
+    "oracle_tie_sensitivity",
     "oracle_top_k_sets",
     "simulate",
     "simulate_store",

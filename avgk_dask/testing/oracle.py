@@ -35,16 +35,49 @@ def oracle_threshold(scores: Array, k: Any) -> tuple[Any, int, int, int]:
     return (math.nan if value[0] == 0 else value[1]), n_above, n_ties, n_kept
 
 
-def oracle_average_k_sets(scores: Array, k: Any) -> NDArray[np.bool_]:
-    """Give the sets: everything above lambda, then ties in row-major order until the budget is full."""
+def oracle_average_k_sets(scores: Array, k: Any, ties: str = "first") -> NDArray[np.bool_]:
+    """Give the sets: everything above lambda, then ties in row-major order, or spread, until the budget is full."""
     value, _, _, n_kept = oracle_threshold(scores, k)
     wanted = (0, 0) if value != value else (1, value)
-    chosen = []
-    for x in _numbers(scores):
-        keep = x == wanted and n_kept > 0
-        n_kept -= keep
-        chosen.append(x > wanted or keep)
-    return np.array(chosen).reshape(scores.shape)
+    flat = _numbers(scores)
+    tied = [i for i, x in enumerate(flat) if x == wanted]
+    if ties == "spread":
+        tied.sort(key=lambda i: -(_splitmix64(i) >> 24))  # stable: in row-major order among equals
+    kept = set(tied[:n_kept])
+    return np.array([x > wanted or i in kept for i, x in enumerate(flat)]).reshape(scores.shape)
+
+
+def _splitmix64(number: int) -> int:
+    """Give the pseudo-random number of a flat place in the matrix."""
+    x = (number + 0x9E3779B97F4A7C15) % 2**64
+    x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9 % 2**64
+    x = (x ^ (x >> 27)) * 0x94D049BB133111EB % 2**64
+    return x ^ (x >> 31)
+
+
+def _label_weight(sets: NDArray[np.bool_], labels: Array) -> list[Fraction]:
+    """Give the label weight of each member of the sets."""
+    if labels.ndim == 2:
+        return [Fraction(x) for x in labels[sets].astype(np.float64).tolist()]
+    return [Fraction(int(labels[i] == j)) for i, j in np.argwhere(sets).tolist()]
+
+
+def oracle_tie_sensitivity(scores: Array, labels: Array, k: Any) -> tuple[float, float, float]:
+    """Give the lowest, the highest and the expected average-k error over all ways to keep n_kept of the ties."""
+    value, _, n_ties, n_kept = oracle_threshold(scores, k)
+    wanted = (0, 0) if value != value else (1, value)
+    above = np.array([x > wanted for x in _numbers(scores)]).reshape(scores.shape)
+    tied = np.array([x == wanted for x in _numbers(scores)]).reshape(scores.shape)
+    n_labelled = len(labels) if labels.ndim == 2 else int((labels >= 0).sum())
+    if not n_labelled:
+        return math.nan, math.nan, math.nan
+    base = sum(_label_weight(above, labels), Fraction(0))
+    weights = sorted(_label_weight(tied, labels), reverse=True)
+    most = sum(weights[:n_kept], Fraction(0))
+    least = sum(weights[n_ties - n_kept :], Fraction(0))
+    mean = sum(weights, Fraction(0)) * n_kept / n_ties
+    low, high, expected = (float(1 - (base + extra) / n_labelled) for extra in (most, least, mean))
+    return low, high, expected
 
 
 def oracle_top_k_sets(scores: Array, k: int) -> NDArray[np.bool_]:
@@ -73,10 +106,12 @@ def _error(sets: NDArray[np.bool_], labels: Array | None) -> float:
     return float(1 - Fraction(sum(bool(sets[i, labels[i]]) for i in labelled), len(labelled)))
 
 
-def oracle_evaluate(scores: Array, labels: Array | None, k: Any) -> dict[str, Any]:
+def oracle_evaluate(scores: Array, labels: Array | None, k: Any, ties: str = "first") -> dict[str, Any]:
     """Give all results for one budget, by definition."""
     value, n_above, n_ties, n_kept = oracle_threshold(scores, k)
-    sets = oracle_average_k_sets(scores, k)
+    sets = oracle_average_k_sets(scores, k, ties)
+    nan = math.nan, math.nan, math.nan
+    low, high, expected = nan if labels is None else oracle_tie_sensitivity(scores, labels, k)
     is_integer = _fraction(k).denominator == 1
     return {
         "threshold": float(value),
@@ -85,6 +120,9 @@ def oracle_evaluate(scores: Array, labels: Array | None, k: Any) -> dict[str, An
         "n_kept": n_kept,
         "average_set_size": float(Fraction(int(sets.sum()), scores.shape[0])),
         "average_k_error": _error(sets, labels),
+        "average_k_error_lowest": low,
+        "average_k_error_highest": high,
+        "average_k_error_expected": expected,
         "top_k_error": _error(oracle_top_k_sets(scores, int(_fraction(k))), labels) if is_integer else math.nan,
         "set_size_count": np.bincount(sets.sum(1)).tolist(),
     }

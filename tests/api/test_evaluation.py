@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import avgk_dask as avgk
-from avgk_dask.testing import oracle_evaluate, oracle_straddle, oracle_supports, strategies
+from avgk_dask.testing import oracle_average_k_sets, oracle_evaluate, oracle_straddle, oracle_supports, strategies
 
 #: Settings that send even a tiny matrix through every part of the engine.
 ENGINES = {
@@ -32,9 +32,9 @@ def same(a: float, b: float) -> bool:
     return a == b or (math.isnan(a) and math.isnan(b))
 
 
-def check_result(result, scores, labels, ks):
+def check_result(result, scores, labels, ks, ties="first"):
     for i, k in enumerate(ks):
-        expected = oracle_evaluate(scores, labels, k)
+        expected = oracle_evaluate(scores, labels, k, ties)
         sizes = expected.pop("set_size_count")
         assert result.set_size_count.values[i][: len(sizes)].tolist() == sizes
         assert result.set_size_count.values[i].sum() == scores.shape[0]
@@ -94,6 +94,28 @@ def test_evaluate__equals_the_definitions(engine, kind, data):
         result = avgk.evaluate(da.from_array(scores, chunks=chunks), labels, ks)
     check_result(result, scores, labels, ks)
     check_ambiguity(result, scores, ks)
+
+
+@pytest.mark.parametrize("kind", ["hard", "soft"])
+@pytest.mark.parametrize("engine", ["no pilot", "pilot", "counted ties"])
+@settings(max_examples=100, suppress_health_check=[HealthCheck.too_slow])
+@given(data=st.data())
+def test_evaluate__spreads_ties_by_sample_and_class(engine, kind, data):
+    scores = data.draw(strategies.score_matrices())
+    labels = draw_labels(data, kind, scores.shape)
+    ks = data.draw(strategies.budgets(scores.shape[1]))
+    lazy = da.from_array(scores, chunks=data.draw(strategies.chunkings(scores.shape)))
+    with dask.config.set(ENGINES[engine]), dask.config.set(scheduler="synchronous"):
+        result = avgk.evaluate(lazy, labels, ks, ties="spread", straddle=False)
+        sets = avgk.average_k_sets(lazy, ks[0], ties="spread").compute()
+    check_result(result, scores, labels, ks, "spread")
+    assert np.array_equal(sets, oracle_average_k_sets(scores, ks[0], "spread"))
+
+
+def test_evaluate__refuses_an_unknown_order_of_ties():
+    for run in (avgk.evaluate, avgk.average_k_sets):
+        with pytest.raises(avgk.OptionError, match="ties must be 'first' or 'spread'; got 'random'"):
+            run(np.eye(3), k=1, ties="random")
 
 
 def test_evaluate__soft_labels_above_an_interval_next_to_the_highest_key():

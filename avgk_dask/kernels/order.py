@@ -1,0 +1,75 @@
+"""Orders of ties: keys refined so that no ties at chosen scores are left.
+
+The refined key of a score is ``level * 2**bits + place``: the level says between which of the chosen
+keys it lies or which of them it equals, and only there the place, which orders the ties, counts.
+Selecting on refined keys then breaks the ties in that order, and changes nothing else.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Ints = NDArray[np.int64]
+
+#: Bits of a tie's pseudo-random place: the same for any number of keys chosen, and enough for two million of them.
+SPREAD_BITS = 40
+
+
+def refine(keys: Ints, chosen: Ints, place: Any) -> Ints:
+    """Give the refined keys of a block of keys.
+
+    ``chosen`` ascend; ``place(where, bits)`` gives the places of the flat indices where the keys are
+    among them, as integers below ``2**bits``, the first tie to keep the highest.
+    """
+    bits = np.int64(place_bits(chosen.size))
+    flat = keys.reshape(-1)
+    n_lower = np.searchsorted(chosen, flat)
+    equal = np.flatnonzero(chosen[np.minimum(n_lower, chosen.size - 1)] == flat)
+    level = 2 * n_lower
+    level[equal] += 1
+    refined = (level - chosen.size) << bits
+    refined[equal] += place(equal, int(bits))
+    return refined.reshape(keys.shape)
+
+
+def place_bits(n_chosen: int) -> int:
+    """Give the bits that are left for places beside the 2 n + 1 levels."""
+    return 64 - (2 * n_chosen + 1).bit_length()
+
+
+def scatter(numbers: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """Give each number a pseudo-random one of its own: the finaliser of splitmix64, a bijection."""
+    with np.errstate(over="ignore"):
+        x = numbers + np.uint64(0x9E3779B97F4A7C15)
+        x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+        x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+        return x ^ (x >> np.uint64(31))
+
+
+def spread_keys(keys: Ints, chosen: Ints, first_row: int, first_class: int, n_classes: int) -> Ints:
+    """Refine a block that starts at this place of the matrix: ties in a fixed pseudo-random order of sample and class.
+
+    The ties with the highest places come first, and of equal ones the first in row-major order.
+    """
+    width = keys.shape[1]
+
+    def place(where: Ints, bits: int) -> Ints:
+        row, column = np.divmod(where, width)
+        numbers = (first_row + row).astype(np.uint64) * np.uint64(n_classes) + (first_class + column).astype(np.uint64)
+        return (scatter(numbers) >> np.uint64(64 - SPREAD_BITS)).astype(np.int64)
+
+    return refine(keys, chosen, place)
+
+
+def weigh_keys(keys: Ints, chosen: Ints, weights: NDArray[np.float64], *, heaviest: bool) -> Ints:
+    """Refine a block by the label weights, which lie in [0, 1]: the heaviest ties first, or the lightest."""
+    flat = weights.reshape(-1)
+
+    def place(where: Ints, bits: int) -> Ints:
+        order = (flat[where] + 0.0).view(np.int64)  # of non-negative doubles, the bits ascend with the value
+        return order if heaviest else (np.int64(1) << np.int64(bits)) - 1 - order
+
+    return refine(keys, chosen, place)
