@@ -1,6 +1,7 @@
 """Average-k and top-k evaluation of large-class models on score matrices too big for memory, exactly."""
 
 from .api.ambiguity import ranked_supports, straddle_strength, supports_overlap
+from .api.curves import error_curve
 from .api.evaluation import evaluate
 from .api.sets import average_k_sets, predict_sets, top_k_sets
 from .api.thresholds import Threshold, threshold
@@ -30,6 +31,7 @@ __all__ = [
     "StoreError",
     "Threshold",
     "average_k_sets",
+    "error_curve",
     "evaluate",
     "predict_sets",
     "ranked_supports",

@@ -72,6 +72,10 @@ VARIABLES = {
     "relative_gain": Variable(
         ("k",), ("float64",), "relative gain", "adaptive_gain / top_k_error; NaN where that is 0."
     ),
+    "mean_top_k_error": Variable((), ("float64",), "mean top-k error", "Mean of the top-k error over k = 1..C."),
+    "mean_average_k_error": Variable(
+        (), ("float64",), "mean average-k error", "Mean of the average-k error over k = 1..C."
+    ),
     "set_size_count": Variable(
         (
             "k",

@@ -16,8 +16,9 @@ from ..selection.bracket import ScanShape
 from ..selection.search import Search, Selection
 from ..summaries.cut import TieCut, TieSearch, cut_band
 from ..summaries.pilot import PilotSample
+from ..summaries.places import LabelTally, PlaceTally
 from ..summaries.scan import scan_band
-from ..summaries.tally import ScanPlan, ScanTally
+from ..summaries.tally import ScanTally
 from .memory import check_memory, max_band_events, ranked_room
 from .settings import setting
 from .source import Source, read_now, slabs_of
@@ -27,6 +28,8 @@ from .tie_order import spread_ties
 _HELD_TALLIES = 8
 
 Compute = Callable[[list[Delayed], str], list[Any]]
+TallyBand = Callable[[Any, Any, int, Any], Any]
+Merge = Callable[[list[Any]], Any]
 
 
 def compute_plainly(tasks: list[Delayed], stage: str) -> list[Any]:
@@ -65,7 +68,8 @@ def run_search(
     sample = PilotSample.merge(compute(pilots, "pilot")) if pilots else None
     search = Search.begin(shape, budgets, sample)
     while search.plan is not None:
-        (tally,) = compute([scan_tasks(source, search)], "scan" if not search.n_scans else "rescan")
+        task = tally_task(source, "scan", scan_band, search.plan, ScanTally.merge)
+        (tally,) = compute([task], "scan" if not search.n_scans else "rescan")
         refuse_bad_data(tally, source, nan_policy)
         search = search.advance(tally)
     if ties == "first":
@@ -102,41 +106,46 @@ def _sample_chunk(block: Any, number: int, fraction: float) -> PilotSample:
     return PilotSample.from_chunk(read_now(block), number, fraction)
 
 
-def scan_tasks(source: Source, search: Search) -> Delayed:
-    """Give the one task that the scan of all bands merges into."""
+def tally_task(
+    source: Source, name: str, tally_band: TallyBand, plan: Any, merge: Merge, max_tasks: int | None = None
+) -> Delayed:
+    """Give the one task that the tallies of all bands merge into.
+
+    ``tally_band(slabs, labels, band, plan)`` reads one band.
+    """
     token = _token()
-    plan = f"avgk-plan-{token}"
+    shared = f"avgk-plan-{token}"
     keys: list[str] = []
-    graph: dict[Any, Any] = {plan: search.plan}
-    for first, last in source.groups():
-        keys.append(f"avgk-scan-{token}-{first}")
+    graph: dict[Any, Any] = {shared: plan}
+    for first, last in source.groups(max_tasks):
+        keys.append(f"avgk-{name}-{token}-{first}")
         labels = [source.labels_of(band) for band in range(first, last)]
-        graph[keys[-1]] = (_scan_run, source.bands(first, last), labels, first, plan)
-    (task,) = as_tasks([merge_tree(keys, graph, token)], graph, source)
+        graph[keys[-1]] = (_tally_run, source.bands(first, last), labels, first, tally_band, shared, merge)
+    (task,) = as_tasks([merge_tree(keys, graph, token, merge)], graph, source)
     return task
 
 
-def _scan_run(bands: Any, labels: list[Any], first: int, plan: ScanPlan) -> ScanTally:
-    tallies: list[ScanTally] = []
+def _tally_run(bands: Any, labels: list[Any], first: int, tally_band: TallyBand, plan: Any, merge: Merge) -> Any:
+    tallies: list[Any] = []
     for i, mine in enumerate(labels):
-        tallies.append(scan_band(slabs_of(bands, i, first + i), read_now(mine), first + i, plan))
+        tallies.append(tally_band(slabs_of(bands, i, first + i), read_now(mine), first + i, plan))
         if len(tallies) == _HELD_TALLIES:
-            tallies = [ScanTally.merge(tallies)]
-    return ScanTally.merge(tallies)
+            tallies = [merge(tallies)]
+    return merge(tallies)
 
 
-def merge_tree(keys: list[str], graph: dict[Any, Any], token: str) -> str:
+def merge_tree(keys: list[str], graph: dict[Any, Any], token: str, merge: Merge) -> str:
     """Add a tree of merges, of the configured fan-in, to a graph; give the key of its root."""
     fan_in, level = setting("fan-in"), 0
     while len(keys) > 1:
         parts = [keys[i : i + fan_in] for i in range(0, len(keys), fan_in)]
         keys = [f"avgk-merge-{token}-{level}-{i}" for i in range(len(parts))]
-        graph.update((key, (ScanTally.merge, part)) for key, part in zip(keys, parts, strict=True))
+        graph.update((key, (merge, part)) for key, part in zip(keys, parts, strict=True))
         level += 1
     return keys[0]
 
 
-def refuse_bad_data(tally: ScanTally, source: Source, nan_policy: str) -> None:
+def refuse_bad_data(tally: ScanTally | LabelTally | PlaceTally, source: Source, nan_policy: str) -> None:
     """Raise for NaN and bad labels met in a scan, naming the first place."""
     if tally.n_nan and nan_policy == "raise":
         band, row, class_ = tally.first_nan

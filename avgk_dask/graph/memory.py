@@ -85,7 +85,21 @@ def memory_limit() -> int:
 
 def check_memory(source: Source, budgets: Sequence[int], n_ranks: int = 0, n_ranked: int = 0) -> None:
     """Refuse a plan whose tasks cannot fit, and say what to do."""
-    needed, limit = task_memory(source, budgets, n_ranks, n_ranked), memory_limit()
+    _refuse_beyond_limit(task_memory(source, budgets, n_ranks, n_ranked), source)
+
+
+def check_places_memory(source: Source, n_edges: int) -> None:
+    """Refuse to place scores among so many keys where a task cannot fit: it holds whole rows of a band."""
+    n_rows = int(np.diff(source.rows).max())
+    soft = source.labels is not None and source.labels.ndim == 2
+    band = n_rows * source.shape[1]
+    needed = 3 * source.band_bytes() + 40 * n_rows + 16 * band * soft
+    needed += n_edges * (10 * 16 + 1200 * soft) + (64 << 20)
+    _refuse_beyond_limit(needed, source)
+
+
+def _refuse_beyond_limit(needed: int, source: Source) -> None:
+    limit = memory_limit()
     if needed > limit:
         raise MemoryLimitError(
             f"a task must fit the memory of a worker thread; got {needed / 1e6:,.0f} MB needed for a band of "

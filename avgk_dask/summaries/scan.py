@@ -23,6 +23,7 @@ from .entries import (
 )
 from .events import EventTally
 from .exact import add_weights, carry, zero_sums
+from .labels import usable_labels
 from .ranked import MOST_FUSED, RankedTally, partitioned_top
 from .split import N_BINS, Split, label_weights, split_entries, split_of
 from .tally import ScanPlan, ScanTally
@@ -49,7 +50,7 @@ class _BandScan:
 
     def __init__(self, labels: Array | None, band: int, plan: ScanPlan) -> None:
         self.plan, self.band = plan, band
-        self.hard, self.soft, self.bad_labels = _usable_labels(labels, plan.n_classes)
+        self.hard, self.soft, self.bad_labels = usable_labels(labels, plan.n_classes)
         n = plan.zones.n_intervals
         self.above_parts: list[NDArray[np.int32]] = []
         self.hits = np.zeros(2 * n, np.int64)
@@ -248,18 +249,3 @@ def _count_sizes(above: NDArray[np.int32]) -> tuple[Ints, Ints, Ints]:
         values = np.flatnonzero(binned)
         counts = binned[values]
     return values // width, values % width, counts
-
-
-def _usable_labels(labels: Array | None, n_classes: int) -> tuple[Ints | None, NDArray[np.float64] | None, Ints]:
-    """Give the hard or the soft labels, with the bad ones blanked, and the rows of those."""
-    if labels is None:
-        return None, None, np.zeros(0, np.int64)
-    if labels.ndim == 2:
-        soft = labels.astype(np.float64)
-        bad = np.flatnonzero(~((soft >= 0) & (soft <= 1)).all(1))
-        soft[bad] = 0
-        return None, soft, bad
-    bad = np.flatnonzero(labels >= n_classes)
-    hard = labels.astype(np.int64)
-    hard[bad] = -1
-    return hard, None, bad

@@ -1,0 +1,117 @@
+"""``error_curve``: both errors for every integer K, from the ranks of the labels."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import xarray as xr
+from numpy.typing import NDArray
+
+from ..errors import LabelsError
+from ..graph.engine import run_search
+from ..graph.places import read_labels, read_places
+from ..graph.progress import computing
+from ..graph.source import Source
+from ..schema import build_result
+from ..summaries.exact import as_fraction
+from .attributes import result_attrs
+from .inputs import as_source
+from .options import check_nan_policy
+
+
+def error_curve(
+    scores: Any, labels: Any = None, *, nan_policy: str = "raise", progress: bool | None = None
+) -> xr.Dataset:
+    """Give top-K and average-K error for every K = 1..C, and their means over K. Exact, ties included.
+
+    A label's rank in its row tells for which K it is in its top-K set, and its rank among all N C scores
+    (ties in row-major order) for which K it is in its average-K set.
+
+    With hard labels two reads of the store, and memory for the labels (some 50 bytes each); tasks hold
+    whole rows of a band. With soft labels every score is a label: a search for all C thresholds, whose
+    reads grow with C (``attrs["reads"]``).
+
+    Parameters
+    ----------
+    scores
+        N x C matrix: NumPy, Dask or Zarr array, xarray object, or the path of a store.
+    labels
+        N integers (negative: unlabelled), or an N x C matrix of true probabilities. By default the labels
+        stored beside the scores.
+    nan_policy
+        ``"raise"`` refuses NaN; ``"lowest"`` ranks NaN below all numbers and never puts it in a set.
+    progress
+        Whether to show a progress bar on stderr.
+
+    Returns
+    -------
+    Dataset over ``k`` with ``top_k_error`` and ``average_k_error``, and their means over all K,
+    ``mean_top_k_error`` and ``mean_average_k_error``.
+
+    Raises
+    ------
+    ScoresError, LabelsError, DtypeError, MemoryLimitError, StoreError
+
+    Examples
+    --------
+    >>> import numpy as np, avgk_dask as avgk
+    >>> curve = avgk.error_curve(np.array([[0.6, 0.3, 0.1], [0.4, 0.35, 0.25]]), np.array([0, 1]))
+    >>> curve.top_k_error.values.tolist(), curve.average_k_error.values.tolist()
+    ([0.5, 0.0, 0.0], [0.5, 0.0, 0.0])
+
+    """
+    check_nan_policy(nan_policy)
+    source = as_source(scores, labels)
+    if source.labels is None:
+        raise LabelsError("labels must be given for an error curve; got None, and none are stored beside the scores.")
+    compute = computing(progress)
+    curves = _hard_curves if source.labels.ndim == 1 else _soft_curves
+    n_labelled, top, average, reads = curves(source, nan_policy, compute)
+    n_classes = source.shape[1]
+    values = {
+        "top_k_error": _errors(top, n_labelled),
+        "average_k_error": _errors(average, n_labelled),
+        "mean_top_k_error": _mean_error(top, n_labelled),
+        "mean_average_k_error": _mean_error(average, n_labelled),
+    }
+    attrs = result_attrs(source, reads, n_labelled=n_labelled)
+    return build_result(values, {"k": np.arange(1, n_classes + 1)}, attrs)
+
+
+def _hard_curves(source: Source, nan_policy: str, compute: Any) -> tuple[int, list[Any], list[Any], int]:
+    """Give the number of labels inside the sets for each K, both ways."""
+    n_samples, n_classes = source.shape
+    labels = read_labels(source, nan_policy, compute)
+    top = np.cumsum(labels.rank_counts[1 : n_classes + 1]).tolist()
+    edges = labels.edges()
+    if not edges.size:
+        return labels.n_labelled, top, [0] * n_classes, 1
+    ranks = read_places(source, edges, nan_policy, compute).label_ranks()
+    first_k: NDArray[np.int64] = -(-ranks // n_samples)
+    average = np.cumsum(np.bincount(first_k, minlength=n_classes + 1)[1:]).tolist()
+    return labels.n_labelled, top, average, 2
+
+
+def _soft_curves(source: Source, nan_policy: str, compute: Any) -> tuple[int, list[Any], list[Any], int]:
+    """Give the label weight inside the sets for each K, both ways."""
+    n_samples, n_classes = source.shape
+    budgets = [n_samples * k for k in range(1, n_classes + 1)]
+    search = run_search(source, budgets, n_ranks=n_classes, nan_policy=nan_policy, compute=compute)
+    assert search.first_tally is not None
+    top, total = [], Fraction(0)
+    for limbs in search.first_tally.weight_at_rank:
+        total += as_fraction(limbs)
+        top.append(total)
+    return n_samples, top, [search.found[i].weight for i in range(n_classes)], search.n_scans
+
+
+def _errors(inside: list[Any], n_labelled: int) -> list[float]:
+    return [float(1 - Fraction(weight) / n_labelled) if n_labelled else float("nan") for weight in inside]
+
+
+def _mean_error(inside: list[Any], n_labelled: int) -> float:
+    if not n_labelled:
+        return float("nan")
+    return float(1 - sum(inside, Fraction(0)) / (n_labelled * len(inside)))

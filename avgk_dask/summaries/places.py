@@ -1,0 +1,250 @@
+"""Places: how many scores lie between given keys, and where the labels' own scores lie among all.
+
+A label's rank in its row tells all top-K errors, its rank among all scores all average-K errors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from itertools import chain
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..kernels.keys import HALF_NAN, NAN_KEY, carrier, carrier_bits, encode, is_half
+from ..kernels.places import place_scores, rank_in_row
+from .entries import NO_PLACE, checked_slabs
+from .exact import Limbs, add_weights, carry, zero_sums
+from .labels import usable_labels
+from .split import shift_to_fit
+
+Array = NDArray[Any]
+Ints = NDArray[np.int64]
+Place = tuple[int, int, int]
+
+#: Runs of keys in the table that finds an edge.
+_N_STARTS = 1 << 16
+#: Scores whose places are looked up at a time.
+_TILE = 1 << 18
+_NOWHERE = (NO_PLACE, NO_PLACE, NO_PLACE)
+
+
+@dataclass(frozen=True)
+class EdgeTable:
+    """Ascending, distinct keys (not none) that scores are placed among."""
+
+    edges: Ints
+    starts: Ints
+    shift: np.uint64
+
+    @classmethod
+    def from_edges(cls, edges: Ints) -> EdgeTable:
+        """Give the table of some keys."""
+        low, high = int(edges[0]), int(edges[-1])
+        shift = shift_to_fit(high - low + 1, _N_STARTS)
+        n_runs = ((high - low) >> shift) + 1
+        run_of = ((edges.view(np.uint64) - np.uint64(low % 2**64)) >> np.uint64(shift)).astype(np.int64)
+        starts = np.searchsorted(run_of, np.arange(n_runs))
+        return cls(edges, starts, np.uint64(shift))
+
+    @property
+    def n_places(self) -> int:
+        """Number of places: before, at and behind the edges."""
+        return 2 * self.edges.size + 1
+
+
+@dataclass(frozen=True)
+class LabelTally:
+    """The labels of the bands read so far: their scores' keys, and how many have each rank in their row."""
+
+    n_rows: int
+    n_nan: int
+    first_nan: Place
+    n_bad_labels: int
+    first_bad_label: Place
+    n_labelled: int
+    rank_counts: Ints
+    keys: tuple[Ints, ...]
+
+    @classmethod
+    def from_band(cls, slabs: Iterable[Array], labels: Array, band: int, dtype: Any, n_classes: int) -> LabelTally:
+        """Give the tally of one band with hard labels."""
+        hard, _, bad = usable_labels(labels, n_classes)
+        assert hard is not None
+        tile = _whole_rows(slabs, dtype, n_classes, hard)
+        ranks = np.empty(hard.size, np.int64)
+        n_nan, first_nan = rank_in_row(tile, hard, ranks)
+        labelled = np.flatnonzero(hard >= 0)
+        own = tile[labelled, hard[labelled]]
+        if is_half(dtype):  # a half float's NaN is the smallest number to the kernel
+            nan = np.flatnonzero(tile == HALF_NAN)
+            n_nan, first_nan = nan.size, int(nan[0]) if nan.size else -1
+            ranks[labelled[own == HALF_NAN]] = n_classes + 1
+        return cls(
+            n_rows=hard.size,
+            n_nan=n_nan,
+            first_nan=(band, *divmod(first_nan, n_classes)) if n_nan else _NOWHERE,
+            n_bad_labels=bad.size,
+            first_bad_label=(band, int(bad[0]), 0) if bad.size else _NOWHERE,
+            n_labelled=labelled.size,
+            rank_counts=np.bincount(ranks, minlength=n_classes + 2),
+            keys=(np.unique(_carrier_keys(own, dtype)),),
+        )
+
+    @classmethod
+    def merge(cls, tallies: list[LabelTally]) -> LabelTally:
+        """Give the tally of all the bands together."""
+        return cls(
+            n_rows=sum(t.n_rows for t in tallies),
+            n_nan=sum(t.n_nan for t in tallies),
+            first_nan=min(t.first_nan for t in tallies),
+            n_bad_labels=sum(t.n_bad_labels for t in tallies),
+            first_bad_label=min(t.first_bad_label for t in tallies),
+            n_labelled=sum(t.n_labelled for t in tallies),
+            rank_counts=np.sum([t.rank_counts for t in tallies], axis=0),
+            keys=tuple(chain.from_iterable(t.keys for t in tallies)),
+        )
+
+    def edges(self) -> Ints:
+        """Give the distinct keys of the labels' scores, ascending; NaN left out."""
+        keys = np.unique(np.concatenate(self.keys))
+        return keys[keys != NAN_KEY]
+
+
+@dataclass(frozen=True)
+class BandLabels:
+    """Where the labels of one band lie: at which edge, and as the how-manieth of the band's scores there.
+
+    ``equal`` are the edges that scores of the band equal, and ``n_equal`` how many do.
+    """
+
+    band: int
+    edges: Ints
+    orders: Ints
+    equal: Ints
+    n_equal: Ints
+
+
+@dataclass(frozen=True)
+class PlaceTally:
+    """Counts of all scores by place, label weight by place, and where each label lies."""
+
+    n_rows: int
+    n_nan: int
+    first_nan: Place
+    n_bad_labels: int
+    first_bad_label: Place
+    n_labelled: int
+    counts: Ints
+    #: Hard labels by place; exact sums of soft labels by place.
+    hits: Ints
+    weights: Limbs
+    bands: tuple[BandLabels, ...]
+
+    @classmethod
+    def from_band(
+        cls, slabs: Iterable[Array], labels: Array | None, band: int, dtype: Any, n_classes: int, table: EdgeTable
+    ) -> PlaceTally:
+        """Give the tally of one band."""
+        hard, soft, bad = usable_labels(labels, n_classes)
+        tile = _whole_rows(slabs, dtype, n_classes, hard if soft is None else soft)
+        wanted = np.full(len(tile), -1, np.int64) if hard is None else hard
+        counts, orders = np.zeros(table.n_places, np.int64), np.zeros(len(tile), np.int64)
+        arguments = (tile, *carrier_bits(tile), table.edges, table.starts, table.shift, wanted, counts, orders)
+        n_nan, first_nan = place_scores(*arguments)
+        if is_half(dtype):
+            nan = np.flatnonzero(tile == HALF_NAN)
+            n_nan, first_nan = nan.size, int(nan[0]) if nan.size else -1
+            counts[0] -= nan.size
+        labelled = np.flatnonzero(wanted >= 0)
+        own = _carrier_keys(tile[labelled, wanted[labelled]], dtype)
+        labelled, own = labelled[own != NAN_KEY], own[own != NAN_KEY]
+        j = np.searchsorted(table.edges, own)
+        at = table.edges[np.minimum(j, table.edges.size - 1)] == own
+        equal = np.flatnonzero(counts[1::2])
+        weights = zero_sums(0)
+        if soft is not None:
+            weights = _weigh_places(tile, soft, dtype, table)
+        return cls(
+            n_rows=len(tile),
+            n_nan=n_nan,
+            first_nan=(band, *divmod(first_nan, n_classes)) if n_nan else _NOWHERE,
+            n_bad_labels=bad.size,
+            first_bad_label=(band, int(bad[0]), 0) if bad.size else _NOWHERE,
+            n_labelled=len(tile) if soft is not None else int((wanted >= 0).sum()),
+            counts=counts,
+            hits=np.bincount(2 * j + at, minlength=table.n_places),
+            weights=weights,
+            bands=(BandLabels(band, j[at], orders[labelled[at]], equal, counts[1::2][equal]),),
+        )
+
+    @classmethod
+    def merge(cls, tallies: list[PlaceTally]) -> PlaceTally:
+        """Give the tally of all the bands together."""
+        return cls(
+            n_rows=sum(t.n_rows for t in tallies),
+            n_nan=sum(t.n_nan for t in tallies),
+            first_nan=min(t.first_nan for t in tallies),
+            n_bad_labels=sum(t.n_bad_labels for t in tallies),
+            first_bad_label=min(t.first_bad_label for t in tallies),
+            n_labelled=sum(t.n_labelled for t in tallies),
+            counts=np.sum([t.counts for t in tallies], axis=0),
+            hits=np.sum([t.hits for t in tallies], axis=0),
+            weights=carry(np.sum([t.weights for t in tallies], axis=0)),
+            bands=tuple(chain.from_iterable(t.bands for t in tallies)),
+        )
+
+    def n_from(self) -> Ints:
+        """Give, for each edge, how many scores are at it or above."""
+        return _from_top(self.counts)[1::2]
+
+    def hits_from(self) -> Ints:
+        """Give, for each edge, how many hard labels' scores are at it or above."""
+        return _from_top(self.hits)[1::2]
+
+    def label_ranks(self) -> Ints:
+        """Give the rank among all scores of every label whose score is an edge: ties in row-major order.
+
+        The bands' ties come one after the other, so their labels' orders are carried on from band to band.
+        """
+        above = _from_top(self.counts)[2::2]
+        so_far = np.zeros(above.size, np.int64)
+        ranks = []
+        for band in sorted(self.bands, key=lambda b: b.band):
+            ranks.append(above[band.edges] + so_far[band.edges] + band.orders + 1)
+            so_far[band.equal] += band.n_equal
+        return np.concatenate(ranks)
+
+
+def _from_top(counts: Ints) -> Ints:
+    return np.cumsum(counts[::-1])[::-1]
+
+
+def _whole_rows(slabs: Iterable[Array], dtype: Any, n_classes: int, labels: Array | None) -> Array:
+    """Give a band's rows in one piece, as carriers."""
+    parts = [carrier(slab) for slab in checked_slabs(slabs, dtype, n_classes, labels)]
+    return parts[0] if len(parts) == 1 else np.concatenate(parts, axis=1)
+
+
+def _carrier_keys(values: Array, dtype: Any) -> Ints:
+    """Give the keys of carrier values."""
+    if values.dtype.kind == "f":
+        return encode(values)
+    keys = values.astype(np.int64)
+    return np.where(keys == HALF_NAN, NAN_KEY, keys) if is_half(dtype) else keys
+
+
+def _weigh_places(tile: Array, soft: NDArray[np.float64], dtype: Any, table: EdgeTable) -> Limbs:
+    """Add up the soft labels by the place of their score, exactly; NaN has none."""
+    sums = zero_sums(table.n_places)
+    step = max(1, _TILE // tile.shape[1])
+    for first in range(0, len(tile), step):
+        rows = slice(first, first + step)
+        keys = _carrier_keys(tile[rows].reshape(-1), dtype)
+        j = np.searchsorted(table.edges, keys)
+        place = 2 * j + (table.edges[np.minimum(j, table.edges.size - 1)] == keys)
+        real = keys != NAN_KEY
+        add_weights(sums, soft[rows].reshape(-1)[real], place[real])
+    return carry(sums)
