@@ -3,6 +3,7 @@
 from .api.ambiguity import ranked_supports, straddle_strength, supports_overlap
 from .api.curves import error_curve
 from .api.evaluation import evaluate
+from .api.risks import BestThreshold, average_set_size_at, best_threshold, risk, threshold_at
 from .api.sets import average_k_sets, predict_sets, top_k_sets
 from .api.thresholds import Threshold, threshold
 from .errors import (
@@ -21,6 +22,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "AvgkError",
+    "BestThreshold",
     "BudgetError",
     "DtypeError",
     "LabelsError",
@@ -31,13 +33,17 @@ __all__ = [
     "StoreError",
     "Threshold",
     "average_k_sets",
+    "average_set_size_at",
+    "best_threshold",
     "error_curve",
     "evaluate",
     "predict_sets",
     "ranked_supports",
+    "risk",
     "straddle_strength",
     "supports_overlap",
     "threshold",
+    "threshold_at",
     "top_k_sets",
 ]
 

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, replace
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import ScoresError
+from ..selection.risk import RiskSearch
 from ..summaries.places import EdgeTable, LabelTally, PlaceTally
 from .engine import Compute, refuse_bad_data, tally_task
 from .memory import check_places_memory
@@ -16,6 +19,9 @@ from .source import Source
 
 #: Bytes that the counts of all tasks together may take: more edges, fewer tasks.
 _ALL_COUNTS = 1 << 30
+#: Keys at which one read tells the risk: 16 bytes each, with soft labels 1200.
+_HARD_EDGES = 1 << 16
+_SOFT_EDGES = 1 << 13
 
 
 @dataclass(frozen=True)
@@ -29,6 +35,7 @@ class _PlacePlan:
     dtype: np.dtype[Any]
     n_classes: int
     table: EdgeTable
+    cost: float | None
 
 
 def _tally_labels(slabs: Any, labels: Any, band: int, plan: _LabelPlan) -> LabelTally:
@@ -36,7 +43,7 @@ def _tally_labels(slabs: Any, labels: Any, band: int, plan: _LabelPlan) -> Label
 
 
 def _tally_places(slabs: Any, labels: Any, band: int, plan: _PlacePlan) -> PlaceTally:
-    return PlaceTally.from_band(slabs, labels, band, plan.dtype, plan.n_classes, plan.table)
+    return PlaceTally.from_band(slabs, labels, band, plan.dtype, plan.n_classes, plan.table, plan.cost)
 
 
 def read_labels(source: Source, nan_policy: str, compute: Compute) -> LabelTally:
@@ -44,22 +51,44 @@ def read_labels(source: Source, nan_policy: str, compute: Compute) -> LabelTally
     check_places_memory(source, 0)
     plan = _LabelPlan(source.dtype, source.shape[1])
     (tally,) = compute([tally_task(source, "labels", _tally_labels, plan, LabelTally.merge)], "labels")
-    return _checked(tally, source, nan_policy)
+    _check(tally, source, nan_policy)
+    return tally  # type: ignore[no-any-return]
 
 
-def read_places(source: Source, edges: NDArray[np.int64], nan_policy: str, compute: Compute) -> PlaceTally:
+def read_places(
+    source: Source, edges: NDArray[np.int64], nan_policy: str, compute: Compute, cost: float | None = None
+) -> PlaceTally:
     """Count all scores, and the label weight, between and at ascending keys. One read."""
     check_places_memory(source, edges.size)
-    plan = _PlacePlan(source.dtype, source.shape[1], EdgeTable.from_edges(edges))
+    plan = _PlacePlan(source.dtype, source.shape[1], EdgeTable.from_edges(edges), cost)
     max_tasks = max(1, _ALL_COUNTS // (16 * plan.table.n_places))
     (tally,) = compute([tally_task(source, "places", _tally_places, plan, PlaceTally.merge, max_tasks)], "places")
-    return _checked(tally, source, nan_policy)
+    _check(tally, source, nan_policy)
+    return tally  # type: ignore[no-any-return]
 
 
-def _checked(tally: Any, source: Source, nan_policy: str) -> Any:
+def least_risk(source: Source, cost: Fraction, nan_policy: str, compute: Compute) -> RiskSearch:
+    """Find the threshold of least risk, exactly: two to five reads."""
+    soft = source.labels.ndim == 2
+    search = RiskSearch.begin(cost, source.dtype, _SOFT_EDGES if soft else _HARD_EDGES)
+    while search.open:
+        # A soft label is heavy if it exceeds the cost; rounding the cost down only keeps more intervals open.
+        tally = read_places(source, search.edges(), nan_policy, compute, _below(cost))
+        if not tally.n_labelled:
+            return replace(search, open=(), n_reads=1)
+        search = search.advance(tally)
+    return search
+
+
+def _below(cost: Fraction) -> float:
+    """Give a float that is not above the cost."""
+    value = float(cost)
+    return value if value <= cost else math.nextafter(value, -math.inf)
+
+
+def _check(tally: LabelTally | PlaceTally, source: Source, nan_policy: str) -> None:
     refuse_bad_data(tally, source, nan_policy)
     if tally.n_rows != source.shape[0]:
         raise ScoresError(
             f"scores must have the {source.shape[0]} rows their metadata say; got {tally.n_rows} when read."
         )
-    return tally

@@ -9,7 +9,7 @@ from numba import njit
 
 
 @njit(nogil=True, cache=True)
-def find_edge(edges: Any, starts: Any, shift: Any, key: Any) -> int:
+def find_edge(edges: Any, starts: Any, shift: Any, key: Any) -> Any:
     """Give the number of ascending edges below a key.
 
     ``starts[i]`` is the number of edges below the i-th run of ``2**shift`` keys from the first edge up.

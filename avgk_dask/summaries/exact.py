@@ -44,6 +44,14 @@ def as_fraction(limbs: Limbs) -> Fraction:
     return Fraction(units, 1 << 1074)
 
 
+def as_units(sums: Limbs) -> NDArray[Any]:
+    """Give sums as Python integers, in units of 2**-1074."""
+    total = np.zeros(len(sums), object)
+    for place in range(N_LIMBS):
+        total = total + (sums[:, place].astype(object) << (32 * place))
+    return total
+
+
 def sum_weights(weights: NDArray[Any]) -> Fraction:
     """Give the exact sum of an array of weights."""
     sums = zero_sums(1)

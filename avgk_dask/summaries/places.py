@@ -109,7 +109,7 @@ class LabelTally:
 
     def edges(self) -> Ints:
         """Give the distinct keys of the labels' scores, ascending; NaN left out."""
-        keys = np.unique(np.concatenate(self.keys))
+        keys: Ints = np.unique(np.concatenate(self.keys))
         return keys[keys != NAN_KEY]
 
 
@@ -141,13 +141,23 @@ class PlaceTally:
     #: Hard labels by place; exact sums of soft labels by place.
     hits: Ints
     weights: Limbs
+    #: How many soft labels exceed the cost, and their exact sums, by place.
+    heavy_counts: Ints
+    heavy_weights: Limbs
     bands: tuple[BandLabels, ...]
 
     @classmethod
     def from_band(
-        cls, slabs: Iterable[Array], labels: Array | None, band: int, dtype: Any, n_classes: int, table: EdgeTable
+        cls,
+        slabs: Iterable[Array],
+        labels: Array | None,
+        band: int,
+        dtype: Any,
+        n_classes: int,
+        table: EdgeTable,
+        cost: float | None = None,
     ) -> PlaceTally:
-        """Give the tally of one band."""
+        """Give the tally of one band; with a ``cost`` soft labels above it are tallied apart, too."""
         hard, soft, bad = usable_labels(labels, n_classes)
         tile = _whole_rows(slabs, dtype, n_classes, hard if soft is None else soft)
         wanted = np.full(len(tile), -1, np.int64) if hard is None else hard
@@ -164,9 +174,8 @@ class PlaceTally:
         j = np.searchsorted(table.edges, own)
         at = table.edges[np.minimum(j, table.edges.size - 1)] == own
         equal = np.flatnonzero(counts[1::2])
-        weights = zero_sums(0)
-        if soft is not None:
-            weights = _weigh_places(tile, soft, dtype, table)
+        none = zero_sums(0), np.zeros(0, np.int64), zero_sums(0)
+        weights, heavy_counts, heavy_weights = none if soft is None else _weigh_places(tile, soft, dtype, table, cost)
         return cls(
             n_rows=len(tile),
             n_nan=n_nan,
@@ -177,6 +186,8 @@ class PlaceTally:
             counts=counts,
             hits=np.bincount(2 * j + at, minlength=table.n_places),
             weights=weights,
+            heavy_counts=heavy_counts,
+            heavy_weights=heavy_weights,
             bands=(BandLabels(band, j[at], orders[labelled[at]], equal, counts[1::2][equal]),),
         )
 
@@ -193,6 +204,8 @@ class PlaceTally:
             counts=np.sum([t.counts for t in tallies], axis=0),
             hits=np.sum([t.hits for t in tallies], axis=0),
             weights=carry(np.sum([t.weights for t in tallies], axis=0)),
+            heavy_counts=np.sum([t.heavy_counts for t in tallies], axis=0),
+            heavy_weights=carry(np.sum([t.heavy_weights for t in tallies], axis=0)),
             bands=tuple(chain.from_iterable(t.bands for t in tallies)),
         )
 
@@ -236,9 +249,12 @@ def _carrier_keys(values: Array, dtype: Any) -> Ints:
     return np.where(keys == HALF_NAN, NAN_KEY, keys) if is_half(dtype) else keys
 
 
-def _weigh_places(tile: Array, soft: NDArray[np.float64], dtype: Any, table: EdgeTable) -> Limbs:
-    """Add up the soft labels by the place of their score, exactly; NaN has none."""
-    sums = zero_sums(table.n_places)
+def _weigh_places(
+    tile: Array, soft: NDArray[np.float64], dtype: Any, table: EdgeTable, cost: float | None
+) -> tuple[Limbs, Ints, Limbs]:
+    """Add up the soft labels by the place of their score, exactly, and those above a cost apart; NaN has no place."""
+    sums, n_heavy = zero_sums(table.n_places), np.zeros(0 if cost is None else table.n_places, np.int64)
+    heavy_sums = zero_sums(n_heavy.size)
     step = max(1, _TILE // tile.shape[1])
     for first in range(0, len(tile), step):
         rows = slice(first, first + step)
@@ -246,5 +262,10 @@ def _weigh_places(tile: Array, soft: NDArray[np.float64], dtype: Any, table: Edg
         j = np.searchsorted(table.edges, keys)
         place = 2 * j + (table.edges[np.minimum(j, table.edges.size - 1)] == keys)
         real = keys != NAN_KEY
-        add_weights(sums, soft[rows].reshape(-1)[real], place[real])
-    return carry(sums)
+        weights, place = soft[rows].reshape(-1)[real], place[real]
+        add_weights(sums, weights, place)
+        if cost is not None:
+            heavy = weights > cost
+            add_weights(heavy_sums, weights[heavy], place[heavy])
+            n_heavy += np.bincount(place[heavy], minlength=table.n_places)
+    return carry(sums), n_heavy, carry(heavy_sums)

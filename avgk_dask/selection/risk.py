@@ -1,0 +1,128 @@
+"""The threshold of least risk: error plus cost times set size, minimised over all thresholds, exactly.
+
+Between two edges the risk can only fall below that at the upper one by what the scores between them
+could gain at most: those whose label weight exceeds its cost. Intervals that cannot beat the best edge
+are settled; the others are cut again and read once more, until single keys are left.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..kernels.keys import KEY_MAX, key_range
+from ..summaries.exact import as_units
+from ..summaries.places import PlaceTally
+
+Ints = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Risk:
+    """The risk of the sets {key >= first_key}, which hold ``n_labels`` labels in all."""
+
+    first_key: int
+    risk: Fraction
+    error: Fraction
+    n_labels: int
+
+
+@dataclass(frozen=True)
+class RiskCurve:
+    """The risk at ascending edges, and behind the last one: that of empty sets.
+
+    All in integers, of which ``unit`` make 1. ``gains`` bounds how far the risk may fall below that
+    at the next edge anywhere between an edge and the next.
+    """
+
+    risks: NDArray[Any]
+    gains: NDArray[Any]
+    weights: NDArray[Any]
+    n_labels: Ints
+    unit: int
+    weight_unit: int
+
+    @classmethod
+    def from_tally(cls, tally: PlaceTally, cost: Fraction) -> RiskCurve:
+        """Give the curve at the edges of a read."""
+        soft = tally.weights.size > 0
+        weights = as_units(tally.weights) if soft else tally.hits.astype(object)
+        heavy = as_units(tally.heavy_weights) if soft else weights
+        n_heavy = tally.heavy_counts.astype(object) if soft else weights
+        whole = 1 << 1074 if soft else 1
+        n, n_labelled = tally.n_rows, tally.n_labelled
+        per_weight, per_label = n * cost.denominator, cost.numerator * n_labelled * whole
+        unit = n * n_labelled * cost.denominator * whole
+        inside, labels = _from_edges(weights), _from_edges(tally.counts)
+        gains = _by_edge(heavy * per_weight - n_heavy * per_label)
+        risks = unit - inside * per_weight + labels.astype(object) * per_label
+        return cls(risks, np.maximum(gains, 0), inside, labels, unit, n_labelled * whole)
+
+    def at(self, place: int, edges: Ints) -> Risk:
+        """Give the risk at an edge."""
+        return Risk(
+            int(edges[place]),
+            Fraction(int(self.risks[place]), self.unit),
+            1 - Fraction(int(self.weights[place]), self.weight_unit),
+            int(self.n_labels[place]),
+        )
+
+
+def _from_edges(by_place: NDArray[Any]) -> NDArray[Any]:
+    """Give the sum at or above each edge, and 0 behind the last."""
+    return np.append(np.cumsum(by_place[::-1])[::-1][1::2], 0)
+
+
+def _by_edge(by_place: NDArray[Any]) -> NDArray[Any]:
+    """Give the sum from each edge to the next."""
+    return by_place[1::2] + by_place[2::2]
+
+
+@dataclass(frozen=True)
+class RiskSearch:
+    """What is known between two reads: the best so far, and the intervals that may hold a better one."""
+
+    cost: Fraction
+    max_edges: int
+    #: Intervals of keys [first, last] that are still open; none once the minimum is found.
+    open: tuple[tuple[int, int], ...]
+    best: Risk
+    n_reads: int = 0
+
+    @classmethod
+    def begin(cls, cost: Fraction, dtype: np.dtype[Any], max_edges: int) -> RiskSearch:
+        """Begin with all keys, and the empty sets as the best known."""
+        low, high = key_range(dtype)
+        return cls(cost, max_edges, ((low, high),), Risk(high + 1, Fraction(1), Fraction(1), 0))
+
+    def parts(self) -> list[tuple[int, int]]:
+        """Cut the open intervals into as many parts as there is room for."""
+        room = max(2, self.max_edges // len(self.open))
+        cut = []
+        for first, last in self.open:
+            step = -(-(last - first + 1) // room)
+            cut += [(key, min(key + step - 1, last)) for key in range(first, last + 1, step)]
+        return cut
+
+    def edges(self) -> Ints:
+        """Give the keys at which the next read should know the risk: where parts begin, and behind their ends."""
+        parts = self.parts()
+        behind = {last + 1 for _, last in parts if last < KEY_MAX}
+        return np.array(sorted({first for first, _ in parts} | behind), np.int64)
+
+    def advance(self, tally: PlaceTally) -> RiskSearch:
+        """Take a read at the edges: keep the best of them, and the parts that may hold a better one."""
+        edges, curve = self.edges(), RiskCurve.from_tally(tally, self.cost)
+        place = int(np.argmin(curve.risks[::-1][1:])) if edges.size else 0
+        best = min(self.best, curve.at(edges.size - 1 - place, edges), key=lambda r: (r.risk, -r.first_key))
+        lowest = best.risk * curve.unit
+        still = []
+        for first, last in self.parts():
+            i = int(np.searchsorted(edges, first))
+            if first < last and curve.risks[i + 1] - curve.gains[i] < lowest:
+                still.append((first + 1, last))
+        return RiskSearch(self.cost, self.max_edges, tuple(still), best, self.n_reads + 1)
