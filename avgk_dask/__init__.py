@@ -3,6 +3,7 @@
 from .api.ambiguity import ranked_supports, straddle_strength, supports_overlap
 from .api.curves import error_curve
 from .api.evaluation import evaluate
+from .api.regrets import adaptive_gain, plug_in_regret, regret
 from .api.risks import BestThreshold, average_set_size_at, best_threshold, risk, threshold_at
 from .api.sets import average_k_sets, predict_sets, top_k_sets
 from .api.thresholds import Threshold, threshold
@@ -32,13 +33,16 @@ __all__ = [
     "ScoresError",
     "StoreError",
     "Threshold",
+    "adaptive_gain",
     "average_k_sets",
     "average_set_size_at",
     "best_threshold",
     "error_curve",
     "evaluate",
+    "plug_in_regret",
     "predict_sets",
     "ranked_supports",
+    "regret",
     "risk",
     "straddle_strength",
     "supports_overlap",

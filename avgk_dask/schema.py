@@ -72,6 +72,36 @@ VARIABLES = {
     "relative_gain": Variable(
         ("k",), ("float64",), "relative gain", "adaptive_gain / top_k_error; NaN where that is 0."
     ),
+    "plug_in_bound": Variable(
+        (),
+        ("float64",),
+        "plug-in bound",
+        "Mean over samples of the sum of |eta - score|: bounds the regret of both plug-in rules. NaN where a score is "
+        "not in [0, 1].",
+    ),
+    "adaptive_gain_symmetric": Variable(
+        ("k",),
+        ("float64",),
+        "adaptive gain, second form",
+        "Mean over samples of the sum of |eta - threshold| over the classes in exactly one of the top-k and average-k sets.",
+    ),
+    "top_k_regret": Variable(
+        ("k",), ("float64",), "top-k regret", "top_k_error less that of the best top-k sets, those of eta."
+    ),
+    "average_k_regret": Variable(
+        ("k",), ("float64",), "average-k regret", "average_k_error less that of the best average-k sets, those of eta."
+    ),
+    "set_error": Variable((), ("float64",), "error of the sets", "Expected fraction of labels outside the sets."),
+    "optimal_error": Variable(
+        (), ("float64",), "optimal error", "Expected error of the best sets with as many labels in all."
+    ),
+    "regret": Variable((), ("float64",), "regret", "set_error - optimal_error."),
+    "regret_symmetric": Variable(
+        (),
+        ("float64",),
+        "regret, second form",
+        "Mean over samples of the sum of |eta - threshold| over the classes in exactly one of the set and the best set.",
+    ),
     "mean_top_k_error": Variable((), ("float64",), "mean top-k error", "Mean of the top-k error over k = 1..C."),
     "mean_average_k_error": Variable(
         (), ("float64",), "mean average-k error", "Mean of the average-k error over k = 1..C."

@@ -1,7 +1,10 @@
-"""The attributes of a result: what it was computed from, and with what."""
+"""What all results share: attributes that tell what they were computed from, and how values are rounded."""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
+from fractions import Fraction
 from typing import Any
 
 from ..graph.source import Source
@@ -18,3 +21,8 @@ def result_attrs(source: Source, reads: int, **more: Any) -> dict[str, Any]:
         "versions": versions(),
         "reads": reads,
     }
+
+
+def rounded(values: Sequence[Fraction | None]) -> list[float]:
+    """Give exact values as floats, rounded once; NaN for None."""
+    return [math.nan if value is None else float(value) for value in values]

@@ -37,13 +37,12 @@ def compute_plainly(tasks: list[Delayed], stage: str) -> list[Any]:
     return list(dask.compute(*tasks))
 
 
-def scan_shape(source: Source, n_ranks: int, n_ranked: int = 0) -> ScanShape:
+def scan_shape(source: Source, n_ranks: int, n_ranked: int = 0, with_distance: bool = False) -> ScanShape:
     """Give what all scans of this source have in common."""
     events = max_band_events(source), setting("max-events")
     room = ranked_room(source, n_ranked)
-    return ScanShape(
-        *source.shape, source.dtype, n_ranks, source.n_chunks, *events, setting("tile-scores"), n_ranked, room
-    )
+    shape = ScanShape(*source.shape, source.dtype, n_ranks, source.n_chunks, *events, setting("tile-scores"))
+    return replace(shape, n_ranked=n_ranked, ranked_room=room, with_distance=with_distance)
 
 
 def run_search(
@@ -52,6 +51,7 @@ def run_search(
     *,
     n_ranks: int = 0,
     n_ranked: int = 0,
+    with_distance: bool = False,
     nan_policy: str = "raise",
     ties: str = "first",
     compute: Compute = compute_plainly,
@@ -59,11 +59,11 @@ def run_search(
     """Find every budget's selection, exactly. Reads the store once, and the pilot's chunks before.
 
     ``n_ranks`` is the highest rank a label's place is told apart to, ``n_ranked`` the number of ranks
-    whose scores are kept. With ``ties="spread"`` the ties kept are not the first ones but those of a
+    whose scores are kept; ``with_distance`` measures how far scores are from soft labels. With ``ties="spread"`` the ties kept are not the first ones but those of a
     fixed pseudo-random order, which takes one more read where ties are cut.
     """
     check_memory(source, budgets, n_ranks, n_ranked)
-    shape = scan_shape(source, n_ranks, n_ranked)
+    shape = scan_shape(source, n_ranks, n_ranked, with_distance)
     pilots = pilot_tasks(source, budgets, shape)
     sample = PilotSample.merge(compute(pilots, "pilot")) if pilots else None
     search = Search.begin(shape, budgets, sample)

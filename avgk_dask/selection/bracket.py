@@ -42,6 +42,8 @@ class ScanShape:
     #: Ranks whose scores are kept, and the room of their histograms (0: keep all scores).
     n_ranked: int = 0
     ranked_room: int = 0
+    #: Whether to measure how far scores are from soft labels.
+    with_distance: bool = False
     #: Bins that the zones share.
     n_bins: int = N_BINS
 
@@ -76,6 +78,7 @@ def plan_scan(shape: ScanShape, brackets: Sequence[tuple[int, int]], lowest: int
         tile_scores=shape.tile_scores,
         n_ranked=shape.n_ranked,
         ranked_room=shape.ranked_room,
+        with_distance=shape.with_distance,
     )
 
 

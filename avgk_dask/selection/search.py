@@ -121,9 +121,8 @@ class Search:
             )
         # The first scan has ranked all labels; with fewer budgets to find there is room for finer bins.
         # They are few, but may all lie in one band, as in sorted data.
-        rest = replace(
-            self.shape, n_ranks=0, n_ranked=0, n_bins=8 * N_BINS, max_events=RESCAN_SHARE * self.shape.max_events
-        )
+        max_events = RESCAN_SHARE * self.shape.max_events
+        rest = replace(self.shape, n_ranks=0, n_ranked=0, with_distance=False, n_bins=8 * N_BINS, max_events=max_events)
         low, high = key_range(rest.dtype)
         plan = plan_scan(rest, list(again.values()), low, high) if again else None
         slim = replace(tally, events=())

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from ..kernels.bits import count_bins
 from ..kernels.keys import HALF_NAN, encode, is_half
 from ..kernels.rows import scan_rows
+from .distance import DistanceTally
 from .entries import (
     NO_PLACE,
     Buffers,
@@ -63,6 +64,7 @@ class _BandScan:
         self.dropped = np.zeros(n, bool)
         self.rank_counts = np.zeros(plan.n_ranks + 2, np.int64)
         self.ranked: list[RankedTally] = []
+        self.distance = DistanceTally.empty()
 
     def run(self, slabs: Iterable[Array]) -> ScanTally:
         plan = self.plan
@@ -135,10 +137,24 @@ class _BandScan:
         return np.where(is_nan, -1, labels)
 
     def _sampled(self, first: Array, rest: Iterable[Array]) -> Iterable[Array]:
+        self._take_distance(first, 0)
         yield first
+        first_class = first.shape[1]
         for slab in rest:
             self._take_sample(slab)
+            self._take_distance(slab, first_class)
+            first_class += slab.shape[1]
             yield slab
+
+    def _take_distance(self, slab: Array, first_class: int) -> None:
+        """Add how far a slab's scores are from the soft labels."""
+        if self.soft is None or not self.plan.with_distance:
+            return
+        step = max(1, self.plan.tile_scores // slab.shape[1])
+        for first in range(0, slab.shape[0], step):
+            rows = slice(first, first + step)
+            labels = self.soft[rows, first_class : first_class + slab.shape[1]]
+            self.distance = DistanceTally.merge([self.distance, DistanceTally.from_block(slab[rows], labels)])
 
     def _take_sample(self, block: Array) -> None:
         n_rows = block.shape[0]
@@ -234,6 +250,7 @@ class _BandScan:
             sample=self.sample,
             n_sampled=sampled_rows(n_rows),
             ranked=RankedTally.merge(self.ranked),
+            distance=self.distance,
         )
 
 

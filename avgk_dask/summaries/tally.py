@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from .distance import DistanceTally
 from .events import EventTally, add_up
 from .exact import Limbs, carry
 from .ranked import RankedTally
@@ -39,6 +40,8 @@ class ScanPlan:
     #: Ranks whose scores are kept (0: none), and the room of their histograms (0: keep all scores).
     n_ranked: int = 0
     ranked_room: int = 0
+    #: Whether to measure how far scores are from soft labels.
+    with_distance: bool = False
 
     @property
     def floor(self) -> int:
@@ -76,6 +79,8 @@ class ScanTally:
     n_sampled: int
     #: The scores of each rank.
     ranked: RankedTally
+    #: How far the scores are from the soft labels.
+    distance: DistanceTally
 
     @classmethod
     def merge(cls, tallies: list[ScanTally]) -> ScanTally:
@@ -103,5 +108,6 @@ _MERGERS: dict[str, Any] = {
     "weight_at_rank": lambda values: carry(np.sum(values, axis=0)),
     "events": lambda values: tuple(chain.from_iterable(values)),
     "ranked": RankedTally.merge,
+    "distance": DistanceTally.merge,
     "dropped": lambda values: np.logical_or.reduce(values),
 }

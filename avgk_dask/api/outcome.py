@@ -1,0 +1,81 @@
+"""The exact outcome of an evaluation: fractions, which results round once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cached_property
+from typing import Any
+
+from ..budgets import count_labels, largest_integer
+from ..graph.engine import run_search, search_again
+from ..graph.source import Source
+from ..graph.tie_order import settle_extremes
+from ..selection.search import Search, Selection
+from ..summaries.exact import as_fraction
+from ..summaries.tally import ScanTally
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a search tells about all budgets; errors are None where there are no labels."""
+
+    source: Source
+    budgets: tuple[Fraction, ...]
+    search: Search
+
+    @classmethod
+    def find(cls, source: Source, budgets: tuple[Fraction, ...], compute: Any, **options: Any) -> Outcome:
+        """Search the thresholds of all budgets; options are those of ``run_search``."""
+        counts = [count_labels(b, source.shape[0]) for b in budgets]
+        n_ranks = 0 if source.labels is None else largest_integer(budgets)
+        soft = source.labels is not None and source.labels.ndim == 2
+        search = run_search(source, counts, n_ranks=n_ranks, with_distance=soft, compute=compute, **options)
+        return cls(source, budgets, settle_extremes(source, search, search_again(compute)))
+
+    @property
+    def tally(self) -> ScanTally:
+        """The tally of the first scan, which read all scores."""
+        assert self.search.first_tally is not None
+        return self.search.first_tally
+
+    @cached_property
+    def selections(self) -> list[Selection]:
+        """The selection of each budget."""
+        return [self.search.found[i] for i in range(len(self.budgets))]
+
+    def error(self, weight: Fraction) -> Fraction | None:
+        """Give the error of sets with so much label weight inside."""
+        return 1 - weight / self.tally.n_labelled if self.tally.n_labelled else None
+
+    @cached_property
+    def average_errors(self) -> list[Fraction | None]:
+        """The average-k error of each budget."""
+        return [self.error(s.weight) for s in self.selections]
+
+    @cached_property
+    def top_errors(self) -> list[Fraction | None]:
+        """The top-k error of each budget; None for a fractional one."""
+        return [self._top_error(budget) for budget in self.budgets]
+
+    def _top_error(self, budget: Fraction) -> Fraction | None:
+        """Give the exact top-k error: labels of rank beyond k, or the soft labels' weight there."""
+        if budget.denominator != 1:
+            return None
+        k, tally = int(budget), self.tally
+        hits = Fraction(int(tally.rank_counts[1 : k + 1].sum()))
+        return self.error(sum((as_fraction(limbs) for limbs in tally.weight_at_rank[:k]), hits))
+
+    def extremes(self) -> list[tuple[Fraction | None, Fraction | None]]:
+        """Give each budget's lowest and highest average-k error over all ways to keep so many of the ties."""
+        found = []
+        for s in self.selections:
+            assert s.extremes is not None  # settled for all budgets
+            least, most = s.extremes
+            found.append((self.error(s.weight_above + most), self.error(s.weight_above + least)))
+        return found
+
+    @property
+    def plug_in_bound(self) -> Fraction | None:
+        """The mean over samples of the sum of |label - score|; None where scores are no probabilities."""
+        return self.tally.distance.mean(self.source.shape[0])

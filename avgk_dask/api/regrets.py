@@ -1,0 +1,181 @@
+"""The paper's gain and regret where the true probabilities eta are known."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from typing import Any
+
+import dask.array as da
+import numpy as np
+import xarray as xr
+
+from ..budgets import parse_budgets
+from ..errors import BudgetError, LabelsError, ScoresError
+from ..graph.engine import run_search
+from ..graph.progress import computing
+from ..graph.regret import count_members, labelled_by_itself, set_regret, top_regrets
+from ..graph.source import Source
+from ..schema import build_result
+from ..summaries.exact import as_fraction
+from .attributes import result_attrs, rounded
+from .inputs import as_source
+from .outcome import Outcome
+from .thresholds import score_value
+
+
+def adaptive_gain(eta: Any, k: Any, *, progress: bool | None = None) -> xr.Dataset:
+    """Give how many fewer errors the best average-k sets make than the best top-k sets, in both of the paper's forms.
+
+    ``adaptive_gain`` is the difference of the two expected errors; ``adaptive_gain_symmetric`` the mean over
+    samples of the sum of |eta - lambda| over the classes that are in exactly one of the two sets. Both are
+    exact sums rounded once, computed apart, and equal to the last bit.
+
+    Parameters
+    ----------
+    eta
+        N x C matrix of the true probabilities, all in [0, 1].
+    k
+        Integer budget or sequence of them.
+    progress
+        Whether to show a progress bar on stderr.
+
+    Returns
+    -------
+    Dataset over ``k``. Two reads (of the labels, too, which are eta itself).
+
+    Raises
+    ------
+    BudgetError, ScoresError, LabelsError, DtypeError, MemoryLimitError, StoreError
+
+    Examples
+    --------
+    >>> import numpy as np, avgk_dask as avgk
+    >>> eta = np.array([[1, 0, 0], [1/2, 1/2, 0], [1/3, 1/3, 1/3]])
+    >>> gain = avgk.adaptive_gain(eta, 2)
+    >>> float(gain.adaptive_gain[0]) == float(gain.adaptive_gain_symmetric[0])
+    True
+
+    """
+    source = as_source(eta, own_labels=False)
+    budgets = parse_budgets(k, source.shape[1])
+    if any(b.denominator != 1 for b in budgets):
+        raise BudgetError(f"k must be an integer for a gain over top-k; got {k!r}.")
+    compute = computing(progress)
+    outcome = Outcome.find(labelled_by_itself(source), budgets, compute)
+    thresholds = [_value(s.key, source) for s in outcome.selections]
+    tallies = top_regrets(source, [int(b) for b in budgets], [float(t) for t in thresholds], compute)
+    sums = [t.symmetric_difference(Fraction(value)) for t, value in zip(tallies, thresholds, strict=True)]
+    values = {
+        "threshold": [float(t) for t in thresholds],
+        "top_k_error": rounded(outcome.top_errors),
+        "average_k_error": rounded(outcome.average_errors),
+        "adaptive_gain": rounded(_differences(outcome.top_errors, outcome.average_errors)),
+        "adaptive_gain_symmetric": rounded([s / source.shape[0] for s in sums]),
+    }
+    attrs = result_attrs(source, outcome.search.n_scans + 1)
+    return build_result(values, {"k": [float(b) for b in budgets]}, attrs)
+
+
+def regret(sets: Any, eta: Any, *, progress: bool | None = None) -> xr.Dataset:
+    """Give how many more errors any sets make than the best sets with as many labels in all.
+
+    ``regret`` is the difference of the expected errors; ``regret_symmetric`` the mean over samples of the
+    sum of |eta - lambda| over the classes in exactly one of the set and the best set. Both are exact sums
+    rounded once, computed apart, and equal to the last bit.
+
+    Parameters
+    ----------
+    sets
+        Boolean N x C matrix, such as ``average_k_sets`` or ``predict_sets`` give, lazy or not.
+    eta
+        N x C matrix of the true probabilities, all in [0, 1].
+    progress
+        Whether to show a progress bar on stderr.
+
+    Returns
+    -------
+    Dataset with ``set_error``, ``optimal_error``, ``regret`` and ``regret_symmetric``. Two reads of eta, two of the sets.
+
+    Raises
+    ------
+    ScoresError, LabelsError, DtypeError, MemoryLimitError, StoreError
+
+    Examples
+    --------
+    >>> import numpy as np, avgk_dask as avgk
+    >>> eta = np.array([[0.75, 0.25, 0], [0.5, 0.25, 0.25]])
+    >>> float(avgk.regret(np.array([[1, 1, 0], [0, 0, 0]], bool), eta).regret)
+    0.125
+
+    """
+    source = as_source(eta, own_labels=False)
+    members = _as_sets(sets, source.shape)
+    compute = computing(progress)
+    n_labels = count_members(members, compute)
+    search = run_search(labelled_by_itself(source), [n_labels], compute=compute)
+    threshold = _value(search.found[0].key, source)
+    tally = set_regret(source, members, float(threshold), compute)
+    n_samples = source.shape[0]
+    from_sets = 1 - as_fraction(tally.weight[0]) / n_samples
+    optimal = 1 - search.found[0].weight / n_samples
+    names = "set_error", "optimal_error", "regret", "regret_symmetric"
+    second = tally.symmetric_difference(Fraction(threshold)) / n_samples
+    values = dict(zip(names, rounded([from_sets, optimal, from_sets - optimal, second]), strict=True))
+    return build_result(values, {}, result_attrs(source, search.n_scans + 1, n_labels=n_labels))
+
+
+def plug_in_regret(
+    scores: Any, eta: Any, k: Any, *, nan_policy: str = "raise", progress: bool | None = None
+) -> xr.Dataset:
+    """Give the regret of the top-k and average-k sets of estimated scores against those of the true probabilities.
+
+    ``top_k_regret`` and ``average_k_regret`` are differences of expected errors; neither exceeds
+    ``plug_in_bound``, the mean over samples of the sum over classes of |eta - score|, where the scores are
+    estimates of eta (for scores not in [0, 1] it is NaN). The average-k errors compared are those of sets
+    with exactly as many labels. Exact, rounded once. One read of the scores, two of eta.
+
+    Examples
+    --------
+    >>> import numpy as np, avgk_dask as avgk
+    >>> eta = np.array([[0.75, 0.25, 0], [0.5, 0.25, 0.25]])
+    >>> found = avgk.plug_in_regret(np.array([[0.25, 0.75, 0], [0.5, 0.25, 0.25]]), eta, 1)
+    >>> float(found.top_k_regret[0]), float(found.plug_in_bound)
+    (0.25, 0.5)
+
+    """
+    source = as_source(scores, eta)
+    if source.labels is None or source.labels.ndim != 2:
+        raise LabelsError("eta must be an N x C matrix of probabilities, as the scores are.")
+    truth = as_source(eta, own_labels=False)
+    budgets = parse_budgets(k, source.shape[1])
+    compute = computing(progress)
+    mine = Outcome.find(source, budgets, compute, nan_policy=nan_policy)
+    best = Outcome.find(labelled_by_itself(truth), budgets, compute)
+    values = {
+        "top_k_error": rounded(mine.top_errors),
+        "average_k_error": rounded(mine.average_errors),
+        "top_k_regret": rounded(_differences(mine.top_errors, best.top_errors)),
+        "average_k_regret": rounded(_differences(mine.average_errors, best.average_errors)),
+        "plug_in_bound": rounded([mine.plug_in_bound])[0],
+    }
+    attrs = result_attrs(source, mine.search.n_scans)
+    return build_result(values, {"k": [float(b) for b in budgets]}, attrs)
+
+
+def _differences(a: list[Fraction | None], b: list[Fraction | None]) -> list[Fraction | None]:
+    return [None if x is None or y is None else x - y for x, y in zip(a, b, strict=True)]
+
+
+def _value(key: int, source: Source) -> float | int:
+    return score_value(key, source.dtype)
+
+
+def _as_sets(sets: Any, shape: tuple[int, int]) -> da.Array:
+    """Give sets as a Dask array, if they are boolean and fit."""
+    data = sets.data if isinstance(sets, xr.DataArray) else sets
+    array = data if isinstance(data, da.Array) else da.from_array(np.asarray(data))
+    if array.dtype != bool or tuple(array.shape) != tuple(shape):
+        raise ScoresError(
+            f"sets must be a boolean matrix of eta's shape {tuple(shape)}; got {array.dtype} and shape {array.shape}."
+        )
+    return array
