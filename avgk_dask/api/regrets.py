@@ -10,7 +10,7 @@ import numpy as np
 import xarray as xr
 
 from ..budgets import parse_budgets
-from ..errors import BudgetError, LabelsError, ScoresError
+from ..errors import BudgetError, ScoresError
 from ..graph.engine import run_search
 from ..graph.progress import computing
 from ..graph.regret import count_members, labelled_by_itself, set_regret, top_regrets
@@ -143,10 +143,8 @@ def plug_in_regret(
     (0.25, 0.5)
 
     """
-    source = as_source(scores, eta)
-    if source.labels is None or source.labels.ndim != 2:
-        raise LabelsError("eta must be an N x C matrix of probabilities, as the scores are.")
     truth = as_source(eta, own_labels=False)
+    source = as_source(scores, truth.dask_array())
     budgets = parse_budgets(k, source.shape[1])
     compute = computing(progress)
     mine = Outcome.find(source, budgets, compute, nan_policy=nan_policy)

@@ -146,6 +146,38 @@ def add_products(keys: Any, counts: Any, mantissa_bits: int, base: int, runs: An
     return len(found)
 
 
+def place_scores(
+    values: Any, bits: Any, magnitude: Any, edges: Any, starts: Any, shift: Any, labels: Any, counts: Any, orders: Any
+) -> tuple[int, int]:
+    """Count the scores between and at ascending edges, and how many equal ones come before each label's."""
+    found = bits.astype(np.int64)
+    keys = np.where((found < 0) & (magnitude != 0), -(found & magnitude), found)
+    for i, row in enumerate(keys.tolist()):
+        for t, key in enumerate(row):
+            if values[i, t] != values[i, t]:
+                continue
+            j = int(np.searchsorted(edges, key))
+            place = 2 * j + (j < edges.size and int(edges[j]) == key)
+            if t == labels[i]:
+                orders[i] = counts[place]
+            counts[place] += 1
+    return _nan_places(values)
+
+
+def rank_in_row(values: Any, labels: Any, ranks: Any) -> tuple[int, int]:
+    """Write each label's rank in its row; count the NaN."""
+    for i, (row, label) in enumerate(zip(values, labels.tolist(), strict=True)):
+        x = row[label]
+        rank = values.shape[1] + 1 if x != x else 1 + int((row > x).sum() + (row[:label] == x).sum())
+        ranks[i] = 0 if label < 0 else rank
+    return _nan_places(values)
+
+
+def _nan_places(values: Any) -> tuple[int, int]:
+    nan = np.flatnonzero(values != values)
+    return nan.size, int(nan[0]) if nan.size else -1
+
+
 def add_exact(bits: Any, groups: Any, limbs: Any) -> None:
     """Add non-negative float64 values, given by their bits, to fixed-point sums of 32-bit limbs."""
     for value, group in zip(np.asarray(bits).view(np.float64).tolist(), groups, strict=True):

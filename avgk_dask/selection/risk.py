@@ -79,7 +79,7 @@ def _from_edges(by_place: NDArray[Any]) -> NDArray[Any]:
 
 def _by_edge(by_place: NDArray[Any]) -> NDArray[Any]:
     """Give the sum from each edge to the next."""
-    return by_place[1::2] + by_place[2::2]
+    return np.asarray(by_place[1::2] + by_place[2::2])
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,7 @@ class KeyHistogram:
 
     The shift is the least with which the distinct bins number at most ``room``. Keys added later
     can only raise it, so any grouping and order of merging ends at the same shift and the same bins.
-    With shift 0 nothing is lost. With a ``room`` of at least ``LEAST_ROOM`` a bin of floats lies within
+    With shift 0 nothing is lost. ``room`` is at least 2: keys of both signs never join. With a ``room`` of at least ``LEAST_ROOM`` a bin of floats lies within
     one power of two, so that sums of keys give sums of values.
     """
 

@@ -109,8 +109,8 @@ class LabelTally:
 
     def edges(self) -> Ints:
         """Give the distinct keys of the labels' scores, ascending; NaN left out."""
-        keys: Ints = np.unique(np.concatenate(self.keys))
-        return keys[keys != NAN_KEY]
+        keys = np.unique(np.concatenate(self.keys))
+        return np.asarray(keys[keys != NAN_KEY], np.int64)
 
 
 @dataclass(frozen=True)

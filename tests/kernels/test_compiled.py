@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from avgk_dask.kernels import bits, keys, pairs, plain, rows
+from avgk_dask.kernels import bits, keys, pairs, places, plain, rows
+from avgk_dask.summaries.places import EdgeTable
 from avgk_dask.summaries.split import ZoneTable
 from avgk_dask.testing import strategies
 
@@ -22,7 +23,7 @@ def matrices():
 def run_both(name, make):
     """Run a kernel and its twin on equal arguments; give both results and all arrays they wrote."""
     outcomes = []
-    home = next(module for module in (bits, rows, pairs) if hasattr(module, name))
+    home = next(module for module in (bits, rows, pairs, places) if hasattr(module, name))
     for module in (home, plain):
         arguments = make()
         result = getattr(module, name)(*arguments)
@@ -132,6 +133,38 @@ def test_split_rows__equals_its_twin(data):
         assert np.array_equal(x, y)
     for x, y in zip(left[-4:], right[-4:], strict=True):
         assert np.array_equal(x[:a], y[:a])
+
+
+@settings(max_examples=150)
+@given(data=st.data())
+def test_place_scores__equals_its_twin(data):
+    scores = data.draw(matrices())
+    labels = data.draw(strategies.hard_labels(scores.shape))
+    own = keys.encode(scores.reshape(-1))
+    own = own[own != keys.NAN_KEY]
+    more = data.draw(st.lists(st.integers(-(2**62), 2**62), min_size=1, max_size=3))
+    chosen = data.draw(st.lists(st.sampled_from([*own.tolist(), *more]), min_size=1, max_size=12))
+    table = EdgeTable.from_edges(np.array(sorted(set(chosen)), np.int64))
+
+    def make():
+        counts, orders = np.zeros(table.n_places, np.int64), np.zeros(len(scores), np.int64)
+        arguments = table.edges, table.starts, table.shift, labels, counts, orders
+        return (scores, *keys.carrier_bits(scores), *arguments)
+
+    (a, left), (b, right) = run_both("place_scores", make)
+    assert tuple(a) == tuple(b)
+    assert np.array_equal(left[-1], right[-1])
+    assert np.array_equal(left[-2], right[-2])
+
+
+@settings(max_examples=150)
+@given(data=st.data())
+def test_rank_in_row__equals_its_twin(data):
+    scores = data.draw(matrices())
+    labels = data.draw(strategies.hard_labels(scores.shape))
+    (a, left), (b, right) = run_both("rank_in_row", lambda: (scores, labels, np.zeros(len(scores), np.int64)))
+    assert tuple(a) == tuple(b)
+    assert np.array_equal(left[-1], right[-1])
 
 
 columns = st.lists(st.integers(-8, 8), max_size=40).map(lambda values: np.array(sorted(values), np.int32))
