@@ -132,7 +132,7 @@ def risk(
     thresholds
         Number or sequence of numbers.
     cost
-        What a label costs. By default the threshold itself, which is the best threshold for that cost where
+        What a label costs; a float means the decimal that Python prints for it. By default the threshold itself, which is the best threshold for that cost where
         the scores are the true probabilities.
     nan_policy
         ``"raise"`` refuses NaN; ``"lowest"`` never counts NaN.
@@ -268,7 +268,7 @@ def _labelled_source(scores: Any, labels: Any) -> Source:
 
 
 def _check_thresholds(thresholds: Any) -> list[Any]:
-    given = [thresholds] if np.ndim(thresholds) == 0 else list(np.asarray(thresholds).reshape(-1))
+    given = [thresholds] if np.ndim(thresholds) == 0 else list(thresholds)
     found = [t.item() if getattr(t, "ndim", None) == 0 else t for t in given]
     for t in found:
         if isinstance(t, bool) or not isinstance(t, numbers.Real) or math.isnan(t):
@@ -283,7 +283,7 @@ def _coordinate(thresholds: list[Any]) -> NDArray[np.float64]:
 
 
 def _finite(value: Any) -> Fraction | None:
-    return Fraction(value) if math.isfinite(value) else None
+    return parse_budget(value) if math.isfinite(value) else None
 
 
 def _check_cost(cost: Any) -> Fraction:

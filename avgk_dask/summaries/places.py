@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..kernels.keys import HALF_NAN, NAN_KEY, carrier, carrier_bits, encode, is_half
+from ..kernels.keys import HALF_NAN, NAN_KEY, carrier, carrier_bits, encode, is_float, is_half
 from ..kernels.places import place_scores, rank_in_row
 from .entries import NO_PLACE, checked_slabs
 from .exact import Limbs, add_weights, carry, zero_sums
@@ -90,7 +90,7 @@ class LabelTally:
             first_bad_label=(band, int(bad[0]), 0) if bad.size else _NOWHERE,
             n_labelled=labelled.size,
             rank_counts=np.bincount(ranks, minlength=n_classes + 2),
-            keys=(np.unique(_carrier_keys(own, dtype)),),
+            keys=(np.unique(_real(_carrier_keys(own, dtype), dtype)[0]),),
         )
 
     @classmethod
@@ -109,8 +109,7 @@ class LabelTally:
 
     def edges(self) -> Ints:
         """Give the distinct keys of the labels' scores, ascending; NaN left out."""
-        keys = np.unique(np.concatenate(self.keys))
-        return np.asarray(keys[keys != NAN_KEY], np.int64)
+        return np.unique(np.concatenate(self.keys))
 
 
 @dataclass(frozen=True)
@@ -169,8 +168,8 @@ class PlaceTally:
             n_nan, first_nan = nan.size, int(nan[0]) if nan.size else -1
             counts[0] -= nan.size
         labelled = np.flatnonzero(wanted >= 0)
-        own = _carrier_keys(tile[labelled, wanted[labelled]], dtype)
-        labelled, own = labelled[own != NAN_KEY], own[own != NAN_KEY]
+        own, real = _real(_carrier_keys(tile[labelled, wanted[labelled]], dtype), dtype)
+        labelled = labelled[real]
         j = np.searchsorted(table.edges, own)
         at = table.edges[np.minimum(j, table.edges.size - 1)] == own
         equal = np.flatnonzero(counts[1::2])
@@ -249,6 +248,12 @@ def _carrier_keys(values: Array, dtype: Any) -> Ints:
     return np.where(keys == HALF_NAN, NAN_KEY, keys) if is_half(dtype) else keys
 
 
+def _real(keys: Ints, dtype: Any) -> tuple[Ints, NDArray[np.bool_]]:
+    """Give the keys that are not of NaN, and which they are; among integers the key of NaN is an ordinary one."""
+    real = keys != NAN_KEY if is_float(dtype) else np.ones(keys.shape, bool)
+    return keys[real], real
+
+
 def _weigh_places(
     tile: Array, soft: NDArray[np.float64], dtype: Any, table: EdgeTable, cost: float | None
 ) -> tuple[Limbs, Ints, Limbs]:
@@ -258,11 +263,10 @@ def _weigh_places(
     step = max(1, _TILE // tile.shape[1])
     for first in range(0, len(tile), step):
         rows = slice(first, first + step)
-        keys = _carrier_keys(tile[rows].reshape(-1), dtype)
+        keys, real = _real(_carrier_keys(tile[rows].reshape(-1), dtype), dtype)
         j = np.searchsorted(table.edges, keys)
         place = 2 * j + (table.edges[np.minimum(j, table.edges.size - 1)] == keys)
-        real = keys != NAN_KEY
-        weights, place = soft[rows].reshape(-1)[real], place[real]
+        weights = soft[rows].reshape(-1)[real]
         add_weights(sums, weights, place)
         if cost is not None:
             heavy = weights > cost

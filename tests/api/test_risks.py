@@ -1,0 +1,138 @@
+"""Set sizes and risk as functions of the threshold, and the least risk of all."""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+
+import dask
+import dask.array as da
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import avgk_dask as avgk
+from avgk_dask.graph import places
+from avgk_dask.testing import Simulation, strategies
+
+SYNCHRONOUS = dask.config.set(scheduler="synchronous")
+
+
+def lazily(data, scores):
+    return da.from_array(scores, chunks=data.draw(strategies.chunkings(scores.shape)))
+
+
+def exceeds(scores, threshold):
+    """The sets {score > threshold}, compared exactly."""
+
+    def value(x):
+        x = float(x) if scores.dtype.kind not in "iu" else int(x)
+        return x if isinstance(x, float) and math.isinf(x) else Fraction(x)
+
+    bound = threshold if isinstance(threshold, float) and math.isinf(threshold) else Fraction(threshold)
+    return np.array([value(x) > bound for x in scores.reshape(-1)]).reshape(scores.shape)
+
+
+def risk_of(sets, labels, cost):
+    """Error plus cost times average set size, as a fraction."""
+    if labels.ndim == 2:
+        inside = sum(map(Fraction, labels[sets].tolist()), Fraction(0))
+        error = 1 - inside / len(labels)
+    else:
+        rows = np.flatnonzero(labels >= 0)
+        error = 1 - Fraction(int(sets[rows, labels[rows]].sum()), rows.size)
+    return error + cost * Fraction(int(sets.sum()), len(sets))
+
+
+thresholds = st.lists(
+    st.one_of(st.floats(allow_nan=False), st.sampled_from([0.0, 0.5, 1.0, -1.0, 2.0]), st.integers(-300, 2**64)),
+    min_size=1,
+    max_size=6,
+)
+
+
+@settings(max_examples=150, suppress_health_check=[HealthCheck.too_slow])
+@given(data=st.data())
+def test_average_set_size_at__counts_the_scores_above(data):
+    scores = data.draw(strategies.score_matrices())
+    wanted = data.draw(thresholds)
+    with dask.config.set(scheduler="synchronous"):
+        found = avgk.average_set_size_at(lazily(data, scores), wanted)
+    assert found.values.tolist() == [exceeds(scores, t).sum() / len(scores) for t in wanted]
+    assert found.threshold.values.tolist() == [float(t) for t in wanted]
+
+
+@settings(max_examples=150, suppress_health_check=[HealthCheck.too_slow])
+@given(data=st.data())
+def test_threshold_at__is_the_generalised_inverse(data):
+    scores = data.draw(strategies.score_matrices())
+    size = data.draw(st.fractions(0, scores.shape[1], max_denominator=40).filter(lambda s: s < scores.shape[1]))
+    t = avgk.threshold_at(scores, size).values.item()
+    assert float(avgk.average_set_size_at(scores, t)) <= float(size)
+    # It is the least such threshold: a score, and any lower one lets more in.
+    lower = math.nextafter(t, -math.inf) if isinstance(t, float) else t - 1
+    if lower > -math.inf:
+        assert Fraction(int(exceeds(scores, lower).sum()), len(scores)) > size or lower == t
+    if size > 0:
+        assert avgk.threshold(scores, size).value == t
+
+
+def test_threshold_at__takes_no_and_all_labels():
+    scores = np.array([[0.6, 0.3, 0.1], [0.4, 0.4, 0.2]])
+    assert avgk.threshold_at(scores, [0, 3, 7]).values.tolist() == [0.6, 0.1, 0.1]
+    with pytest.raises(avgk.BudgetError, match="at least 0"):
+        avgk.threshold_at(scores, [-1])
+
+
+@pytest.mark.parametrize("kind", ["hard", "soft"])
+@settings(max_examples=100, suppress_health_check=[HealthCheck.too_slow])
+@given(data=st.data())
+def test_risk__equals_the_definition(kind, data):
+    scores = data.draw(strategies.score_matrices())
+    labels = data.draw(strategies.hard_labels(scores.shape) if kind == "hard" else strategies.soft_labels(scores.shape))
+    if kind == "hard" and (labels < 0).all():
+        labels[0] = 0
+    wanted, cost = data.draw(thresholds), data.draw(st.fractions(0, 1, max_denominator=50))
+    with dask.config.set(scheduler="synchronous"):
+        found = avgk.risk(lazily(data, scores), labels, wanted, cost=cost)
+        own = avgk.risk(scores, labels, [0.25])
+    assert found.risk.values.tolist() == [float(risk_of(exceeds(scores, t), labels, cost)) for t in wanted]
+    assert own.risk.values[0] == float(risk_of(exceeds(scores, 0.25), labels, Fraction(1, 4)))
+
+
+@pytest.mark.parametrize("max_edges", [4, 1 << 10])
+@pytest.mark.parametrize("kind", ["hard", "soft"])
+@settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow])
+@given(data=st.data())
+def test_best_threshold__has_the_least_risk_of_all(kind, max_edges, data):
+    scores = data.draw(strategies.score_matrices(("float16", "float32", "uint8", "int64")))
+    labels = data.draw(strategies.hard_labels(scores.shape) if kind == "hard" else strategies.soft_labels(scores.shape))
+    if kind == "hard" and (labels < 0).all():
+        labels[0] = 0
+    cost = data.draw(st.fractions(-1, 2, max_denominator=50))
+    with pytest.MonkeyPatch.context() as patch, dask.config.set(scheduler="synchronous"):
+        patch.setattr(places, "_HARD_EDGES", max_edges)
+        patch.setattr(places, "_SOFT_EDGES", max_edges)
+        best = avgk.best_threshold(lazily(data, scores), labels, cost=cost)
+    everything = [np.ones(scores.shape, bool), *(exceeds(scores, x.item()) for x in scores.astype(
+        scores.dtype if scores.dtype.kind in "iu" else float).reshape(-1))]  # fmt: skip
+    assert best.risk == float(min(risk_of(sets, labels, cost) for sets in everything))
+    sets = avgk.predict_sets(scores, threshold=best.value).compute() if best.value > -math.inf else everything[0]
+    assert best.risk == float(risk_of(sets, labels, cost))
+    assert best.average_set_size == sets.sum() / len(scores)
+
+
+def test_best_threshold__is_the_cost_where_scores_are_the_probabilities():
+    _, _, eta = Simulation(2_000, 20, dtype="float64").rows(0, 2_000)
+    for cost in (0.02, 0.1, 0.4):
+        best = avgk.best_threshold(eta, eta, cost=cost)
+        assert best.risk == float(avgk.risk(eta, eta, cost).risk)
+
+
+@pytest.mark.parametrize("bad", [math.nan, "a", None, True])
+def test_thresholds__must_be_numbers(bad):
+    with pytest.raises(avgk.OptionError, match="thresholds must"):
+        avgk.risk(np.eye(3), np.arange(3), [0.5, bad] if bad is not None else None)
+    with pytest.raises(avgk.OptionError, match="cost must"):
+        avgk.best_threshold(np.eye(3), np.arange(3), cost=bad)
