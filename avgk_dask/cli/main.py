@@ -63,12 +63,21 @@ def _progress(quiet: bool) -> bool:
     "--out", type=click.Path(path_type=pathlib.Path), help="Write metrics.json, metrics.zarr and report.html here."
 )
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of the table.")
+@click.option("--straddle/--no-straddle", default=True, help="Analyse the ambiguity, too (default), or not.")
+@click.option(
+    "--ties",
+    type=click.Choice(["first", "spread"]),
+    default="first",
+    show_default=True,
+    help="Which ties are kept: the first ones, or spread over the samples.",
+)
 @nan_option
 @click.option("--quiet", is_flag=True, help="No progress bar.")
 @cluster_options
 def evaluate(store: str, scores_name: str | None, labels_name: str | None, storage_option: tuple[str, ...], k: Any,
-             out: pathlib.Path | None, as_json: bool, nan_policy: str, quiet: bool, **where: Any) -> None:  # fmt: skip
-    """Thresholds, errors, gains and set sizes of a store, all budgets in one scan.
+             out: pathlib.Path | None, as_json: bool, straddle: bool, ties: str, nan_policy: str, quiet: bool,
+             **where: Any) -> None:  # fmt: skip
+    """Thresholds, errors, gains, set sizes and ambiguity of a store, all budgets in one scan.
 
     Example: avgk evaluate scores.zarr -k 1:10 --out results
     """
@@ -80,7 +89,10 @@ def evaluate(store: str, scores_name: str | None, labels_name: str | None, stora
         _check_out(out)
     arrays = _open(store, scores_name, labels_name, storage_option)
     with cluster(**where):
-        result = run(arrays.scores, arrays.labels, k, nan_policy=nan_policy, progress=_progress(quiet))
+        result = run(
+            arrays.scores, arrays.labels, k, straddle=straddle, ties=ties, nan_policy=nan_policy,
+            progress=_progress(quiet),
+        )  # fmt: skip
     result.attrs["store"] = store
     if out is not None:
         _write_results(result, out)

@@ -89,13 +89,17 @@ def check_memory(source: Source, budgets: Sequence[int], n_ranks: int = 0, n_ran
 
 
 def check_places_memory(source: Source, n_edges: int) -> None:
-    """Refuse to place scores among so many keys where a task cannot fit: it holds whole rows of a band."""
+    """Refuse to place scores among so many keys where a task cannot fit."""
+    _refuse_beyond_limit(places_memory(source, n_edges), source)
+
+
+def places_memory(source: Source, n_edges: int) -> int:
+    """Give an upper estimate of what a task takes that places scores among so many keys: it holds a band's whole rows."""
     n_rows = int(np.diff(source.rows).max())
     soft = source.labels is not None and source.labels.ndim == 2
     band = n_rows * source.shape[1]
     needed = 3 * source.band_bytes() + 40 * n_rows + 16 * band * soft
-    needed += n_edges * (10 * 16 + 1200 * soft) + (64 << 20)
-    _refuse_beyond_limit(needed, source)
+    return needed + n_edges * (10 * 32 + 1200 * soft) + (64 << 20)
 
 
 def _refuse_beyond_limit(needed: int, source: Source) -> None:

@@ -7,7 +7,7 @@ from importlib.resources import files
 import xarray as xr
 from jinja2 import Environment
 
-from .text import HEADER, summary_sentence, table_rows
+from .text import HEADER, sentences, table_rows
 
 
 def render_report(result: xr.Dataset) -> str:
@@ -15,7 +15,7 @@ def render_report(result: xr.Dataset) -> str:
     environment = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True)
     template = environment.from_string(files(__package__).joinpath("page.html").read_text(encoding="utf-8"))
     return template.render(
-        summary=summary_sentence(result),
+        sentences=sentences(result),
         header=HEADER,
         rows=table_rows(result),
         bars=[_bars(result.isel(k=i)) for i in range(result.sizes["k"])],

@@ -46,7 +46,52 @@ def print_table(result: xr.Dataset) -> str:
     rows = [HEADER, *table_rows(result)]
     widths = [max(len(row[c]) for row in rows) for c in range(len(HEADER))]
     lines = ["  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)) for row in rows]
-    return "\n".join([*lines, "", summary_sentence(result)])
+    return "\n".join([*lines, "", *sentences(result)])
+
+
+def sentences(result: xr.Dataset) -> list[str]:
+    """Say what the result means: the gain, why there is one, and how far ties matter."""
+    return [s for s in (summary_sentence(result), ambiguity_sentence(result), tie_sentence(result)) if s]
+
+
+def ambiguity_sentence(result: xr.Dataset) -> str:
+    """Say whether adapting can pay, from the supports of the ranked scores; nothing where they are not known."""
+    if "supports_overlap" not in result or np.isnan(result.supports_overlap.values).all():
+        return ""
+    overlap = result.supports_overlap.values
+    yes = [float(k) for k, o in zip(result.k.values, overlap, strict=True) if o == 1]
+    if not yes:
+        return "Ranks k and k + 1 do not overlap at these budgets: for true probabilities, top-k is then optimal."
+    found = f"Ranks k and k + 1 overlap at k = {_listed(yes)}, so that adapting can pay"
+    bounds = result.straddle_bound.values
+    probabilities = float(result.support_low.min()) >= 0 and float(result.support_high.max()) <= 1
+    if np.isnan(bounds).all() or not probabilities:
+        return f"{found}."
+    best = result.isel(k=int(np.nanargmax(bounds)))
+    points = f"{100 * float(best.straddle_bound):.2f} points at k = {float(best.k):g}"
+    return f"{found}: for true probabilities the error would fall by at least {points}."
+
+
+def _listed(ks: list[float]) -> str:
+    """Give budgets as people list them: ``1 to 5``, or ``1, 3, 5``."""
+    if len(ks) > 2 and ks == [ks[0] + i for i in range(len(ks))]:
+        return f"{ks[0]:g} to {ks[-1]:g}"
+    return ", ".join(f"{k:g}" for k in ks)
+
+
+def tie_sentence(result: xr.Dataset) -> str:
+    """Say how the error depends on which ties are kept, at the budget where it does most."""
+    if "average_k_error_lowest" not in result:
+        return ""
+    spread = (result.average_k_error_highest - result.average_k_error_lowest).values
+    if np.isnan(spread).all() or np.nanmax(spread) <= 0:
+        return ""
+    one = result.isel(k=int(np.nanargmax(spread)))
+    low, high = (_percent(float(one[f"average_k_error_{end}"])) for end in ("lowest", "highest"))
+    k, n_kept, n_ties = f"{float(one.k):g}", f"{int(one.n_kept):,}", f"{int(one.n_ties):,}"
+    expected = _percent(float(one.average_k_error_expected))
+    which = f"depending on which {n_kept} of the {n_ties} ties are kept"
+    return f"Ties matter: at k = {k} the average-k error is {low} to {high}, {which} ({expected} on average)."
 
 
 def summary_sentence(result: xr.Dataset) -> str:

@@ -50,6 +50,16 @@ def test_evaluate__reads_a_small_store_once_without_a_pilot():
     assert set(store.chunk_reads().values()) == {1}
 
 
+def test_evaluate__spreads_ties_with_one_more_read():
+    scores, labels, _ = Simulation(20_000, 50, dtype="uint8").rows(0, 20_000)
+    store, group = counted(scores, labels, (100, 50))
+    result = avgk.evaluate(group, ties="spread")
+    reads = store.chunk_reads()
+    assert result.attrs["reads"] == 2
+    assert sum(reads.values()) - 2 * len(reads) <= 2 * max(8, len(reads) // 10)
+    assert result.drop_attrs().identical(in_memory(scores, labels, ties="spread"))
+
+
 def sorted_by_class(rng, n, c):
     labels = np.sort(rng.integers(0, c, n))
     scores = rng.random((n, c)) ** (1 + labels[:, None])

@@ -49,6 +49,35 @@ def test_evaluate__equals_independent_results(data, name, engine):
         assert found == np.trim_zeros(np.array(sizes), "b").tolist(), k
 
 
+@pytest.mark.parametrize("name", SETS)
+def test_straddle__equals_independent_results(data, name):
+    scores, labels, expected = load(data, name)
+    ks = sorted(map(int, expected["lower_bound"]))
+    result = avgk.evaluate(scores, labels, ks)
+    for pair, value in expected["straddle"].items():
+        k, order = map(int, pair.split(","))
+        assert float(result.straddle_strength.sel(k=k, order=order)) == pytest.approx(value, rel=1e-12, abs=0)
+    for k, value in expected["lower_bound"].items():
+        assert float(result.straddle_bound.sel(k=int(k))) == pytest.approx(value, rel=1e-12, abs=0)
+    assert (result.straddle_strength_error.fillna(0) == 0).all()
+
+
+def test_straddle__of_cifar10h_is_the_papers_figure(data):
+    scores, labels, _ = load(data, "cifar10h")
+    result = avgk.evaluate(scores, labels, 2)
+    assert float(result.straddle_strength.sel(k=2, order=1)) == pytest.approx(0.0049066, abs=5e-8)
+    assert float(result.adaptive_gain[0]) >= float(result.straddle_bound[0])
+
+
+@pytest.mark.parametrize("name", SETS)
+def test_error_curve__equals_independent_results(data, name):
+    scores, labels, expected = load(data, name)
+    curve = avgk.error_curve(scores, labels)
+    for k, values in expected["by_k"].items():
+        for ours, theirs in (("average_k_error", "avg_error"), ("top_k_error", "top_error")):
+            assert float(curve[ours].sel(k=int(k))) == pytest.approx(values[theirs], abs=1e-12), (k, ours)
+
+
 @pytest.mark.parametrize("name", ["cifar10h", "imagenet5k_uint8"])
 def test_evaluate__hard_labels_of_tied_data(data, name):
     scores, _, expected = load(data, name)

@@ -69,6 +69,12 @@ def test_evaluate__gives_the_same_bytes_on_a_cluster(case, expected, workers, tm
         lazy = da.from_array(scores, chunks=(700, 50))
         assert as_bytes(avgk.evaluate(lazy, labels, KS)) == expected
         sets = avgk.average_k_sets(lazy, 2.5).compute()
+        spread = avgk.evaluate(tmp_path / "s.zarr", labels, KS, ties="spread", straddle=False)
+        curve = avgk.error_curve(tmp_path / "s.zarr", labels)
+        best = avgk.best_threshold(tmp_path / "s.zarr", labels, cost=0.05)
+    assert spread.drop_attrs().identical(avgk.evaluate(scores, labels, KS, ties="spread", straddle=False).drop_attrs())
+    assert curve.drop_attrs().identical(avgk.error_curve(scores, labels).drop_attrs())
+    assert best == avgk.best_threshold(scores, labels, cost=0.05)
     assert np.array_equal(sets, avgk.average_k_sets(scores, 2.5).compute())
 
 

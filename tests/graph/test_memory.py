@@ -14,7 +14,7 @@ import zarr
 
 import avgk_dask as avgk
 from avgk_dask.api.inputs import as_source
-from avgk_dask.graph.memory import memory_limit, merge_memory, task_memory
+from avgk_dask.graph.memory import memory_limit, task_memory
 from avgk_dask.testing import CountingStore
 
 
@@ -52,16 +52,18 @@ PEAK = textwrap.dedent(r"""
     import dask, numpy as np, zarr
     import avgk_dask as avgk
     from avgk_dask.api.inputs import as_source
-    from avgk_dask.graph.memory import task_memory
+    from avgk_dask.graph.memory import merge_memory, places_memory, task_memory
     from avgk_dask.testing import Simulation
 
-    path, ranks = sys.argv[1], int(sys.argv[2])
+    path, ranks, what = sys.argv[1], 10, sys.argv[2]
     array = zarr.open_array(path, mode="r")
     labels = np.zeros(array.shape[0], int)
     small = Simulation(3000, 100, dtype=str(array.dtype)).rows(0, 3000)[0]
     dask.config.set(scheduler="synchronous")
     avgk.evaluate(small, np.zeros(3000, int), range(1, ranks + 1))      # compile
     avgk.evaluate(zarr.create_array({}, data=small, chunks=(500, 30)), np.zeros(3000, int), [1])
+    avgk.error_curve(small, np.zeros(3000, int))
+    dask.config.set({"avgk.max-ranked": 0 if what == "evaluate in bins" else 1 << 25})
 
 
     def status(name):
@@ -69,15 +71,22 @@ PEAK = textwrap.dedent(r"""
 
     open("/proc/self/clear_refs", "w").write("5")  # the peak counts from here
     before = status("VmRSS")
-    avgk.evaluate(array, labels, range(1, ranks + 1))
-    print(json.dumps([status("VmHWM") - before, task_memory(as_source(array, labels), [ranks * array.shape[0]] * ranks, ranks)]))
+    source = as_source(array, labels)
+    if what == "error_curve":
+        avgk.error_curve(array, labels)
+        bound = places_memory(source, len(labels)), 50 * len(labels)
+    else:
+        avgk.evaluate(array, labels, range(1, ranks + 1))
+        bound = task_memory(source, [ranks * len(labels)] * ranks, ranks, 2 * ranks), merge_memory(source, 2 * ranks)
+    print(json.dumps([status("VmHWM") - before, *bound]))
 """)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("chunks", [(10_000, 1000), (40_000, 1000), (40_000, 50)])
 @pytest.mark.parametrize("dtype", ["float32", "float16", "uint8"])
-def test_task_memory__bounds_the_measured_peak(tmp_path, chunks, dtype):
+@pytest.mark.parametrize("what", ["evaluate", "evaluate in bins", "error_curve"])
+def test_task_memory__bounds_the_measured_peak(tmp_path, chunks, dtype, what):
     from avgk_dask.testing import Simulation
 
     n, c = 80_000, 1000
@@ -86,9 +95,9 @@ def test_task_memory__bounds_the_measured_peak(tmp_path, chunks, dtype):
     for first in range(0, n, 10_000):
         array[first : first + 10_000] = spec.rows(first, first + 10_000)[0]
     run = subprocess.run(
-        [sys.executable, "-c", PEAK, str(tmp_path / "a.zarr"), "10"], capture_output=True, text=True, check=True
+        [sys.executable, "-c", PEAK, str(tmp_path / "a.zarr"), what], capture_output=True, text=True, check=True
     )
-    peak, bound = json.loads(run.stdout)
-    print(f"{dtype} {chunks}: peak {peak / 1e6:.0f} MB, bound {bound / 1e6:.0f} MB")
+    peak, task, merged = json.loads(run.stdout)
+    print(f"{what} {dtype} {chunks}: peak {peak / 1e6:.0f} MB, task {task / 1e6:.0f} MB, merged {merged / 1e6:.0f} MB")
     # One process does all here: it runs the tasks, one at a time, and holds what they merge into.
-    assert peak <= bound + merge_memory()
+    assert peak <= task + merged
