@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..kernels.keys import first_key_above, key_range
-from ..summaries.histogram import KeyHistogram
-from .columns import Column, ends, values_of
+from .columns import Column
+from .values import values_of
 
 Array = NDArray[Any]
 
@@ -32,19 +32,7 @@ def rank_histogram(column: Column, dtype: np.dtype[Any], n_bins: int) -> tuple[A
     the next edge of that one; the counts are exact for the edges given. Infinite scores and NaN fall
     into the outermost bins.
     """
-    low, high = ends(column, dtype)
-    edges = _edge_keys(low, high, dtype, n_bins)
-    if isinstance(column, KeyHistogram):
-        edges = [low, *(-(-edge >> column.shift) << column.shift for edge in edges[1:])]
-        cumulative = np.concatenate([[0], np.cumsum(column.counts)])
-        below = cumulative[np.searchsorted(column.bins, np.array(edges) >> column.shift)]
-        below[0] = 0
-        total = int(cumulative[-1])
-    else:
-        below = np.searchsorted(column, np.array(edges))
-        below[0] = 0
-        total = column.size
-    counts = np.diff(np.append(below, total))
+    edges, counts = column.counts_from(_edge_keys(*column.ends, dtype, n_bins))
     return counts, values_of(edges, dtype)
 
 

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
-from ..ambiguity.columns import values_of
 from ..ambiguity.straddle import Straddle, orders_of, straddle_bound
 from ..ambiguity.supports import do_overlap, rank_histogram
+from ..ambiguity.values import values_of
 from ..budgets import parse_budgets
 from ..errors import OptionError
 from ..graph.analysis import Ambiguity, analyse
@@ -90,7 +90,7 @@ def straddle_strength(scores: Any, k: Any, *, nan_policy: str = "raise", progres
     that many fewer errors than top-k.
 
     One read of the store. Exact, rounded once, as long as the N x 2k ranked scores fit a budget
-    (``avgk.max-ranked``, 33 million) or tie enough to fit; beyond it from bins, with the certified
+    (``avgk.ranked-bytes``, 67 million scores of 32 bits) or tie enough to fit; beyond it from bins, with the certified
     errors in ``straddle_strength_error``, ``straddle_weight_error`` and ``straddle_bound_error`` (0 when
     exact). NaN where a score of the ranks compared is infinite or NaN; the weights stay exact.
 

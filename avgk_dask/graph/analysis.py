@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 from dask import threaded
 
-from ..ambiguity.columns import Column, PairSum, ends, pair_sum, rank_column
+from ..ambiguity.columns import Column, rank_column
 from ..ambiguity.straddle import orders_of, ranks_of
+from ..ambiguity.values import PairSum
 from ..summaries.ranked import RankedTally
 
 
@@ -29,16 +30,16 @@ def analyse(tally: RankedTally, budgets: Sequence[int], dtype: np.dtype[Any], n_
     The columns have come together in this process: its threads share them without a copy.
     """
     n_ranks = len(tally.histograms) or len(tally.parts[0])
-    graph: dict[Any, Any] = {("column", rank): (rank_column, tally, rank) for rank in range(1, n_ranks + 1)}
+    graph: dict[Any, Any] = {("column", rank): (rank_column, tally, rank, dtype) for rank in range(1, n_ranks + 1)}
     for k in sorted(set(budgets), reverse=True):  # the longest first
         pairs = {order: tuple(("column", rank) for rank in ranks_of(k, order)) for order in orders_of(k, n_classes)}
-        graph["pairs", k] = (_sum_pairs, list(pairs), [list(p) for p in pairs.values()], dtype)
+        graph["pairs", k] = (_sum_pairs, list(pairs), [list(p) for p in pairs.values()])
     columns, sums = threaded.get(
         graph, [[("column", rank) for rank in range(1, n_ranks + 1)], [("pairs", k) for k in sorted(set(budgets))]]
     )
-    supports = tuple(ends(column, dtype) for column in columns)
+    supports = tuple(column.ends for column in columns)
     return Ambiguity(tuple(columns), supports, dict(zip(sorted(set(budgets)), sums, strict=True)))
 
 
-def _sum_pairs(orders: list[int], columns: list[list[Column]], dtype: np.dtype[Any]) -> dict[int, PairSum]:
-    return {order: pair_sum(a, b, dtype) for order, (a, b) in zip(orders, columns, strict=True)}
+def _sum_pairs(orders: list[int], columns: list[list[Any]]) -> dict[int, PairSum]:
+    return {order: a.pairs_above(b) for order, (a, b) in zip(orders, columns, strict=True)}

@@ -11,7 +11,7 @@ from ..errors import MemoryLimitError
 from ..selection.search import RESCAN_SHARE
 from ..summaries.entries import ROOM
 from ..summaries.histogram import LEAST_ROOM
-from ..summaries.ranked import MOST_FUSED
+from ..summaries.ranked import MOST_FUSED, narrow_dtype
 from .settings import setting
 from .source import Source, StoredSource
 
@@ -46,14 +46,14 @@ def merge_memory(source: Source | None = None, n_ranked: int = 0) -> int:
     ranked = 0
     if source is not None and n_ranked:
         room = ranked_room(source, n_ranked)
-        item = 8 if source.dtype.itemsize == 8 else 4
+        item = narrow_dtype(source.dtype).itemsize
         ranked = room * n_ranked * 32 * (setting("fan-in") + 2) if room else 3 * source.shape[0] * n_ranked * item
     return int(setting("max-events")) * 128 + (32 << 20) + ranked
 
 
 def ranked_room(source: Source, n_ranked: int) -> int:
     """Give the room of each rank's histogram; 0 where all ranked scores fit the budget and are kept."""
-    if source.shape[0] * n_ranked <= setting("max-ranked"):
+    if source.shape[0] * n_ranked * narrow_dtype(source.dtype).itemsize <= setting("ranked-bytes"):
         return 0
     return int(max(LEAST_ROOM, setting("ranked-bins") // n_ranked))
 

@@ -1,6 +1,6 @@
 """Settings, all under ``avgk`` in Dask's own configuration.
 
-None of them can change a result, but for ``max-ranked`` and ``ranked-bins``: how far straddle
+None of them can change a result, but for ``ranked-bytes`` and ``ranked-bins``: how far straddle
 strengths are exact, which the result tells.
 """
 
@@ -19,9 +19,9 @@ DEFAULTS: dict[str, Any] = {
     "pilot-most": 16,
     # Events kept over all bands together (24 to 60 bytes each).
     "max-events": 1 << 21,
-    # Ranked scores kept over all samples and ranks together (4 or 8 bytes each): beyond, straddle
+    # Bytes of ranked scores (4 or 8 each) kept over all samples and ranks together: beyond, straddle
     # strengths come from so many bins (32 bytes each), with the error certified.
-    "max-ranked": 1 << 25,
+    "ranked-bytes": 1 << 28,
     "ranked-bins": 1 << 19,
     # ... and events any band may keep.
     "least-events": 1 << 12,

@@ -90,7 +90,7 @@ def test_theorems__do_not_hold_for_estimated_scores(data):
 
 def in_bins(n_kept):
     """Settings with which more ranked scores than these are counted in bins, of as few as there can be."""
-    return dask.config.set({"avgk.max-ranked": n_kept, "avgk.ranked-bins": 0})
+    return dask.config.set({"avgk.ranked-bytes": n_kept, "avgk.ranked-bins": 0})
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
@@ -148,7 +148,7 @@ def test_ranked_supports__with_nan_among_many_ranks():
     assert np.array_equal(found.support_high, [high for _, high in expected[:100]], equal_nan=True)
 
 
-@pytest.mark.parametrize("max_ranked", [0, 1 << 25])
+@pytest.mark.parametrize("max_ranked", [0, 1 << 28])
 def test_ranked_supports__histogram_is_one_of_the_ranked_scores(max_ranked):
     scores = Simulation(20_000, 30, dtype="float32").rows(0, 20_000)[0]
     with in_bins(max_ranked):

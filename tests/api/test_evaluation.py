@@ -23,7 +23,7 @@ ENGINES = {
     "counted ties": {"avgk.small-scores": 0, "avgk.max-events": 0, "avgk.least-events": 0},
     "counted ties, no pilot": {"avgk.max-events": 0, "avgk.least-events": 0},
     "tiles and tree": {"avgk.tile-scores": 1, "avgk.fan-in": 2, "avgk.task-bytes": 1},
-    "ranked histograms": {"avgk.max-ranked": 0, "avgk.task-bytes": 1, "avgk.fan-in": 2},
+    "ranked histograms": {"avgk.ranked-bytes": 0, "avgk.task-bytes": 1, "avgk.fan-in": 2},
     "one task": {"avgk.task-bytes": 1 << 40, "avgk.max-tasks": 1},
 }
 

@@ -63,7 +63,7 @@ PEAK = textwrap.dedent(r"""
     avgk.evaluate(small, np.zeros(3000, int), range(1, ranks + 1))      # compile
     avgk.evaluate(zarr.create_array({}, data=small, chunks=(500, 30)), np.zeros(3000, int), [1])
     avgk.error_curve(small, np.zeros(3000, int))
-    dask.config.set({"avgk.max-ranked": 0 if what == "evaluate in bins" else 1 << 25})
+    dask.config.set({"avgk.ranked-bytes": 0 if what == "evaluate in bins" else 1 << 28})
 
 
     def status(name):

@@ -8,7 +8,8 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from avgk_dask.ambiguity.columns import pair_sum
+from avgk_dask.ambiguity.binned import BinnedColumn
+from avgk_dask.ambiguity.columns import SortedColumn
 from avgk_dask.kernels.keys import encode
 from avgk_dask.summaries.histogram import KeyHistogram
 
@@ -49,18 +50,19 @@ def test_pair_sum__of_bins_is_within_its_certified_error(data):
     element = st.integers(-500, 500) if dtype.kind == "i" else st.floats(1, 2, exclude_max=True, width=32)
     a, b = (np.array(data.draw(st.lists(element, min_size=1, max_size=25)), dtype) for _ in range(2))
     room = data.draw(st.integers(2, 30))
-    found = pair_sum(*(KeyHistogram.from_keys(encode(x), room) for x in (a, b)), dtype)
+    binned = [BinnedColumn(KeyHistogram.from_keys(encode(x), room), dtype) for x in (a, b)]
+    found = binned[0].pairs_above(binned[1])
     total, n_pairs = by_definition(a.tolist(), b.tolist()), sum(x > y for x in a.tolist() for y in b.tolist())
     assert abs(found.total - total) <= found.total_error
     assert abs(found.n_pairs - n_pairs) <= found.n_pairs_error
-    exact = pair_sum(np.sort(encode(a)), np.sort(encode(b)), dtype)
+    exact = SortedColumn(np.sort(encode(a)), dtype).pairs_above(SortedColumn(np.sort(encode(b)), dtype))
     assert (exact.total, exact.n_pairs, exact.total_error) == (total, n_pairs, 0)
 
 
 def test_pair_sum__of_negative_and_subnormal_floats():
     values = np.array([-1.5, -1.0, -5e-324, 0.0, 5e-324, 2.2250738585072014e-308, 1.0, 1.7976931348623157e308])
-    keys = encode(values)
     expected = by_definition(values.tolist(), values.tolist())
-    assert pair_sum(keys, keys, values.dtype).total == expected
-    histogram = KeyHistogram.from_keys(keys, 4096)
-    assert pair_sum(histogram, histogram, values.dtype).total == expected
+    column = SortedColumn(encode(values), values.dtype)
+    assert column.pairs_above(column).total == expected
+    binned = BinnedColumn(KeyHistogram.from_keys(encode(values), 4096), values.dtype)
+    assert binned.pairs_above(binned).total == expected
