@@ -51,7 +51,7 @@ VARIABLES = {
         ("k",),
         ("float64",),
         "average-k error",
-        "Fraction of labelled samples whose label is outside its average-k set.",
+        "Fraction of labelled samples whose label is outside its average-k set; expected fraction with soft labels.",
     ),
     "average_k_error_lowest": Variable(
         ("k",), ("float64",), "lowest average-k error", "The least over all ways to keep n_kept of the n_ties."
@@ -66,7 +66,7 @@ VARIABLES = {
         ("k",),
         ("float64",),
         "top-k error",
-        "Fraction of labelled samples whose label is not among its k highest scores; NaN for a fractional k.",
+        "Fraction of labelled samples whose label is not among its k highest scores, expected with soft labels; NaN for a fractional k.",
     ),
     "adaptive_gain": Variable(("k",), ("float64",), "adaptive gain", "top_k_error - average_k_error."),
     "relative_gain": Variable(

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..kernels.keys import first_key_above, key_range
+from ..kernels.keys import first_key_above, is_float, key_range
 from .columns import Column
 from .values import values_of
 
@@ -38,9 +38,11 @@ def rank_histogram(column: Column, dtype: np.dtype[Any], n_bins: int) -> tuple[A
 
 def _edge_keys(low: int, high: int, dtype: np.dtype[Any], n_bins: int) -> list[int]:
     """Give the first key of each of ``n_bins`` equal bins between two keys."""
-    least, most = key_range(dtype)
-    finite_low, finite_high = max(low, least + 1), min(high, most - 1)
-    first, last = (float(v) for v in values_of([finite_low, finite_high], dtype))
+    ends = low, high
+    if is_float(dtype):  # infinities have no width
+        least, most = key_range(dtype)
+        ends = max(low, least + 1), min(high, most - 1)
+    first, last = (float(v) for v in values_of(list(ends), dtype))
     inner = [first + (last - first) / n_bins * i for i in range(1, n_bins)]
     keys = [first_key_above(math.nextafter(edge, -math.inf), dtype) for edge in inner]
     return [low, *(min(max(key, low), high) for key in keys)]

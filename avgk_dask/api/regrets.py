@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from fractions import Fraction
 from typing import Any
 
@@ -10,7 +12,7 @@ import numpy as np
 import xarray as xr
 
 from ..budgets import parse_budgets
-from ..errors import BudgetError, ScoresError
+from ..errors import BudgetError, LabelsError, ScoresError
 from ..graph.engine import run_search
 from ..graph.progress import computing
 from ..graph.regret import count_members, labelled_by_itself, set_regret, top_regrets
@@ -61,7 +63,8 @@ def adaptive_gain(eta: Any, k: Any, *, progress: bool | None = None) -> xr.Datas
     if any(b.denominator != 1 for b in budgets):
         raise BudgetError(f"k must be an integer for a gain over top-k; got {k!r}.")
     compute = computing(progress)
-    outcome = Outcome.find(labelled_by_itself(source), budgets, compute)
+    with _about_eta():
+        outcome = Outcome.find(labelled_by_itself(source), budgets, compute)
     thresholds = [_value(s.key, source) for s in outcome.selections]
     tallies = top_regrets(source, [int(b) for b in budgets], [float(t) for t in thresholds], compute)
     sums = [t.symmetric_difference(Fraction(value)) for t, value in zip(tallies, thresholds, strict=True)]
@@ -112,7 +115,8 @@ def regret(sets: Any, eta: Any, *, progress: bool | None = None) -> xr.Dataset:
     members = _as_sets(sets, source.shape)
     compute = computing(progress)
     n_labels = count_members(members, compute)
-    search = run_search(labelled_by_itself(source), [n_labels], compute=compute)
+    with _about_eta():
+        search = run_search(labelled_by_itself(source), [n_labels], compute=compute)
     threshold = _value(search.found[0].key, source)
     tally = set_regret(source, members, float(threshold), compute)
     n_samples = source.shape[0]
@@ -147,8 +151,9 @@ def plug_in_regret(
     source = as_source(scores, truth.dask_array())
     budgets = parse_budgets(k, source.shape[1])
     compute = computing(progress)
-    mine = Outcome.find(source, budgets, compute, nan_policy=nan_policy)
-    best = Outcome.find(labelled_by_itself(truth), budgets, compute)
+    with _about_eta():
+        mine = Outcome.find(source, budgets, compute, nan_policy=nan_policy)
+        best = Outcome.find(labelled_by_itself(truth), budgets, compute)
     values = {
         "top_k_error": rounded(mine.top_errors),
         "average_k_error": rounded(mine.average_errors),
@@ -158,6 +163,15 @@ def plug_in_regret(
     }
     attrs = result_attrs(source, mine.search.n_scans)
     return build_result(values, {"k": [float(b) for b in budgets]}, attrs)
+
+
+@contextmanager
+def _about_eta() -> Iterator[None]:
+    """Let refusals of labels speak of eta, which is both scores and labels here."""
+    try:
+        yield
+    except LabelsError as error:
+        raise LabelsError(str(error).replace("labels", "eta", 1)) from error
 
 
 def _differences(a: list[Fraction | None], b: list[Fraction | None]) -> list[Fraction | None]:

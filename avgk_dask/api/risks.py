@@ -24,7 +24,7 @@ from ..summaries.places import PlaceTally
 from .attributes import result_attrs
 from .inputs import as_source
 from .options import check_nan_policy
-from .thresholds import score_value, threshold_values
+from .thresholds import Threshold, score_value, threshold_values
 
 _SET_SIZE = {
     "long_name": "average set size",
@@ -132,8 +132,9 @@ def risk(
     thresholds
         Number or sequence of numbers.
     cost
-        What a label costs; a float means the decimal that Python prints for it. By default the threshold itself, which is the best threshold for that cost where
-        the scores are the true probabilities.
+        What a label costs; a float means the decimal that Python prints for it. By default the threshold
+        itself, which is the best threshold for that cost where the scores are the true probabilities; each
+        row then has a cost of its own, and the risks of different rows do not compare.
     nan_policy
         ``"raise"`` refuses NaN; ``"lowest"`` never counts NaN.
     progress
@@ -196,7 +197,9 @@ def best_threshold(
     """Find the threshold whose sets {score > t} have the least risk, error + cost * average set size, over all t.
 
     Exact: no other threshold has a lower risk on these data. Where the scores are the true probabilities,
-    the cost itself is a best threshold; for estimated scores another one usually is. Two to five reads.
+    the cost itself is a best threshold; for estimated scores another one usually is. Three to six reads.
+    Of all thresholds with the same sets the least is given: the highest score left out, as in ``threshold``
+    (-inf where none is).
 
     Parameters
     ----------
@@ -223,11 +226,13 @@ def best_threshold(
     check_nan_policy(nan_policy)
     source = _labelled_source(scores, labels)
     exact = _check_cost(cost)
-    search = least_risk(source, exact, nan_policy, computing(progress))
+    compute = computing(progress)
+    search = least_risk(source, exact, nan_policy, compute)
     best = search.best
-    low, high = key_range(source.dtype)
-    # The sets hold every score from the first key up: any threshold from the key before it will do.
-    value: float | int = score_value(min(best.first_key - 1, high), source.dtype) if best.first_key > low else -math.inf
+    value: float | int = -math.inf
+    if best.n_labels < source.shape[0] * source.shape[1]:  # the highest score left out, as everywhere
+        found = run_search(source, [best.n_labels], nan_policy=nan_policy, compute=compute).found[0]
+        value = score_value(found.key, source.dtype)
     size = Fraction(best.n_labels, source.shape[0])
     return BestThreshold(value, float(best.risk), float(best.error), float(size), float(exact))
 
@@ -269,7 +274,8 @@ def _labelled_source(scores: Any, labels: Any) -> Source:
 
 def _check_thresholds(thresholds: Any) -> list[Any]:
     given = [thresholds] if np.ndim(thresholds) == 0 else list(thresholds)
-    found = [t.item() if getattr(t, "ndim", None) == 0 else t for t in given]
+    found: list[Any] = [t.value if isinstance(t, (Threshold, BestThreshold)) else t for t in given]
+    found = [t.item() if getattr(t, "ndim", None) == 0 else t for t in found]
     for t in found:
         if isinstance(t, bool) or not isinstance(t, numbers.Real) or math.isnan(t):
             raise OptionError(f"thresholds must be numbers; got {t!r}.")

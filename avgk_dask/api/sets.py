@@ -16,6 +16,7 @@ from ..graph.apply import SetRule, apply_rule, find_rule, top_rule
 from ..kernels.keys import first_key_above
 from .inputs import as_lazy
 from .options import check_nan_policy, check_ties
+from .risks import BestThreshold
 from .thresholds import Threshold
 
 
@@ -86,12 +87,12 @@ def predict_sets(scores: Any, *, threshold: Any, nan_policy: str = "raise") -> d
     """
     check_nan_policy(nan_policy)
     source, frame = as_lazy(scores)
-    value: Any = threshold.value if isinstance(threshold, Threshold) else threshold
+    value: Any = threshold.value if isinstance(threshold, (Threshold, BestThreshold)) else threshold
     if getattr(value, "ndim", None) == 0 and not isinstance(value, np.generic):  # of NumPy or xarray
         value = value.item()
     if isinstance(value, (bool, np.bool_)) or not isinstance(value, (numbers.Real, np.number)) or math.isnan(value):
         raise OptionError(
-            f"threshold must be a number or the result of avgk.threshold; got {type(threshold).__name__}."
+            f"threshold must be a number or what avgk.threshold or avgk.best_threshold found; got {type(threshold).__name__}."
         )
     rule = SetRule.from_first_key(first_key_above(value, source.dtype))
     return _wrap(apply_rule(source, rule, nan_policy), frame, "predict_sets", threshold=float(value))

@@ -64,12 +64,18 @@ def ambiguity_sentence(result: xr.Dataset) -> str:
         return "Ranks k and k + 1 do not overlap at these budgets: for true probabilities, top-k is then optimal."
     found = f"Ranks k and k + 1 overlap at k = {_listed(yes)}, so that adapting can pay"
     bounds = result.straddle_bound.values
-    probabilities = float(result.support_low.min()) >= 0 and float(result.support_high.max()) <= 1
-    if np.isnan(bounds).all() or not probabilities:
+    if np.isnan(bounds).all() or not _are_probabilities(result):
         return f"{found}."
     best = result.isel(k=int(np.nanargmax(bounds)))
-    points = f"{100 * float(best.straddle_bound):.2f} points at k = {float(best.k):g}"
+    points = f"{100 * float(best.straddle_bound):.2g} points at k = {float(best.k):g}"
     return f"{found}: for true probabilities the error would fall by at least {points}."
+
+
+def _are_probabilities(result: xr.Dataset) -> bool:
+    """Whether the ranked scores all lie in [0, 1]; said of scores that were not ranked, too."""
+    return "support_low" not in result or (
+        float(result.support_low.min()) >= 0 and float(result.support_high.max()) <= 1
+    )
 
 
 def _listed(ks: list[float]) -> str:
@@ -99,13 +105,23 @@ def summary_sentence(result: xr.Dataset) -> str:
     n, c = result.attrs["n_samples"], result.attrs["n_classes"]
     shape = f"{n:,} samples x {c:,} classes"
     gains = result.relative_gain.values
+    if np.isnan(result.average_k_error.values).all():
+        return f"{shape}; without labels there are no errors to compare."
     if np.isnan(result.top_k_error.values).all():
-        return f"{shape}; without labels (or an integer k) there are no errors to compare."
+        return f"{shape}; top-k needs an integer k, so there is nothing to compare with."
     if np.isnan(gains).all():
         return f"{shape}; top-k makes no errors at these budgets, so there are none to avoid."
     best = result.isel(k=int(np.nanargmax(gains)))
     k, gain = f"{float(best.k):g}", float(best.relative_gain)
     errors = f"{_percent(float(best.top_k_error))} to {_percent(float(best.average_k_error))}"
     if gain <= 0:
-        return f"{shape}; average-k makes no fewer errors than top-k at any of these budgets."
-    return f"{shape}; with {k} labels per sample, average-{k} makes {100 * gain:.1f} % fewer errors than top-{k} ({errors})."
+        hint = (
+            ""
+            if _are_probabilities(result)
+            else " Are the scores comparable between samples? Try a softmax of each row."
+        )
+        return f"{shape}; average-k makes no fewer errors than top-k at any of these budgets.{hint}"
+    labels = "1 label" if k == "1" else f"{k} labels"
+    return (
+        f"{shape}; with {labels} per sample, average-{k} makes {100 * gain:.1f} % fewer errors than top-{k} ({errors})."
+    )

@@ -163,6 +163,15 @@ def test_ranked_supports__histogram_is_one_of_the_ranked_scores(max_ranked):
         assert np.allclose(np.diff(edges[:-1]), width, rtol=0.15)
 
 
+@pytest.mark.parametrize("dtype", [d for d in strategies.DTYPES if d != "bfloat16"])
+def test_ranked_supports__bins_are_equally_wide_for_every_dtype(dtype):
+    values = np.arange(17).astype(dtype)[:, None]
+    found = avgk.ranked_supports(values, 1, bins=8)
+    counts, edges = np.histogram(values, 8)
+    assert found.ranked_count.values[0].tolist() == counts.tolist()
+    assert found.bin_low.values[0].tolist() == edges[:-1].tolist()
+
+
 @settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow])
 @given(data=st.data())
 def test_supports_overlap__alone_equals_that_of_evaluate(data):

@@ -105,7 +105,7 @@ def test_regret__refuses_what_are_no_sets_and_no_probabilities():
         avgk.regret(eta, eta)
     with pytest.raises(avgk.ScoresError, match="sets must be a boolean matrix"):
         avgk.regret(np.ones((4, 3), bool), eta)
-    with pytest.raises(avgk.LabelsError, match="probabilities in \\[0, 1\\]"):
+    with pytest.raises(avgk.LabelsError, match="eta must be probabilities in \\[0, 1\\]"):
         avgk.regret(np.ones((4, 2), bool), eta * 3)
     with pytest.raises(avgk.BudgetError, match="must be an integer"):
         avgk.adaptive_gain(eta, 1.5)

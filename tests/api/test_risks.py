@@ -118,9 +118,14 @@ def test_best_threshold__has_the_least_risk_of_all(kind, max_edges, data):
     everything = [np.ones(scores.shape, bool), *(exceeds(scores, x.item()) for x in scores.astype(
         scores.dtype if scores.dtype.kind in "iu" else float).reshape(-1))]  # fmt: skip
     assert best.risk == float(min(risk_of(sets, labels, cost) for sets in everything))
-    sets = avgk.predict_sets(scores, threshold=best.value).compute() if best.value > -math.inf else everything[0]
+    whole = best.average_set_size == scores.shape[1]
+    sets = everything[0] if whole else avgk.predict_sets(scores, threshold=best.value).compute()
     assert best.risk == float(risk_of(sets, labels, cost))
     assert best.average_set_size == sets.sum() / len(scores)
+    if not sets.all():  # the highest score left out, and what the other functions take
+        assert best.value == avgk.threshold_at(scores, Fraction(int(sets.sum()), len(scores))).item()
+        assert float(avgk.average_set_size_at(scores, best)) == best.average_set_size
+        assert np.array_equal(avgk.predict_sets(scores, threshold=best).compute(), sets)
 
 
 def test_best_threshold__is_the_cost_where_scores_are_the_probabilities():

@@ -14,7 +14,7 @@ def test_ambiguity_sentence__names_the_budgets_and_the_bound():
     said = text.ambiguity_sentence(avgk.evaluate(toy.scores, toy.eta, k=[1, 2, 3]))
     assert said == (
         "Ranks k and k + 1 overlap at k = 1, 2, so that adapting can pay: for true probabilities the error would fall "
-        "by at least 3.70 points at k = 2."
+        "by at least 3.7 points at k = 2."
     )
 
 
@@ -30,6 +30,16 @@ def test_ambiguity_sentence__gives_no_bound_for_logits():
     scores = np.array([[5.0, -1, -2], [2, 1.9, 1.8]])
     said = text.ambiguity_sentence(avgk.evaluate(scores, None, k=[1, 2]))
     assert said == "Ranks k and k + 1 overlap at k = 2, so that adapting can pay."
+
+
+def test_summary_sentence__knows_why_there_is_nothing_to_compare():
+    scores, labels = np.array([[2.0, 1, 1], [2, 1, 1]]), np.array([1, 2])
+    assert text.summary_sentence(avgk.evaluate(scores, None, k=1)).endswith(
+        "without labels there are no errors to compare."
+    )
+    assert "top-k needs an integer k" in text.summary_sentence(avgk.evaluate(scores, labels, k=1.5))
+    worse = avgk.evaluate(np.array([[9.0, 8, 7], [1, 0, 0]]), np.array([0, 1]), k=1)
+    assert text.summary_sentence(worse).endswith("Try a softmax of each row.")
 
 
 def test_tie_sentence__tells_how_far_ties_matter():
