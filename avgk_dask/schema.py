@@ -135,7 +135,7 @@ VARIABLES = {
         ("k", "order"),
         ("float64",),
         "straddle magnitude",
-        "Mean difference of the pairs where it is positive; 0 where there are none.",
+        "Mean difference of the pairs where it is positive; 0 where there are none. As exact as strength and weight are.",
     ),
     "straddle_bound": Variable(
         ("k",),

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ..kernels.keys import key_range
 from ..summaries.histogram import KeyHistogram
 from .values import PairSum, all_finite, in_units, real_ends, smallest_unit
 
@@ -51,10 +52,22 @@ class BinnedColumn:
         """The lowest and the highest key."""
         return real_ends(self.histogram.lowest, self.histogram.highest, self.dtype)
 
-    def counts_from(self, edges: Sequence[int]) -> tuple[list[int], Array]:
-        """Give how many keys lie from each ascending edge to the next, with the edges moved up to those of bins."""
+    @property
+    def finite_ends(self) -> tuple[int, int] | None:
+        """About the lowest and the highest key of a finite score, if there is one: where their bins begin and end."""
+        if all_finite(self.ends, self.dtype):
+            return self.ends
+        least, most = key_range(self.dtype)
         shift = self.histogram.shift
-        moved = [edges[0], *(-(-edge >> shift) << shift for edge in edges[1:])]
+        finite = self.histogram.bins[
+            (self.histogram.bins > least >> shift) & (self.histogram.bins < most >> shift)
+        ].tolist()
+        return (finite[0] << shift, (finite[-1] + 1 << shift) - 1) if finite else None
+
+    def counts_from(self, edges: Sequence[int]) -> tuple[list[int], Array]:
+        """Give how many keys lie from each ascending edge to the next, with the edges moved down to those of bins."""
+        shift, low = self.histogram.shift, edges[0]
+        moved = [low, *(max(edge >> shift << shift, low) for edge in edges[1:])]
         cumulative = np.concatenate([[0], np.cumsum(self.histogram.counts)])
         below = cumulative[np.searchsorted(self.histogram.bins, np.array(moved[1:], np.int64) >> shift)]
         return moved, np.diff(below, prepend=0, append=cumulative[-1])

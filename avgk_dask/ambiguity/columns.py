@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ..kernels.keys import is_float, key_range
 from ..kernels.pairs import add_products, count_lower
 from ..summaries.ranked import RankedTally
 from .binned import BinnedColumn
@@ -29,6 +30,16 @@ class SortedColumn:
     def ends(self) -> tuple[int, int]:
         """The lowest and the highest key."""
         return real_ends(int(self.keys[0]), int(self.keys[-1]), self.dtype)
+
+    @property
+    def finite_ends(self) -> tuple[int, int] | None:
+        """The lowest and the highest key of a finite score, if there is one."""
+        if not is_float(self.dtype):
+            return self.ends
+        least, most = key_range(self.dtype)
+        first = int(np.searchsorted(self.keys, least, side="right"))
+        last = int(np.searchsorted(self.keys, most, side="left"))
+        return (int(self.keys[first]), int(self.keys[last - 1])) if first < last else None
 
     def counts_from(self, edges: Sequence[int]) -> tuple[list[int], Array]:
         """Give how many keys lie from each ascending edge to the next, the first edge being the lowest key."""

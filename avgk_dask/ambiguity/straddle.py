@@ -39,24 +39,29 @@ class Straddle:
     def from_pairs(cls, pairs: PairSum, n_samples: int) -> Straddle:
         """Give the means over all n * n pairs of samples."""
         n = n_samples * n_samples
-        weight = pairs.n_pairs / n
+        weight, weight_error = _rounded(pairs.n_pairs / n, pairs.n_pairs_error / n)
         if pairs.total is None:
-            return cls(math.nan, math.nan, float(weight), _up(pairs.n_pairs_error / n), math.nan)
-        strength = pairs.total / n
-        magnitude = strength / weight if weight else Fraction(0)
-        return cls(
-            float(strength),
-            _up(pairs.total_error / n),
-            float(weight),
-            _up(pairs.n_pairs_error / n),
-            float(magnitude),
-        )
+            return cls(math.nan, math.nan, weight, weight_error, math.nan)
+        magnitude = pairs.total / pairs.n_pairs if pairs.n_pairs else Fraction(0)
+        return cls(*_rounded(pairs.total / n, pairs.total_error / n), weight, weight_error, _float(magnitude))
 
 
-def _up(error: Fraction) -> float:
-    """Give a bound as a float that is not below it."""
-    value = float(error)
-    return value if value >= error else math.nextafter(value, math.inf)
+def _rounded(value: Fraction, error: Fraction) -> tuple[float, float]:
+    """Give a value rounded once, and a float that bounds its error, rounding included; 0 where it was exact before."""
+    near = _float(value)
+    if not error or math.isinf(near):
+        return near, _float(error)
+    whole = error + abs(Fraction(near) - value)
+    bound = float(whole)
+    return near, bound if bound >= whole else math.nextafter(bound, math.inf)
+
+
+def _float(value: Fraction) -> float:
+    """Give the nearest float, infinity beyond the largest."""
+    try:
+        return float(value)
+    except OverflowError:
+        return math.inf
 
 
 def straddle_bound(pairs: Mapping[int, PairSum], k: int, n_samples: int, n_classes: int) -> tuple[float, float]:
@@ -69,4 +74,4 @@ def straddle_bound(pairs: Mapping[int, PairSum], k: int, n_samples: int, n_class
             return math.nan, math.nan
         total, error = total + part, error + pairs[order].total_error
     n = n_samples * n_samples
-    return float(total / n), _up(error / n)
+    return _rounded(total / n, error / n)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ..kernels.keys import first_key_above, is_float, key_range
+from ..kernels.keys import first_key_above, key_range
 from .columns import Column
 from .values import values_of
 
@@ -28,21 +29,26 @@ def do_overlap(k: int, supports: Sequence[tuple[int, int]]) -> bool:
 def rank_histogram(column: Column, dtype: np.dtype[Any], n_bins: int) -> tuple[Array, Array]:
     """Give counts of a rank's scores in bins over its support, and the lowest score each bin may hold.
 
-    The bins are equally wide, but where only a histogram of the scores is known, their edges move to
-    the next edge of that one; the counts are exact for the edges given. Infinite scores and NaN fall
-    into the outermost bins.
+    The bins are equally wide between the lowest and the highest finite score, but where only a histogram
+    of the scores is known, their edges move down to those of that one; the counts are exact for the edges
+    given. Infinite scores and NaN fall into the outermost bins.
     """
-    edges, counts = column.counts_from(_edge_keys(*column.ends, dtype, n_bins))
+    edges, counts = column.counts_from([column.ends[0], *_inner_edges(column, dtype, n_bins)])
     return counts, values_of(edges, dtype)
 
 
-def _edge_keys(low: int, high: int, dtype: np.dtype[Any], n_bins: int) -> list[int]:
-    """Give the first key of each of ``n_bins`` equal bins between two keys."""
-    ends = low, high
-    if is_float(dtype):  # infinities have no width
-        least, most = key_range(dtype)
-        ends = max(low, least + 1), min(high, most - 1)
-    first, last = (float(v) for v in values_of(list(ends), dtype))
-    inner = [first + (last - first) / n_bins * i for i in range(1, n_bins)]
-    keys = [first_key_above(math.nextafter(edge, -math.inf), dtype) for edge in inner]
-    return [low, *(min(max(key, low), high) for key in keys)]
+def _inner_edges(column: Column, dtype: np.dtype[Any], n_bins: int) -> list[int]:
+    """Give the first key of each bin but the first; all at the lowest where no score is finite."""
+    finite = column.finite_ends
+    if finite is None:
+        return [column.ends[0]] * (n_bins - 1)
+    first, last = (Fraction(v.item()) for v in values_of(list(finite), dtype))
+    edges = (first + (last - first) * i / n_bins for i in range(1, n_bins))
+    return [_first_key_from(edge, dtype) for edge in edges]
+
+
+def _first_key_from(value: Fraction, dtype: np.dtype[Any]) -> int:
+    """Give the smallest key whose value is at least ``value``."""
+    key = first_key_above(value, dtype)
+    below = values_of([key - 1], dtype)[0].item() if key > key_range(dtype)[0] else -math.inf
+    return key - 1 if math.isfinite(below) and Fraction(below) == value else key

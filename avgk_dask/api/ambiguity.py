@@ -80,7 +80,7 @@ def _support_values(
 
 
 def straddle_strength(scores: Any, k: Any, *, nan_policy: str = "raise", progress: bool | None = None) -> xr.Dataset:
-    """Give the straddle strengths of integer budgets: how much the ambiguity differs between samples.
+    """Give the straddle strengths of integer budgets (NaN for others): how much the ambiguity differs between samples.
 
     ``straddle_strength[k, order]`` is the mean, over all N * N ordered pairs of samples x and x', of
     max(0, s(x)[k + order] - s(x')[k + 1 - order]), where s(x) are the sample's scores in descending
@@ -191,7 +191,8 @@ def supports_overlap(scores: Any, k: Any, *, nan_policy: str = "raise", progress
     check_nan_policy(nan_policy)
     source = as_source(scores, own_labels=False)
     budgets = parse_budgets(k, source.shape[1])
-    found, attrs = _scan(source, n_ranked(budgets, source.shape[1]), [], nan_policy, progress)
+    n_ranks = min(source.shape[1], max(math.ceil(b) + 1 for b in budgets))
+    found, attrs = _scan(source, n_ranks, [], nan_policy, progress)
     values, coords = _support_values(found, budgets, source)
     return build_result(values, {"k": [float(b) for b in budgets], **coords}, attrs)["supports_overlap"]
 
@@ -207,7 +208,8 @@ def _scan(
 
 
 def _check_ranks(ranks: Any, n_classes: int) -> list[int]:
-    found = [ranks] if np.ndim(ranks) == 0 else list(ranks)
+    given = np.asarray(ranks).tolist() if hasattr(ranks, "dtype") else ranks
+    found = [given] if np.ndim(given) == 0 else list(given)
     for rank in found:
         if isinstance(rank, bool) or not isinstance(rank, (int, np.integer)) or not 1 <= rank <= n_classes:
             raise OptionError(f"ranks must be integers in 1..{n_classes}; got {rank!r}.")

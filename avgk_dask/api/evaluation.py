@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,7 @@ import xarray as xr
 from ..budgets import DEFAULT_BUDGETS, parse_budgets
 from ..errors import OptionError
 from ..graph.analysis import analyse
+from ..graph.extremes import settle_extremes
 from ..graph.progress import computing
 from ..schema import build_result
 from .ambiguity import ambiguity_values, integers, n_ranked
@@ -90,6 +92,7 @@ def evaluate(
     ranked = n_ranked(budgets, source.shape[1]) if straddle else 0
     compute = computing(progress)
     outcome = Outcome.find(source, budgets, compute, n_ranked=ranked, nan_policy=nan_policy, ties=ties)
+    outcome = replace(outcome, search=settle_extremes(source, outcome.search, compute))
     values, coords = _values(outcome)
     if straddle:
         ambiguity = analyse(outcome.tally.ranked, integers(budgets), source.dtype, source.shape[1])
@@ -103,6 +106,7 @@ def _values(outcome: Outcome) -> tuple[dict[str, Any], dict[str, Any]]:
     """Give the variables and coordinates of an outcome."""
     source, found = outcome.source, outcome.selections
     top, average = outcome.top_errors, outcome.average_errors
+    extremes = outcome.extremes()
     gains = [None if t is None or a is None else t - a for t, a in zip(top, average, strict=True)]
     n_sizes = max(s.set_sizes.size for s in found)
     values = {
@@ -112,8 +116,8 @@ def _values(outcome: Outcome) -> tuple[dict[str, Any], dict[str, Any]]:
         "n_kept": [s.n_kept for s in found],
         "average_set_size": [(s.n_above + s.n_kept) / source.shape[0] for s in found],
         "average_k_error": rounded(average),
-        "average_k_error_lowest": rounded([low for low, _ in outcome.extremes()]),
-        "average_k_error_highest": rounded([high for _, high in outcome.extremes()]),
+        "average_k_error_lowest": rounded([low for low, _ in extremes]),
+        "average_k_error_highest": rounded([high for _, high in extremes]),
         "average_k_error_expected": rounded([outcome.error(s.expected_weight) for s in found]),
         "top_k_error": rounded(top),
         "adaptive_gain": rounded(gains),

@@ -49,6 +49,15 @@ def as_lazy(scores: Any) -> tuple[Source, Any]:
     return source, _ordered(frame) if isinstance(frame, xr.DataArray) else None
 
 
+def lazy_matrix(values: Any) -> da.Array:
+    """Give any matrix as a Dask array, in (sample, class) order where its dimensions are so named."""
+    if isinstance(values, xr.DataArray):
+        values = _bare(values)
+    if isinstance(values, da.Array):
+        return values
+    return da.from_zarr(values) if is_zarr(values) and hasattr(values, "shape") else da.from_array(np.asarray(values))
+
+
 def _unwrap(scores: Any) -> tuple[Any, Any, str]:
     """Give the bare array of scores, the labels found beside them, and where they are stored."""
     if isinstance(scores, xr.Dataset):

@@ -8,9 +8,8 @@ from functools import cached_property
 from typing import Any
 
 from ..budgets import count_labels, largest_integer
-from ..graph.engine import run_search, search_again
+from ..graph.engine import run_search
 from ..graph.source import Source
-from ..graph.tie_order import settle_extremes
 from ..selection.search import Search, Selection
 from ..summaries.exact import as_fraction
 from ..summaries.tally import ScanTally
@@ -31,7 +30,7 @@ class Outcome:
         n_ranks = 0 if source.labels is None else largest_integer(budgets)
         soft = source.labels is not None and source.labels.ndim == 2
         search = run_search(source, counts, n_ranks=n_ranks, with_distance=soft, compute=compute, **options)
-        return cls(source, budgets, settle_extremes(source, search, search_again(compute)))
+        return cls(source, budgets, search)
 
     @property
     def tally(self) -> ScanTally:
@@ -70,7 +69,7 @@ class Outcome:
         """Give each budget's lowest and highest average-k error over all ways to keep so many of the ties."""
         found = []
         for s in self.selections:
-            assert s.extremes is not None  # settled for all budgets
+            assert s.extremes is not None  # settled first
             least, most = s.extremes
             found.append((self.error(s.weight_above + most), self.error(s.weight_above + least)))
         return found

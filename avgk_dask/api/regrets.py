@@ -20,7 +20,8 @@ from ..graph.source import Source
 from ..schema import build_result
 from ..summaries.exact import as_fraction
 from .attributes import result_attrs, rounded
-from .inputs import as_source
+from .inputs import as_source, lazy_matrix
+from .options import check_nan_policy
 from .outcome import Outcome
 from .thresholds import score_value
 
@@ -147,8 +148,10 @@ def plug_in_regret(
     (0.25, 0.5)
 
     """
+    check_nan_policy(nan_policy)
     truth = as_source(eta, own_labels=False)
-    source = as_source(scores, truth.dask_array())
+    in_memory = isinstance(eta, (np.ndarray, da.Array, xr.DataArray, list, tuple))
+    source = as_source(scores, eta if in_memory else truth.dask_array())
     budgets = parse_budgets(k, source.shape[1])
     compute = computing(progress)
     with _about_eta():
@@ -184,8 +187,7 @@ def _value(key: int, source: Source) -> float | int:
 
 def _as_sets(sets: Any, shape: tuple[int, int]) -> da.Array:
     """Give sets as a Dask array, if they are boolean and fit."""
-    data = sets.data if isinstance(sets, xr.DataArray) else sets
-    array = data if isinstance(data, da.Array) else da.from_array(np.asarray(data))
+    array = lazy_matrix(sets)
     if array.dtype != bool or tuple(array.shape) != tuple(shape):
         raise ScoresError(
             f"sets must be a boolean matrix of eta's shape {tuple(shape)}; got {array.dtype} and shape {array.shape}."

@@ -91,9 +91,12 @@ def threshold_at(
     check_nan_policy(nan_policy)
     source = as_source(scores, own_labels=False)
     given = [average_set_sizes] if np.ndim(average_set_sizes) == 0 else list(average_set_sizes)
-    sizes = [parse_budget(size) for size in given]
+    try:
+        sizes = [parse_budget(size) for size in given]
+    except BudgetError:
+        sizes = []
     if not sizes or min(sizes) < 0:
-        raise BudgetError(f"average_set_sizes must be numbers of at least 0; got {average_set_sizes!r}.")
+        raise BudgetError(f"average_set_sizes must be finite numbers of at least 0; got {average_set_sizes!r}.")
     n_samples, n_classes = source.shape
     counts = [count_labels(min(size, Fraction(n_classes)), n_samples) for size in sizes]
     search = run_search(source, counts, nan_policy=nan_policy, compute=computing(progress))
@@ -189,6 +192,8 @@ class BestThreshold:
     error: float
     average_set_size: float
     cost: float
+    #: How often all scores were read.
+    reads: int
 
 
 def best_threshold(
@@ -197,7 +202,8 @@ def best_threshold(
     """Find the threshold whose sets {score > t} have the least risk, error + cost * average set size, over all t.
 
     Exact: no other threshold has a lower risk on these data. Where the scores are the true probabilities,
-    the cost itself is a best threshold; for estimated scores another one usually is. Three to six reads.
+    the cost itself is a best threshold; for estimated scores another one usually is. Usually three to five
+    reads; more where very many thresholds have nearly the same risk.
     Of all thresholds with the same sets the least is given: the highest score left out, as in ``threshold``
     (-inf where none is).
 
@@ -230,11 +236,12 @@ def best_threshold(
     search = least_risk(source, exact, nan_policy, compute)
     best = search.best
     value: float | int = -math.inf
+    reads = search.n_reads
     if best.n_labels < source.shape[0] * source.shape[1]:  # the highest score left out, as everywhere
-        found = run_search(source, [best.n_labels], nan_policy=nan_policy, compute=compute).found[0]
-        value = score_value(found.key, source.dtype)
+        last = run_search(source, [best.n_labels], nan_policy=nan_policy, compute=compute)
+        value, reads = score_value(last.found[0].key, source.dtype), reads + last.n_scans
     size = Fraction(best.n_labels, source.shape[0])
-    return BestThreshold(value, float(best.risk), float(best.error), float(size), float(exact))
+    return BestThreshold(value, float(best.risk), float(best.error), float(size), float(exact), reads)
 
 
 @dataclass(frozen=True)
@@ -273,15 +280,24 @@ def _labelled_source(scores: Any, labels: Any) -> Source:
 
 
 def _check_thresholds(thresholds: Any) -> list[Any]:
+    thresholds = thresholds.compute() if hasattr(thresholds, "compute") else thresholds
     given = [thresholds] if np.ndim(thresholds) == 0 else list(thresholds)
     found: list[Any] = [t.value if isinstance(t, (Threshold, BestThreshold)) else t for t in given]
     found = [t.item() if getattr(t, "ndim", None) == 0 else t for t in found]
     for t in found:
-        if isinstance(t, bool) or not isinstance(t, numbers.Real) or math.isnan(t):
+        if isinstance(t, bool) or not isinstance(t, numbers.Real) or not _fits_a_float(t):
             raise OptionError(f"thresholds must be numbers; got {t!r}.")
     if not found:
         raise OptionError("thresholds must not be empty.")
     return found
+
+
+def _fits_a_float(value: Any) -> bool:
+    """Whether a number is not NaN and a double can hold it, about."""
+    try:
+        return not math.isnan(float(value))
+    except OverflowError:
+        return False
 
 
 def _coordinate(thresholds: list[Any]) -> NDArray[np.float64]:
@@ -294,6 +310,6 @@ def _finite(value: Any) -> Fraction | None:
 
 def _check_cost(cost: Any) -> Fraction:
     value = cost.item() if getattr(cost, "ndim", None) == 0 and hasattr(cost, "item") else cost
-    if isinstance(value, bool) or not isinstance(value, numbers.Real) or not math.isfinite(value):
+    if isinstance(value, bool) or not isinstance(value, numbers.Real) or not _fits_a_float(value) or math.isinf(value):
         raise OptionError(f"cost must be a finite number; got {cost!r}.")
     return parse_budget(value)

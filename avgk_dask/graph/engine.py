@@ -74,12 +74,11 @@ def run_search(
         search = search.advance(tally)
     if ties == "first":
         return finish_cuts(source, search, compute)
-    return spread_ties(source, search, search_again(compute))
 
+    def again(refined: Source, cut: Sequence[int]) -> Search:
+        return run_search(refined, cut, nan_policy="lowest", compute=compute)
 
-def search_again(compute: Compute) -> Callable[[Source, Sequence[int]], Search]:
-    """Give the search of another order of ties, in which all that can be refused has been."""
-    return lambda source, budgets: run_search(source, budgets, nan_policy="lowest", compute=compute)
+    return spread_ties(source, search, again)
 
 
 def pilot_tasks(source: Source, budgets: Sequence[int], shape: ScanShape) -> list[Delayed]:
@@ -111,8 +110,10 @@ def tally_task(
 ) -> Delayed:
     """Give the one task that the tallies of all bands merge into.
 
-    ``tally_band(slabs, labels, band, plan)`` reads one band.
+    ``tally_band(slabs, labels, band, plan)`` reads one band. With a limit on the tasks the tallies are
+    large: a task then adds each to the last.
     """
+    held = 2 if max_tasks else _HELD_TALLIES
     token = _token()
     shared = f"avgk-plan-{token}"
     keys: list[str] = []
@@ -120,16 +121,18 @@ def tally_task(
     for first, last in source.groups(max_tasks):
         keys.append(f"avgk-{name}-{token}-{first}")
         labels = [source.labels_of(band) for band in range(first, last)]
-        graph[keys[-1]] = (_tally_run, source.bands(first, last), labels, first, tally_band, shared, merge)
+        graph[keys[-1]] = (_tally_run, source.bands(first, last), labels, first, tally_band, shared, merge, held)
     (task,) = as_tasks([merge_tree(keys, graph, token, merge)], graph, source)
     return task
 
 
-def _tally_run(bands: Any, labels: list[Any], first: int, tally_band: TallyBand, plan: Any, merge: Merge) -> Any:
+def _tally_run(
+    bands: Any, labels: list[Any], first: int, tally_band: TallyBand, plan: Any, merge: Merge, held: int
+) -> Any:
     tallies: list[Any] = []
     for i, mine in enumerate(labels):
         tallies.append(tally_band(slabs_of(bands, i, first + i), read_now(mine), first + i, plan))
-        if len(tallies) == _HELD_TALLIES:
+        if len(tallies) == held:
             tallies = [merge(tallies)]
     return merge(tallies)
 

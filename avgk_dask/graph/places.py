@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import ScoresError
+from ..errors import LabelsError, ScoresError
 from ..selection.risk import RiskSearch
 from ..summaries.places import EdgeTable, LabelTally, PlaceTally
 from .engine import Compute, refuse_bad_data, tally_task
@@ -68,14 +68,14 @@ def read_places(
 
 
 def least_risk(source: Source, cost: Fraction, nan_policy: str, compute: Compute) -> RiskSearch:
-    """Find the threshold of least risk, exactly: two to five reads."""
+    """Find the threshold of least risk, exactly: usually two to four reads."""
     soft = source.labels.ndim == 2
     search = RiskSearch.begin(cost, source.dtype, _SOFT_EDGES if soft else _HARD_EDGES)
     while search.open:
         # A soft label is heavy if it exceeds the cost; rounding the cost down only keeps more intervals open.
         tally = read_places(source, search.edges(), nan_policy, compute, _below(cost))
         if not tally.n_labelled:
-            return replace(search, open=(), n_reads=1)
+            raise LabelsError("labels must name the class of one sample at least; all of them are negative.")
         search = search.advance(tally)
     return search
 

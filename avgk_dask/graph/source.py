@@ -65,11 +65,11 @@ class Source(ABC):
 
     def groups(self, max_tasks: int | None = None) -> list[tuple[int, int]]:
         """Give the runs of bands that each task reads: enough to be worth a task, and not too many tasks."""
-        max_tasks = min(max_tasks or setting("max-tasks"), setting("max-tasks"))
         per_band = max(1, self.shape[0] * self.shape[1] * self.dtype.itemsize // self.n_bands)
-        size = max(math.ceil(setting("task-bytes") / per_band), math.ceil(self.n_bands / max_tasks))
+        size = max(math.ceil(setting("task-bytes") / per_band), math.ceil(self.n_bands / setting("max-tasks")))
         # A small matrix still gives every core something to do.
         size = max(1, min(size, self.n_bands // 8 if self.n_bands > 8 else 1))
+        size = max(size, math.ceil(self.n_bands / max_tasks)) if max_tasks else size
         return [(i, min(i + size, self.n_bands)) for i in range(0, self.n_bands, size)]
 
     def pilot_chunks(self) -> list[tuple[int, int]]:

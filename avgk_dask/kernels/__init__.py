@@ -1,5 +1,5 @@
 """Arrays in, small arrays out: order keys, first looks, ranks and exact sums.
 
-``bits``, ``rows`` and ``pairs`` (numba) and ``plain`` (NumPy) hold the same functions under the same names;
+``bits``, ``rows``, ``pairs`` and ``places`` (numba) and ``plain`` (NumPy) hold the same functions under the same names;
 the tests hold them equal.
 """

@@ -21,8 +21,8 @@ SPREAD_BITS = 40
 def refine(keys: Ints, chosen: Ints, place: Any) -> Ints:
     """Give the refined keys of a block of keys.
 
-    ``chosen`` ascend; ``place(where, bits)`` gives the places of the flat indices where the keys are
-    among them, as integers below ``2**bits``, the first tie to keep the highest.
+    ``chosen`` ascend; ``place(where)`` gives the places of the flat indices where the keys are among
+    them, as integers of at most ``SPREAD_BITS``, the first tie to keep the highest.
     """
     bits = np.int64(place_bits(chosen.size))
     flat = keys.reshape(-1)
@@ -31,7 +31,7 @@ def refine(keys: Ints, chosen: Ints, place: Any) -> Ints:
     level = 2 * n_lower
     level[equal] += 1
     refined = (level - chosen.size) << bits
-    refined[equal] += place(equal, int(bits))
+    refined[equal] += place(equal)
     return refined.reshape(keys.shape)
 
 
@@ -56,20 +56,9 @@ def spread_keys(keys: Ints, chosen: Ints, first_row: int, first_class: int, n_cl
     """
     width = keys.shape[1]
 
-    def place(where: Ints, bits: int) -> Ints:
+    def place(where: Ints) -> Ints:
         row, column = np.divmod(where, width)
         numbers = (first_row + row).astype(np.uint64) * np.uint64(n_classes) + (first_class + column).astype(np.uint64)
         return (scatter(numbers) >> np.uint64(64 - SPREAD_BITS)).astype(np.int64)
-
-    return refine(keys, chosen, place)
-
-
-def weigh_keys(keys: Ints, chosen: Ints, weights: NDArray[np.float64], *, heaviest: bool) -> Ints:
-    """Refine a block by the label weights, which lie in [0, 1]: the heaviest ties first, or the lightest."""
-    flat = weights.reshape(-1)
-
-    def place(where: Ints, bits: int) -> Ints:
-        order = (flat[where] + 0.0).view(np.int64)  # of non-negative doubles, the bits ascend with the value
-        return order if heaviest else (np.int64(1) << np.int64(bits)) - 1 - order
 
     return refine(keys, chosen, place)

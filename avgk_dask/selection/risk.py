@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..kernels.keys import KEY_MAX, key_range
+from ..kernels.keys import KEY_MAX, is_float, key_range
 from ..summaries.exact import as_units
 from ..summaries.places import PlaceTally
 
@@ -97,6 +97,7 @@ class RiskSearch:
     def begin(cls, cost: Fraction, dtype: np.dtype[Any], max_edges: int) -> RiskSearch:
         """Begin with all keys, and the empty sets as the best known."""
         low, high = key_range(dtype)
+        low += is_float(dtype)  # no threshold lets -inf in
         return cls(cost, max_edges, ((low, high),), Risk(high + 1, Fraction(1), Fraction(1), 0))
 
     def parts(self) -> list[tuple[int, int]]:
@@ -117,7 +118,7 @@ class RiskSearch:
     def advance(self, tally: PlaceTally) -> RiskSearch:
         """Take a read at the edges: keep the best of them, and the parts that may hold a better one."""
         edges, curve = self.edges(), RiskCurve.from_tally(tally, self.cost)
-        place = int(np.argmin(curve.risks[::-1][1:])) if edges.size else 0
+        place = int(np.argmin(curve.risks[::-1][1:]))
         best = min(self.best, curve.at(edges.size - 1 - place, edges), key=lambda r: (r.risk, -r.first_key))
         lowest = best.risk * curve.unit
         still = []

@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
 from fractions import Fraction
 
 import numpy as np
 
+from ..kernels.keys import encode
 from ..summaries.events import EventTally
 from ..summaries.exact import sum_weights
+from ..summaries.histogram import KeyHistogram
+from ..summaries.tie_weights import TieWindow
+from .weights import bin_weights
+
+#: The order keys of the label weights 0 and 1.
+_ZERO, _ONE = (int(key) for key in encode(np.array([0.0, 1.0])))
 
 
 def extreme_weights(ties: EventTally, n_kept: int, soft: bool) -> tuple[Fraction, Fraction] | None:
@@ -27,3 +35,43 @@ def extreme_weights(ties: EventTally, n_kept: int, soft: bool) -> tuple[Fraction
     weights = np.sort(ties.weights)
     n_zero = n_ties - weights.size
     return sum_weights(weights[: max(0, n_kept - n_zero)]), sum_weights(weights[::-1][:n_kept])
+
+
+@dataclass(frozen=True)
+class WeightSearch:
+    """The search for the sum of the ``n_left`` lightest (or heaviest) weights of the ties in a window.
+
+    A read gives a histogram of the window. Its outer bins are in or out as a whole, with their exact
+    sums; the search goes on inside the one bin that is cut, and ends when that holds a single weight.
+    """
+
+    window: TieWindow
+    n_left: int
+    heaviest: bool
+    total: Fraction = Fraction(0)
+
+    @classmethod
+    def begin(cls, key: int, n_kept: int, heaviest: bool) -> WeightSearch:
+        """Begin with all ties at a key."""
+        return cls(TieWindow(key, _ZERO, _ONE), n_kept, heaviest)
+
+    @property
+    def done(self) -> bool:
+        """Whether the sum is known."""
+        return self.n_left == 0
+
+    def advance(self, histogram: KeyHistogram) -> WeightSearch:
+        """Take in a histogram of the window."""
+        step = -1 if self.heaviest else 1
+        counts, sums = histogram.counts[::step], bin_weights(histogram)[::step]
+        through = np.cumsum(counts)
+        n_whole = int(np.searchsorted(through, self.n_left, side="right"))
+        total = self.total + sum(sums[:n_whole].tolist(), Fraction(0))
+        left = self.n_left - (int(through[n_whole - 1]) if n_whole else 0)
+        if not left:
+            return replace(self, n_left=0, total=total)
+        if histogram.shift == 0:
+            return replace(self, n_left=0, total=total + sums[n_whole] / int(counts[n_whole]) * left)
+        first = int(histogram.bins[::step][n_whole]) << histogram.shift
+        inside = replace(self.window, low=first, high=first + (1 << histogram.shift) - 1)
+        return replace(self, window=inside, n_left=left, total=total)

@@ -56,11 +56,6 @@ class KeyHistogram:
         bins, counts, low, high = _join(columns[0][order], [column[order] for column in columns[1:]])
         return cls(parts[0].room, shift, bins, counts, low, high, lowest, highest)._fit()
 
-    @property
-    def n_keys(self) -> int:
-        """How many keys there are."""
-        return int(self.counts.sum())
-
     def coarsen(self, shift: int) -> KeyHistogram:
         """Give the same keys in bins of ``2**shift``."""
         if shift == self.shift:

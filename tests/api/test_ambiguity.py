@@ -180,6 +180,24 @@ def test_supports_overlap__alone_equals_that_of_evaluate(data):
     assert avgk.supports_overlap(scores, ks).identical(avgk.evaluate(scores, None, ks).supports_overlap)
 
 
+@pytest.mark.parametrize("kept", [0, 1 << 28])
+@pytest.mark.parametrize(
+    "column, counts",
+    [([1, 2, 3, np.inf], [1, 1, 2]), ([-np.inf, 1, 2, 3], [2, 1, 1]), ([np.inf] * 3, [0, 0, 3]), ([np.nan] * 2, [0, 0, 2]),
+     ([np.nan, 0.0, 3.0], [2, 0, 1]), ([-1.7e308, 0.0, 1.7e308], [1, 1, 1])],
+)  # fmt: skip
+def test_ranked_supports__bins_span_the_finite_scores(column, counts, kept):
+    with in_bins(kept):
+        found = avgk.ranked_supports(np.array(column)[:, None], 1, bins=3, nan_policy="lowest")
+    assert found.ranked_count.values[0].tolist() == counts
+
+
+def test_straddle__of_the_largest_doubles_is_infinite():
+    result = avgk.evaluate(np.array([[1.7e308] * 2, [-1.7e308] * 2]), k=1)
+    assert result.straddle_magnitude.values.item() == np.inf
+    assert result.straddle_strength.values.item() == pytest.approx(0.85e308)
+
+
 @pytest.mark.parametrize("ranks", [0, [1, 9], 2.5, [], True, ["1"]])
 def test_ranked_supports__refuses_bad_ranks(ranks):
     with pytest.raises(avgk.OptionError, match="ranks must"):

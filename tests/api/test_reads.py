@@ -50,6 +50,18 @@ def test_evaluate__reads_a_small_store_once_without_a_pilot():
     assert set(store.chunk_reads().values()) == {1}
 
 
+def test_evaluate__finds_the_extremes_of_soft_ties_in_two_more_reads():
+    scores, _, eta = Simulation(20_000, 50, levels=20).rows(0, 20_000)
+    store, group = counted(scores, None, (100, 50))
+    with dask.config.set({"avgk.max-events": 2000, "avgk.least-events": 20}):
+        result = avgk.evaluate(group["scores"], eta)
+    assert result.attrs["reads"] <= 4  # two for the thresholds with so few events kept, two for the extremes
+    assert max(store.chunk_reads().values()) <= 6  # with the pilot, and where a cut falls
+    expected = in_memory(scores, eta)
+    assert result.drop_attrs().identical(expected)
+    assert (expected.average_k_error_highest > expected.average_k_error_lowest).any()
+
+
 def test_evaluate__spreads_ties_with_one_more_read():
     scores, labels, _ = Simulation(20_000, 50, dtype="uint8").rows(0, 20_000)
     store, group = counted(scores, labels, (100, 50))

@@ -8,6 +8,8 @@ import dask
 import dask.array as da
 import numpy as np
 import pytest
+import xarray as xr
+import zarr
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -97,6 +99,19 @@ def test_plug_in_bound__is_nan_for_scores_that_are_no_probabilities():
     eta = np.full((4, 2), 0.5)
     assert np.isnan(avgk.evaluate(eta * 3, eta, 1).plug_in_bound)
     assert "plug_in_bound" not in avgk.evaluate(eta, np.zeros(4, int), 1)
+
+
+def test_regret__follows_dimension_names_and_refuses_misaligned_samples():
+    rng = np.random.default_rng(0)
+    eta, sets = probabilities(rng, (4, 4)), rng.random((4, 4)) < 0.5
+    frame = xr.DataArray(eta, {"sample": list("abcd")}, ("sample", "class"))
+    expected = avgk.regret(sets, eta)
+    assert avgk.regret(xr.DataArray(sets, dims=frame.dims).T, frame.T).identical(expected)
+    assert avgk.regret(zarr.create_array({}, data=sets, chunks=(2, 2)), eta).identical(expected)
+    with pytest.raises(avgk.LabelsError, match="coordinate"):
+        avgk.plug_in_regret(frame, frame[::-1], 1)
+    with pytest.raises(avgk.OptionError, match="nan_policy"):
+        avgk.plug_in_regret(eta, eta, 1, nan_policy="bogus")
 
 
 def test_regret__refuses_what_are_no_sets_and_no_probabilities():

@@ -115,11 +115,10 @@ def test_best_threshold__has_the_least_risk_of_all(kind, max_edges, data):
         patch.setattr(places, "_HARD_EDGES", max_edges)
         patch.setattr(places, "_SOFT_EDGES", max_edges)
         best = avgk.best_threshold(lazily(data, scores), labels, cost=cost)
-    everything = [np.ones(scores.shape, bool), *(exceeds(scores, x.item()) for x in scores.astype(
+    everything = [exceeds(scores, -math.inf), *(exceeds(scores, x.item()) for x in scores.astype(
         scores.dtype if scores.dtype.kind in "iu" else float).reshape(-1))]  # fmt: skip
     assert best.risk == float(min(risk_of(sets, labels, cost) for sets in everything))
-    whole = best.average_set_size == scores.shape[1]
-    sets = everything[0] if whole else avgk.predict_sets(scores, threshold=best.value).compute()
+    sets = avgk.predict_sets(scores, threshold=best.value).compute()
     assert best.risk == float(risk_of(sets, labels, cost))
     assert best.average_set_size == sets.sum() / len(scores)
     if not sets.all():  # the highest score left out, and what the other functions take
@@ -135,7 +134,17 @@ def test_best_threshold__is_the_cost_where_scores_are_the_probabilities():
         assert best.risk == float(avgk.risk(eta, eta, cost).risk)
 
 
-@pytest.mark.parametrize("bad", [math.nan, "a", None, True])
+def test_best_threshold__never_lets_minus_infinity_in():
+    best = avgk.best_threshold(np.array([[-np.inf, 1.0]]), [0], cost=0.01)
+    assert (best.risk, best.average_set_size) == (1.0, 0.0)
+
+
+def test_best_threshold__needs_a_labelled_sample():
+    with pytest.raises(avgk.LabelsError, match="one sample at least"):
+        avgk.best_threshold(np.eye(2), np.array([-1, -1]), cost=0.1)
+
+
+@pytest.mark.parametrize("bad", [math.nan, 10**400, "a", None, True])
 def test_thresholds__must_be_numbers(bad):
     with pytest.raises(avgk.OptionError, match="thresholds must"):
         avgk.risk(np.eye(3), np.arange(3), [0.5, bad] if bad is not None else None)
