@@ -4,7 +4,8 @@ from .api.ambiguity import ranked_supports, straddle_strength, supports_overlap
 from .api.curves import error_curve
 from .api.evaluation import evaluate
 from .api.regrets import adaptive_gain, plug_in_regret, regret
-from .api.risks import BestThreshold, average_set_size_at, best_threshold, risk, threshold_at
+from .api.risks import BestThreshold, best_threshold, risk
+from .api.set_sizes import average_set_size_at, threshold_at
 from .api.sets import average_k_sets, predict_sets, top_k_sets
 from .api.thresholds import Threshold, threshold
 from .errors import (

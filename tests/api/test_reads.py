@@ -51,7 +51,7 @@ def test_evaluate__reads_a_small_store_once_without_a_pilot():
 
 
 def test_evaluate__finds_the_extremes_of_soft_ties_in_two_more_reads():
-    scores, _, eta = Simulation(20_000, 50, levels=20).rows(0, 20_000)
+    scores, _, eta = Simulation(6_000, 50, levels=20).rows(0, 6_000)
     store, group = counted(scores, None, (100, 50))
     with dask.config.set({"avgk.max-events": 2000, "avgk.least-events": 20}):
         result = avgk.evaluate(group["scores"], eta)

@@ -1,0 +1,81 @@
+"""All scores placed among thresholds: how many exceed each, and the error of the sets they make."""
+
+from __future__ import annotations
+
+import math
+import numbers
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import OptionError
+from ..graph.places import read_places
+from ..graph.source import Source
+from ..kernels.keys import first_key_above, key_range
+from ..summaries.exact import as_units
+from ..summaries.places import PlaceTally
+from .attributes import result_attrs
+
+SET_SIZE = {
+    "long_name": "average set size",
+    "description": "Number of scores greater than the threshold, over N: the paper's function G.",
+}
+
+
+@dataclass(frozen=True)
+class Places:
+    """How many scores exceed each threshold, and the error of the sets they make (None without labels)."""
+
+    n_labels: list[int]
+    errors: list[Fraction | None]
+    attrs: dict[str, Any]
+
+    @classmethod
+    def read(cls, source: Source, thresholds: list[Any], nan_policy: str, compute: Any) -> Places:
+        """Read all scores once."""
+        top = key_range(source.dtype)[1]
+        firsts = [min(first_key_above(t, source.dtype), top + 1) for t in thresholds]
+        edges = np.array(sorted({key for key in firsts if key <= top} or {top}), np.int64)
+        tally = read_places(source, edges, nan_policy, compute)
+        counts, weights = [*tally.n_from().tolist(), 0], _weights_from(tally)
+        place = [int(np.searchsorted(edges, key)) if key <= top else edges.size for key in firsts]
+        errors = [None if not tally.n_labelled else 1 - weights[i] / tally.n_labelled for i in place]
+        return cls([counts[i] for i in place], errors, result_attrs(source, 1))
+
+
+def _weights_from(tally: PlaceTally) -> list[Fraction]:
+    """Give the label weight at or above each edge, and none behind the last."""
+    if not tally.weights.size:
+        return [*(Fraction(n) for n in tally.hits_from().tolist()), Fraction(0)]
+    units = np.cumsum(as_units(tally.weights)[::-1])[::-1][1::2]
+    return [*(Fraction(int(u), 1 << 1074) for u in units), Fraction(0)]
+
+
+def check_thresholds(thresholds: Any) -> list[Any]:
+    """Give thresholds as a list of numbers; what ``threshold`` and ``best_threshold`` found counts as one."""
+    thresholds = thresholds.compute() if hasattr(thresholds, "compute") else thresholds
+    given = [thresholds] if np.ndim(thresholds) == 0 else list(thresholds)
+    found = [getattr(t, "value", t) for t in given]
+    found = [t.item() if getattr(t, "ndim", None) == 0 else t for t in found]
+    for t in found:
+        if isinstance(t, bool) or not isinstance(t, numbers.Real) or not fits_a_float(t):
+            raise OptionError(f"thresholds must be numbers; got {t!r}.")
+    if not found:
+        raise OptionError("thresholds must not be empty.")
+    return found
+
+
+def fits_a_float(value: Any) -> bool:
+    """Whether a number is not NaN and a double can hold it, about."""
+    try:
+        return not math.isnan(float(value))
+    except OverflowError:
+        return False
+
+
+def coordinate(thresholds: list[Any]) -> NDArray[np.float64]:
+    """Give thresholds as a coordinate."""
+    return np.array([float(t) for t in thresholds])

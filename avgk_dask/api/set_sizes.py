@@ -1,0 +1,99 @@
+"""Set sizes as a function of the threshold, and back: the paper's function G and its generalised inverse."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import xarray as xr
+
+from ..budgets import count_labels, parse_budget
+from ..errors import BudgetError
+from ..graph.engine import run_search
+from ..graph.progress import computing
+from .attributes import result_attrs
+from .inputs import as_source
+from .options import check_nan_policy
+from .placed import SET_SIZE, Places, check_thresholds, coordinate
+from .thresholds import score_value, threshold_values
+
+
+def average_set_size_at(
+    scores: Any, thresholds: Any, *, nan_policy: str = "raise", progress: bool | None = None
+) -> xr.DataArray:
+    """Give the average size of the sets {score > t} for each threshold t: the paper's function G.
+
+    Exact: thresholds are not rounded to the scores' dtype. One read for any number of thresholds.
+    ``threshold_at`` is its generalised inverse: G(t) <= K if and only if t >= threshold_at(K), for 0 <= K < C.
+
+    Parameters
+    ----------
+    scores
+        N x C matrix: NumPy, Dask or Zarr array, xarray object, or the path of a store.
+    thresholds
+        Number or sequence of numbers.
+    nan_policy
+        ``"raise"`` refuses NaN; ``"lowest"`` never counts NaN.
+    progress
+        Whether to show a progress bar on stderr.
+
+    Returns
+    -------
+    DataArray over ``threshold``, in the order given; without dimension for a single number.
+
+    Examples
+    --------
+    >>> import numpy as np, avgk_dask as avgk
+    >>> avgk.average_set_size_at(np.array([[0.6, 0.3, 0.1], [0.4, 0.4, 0.2]]), [0.1, 0.35]).values.tolist()
+    [2.5, 1.5]
+
+    """
+    check_nan_policy(nan_policy)
+    source = as_source(scores, own_labels=False)
+    wanted = check_thresholds(thresholds)
+    places = Places.read(source, wanted, nan_policy, computing(progress))
+    sizes = [n / source.shape[0] for n in places.n_labels]
+    result = xr.DataArray(
+        sizes, {"threshold": coordinate(wanted)}, "threshold", "average_set_size", SET_SIZE | places.attrs
+    )
+    return result[0] if np.ndim(thresholds) == 0 else result
+
+
+def threshold_at(
+    scores: Any, average_set_sizes: Any, *, nan_policy: str = "raise", progress: bool | None = None
+) -> xr.DataArray:
+    """Give, for each average set size K >= 0, the least t with average_set_size_at(t) <= K.
+
+    This is the generalised inverse of the paper's function G: the (floor(N K) + 1)-th largest score, as
+    ``threshold`` finds it. For K >= C every t will do; the smallest score is given. One read.
+
+    Examples
+    --------
+    >>> import numpy as np, avgk_dask as avgk
+    >>> avgk.threshold_at(np.array([[0.6, 0.3, 0.1], [0.4, 0.4, 0.2]]), [0, 1, 1.4]).values.tolist()
+    [0.6, 0.4, 0.4]
+
+    """
+    check_nan_policy(nan_policy)
+    source = as_source(scores, own_labels=False)
+    given = [average_set_sizes] if np.ndim(average_set_sizes) == 0 else list(average_set_sizes)
+    try:
+        sizes = [parse_budget(size) for size in given]
+    except BudgetError:
+        sizes = []
+    if not sizes or min(sizes) < 0:
+        raise BudgetError(f"average_set_sizes must be finite numbers of at least 0; got {average_set_sizes!r}.")
+    n_samples, n_classes = source.shape
+    counts = [count_labels(min(size, Fraction(n_classes)), n_samples) for size in sizes]
+    search = run_search(source, counts, nan_policy=nan_policy, compute=computing(progress))
+    values = [score_value(search.found[i].key, source.dtype) for i in range(len(counts))]
+    attrs = {"long_name": "threshold", "description": "The least t with at most that many scores above it, over N."}
+    result = xr.DataArray(
+        threshold_values(values, source.dtype),
+        {"average_set_size": [float(size) for size in sizes]},
+        "average_set_size",
+        "threshold",
+        attrs | result_attrs(source, search.n_scans),
+    )
+    return result[0] if np.ndim(average_set_sizes) == 0 else result
