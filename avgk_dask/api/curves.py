@@ -29,8 +29,8 @@ def error_curve(
     A label's rank in its row tells for which K it is in its top-K set, and its rank among all N C scores
     (ties in row-major order) for which K it is in its average-K set.
 
-    With hard labels two reads of the store, and memory for the labels (some 50 bytes each); tasks hold
-    whole rows of a band. With soft labels every score is a label: a search for all C thresholds, whose
+    With hard labels two reads of the store, and memory that grows with the number of distinct label scores
+    (32 bytes each in every tally, of which a process holds up to some 20); tasks hold whole rows of a band. With soft labels every score is a label: a search for all C thresholds, whose
     reads grow with C (``attrs["reads"]``).
 
     Parameters

@@ -123,7 +123,7 @@ def test_straddle__is_exact_beyond_the_budget_where_scores_tie():
         assert avgk.straddle_strength(scores, [1, 5]).identical(exact)
 
 
-@pytest.mark.parametrize("n_ranks", [1, 20, 64, 65, 150, 400])
+@pytest.mark.parametrize("n_ranks", [20, 65, 400])
 @pytest.mark.parametrize("chunks", [(500, 400), (130, 90)])
 @pytest.mark.parametrize("dtype", ["float32", "float16", "uint8", "int64"])
 def test_ranked_supports__of_many_ranks(dtype, chunks, n_ranks):

@@ -83,7 +83,7 @@ def draw_labels(data, kind, shape):
 
 @pytest.mark.parametrize("kind", ["none", "hard", "soft"])
 @pytest.mark.parametrize("engine", ENGINES)
-@settings(max_examples=150, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=80, suppress_health_check=[HealthCheck.too_slow])
 @given(data=st.data())
 def test_evaluate__equals_the_definitions(engine, kind, data):
     scores = data.draw(strategies.score_matrices())
@@ -98,7 +98,7 @@ def test_evaluate__equals_the_definitions(engine, kind, data):
 
 @pytest.mark.parametrize("kind", ["hard", "soft"])
 @pytest.mark.parametrize("engine", ["no pilot", "pilot", "counted ties"])
-@settings(max_examples=100, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow])
 @given(data=st.data())
 def test_evaluate__spreads_ties_by_sample_and_class(engine, kind, data):
     scores = data.draw(strategies.score_matrices())

@@ -52,7 +52,7 @@ thresholds = st.lists(
 )
 
 
-@settings(max_examples=150, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=80, suppress_health_check=[HealthCheck.too_slow])
 @given(data=st.data())
 def test_average_set_size_at__counts_the_scores_above(data):
     scores = data.draw(strategies.score_matrices())
@@ -63,7 +63,7 @@ def test_average_set_size_at__counts_the_scores_above(data):
     assert found.threshold.values.tolist() == [float(t) for t in wanted]
 
 
-@settings(max_examples=150, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=80, suppress_health_check=[HealthCheck.too_slow])
 @given(data=st.data())
 def test_threshold_at__is_the_generalised_inverse(data):
     scores = data.draw(strategies.score_matrices())
@@ -86,7 +86,7 @@ def test_threshold_at__takes_no_and_all_labels():
 
 
 @pytest.mark.parametrize("kind", ["hard", "soft"])
-@settings(max_examples=100, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=40, suppress_health_check=[HealthCheck.too_slow])
 @given(data=st.data())
 def test_risk__equals_the_definition(kind, data):
     scores = data.draw(strategies.score_matrices())
@@ -103,7 +103,7 @@ def test_risk__equals_the_definition(kind, data):
 
 @pytest.mark.parametrize("max_edges", [4, 1 << 10])
 @pytest.mark.parametrize("kind", ["hard", "soft"])
-@settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=40, suppress_health_check=[HealthCheck.too_slow])
 @given(data=st.data())
 def test_best_threshold__has_the_least_risk_of_all(kind, max_edges, data):
     scores = data.draw(strategies.score_matrices(("float16", "float32", "uint8", "int64")))

@@ -9,12 +9,15 @@ import zarr
 from avgk_dask.api.inputs import as_source
 from avgk_dask.graph import engine
 from avgk_dask.selection.search import Search
+from avgk_dask.summaries.scan import scan_band
+from avgk_dask.summaries.tally import ScanTally
 
 
 def scan_graph(array):
     source = as_source(array)
     search = Search.begin(engine.scan_shape(source, 0), [10], None)
-    return source, dict(engine.scan_tasks(source, search).dask)
+    task = engine.tally_task(source, "scan", scan_band, search.plan, ScanTally.merge)
+    return source, dict(task.dask)
 
 
 def test_scan_tasks__are_at_most_1_2_a_band():
@@ -31,6 +34,14 @@ def test_scan_tasks__group_the_bands_of_a_store_of_many_chunks():
     assert source.n_bands == 100_000
     assert len(graph) < 5_000
     assert [first for first, _ in source.groups()][:2] == [0, source.groups()[0][1]]
+
+
+def test_groups__keep_to_a_limit_on_the_tasks():
+    source = as_source(zarr.create_array({}, shape=(1000, 10), chunks=(1, 10), dtype="f4"))
+    for most in (1, 3, 7, 500):
+        groups = source.groups(most)
+        assert len(groups) <= most
+        assert [first for first, _ in groups[1:]] == [last for _, last in groups[:-1]]
 
 
 def test_pilot_chunks__are_few_distinct_and_spread():
