@@ -118,6 +118,15 @@ def order_top(near: Any, n: int, rest: Any, ranks: Any, ordered: Any, taken: Any
             top[i, p] = ordered[p] if p < n else rest
         return
     _count_greater(near, n, ranks)
+    rank_sum = 0
+    for t in range(n):
+        rank_sum += ranks[t]
+    if 2 * rank_sum == n * (n - 1):  # no two are equal
+        for t in range(n):
+            ordered[ranks[t]] = near[t]
+        for p in range(r):
+            top[i, p] = ordered[p] if p < n else rest
+        return
     # Equal scores share a rank: the places behind it, never written, are theirs too.
     for t in range(n):
         ordered[ranks[t]] = near[t]
