@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 
 from ..kernels.keys import key_range
 from ..summaries.histogram import KeyHistogram
-from .values import PairSum, all_finite, in_units, real_ends, smallest_unit
+from ..summaries.units import smallest_unit
+from .values import PairSum, all_finite, real_ends
 
 Array = NDArray[Any]
 
@@ -29,13 +30,9 @@ class _Bins:
 
     @classmethod
     def from_histogram(cls, histogram: KeyHistogram, dtype: np.dtype[Any], finite: bool) -> _Bins:
-        first = histogram.bins << histogram.shift
         counts, offsets = histogram.counts.astype(object), histogram.offset_sums()
-        if not finite:
-            return cls(histogram.bins, counts, offsets, offsets, offsets)
-        start = in_units(first, dtype)
-        steps = in_units(first + 1, dtype) - start if histogram.shift else np.zeros(first.size, object)
-        return cls(histogram.bins, counts, start * counts + offsets * steps, offsets, steps)
+        sums, steps = histogram.value_sums(dtype) if finite else (offsets, offsets)
+        return cls(histogram.bins, counts, sums, offsets, steps)
 
 
 @dataclass(frozen=True)

@@ -13,8 +13,9 @@ from numpy.typing import NDArray
 from ..kernels.keys import is_float, key_range
 from ..kernels.pairs import add_products, count_lower
 from ..summaries.ranked import RankedTally
+from ..summaries.units import float_format, smallest_unit
 from .binned import BinnedColumn
-from .values import PairSum, all_finite, float_format, real_ends, smallest_unit
+from .values import PairSum, all_finite, real_ends
 
 Array = NDArray[Any]
 

@@ -14,9 +14,9 @@ from dask.highlevelgraph import HighLevelGraph
 from ..errors import LabelsError, ScoresError
 from ..selection.bracket import ScanShape
 from ..selection.search import Search, Selection
+from ..summaries.checked import CheckedTally
 from ..summaries.cut import TieCut, TieSearch, cut_band
 from ..summaries.pilot import PilotSample
-from ..summaries.places import LabelTally, PlaceTally
 from ..summaries.scan import scan_band
 from ..summaries.tally import ScanTally
 from .memory import check_memory, max_band_events, ranked_room
@@ -148,7 +148,7 @@ def merge_tree(keys: list[str], graph: dict[Any, Any], token: str, merge: Merge)
     return keys[0]
 
 
-def refuse_bad_data(tally: ScanTally | LabelTally | PlaceTally, source: Source, nan_policy: str) -> None:
+def refuse_bad_data(tally: CheckedTally, source: Source, nan_policy: str) -> None:
     """Raise for NaN and bad labels met in a scan, naming the first place."""
     if tally.n_nan and nan_policy == "raise":
         band, row, class_ = tally.first_nan

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from ..errors import LabelsError, ScoresError
 from ..selection.risk import RiskSearch
+from ..summaries.checked import CheckedTally
 from ..summaries.places import EdgeTable, LabelTally, PlaceTally
 from .engine import Compute, refuse_bad_data, tally_task
 from .memory import check_places_memory
@@ -86,7 +87,7 @@ def _below(cost: Fraction) -> float:
     return value if value <= cost else math.nextafter(value, -math.inf)
 
 
-def _check(tally: LabelTally | PlaceTally, source: Source, nan_policy: str) -> None:
+def _check(tally: CheckedTally, source: Source, nan_policy: str) -> None:
     refuse_bad_data(tally, source, nan_policy)
     if tally.n_rows != source.shape[0]:
         raise ScoresError(

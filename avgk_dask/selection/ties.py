@@ -12,8 +12,9 @@ from ..summaries.events import EventTally
 from ..summaries.exact import sum_weights
 from ..summaries.histogram import KeyHistogram
 from ..summaries.tie_weights import TieWindow
-from .weights import bin_weights
+from ..summaries.units import smallest_unit
 
+_DOUBLE = np.dtype(np.float64)
 #: The order keys of the label weights 0 and 1.
 _ZERO, _ONE = (int(key) for key in encode(np.array([0.0, 1.0])))
 
@@ -63,15 +64,16 @@ class WeightSearch:
     def advance(self, histogram: KeyHistogram) -> WeightSearch:
         """Take in a histogram of the window."""
         step = -1 if self.heaviest else 1
-        counts, sums = histogram.counts[::step], bin_weights(histogram)[::step]
+        counts, sums = histogram.counts[::step], histogram.value_sums(_DOUBLE)[0][::step]
         through = np.cumsum(counts)
         n_whole = int(np.searchsorted(through, self.n_left, side="right"))
-        total = self.total + sum(sums[:n_whole].tolist(), Fraction(0))
+        total = self.total + sum(sums[:n_whole].tolist()) * smallest_unit(_DOUBLE)
         left = self.n_left - (int(through[n_whole - 1]) if n_whole else 0)
         if not left:
             return replace(self, n_left=0, total=total)
         if histogram.shift == 0:
-            return replace(self, n_left=0, total=total + sums[n_whole] / int(counts[n_whole]) * left)
+            weight = smallest_unit(_DOUBLE) * (sums[n_whole] // int(counts[n_whole]))
+            return replace(self, n_left=0, total=total + weight * left)
         first = int(histogram.bins[::step][n_whole]) << histogram.shift
         inside = replace(self.window, low=first, high=first + (1 << histogram.shift) - 1)
         return replace(self, window=inside, n_left=left, total=total)

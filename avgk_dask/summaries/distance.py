@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .exact import Limbs, add_weights, as_fraction, carry, zero_sums
+from .exact import Limbs, add_limbs, add_weights, as_fraction, carry, zero_sums
 
 Array = NDArray[Any]
 
@@ -49,8 +49,8 @@ class DistanceTally:
         """Give the tally of all the blocks together."""
         return cls(
             sum(t.n_outside for t in tallies),
-            carry(np.sum([t.higher for t in tallies], axis=0)),
-            carry(np.sum([t.lower for t in tallies], axis=0)),
+            add_limbs([t.higher for t in tallies]),
+            add_limbs([t.lower for t in tallies]),
         )
 
     def mean(self, n_samples: int) -> Fraction | None:

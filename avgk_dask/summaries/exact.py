@@ -38,6 +38,11 @@ def carry(sums: Limbs) -> Limbs:
     return out
 
 
+def add_limbs(parts: list[Limbs]) -> Limbs:
+    """Give the sums of several arrays of sums."""
+    return carry(np.sum(parts, axis=0))
+
+
 def as_fraction(limbs: Limbs) -> Fraction:
     """Give one sum as an exact fraction."""
     units = sum(int(limb) << (32 * place) for place, limb in enumerate(limbs.tolist()))

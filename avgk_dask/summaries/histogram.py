@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from .units import in_units
+
 Ints = NDArray[np.int64]
 
 #: Bins that always suffice to keep each within one power of two, where values are linear in their keys:
@@ -80,6 +82,13 @@ class KeyHistogram:
     def offset_sums(self) -> NDArray[Any]:
         """Give each bin's sum of (key - first key of the bin) as Python integers."""
         return np.asarray(self.low_sums.astype(object) + (self.high_sums.astype(object) << _LOW_BITS))
+
+    def value_sums(self, dtype: np.dtype[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
+        """Give each bin's sum of values, and the step from one key to the next in it, in the dtype's smallest unit."""
+        first = self.bins << self.shift
+        start = in_units(first, dtype)
+        steps = in_units(first + 1, dtype) - start if self.shift else np.zeros(first.size, object)
+        return start * self.counts.astype(object) + self.offset_sums() * steps, steps
 
 
 _SUMS = ("counts", "low_sums", "high_sums")

@@ -5,9 +5,8 @@ A label's rank in its row tells all top-K errors, its rank among all scores all 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -15,20 +14,19 @@ from numpy.typing import NDArray
 
 from ..kernels.keys import HALF_NAN, NAN_KEY, carrier, carrier_bits, encode, is_float, is_half
 from ..kernels.places import place_scores, rank_in_row
-from .entries import NO_PLACE, checked_slabs
-from .exact import Limbs, add_weights, carry, zero_sums
+from .checked import NOWHERE, CheckedTally, join_tuples
+from .entries import checked_slabs
+from .exact import Limbs, add_limbs, add_weights, carry, zero_sums
 from .labels import usable_labels
 from .split import shift_to_fit
 
 Array = NDArray[Any]
 Ints = NDArray[np.int64]
-Place = tuple[int, int, int]
 
 #: Runs of keys in the table that finds an edge.
 _N_STARTS = 1 << 16
 #: Scores whose places are looked up at a time.
 _TILE = 1 << 18
-_NOWHERE = (NO_PLACE, NO_PLACE, NO_PLACE)
 
 
 @dataclass(frozen=True)
@@ -56,15 +54,9 @@ class EdgeTable:
 
 
 @dataclass(frozen=True)
-class LabelTally:
+class LabelTally(CheckedTally):
     """The labels of the bands read so far: their scores' keys, and how many have each rank in their row."""
 
-    n_rows: int
-    n_nan: int
-    first_nan: Place
-    n_bad_labels: int
-    first_bad_label: Place
-    n_labelled: int
     rank_counts: Ints
     keys: tuple[Ints, ...]
 
@@ -78,34 +70,23 @@ class LabelTally:
         n_nan, first_nan = rank_in_row(tile, hard, ranks)
         labelled = np.flatnonzero(hard >= 0)
         own = tile[labelled, hard[labelled]]
-        if is_half(dtype):  # a half float's NaN is the smallest number to the kernel
-            nan = np.flatnonzero(tile == HALF_NAN)
-            n_nan, first_nan = nan.size, int(nan[0]) if nan.size else -1
+        if is_half(dtype):
+            n_nan, first_nan = _half_nan(tile)
             ranks[labelled[own == HALF_NAN]] = n_classes + 1
         return cls(
             n_rows=hard.size,
             n_nan=n_nan,
-            first_nan=(band, *divmod(first_nan, n_classes)) if n_nan else _NOWHERE,
+            first_nan=(band, *divmod(first_nan, n_classes)) if n_nan else NOWHERE,
             n_bad_labels=bad.size,
-            first_bad_label=(band, int(bad[0]), 0) if bad.size else _NOWHERE,
+            first_bad_label=(band, int(bad[0]), 0) if bad.size else NOWHERE,
             n_labelled=labelled.size,
             rank_counts=np.bincount(ranks, minlength=n_classes + 2),
             keys=(np.unique(_real(_carrier_keys(own, dtype), dtype)[0]),),
         )
 
     @classmethod
-    def merge(cls, tallies: list[LabelTally]) -> LabelTally:
-        """Give the tally of all the bands together."""
-        return cls(
-            n_rows=sum(t.n_rows for t in tallies),
-            n_nan=sum(t.n_nan for t in tallies),
-            first_nan=min(t.first_nan for t in tallies),
-            n_bad_labels=sum(t.n_bad_labels for t in tallies),
-            first_bad_label=min(t.first_bad_label for t in tallies),
-            n_labelled=sum(t.n_labelled for t in tallies),
-            rank_counts=np.sum([t.rank_counts for t in tallies], axis=0),
-            keys=tuple(chain.from_iterable(t.keys for t in tallies)),
-        )
+    def mergers(cls) -> Mapping[str, Callable[[list[Any]], Any]]:  # noqa: D102
+        return {**super().mergers(), "keys": join_tuples}
 
     def edges(self) -> Ints:
         """Give the distinct keys of the labels' scores, ascending; NaN left out."""
@@ -127,15 +108,9 @@ class BandLabels:
 
 
 @dataclass(frozen=True)
-class PlaceTally:
+class PlaceTally(CheckedTally):
     """Counts of all scores by place, label weight by place, and where each label lies."""
 
-    n_rows: int
-    n_nan: int
-    first_nan: Place
-    n_bad_labels: int
-    first_bad_label: Place
-    n_labelled: int
     counts: Ints
     #: Hard labels by place; exact sums of soft labels by place.
     hits: Ints
@@ -164,9 +139,8 @@ class PlaceTally:
         arguments = (tile, *carrier_bits(tile), table.edges, table.starts, table.shift, wanted, counts, orders)
         n_nan, first_nan = place_scores(*arguments)
         if is_half(dtype):
-            nan = np.flatnonzero(tile == HALF_NAN)
-            n_nan, first_nan = nan.size, int(nan[0]) if nan.size else -1
-            counts[0] -= nan.size
+            n_nan, first_nan = _half_nan(tile)
+            counts[0] -= n_nan
         labelled = np.flatnonzero(wanted >= 0)
         own, real = _real(_carrier_keys(tile[labelled, wanted[labelled]], dtype), dtype)
         labelled = labelled[real]
@@ -178,9 +152,9 @@ class PlaceTally:
         return cls(
             n_rows=len(tile),
             n_nan=n_nan,
-            first_nan=(band, *divmod(first_nan, n_classes)) if n_nan else _NOWHERE,
+            first_nan=(band, *divmod(first_nan, n_classes)) if n_nan else NOWHERE,
             n_bad_labels=bad.size,
-            first_bad_label=(band, int(bad[0]), 0) if bad.size else _NOWHERE,
+            first_bad_label=(band, int(bad[0]), 0) if bad.size else NOWHERE,
             n_labelled=len(tile) if soft is not None else int((wanted >= 0).sum()),
             counts=counts,
             hits=np.bincount(2 * j + at, minlength=table.n_places),
@@ -191,22 +165,8 @@ class PlaceTally:
         )
 
     @classmethod
-    def merge(cls, tallies: list[PlaceTally]) -> PlaceTally:
-        """Give the tally of all the bands together."""
-        return cls(
-            n_rows=sum(t.n_rows for t in tallies),
-            n_nan=sum(t.n_nan for t in tallies),
-            first_nan=min(t.first_nan for t in tallies),
-            n_bad_labels=sum(t.n_bad_labels for t in tallies),
-            first_bad_label=min(t.first_bad_label for t in tallies),
-            n_labelled=sum(t.n_labelled for t in tallies),
-            counts=np.sum([t.counts for t in tallies], axis=0),
-            hits=np.sum([t.hits for t in tallies], axis=0),
-            weights=carry(np.sum([t.weights for t in tallies], axis=0)),
-            heavy_counts=np.sum([t.heavy_counts for t in tallies], axis=0),
-            heavy_weights=carry(np.sum([t.heavy_weights for t in tallies], axis=0)),
-            bands=tuple(chain.from_iterable(t.bands for t in tallies)),
-        )
+    def mergers(cls) -> Mapping[str, Callable[[list[Any]], Any]]:  # noqa: D102
+        return {**super().mergers(), "weights": add_limbs, "heavy_weights": add_limbs, "bands": join_tuples}
 
     def n_from(self) -> Ints:
         """Give, for each edge, how many scores are at it or above."""
@@ -238,6 +198,12 @@ def _whole_rows(slabs: Iterable[Array], dtype: Any, n_classes: int, labels: Arra
     """Give a band's rows in one piece, as carriers."""
     parts = [carrier(slab) for slab in checked_slabs(slabs, dtype, n_classes, labels)]
     return parts[0] if len(parts) == 1 else np.concatenate(parts, axis=1)
+
+
+def _half_nan(tile: Array) -> tuple[int, int]:
+    """Give the number of NaN among half floats, which are the smallest numbers to the kernels, and the first's flat place."""
+    nan = np.flatnonzero(tile == HALF_NAN)
+    return nan.size, int(nan[0]) if nan.size else -1
 
 
 def _carrier_keys(values: Array, dtype: Any) -> Ints:

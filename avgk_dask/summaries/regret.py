@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .exact import Limbs, add_weights, as_fraction, carry, zero_sums
+from .exact import Limbs, add_limbs, add_weights, as_fraction, carry, zero_sums
 
 Array = NDArray[Any]
 
@@ -36,7 +36,7 @@ class RegretTally:
         """Give the tally of all the blocks together."""
 
         def add(name: str) -> Limbs:
-            return carry(np.sum([getattr(t, name) for t in tallies], axis=0))
+            return add_limbs([getattr(t, name) for t in tallies])
 
         n_low, n_high = sum(t.n_low for t in tallies), sum(t.n_high for t in tallies)
         return cls(add("weight"), n_low, add("low"), n_high, add("high"))

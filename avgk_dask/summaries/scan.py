@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 from ..kernels.bits import count_bins
 from ..kernels.keys import HALF_NAN, encode, is_half
 from ..kernels.rows import scan_rows
+from .checked import NOWHERE
 from .distance import DistanceTally
 from .entries import (
-    NO_PLACE,
     Buffers,
     Entries,
     TileReader,
@@ -229,13 +229,12 @@ class _BandScan:
         size_intervals, sizes, size_counts = _count_sizes(above)
         events = EventTally.merge(self.events)
         bad = self.bad_labels
-        no_place = (NO_PLACE, NO_PLACE, NO_PLACE)
         return ScanTally(
             n_rows=n_rows,
             n_nan=reader.n_nan,
-            first_nan=(self.band, *reader.first_nan) if reader.n_nan else no_place,
+            first_nan=(self.band, *reader.first_nan) if reader.n_nan else NOWHERE,
             n_bad_labels=len(bad),
-            first_bad_label=(self.band, int(bad[0]), 0) if len(bad) else no_place,
+            first_bad_label=(self.band, int(bad[0]), 0) if len(bad) else NOWHERE,
             n_labelled=n_rows if self.soft is not None else 0 if self.hard is None else int((self.hard >= 0).sum()),
             rank_counts=self.rank_counts,
             size_intervals=size_intervals,

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
-from itertools import chain
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
+from .checked import CheckedTally, join_tuples
 from .distance import DistanceTally
 from .events import EventTally, add_up
-from .exact import Limbs, carry
+from .exact import Limbs, add_limbs
 from .ranked import RankedTally
 from .split import ZoneTable
 
@@ -50,15 +51,9 @@ class ScanPlan:
 
 
 @dataclass(frozen=True)
-class ScanTally:
+class ScanTally(CheckedTally):
     """Counts, histograms and events of the bands read so far; ``merge`` adds them up."""
 
-    n_rows: int
-    n_nan: int
-    first_nan: tuple[int, int, int]
-    n_bad_labels: int
-    first_bad_label: tuple[int, int, int]
-    n_labelled: int
     #: Labels at each rank 1.., in the last place those beyond.
     rank_counts: Ints
     #: Sets of each (interval, size) when only the scores above the interval are in, sparse.
@@ -83,31 +78,25 @@ class ScanTally:
     distance: DistanceTally
 
     @classmethod
-    def merge(cls, tallies: list[ScanTally]) -> ScanTally:
+    def mergers(cls) -> Mapping[str, Callable[[list[Any]], Any]]:  # noqa: D102
+        return {**super().mergers(), **_MERGERS}
+
+    @classmethod
+    def merge(cls, tallies: Sequence[Self]) -> Self:
         """Give the tally of all the bands together."""
-        merged: dict[str, Any] = {}
-        for field in fields(cls):
-            values = [getattr(t, field.name) for t in tallies]
-            merged[field.name] = _MERGERS.get(field.name, sum)(values)
-        sizes = merged["size_intervals"], merged["sizes"]
-        (merged["size_intervals"], merged["sizes"]), merged["size_counts"] = add_up(sizes, merged["size_counts"])
-        return cls(**merged)
+        merged = super().merge(tallies)
+        (intervals, sizes), counts = add_up((merged.size_intervals, merged.sizes), merged.size_counts)
+        return replace(merged, size_intervals=intervals, sizes=sizes, size_counts=counts)
 
 
-def _concatenate(values: list[Array]) -> Array:
-    return np.concatenate(values)
-
-
-_MERGERS: dict[str, Any] = {
-    "first_nan": min,
-    "first_bad_label": min,
-    "size_intervals": _concatenate,
-    "sizes": _concatenate,
-    "size_counts": _concatenate,
-    "weight_above": lambda values: carry(np.sum(values, axis=0)),
-    "weight_at_rank": lambda values: carry(np.sum(values, axis=0)),
-    "events": lambda values: tuple(chain.from_iterable(values)),
+_MERGERS: dict[str, Callable[[list[Any]], Any]] = {
+    "size_intervals": np.concatenate,
+    "sizes": np.concatenate,
+    "size_counts": np.concatenate,
+    "weight_above": add_limbs,
+    "weight_at_rank": add_limbs,
+    "events": join_tuples,
     "ranked": RankedTally.merge,
     "distance": DistanceTally.merge,
-    "dropped": lambda values: np.logical_or.reduce(values),
+    "dropped": np.logical_or.reduce,
 }
