@@ -3,10 +3,12 @@
 from .api.ambiguity import ranked_supports, straddle_strength, supports_overlap
 from .api.curves import error_curve
 from .api.evaluation import evaluate
+from .api.ingestion import ingest
 from .api.regrets import adaptive_gain, plug_in_regret, regret
 from .api.risks import BestThreshold, best_threshold, risk
 from .api.set_sizes import average_set_size_at, threshold_at
 from .api.sets import average_k_sets, predict_sets, top_k_sets
+from .api.stores import open_scores, verify
 from .api.thresholds import Threshold, threshold
 from .errors import (
     AvgkError,
@@ -19,6 +21,7 @@ from .errors import (
     ScoresError,
     StoreError,
 )
+from .store import ScoreWriter, join_parts
 
 __version__ = "0.1.0"
 
@@ -31,6 +34,7 @@ __all__ = [
     "MemoryLimitError",
     "OptionError",
     "ReadError",
+    "ScoreWriter",
     "ScoresError",
     "StoreError",
     "Threshold",
@@ -40,6 +44,9 @@ __all__ = [
     "best_threshold",
     "error_curve",
     "evaluate",
+    "ingest",
+    "join_parts",
+    "open_scores",
     "plug_in_regret",
     "predict_sets",
     "ranked_supports",
@@ -50,6 +57,7 @@ __all__ = [
     "threshold",
     "threshold_at",
     "top_k_sets",
+    "verify",
 ]
 
 

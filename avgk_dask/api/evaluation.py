@@ -32,6 +32,7 @@ def evaluate(
     nan_policy: str = "raise",
     progress: bool | None = None,
     checkpoint: None = None,
+    missing: str | None = None,
 ) -> xr.Dataset:
     """Evaluate top-k and average-k classification for all budgets in one scan.
 
@@ -58,6 +59,9 @@ def evaluate(
         Whether to show a progress bar on stderr.
     checkpoint
         Reserved; this version keeps no checkpoints and refuses a place for them.
+    missing
+        What a chunk that the store does not hold means: ``"raise"`` an error that names it (the default),
+        ``"fill"`` the array's fill value.
 
     Returns
     -------
@@ -87,7 +91,7 @@ def evaluate(
     check_ties(ties)
     if checkpoint is not None:
         raise OptionError(f"checkpoint must be None in this version; got {checkpoint!r}.")
-    source = as_source(scores, labels)
+    source = as_source(scores, labels, missing=missing)
     budgets = parse_budgets(k, source.shape[1])
     ranked = n_ranked(budgets, source.shape[1]) if straddle else 0
     compute = computing(progress)

@@ -10,9 +10,10 @@ import numpy as np
 import xarray as xr
 
 from ..errors import DtypeError, LabelsError, ScoresError
-from ..graph.source import BlockSource, Source, StoredSource
+from ..files import is_row_file, open_label_file
+from ..graph.source import BlockSource, Source, StoredSource, stored_array
 from ..kernels.keys import BFLOAT16, check_dtype
-from ..store import is_zarr, open_arrays, open_labels
+from ..store import check_chunks, is_zarr, open_arrays, open_labels
 from ..store.bands import read_array
 
 #: Rows of an array in memory are handed to the tasks in blocks of about this many bytes.
@@ -21,17 +22,24 @@ _BLOCK_BYTES = 8 << 20
 _LABELS_AT_ONCE = 1 << 24
 
 
-def as_source(scores: Any, labels: Any = None, *, own_labels: bool = True) -> Source:
-    """Give the source of the scores and labels; the store's own labels where none are given."""
+def as_source(scores: Any, labels: Any = None, *, own_labels: bool = True, missing: str | None = None) -> Source:
+    """Give the source of the scores and labels; the store's own labels where none are given.
+
+    ``missing`` is what a stored chunk that is not there means: ``"raise"`` an error, ``"fill"`` the
+    fill value, None what was said when the store was opened (by default ``"raise"``).
+    """
     frame = scores["scores"] if isinstance(scores, xr.Dataset) and "scores" in scores else scores
-    scores, found, location = _unwrap(scores)
+    scores, found, location = _unwrap(scores, missing)
     if labels is None and own_labels:
         labels = found
     _check_scores(scores)
     if isinstance(frame, xr.DataArray) and isinstance(labels, xr.DataArray):
         _check_alignment(_ordered(frame), labels)
     labels = _as_labels(labels, scores.shape)
+    if is_zarr(labels):
+        check_chunks(labels)
     if is_zarr(scores):
+        check_chunks(scores)
         return StoredSource(scores, _fit_rows(labels, scores, location), location)
     if isinstance(scores, np.ndarray):
         check_dtype(scores.dtype)
@@ -49,6 +57,13 @@ def as_lazy(scores: Any) -> tuple[Source, Any]:
     return source, _ordered(frame) if isinstance(frame, xr.DataArray) else None
 
 
+def find_labels(labels: Any, storage_options: Any = None) -> Any:
+    """Open labels kept on their own: a Zarr array or store, or a file such as .npy."""
+    if isinstance(labels, (str, os.PathLike)) and is_row_file(labels):
+        return open_label_file(labels)
+    return open_labels(labels, storage_options)
+
+
 def lazy_matrix(values: Any) -> da.Array:
     """Give any matrix as a Dask array, in (sample, class) order where its dimensions are so named."""
     if isinstance(values, xr.DataArray):
@@ -58,7 +73,7 @@ def lazy_matrix(values: Any) -> da.Array:
     return da.from_zarr(values) if is_zarr(values) and hasattr(values, "shape") else da.from_array(np.asarray(values))
 
 
-def _unwrap(scores: Any) -> tuple[Any, Any, str]:
+def _unwrap(scores: Any, missing: str | None = None) -> tuple[Any, Any, str]:
     """Give the bare array of scores, the labels found beside them, and where they are stored."""
     if isinstance(scores, xr.Dataset):
         if "scores" not in scores:
@@ -69,7 +84,7 @@ def _unwrap(scores: Any) -> tuple[Any, Any, str]:
     if isinstance(scores, xr.DataArray):
         return _bare(scores), None, _origin(scores)
     if isinstance(scores, (str, os.PathLike)) or is_zarr(scores):
-        stored = open_arrays(scores)
+        stored = open_arrays(scores, missing=missing)
         return stored.scores, stored.labels, stored.location
     if isinstance(scores, (np.ndarray, da.Array)):
         return scores, None, ""
@@ -117,6 +132,9 @@ def _bare(frame: xr.DataArray) -> Any:
         preferred = frame.encoding.get("preferred_chunks") or {frame.dims[0]: rows}
         frame = frame.chunk({d: preferred[d] for d in frame.dims if d in preferred})
     data = frame.data
+    stored = stored_array(data)
+    if stored is not None:
+        return stored
     if frame.attrs.get("dtype") == "bfloat16" and data.dtype == np.uint16:
         return data.view(BFLOAT16)
     return data
@@ -151,7 +169,7 @@ def _as_labels(labels: Any, shape: tuple[int, int]) -> Any:
                 "labels must be an array, or a Dataset with a variable 'labels'; got a Dataset without one."
             )
     if isinstance(labels, (str, os.PathLike)) or is_zarr(labels):
-        labels = open_labels(labels)
+        labels = find_labels(labels)
     if isinstance(labels, xr.DataArray):
         labels = _bare(labels)
     elif not isinstance(labels, da.Array) and not is_zarr(labels):

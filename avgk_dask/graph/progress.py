@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import shutil
 import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import dask
@@ -28,6 +30,13 @@ def _with_bar(tasks: list[Delayed], stage: str) -> list[Any]:
             with _Bar(bar):
                 return compute_plainly(tasks, stage)
         return _watch(client, tasks, bar)
+
+
+@contextmanager
+def counting(stage: str, unit: str, total: int | None, progress: bool | None) -> Iterator[Callable[[int], Any]]:
+    """Give a function that moves a bar by a number of units; without progress it does nothing."""
+    with tqdm(desc=f"avgk {stage}", unit=unit, total=total, file=sys.stderr, disable=not progress) as bar:
+        yield bar.update
 
 
 class _Bar(Callback):

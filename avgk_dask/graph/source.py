@@ -12,6 +12,7 @@ import dask
 import dask.array as da
 import numpy as np
 from dask.delayed import delayed
+from dask.highlevelgraph import HighLevelGraph, MaterializedLayer
 from numpy.typing import NDArray
 
 from ..kernels.keys import BFLOAT16, check_dtype
@@ -118,14 +119,63 @@ class Source(ABC):
         """Give the scores as a Dask array whose blocks no other task shares."""
 
 
+def stored_dtype(array: Any) -> np.dtype[Any]:
+    """Give the dtype of stored scores: uint16 may stand for bfloat16."""
+    stored = np.dtype(array.dtype)
+    return BFLOAT16 if array.attrs.get("dtype") == "bfloat16" and stored == np.uint16 else check_dtype(stored)
+
+
+class StoreLayer(MaterializedLayer):
+    """The tasks that read a stored array as Dask blocks; remembers the array."""
+
+    def __init__(self, tasks: dict[Any, Any], stored: Any) -> None:
+        super().__init__(tasks)
+        self.stored = stored
+
+
+def lazy_array(array: Any, dtype: Any, location: str) -> da.Array:
+    """Give a stored array as a Dask array: one task for each stored chunk (or shard)."""
+    sizes: Any = da.core.normalize_chunks(array.shards or array.chunks, array.shape)
+    name = f"avgk-read-{uuid.uuid4().hex[:12]}"
+    shared = delayed(StoredBlocks(array, dtype, location), name=f"{name}-store", traverse=False)
+    bounds = [np.concatenate([[0], np.cumsum(size)]).tolist() for size in sizes]
+    tasks: dict[Any, Any] = {
+        (name, *place): (
+            StoredBlocks.read,
+            shared.key,
+            [(b[i], b[i + 1]) for b, i in zip(bounds, place, strict=True)],
+        )
+        for place in np.ndindex(*map(len, sizes))
+    }
+    layers = {name: StoreLayer(tasks, array), **shared.dask.layers}
+    graph = HighLevelGraph(layers, {name: set(shared.__dask_layers__()), **shared.dask.dependencies})
+    return da.Array(graph, name, sizes, dtype=dtype)
+
+
+def stored_array(blocks: Any) -> Any | None:
+    """Give the stored array that a Dask array is, unchanged; None for any other."""
+    layer = blocks.dask.layers.get(blocks.name) if isinstance(blocks, da.Array) else None
+    return layer.stored if isinstance(layer, StoreLayer) else None
+
+
+class StoredBlocks:
+    """Reads blocks of a stored array; travels to the workers once."""
+
+    def __init__(self, array: Any, dtype: np.dtype[Any], location: str) -> None:
+        self.array, self.dtype, self.location = array, dtype, location
+
+    def read(self, where: list[tuple[int, int]]) -> Array:
+        """Give the values between these bounds."""
+        block = read_array(self.array, tuple(slice(*bounds) for bounds in where), self.location)
+        return block.view(self.dtype) if self.dtype == BFLOAT16 else block.astype(self.dtype, copy=False)
+
+
 class StoredSource(Source):
     """Scores in a Zarr array: tasks read their bands themselves."""
 
     def __init__(self, array: Any, labels: Any, location: str) -> None:
         self.shape = array.shape
-        attribute = array.attrs.get("dtype")
-        stored = np.dtype(array.dtype)
-        self.dtype = BFLOAT16 if attribute == "bfloat16" and stored == np.uint16 else check_dtype(stored)
+        self.dtype = stored_dtype(array)
         chunks = array.shards or array.chunks
         self.rows, self.classes = plan_bands(array.shape, chunks, self.dtype.itemsize, setting("slab-bytes"))
         self.columns = [*range(0, array.shape[1], chunks[1]), array.shape[1]]
@@ -147,8 +197,7 @@ class StoredSource(Source):
         return [self._shared, *super().collections()]
 
     def dask_array(self) -> da.Array:  # noqa: D102
-        array = da.from_zarr(self.array, chunks=self.chunks)
-        return array.map_blocks(np.ndarray.view, self.dtype, dtype=self.dtype) if self.dtype == BFLOAT16 else array
+        return lazy_array(self.array, self.dtype, self.location)
 
 
 class StoredChunk:

@@ -1,17 +1,36 @@
-"""Zarr and fsspec: opening score stores, planning bands, writing. Nothing else imports zarr."""
+"""Zarr, obstore and fsspec: opening score stores, planning bands, writing. Nothing else imports zarr."""
 
 from .bands import BandReader, plan_bands
+from .drafts import Draft, is_store, remove_store, writable, write_rows
+from .joining import join_parts
+from .layout import CODECS, Layout
+from .listing import check_chunks
+from .locations import shown
 from .opening import StoredArrays, is_zarr, open_arrays, open_labels
-from .writing import create_scores, is_store, write_result
+from .results import write_result
+from .verifying import Verification, verify_listing, verify_run
+from .writer import ScoreWriter
 
 __all__ = [
+    "CODECS",
     "BandReader",
+    "Draft",
+    "Layout",
+    "ScoreWriter",
     "StoredArrays",
-    "create_scores",
+    "Verification",
+    "check_chunks",
     "is_store",
     "is_zarr",
+    "join_parts",
     "open_arrays",
     "open_labels",
     "plan_bands",
+    "remove_store",
+    "shown",
+    "verify_listing",
+    "verify_run",
+    "writable",
     "write_result",
+    "write_rows",
 ]

@@ -12,6 +12,9 @@ from numpy.typing import NDArray
 from ..errors import AvgkError, ReadError
 from ..kernels.keys import BFLOAT16
 from .direct import ChunkFiles
+from .listing import chunk_key
+from .locations import scrubbed
+from .shards import places_within, whole_shards
 
 
 def plan_bands(
@@ -55,17 +58,55 @@ class BandReader:
         return block.view(self.dtype) if self.dtype == BFLOAT16 else block.astype(self.dtype, copy=False)
 
 
-def read_array(array: Any, where: Any, location: str) -> NDArray[Any]:
-    """Read a part of a stored array; a failure names the store and the part."""
+def read_array(array: Any, where: tuple[slice, ...], location: str) -> NDArray[Any]:
+    """Read a part of a stored array; a failure names the store, the array and the chunk."""
     try:
-        files = ChunkFiles.of(array) if len(where) == 2 else None
-        block = files.read(*where) if files else None
-        return np.asarray(array[where]) if block is None else block
+        return _read(array, where)
     except AvgkError:
         raise
     except Exception as error:
-        part = ", ".join(f"{s.start}:{s.stop}" for s in where)
-        raise ReadError(
-            f"could not read [{part}] of array {array.path or '/'!r} in {location}: "
-            f"{type(error).__name__}: {error}. Check that the store is complete and readable."
-        ) from error
+        raise _named(array, where, location, error) from None
+
+
+def _read(array: Any, where: tuple[slice, ...]) -> NDArray[Any]:
+    files = ChunkFiles.of(array) if len(where) == 2 else None
+    block = files.read(*where) if files else None
+    if block is None:
+        block = np.asarray((whole_shards(array) if array.shards else array)[_rounded(array, where)])
+        block = block[tuple(slice(0, part.stop - part.start) for part in where)]
+    return block
+
+
+def _rounded(array: Any, where: tuple[slice, ...]) -> tuple[slice, ...]:
+    """Give a part that reaches the array's edge up to the end of its last shard, so that zarr reads that whole."""
+    if not array.shards:
+        return where
+    return tuple(
+        slice(part.start, -(-size // shard) * shard if part.stop == size else part.stop)
+        for part, size, shard in zip(where, array.shape, array.shards, strict=True)
+    )
+
+
+def _named(array: Any, where: tuple[slice, ...], location: str, error: Exception) -> ReadError:
+    """Give the error that names the first chunk of a part that cannot be read."""
+    places = places_within(array, where)
+    sizes = array.shards or array.chunks
+    for place in places if len(places) > 1 else []:
+        try:
+            _read(
+                array,
+                tuple(
+                    slice(i * size, min((i + 1) * size, n))
+                    for i, size, n in zip(place, sizes, array.shape, strict=True)
+                ),
+            )
+        except AvgkError as found:
+            return ReadError(str(found))
+        except Exception as found:
+            places, error = [place], found
+            break
+    cause = scrubbed(f"{type(error).__name__}: {error}")
+    return ReadError(
+        f"chunk {chunk_key(array, places[0])} of {location} cannot be decoded: {cause}. "
+        "It is damaged, or was written by a codec that is not installed."
+    )

@@ -2,7 +2,7 @@
 
 zarr hands every chunk from thread to thread and copies it once more in its event loop. Where a
 chunk is one local file in one of the common codecs, reading and decoding it in the task's own
-thread needs neither. Anything unusual, a missing file included, is left to zarr.
+thread needs neither. Anything unusual is left to zarr.
 """
 
 from __future__ import annotations
@@ -11,35 +11,42 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
+import google_crc32c
 import numcodecs
 import numpy as np
 from numpy.typing import NDArray
-from zarr.codecs import BloscCodec, BytesCodec, ZstdCodec
+from zarr.codecs import BloscCodec, BytesCodec, Crc32cCodec, ZstdCodec
 from zarr.storage import LocalStore
 
+from .checked import CheckedStore
+from .listing import chunk_key
+
 Array = NDArray[Any]
-Decode = Callable[[bytes, int], Any]
+Decode = Callable[[Any, int], Any]
 
 
 class ChunkFiles:
     """Reads single chunks of an array from its files."""
 
-    def __init__(self, array: Any, decode: Decode) -> None:
-        self._array, self._decode = array, decode
+    def __init__(self, array: Any, decode: Decode, has_checksum: bool) -> None:
+        self._array, self._decode, self._has_checksum = array, decode, has_checksum
 
     @classmethod
     def of(cls, array: Any) -> ChunkFiles | None:
         """Give the reader of an array's files; None where zarr must read it."""
-        metadata = array.metadata
-        if type(array.store_path.store) is not LocalStore or metadata.zarr_format != 3 or sys.byteorder != "little":
+        metadata, store = array.metadata, array.store_path.store
+        if type(store) is not CheckedStore or type(store._store) is not LocalStore:
             return None
-        if array.shards is not None or np.dtype(array.dtype).byteorder == ">":
+        if metadata.zarr_format != 3 or array.shards is not None or sys.byteorder != "little":
             return None
         first, *rest = metadata.codecs
         if not isinstance(first, BytesCodec) or getattr(first.endian, "value", "little") != "little":
             return None
+        has_checksum = bool(rest) and isinstance(rest[-1], Crc32cCodec)
+        rest = rest[:-1] if has_checksum else rest
         decode = _of_size if not rest else _CODECS.get(type(rest[0])) if len(rest) == 1 else None
-        return cls(array, decode) if decode else None
+        big_endian = np.dtype(array.dtype).byteorder == ">"
+        return cls(array, decode, has_checksum) if decode and not big_endian else None
 
     def read(self, rows: slice, classes: slice) -> Array | None:
         """Give a part of the array that lies in one chunk; None where zarr must read it."""
@@ -47,12 +54,9 @@ class ChunkFiles:
         place = rows.start // chunk_rows, classes.start // chunk_classes
         if (rows.stop - 1) // chunk_rows != place[0] or (classes.stop - 1) // chunk_classes != place[1]:
             return None
-        path = self._array.store_path
-        name = path.store.root / path.path / self._array.metadata.encode_chunk_key(place)
         dtype = np.dtype(self._array.dtype)
-        try:
-            data = name.read_bytes()
-        except FileNotFoundError:
+        data = self._data(chunk_key(self._array, place))
+        if data is None:
             return None  # zarr fills in a missing chunk
         chunk = self._decode(data, chunk_rows * chunk_classes * dtype.itemsize)
         first_row, first_class = place[0] * chunk_rows, place[1] * chunk_classes
@@ -61,8 +65,26 @@ class ChunkFiles:
             rows.start - first_row : rows.stop - first_row, classes.start - first_class : classes.stop - first_class
         ]
 
+    def _data(self, key: str) -> Any:
+        """Give a chunk's stored bytes, checked, without their own checksum; None where the file is missing."""
+        store = self._array.store_path.store
+        try:
+            data = (store._store.root / key).read_bytes()
+        except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
+            data = None
+        store.check_chunk(key, data)
+        if data is None or not self._has_checksum:
+            return data
+        view = memoryview(data)
+        # The manifest's hash covered all of it; otherwise its own checksum must fit.
+        if store.checks.manifest.find(key) is None:
+            body = np.frombuffer(view[:-4], np.uint8)
+            if google_crc32c.value(body) != int.from_bytes(view[-4:], "little"):
+                raise ValueError("its checksum does not fit")
+        return view[:-4]
 
-def _decode_blosc(data: bytes, size: int) -> Any:
+
+def _decode_blosc(data: Any, size: int) -> Any:
     # The header of a Blosc chunk gives its decoded and its encoded size in bytes 4..8 and 12..16.
     decoded, encoded = (int.from_bytes(data[i : i + 4], "little") for i in (4, 12))
     if decoded != size or encoded != len(data):
@@ -70,7 +92,7 @@ def _decode_blosc(data: bytes, size: int) -> Any:
     return numcodecs.Blosc().decode(data, out=np.empty(size, np.uint8))
 
 
-def _decode_zstd(data: bytes, size: int) -> Any:
+def _decode_zstd(data: Any, size: int) -> Any:
     return _of_size(numcodecs.Zstd().decode(data), size)
 
 

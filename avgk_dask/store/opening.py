@@ -1,16 +1,27 @@
-"""Opening stores: a path, a URL, a Zarr group or array becomes score and label arrays."""
+"""Opening stores: a path, a URL, a Zarr group or array becomes score and label arrays, reads checked."""
 
 from __future__ import annotations
 
+import asyncio
+import difflib
 import os
 from dataclasses import dataclass
 from typing import Any
 
 import zarr
 from zarr.abc.store import Store
-from zarr.storage import StorePath, ZipStore
+from zarr.core.buffer import default_buffer_prototype
+from zarr.core.sync import sync
+from zarr.storage import StorePath
 
-from ..errors import ScoresError, StoreError
+from ..errors import AvgkError, OptionError, ScoresError, StoreError
+from .checked import CheckedStore, Checks
+from .locations import Options, inner_root, locate, secrets_of, shown
+from .manifest import ATTRIBUTE, GROUP, Manifest, table_digest
+from .shards import ShardIndex
+
+#: A store that has not answered its first request by then is given up.
+_OPEN_SECONDS = 20
 
 
 @dataclass(frozen=True)
@@ -28,72 +39,206 @@ def is_zarr(value: Any) -> bool:
 
 
 def open_arrays(
-    store: Any, *, scores: str | None = None, labels: str | None = None, storage_options: dict[str, Any] | None = None
+    store: Any,
+    *,
+    scores: str | None = None,
+    labels: str | None = None,
+    storage_options: Options | None = None,
+    missing: str | None = None,
+    own_labels: bool = True,
 ) -> StoredArrays:
     """Open the scores, and the labels where present, of a store; reads metadata only.
 
-    ``scores`` and ``labels`` name the arrays inside a group (by default ``scores`` and ``labels``).
+    ``scores`` and ``labels`` name the arrays inside a group (by default ``scores`` and ``labels``;
+    labels are looked for beside the scores). ``missing`` is what a chunk that is not there means:
+    ``"raise"`` an error (the default), ``"fill"`` the array's fill value. Without ``own_labels``
+    labels that are not named are not looked for.
 
     Raises
     ------
     StoreError
-        Where there is no store, or no array of that name in it.
+        Where there is no store, no array of that name in it, or its writer did not finish.
 
     """
-    node = store if isinstance(store, (zarr.Array, zarr.Group)) else _open_node(store, storage_options)
-    location = str(store) if isinstance(store, (str, os.PathLike)) else str(node.store_path)
+    node, root = open_node(store, storage_options, missing)
+    location = root.checks.location
     if isinstance(node, zarr.Array):
         if scores is not None or labels is not None:
             raise StoreError(f"{location} is a single array, not a group; drop the array names.")
         return StoredArrays(_checked(node, location), None, location)
-    if "class_index" in node:
+    folder = f"{(scores or '').rpartition('/')[0]}/".removeprefix("/")
+    if f"{folder}class_index" in node:
         raise ScoresError(f"{location} is a truncated store (it has class_index); those cannot be evaluated yet.")
-    found = _array(node, scores or "scores", location)
-    has_labels = labels is not None or "labels" in node
-    return StoredArrays(
-        _checked(found, location), _array(node, labels or "labels", location) if has_labels else None, location
-    )
+    found = open_array(node, root, scores or "scores")
+    has_labels = labels is not None or (own_labels and f"{folder}labels" in node)
+    mine = open_array(node, root, labels or f"{folder}labels") if has_labels else None
+    return StoredArrays(_checked(found, location), mine, location)
 
 
-def open_labels(store: Any) -> Any:
+def open_all(store: Any, *, storage_options: Options | None = None, missing: str | None = None) -> list[Any]:
+    """Open every array of a store that is scores, labels or class indices, or the array it is."""
+    node, root = open_node(store, storage_options, missing)
+    if isinstance(node, zarr.Array):
+        return [node]
+    covered = [name for name in ("scores", "class_index", "labels") if name in node]
+    names = covered or sorted(name for name, _ in node.arrays())
+    return [open_array(node, root, name) for name in names]
+
+
+def open_labels(store: Any, storage_options: Options | None = None) -> Any:
     """Open labels kept on their own: an array, or the array ``labels`` of a group; reads metadata only."""
-    node = store if isinstance(store, (zarr.Array, zarr.Group)) else _open_node(store, None)
-    return node if isinstance(node, zarr.Array) else _array(node, "labels", str(node.store_path))
+    node, root = open_node(store, storage_options, None)
+    return node if isinstance(node, zarr.Array) else open_array(node, root, "labels")
 
 
-def _open_node(store: Any, storage_options: dict[str, Any] | None) -> Any:
-    if isinstance(store, os.PathLike):
-        store = os.fspath(store)
-    if isinstance(store, str) and "://" not in store and not os.path.exists(store):
-        raise StoreError(f"store must exist; got {store!r}, and nothing is there. Check the path.")
-    if isinstance(store, str) and store.endswith((".npy", ".npz")):
-        raise StoreError(
-            f"store must be a Zarr store; got {store!r}. Load it with numpy.load, and pass or store the array."
-        )
+def open_node(store: Any, storage_options: Options | None = None, missing: str | None = None) -> tuple[Any, Any]:
+    """Open a Zarr group or array; give it with the checked store its arrays are read through."""
+    if missing not in (None, "raise", "fill"):
+        raise OptionError(f"missing must be 'raise' or 'fill'; got {missing!r}.")
+    if isinstance(store, zarr.Array) and isinstance(store.store_path.store, CheckedStore):
+        checked = store.store_path.store.with_checks(missing=missing or store.store_path.store.checks.missing)
+        return with_checks(store, checked), checked
+    bare, path, location = _find(store, storage_options)
+    known = bare.checks if isinstance(bare, CheckedStore) else Checks(location, secrets=secrets_of(storage_options))
+    bare = bare._store if isinstance(bare, CheckedStore) else bare
+    checked = CheckedStore(bare, known).with_checks(missing=missing or known.missing)
+    node = _open(checked, path)
+    group = node if isinstance(node, zarr.Group) else _parent(checked, path)
+    if group is not None and not known.manifest.tables:
+        checked = checked.with_checks(manifest=load_manifest(group, checked.checks))
+    return (node, checked) if isinstance(node, zarr.Group) else (with_checks(node, checked), checked)
+
+
+def _find(store: Any, storage_options: Options | None) -> tuple[Store, str, str]:
+    """Give the store, the path in it and its name of whatever a user may pass."""
+    if isinstance(store, (zarr.Array, zarr.Group)):
+        store = store.store_path
+    if isinstance(store, StorePath):
+        return store.store, store.path, shown(str(store))
+    if isinstance(store, Store):
+        return store, "", shown(str(store))
+    found = locate(store, storage_options)
+    return found, inner_root(found), shown(store)
+
+
+def _open(store: CheckedStore, path: str) -> Any:
+    location = store.checks.location
     try:
-        if isinstance(store, str) and store.endswith(".zip") and "://" not in store:
-            store = ZipStore(store, mode="r")
-        return zarr.open(store, mode="r", storage_options=storage_options)
-    except (FileNotFoundError, KeyError, ValueError, TypeError, OSError, ImportError) as error:
+        sync(_probe(store, path), timeout=None)
+        return zarr.open(store, path=path, mode="r")
+    except TimeoutError:
         raise StoreError(
-            f"store must be a Zarr array or group; could not open {store!s} ({_first_line(error)}). "
-            "Check the path, or write a store first (avgk simulate, or zarr.save)."
-        ) from error
+            f"could not open {location}: no answer within {_OPEN_SECONDS} s. Check the endpoint and the network."
+        ) from None
+    except AvgkError as error:
+        raise StoreError(f"could not open {location}: {_cause(error)}. {_advice(str(error))}") from None
+    except Exception as error:
+        raise StoreError(
+            f"store must be a Zarr array or group; could not open {location} ({store.checks.scrub(error)}). "
+            "Check the path, or write a store first (avgk simulate, avgk ingest or ScoreWriter)."
+        ) from None
 
 
-def _array(group: Any, name: str, location: str) -> Any:
+async def _probe(store: CheckedStore, path: str) -> None:
+    """Ask for the root's metadata, one after the other: a store out of reach fails at once, and with one error."""
+    prefix = f"{path}/" if path else ""
+    async with asyncio.timeout(_OPEN_SECONDS):
+        await store._ensure_open()
+        for name in ("zarr.json", ".zgroup", ".zarray"):
+            if await store.get(prefix + name, default_buffer_prototype()) is not None:
+                return
+    raise StoreError("no zarr.json, .zgroup or .zarray is there")
+
+
+def _cause(error: Exception) -> str:
+    return str(error).partition(": ")[2].rstrip(".") or str(error)
+
+
+def _advice(text: str) -> str:
+    """Give what to do about a store that does not open."""
+    known = {
+        ("169.254.169.254", "NoCredentials", "locate credentials"): "No credentials were found: set them in the "
+        "environment, pass them as storage options, or anon=True.",
+        ("AccessDenied", "InvalidAccessKeyId", "SignatureDoesNotMatch", "403", "401", "Forbidden", "Unauthor",
+         "AuthenticationFailed", "PermissionDenied", "PermissionError"):
+        "Check the credentials.",
+        ("NoSuchBucket", "bucket does not exist", "ContainerNotFound", "NoSuchContainer"): "Check the bucket's name.",
+        ("sending request", "connect", "Connect", "resolve", "dns"): "Check the endpoint and the network.",
+    }  # fmt: skip
+    for signs, advice in known.items():
+        if any(sign in text for sign in signs):
+            return advice
+    return "Check the path, or write a store first (avgk simulate, avgk ingest or ScoreWriter)."
+
+
+def _parent(store: CheckedStore, path: str) -> Any | None:
+    """Give the group an array lies in; None where it lies in none."""
+    if not path:
+        return None
+    try:
+        return zarr.open_group(store, path=path.rpartition("/")[0], mode="r")
+    except (FileNotFoundError, KeyError, ValueError):
+        return None
+
+
+def load_manifest(group: Any, checks: Checks) -> Manifest:
+    """Read a group's manifest, empty where it has none; refuse a group whose writer did not finish.
+
+    Raises
+    ------
+    StoreError
+        Where the store is not complete, or its manifest is damaged.
+
+    """
+    state = group.attrs.get(ATTRIBUTE)
+    if not isinstance(state, dict):
+        return Manifest()
+    if not state.get("complete"):
+        how = (
+            "join its parts with avgk join once all are written"
+            if state.get("parts")
+            else "continue it with ScoreWriter(..., resume=True), or write it again"
+        )
+        raise StoreError(f"{checks.location} is incomplete: its writer did not finish. Wait for it, or {how}.")
+    prefix = f"{group.path}/" if group.path else ""
+    tables = {}
+    for name, digest in state.get("manifest", {}).items():
+        try:
+            table = group[f"{GROUP}/{name}"][...]
+        except Exception as error:
+            raise StoreError(
+                f"the manifest of {checks.location} cannot be read: {checks.scrub(error)}. Write the store again."
+            ) from None
+        if table_digest(table) != digest:
+            raise StoreError(f"the manifest of {checks.location} is damaged: {name}. Write the store again.")
+        tables[prefix + name] = table
+    return Manifest(tables)
+
+
+def open_array(group: Any, store: CheckedStore, name: str) -> Any:
+    """Open an array of a group through the checked store."""
+    location = store.checks.location
     try:
         node = group.get(name)
-    except ValueError as error:
+    except Exception as error:
         raise StoreError(
-            f"could not open array {name!r} of {location}: {_first_line(error)}. Its metadata are damaged."
-        ) from error
+            f"could not open array {name!r} of {location}: {store.checks.scrub(error)}. Its metadata are damaged."
+        ) from None
     if isinstance(node, zarr.Array):
-        return node
+        return with_checks(node, store)
     names = sorted(key for key, _ in group.arrays())
-    raise StoreError(
-        f"{location} has no array {name!r}; it has {', '.join(names) or 'no arrays'}. Name the array to use."
-    )
+    near = difflib.get_close_matches(name, names, 1)
+    hint = f"Did you mean {near[0]!r}?" if near else "Name the array to use."
+    raise StoreError(f"{location} has no array {name!r}; it has {', '.join(names) or 'no arrays'}. {hint}")
+
+
+def with_checks(array: Any, store: CheckedStore) -> Any:
+    """Give the array read through a store that knows its manifest and shards."""
+    index = ShardIndex.of(array)
+    if index is not None:
+        store = store.with_checks(shards={**store.checks.shards, array.path: index})
+    path = StorePath(store, array.path)
+    return zarr.Array(zarr.AsyncArray(metadata=array.metadata, store_path=path, config={"order": array.order}))
 
 
 def _checked(array: Any, location: str) -> Any:
@@ -103,5 +248,6 @@ def _checked(array: Any, location: str) -> Any:
     return array
 
 
-def _first_line(error: BaseException) -> str:
-    return (str(error).splitlines() or [type(error).__name__])[0]
+def is_path(value: Any) -> bool:
+    """Whether a value is the path or URL of something."""
+    return isinstance(value, (str, os.PathLike))

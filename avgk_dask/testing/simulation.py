@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import dask
@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from ..errors import ScoresError
 from ..kernels.keys import check_dtype
-from ..store import create_scores
+from ..store import Draft, Layout, writable, write_rows
 
 Array = NDArray[Any]
 
@@ -178,25 +178,33 @@ def simulate_store(
     """Write a simulated store chunk by chunk; ``soft`` writes eta as the labels instead of classes."""
     from ..graph.progress import computing
 
-    scores, labels = create_scores(
-        path, (spec.n_samples, spec.n_classes), spec.dtype, chunks=chunks, soft=soft, overwrite=overwrite
-    )
+    item = check_dtype(spec.dtype).itemsize
+    layout = Layout.of(spec.n_classes, item, chunk_rows=chunks[0] if chunks else None)
+    layout = replace(layout, chunk_columns=chunks[1]) if chunks else layout
+    layout = replace(layout, chunk_rows=min(layout.chunk_rows, spec.n_samples))
+    shape = spec.n_samples, spec.n_classes
+    draft = Draft.create(*writable(path), overwrite=overwrite)
+    scores = draft.add_matrix("scores", shape, check_dtype(spec.dtype), layout)
     scores.attrs["simulation"] = asdict(spec)
-    step = scores.chunks[0]
+    soft_labels = draft.add_matrix("labels", shape, np.float64, layout) if soft else None
     write = dask.delayed(_write_rows, pure=False)
     tasks = [
-        write(spec, scores, labels if soft else None, first, min(first + step, spec.n_samples))
-        for first in range(0, spec.n_samples, step)
+        write(spec, scores, soft_labels, first, min(first + layout.rows, spec.n_samples))
+        for first in range(0, spec.n_samples, layout.rows)
     ]
-    classes = computing(progress)(tasks, "simulate")
+    written = computing(progress)(tasks, "simulate")
+    for digests, _ in written:
+        draft.digests |= digests
     if not soft:  # at once: their chunks span many chunks of scores
-        labels[:] = np.concatenate(classes)
+        classes = np.concatenate([classes for _, classes in written])
+        draft.digests |= write_rows(draft.add_column("labels", spec.n_samples), 0, classes)
+    draft.finish()
 
 
-def _write_rows(spec: Simulation, scores: Any, soft_labels: Any, first: int, last: int) -> Array:
-    """Write a run of rows, and give their hard labels."""
+def _write_rows(spec: Simulation, scores: Any, soft_labels: Any, first: int, last: int) -> tuple[Any, Array]:
+    """Write a run of rows; give the digests of its chunks and its hard labels."""
     values, classes, eta = spec.rows(first, last)
-    scores[first:last] = values.view(scores.dtype)
+    digests = write_rows(scores, first, values)
     if soft_labels is not None:
-        soft_labels[first:last] = eta
-    return classes
+        digests |= write_rows(soft_labels, first, eta)
+    return digests, classes

@@ -1,0 +1,196 @@
+"""``ingest``: scores in other formats become a well laid-out store, out of core."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import LabelsError, OptionError, ReadError, ScoresError
+from ..files import RowFile, is_row_file, open_file
+from ..graph.progress import counting
+from ..graph.source import stored_dtype
+from ..kernels.keys import BFLOAT16
+from ..store import ScoreWriter, Verification, is_zarr, open_arrays, remove_store
+from ..store.bands import read_array
+from .inputs import find_labels
+from .stores import verify
+
+Array = NDArray[Any]
+
+#: Bytes of scores read at once.
+_BLOCK_BYTES = 16 << 20
+#: ... of another store, whose chunks should not be cut.
+_STORE_BYTES = 128 << 20
+#: More class names than this are not kept.
+_MOST_NAMES = 200_000
+
+
+@dataclass(frozen=True)
+class _StoreRows:
+    """The rows of another store, in runs of its own chunks."""
+
+    scores: Any
+    labels: Any
+    location: str
+
+    @property
+    def n_samples(self) -> int:
+        return int(self.scores.shape[0])
+
+    @property
+    def n_classes(self) -> int:
+        return int(self.scores.shape[1])
+
+    @property
+    def has_labels(self) -> bool:
+        return self.labels is not None
+
+    class_names = None
+
+    def blocks(self) -> Iterator[tuple[Array, Array | None]]:
+        dtype = stored_dtype(self.scores)
+        run = (self.scores.shards or self.scores.chunks)[0]
+        most = max(1, _STORE_BYTES // (self.n_classes * dtype.itemsize))
+        for start in range(0, self.n_samples, run):
+            stop = min(start + run, self.n_samples)
+            for first in range(start, stop, most):
+                last = min(first + most, stop)
+                block = read_array(self.scores, (slice(first, last), slice(0, self.n_classes)), self.location)
+                block = block.view(BFLOAT16) if dtype == BFLOAT16 else block.astype(dtype, copy=False)
+                yield block, _rows_of(self.labels, first, last, self.location)
+
+
+def ingest(
+    scores: Any,
+    labels: Any = None,
+    *,
+    out: Any,
+    scores_name: str | None = None,
+    labels_name: str | None = None,
+    dtype: Any = None,
+    chunk_rows: int | None = None,
+    codec: str = "blosc",
+    shard_chunks: int | None = None,
+    top_m: int | None = None,
+    overwrite: bool = False,
+    missing: str = "raise",
+    storage_options: dict[str, Any] | None = None,
+    out_options: dict[str, Any] | None = None,
+    progress: bool | None = None,
+) -> Verification:
+    """Copy scores of another format, or of another Zarr store, into a store that reads fast; verified at the end.
+
+    Memory stays bounded however large the file. What fails leaves nothing behind.
+
+    Parameters
+    ----------
+    scores
+        Path of an .npy, .npz, .parquet, .csv, .arrow or .feather file, a folder of Parquet or Arrow files
+        (a Hugging Face dataset, say), ``-`` for an .npy stream on standard input, or a Zarr store.
+    labels
+        Path of a file or store with the labels, or an array; by default those found beside the scores.
+    out
+        Path or URL of the new store.
+    scores_name, labels_name
+        Names of the column, member or array to use.
+    dtype, chunk_rows, codec, shard_chunks, top_m
+        How to store them, as for ``ScoreWriter``.
+    overwrite
+        Replace a store that is there.
+    missing
+        What a missing chunk of another store means, as for ``open_scores``.
+    storage_options, out_options
+        How to reach the old and the new store.
+    progress
+        Whether to show a progress bar on stderr.
+
+    Returns
+    -------
+    What ``verify`` found: ``n_chunks`` and ``n_bytes`` written, and nothing damaged.
+
+    Raises
+    ------
+    StoreError, ReadError, ScoresError, LabelsError, DtypeError, OptionError
+
+    Examples
+    --------
+    >>> import tempfile, numpy as np, avgk_dask as avgk
+    >>> folder = tempfile.mkdtemp()
+    >>> np.save(folder + "/scores.npy", np.eye(3))
+    >>> avgk.ingest(folder + "/scores.npy", out=folder + "/scores.zarr").ok
+    True
+
+    """
+    rows = _open_rows(scores, scores_name, labels_name, storage_options, missing)
+    given = None if labels is None else _open_labels(labels, rows, storage_options)
+    _check_apart(scores, out)
+    attributes = {"class_names": rows.class_names} if rows.class_names and len(rows.class_names) <= _MOST_NAMES else {}
+    writer = ScoreWriter(
+        out, rows.n_classes, dtype=dtype, chunk_rows=chunk_rows, top_m=top_m, overwrite=overwrite, codec=codec,
+        shard_chunks=shard_chunks, storage_options=out_options, attributes=attributes,
+    )  # fmt: skip
+    try:
+        _copy(rows, given, writer, progress)
+        found = verify(out, storage_options=out_options, progress=progress)
+    except BaseException:
+        remove_store(out, out_options)
+        raise
+    if not found.ok:
+        raise ReadError(f"{len(found.damaged)} chunks were not stored as written; the first: {found.damaged[0][1]}")
+    return found
+
+
+def _open_rows(scores: Any, name: str | None, labels: str | None, options: Any, missing: str) -> RowFile | _StoreRows:
+    if is_row_file(scores):
+        return open_file(scores, scores=name, labels=labels)
+    if not isinstance(scores, (str, os.PathLike)) and not is_zarr(scores):
+        raise OptionError(f"scores must be the path of a file or store; got {type(scores).__name__}. Use ScoreWriter.")
+    arrays = open_arrays(scores, scores=name, labels=labels, storage_options=options, missing=missing)
+    if arrays.scores.ndim != 2:
+        raise ScoresError(f"scores must be a matrix (sample, class); got shape {arrays.scores.shape}.")
+    return _StoreRows(arrays.scores, arrays.labels, arrays.location)
+
+
+def _open_labels(labels: Any, rows: RowFile | _StoreRows, options: Any) -> Any:
+    found = find_labels(labels, options) if isinstance(labels, (str, os.PathLike)) or is_zarr(labels) else labels
+    found = found if is_zarr(found) else np.asarray(found)
+    if rows.n_samples is not None and found.shape[0] != rows.n_samples:
+        raise LabelsError(f"labels must be one for each of the {rows.n_samples} samples; got {found.shape[0]}.")
+    return found
+
+
+def _check_apart(scores: Any, out: Any) -> None:
+    """Refuse to write a store over the one it is read from."""
+    if isinstance(scores, (str, os.PathLike)) and isinstance(out, (str, os.PathLike)):
+        old, new = os.path.realpath(scores), os.path.realpath(out)
+        if old == new or old.startswith(f"{new}{os.sep}") or new.startswith(f"{old}{os.sep}"):
+            raise OptionError(f"out must not be where the scores are; got {os.fspath(out)!r}. Choose another path.")
+
+
+def _copy(rows: RowFile | _StoreRows, labels: Any, writer: ScoreWriter, progress: bool | None) -> None:
+    blocks = rows.blocks() if isinstance(rows, _StoreRows) else rows.blocks(_BLOCK_BYTES)
+    with writer, counting("ingest", "row", rows.n_samples, progress) as advance:
+        for block, mine in blocks:
+            first, last = writer.n_samples, writer.n_samples + block.shape[0]
+            if labels is not None:
+                mine = _rows_of(labels, first, last, rows.location)
+            if mine is not None and mine.shape[0] != block.shape[0]:
+                raise LabelsError(f"labels must be one for each sample; got only {labels.shape[0]}.")
+            writer.append(block, mine)
+            advance(block.shape[0])
+        if labels is not None and labels.shape[0] != writer.n_samples:
+            raise LabelsError(f"labels must be one for each of the {writer.n_samples} samples; got {labels.shape[0]}.")
+
+
+def _rows_of(labels: Any, first: int, last: int, location: str) -> Array | None:
+    if labels is None:
+        return None
+    if is_zarr(labels):
+        where = slice(first, last), *(slice(0, n) for n in labels.shape[1:])
+        return read_array(labels, where, location)
+    return np.asarray(labels[first:last])

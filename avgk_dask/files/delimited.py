@@ -1,0 +1,140 @@
+"""CSV files, plain or compressed with gzip."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import re
+import zlib
+from collections.abc import Iterator
+from typing import Any
+
+from ..errors import LabelsError, ScoresError
+from .columns import LABEL_NAMES
+from .names import find_name
+from .rows import reading
+from .tables import load_arrow
+
+#: Longest line that is read: a million classes of 64 characters each.
+_LONGEST_LINE = 1 << 26
+#: Text is parsed in blocks of at least the first size (a line must fit) and, where lines allow, at most the second.
+_LEAST_TEXT, _MOST_TEXT = 1 << 20, 1 << 24
+_CONVERSION = re.compile(r"In CSV column #(\d+): (?:Row #(\d+): )?CSV conversion error to \w+: (.*)")
+
+
+class CsvTable:
+    """A CSV file: every column but the labels is float64, the labels are int64.
+
+    The first line is a header unless all of its fields are numbers. Without one the columns are
+    called ``f0``, ``f1`` and so on. Every score is read as the float64 nearest to its text. ``nan``
+    and ``inf`` are numbers; an empty field is a missing one.
+    """
+
+    def __init__(self, path: str, labels: str | None) -> None:
+        self.location = path
+        self.n_rows: int | None = None
+        arrow = load_arrow()
+        self._errors = (arrow.ArrowException, ValueError, EOFError, zlib.error)
+        with reading(path, *self._errors, csv.Error):
+            first, second = _first_lines(path)
+        self._has_header = not all(map(_is_number, first))
+        self._names = [*first] if self._has_header else [f"f{index}" for index in range(len(first))]
+        self._second = second
+        self._longest = max(sum(map(len, line)) + len(line) for line in (first, second))
+        self._is_empty = self._has_header and not second
+        self._check_header(first)
+        self._label = self._label_name(labels)
+        self.schema: Any = arrow.schema(
+            [(name, arrow.int64() if name == self._label else arrow.float64()) for name in self._names]
+        )
+
+    def _label_name(self, labels: str | None) -> str | None:
+        if labels is not None:
+            return find_name(labels, self._names, "column", self.location)
+        return next((name for name in LABEL_NAMES if name in self._names), None)
+
+    def _check_header(self, first: list[str]) -> None:
+        if "" in self._names:
+            raise ScoresError(
+                f"every column must have a name; column {self._names.index('') + 1} of {self.location} has none. "
+                "If it is the index of a pandas frame, save with index=False; else name it."
+            )
+        if len(first) > 2 and first == [str(index) for index in range(len(first))]:
+            raise ScoresError(
+                f"the first line must be names or scores; that of {self.location} counts 0,1,2,... and may be either. "
+                "Name the columns (c0,c1,...), or write scores as 0.0,1.0,..."
+            )
+
+    def check_numbers(self) -> None:
+        """Refuse a column that is not the labels' and does not begin with a number."""
+        for name, field in zip(self._names, self._second, strict=False):
+            if name != self._label and field and not _is_number(field):
+                raise ScoresError(
+                    f"scores must be numbers; column {name!r} of {self.location} has {field[:40]!r}. "
+                    "Drop the column, or name it if it holds the labels."
+                )
+
+    def batches(self, names: list[str], rows: int, max_bytes: int) -> Iterator[Any]:
+        """Give these columns in record batches of at most ``rows`` rows."""
+        if self._is_empty:
+            return
+        with reading(self.location, *self._errors):
+            try:
+                for batch in self._open(names, max_bytes):
+                    for start in range(0, batch.num_rows, rows):
+                        yield batch.slice(start, rows)
+            except load_arrow().ArrowInvalid as error:
+                raise self._refusal(error) from error
+
+    def _open(self, names: list[str], max_bytes: int) -> Any:
+        text = load_arrow("pyarrow.csv")
+        # A number has at least two bytes of text and becomes eight, so that text grows fourfold at most.
+        size = max(min(max_bytes // 4, _MOST_TEXT), _LEAST_TEXT, 64 * len(self._names), 4 * self._longest)
+        return text.open_csv(
+            self.location,
+            read_options=text.ReadOptions(
+                use_threads=False,
+                block_size=min(size, 2**31 - 1),
+                column_names=self._names,
+                skip_rows=int(self._has_header),
+            ),
+            convert_options=text.ConvertOptions(
+                column_types=self.schema, include_columns=names, null_values=[""], check_utf8=False
+            ),
+        )
+
+    def _refusal(self, error: Exception) -> Exception:
+        found = _CONVERSION.search(str(error))
+        if found is None:
+            return error
+        name = self._names[int(found[1])]
+        line = f"line {found[2]}, " if found[2] else ""
+        if name == self._label:
+            return LabelsError(
+                f"labels must be integers; {line}column {name!r} of {self.location} has an {found[3]}. Correct it."
+            )
+        return ScoresError(
+            f"scores must be numbers; {line}column {name!r} of {self.location} has an {found[3]}. "
+            "Correct it, drop the column, or name it if it holds the labels."
+        )
+
+
+def _first_lines(path: str) -> tuple[list[str], list[str]]:
+    """Give the fields of the first two lines; the second is empty where there is one line only."""
+    opened: Any = gzip.open if path.lower().endswith(".gz") else open
+    with opened(path, "rb") as stream:
+        lines = [stream.readline(_LONGEST_LINE) for _ in range(2)]
+    if not lines[0].strip():
+        raise ValueError("its first line is empty")
+    if any(len(line) == _LONGEST_LINE for line in lines):
+        raise ValueError(f"its lines are longer than {_LONGEST_LINE} bytes")
+    first, second = (next(csv.reader([line.decode("utf-8-sig").rstrip("\r\n")]), []) for line in lines)
+    return first, second
+
+
+def _is_number(field: str) -> bool:
+    try:
+        float(field)
+    except ValueError:
+        return False
+    return "_" not in field

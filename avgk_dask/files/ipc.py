@@ -1,0 +1,130 @@
+"""Arrow files: IPC files and streams, Feather, and the folders of Hugging Face datasets."""
+
+from __future__ import annotations
+
+import json
+import mmap
+import os
+from collections.abc import Iterator
+from typing import Any
+
+from ..errors import StoreError
+from .names import listed
+from .parquet import check_same
+from .rows import reading
+from .tables import load_arrow
+
+_FILE_MAGIC, _FEATHER_1 = b"ARROW1", b"FEA1"
+
+
+class ArrowTable:
+    """Arrow files one after the other, mapped to memory, their record batches cut into slices.
+
+    What was read is given back to the system after each slice, so that the resident memory stays
+    that of a slice. Compressed record batches (Feather's default) are decompressed whole, though.
+    """
+
+    def __init__(self, paths: list[str], location: str) -> None:
+        self.location = location
+        self._paths = paths
+        self._errors = (load_arrow().ArrowException, ValueError, KeyError, EOFError)
+        self.n_rows: int | None = 0
+        self.schema: Any = None
+        for path in paths:
+            self._add(path)
+
+    def _add(self, path: str) -> None:
+        with reading(path, *self._errors):
+            mapped = _map(path)
+            reader = _reader(mapped)
+            self.schema = reader.schema if self.schema is None else self.schema
+            check_same(reader.schema, self.schema, path)
+            self.n_rows = (self.n_rows or 0) + _count_rows(reader, mapped)
+
+    def batches(self, names: list[str], rows: int, max_bytes: int) -> Iterator[Any]:
+        """Give these columns in record batches of at most ``rows`` rows."""
+        for path in self._paths:
+            with reading(path, *self._errors):
+                mapped = _map(path)
+                for batch in _record_batches(_reader(mapped)):
+                    batch.validate()
+                    # Naming the columns to Arrow's reader would copy the batch to memory; this keeps it mapped.
+                    chosen = batch.select(names)
+                    for start in range(0, batch.num_rows, rows):
+                        yield chosen.slice(start, rows)
+                        _release(mapped)
+                    # A decompressed batch must be gone before the next one comes.
+                    del batch, chosen
+
+
+def hub_files(folder: str) -> list[str]:
+    """Give the Arrow files of a Hugging Face dataset saved to disk, or of a plain folder, in order.
+
+    Raises
+    ------
+    StoreError
+        For a folder of several splits, or a dataset whose rows are chosen by an index.
+
+    """
+    if os.path.exists(os.path.join(folder, "dataset_dict.json")):
+        splits = [os.path.join(folder, str(name)) for name in _json(folder, "dataset_dict.json").get("splits", [])]
+        raise StoreError(f"{folder} holds several splits: {listed(splits)}. Name the folder of one of them.")
+    if not os.path.exists(os.path.join(folder, "state.json")):
+        names = [name for name in sorted(os.listdir(folder)) if name.lower().endswith(".arrow")]
+        return [os.path.join(folder, name) for name in names]
+    state = _json(folder, "state.json")
+    if state.get("_indices_files") or state.get("_indices_data_files"):
+        raise StoreError(
+            f"{folder} must hold its rows in order; it has an index of rows. Save dataset.flatten_indices() instead."
+        )
+    with reading(os.path.join(folder, "state.json"), KeyError, TypeError):
+        return [os.path.join(folder, os.path.basename(part["filename"])) for part in state["_data_files"]]
+
+
+def _json(folder: str, name: str) -> dict[str, Any]:
+    path = os.path.join(folder, name)
+    with reading(path, ValueError, RecursionError):
+        with open(path, encoding="utf-8") as stream:
+            content = json.load(stream)
+        if not isinstance(content, dict):
+            raise ValueError("it is not a JSON object")
+    return content
+
+
+def _map(path: str) -> mmap.mmap:
+    with open(path, "rb") as stream:
+        return mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ)
+
+
+def _release(mapped: mmap.mmap) -> None:
+    # The pages are the file's own: those still needed come back from its cache.
+    if hasattr(mmap, "MADV_DONTNEED"):
+        mapped.madvise(mmap.MADV_DONTNEED)
+
+
+def _reader(mapped: mmap.mmap) -> Any:
+    if mapped[: len(_FEATHER_1)] == _FEATHER_1:
+        raise ValueError("it is Feather version 1; write it again with version 2")
+    ipc = load_arrow("pyarrow.ipc")
+    opened = ipc.open_file if mapped[: len(_FILE_MAGIC)] == _FILE_MAGIC else ipc.open_stream
+    options = ipc.IpcReadOptions(use_threads=False)
+    return opened(load_arrow().py_buffer(mapped), options=options)
+
+
+def _record_batches(reader: Any) -> Iterator[Any]:
+    """Give the record batches of an IPC file (which has a table of them) or of a stream."""
+    if hasattr(reader, "num_record_batches"):
+        for index in range(reader.num_record_batches):
+            yield reader.get_batch(index)
+    else:
+        yield from reader
+
+
+def _count_rows(reader: Any, mapped: mmap.mmap) -> int:
+    if hasattr(reader, "count_rows"):
+        return int(reader.count_rows())
+    rows = 0
+    for batch in _record_batches(reader):
+        rows += batch.num_rows
+        _release(mapped)
+    return rows

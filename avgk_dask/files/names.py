@@ -1,0 +1,47 @@
+"""Names of columns and members: found, or refused with the nearest name."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Sequence
+
+from ..errors import StoreError
+
+#: How many names an error lists.
+_LISTED = 20
+
+
+def find_name(name: str, names: Sequence[str], what: str, location: str) -> str:
+    """Give the name if it is among the names, or refuse it with the nearest.
+
+    Examples
+    --------
+    >>> find_name("score", ["scores", "labels"], "member", "a.npz")
+    Traceback (most recent call last):
+    avgk_dask.errors.StoreError: a.npz has no member 'score'; it has scores, labels. Did you mean 'scores'?
+
+    """
+    if name in names:
+        return name
+    near = difflib.get_close_matches(name, names, n=1)
+    advice = f"Did you mean {near[0]!r}?" if near else f"Name the {what} to use."
+    raise StoreError(f"{location} has no {what} {name!r}; it has {listed(names)}. {advice}")
+
+
+def listed(names: Sequence[str]) -> str:
+    """Give the names as text, at most twenty of them.
+
+    Examples
+    --------
+    >>> listed(["a", "b"]), listed([])
+    ('a, b', 'none')
+
+    """
+    more = f" and {len(names) - _LISTED} more" if len(names) > _LISTED else ""
+    return ", ".join(names[:_LISTED]) + more or "none"
+
+
+def check_distinct(scores: str | None, labels: str | None) -> None:
+    """Refuse one name for both."""
+    if scores is not None and scores == labels:
+        raise StoreError(f"scores and labels must have different names; got {scores!r} for both. Name two.")

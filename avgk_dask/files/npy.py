@@ -1,0 +1,198 @@
+"""The npy format: headers, files read through short-lived memory maps, and streams."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from tokenize import TokenError
+from typing import Any, BinaryIO
+
+import numpy as np
+
+from ..errors import ReadError, StoreError
+from ..kernels.keys import check_dtype
+from .rows import Array, Block, Dtype, RowFile, check_matrix, reading
+
+#: What NumPy raises on headers that are none, or whose array cannot be.
+NPY_ERRORS = (
+    *(ValueError, TypeError, KeyError, SyntaxError, TokenError),
+    *(OverflowError, MemoryError, RecursionError, EOFError),
+)
+
+#: Columns of a Fortran-ordered file that are turned into rows together.
+_COLUMNS = 256
+#: Bytes asked of a stream at once.
+_PIECE = 1 << 20
+
+
+@dataclass(frozen=True)
+class NpyHeader:
+    """What stands before the numbers of an npy file."""
+
+    shape: tuple[int, ...]
+    fortran: bool
+    dtype: Dtype
+
+    @property
+    def nbytes(self) -> int:
+        """How many bytes the numbers take."""
+        count = self.dtype.itemsize
+        for length in self.shape:
+            count *= length
+        return count
+
+
+def read_header(stream: Any, location: str) -> NpyHeader:
+    """Read the header, and leave the stream at the first number. Object arrays are described, never loaded."""
+    with reading(location, *NPY_ERRORS):
+        version = np.lib.format.read_magic(stream)
+        # Version 3 is version 2 with UTF-8 field names; arrays with fields are refused later.
+        first = version == (1, 0)
+        read = np.lib.format.read_array_header_1_0 if first else np.lib.format.read_array_header_2_0
+        shape, fortran, dtype = read(stream)
+        if min(shape, default=0) < 0:
+            raise ValueError(f"its header has the shape {shape}")
+    return NpyHeader(shape, fortran and len(shape) > 1 and sorted(shape)[-2] > 1, dtype)
+
+
+@dataclass(frozen=True, kw_only=True)
+class NpyFile(RowFile):
+    """An npy file. Each block has a memory map of its own, so that what was read does not stay resident.
+
+    In Fortran order a block is a strip of each column. Strips are read, not mapped: around each place that is
+    touched the kernel maps up to some megabytes more. Small blocks read the pages of such a file several times.
+    """
+
+    header: NpyHeader
+    offset: int
+
+    def blocks(self, max_bytes: int) -> Iterator[Block]:
+        """Give the rows in blocks."""
+        n_samples, rows = self.header.shape[0], self.rows_per_block(max_bytes)
+        read = self._strips if self.header.fortran else self._rows
+        for start in range(0, n_samples, rows):
+            with reading(self.location, *NPY_ERRORS):
+                block = read(start, min(start + rows, n_samples))
+            yield block, None
+
+    def _rows(self, start: int, stop: int) -> Array:
+        offset = self.offset + start * self.n_classes * self.header.dtype.itemsize
+        mapped = np.memmap(self.location, self.header.dtype, "r", offset, (stop - start, self.n_classes))
+        return np.array(mapped, self.dtype, order="C")
+
+    def _strips(self, start: int, stop: int) -> Array:
+        n_samples, stored = self.header.shape[0], self.header.dtype
+        block = np.empty((stop - start, self.n_classes), self.dtype)
+        with open(self.location, "rb", buffering=0) as stream:
+            for first in range(0, self.n_classes, _COLUMNS):
+                columns = range(first, min(first + _COLUMNS, self.n_classes))
+                strips = np.empty((len(columns), stop - start), stored)
+                for column, strip in zip(columns, strips, strict=True):
+                    stream.seek(self.offset + (column * n_samples + start) * stored.itemsize)
+                    fill(strip, stream)
+                block[:, columns.start : columns.stop] = strips.T
+        return block
+
+
+def open_npy(path: str) -> NpyFile:
+    """Open an npy file of scores; reads its header only."""
+    header, offset = map_header(path)
+    n_samples, n_classes = check_matrix(header.shape, path)
+    return NpyFile(
+        location=path,
+        n_samples=n_samples,
+        n_classes=n_classes,
+        dtype=check_dtype(header.dtype),
+        header=header,
+        offset=offset,
+    )
+
+
+def map_header(path: str) -> tuple[NpyHeader, int]:
+    """Give the header of an npy file and where its numbers begin; refuses a file shorter than its header says."""
+    with reading(path), open(path, "rb") as stream:
+        header, offset = read_header(stream, path), stream.tell()
+        size = os.fstat(stream.fileno()).st_size
+    if not header.dtype.hasobject:
+        check_size(header, size - offset, path)
+    return header, offset
+
+
+def check_size(header: NpyHeader, nbytes: int, location: str) -> None:
+    """Refuse a file with fewer bytes of numbers than its header says."""
+    if nbytes < header.nbytes:
+        raise ReadError(
+            f"{location} must have {header.nbytes} bytes of numbers for shape {header.shape} of {header.dtype}; "
+            f"got {nbytes}. The file is truncated; write or copy it again."
+        )
+
+
+def check_order(header: NpyHeader, location: str) -> None:
+    """Refuse an array in Fortran order, whose rows lie apart: a stream would have to be held whole."""
+    if header.fortran:
+        raise StoreError(
+            f"{location} must be in C order to be read as a stream; got Fortran order. "
+            "Save numpy.ascontiguousarray of it, or an npy file, where both orders can be read."
+        )
+
+
+def fill(block: Array, stream: Any) -> None:
+    """Fill a C-ordered block with the next bytes of a stream, which may give fewer at a time than asked for."""
+    place, filled = block.reshape(-1).view(np.uint8), 0
+    while filled < place.size:
+        piece = stream.read(min(_PIECE, place.size - filled))
+        if not piece:
+            raise EOFError(f"it ends {place.size - filled} bytes early")
+        place[filled : filled + len(piece)] = np.frombuffer(piece, np.uint8)
+        filled += len(piece)
+
+
+class NpyStream:
+    """An array in npy format read from front to back, a run of rows at a time."""
+
+    def __init__(self, stream: Any, location: str) -> None:
+        self.header = read_header(stream, location)
+        self.n_read = 0
+        self._stream = stream
+        self._location = location
+        check_dtype(self.header.dtype)
+        check_order(self.header, location)
+
+    def take(self, rows: int) -> Array:
+        """Give the next rows, or as many as are left, in native byte order."""
+        shape, dtype = self.header.shape, self.header.dtype
+        rows = min(rows, shape[0] - self.n_read)
+        with reading(self._location, *NPY_ERRORS):
+            block = np.empty((rows, *shape[1:]), dtype)
+            fill(block, self._stream)
+        self.n_read += rows
+        return block.astype(dtype.newbyteorder("="), copy=False)
+
+
+@dataclass(frozen=True, kw_only=True)
+class StreamFile(RowFile):
+    """Scores in npy format from standard input or a file object; they can be read once."""
+
+    stream: NpyStream
+
+    def blocks(self, max_bytes: int) -> Iterator[Block]:
+        """Give the rows in blocks."""
+        rows = self.rows_per_block(max_bytes)
+        if self.stream.n_read:
+            raise ReadError(f"{self.location} must be read once; its rows are gone. Open a new stream.")
+        while self.stream.n_read < self.stream.header.shape[0]:
+            yield self.stream.take(rows), None
+
+
+def open_stream(stream: BinaryIO, location: str) -> StreamFile:
+    """Open scores in npy format from a binary file object; reads the header only."""
+    source = NpyStream(stream, location)
+    n_samples, n_classes = check_matrix(source.header.shape, location)
+    return StreamFile(
+        location=location,
+        n_samples=n_samples,
+        n_classes=n_classes,
+        dtype=check_dtype(source.header.dtype),
+        stream=source,
+    )

@@ -1,0 +1,105 @@
+"""The npz format: members streamed out of the zip archive, none loaded whole."""
+
+from __future__ import annotations
+
+import zipfile
+import zlib
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+
+from ..errors import LabelsError, StoreError
+from ..kernels.keys import check_dtype
+from .names import check_distinct, find_name, listed
+from .npy import NpyHeader, NpyStream, check_order, check_size, read_header
+from .rows import Array, Block, RowFile, check_labels, check_matrix, reading
+
+#: What zipfile raises on damaged, encrypted or unknown archives.
+ZIP_ERRORS = (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, NotImplementedError, ValueError)
+
+
+@dataclass(frozen=True, kw_only=True)
+class NpzFile(RowFile):
+    """An npz file: the rows of the scores, and of the labels where there are, decompressed as they are asked for."""
+
+    members: tuple[str, ...]
+
+    def blocks(self, max_bytes: int) -> Iterator[Block]:
+        """Give the rows in blocks."""
+        rows = self.rows_per_block(max_bytes)
+        with reading(self.location, *ZIP_ERRORS), ExitStack() as stack:
+            archive = stack.enter_context(zipfile.ZipFile(self.location))
+            opened = [stack.enter_context(archive.open(f"{name}.npy")) for name in self.members]
+            streams = [NpyStream(stream, self.location) for stream in opened]
+            while streams[0].n_read < streams[0].header.shape[0]:
+                taken = [stream.take(rows) for stream in streams]
+                yield taken[0], taken[1] if self.has_labels else None
+            for stream in opened:
+                # The archive's checksum is compared at the end of a member, so the end must be read.
+                stream.read(1)
+
+
+def open_npz(path: str, scores: str | None, labels: str | None) -> NpzFile:
+    """Open an npz file of scores, with labels where it has some; reads the members' headers only."""
+    check_distinct(scores, labels)
+    headers = read_headers(path)
+    labels = find_name(labels, [*headers], "member", path) if labels else ("labels" if "labels" in headers else None)
+    scores = _scores_name(headers, scores, labels, path)
+    shape = check_matrix(headers[scores].shape, f"member {scores!r} of {path}")
+    if labels is not None:
+        _check_label_member(headers[labels], shape, f"member {labels!r} of {path}")
+    members = (scores,) if labels is None else (scores, labels)
+    for name in members:
+        check_order(headers[name], f"member {name!r} of {path}")
+    return NpzFile(
+        location=path,
+        n_samples=shape[0],
+        n_classes=shape[1],
+        dtype=check_dtype(headers[scores].dtype),
+        has_labels=labels is not None,
+        members=members,
+    )
+
+
+def read_headers(path: str) -> dict[str, NpyHeader]:
+    """Give the header of every array in the archive; refuses a member shorter than its header says."""
+    headers = {}
+    with reading(path, *ZIP_ERRORS), zipfile.ZipFile(path) as archive:
+        for member in archive.infolist():
+            if not member.filename.endswith(".npy"):
+                continue
+            with archive.open(member) as stream:
+                header = read_header(stream, path)
+                if not header.dtype.hasobject:
+                    check_size(header, member.file_size - stream.tell(), f"member {member.filename} of {path}")
+            headers[member.filename.removesuffix(".npy")] = header
+    return headers
+
+
+def read_member(path: str, name: str) -> Array:
+    """Give one member whole."""
+    with reading(path, *ZIP_ERRORS), zipfile.ZipFile(path) as archive, archive.open(f"{name}.npy") as stream:
+        source = NpyStream(stream, path)
+        values = source.take(source.header.shape[0])
+        stream.read(1)
+    return values
+
+
+def _scores_name(headers: dict[str, NpyHeader], scores: str | None, labels: str | None, path: str) -> str:
+    if scores is not None:
+        return find_name(scores, [*headers], "member", path)
+    if "scores" in headers and labels != "scores":
+        return "scores"
+    matrices = [name for name, header in headers.items() if len(header.shape) == 2 and name != labels]
+    if len(matrices) == 1:
+        return matrices[0]
+    raise StoreError(
+        f"{path} must have a member 'scores', or one matrix; it has {listed([*headers])}. "
+        "Name the member that holds the scores."
+    )
+
+
+def _check_label_member(labels: NpyHeader, shape: tuple[int, int], what: str) -> None:
+    check_labels(labels.shape, labels.dtype, what)
+    if labels.shape not in ((shape[0],), shape):
+        raise LabelsError(f"labels must fit the scores' shape {shape}; {what} has shape {labels.shape}. Check both.")

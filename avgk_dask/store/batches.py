@@ -1,0 +1,165 @@
+"""Batches: what a model's loop hands over becomes rows of one dtype; any rounding is named."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import DtypeError, LabelsError, ScoresError
+from ..kernels.keys import BFLOAT16, check_dtype, encode, is_float
+
+Array = NDArray[Any]
+
+
+def as_numpy(values: Any) -> Array:
+    """Give an array of any library as NumPy's, through ``__array__`` or DLPack, from whichever device.
+
+    Tensors that need gradients are detached, and copied from a device first. Where NumPy has no such
+    dtype (torch's bfloat16), values are widened to float32, which is exact.
+    """
+    for step in ("detach", "cpu"):
+        values = getattr(values, step)() if hasattr(values, step) else values
+    try:
+        return np.asarray(values)
+    except (TypeError, BufferError, RuntimeError) as error:
+        if hasattr(values, "float") and "bfloat16" in str(getattr(values, "dtype", "")).lower():
+            return np.asarray(values.float())
+        if not hasattr(values, "__dlpack__"):
+            raise DtypeError(
+                f"a batch must be an array that NumPy can read; got {type(values).__name__} ({error}). "
+                "Convert it with numpy.asarray first."
+            ) from error
+        return np.from_dlpack(values)
+
+
+@dataclass(frozen=True)
+class Conversion:
+    """From the dtype of the batches to the stored one."""
+
+    given: np.dtype[Any]
+    stored: np.dtype[Any]
+
+    @classmethod
+    def to(cls, given: Any, stored: Any | None) -> Conversion:
+        """Give the conversion; refuse one that would do more than round."""
+        given = check_dtype(given)
+        stored = given if stored is None else check_dtype(stored)
+        if is_float(given) and not is_float(stored):
+            raise DtypeError(
+                f"dtype must be a floating-point one for scores of dtype {given}; got {stored}. Quantise the scores first."
+            )
+        if not is_float(given) and not is_float(stored) and not np.can_cast(given, stored):
+            raise DtypeError(f"dtype must hold all values of dtype {given}; got {stored}.")
+        return cls(given, stored)
+
+    @property
+    def rounding(self) -> str | None:
+        """The name of the rounding; None where every value is kept as it is."""
+        if self.given == self.stored or (
+            BFLOAT16 not in (self.given, self.stored) and np.can_cast(self.given, self.stored)
+        ):
+            return None
+        if self.given == BFLOAT16 and self.stored in (np.float32, np.float64):
+            return None
+        return f"{self.given} rounded to {self.stored}, to nearest, ties to even"
+
+    def apply(self, block: Array) -> Array:
+        """Give the block in the stored dtype; refuse finite values that would become infinite."""
+        if block.dtype == self.stored:
+            return block
+        with np.errstate(over="ignore"):
+            stored = block.astype(self.stored)
+        if self.rounding and is_float(self.stored):
+            lost = np.isinf(stored) & np.isfinite(block)
+            if lost.any():
+                row, class_ = np.argwhere(lost)[0]
+                raise ScoresError(
+                    f"scores must fit {self.stored}; got {block[row, class_]} at row {row} of the batch, class {class_}. "
+                    "Write them in a wider dtype."
+                )
+        return stored
+
+
+class RowBuffer:
+    """Rows waiting to be written, with their labels; first in, first out."""
+
+    def __init__(self) -> None:
+        self._blocks: list[tuple[Array, Array | None]] = []
+        self._n_rows = 0
+
+    def __len__(self) -> int:
+        return self._n_rows
+
+    def add(self, block: Array, labels: Array | None = None) -> None:
+        """Add a copy of rows, which the caller may change afterwards."""
+        if block.shape[0]:
+            self._blocks.append((block.copy(), None if labels is None else labels.copy()))
+            self._n_rows += block.shape[0]
+
+    def take(self, n_rows: int) -> tuple[Array, Array | None]:
+        """Take that many rows from the front."""
+        taken, left = [], n_rows
+        while left:
+            block, labels = self._blocks.pop(0)
+            if block.shape[0] > left:
+                self._blocks.insert(0, (block[left:], None if labels is None else labels[left:]))
+                block, labels = block[:left], None if labels is None else labels[:left]
+            taken.append((block, labels))
+            left -= block.shape[0]
+        self._n_rows -= n_rows
+        blocks = [block for block, _ in taken]
+        found = [labels for _, labels in taken if labels is not None]
+        return np.concatenate(blocks), np.concatenate(found) if found else None
+
+
+def check_scores(block: Array, n_classes: int) -> None:
+    """Refuse a batch of scores that is not rows of this many classes."""
+    if isinstance(block, np.ma.MaskedArray):
+        raise ScoresError("scores must not be masked; got a masked array. Fill it first.")
+    if block.ndim != 2 or block.shape[1] != n_classes:
+        raise ScoresError(f"a batch of scores must have the shape (samples, {n_classes}); got {block.shape}.")
+
+
+def check_labels(labels: Array, n_rows: int, n_classes: int) -> Array:
+    """Give the labels of a batch as int64, or soft ones as they are; refuse what does not fit the scores."""
+    if labels.ndim == 2:
+        if labels.shape != (n_rows, n_classes) or labels.dtype.kind != "f":
+            raise LabelsError(
+                f"soft labels must be probabilities of shape {(n_rows, n_classes)}; got {labels.dtype}, {labels.shape}."
+            )
+        return labels
+    if labels.dtype.kind not in "iu" or labels.shape != (n_rows,):
+        raise LabelsError(
+            f"labels must be {n_rows} integers, one for each row of scores; got {labels.dtype}, {labels.shape}."
+        )
+    bad = np.flatnonzero(labels >= n_classes)
+    if bad.size:
+        raise LabelsError(
+            f"labels must lie in 0..{n_classes - 1} (or be negative: unlabelled); "
+            f"got {labels[bad[0]]} at row {bad[0]} of the batch."
+        )
+    return labels.astype(np.int64)
+
+
+def truncate(block: Array, top_m: int) -> tuple[Array, NDArray[np.int32]]:
+    """Give each row's ``top_m`` largest scores, descending, with their classes; equal ones by class index.
+
+    Examples
+    --------
+    >>> truncate(np.array([[0.1, 0.4, 0.4, 0.1]]), 3)
+    (array([[0.4, 0.4, 0.1]]), array([[1, 2, 0]], dtype=int32))
+
+    """
+    if is_float(block.dtype) and (block != block).any():
+        row, class_ = np.argwhere(block != block)[0]
+        raise ScoresError(f"scores must not hold NaN; got one at row {row} of the batch, class {class_}.")
+    keys = encode(block)
+    least = np.partition(keys, keys.shape[1] - top_m, axis=1)[:, keys.shape[1] - top_m]
+    rows, classes = np.nonzero(keys >= least[:, None])
+    order = np.lexsort((classes, ~keys[rows, classes], rows))
+    starts = np.searchsorted(rows, np.arange(block.shape[0]))
+    chosen = classes[order[starts[:, None] + np.arange(top_m)]]
+    return np.take_along_axis(block, chosen, axis=1), chosen.astype(np.int32)

@@ -1,0 +1,113 @@
+"""Object stores through obstore: the usual names of storage options, timeouts and retries."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from datetime import timedelta
+from importlib.util import find_spec
+from typing import Any
+
+from zarr.abc.store import Store
+from zarr.storage import ObjectStore
+
+from ..errors import StoreError
+
+#: The extra that serves each protocol.
+CLOUDS = {"s3": "s3", "s3a": "s3", "gs": "gcs", "gcs": "gcs", "az": "azure", "abfs": "azure", "abfss": "azure",
+          "https": "http", "http": "http"}  # fmt: skip
+
+# fsspec's names and the cloud's own, as obstore calls them.
+_S3 = {
+    "key": "access_key_id", "access_key_id": "access_key_id", "aws_access_key_id": "access_key_id",
+    "secret": "secret_access_key", "secret_access_key": "secret_access_key",
+    "aws_secret_access_key": "secret_access_key",
+    "token": "session_token", "session_token": "session_token", "aws_session_token": "session_token",
+    "endpoint_url": "endpoint", "endpoint": "endpoint", "aws_endpoint": "endpoint", "aws_endpoint_url": "endpoint",
+    "region": "region", "region_name": "region", "aws_region": "region",
+    "anon": "skip_signature", "skip_signature": "skip_signature",
+    "requester_pays": "request_payer",
+    "virtual_hosted_style_request": "virtual_hosted_style_request",
+}  # fmt: skip
+_GCS = {"service_account_path": "service_account", "service_account": "service_account",
+        "anon": "skip_signature", "skip_signature": "skip_signature"}  # fmt: skip
+_AZURE = {
+    "account_name": "account_name", "account_key": "account_key", "sas_token": "sas_token",
+    "client_id": "client_id", "client_secret": "client_secret", "tenant_id": "tenant_id",
+    "endpoint": "endpoint", "endpoint_url": "endpoint", "account_host": "endpoint",
+    "anon": "skip_signature", "skip_signature": "skip_signature",
+}  # fmt: skip
+_CONNECTION = {"AccountName": "account_name", "AccountKey": "account_key", "BlobEndpoint": "endpoint",
+               "SharedAccessSignature": "sas_token"}  # fmt: skip
+
+#: A dead endpoint is given up after this long; a server that says "slow down" is asked again meanwhile.
+_RETRIES = {
+    "max_retries": 12,
+    "retry_timeout": timedelta(seconds=60),
+    "backoff": {"init_backoff": timedelta(milliseconds=100), "max_backoff": timedelta(seconds=4), "base": 2},
+}
+_CONNECT_SECONDS = 4
+
+
+def open_cloud(url: str, options: Mapping[str, Any], *, write: bool, required: bool) -> Store | None:
+    """Give the store behind an object-store URL through obstore; None where fsspec must serve it."""
+    config = _translate(url.split("://")[0], options)
+    if find_spec("obstore") is None or config is None:
+        if required:
+            why = "is not installed" if config is not None else f"does not know all of the options {sorted(options)}"
+            raise StoreError(f"the client obstore cannot open this store: it {why}. Drop the option client.")
+        return None
+    import obstore.store
+
+    plain_http = str(config.get("endpoint", _environment_endpoint(url))).startswith("http://") or url.startswith(
+        "http://"
+    )
+    client = {"connect_timeout": timedelta(seconds=_CONNECT_SECONDS), "timeout": timedelta(seconds=30)}
+    if plain_http:
+        client["allow_http"] = True  # type: ignore[assignment]
+    address = url.replace("s3a://", "s3://", 1).replace("gcs://", "gs://", 1)
+    settings: dict[str, Any] = {"client_options": client, "retry_config": _RETRIES}
+    if config:
+        settings["config"] = config
+    try:
+        store = obstore.store.from_url(address, **settings)
+    except Exception as error:  # obstore's own exception classes
+        from .locations import scrubbed, shown
+
+        raise StoreError(f"could not open {shown(url)}: {scrubbed(str(error), options)}.") from None
+    return ObjectStore(store, read_only=not write)
+
+
+def _translate(scheme: str, options: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Give the options in obstore's names; None where one has no counterpart, or credentials are in files."""
+    options = {**options}
+    if scheme in ("s3", "s3a"):
+        names = _S3
+        options |= options.pop("client_kwargs", {})
+        if not options.get("anon") and not _has_s3_credentials(options):
+            return None
+    elif scheme in ("gs", "gcs"):
+        names = _GCS
+    elif scheme in ("http", "https"):
+        names = {}
+    else:
+        names = _AZURE
+        text = options.pop("connection_string", os.environ.get("AZURE_STORAGE_CONNECTION_STRING", ""))
+        pairs = dict(part.split("=", 1) for part in text.split(";") if "=" in part)
+        options = {_CONNECTION[name]: value for name, value in pairs.items() if name in _CONNECTION} | options
+    if not set(options) <= set(names):
+        return None
+    return {names[name]: value for name, value in options.items() if value not in (None, "")}
+
+
+def _has_s3_credentials(options: Mapping[str, Any]) -> bool:
+    """Whether obstore finds credentials: it looks at options, the environment and the host, not at ~/.aws files."""
+    given = "key", "access_key_id", "aws_access_key_id"
+    in_files = os.path.exists(os.path.expanduser(os.environ.get("AWS_SHARED_CREDENTIALS_FILE", "~/.aws/credentials")))
+    return any(name in options for name in given) or "AWS_ACCESS_KEY_ID" in os.environ or not in_files
+
+
+def _environment_endpoint(url: str) -> str:
+    if not url.startswith("s3"):
+        return ""
+    return os.environ.get("AWS_ENDPOINT_URL") or os.environ.get("AWS_ENDPOINT") or ""

@@ -1,0 +1,249 @@
+"""Drafts: stores being written. Every chunk's digest is recorded; only a finished store says it is complete."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import zarr
+from numpy.typing import NDArray
+from zarr.abc.store import Store
+from zarr.core.buffer import default_buffer_prototype
+from zarr.core.sync import sync
+from zarr.storage import LocalStore, WrapperStore
+
+from ..errors import OptionError, StoreError
+from ..kernels.keys import BFLOAT16
+from .checked import bare_store
+from .layout import LABEL_ROWS, Layout, codecs
+from .listing import chunk_key, list_keys
+from .locations import Options, locate, shown
+from .manifest import ATTRIBUTE, FORMAT, GROUP, Digest, chunk_grid, digest_of, empty_table, table_digest
+from .shards import places_within
+
+#: Folder of the parts that several processes write.
+PARTS = "parts"
+
+Array = NDArray[Any]
+Digests = dict[str, Digest]
+
+
+class RecordingStore(WrapperStore[Store]):
+    """Wraps a store and keeps the digest of everything written through it."""
+
+    def __init__(self, store: Store, digests: Digests | None = None) -> None:
+        super().__init__(store)
+        self.digests: Digests = {} if digests is None else digests
+
+    def _with_store(self, store: Store) -> RecordingStore:
+        return type(self)(store, self.digests)
+
+    async def set(self, key: str, value: Any) -> None:
+        """Write a key, and record its digest."""
+        self.digests[key] = digest_of(value.as_buffer_like())
+        await super().set(key, value)
+
+
+class Draft:
+    """A store under way: a group that says it is incomplete, and the digests of its chunks."""
+
+    def __init__(self, group: Any, location: str) -> None:
+        self.group, self.location = group, location
+        self.digests: Digests = {}
+
+    @classmethod
+    def create(
+        cls, store: Store, location: str, *, overwrite: bool = False, attributes: Mapping[str, Any] | None = None
+    ) -> Draft:
+        """Create the group, marked as incomplete, where nothing is yet, or in place of another store."""
+        check_target(store, location, overwrite)
+        group = zarr.open_group(RecordingStore(store), mode="w" if overwrite else "w-", zarr_format=3)
+        group.attrs.put({**(attributes or {}), ATTRIBUTE: {"format": FORMAT, "complete": False}})
+        return cls(group, location)
+
+    @classmethod
+    def reopen(cls, store: Store, location: str) -> Draft:
+        """Open a draft that was left, or a store that was finished."""
+        try:
+            group = zarr.open_group(RecordingStore(store), mode="r+", use_consolidated=False)
+        except (FileNotFoundError, ValueError, KeyError) as error:
+            raise StoreError(f"{location} is no Zarr group; it cannot be continued.") from error
+        draft = cls(group, location)
+        if not draft.state:
+            raise StoreError(f"{location} was not written by this package; it cannot be continued.")
+        return draft
+
+    @property
+    def state(self) -> dict[str, Any]:
+        """Whether the store is complete, and what its writer noted."""
+        found: Any = self.group.attrs.get(ATTRIBUTE, {})
+        return dict(found)
+
+    def note(self, **more: Any) -> None:
+        """Keep something for a writer that goes on with the draft."""
+        self.group.attrs[ATTRIBUTE] = {**self.state, **more}
+
+    def clean(self) -> None:
+        """Remove the temporary files of a writer that was killed."""
+        bare = bare_store(self.group.store)
+        if isinstance(bare, LocalStore):
+            for path in bare.root.rglob("*.partial"):
+                path.unlink(missing_ok=True)
+
+    @property
+    def names(self) -> list[str]:
+        """The names of the arrays created so far."""
+        return [name for name in ("scores", "class_index", "labels") if name in self.group]
+
+    def clear(self) -> None:
+        """Remove all arrays."""
+        for name in self.names:
+            del self.group[name]
+
+    def resize(self, n_samples: int) -> None:
+        """Set the number of samples of every array."""
+        for name in self.names:
+            array = self.group[name]
+            array.resize((n_samples, *array.shape[1:]))
+
+    def add_matrix(self, name: str, shape: tuple[int, int], dtype: Any, layout: Layout, second: str = "class") -> Any:
+        """Create an N x C array; bfloat16, which Zarr does not know, as uint16 with the attribute ``dtype``."""
+        dtype = np.dtype(dtype)
+        stored = np.dtype("uint16") if dtype == BFLOAT16 else dtype
+        array = self.group.create_array(
+            name, shape=shape, dtype=stored, dimension_names=("sample", second), config={"write_empty_chunks": True},
+            **layout.keywords(dtype.itemsize),
+        )  # fmt: skip
+        if dtype == BFLOAT16:
+            array.attrs["dtype"] = "bfloat16"
+        return array
+
+    def add_column(self, name: str, n_samples: int, dtype: Any = "int64", chunk_rows: int | None = None) -> Any:
+        """Create an array with one value for each sample."""
+        return self.group.create_array(
+            name, shape=(n_samples,), dtype=dtype, chunks=(chunk_rows or max(1, min(n_samples, LABEL_ROWS)),),
+            compressors=codecs("zstd", 8), dimension_names=("sample",), config={"write_empty_chunks": True},
+        )  # fmt: skip
+
+    def finish(self, **attributes: Any) -> None:
+        """Write the manifest and say that the store is complete, in one last write of the root's metadata."""
+        tables = {name: self._table(self.group[name]) for name in self.names}
+        if GROUP in self.group:
+            del self.group[GROUP]
+        folder = self.group.create_group(GROUP)
+        for name, table in tables.items():
+            folder.create_array(name, data=table, chunks=table.shape, compressors=codecs("zstd", 8))
+        state = {"format": FORMAT, "complete": True, "manifest": {n: table_digest(t) for n, t in tables.items()}}
+        nodes = [*tables, GROUP, *(f"{GROUP}/{name}" for name in tables)]
+        # With the metadata of all nodes in the root's, opening needs one request, and xarray does not warn.
+        root = _read_json(self.group.store, "zarr.json")
+        root["attributes"] = {**self.group.attrs, **attributes, ATTRIBUTE: state}
+        found = {name: _read_json(self.group.store, f"{name}/zarr.json") for name in nodes}
+        root["consolidated_metadata"] = {"kind": "inline", "must_understand": False, "metadata": found}
+        _write_json(self.group.store, "zarr.json", root)
+
+    def _table(self, array: Any) -> Any:
+        table = empty_table(chunk_grid(array))
+        for place in np.ndindex(*table.shape[:-1]):
+            key = chunk_key(array, place)
+            if key not in self.digests:
+                raise StoreError(f"chunk {key} of {self.location} was not written; the store stays incomplete.")
+            table[place] = self.digests[key]
+        return table
+
+
+def write_rows(array: Any, first: int, block: Array) -> Digests:
+    """Write whole stored chunks of rows; give the digest of each by its key."""
+    last = first + block.shape[0]
+    array[first:last] = block.view(array.dtype) if block.dtype == BFLOAT16 else block
+    where = (slice(first, last), *(slice(0, n) for n in array.shape[1:]))
+    recorded = array.store_path.store.digests
+    return {key: recorded[key] for key in (chunk_key(array, place) for place in places_within(array, where))}
+
+
+def grown(array: Any, n_rows: int) -> Any:
+    """Give an array as if it had so many rows; its stored metadata stay as they are."""
+    metadata = replace(array.metadata, shape=(n_rows, *array.shape[1:]))
+    config = {"order": "C", "write_empty_chunks": True}
+    return zarr.Array(zarr.AsyncArray(metadata=metadata, store_path=array.store_path, config=config))
+
+
+def part_path(path: Any, part: int) -> Any:
+    """Give the place of one part of a store that several processes write."""
+    if isinstance(part, bool) or not isinstance(part, int) or part < 0:
+        raise OptionError(f"part must be the number of this process, from 0; got {part!r}.")
+    if not isinstance(path, (str, os.PathLike)):
+        raise OptionError("parts need a path or URL; got an opened store.")
+    return f"{os.fspath(path).rstrip('/')}/{PARTS}/{part:05}"
+
+
+def create_parts(store: Store) -> None:
+    """Create the root of a store that is written in parts, unless another process has."""
+    state = {"format": FORMAT, "complete": False, "parts": True}
+    for key, attributes in (("zarr.json", {ATTRIBUTE: state}), (f"{PARTS}/zarr.json", {})):
+        if not _exists(store, key):
+            _write_json(store, key, {"attributes": attributes, "zarr_format": 3, "node_type": "group"})
+
+
+def _read_json(store: Store, key: str) -> Any:
+    return json.loads(sync(_get(store, key)).to_bytes())
+
+
+def _write_json(store: Store, key: str, value: Any) -> None:
+    sync(store.set(key, default_buffer_prototype().buffer.from_bytes(json.dumps(value, indent=2).encode())))
+
+
+def writable(path: Any, options: Options | None = None) -> tuple[Store, str]:
+    """Give the store to write to and its name."""
+    if isinstance(path, Store):
+        return path, shown(str(path))
+    return locate(path, options, write=True), shown(path)
+
+
+def remove_store(path: Any, options: Options | None = None) -> None:
+    """Remove a store that was begun and failed."""
+    store, _ = writable(path, options)
+    bare = bare_store(store)
+    if isinstance(bare, LocalStore):
+        shutil.rmtree(bare.root, ignore_errors=True)
+    else:
+        sync(store.delete_dir(""))
+
+
+def check_target(store: Store, location: str, overwrite: bool) -> None:
+    """Refuse a place that holds anything, unless it is a store that may be overwritten."""
+    bare = bare_store(store)
+    if isinstance(bare, LocalStore) and (bare.root.is_symlink() or bare.root.exists()) and not bare.root.is_dir():
+        raise StoreError(f"store must be a new folder; {location!r} is something else. Choose another path.")
+    metadata = any(_exists(store, name) for name in ("zarr.json", ".zgroup", ".zarray"))
+    if not overwrite and (metadata or holds_anything(store)):
+        raise StoreError(f"store must be new; {location!r} exists. Choose another path, or overwrite it.")
+    if overwrite and not metadata and holds_anything(store):
+        raise StoreError(f"only a Zarr store can be overwritten; {location!r} is something else. Choose another path.")
+
+
+def _exists(store: Store, key: str) -> bool:
+    return sync(_get(store, key)) is not None
+
+
+async def _get(store: Store, key: str) -> Any:
+    await store._ensure_open()
+    return await store.get(key, default_buffer_prototype())
+
+
+def holds_anything(store: Store) -> bool:
+    """Whether there is any key in a store."""
+    bare = bare_store(store)
+    if isinstance(bare, LocalStore):
+        return bare.root.is_dir() and any(bare.root.iterdir())
+    return bool(list_keys(store, ""))
+
+
+def is_store(path: Any) -> bool:
+    """Whether a local path is the root of a Zarr store."""
+    return any(os.path.isfile(os.path.join(path, name)) for name in ("zarr.json", ".zgroup", ".zarray"))

@@ -1,0 +1,225 @@
+"""Joining: the parts that several processes wrote become one store; whole chunks move, they are not copied."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from zarr.core.buffer import default_buffer_prototype
+from zarr.core.sync import sync
+from zarr.storage import FsspecStore, LocalStore, ObjectStore
+
+from ..errors import StoreError
+from .batches import RowBuffer
+from .checked import CheckedStore, Checks, bare_store
+from .drafts import PARTS, Draft, part_path, writable, write_rows
+from .layout import LABEL_ROWS
+from .listing import list_keys
+from .locations import Options
+from .manifest import Manifest
+from .opening import load_manifest, with_checks
+
+Array = NDArray[Any]
+
+
+@dataclass(frozen=True)
+class Part:
+    """One part: its arrays, the digests of their chunks, and how many of its runs of rows are whole."""
+
+    number: int
+    arrays: dict[str, Any]
+    manifest: Manifest
+    attributes: dict[str, Any]
+
+    @property
+    def n_samples(self) -> int:
+        """Number of samples."""
+        return int(self.arrays["scores"].shape[0]) if self.arrays else 0
+
+    @property
+    def run(self) -> int:
+        """Rows of a stored chunk (or shard)."""
+        scores = self.arrays["scores"]
+        return int((scores.shards or scores.chunks)[0])
+
+    @property
+    def n_whole(self) -> int:
+        """Number of runs that a whole chunk holds."""
+        return self.n_samples // self.run if self.arrays else 0
+
+    def form(self) -> Any:
+        """Give what all parts must have in common."""
+        return {
+            name: (a.shape[1:], a.dtype, a.shards or a.chunks, str(a.metadata.codecs))
+            for name, a in self.arrays.items()
+            if a.ndim == 2
+        } | {"labels": "labels" in self.arrays}
+
+
+def join_parts(path: Any, n_parts: int | None = None, *, storage_options: Options | None = None) -> None:
+    """Make one store of the parts that ``ScoreWriter(path, part=0)``, ``part=1``, … wrote.
+
+    Whole chunks are moved, not copied; only the last, incomplete chunk of each part is written again.
+    The samples are in the order of the parts, except that those of the incomplete last chunks come at
+    the end (again in the order of the parts): the attribute ``part_samples`` holds the number of
+    samples of each part, and ``part_run`` the rows of a chunk. An interrupted join can be repeated.
+
+    Parameters
+    ----------
+    path :
+        Path or URL of the store.
+    n_parts :
+        Number of parts that must be there.
+    storage_options :
+        How to reach the store, as for ``open_scores``.
+
+    Raises
+    ------
+    StoreError
+        Where a part is missing, incomplete, or does not fit the others.
+
+    """
+    store, location = writable(path, storage_options)
+    root = Draft.reopen(store, location)
+    if root.state.get("complete"):
+        return
+    if not root.state.get("parts"):
+        raise StoreError(f"{location} was not written in parts; there is nothing to join.")
+    parts = list(_open_parts(path, store, n_parts, storage_options, location))
+    filled = [part for part in parts if part.n_samples]
+    _check_forms(filled, location)
+    root.clean()
+    _join(root, filled)
+    first = filled[0]
+    keep = {name: value for name, value in first.attributes.items() if name != "avgk_dask"}
+    root.finish(**keep, part_samples=[part.n_samples for part in parts], part_run=first.run)
+    sync(store.delete_dir(PARTS))
+
+
+def _open_parts(path: Any, store: Any, n_parts: int | None, options: Options | None, location: str) -> Iterator[Part]:
+    names = {key.split("/")[1] for key in list_keys(store, PARTS) or {} if key.count("/") > 1}
+    wanted = [f"{i:05}" for i in range(len(names) if n_parts is None else n_parts)]
+    if sorted(names) != wanted or not names:
+        raise StoreError(
+            f"the parts of {location} must be 0..{max(len(wanted), 1) - 1}; got {', '.join(sorted(names)) or 'none'}."
+        )
+    for number in range(len(wanted)):
+        mine, place = writable(part_path(path, number), options)
+        draft = Draft.reopen(mine, place)
+        if not draft.state.get("complete"):
+            raise StoreError(
+                f"part {number} of {location} is incomplete: its writer did not finish. Wait or resume it."
+            )
+        manifest = load_manifest(draft.group, Checks(place))
+        arrays = {name: draft.group[name] for name in draft.names}
+        yield Part(number, arrays, manifest, dict(draft.group.attrs))
+
+
+def _check_forms(parts: list[Part], location: str) -> None:
+    if not parts:
+        raise StoreError(f"the parts of {location} hold no samples; there is nothing to join.")
+    for part in parts:
+        if part.form() != parts[0].form():
+            raise StoreError(
+                f"part {part.number} of {location} differs from part {parts[0].number}: all must have the same "
+                "classes, dtype, chunks, codec and kind of labels."
+            )
+
+
+def _join(root: Draft, parts: list[Part]) -> None:
+    first, n_samples = parts[0], sum(part.n_samples for part in parts)
+    matrices = [name for name, array in first.arrays.items() if array.ndim == 2]
+    for name in matrices:
+        _copy_metadata(root, first.arrays[name], name, n_samples)
+        target, row = root.group[name], 0
+        for part in parts:
+            row += _move_runs(root, part, name, row)
+        tails = RowBuffer()
+        for part in parts:
+            tails.add(_tail(part, name))
+            row = _write_tails(root, target, tails, row, first.run, least=first.run)
+        _write_tails(root, target, tails, row, first.run, least=1)
+    if "labels" in first.arrays and "labels" not in matrices:
+        _join_labels(root, parts, n_samples)
+
+
+def _copy_metadata(root: Draft, array: Any, name: str, n_samples: int) -> None:
+    """Create an array like that of a part, for all samples."""
+    source = array.store_path.store
+    data = sync(source.get(f"{name}/zarr.json", default_buffer_prototype()))
+    sync(root.group.store.set(f"{name}/zarr.json", data))
+    root.group[name].resize((n_samples, *array.shape[1:]))
+
+
+def _move_runs(root: Draft, part: Part, name: str, row: int) -> int:
+    """Move the whole chunks of a part's array to their places; give the number of rows moved."""
+    table = part.manifest.tables[name]
+    source = f"{PARTS}/{part.number:05}/"
+    there = list_keys(root.group.store, f"{source}{name}") or {}
+    for run in range(part.n_whole):
+        for column in range(table.shape[1]):
+            old, new = f"{name}/c/{run}/{column}", f"{name}/c/{row // part.run + run}/{column}"
+            if source + old in there:
+                _move(bare_store(root.group.store), source + old, new)
+            length, value = table[run, column].tolist()
+            root.digests[new] = length, value
+    return part.n_whole * part.run
+
+
+def _move(store: Any, old: str, new: str) -> None:
+    if isinstance(store, LocalStore):
+        target = store.root / new
+        target.parent.mkdir(parents=True, exist_ok=True)
+        os.replace(store.root / old, target)
+    elif isinstance(store, ObjectStore):
+        import obstore
+
+        obstore.rename(store.store, old, new)
+    else:
+        sync(_move_through(store, old, new))
+
+
+async def _move_through(store: Any, old: str, new: str) -> None:
+    if isinstance(store, FsspecStore):
+        root = store.path.rstrip("/")
+        await store.fs._cp_file(f"{root}/{old}", f"{root}/{new}")
+    else:
+        await store.set(new, await store.get(old, default_buffer_prototype()))
+    await store.delete(old)
+
+
+def _tail(part: Part, name: str) -> Array:
+    """Give the rows of a part behind its last whole chunk, checked against its manifest."""
+    array = part.arrays[name]
+    return np.asarray(_checked(array, part)[part.n_whole * part.run :])
+
+
+def _checked(array: Any, part: Part) -> Any:
+    bare = array.store_path.store._store
+    return with_checks(array, CheckedStore(bare, Checks(f"part {part.number}", part.manifest)))
+
+
+def _write_tails(root: Draft, target: Any, tails: RowBuffer, row: int, run: int, least: int) -> int:
+    """Write runs of rows while there are enough; give the next row."""
+    while len(tails) >= least:
+        block, _ = tails.take(min(run, len(tails)))
+        root.digests |= write_rows(target, row, block)
+        row += block.shape[0]
+    return row
+
+
+def _join_labels(root: Draft, parts: list[Part], n_samples: int) -> None:
+    if "labels" in root.group:
+        del root.group["labels"]
+    target, buffer, row = root.add_column("labels", n_samples), RowBuffer(), 0
+    for is_tail in (False, True):
+        for part in parts:
+            cut = part.n_whole * part.run
+            where = slice(cut, None) if is_tail else slice(0, cut)
+            buffer.add(np.asarray(_checked(part.arrays["labels"], part)[where]))
+            row = _write_tails(root, target, buffer, row, LABEL_ROWS, least=LABEL_ROWS)
+    _write_tails(root, target, buffer, row, LABEL_ROWS, least=1)

@@ -1,0 +1,171 @@
+"""Locations: a path or URL becomes a Zarr store; what is shown of one never holds credentials."""
+
+from __future__ import annotations
+
+import os
+import re
+import zipfile
+from collections.abc import Mapping
+from importlib.util import find_spec
+from typing import Any
+
+from zarr.abc.store import Store
+from zarr.storage import FsspecStore, LocalStore, ZipStore
+
+from ..errors import OptionError, StoreError
+from .clouds import CLOUDS, open_cloud
+
+#: Names of environment variables whose values must never be shown.
+_SECRET_NAMES = re.compile(r"KEY|SECRET|TOKEN|PASSWORD|SIGNATURE|CREDENTIAL|CONNECTION", re.IGNORECASE)
+_CLOUD_NAMES = ("AWS_", "AZURE_", "GOOGLE_", "GCP_", "S3_")
+_METADATA = ("zarr.json", ".zgroup", ".zarray")
+
+Options = Mapping[str, Any]
+
+
+def locate(path: Any, options: Options | None = None, *, write: bool = False) -> Store:
+    """Give the Zarr store at a path or URL; nothing is read yet.
+
+    ``s3://``, ``gs://``, ``az://``, ``abfs://`` and ``https://`` go through obstore where it is
+    installed and knows all the options, everything else through fsspec. The option ``client``
+    (``"obstore"`` or ``"fsspec"``) chooses between them.
+
+    Raises
+    ------
+    StoreError
+        Where a local path does not exist, or a needed client is not installed.
+
+    """
+    url = os.fspath(path)
+    if url.startswith("file://"):
+        url = url.removeprefix("file://")
+    scheme = url.split("://")[0] if "://" in url else ""
+    options = dict(options or {})
+    client = options.pop("client", None)
+    if client not in (None, "obstore", "fsspec"):
+        raise OptionError(f"client must be 'obstore' or 'fsspec'; got {client!r}.")
+    if not scheme:
+        return _local(url, write)
+    if scheme in CLOUDS and client != "fsspec":
+        store = open_cloud(url, options, write=write, required=client == "obstore")
+        if store is not None:
+            return store
+    return _through_fsspec(url, scheme, options, write)
+
+
+def _local(path: str, write: bool) -> Store:
+    if write:
+        if path.endswith(".zip"):
+            raise StoreError(f"store must be a folder or a URL to be written; got {path!r}. Zip the finished store.")
+        return LocalStore(path)
+    if not os.path.exists(path):
+        raise StoreError(f"store must exist; got {path!r}, and nothing is there. Check the path.")
+    if os.path.isfile(path) and zipfile.is_zipfile(path) and not path.endswith(".npz"):
+        return ZipStore(path, mode="r")
+    if os.path.isfile(path):
+        raise StoreError(
+            f"store must be a Zarr store; got the file {path!r}. Copy it into a store first: "
+            f"avgk ingest {path} --out scores.zarr"
+        )
+    return LocalStore(path, read_only=True)
+
+
+def _through_fsspec(url: str, scheme: str, options: dict[str, Any], write: bool) -> Store:
+    if scheme in ("s3", "s3a"):
+        options = _for_s3fs(options)
+    try:
+        return FsspecStore.from_url(url, storage_options=options, read_only=not write)
+    except ImportError as error:
+        extra = CLOUDS.get(scheme)
+        advice = f"avgk_dask[{extra}]" if extra else "the fsspec file system of this protocol"
+        raise StoreError(f"{shown(url)} needs a client that is not installed ({error}). Install {advice}.") from error
+    except (ValueError, TypeError) as error:
+        text = scrubbed(str(error), options)
+        raise StoreError(f"store must be a path or a URL that fsspec knows; got {shown(url)} ({text}).") from None
+
+
+def _for_s3fs(options: dict[str, Any]) -> dict[str, Any]:
+    """Give s3fs options: no HEAD before each GET, and no long wait for an endpoint that is dead."""
+    client = {**options.pop("client_kwargs", {})}
+    for name in ("region", "region_name"):
+        if name in options:
+            client["region_name"] = options.pop(name)
+    config = {"connect_timeout": 4, "read_timeout": 15, "retries": {"max_attempts": 4}}
+    config |= options.pop("config_kwargs", {})
+    names = {
+        "endpoint": "endpoint_url",
+        "access_key_id": "key",
+        "secret_access_key": "secret",
+        "session_token": "token",
+    }
+    renamed = {names.get(name.removeprefix("aws_"), name): value for name, value in options.items()}
+    renamed = {name: _flag(value) if name == "anon" else value for name, value in renamed.items()}
+    return {"max_concurrency": 1, "config_kwargs": config, "client_kwargs": client, **renamed}
+
+
+def _flag(value: Any) -> bool:
+    return value if isinstance(value, bool) else str(value).lower() in ("1", "true", "yes")
+
+
+def inner_root(store: Store) -> str:
+    """Give the folder inside a zip file that is the root of the Zarr hierarchy (zipping a folder nests it)."""
+    if not isinstance(store, ZipStore):
+        return ""
+    with zipfile.ZipFile(store.path) as archive:
+        names = archive.namelist()
+    if any(name in _METADATA for name in names):
+        return ""
+    roots = [name.rpartition("/")[0] for name in names if name.rpartition("/")[2] in _METADATA]
+    return min(roots, key=lambda name: (name.count("/"), name), default="")
+
+
+def shown(path: Any) -> str:
+    """Give a path or URL as it may be shown: without user, password and query.
+
+    Examples
+    --------
+    >>> shown("https://me:secret@example.org/scores.zarr?sig=abc")
+    'https://***@example.org/scores.zarr'
+
+    """
+    text = os.fspath(path) if isinstance(path, (str, os.PathLike)) else str(path)
+    if "://" not in text:
+        return text
+    return re.sub(r"//[^/@]*:[^/@]*@", "//***@", text).split("?")[0]
+
+
+def scrubbed(text: str, options: Options | None = None) -> str:
+    """Give an error text in one line without credentials: neither given ones nor those of the environment."""
+    code = re.search(r"<Code>(.*?)</Code>(?:\s*<Message>(.*?)</Message>)?", text, re.DOTALL)
+    if code:  # what else S3 and Azure say may hold keys and signatures
+        text = f"{code[1]}: {code[2]}" if code[2] else code[1]
+    text = " ".join(text.split())
+    text = re.sub(r"//[^/@\s]*:[^/@\s]*@", "//***@", text)
+    text = re.sub(r"(?i)\b(sig|[\w-]*signature|[\w-]*credential|[\w-]*token|[\w-]*key)=[^&\s\"']+", r"\1=***", text)
+    for secret in sorted({*secrets_of(options), *_environment_secrets()}, key=len, reverse=True):
+        text = text.replace(secret, "***")
+    return text if len(text) <= 400 else f"{text[:400]}…"
+
+
+def secrets_of(options: Options | None) -> tuple[str, ...]:
+    """Give the values among storage options that must never be shown."""
+    found = []
+    for name, value in (options or {}).items():
+        if isinstance(value, Mapping):
+            found += secrets_of(value)
+        elif isinstance(value, str) and len(value) > 3 and _SECRET_NAMES.search(name):
+            found.append(value)
+    return tuple(found)
+
+
+def _environment_secrets() -> list[str]:
+    return [
+        value
+        for name, value in os.environ.items()
+        if name.startswith(_CLOUD_NAMES) and _SECRET_NAMES.search(name) and len(value) > 3
+    ]
+
+
+def is_installed(module: str) -> bool:
+    """Whether a module can be imported."""
+    return find_spec(module) is not None

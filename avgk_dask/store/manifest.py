@@ -1,0 +1,88 @@
+"""Manifests: the length and a 64-bit hash of every stored chunk, kept in the store, and whether it is complete.
+
+A manifest is a Zarr group ``manifest`` beside the arrays it covers, with one array of the same name
+for each of them: for each place of the chunk grid the length and the XXH3 of the stored bytes. (A
+CRC-32C of bytes that end in their own CRC-32C, as the checksum codec leaves them, is a constant.)
+The root's attribute ``avgk_dask`` says whether the writer finished, and holds each table's SHA-256.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import xxhash
+from numpy.typing import NDArray
+
+#: Attribute of the root group.
+ATTRIBUTE = "avgk_dask"
+#: Version of the manifest.
+FORMAT = 1
+#: Group that holds the tables.
+GROUP = "manifest"
+
+Table = NDArray[np.uint64]
+#: Length and hash of a chunk's stored bytes.
+Digest = tuple[int, int]
+
+
+def digest_of(data: Any) -> Digest:
+    """Give the length and the XXH3 (64 bits) of stored bytes.
+
+    Examples
+    --------
+    >>> digest_of(b"") == (0, 0x2D06800538D394C2)
+    True
+
+    """
+    return memoryview(data).nbytes, xxhash.xxh3_64_intdigest(data)
+
+
+def empty_table(grid: tuple[int, ...]) -> Table:
+    """Give a table for a chunk grid, all zeros: no chunk is recorded yet."""
+    return np.zeros((*grid, 2), np.uint64)
+
+
+def chunk_grid(array: Any) -> tuple[int, ...]:
+    """Give the number of stored chunks (or shards) along each axis of an array."""
+    sizes = array.shards or array.chunks
+    return tuple(-(-n // size) for n, size in zip(array.shape, sizes, strict=True))
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """The digests of a store's chunks, by the array's path in the store."""
+
+    tables: Mapping[str, Table] = field(default_factory=dict)
+
+    def find(self, key: str) -> Digest | None:
+        """Give the digest of a chunk by its key; None where the manifest does not cover it."""
+        array, found, place = key.partition("/c/")
+        table = self.tables.get(array) if found else None
+        if table is None:
+            return None
+        index = tuple(map(int, place.split("/")))
+        if len(index) != table.ndim - 1 or any(i >= n for i, n in zip(index, table.shape, strict=False)):
+            return None
+        length, hashed = table[index].tolist()
+        return length, hashed
+
+    def complaint(self, key: str, data: Any) -> str | None:
+        """Say what is wrong with a chunk's stored bytes; None where they are as written."""
+        expected = self.find(key)
+        if expected is None:
+            return None
+        length = memoryview(data).nbytes
+        if length != expected[0]:
+            return f"it has {length:,} bytes, and was written with {expected[0]:,}"
+        if digest_of(data)[1] != expected[1]:
+            return "its bytes are not those that were written"
+        return None
+
+
+def table_digest(table: Table) -> str:
+    """Give the SHA-256 of a table."""
+    return hashlib.sha256(np.ascontiguousarray(table, "<u8").tobytes()).hexdigest()

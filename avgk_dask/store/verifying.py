@@ -1,0 +1,78 @@
+"""Verifying: every stored byte of a store against its manifest, or by decoding it where there is none."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from zarr.core.buffer import default_buffer_prototype
+from zarr.core.sync import sync
+
+from ..errors import AvgkError
+from .bands import read_array
+from .listing import chunk_key, missing_chunks
+from .manifest import chunk_grid
+
+
+@dataclass(frozen=True)
+class Verification:
+    """What a verification found: ``damaged`` has the key of each bad chunk and what is wrong with it."""
+
+    n_chunks: int
+    n_bytes: int
+    damaged: tuple[tuple[str, str], ...]
+    #: Whether a manifest told what every chunk must be; without one, changed values can go unnoticed.
+    has_manifest: bool
+
+    @property
+    def ok(self) -> bool:
+        """Whether nothing is wrong."""
+        return not self.damaged
+
+    @classmethod
+    def merge(cls, found: Sequence[Verification]) -> Verification:
+        """Give the verification of several arrays, or parts of one, together."""
+        return cls(
+            sum(v.n_chunks for v in found),
+            sum(v.n_bytes for v in found),
+            tuple(bad for v in found for bad in v.damaged),
+            all(v.has_manifest for v in found),
+        )
+
+
+def verify_run(array: Any, places: Sequence[tuple[int, ...]]) -> Verification:
+    """Check the stored chunks at some places of an array's chunk grid; reads each once."""
+    store = array.store_path.store
+    damaged, n_bytes = [], 0
+    for place in places:
+        key = chunk_key(array, place)
+        try:
+            if store.checks.manifest.find(key) is not None:
+                n_bytes += len(sync(store.get(key, default_buffer_prototype())))
+            else:
+                sizes = array.shards or array.chunks
+                where = tuple(
+                    slice(i * size, min((i + 1) * size, n))
+                    for i, size, n in zip(place, sizes, array.shape, strict=True)
+                )
+                n_bytes += read_array(array, where, store.checks.location).nbytes
+        except AvgkError as error:
+            damaged.append((key, str(error)))
+    return Verification(len(places), n_bytes, tuple(damaged), array.path in store.checks.manifest.tables)
+
+
+def verify_listing(array: Any) -> Verification:
+    """Check which chunks of an array are there, and their lengths where these are known; reads none."""
+    found = missing_chunks(array)
+    if found is None:
+        return Verification(0, 0, (), True)
+    missing, damaged = found
+    return Verification(0, 0, tuple([(key, "it is missing") for key in missing] + damaged), True)
+
+
+def all_places(array: Any) -> list[tuple[int, ...]]:
+    """Give all places of an array's chunk grid."""
+    import numpy as np
+
+    return list(np.ndindex(*chunk_grid(array)))

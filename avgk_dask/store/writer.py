@@ -1,0 +1,279 @@
+"""The writer: batches from a model's loop become a well laid-out store, complete or saying that it is not."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from types import TracebackType
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import LabelsError, OptionError, StoreError
+from .batches import Conversion, RowBuffer, as_numpy, check_labels, check_scores, truncate
+from .drafts import Draft, create_parts, grown, holds_anything, part_path, writable, write_rows
+from .journal import Journal, Record
+from .layout import LABEL_ROWS, SHARD_CHUNKS, Layout
+from .locations import Options
+
+Array = NDArray[Any]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a store is asked to be; a writer that goes on with it must ask for the same."""
+
+    n_classes: int
+    dtype: str | None
+    chunk_rows: int | None
+    top_m: int | None
+    codec: str
+    shard_chunks: int
+
+    def __post_init__(self) -> None:
+        for name, value, most in (("n_classes", self.n_classes, None), ("top_m", self.top_m, self.n_classes)):
+            whole = isinstance(value, int) and not isinstance(value, bool)
+            if value is not None and not (whole and value >= 1 and (most is None or value <= most)):
+                raise OptionError(
+                    f"{name} must be a positive integer{f' up to {most}' if most else ''}; got {value!r}."
+                )
+        self.layout(1)
+
+    @property
+    def columns(self) -> int:
+        """Number of scores kept of each row."""
+        return self.top_m or self.n_classes
+
+    def layout(self, itemsize: int) -> Layout:
+        """Give the layout of scores of a dtype of this many bytes."""
+        return Layout.of(
+            self.columns, itemsize, chunk_rows=self.chunk_rows, shard_chunks=self.shard_chunks, codec=self.codec
+        )
+
+
+class ScoreWriter:
+    """Appends batches of scores and labels to a store, from a model's evaluation loop.
+
+    Chunks are whole rows of about 10 MB, compressed with blosc lz4 and bit shuffle, four to a shard
+    on object stores; each has a checksum, and the store a manifest of all. The number of samples need
+    not be known. Until ``close`` (or the end of the ``with`` block) the store says that it is
+    incomplete, and no function of this package evaluates it.
+
+    Parameters
+    ----------
+    path :
+        Path, URL or Zarr store to write to; it must be new.
+    n_classes :
+        Number of classes.
+    dtype :
+        Type of the stored scores; by default that of the first batch. Narrower floats are rounded to
+        nearest, which the store's attribute ``rounding`` says; what would overflow is refused.
+    chunk_rows :
+        Rows of a chunk.
+    top_m :
+        Keep only each row's ``top_m`` largest scores, with their classes (a truncated store).
+    resume :
+        Go on with a store whose writer was interrupted: the next batch must start at sample
+        ``n_samples``. Where nothing is there yet, a new store begins.
+    overwrite :
+        Replace a Zarr store that is there.
+    codec :
+        ``"blosc"``, ``"zstd"``, ``"gzip"`` or ``"none"``.
+    shard_chunks :
+        Chunks to a shard; 1 for none.
+    part :
+        Number of this process, from 0, where several write parts of one store; ``join_parts`` makes
+        one of them.
+    storage_options :
+        How to reach the store, as for ``open_scores``.
+    attributes :
+        Attributes of the store, such as the model's name.
+
+    Raises
+    ------
+    StoreError
+        Where there is something already, or it cannot be written.
+
+    Examples
+    --------
+    >>> import tempfile, numpy as np
+    >>> path = tempfile.mkdtemp() + "/scores.zarr"
+    >>> with ScoreWriter(path, n_classes=4) as writer:
+    ...     for seed in range(3):
+    ...         scores = np.random.default_rng(seed).random((10, 4), dtype=np.float32)
+    ...         writer.append(scores, scores.argmax(axis=1))
+    >>> writer.n_samples
+    30
+
+    """
+
+    def __init__(
+        self,
+        path: Any,
+        n_classes: int,
+        *,
+        dtype: Any = None,
+        chunk_rows: int | None = None,
+        top_m: int | None = None,
+        resume: bool = False,
+        overwrite: bool = False,
+        codec: str = "blosc",
+        shard_chunks: int | None = None,
+        part: int | None = None,
+        storage_options: Options | None = None,
+        attributes: Mapping[str, Any] | None = None,
+    ) -> None:
+        store, location = writable(path, storage_options)
+        if part is not None:
+            create_parts(store)
+            store, location = writable(part_path(path, part), storage_options)
+        if shard_chunks is None:
+            remote = "://" in location and not location.startswith(("memory:", "file:"))
+            shard_chunks = SHARD_CHUNKS if remote else 1
+        name = None if dtype is None else str(np.dtype(dtype))
+        n_classes = int(n_classes) if isinstance(n_classes, np.integer) else n_classes
+        self._plan = Plan(n_classes, name, chunk_rows, top_m, codec, shard_chunks)
+        self._is_part = part is not None
+        #: Samples appended so far; after ``resume`` those that are safely written.
+        self.n_samples = 0
+        #: What storing does to the scores, such as "float32 rounded to float16, …"; None for nothing.
+        self.rounding: str | None = None
+        self._layout: Layout | None = None
+        self._stored: Any = dtype
+        self._labelled: str | None = None
+        self._rows, self._labels = RowBuffer(), RowBuffer()
+        self._n_runs = self._n_labels = 0
+        self._closed = False
+        if resume and holds_anything(store):
+            self._draft = Draft.reopen(store, location)
+            self._journal = Journal(store)
+            self._resume()
+        else:
+            self._draft = Draft.create(store, location, overwrite=overwrite, attributes=attributes)
+            self._draft.note(plan=asdict(self._plan))
+            self._journal = Journal(store)
+
+    def append(self, scores: Any, labels: Any = None) -> None:
+        """Add a batch: samples x classes scores, and one label (or a row of probabilities) for each sample.
+
+        Arrays of NumPy, torch, JAX and others will do. Either all batches have labels or none has.
+        """
+        if self._closed:
+            raise StoreError(f"{self._draft.location} is complete; nothing can be added to it. Write another store.")
+        block = as_numpy(scores)
+        check_scores(block, self._plan.n_classes)
+        mine = None if labels is None else check_labels(as_numpy(labels), *block.shape)
+        kind = "no labels" if mine is None else "hard labels" if mine.ndim == 1 else "soft labels"
+        if self._labelled not in (None, kind):
+            raise LabelsError(f"labels must be of one kind in all batches; got {kind} after {self._labelled}.")
+        conversion = Conversion.to(block.dtype, self._stored)
+        block = conversion.apply(block)
+        self._stored, self._labelled = conversion.stored, kind
+        self.rounding = self.rounding or conversion.rounding
+        if self._layout is None:
+            self._layout = self._plan.layout(conversion.stored.itemsize)
+        self._rows.add(block, mine)
+        self.n_samples += block.shape[0]
+        while len(self._rows) >= self._layout.rows:
+            self._write_run(self._layout, self._layout.rows)
+
+    def _write_run(self, layout: Layout, n_rows: int) -> None:
+        """Write one stored chunk (or shard) of rows, then its record."""
+        block, labels = self._rows.take(n_rows)
+        first = self._n_runs * layout.rows
+        digests = {}
+        if self._plan.top_m is not None:
+            block, classes = truncate(block, self._plan.top_m)
+            digests |= self._write("class_index", "slot", layout, first, classes)
+        second = "class" if self._plan.top_m is None else "slot"
+        digests |= self._write("scores", second, layout, first, block)
+        if labels is not None and labels.ndim == 2:
+            digests |= self._write("labels", "class", layout, first, labels)
+            labels = None
+        record = Record(n_rows, digests, labels)
+        if n_rows == layout.rows:  # a last, shorter run is written again after a kill
+            self._journal.write(self._n_runs, record)
+        self._take_in(record)
+
+    def _write(self, name: str, second: str, layout: Layout, first: int, block: Array) -> Any:
+        """Write rows of one of the matrices; give the digests of their chunks."""
+        group, columns = self._draft.group, block.shape[1]
+        if name not in group:
+            mine = replace(layout, columns=columns, chunk_columns=columns)
+            self._draft.add_matrix(name, (0, columns), block.dtype, mine, second)
+        return write_rows(grown(group[name], first + block.shape[0]), first, block)
+
+    def _take_in(self, record: Record) -> None:
+        """Count a run of rows as written."""
+        self._n_runs += 1
+        self._draft.digests |= record.digests
+        if record.labels is not None:
+            self._labels.add(record.labels)
+            while len(self._labels) >= LABEL_ROWS:
+                self._write_labels(LABEL_ROWS)
+
+    def _write_labels(self, n_rows: int) -> None:
+        """Write a chunk of hard labels, or the last of them."""
+        labels, _ = self._labels.take(n_rows)
+        if "labels" not in self._draft.group:
+            self._draft.add_column("labels", 0, chunk_rows=n_rows)
+        first, self._n_labels = self._n_labels, self._n_labels + n_rows
+        self._draft.digests |= write_rows(grown(self._draft.group["labels"], self._n_labels), first, labels)
+
+    def _resume(self) -> None:
+        """Take in what an interrupted writer has safely written."""
+        draft = self._draft
+        if draft.state.get("complete"):
+            self.n_samples = draft.group["scores"].shape[0] if "scores" in draft.group else 0
+            self._journal.clear()
+            self._closed = True
+            return
+        plan = draft.state.get("plan")
+        if plan is None:
+            raise StoreError(f"{draft.location} was not written by ScoreWriter; it cannot be continued.")
+        if Plan(**plan) != self._plan:
+            changed = [name for name, value in asdict(self._plan).items() if plan[name] != value]
+            raise OptionError(
+                f"a store must be continued as it was begun; {', '.join(f'{n} was {plan[n]!r}' for n in changed)}."
+            )
+        draft.clean()
+        for record in self._journal.read():
+            self._labelled = record.labelled
+            self.n_samples += record.n_rows
+            self._take_in(record)
+        if self.n_samples:
+            scores = draft.group["scores"]
+            self._stored = scores.attrs.get("dtype", scores.dtype)
+            self._layout = self._plan.layout(np.dtype(self._stored).itemsize)
+        else:
+            draft.clear()
+
+    def close(self) -> None:
+        """Write what is left, the labels and the manifest, and say that the store is complete."""
+        if self._closed:
+            return
+        if not self.n_samples and not self._is_part:
+            raise StoreError(f"{self._draft.location} has no samples; append some before closing it.")
+        if self._layout and len(self._rows):
+            layout = self._layout
+            if not self._n_runs and not self._is_part:  # all fits in one chunk: it need not be larger
+                layout = replace(layout, chunk_rows=-(-len(self._rows) // layout.shard_chunks))
+            self._write_run(layout, len(self._rows))
+        if len(self._labels):
+            self._write_labels(len(self._labels))
+        more = {"rounding": self.rounding} if self.rounding else {}
+        more |= {"n_classes": self._plan.n_classes} if self._plan.top_m else {}
+        self._draft.resize(self.n_samples)
+        self._draft.finish(**more)
+        self._journal.clear()
+        self._closed = True
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if kind is None:
+            self.close()
