@@ -2,6 +2,7 @@
 
 from .api.ambiguity import ranked_supports, straddle_strength, supports_overlap
 from .api.curves import error_curve
+from .api.description import info
 from .api.evaluation import evaluate
 from .api.ingestion import ingest
 from .api.regrets import adaptive_gain, plug_in_regret, regret
@@ -44,6 +45,7 @@ __all__ = [
     "best_threshold",
     "error_curve",
     "evaluate",
+    "info",
     "ingest",
     "join_parts",
     "open_scores",

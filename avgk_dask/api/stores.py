@@ -67,7 +67,9 @@ def open_scores(
 
     """
     arrays = open_stored(store, scores, labels, storage_options, missing)
-    found = {"scores": (("sample", "class"), lazy_array(arrays.scores, stored_dtype(arrays.scores), arrays.location))}
+    found: dict[str, Any] = {
+        "scores": (("sample", "class"), lazy_array(arrays.scores, stored_dtype(arrays.scores), arrays.location))
+    }
     if arrays.labels is not None:
         mine: Any = arrays.labels
         if is_zarr(mine):
@@ -77,7 +79,8 @@ def open_scores(
         dataset = xr.Dataset(found)
     except ValueError as error:
         raise StoreError(f"the arrays of {arrays.location} do not fit each other: {error}.") from error
-    dataset.attrs["store"] = arrays.location
+    for part in (dataset, *dataset.variables.values()):
+        part.encoding["source"] = arrays.location
     return dataset
 
 

@@ -14,7 +14,16 @@ import click
 
 from ..budgets import DEFAULT_BUDGETS
 from ..errors import AvgkError, OptionError, ReadError
-from .options import budget_option, cluster, cluster_options, nan_option, parse_storage_options, store_options
+from .options import (
+    budget_option,
+    cluster,
+    cluster_options,
+    layout_options,
+    missing_option,
+    nan_option,
+    parse_storage_options,
+    store_options,
+)
 
 
 class _OneLineErrors(click.Group):
@@ -72,11 +81,12 @@ def _progress(quiet: bool) -> bool:
     help="Which ties are kept: the first ones, or spread over the samples.",
 )
 @nan_option
+@missing_option
 @click.option("--quiet", is_flag=True, help="No progress bar.")
 @cluster_options
 def evaluate(store: str, scores_name: str | None, labels_name: str | None, storage_option: tuple[str, ...], k: Any,
-             out: pathlib.Path | None, as_json: bool, straddle: bool, ties: str, nan_policy: str, quiet: bool,
-             **where: Any) -> None:  # fmt: skip
+             out: pathlib.Path | None, as_json: bool, straddle: bool, ties: str, nan_policy: str, missing: str,
+             quiet: bool, **where: Any) -> None:  # fmt: skip
     """Thresholds, errors, gains, set sizes and ambiguity of a store, all budgets in one scan.
 
     Example: avgk evaluate scores.zarr -k 1:10 --out results
@@ -87,24 +97,25 @@ def evaluate(store: str, scores_name: str | None, labels_name: str | None, stora
 
     if out is not None:
         _check_out(out)
-    arrays = _open(store, scores_name, labels_name, storage_option)
+    arrays = _open(store, scores_name, labels_name, storage_option, missing)
     with cluster(**where):
         result = run(
             arrays.scores, arrays.labels, k, straddle=straddle, ties=ties, nan_policy=nan_policy,
             progress=_progress(quiet),
         )  # fmt: skip
-    result.attrs["store"] = store
+    result.attrs["store"] = arrays.location
     if out is not None:
         _write_results(result, out)
         click.echo(f"wrote {out / 'report.html'}, metrics.json and metrics.zarr", err=True)
     click.echo(to_json(result) if as_json else print_table(result))
 
 
-def _open(store: str, scores_name: str | None, labels_name: str | None, storage_option: tuple[str, ...]) -> Any:
-    from ..store import open_arrays
+def _open(
+    store: str, scores_name: str | None, labels_name: str | None, storage_option: tuple[str, ...], missing: str
+) -> Any:
+    from ..api.stores import open_stored
 
-    options = parse_storage_options(storage_option)
-    return open_arrays(store, scores=scores_name, labels=labels_name, storage_options=options)
+    return open_stored(store, scores_name, labels_name, parse_storage_options(storage_option), missing)
 
 
 def _check_out(out: pathlib.Path) -> None:
@@ -139,9 +150,10 @@ def _write_results(result: Any, out: pathlib.Path) -> None:
 @budget_option(None)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @nan_option
+@missing_option
 @cluster_options
 def threshold(store: str, scores_name: str | None, labels_name: str | None, storage_option: tuple[str, ...], k: Any,
-              as_json: bool, nan_policy: str, **where: Any) -> None:  # fmt: skip
+              as_json: bool, nan_policy: str, missing: str, **where: Any) -> None:  # fmt: skip
     """The threshold of each budget, exactly, with the scores above it, its ties and those kept.
 
     Example: avgk threshold scores.zarr -k 5
@@ -149,7 +161,7 @@ def threshold(store: str, scores_name: str | None, labels_name: str | None, stor
     from ..api.thresholds import threshold as run
     from ..schema import plain_json
 
-    arrays = _open(store, scores_name, labels_name, storage_option)
+    arrays = _open(store, scores_name, labels_name, storage_option, missing)
     with cluster(**where):
         found: Any = run(arrays.scores, k, nan_policy=nan_policy)
     names = ("threshold", "n_above", "n_ties", "n_kept")
@@ -160,6 +172,96 @@ def threshold(store: str, scores_name: str | None, labels_name: str | None, stor
     for row in rows:
         click.echo(f"k = {row['k']:g}: threshold {row['threshold']!r}, above {row['n_above']}, "
                    f"ties {row['n_ties']}, kept {row['n_kept']}")  # fmt: skip
+
+
+@main.command()
+@click.argument("scores")
+@click.argument("labels", required=False)
+@click.option("--out", required=True, help="Path or URL of the new store.")
+@click.option("--scores", "scores_name", metavar="NAME", help="Column, member or array that holds the scores.")
+@click.option("--labels", "labels_name", metavar="NAME", help="Column, member or array that holds the labels.")
+@layout_options
+@missing_option
+@click.option("--storage-option", multiple=True, metavar="KEY=VALUE", help="How to reach the scores.")
+@click.option("--out-option", multiple=True, metavar="KEY=VALUE", help="How to reach the new store.")
+@click.option("--quiet", is_flag=True, help="No progress bar.")
+def ingest(scores: str, labels: str | None, out: str, scores_name: str | None, labels_name: str | None,
+           storage_option: tuple[str, ...], out_option: tuple[str, ...], quiet: bool, **layout: Any) -> None:  # fmt: skip
+    """Copy scores from a file or another store into a store that reads fast, and verify it.
+
+    SCORES is an .npy, .npz, .parquet, .csv, .arrow or .feather file, a folder of Parquet or Arrow files,
+    a Zarr store, or - for an .npy stream; LABELS a file or store of their own, if they have one.
+
+    Example: avgk ingest scores.npy labels.npy --out scores.zarr
+    """
+    from ..api.ingestion import ingest as run
+
+    found = run(
+        scores, labels, out=out, scores_name=scores_name, labels_name=labels_name,
+        storage_options=parse_storage_options(storage_option), out_options=parse_storage_options(out_option),
+        progress=_progress(quiet), **layout,
+    )  # fmt: skip
+    from ..store import shown
+
+    click.echo(f"wrote {shown(out)}: {found.n_chunks:,} chunks, {found.n_bytes:,} bytes, all verified")
+
+
+@main.command()
+@click.argument("store")
+@click.option("--storage-option", multiple=True, metavar="KEY=VALUE", help="How to reach the store.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@click.option("--quiet", is_flag=True, help="No progress bar.")
+@cluster_options
+def verify(store: str, storage_option: tuple[str, ...], as_json: bool, quiet: bool, **where: Any) -> None:
+    """Read every chunk of a store and check it; exit status 1 where any is damaged.
+
+    Example: avgk verify scores.zarr
+    """
+    from ..api.stores import verify as run
+
+    with cluster(**where):
+        found = run(store, storage_options=parse_storage_options(storage_option), progress=_progress(quiet))
+    if as_json:
+        click.echo(json.dumps({"ok": found.ok, "n_chunks": found.n_chunks, "n_bytes": found.n_bytes,
+                               "has_manifest": found.has_manifest, "damaged": found.damaged}, indent=1))  # fmt: skip
+    else:
+        for key, what in found.damaged:
+            click.echo(f"{key}: {what}")
+        how = "against the manifest" if found.has_manifest else "by decoding (no manifest: changed values can pass)"
+        click.echo(f"{found.n_chunks:,} chunks, {found.n_bytes:,} bytes checked {how}: {len(found.damaged)} damaged")
+    if not found.ok:
+        sys.exit(1)
+
+
+@main.command()
+@click.argument("store")
+@click.option("--parts", type=click.IntRange(min=1), help="Number of parts that must be there.")
+@click.option("--storage-option", multiple=True, metavar="KEY=VALUE", help="How to reach the store.")
+def join(store: str, parts: int | None, storage_option: tuple[str, ...]) -> None:
+    """Make one store of the parts that several processes wrote with ScoreWriter(..., part=i).
+
+    Example: avgk join scores.zarr --parts 8
+    """
+    from ..store import join_parts, shown
+
+    join_parts(store, parts, storage_options=parse_storage_options(storage_option))
+    click.echo(f"{shown(store)} is complete")
+
+
+@main.command()
+@store_options
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def info(store: str, scores_name: str | None, labels_name: str | None, storage_option: tuple[str, ...],
+         as_json: bool) -> None:  # fmt: skip
+    """What a store holds, what evaluating it costs, and how its layout could be better.
+
+    Example: avgk info scores.zarr
+    """
+    from ..api.description import info as run
+    from ..report import print_info
+
+    found = run(store, scores=scores_name, labels=labels_name, storage_options=parse_storage_options(storage_option))
+    click.echo(json.dumps(found, indent=1) if as_json else print_info(found))
 
 
 def _is_simulated(store: pathlib.Path) -> bool:

@@ -64,11 +64,46 @@ def store_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add the options that name a store's arrays and how to reach it."""
     for option in (
         click.option(
-            "--storage-option", multiple=True, metavar="KEY=VALUE", help="Option for the store's file system."
+            "--storage-option",
+            multiple=True,
+            metavar="KEY=VALUE",
+            help="How to reach the store, such as endpoint_url=http://host:9000 or anon=true.",
         ),
-        click.option("--labels", "labels_name", metavar="NAME", help="Name of the labels inside the store."),
+        click.option(
+            "--labels",
+            "labels_name",
+            metavar="NAME",
+            help="Name of the labels inside the store, or the path of an .npy file or another store.",
+        ),
         click.option("--scores", "scores_name", metavar="NAME", help="Name of the scores inside the store."),
         click.argument("store"),
+    ):
+        command = option(command)
+    return command
+
+
+def missing_option(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the option ``--missing``."""
+    text = "A chunk that is not there: refuse it, or take it as the fill value."
+    choice = click.Choice(["raise", "fill"])
+    return click.option("--missing", type=choice, default="raise", show_default=True, help=text)(command)
+
+
+def layout_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the options that say how scores are stored."""
+    for option in (
+        click.option("--overwrite", is_flag=True, help="Replace a store that is there."),
+        click.option("--top-m", type=click.IntRange(min=1), help="Keep only the M largest scores of each row."),
+        click.option("--shard-chunks", type=click.IntRange(min=1), help="Chunks to a shard (4 on object stores)."),
+        click.option(
+            "--codec",
+            type=click.Choice(["blosc", "zstd", "gzip", "none"]),
+            default="blosc",
+            show_default=True,
+            help="How chunks are compressed; each has a checksum.",
+        ),
+        click.option("--chunk-rows", type=click.IntRange(min=1), help="Rows of a chunk (about 10 MB of them)."),
+        click.option("--dtype", help="Type of the stored scores, such as float16; rounding is said."),
     ):
         command = option(command)
     return command

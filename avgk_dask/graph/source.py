@@ -181,14 +181,14 @@ class StoredSource(Source):
         self.columns = [*range(0, array.shape[1], chunks[1]), array.shape[1]]
         self.array, self.location, self.labels = array, location, self._fit_labels(labels)
         self.chunks = chunks
-        self._reader = BandReader(array, tuple(self.rows), tuple(self.classes), location, self.dtype)
-        self._shared = delayed(self._reader, name=f"avgk-store-{uuid.uuid4().hex[:12]}", traverse=False)
+        self.reader = BandReader(array, tuple(self.rows), tuple(self.classes), location, self.dtype)
+        self._shared = delayed(self.reader, name=f"avgk-store-{uuid.uuid4().hex[:12]}", traverse=False)
 
     def slab_bytes(self) -> int:  # noqa: D102
         return int(np.diff(self.rows).max() * np.diff(self.classes).max()) * self.dtype.itemsize
 
     def chunk(self, band: int, column: int) -> Any:  # noqa: D102
-        return StoredChunk(self._reader, band, self.columns[column], self.columns[column + 1])
+        return StoredChunk(self.reader, band, self.columns[column], self.columns[column + 1])
 
     def bands(self, first: int, last: int) -> Any:  # noqa: D102
         return self._shared.key

@@ -5,9 +5,9 @@ from .drafts import Draft, is_store, remove_store, writable, write_rows
 from .joining import join_parts
 from .layout import CODECS, Layout
 from .listing import check_chunks
-from .locations import shown
 from .opening import StoredArrays, is_zarr, open_arrays, open_labels
 from .results import write_result
+from .showing import shown
 from .verifying import Verification, verify_listing, verify_run
 from .writer import ScoreWriter
 

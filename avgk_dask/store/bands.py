@@ -13,8 +13,8 @@ from ..errors import AvgkError, ReadError
 from ..kernels.keys import BFLOAT16
 from .direct import ChunkFiles
 from .listing import chunk_key
-from .locations import scrubbed
 from .shards import places_within, whole_shards
+from .showing import scrubbed
 
 
 def plan_bands(

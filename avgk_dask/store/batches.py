@@ -20,6 +20,8 @@ def as_numpy(values: Any) -> Array:
     Tensors that need gradients are detached, and copied from a device first. Where NumPy has no such
     dtype (torch's bfloat16), values are widened to float32, which is exact.
     """
+    if isinstance(values, np.ma.MaskedArray):
+        raise ScoresError("a batch must not be masked; got a masked array. Fill it first.")
     for step in ("detach", "cpu"):
         values = getattr(values, step)() if hasattr(values, step) else values
     try:
@@ -117,8 +119,6 @@ class RowBuffer:
 
 def check_scores(block: Array, n_classes: int) -> None:
     """Refuse a batch of scores that is not rows of this many classes."""
-    if isinstance(block, np.ma.MaskedArray):
-        raise ScoresError("scores must not be masked; got a masked array. Fill it first.")
     if block.ndim != 2 or block.shape[1] != n_classes:
         raise ScoresError(f"a batch of scores must have the shape (samples, {n_classes}); got {block.shape}.")
 

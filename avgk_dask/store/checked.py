@@ -10,7 +10,7 @@ from zarr.abc.store import Store
 from zarr.storage import WrapperStore
 
 from ..errors import AvgkError, ReadError
-from .locations import scrubbed
+from .failures import cause
 from .manifest import Manifest
 from .shards import ShardIndex
 
@@ -32,8 +32,7 @@ class Checks:
 
     def scrub(self, error: BaseException) -> str:
         """Give an error's class and text without credentials."""
-        text = str(error).split("Debug source:")[0]
-        return scrubbed(f"{type(error).__name__}: {text}", {f"secret{i}": s for i, s in enumerate(self.secrets)})
+        return cause(error, {f"secret{i}": secret for i, secret in enumerate(self.secrets)})
 
 
 class CheckedStore(WrapperStore[Store]):

@@ -12,6 +12,8 @@ from zarr.abc.store import Store
 from zarr.storage import ObjectStore
 
 from ..errors import StoreError
+from .failures import advice, cause
+from .showing import shown
 
 #: The extra that serves each protocol.
 CLOUDS = {"s3": "s3", "s3a": "s3", "gs": "gcs", "gcs": "gcs", "az": "azure", "abfs": "azure", "abfss": "azure",
@@ -72,9 +74,8 @@ def open_cloud(url: str, options: Mapping[str, Any], *, write: bool, required: b
     try:
         store = obstore.store.from_url(address, **settings)
     except Exception as error:  # obstore's own exception classes
-        from .locations import scrubbed, shown
-
-        raise StoreError(f"could not open {shown(url)}: {scrubbed(str(error), options)}.") from None
+        why = cause(error, options)
+        raise StoreError(f"could not open {shown(url)}: {why}. {advice(why, 'Check the options.')}") from None
     return ObjectStore(store, read_only=not write)
 
 

@@ -22,9 +22,10 @@ from ..kernels.keys import BFLOAT16
 from .checked import bare_store
 from .layout import LABEL_ROWS, Layout, codecs
 from .listing import chunk_key, list_keys
-from .locations import Options, locate, shown
+from .locations import locate
 from .manifest import ATTRIBUTE, FORMAT, GROUP, Digest, chunk_grid, digest_of, empty_table, table_digest
 from .shards import places_within
+from .showing import Options, shown
 
 #: Folder of the parts that several processes write.
 PARTS = "parts"
@@ -169,7 +170,7 @@ def write_rows(array: Any, first: int, block: Array) -> Digests:
 def grown(array: Any, n_rows: int) -> Any:
     """Give an array as if it had so many rows; its stored metadata stay as they are."""
     metadata = replace(array.metadata, shape=(n_rows, *array.shape[1:]))
-    config = {"order": "C", "write_empty_chunks": True}
+    config: Any = {"order": "C", "write_empty_chunks": True}
     return zarr.Array(zarr.AsyncArray(metadata=metadata, store_path=array.store_path, config=config))
 
 

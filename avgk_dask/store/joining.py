@@ -17,11 +17,12 @@ from ..errors import StoreError
 from .batches import RowBuffer
 from .checked import CheckedStore, Checks, bare_store
 from .drafts import PARTS, Draft, part_path, writable, write_rows
+from .failures import writing
 from .layout import LABEL_ROWS
 from .listing import list_keys
-from .locations import Options
 from .manifest import Manifest
 from .opening import load_manifest, with_checks
+from .showing import Options
 
 Array = NDArray[Any]
 
@@ -84,6 +85,11 @@ def join_parts(path: Any, n_parts: int | None = None, *, storage_options: Option
 
     """
     store, location = writable(path, storage_options)
+    with writing(location, storage_options):
+        _join_all(path, store, location, n_parts, storage_options)
+
+
+def _join_all(path: Any, store: Any, location: str, n_parts: int | None, storage_options: Options | None) -> None:
     root = Draft.reopen(store, location)
     if root.state.get("complete"):
         return

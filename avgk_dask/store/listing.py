@@ -27,11 +27,12 @@ _LIST_SECONDS = 600
 def list_keys(store: Any, prefix: str) -> dict[str, int | None] | None:
     """Give the keys below a prefix with their lengths (None where unknown); None where the store cannot list."""
     store = bare_store(store)
+    below = f"{prefix}/" if prefix else ""
     if isinstance(store, LocalStore):
         return dict(_local_keys(str(store.root), prefix))
     if isinstance(store, ZipStore):
         with zipfile.ZipFile(store.path) as archive:
-            return {i.filename: i.file_size for i in archive.infolist() if i.filename.startswith(f"{prefix}/")}
+            return {i.filename: i.file_size for i in archive.infolist() if i.filename.startswith(below)}
     if isinstance(store, ObjectStore):
         return _object_keys(store, prefix)
     if not store.supports_listing:
@@ -72,7 +73,7 @@ async def _other_keys(store: Any, prefix: str) -> dict[str, int | None] | None:
             return {}
         start = len(root.lstrip("/")) + 1
         return {name.lstrip("/")[start:]: info.get("size") for name, info in found.items() if info["type"] == "file"}
-    keys = [key async for key in store.list_prefix(f"{prefix}/")]
+    keys = [key async for key in store.list_prefix(f"{prefix}/" if prefix else "")]
     try:
         sizes: list[int | None] = list(await asyncio.gather(*(store.getsize(key) for key in keys)))
     except (NotImplementedError, FileNotFoundError):

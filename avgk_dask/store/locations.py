@@ -1,12 +1,9 @@
-"""Locations: a path or URL becomes a Zarr store; what is shown of one never holds credentials."""
+"""Locations: a path or URL becomes a Zarr store."""
 
 from __future__ import annotations
 
 import os
-import re
 import zipfile
-from collections.abc import Mapping
-from importlib.util import find_spec
 from typing import Any
 
 from zarr.abc.store import Store
@@ -14,13 +11,10 @@ from zarr.storage import FsspecStore, LocalStore, ZipStore
 
 from ..errors import OptionError, StoreError
 from .clouds import CLOUDS, open_cloud
+from .failures import cause
+from .showing import Options, shown
 
-#: Names of environment variables whose values must never be shown.
-_SECRET_NAMES = re.compile(r"KEY|SECRET|TOKEN|PASSWORD|SIGNATURE|CREDENTIAL|CONNECTION", re.IGNORECASE)
-_CLOUD_NAMES = ("AWS_", "AZURE_", "GOOGLE_", "GCP_", "S3_")
 _METADATA = ("zarr.json", ".zgroup", ".zarray")
-
-Options = Mapping[str, Any]
 
 
 def locate(path: Any, options: Options | None = None, *, write: bool = False) -> Store:
@@ -80,8 +74,8 @@ def _through_fsspec(url: str, scheme: str, options: dict[str, Any], write: bool)
         advice = f"avgk_dask[{extra}]" if extra else "the fsspec file system of this protocol"
         raise StoreError(f"{shown(url)} needs a client that is not installed ({error}). Install {advice}.") from error
     except (ValueError, TypeError) as error:
-        text = scrubbed(str(error), options)
-        raise StoreError(f"store must be a path or a URL that fsspec knows; got {shown(url)} ({text}).") from None
+        why = cause(error, options)
+        raise StoreError(f"store must be a path or a URL that fsspec knows; got {shown(url)} ({why}).") from None
 
 
 def _for_s3fs(options: dict[str, Any]) -> dict[str, Any]:
@@ -117,55 +111,3 @@ def inner_root(store: Store) -> str:
         return ""
     roots = [name.rpartition("/")[0] for name in names if name.rpartition("/")[2] in _METADATA]
     return min(roots, key=lambda name: (name.count("/"), name), default="")
-
-
-def shown(path: Any) -> str:
-    """Give a path or URL as it may be shown: without user, password and query.
-
-    Examples
-    --------
-    >>> shown("https://me:secret@example.org/scores.zarr?sig=abc")
-    'https://***@example.org/scores.zarr'
-
-    """
-    text = os.fspath(path) if isinstance(path, (str, os.PathLike)) else str(path)
-    if "://" not in text:
-        return text
-    return re.sub(r"//[^/@]*:[^/@]*@", "//***@", text).split("?")[0]
-
-
-def scrubbed(text: str, options: Options | None = None) -> str:
-    """Give an error text in one line without credentials: neither given ones nor those of the environment."""
-    code = re.search(r"<Code>(.*?)</Code>(?:\s*<Message>(.*?)</Message>)?", text, re.DOTALL)
-    if code:  # what else S3 and Azure say may hold keys and signatures
-        text = f"{code[1]}: {code[2]}" if code[2] else code[1]
-    text = " ".join(text.split())
-    text = re.sub(r"//[^/@\s]*:[^/@\s]*@", "//***@", text)
-    text = re.sub(r"(?i)\b(sig|[\w-]*signature|[\w-]*credential|[\w-]*token|[\w-]*key)=[^&\s\"']+", r"\1=***", text)
-    for secret in sorted({*secrets_of(options), *_environment_secrets()}, key=len, reverse=True):
-        text = text.replace(secret, "***")
-    return text if len(text) <= 400 else f"{text[:400]}…"
-
-
-def secrets_of(options: Options | None) -> tuple[str, ...]:
-    """Give the values among storage options that must never be shown."""
-    found = []
-    for name, value in (options or {}).items():
-        if isinstance(value, Mapping):
-            found += secrets_of(value)
-        elif isinstance(value, str) and len(value) > 3 and _SECRET_NAMES.search(name):
-            found.append(value)
-    return tuple(found)
-
-
-def _environment_secrets() -> list[str]:
-    return [
-        value
-        for name, value in os.environ.items()
-        if name.startswith(_CLOUD_NAMES) and _SECRET_NAMES.search(name) and len(value) > 3
-    ]
-
-
-def is_installed(module: str) -> bool:
-    """Whether a module can be imported."""
-    return find_spec(module) is not None

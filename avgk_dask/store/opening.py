@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import difflib
+import json
 import os
 from dataclasses import dataclass
 from typing import Any
@@ -12,16 +13,19 @@ import zarr
 from zarr.abc.store import Store
 from zarr.core.buffer import default_buffer_prototype
 from zarr.core.sync import sync
-from zarr.storage import StorePath
+from zarr.storage import FsspecStore, ObjectStore, StorePath
 
 from ..errors import AvgkError, OptionError, ScoresError, StoreError
-from .checked import CheckedStore, Checks
-from .locations import Options, inner_root, locate, secrets_of, shown
+from .checked import CheckedStore, Checks, bare_store
+from .failures import advice
+from .locations import inner_root, locate
 from .manifest import ATTRIBUTE, GROUP, Manifest, table_digest
 from .shards import ShardIndex
+from .showing import Options, secrets_of, shown
 
 #: A store that has not answered its first request by then is given up.
 _OPEN_SECONDS = 20
+_WRITE_FIRST = "Check the path, or write a store first (avgk simulate, avgk ingest or ScoreWriter)."
 
 
 @dataclass(frozen=True)
@@ -103,10 +107,26 @@ def open_node(store: Any, storage_options: Options | None = None, missing: str |
     bare = bare._store if isinstance(bare, CheckedStore) else bare
     checked = CheckedStore(bare, known).with_checks(missing=missing or known.missing)
     node = _open(checked, path)
+    if isinstance(node, zarr.Array) and not path and is_path(store):
+        outer = _outer_store(os.fspath(store), storage_options)
+        if outer is not None:
+            checked, path = CheckedStore(outer, checked.checks), os.fspath(store).rstrip("/").rpartition("/")[2]
+            node = _open(checked, path)
     group = node if isinstance(node, zarr.Group) else _parent(checked, path)
     if group is not None and not known.manifest.tables:
         checked = checked.with_checks(manifest=load_manifest(group, checked.checks))
     return (node, checked) if isinstance(node, zarr.Group) else (with_checks(node, checked), checked)
+
+
+def _outer_store(path: str, storage_options: Options | None) -> Store | None:
+    """Give the store of ours that the array at a path lies in; None where it lies in none."""
+    path = path.rstrip("/") if "://" in path else os.path.abspath(path)
+    try:
+        outer = locate(path.rpartition("/")[0], storage_options)
+        data = sync(outer.get("zarr.json", default_buffer_prototype()))
+        return outer if data is not None and ATTRIBUTE in json.loads(data.to_bytes()).get("attributes", {}) else None
+    except Exception:  # nothing there, or nothing that may be read
+        return None
 
 
 def _find(store: Any, storage_options: Options | None) -> tuple[Store, str, str]:
@@ -131,11 +151,12 @@ def _open(store: CheckedStore, path: str) -> Any:
             f"could not open {location}: no answer within {_OPEN_SECONDS} s. Check the endpoint and the network."
         ) from None
     except AvgkError as error:
-        raise StoreError(f"could not open {location}: {_cause(error)}. {_advice(str(error))}") from None
+        why = str(error).partition(": ")[2].rstrip(".") or str(error)
+        raise StoreError(f"could not open {location}: {why}. {advice(why, _WRITE_FIRST)}") from None
     except Exception as error:
+        why = store.checks.scrub(error)
         raise StoreError(
-            f"store must be a Zarr array or group; could not open {location} ({store.checks.scrub(error)}). "
-            "Check the path, or write a store first (avgk simulate, avgk ingest or ScoreWriter)."
+            f"store must be a Zarr array or group; could not open {location} ({why}). {advice(why, _WRITE_FIRST)}"
         ) from None
 
 
@@ -147,28 +168,17 @@ async def _probe(store: CheckedStore, path: str) -> None:
         for name in ("zarr.json", ".zgroup", ".zarray"):
             if await store.get(prefix + name, default_buffer_prototype()) is not None:
                 return
+        await _ask_for_bucket(bare_store(store))
     raise StoreError("no zarr.json, .zgroup or .zarray is there")
 
 
-def _cause(error: Exception) -> str:
-    return str(error).partition(": ")[2].rstrip(".") or str(error)
-
-
-def _advice(text: str) -> str:
-    """Give what to do about a store that does not open."""
-    known = {
-        ("169.254.169.254", "NoCredentials", "locate credentials"): "No credentials were found: set them in the "
-        "environment, pass them as storage options, or anon=True.",
-        ("AccessDenied", "InvalidAccessKeyId", "SignatureDoesNotMatch", "403", "401", "Forbidden", "Unauthor",
-         "AuthenticationFailed", "PermissionDenied", "PermissionError"):
-        "Check the credentials.",
-        ("NoSuchBucket", "bucket does not exist", "ContainerNotFound", "NoSuchContainer"): "Check the bucket's name.",
-        ("sending request", "connect", "Connect", "resolve", "dns"): "Check the endpoint and the network.",
-    }  # fmt: skip
-    for signs, advice in known.items():
-        if any(sign in text for sign in signs):
-            return advice
-    return "Check the path, or write a store first (avgk simulate, avgk ingest or ScoreWriter)."
+async def _ask_for_bucket(store: Any) -> None:
+    """Let a client that takes an absent bucket for an absent key say that there is no bucket."""
+    if isinstance(store, ObjectStore) and type(store.store).__name__ != "HTTPStore":
+        async for _ in store.list_dir(""):
+            return
+    if isinstance(store, FsspecStore) and "s3" in str(store.fs.protocol):
+        await store.fs._ls(store.path.split("/")[0])
 
 
 def _parent(store: CheckedStore, path: str) -> Any | None:

@@ -26,7 +26,7 @@ class ShardIndex:
     @classmethod
     def of(cls, array: Any) -> ShardIndex | None:
         """Give the index of an array with ordinary shards; None for any other."""
-        codecs = getattr(array.metadata, "codecs", ())
+        codecs: tuple[Any, ...] = getattr(array.metadata, "codecs", ())
         if len(codecs) != 1 or not isinstance(codecs[0], ShardingCodec):
             return None
         coding = codecs[0]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from types import TracebackType
 from typing import Any, Self
 
@@ -12,10 +13,11 @@ from numpy.typing import NDArray
 
 from ..errors import LabelsError, OptionError, StoreError
 from .batches import Conversion, RowBuffer, as_numpy, check_labels, check_scores, truncate
-from .drafts import Draft, create_parts, grown, holds_anything, part_path, writable, write_rows
+from .drafts import Digests, Draft, create_parts, grown, holds_anything, part_path, writable, write_rows
+from .failures import writing
 from .journal import Journal, Record
 from .layout import LABEL_ROWS, SHARD_CHUNKS, Layout
-from .locations import Options
+from .showing import Options
 
 Array = NDArray[Any]
 
@@ -68,7 +70,7 @@ class ScoreWriter:
         Number of classes.
     dtype :
         Type of the stored scores; by default that of the first batch. Narrower floats are rounded to
-        nearest, which the store's attribute ``rounding`` says; what would overflow is refused.
+        nearest, which the scores' attribute ``rounding`` says; what would overflow is refused.
     chunk_rows :
         Rows of a chunk.
     top_m :
@@ -124,10 +126,8 @@ class ScoreWriter:
         storage_options: Options | None = None,
         attributes: Mapping[str, Any] | None = None,
     ) -> None:
-        store, location = writable(path, storage_options)
-        if part is not None:
-            create_parts(store)
-            store, location = writable(part_path(path, part), storage_options)
+        root, location = writable(path, storage_options)
+        store, location = (root, location) if part is None else writable(part_path(path, part), storage_options)
         if shard_chunks is None:
             remote = "://" in location and not location.startswith(("memory:", "file:"))
             shard_chunks = SHARD_CHUNKS if remote else 1
@@ -145,14 +145,17 @@ class ScoreWriter:
         self._rows, self._labels = RowBuffer(), RowBuffer()
         self._n_runs = self._n_labels = 0
         self._closed = False
-        if resume and holds_anything(store):
-            self._draft = Draft.reopen(store, location)
-            self._journal = Journal(store)
-            self._resume()
-        else:
-            self._draft = Draft.create(store, location, overwrite=overwrite, attributes=attributes)
-            self._draft.note(plan=asdict(self._plan))
-            self._journal = Journal(store)
+        self._writing = partial(writing, location, storage_options)
+        self._journal = Journal(store)
+        with self._writing():
+            if part is not None:
+                create_parts(root)
+            if resume and holds_anything(store):
+                self._draft = Draft.reopen(store, location)
+                self._resume()
+            else:
+                self._draft = Draft.create(store, location, overwrite=overwrite, attributes=attributes)
+                self._draft.note(plan=asdict(self._plan))
 
     def append(self, scores: Any, labels: Any = None) -> None:
         """Add a batch: samples x classes scores, and one label (or a row of probabilities) for each sample.
@@ -175,14 +178,15 @@ class ScoreWriter:
             self._layout = self._plan.layout(conversion.stored.itemsize)
         self._rows.add(block, mine)
         self.n_samples += block.shape[0]
-        while len(self._rows) >= self._layout.rows:
-            self._write_run(self._layout, self._layout.rows)
+        with self._writing():
+            while len(self._rows) >= self._layout.rows:
+                self._write_run(self._layout, self._layout.rows)
 
     def _write_run(self, layout: Layout, n_rows: int) -> None:
         """Write one stored chunk (or shard) of rows, then its record."""
         block, labels = self._rows.take(n_rows)
         first = self._n_runs * layout.rows
-        digests = {}
+        digests: Digests = {}
         if self._plan.top_m is not None:
             block, classes = truncate(block, self._plan.top_m)
             digests |= self._write("class_index", "slot", layout, first, classes)
@@ -201,7 +205,9 @@ class ScoreWriter:
         group, columns = self._draft.group, block.shape[1]
         if name not in group:
             mine = replace(layout, columns=columns, chunk_columns=columns)
-            self._draft.add_matrix(name, (0, columns), block.dtype, mine, second)
+            array = self._draft.add_matrix(name, (0, columns), block.dtype, mine, second)
+            if name == "scores" and self.rounding:
+                array.attrs["rounding"] = self.rounding
         return write_rows(grown(group[name], first + block.shape[0]), first, block)
 
     def _take_in(self, record: Record) -> None:
@@ -255,6 +261,11 @@ class ScoreWriter:
             return
         if not self.n_samples and not self._is_part:
             raise StoreError(f"{self._draft.location} has no samples; append some before closing it.")
+        with self._writing():
+            self._finish()
+        self._closed = True
+
+    def _finish(self) -> None:
         if self._layout and len(self._rows):
             layout = self._layout
             if not self._n_runs and not self._is_part:  # all fits in one chunk: it need not be larger
@@ -262,12 +273,10 @@ class ScoreWriter:
             self._write_run(layout, len(self._rows))
         if len(self._labels):
             self._write_labels(len(self._labels))
-        more = {"rounding": self.rounding} if self.rounding else {}
-        more |= {"n_classes": self._plan.n_classes} if self._plan.top_m else {}
+        more: dict[str, Any] = {"n_classes": self._plan.n_classes} if self._plan.top_m else {}
         self._draft.resize(self.n_samples)
         self._draft.finish(**more)
         self._journal.clear()
-        self._closed = True
 
     def __enter__(self) -> Self:
         return self

@@ -138,7 +138,7 @@ def test_evaluate__reads_zarr_chunked_along_both_axes(engine, kind, slab_bytes, 
     labels = draw_labels(data, kind, scores.shape)
     ks = data.draw(strategies.budgets(scores.shape[1]))
     chunks = tuple(data.draw(st.integers(1, n)) for n in scores.shape)
-    stored = zarr.create_array({}, data=scores, chunks=chunks)
+    stored = zarr.create_array({}, data=scores, chunks=chunks, config={"write_empty_chunks": True})
     with dask.config.set(ENGINES[engine]), dask.config.set({"scheduler": "synchronous", "avgk.slab-bytes": slab_bytes}):
         result = avgk.evaluate(stored, labels, ks)
     check_result(result, scores, labels, ks)

@@ -78,7 +78,7 @@ def test_evaluate__reads_zip_files_and_fsspec_urls(expected, tmp_path):
 
 
 @pytest.mark.parametrize("codec", ["blosc", "zstd", "none", "gzip"])
-def test_evaluate__reads_every_codec_and_missing_chunks_as_zarr_does(tmp_path, codec):
+def test_evaluate__reads_every_codec_and_fills_missing_chunks_when_told(tmp_path, codec):
     from zarr.codecs import BloscCodec, GzipCodec, ZstdCodec
 
     compressors = {"blosc": BloscCodec(), "zstd": ZstdCodec(), "none": None, "gzip": GzipCodec()}[codec]
@@ -87,7 +87,7 @@ def test_evaluate__reads_every_codec_and_missing_chunks_as_zarr_does(tmp_path, c
     )
     array[:40] = SCORES[:40]  # the last chunks stay missing: zeros
     expected = avgk.evaluate(array[:], LABELS, [1, 2.5]).drop_attrs()
-    assert avgk.evaluate(tmp_path / "a.zarr", LABELS, [1, 2.5]).drop_attrs().identical(expected)
+    assert avgk.evaluate(tmp_path / "a.zarr", LABELS, [1, 2.5], missing="fill").drop_attrs().identical(expected)
 
 
 @pytest.mark.parametrize("codec", ["blosc", "zstd", "none"])
@@ -98,7 +98,7 @@ def test_evaluate__names_the_part_of_a_damaged_store(tmp_path, codec):
     zarr.create_array(tmp_path / "a.zarr", data=SCORES, chunks=(8, 8), compressors=compressors)
     chunk = tmp_path / "a.zarr" / "c" / "2" / "0"
     chunk.write_bytes(chunk.read_bytes()[:-9])
-    with pytest.raises(avgk.ReadError, match=r"could not read \[16:24, 0:8\]"):
+    with pytest.raises(avgk.ReadError, match=r"c/2/0"):
         avgk.evaluate(tmp_path / "a.zarr", LABELS, [1])
 
 

@@ -16,9 +16,9 @@ def counted(scores, labels, chunks):
     """Store scores and labels behind a counter; give the counter and the group opened through it."""
     store = CountingStore(MemoryStore())
     group = zarr.create_group(store)
-    group.create_array("scores", data=scores, chunks=chunks)
+    group.create_array("scores", data=scores, chunks=chunks, config={"write_empty_chunks": True})
     if labels is not None:
-        group.create_array("labels", data=labels, chunks=labels.shape)
+        group.create_array("labels", data=labels, chunks=labels.shape, config={"write_empty_chunks": True})
     group = zarr.open_group(store, mode="r")
     store.reads.clear()
     return store, group
@@ -149,7 +149,7 @@ def test_evaluate__reads_local_files_once_each(tmp_path, monkeypatch):
 
     monkeypatch.setattr(ChunkFiles, "read", counting)
     scores, labels, _ = Simulation(20_000, 50).rows(0, 20_000)
-    stored = zarr.create_array(tmp_path / "s.zarr", data=scores, chunks=(100, 50))
+    stored = zarr.create_array(tmp_path / "s.zarr", data=scores, chunks=(100, 50), config={"write_empty_chunks": True})
     result = avgk.evaluate(stored, labels)
     assert len(set(places)) == 200
     assert len(places) - 200 <= 20

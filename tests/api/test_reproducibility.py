@@ -40,7 +40,7 @@ def test_evaluate__gives_the_same_bytes_for_any_chunking(case, expected, chunks)
     scores, labels = case
     assert as_bytes(avgk.evaluate(da.from_array(scores, chunks=chunks), labels, KS)) == expected
     if chunks[0] * chunks[1] > 100:
-        stored = zarr.create_array({}, data=scores, chunks=chunks)
+        stored = zarr.create_array({}, data=scores, chunks=chunks, config={"write_empty_chunks": True})
         result = avgk.evaluate(stored, labels, KS)
         result.attrs["store"] = ""
         assert as_bytes(result) == expected
@@ -58,7 +58,7 @@ def test_evaluate__gives_the_same_bytes_under_any_scheduler(case, expected, sche
 def test_evaluate__gives_the_same_bytes_on_a_cluster(case, expected, workers, tmp_path):
     distributed = pytest.importorskip("distributed")
     scores, labels = case
-    zarr.create_array(tmp_path / "s.zarr", data=scores, chunks=(500, 50))
+    zarr.create_array(tmp_path / "s.zarr", data=scores, chunks=(500, 50), config={"write_empty_chunks": True})
     with (
         distributed.LocalCluster(n_workers=workers, threads_per_worker=1, dashboard_address="127.0.0.1:0") as cluster,
         distributed.Client(cluster),

@@ -58,7 +58,7 @@ def test_sets__read_nothing_until_computed():
     store = CountingStore(MemoryStore())
     group = zarr.create_group(store)
     scores = np.random.default_rng(1).random((40, 6)).astype("f4")
-    group.create_array("scores", data=scores, chunks=(8, 3))
+    group.create_array("scores", data=scores, chunks=(8, 3), config={"write_empty_chunks": True})
     stored = zarr.open_group(store, mode="r")["scores"]
     lazy = [avgk.average_k_sets(stored, 2), avgk.top_k_sets(stored, 2), avgk.predict_sets(stored, threshold=0.5)]
     assert not store.chunk_reads()

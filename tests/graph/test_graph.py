@@ -14,7 +14,7 @@ from avgk_dask.summaries.tally import ScanTally
 
 
 def scan_graph(array):
-    source = as_source(array)
+    source = as_source(array, missing="fill")
     search = Search.begin(engine.scan_shape(source, 0), [10], None)
     task = engine.tally_task(source, "scan", scan_band, search.plan, ScanTally.merge)
     return source, dict(task.dask)
@@ -37,7 +37,7 @@ def test_scan_tasks__group_the_bands_of_a_store_of_many_chunks():
 
 
 def test_groups__keep_to_a_limit_on_the_tasks():
-    source = as_source(zarr.create_array({}, shape=(1000, 10), chunks=(1, 10), dtype="f4"))
+    source = as_source(zarr.create_array({}, shape=(1000, 10), chunks=(1, 10), dtype="f4"), missing="fill")
     for most in (1, 3, 7, 500):
         groups = source.groups(most)
         assert len(groups) <= most
@@ -47,7 +47,9 @@ def test_groups__keep_to_a_limit_on_the_tasks():
 def test_pilot_chunks__are_few_distinct_and_spread():
     for bands in range(1, 14):
         for columns in range(1, 14):
-            source = as_source(zarr.create_array({}, shape=(bands * 2, columns), chunks=(2, 1), dtype="f4"))
+            source = as_source(
+                zarr.create_array({}, shape=(bands * 2, columns), chunks=(2, 1), dtype="f4"), missing="fill"
+            )
             places = source.pilot_chunks()
             assert len(set(places)) == len(places) <= max(8, source.n_chunks // 10)
             assert all(0 <= band < bands and 0 <= column < columns for band, column in places)

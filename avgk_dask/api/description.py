@@ -1,0 +1,136 @@
+"""``info``: what a store holds, what evaluating it will cost, and how its layout could be better."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ..budgets import DEFAULT_BUDGETS, count_labels, parse_budgets
+from ..graph.memory import memory_limit, task_memory
+from ..graph.source import StoredSource
+from ..store.facts import StoreFacts, gather_facts
+from .ambiguity import n_ranked
+from .stores import open_stored
+
+#: Rows whose values are looked at.
+_SAMPLE_ROWS = 256
+#: Chunks outside these sizes (bytes, decoded) are worth changing.
+_SMALL_CHUNK, _LARGE_CHUNK = 1 << 20, 64 << 20
+#: So many objects are slow to list and to open one by one.
+_MANY_OBJECTS = 20_000
+
+
+def info(
+    store: Any,
+    *,
+    scores: str | None = None,
+    labels: Any = None,
+    storage_options: dict[str, Any] | None = None,
+) -> dict[str, Any]:
+    """Describe a store: shape, chunks, codecs, bytes, missing chunks, values, memory, reads, and advice.
+
+    Reads metadata, a listing of the chunks, and one run of rows.
+
+    Returns
+    -------
+    A dictionary that JSON can hold: ``store, zarr_format, n_samples, n_classes, dtype, rounding, chunks, shards,
+    codecs, n_chunks, n_bytes`` (decoded), ``n_stored_bytes`` and ``n_missing_chunks`` (None where the
+    store cannot list), ``has_manifest, labels, values, task_memory, memory_limit, reads, advice``.
+
+    Examples
+    --------
+    >>> import tempfile, numpy as np, avgk_dask as avgk
+    >>> path = tempfile.mkdtemp() + "/scores.zarr"
+    >>> with avgk.ScoreWriter(path, n_classes=3) as writer:
+    ...     writer.append(np.eye(3, dtype="float32"), [0, 1, 2])
+    >>> avgk.info(path)["values"]["kind"]
+    'probabilities: rows sum to 1'
+
+    """
+    arrays = open_stored(store, scores, labels, storage_options, "fill")
+    facts = gather_facts(arrays.scores)
+    source = StoredSource(arrays.scores, None, arrays.location)
+    budgets = parse_budgets(DEFAULT_BUDGETS, source.shape[1])
+    counts = [count_labels(k, source.shape[0]) for k in budgets]
+    ranks = n_ranked(budgets, source.shape[1])
+    values = None if facts.n_missing_chunks == facts.n_chunks else _values(source)
+    return {
+        "store": arrays.location,
+        "zarr_format": facts.zarr_format,
+        "n_samples": source.shape[0],
+        "n_classes": source.shape[1],
+        "dtype": str(source.dtype),
+        "rounding": facts.rounding,
+        "chunks": list(facts.chunks),
+        "shards": None if facts.shards is None else list(facts.shards),
+        "codecs": list(facts.codecs),
+        "n_chunks": facts.n_chunks,
+        "n_bytes": facts.n_bytes,
+        "n_stored_bytes": facts.n_stored_bytes,
+        "n_missing_chunks": facts.n_missing_chunks,
+        "has_manifest": facts.has_manifest,
+        "labels": _labels(arrays.labels),
+        "values": values,
+        "task_memory": task_memory(source, counts, int(max(budgets)), ranks),
+        "memory_limit": memory_limit(),
+        "reads": "each chunk once, and a sample of at most 16 chunks (two more reads in the worst case)",
+        "advice": _advice(facts, arrays.labels, values),
+    }
+
+
+def _labels(labels: Any) -> str | None:
+    if labels is None:
+        return None
+    return f"{'class numbers' if labels.ndim == 1 else 'probabilities'}, {labels.dtype}, shape {tuple(labels.shape)}"
+
+
+def _values(source: StoredSource) -> dict[str, Any]:
+    """Look at the first rows: their range, and whether they are probabilities."""
+    n = min(_SAMPLE_ROWS, source.rows[1])
+    rows = np.concatenate([slab[:n] for slab in source.reader.slabs(0)], axis=1).astype(np.float64)
+    finite = rows[np.isfinite(rows)]
+    low, high = (float(finite.min()), float(finite.max())) if finite.size else (None, None)
+    if finite.size < rows.size:
+        kind = "with infinities or NaN"
+    elif source.dtype.kind in "iub":
+        kind = "integers: counts, ranks or quantised scores"
+    elif finite.min() < 0 or finite.max() > 1:
+        kind = "logits or other real scores: not in [0, 1]"
+    elif np.allclose(rows.sum(1), 1, atol=2e-2 if source.dtype.itemsize == 2 else 1e-4):
+        kind = "probabilities: rows sum to 1"
+    else:
+        kind = "in [0, 1], rows do not sum to 1"
+    return {"kind": kind, "low": low, "high": high, "n_nan": int(np.isnan(rows).sum()), "n_rows_sampled": n}
+
+
+def _advice(facts: StoreFacts, labels: Any, values: dict[str, Any] | None) -> list[str]:
+    """Give what could be better, each with what to do."""
+    found = []
+    again = "avgk ingest writes it so."
+    if facts.n_missing_chunks:
+        found.append(
+            f'{facts.n_missing_chunks:,} chunks are missing; evaluating refuses the store unless missing="fill" is asked for.'
+        )
+    if facts.n_columns > 1:
+        found.append(f"Chunks cut the classes into {facts.n_columns} runs; whole rows read faster: {again}")
+    unit = facts.object_bytes
+    if unit < _SMALL_CHUNK and facts.n_chunks > 1:
+        found.append(f"Chunks of {unit:,} bytes are small; 8 to 16 MB read faster: {again}")
+    if unit > _LARGE_CHUNK:
+        found.append(f"Chunks of {unit:,} bytes need much memory; 8 to 16 MB read as fast: {again}")
+    if facts.is_remote and facts.shards is None and facts.n_chunks > _MANY_OBJECTS:
+        found.append(f"{facts.n_chunks:,} objects are many; shards of several chunks need fewer requests: {again}")
+    if not any("blosc" in codec for codec in facts.codecs) and len(facts.codecs) > 1:
+        found.append(f"Blosc lz4 with bit shuffle decodes faster than these codecs: {again}")
+    if not facts.has_manifest:
+        found.append(
+            "There is no manifest: swapped chunks cannot be noticed"
+            + (", and changed bits neither." if not facts.has_checksum else ".")
+            + " avgk ingest writes one."
+        )
+    if labels is None:
+        found.append("There are no labels: errors and gains need them.")
+    if values and values["n_nan"]:
+        found.append("There is NaN among the scores: it is refused, or ranked last with the NaN policy 'lowest'.")
+    return found

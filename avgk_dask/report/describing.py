@@ -1,0 +1,57 @@
+"""What ``avgk info`` prints."""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+def print_info(info: dict[str, Any]) -> str:
+    """Give the description of a store as text."""
+    rows = [
+        ("store", info["store"]),
+        ("scores", _scores(info)),
+        ("labels", info["labels"] or "none"),
+        ("layout", _layout(info)),
+        ("codecs", f"Zarr v{info['zarr_format']}: {' + '.join(info['codecs'])}"),
+        ("size", _size(info)),
+        ("missing", "cannot be listed" if info["n_missing_chunks"] is None else f"{info['n_missing_chunks']:,} chunks"),
+        ("manifest", "yes: every read is checked" if info["has_manifest"] else "none"),
+        ("values", _values(info["values"])),
+        ("memory", f"{_bytes(info['task_memory'])} a task (k = 1:10), of {_bytes(info['memory_limit'])}"),
+        ("reads", info["reads"]),
+    ]
+    lines = [f"{name:<9} {text}" for name, text in rows]
+    return "\n".join([*lines, *(f"advice    {text}" for text in info["advice"])])
+
+
+def _scores(info: dict[str, Any]) -> str:
+    rounding = f" ({info['rounding']})" if info["rounding"] else ""
+    return f"{info['n_samples']:,} samples x {info['n_classes']:,} classes, {info['dtype']}{rounding}"
+
+
+def _layout(info: dict[str, Any]) -> str:
+    chunks = " x ".join(f"{n:,}" for n in info["chunks"])
+    shards = "" if info["shards"] is None else f" in shards of {' x '.join(f'{n:,}' for n in info['shards'])}"
+    return f"{info['n_chunks']:,} {'shards' if shards else 'chunks'}, chunks of {chunks}{shards}"
+
+
+def _size(info: dict[str, Any]) -> str:
+    stored = info["n_stored_bytes"]
+    return f"{_bytes(info['n_bytes'])}" + ("" if stored is None else f", {_bytes(stored)} stored")
+
+
+def _values(values: dict[str, Any] | None) -> str:
+    if values is None:
+        return "none are stored"
+    if values["low"] is None:
+        return str(values["kind"])
+    return (
+        f"{values['kind']} ({values['low']:.6g} to {values['high']:.6g} in the first {values['n_rows_sampled']} rows)"
+    )
+
+
+def _bytes(n: int) -> str:
+    size, units = float(n), ["bytes", "kB", "MB", "GB", "TB"]
+    while size >= 1000 and len(units) > 1:
+        size, units = size / 1000, units[1:]
+    return f"{size:.0f} bytes" if units[0] == "bytes" else f"{size:.1f} {units[0]}"

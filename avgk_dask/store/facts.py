@@ -1,0 +1,83 @@
+"""Facts about a stored array, from its metadata and a listing of its chunks."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+from zarr.storage import LocalStore, MemoryStore, ZipStore
+
+from .checked import bare_store
+from .listing import chunk_keys, list_keys
+from .manifest import chunk_grid
+
+_CHECKSUMS = ("crc32c", "gzip", "crc32", "adler32", "fletcher32")
+
+
+@dataclass(frozen=True)
+class StoreFacts:
+    """How an array is stored; numbers from the listing are None where the store cannot list."""
+
+    zarr_format: int
+    chunks: tuple[int, ...]
+    shards: tuple[int, ...] | None
+    codecs: tuple[str, ...]
+    n_chunks: int
+    n_columns: int
+    n_bytes: int
+    object_bytes: int
+    n_stored_bytes: int | None
+    n_missing_chunks: int | None
+    has_manifest: bool
+    has_checksum: bool
+    is_remote: bool
+    rounding: str | None
+
+
+def gather_facts(array: Any) -> StoreFacts:
+    """Gather the facts about an array; reads no chunk."""
+    sizes, grid = array.shards or array.chunks, chunk_grid(array)
+    listed = list_keys(array.store_path.store, array.path)
+    here = None if listed is None else {key: listed[key] for key in chunk_keys(array) if key in listed}
+    lengths = None if here is None or None in here.values() else [n for n in here.values() if n is not None]
+    codecs = tuple(_codec_names(array))
+    item = array.dtype.itemsize
+    return StoreFacts(
+        zarr_format=array.metadata.zarr_format,
+        chunks=tuple(array.chunks),
+        shards=None if array.shards is None else tuple(array.shards),
+        codecs=codecs,
+        n_chunks=math.prod(grid),
+        n_columns=grid[1] if len(grid) > 1 else 1,
+        n_bytes=math.prod(array.shape) * item,
+        object_bytes=math.prod(sizes) * item,
+        n_stored_bytes=None if lengths is None else sum(lengths),
+        n_missing_chunks=None if here is None else math.prod(grid) - len(here),
+        has_manifest=array.path in array.store_path.store.checks.manifest.tables,
+        has_checksum=any(name in codec for codec in codecs for name in _CHECKSUMS) or "checksum" in str(codecs),
+        is_remote=not isinstance(bare_store(array.store_path.store), (LocalStore, MemoryStore, ZipStore)),
+        rounding=array.attrs.get("rounding"),
+    )
+
+
+def _codec_names(array: Any) -> list[str]:
+    metadata = array.metadata
+    if metadata.zarr_format == 2:
+        named = [*(metadata.filters or ()), *([metadata.compressor] if metadata.compressor else [])]
+        return ["bytes", *(_described(codec.get_config(), "id") for codec in named)]
+    found = []
+    for codec in metadata.codecs:
+        config = codec.to_dict()
+        inner = config.get("configuration", {}).get("codecs") if config["name"] == "sharding_indexed" else None
+        found += [_described(c, "name") for c in inner] if inner else [_described(config, "name")]
+    return found
+
+
+def _described(config: dict[str, Any], key: str) -> str:
+    """Give a codec's name with what matters of its configuration."""
+    options = config.get("configuration", config) or {}
+    details = [str(options[name]) for name in ("cname", "shuffle") if options.get(name) not in (None, 0)]
+    details += [f"level {options[name]}" for name in ("level", "clevel") if name in options]
+    details += ["checksum"] if options.get("checksum") else []
+    return f"{config[key]} ({', '.join(details)})" if details else str(config[key])

@@ -1,0 +1,49 @@
+"""Failures: whatever a client raises becomes one error of ours, without credentials, with what to do."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from ..errors import AvgkError, StoreError
+from .showing import Options, scrubbed
+
+_KNOWN = {
+    ("169.254.169.254", "NoCredentials", "locate credentials"): "No credentials were found: set them in the environment, "
+    "pass them as storage options, or anon=True.",
+    ("AccessDenied", "InvalidAccessKeyId", "SignatureDoesNotMatch", "403", "401", "Forbidden", "Unauthor",
+     "AuthenticationFailed", "PermissionDenied", "PermissionError", "NoAuthenticationInformation", "Access Key"):
+    "Check the credentials, and that they may do this.",
+    ("NoSuchBucket", "bucket does not exist", "ContainerNotFound", "NoSuchContainer"): "Check the bucket's name.",
+    ("sending request", "onnect", "resolve", "dns", "imeout"): "Check the endpoint and the network.",
+    ("No space left",): "Make room, or choose another place.",
+}  # fmt: skip
+
+
+def advice(text: str, otherwise: str) -> str:
+    """Give what to do about an error of a store's client."""
+    for signs, what in _KNOWN.items():
+        if any(sign in text for sign in signs):
+            return what
+    return otherwise
+
+
+def cause(error: BaseException, options: Options | None = None) -> str:
+    """Give an error's class and text in one line, without credentials."""
+    text = str(error).split("Debug source:")[0]
+    return scrubbed(f"{type(error).__name__}: {text}", options).rstrip(".")
+
+
+@contextmanager
+def writing(location: str, options: Options | None = None) -> Iterator[None]:
+    """Turn what fails while writing into a StoreError."""
+    try:
+        yield
+    except AvgkError:
+        raise
+    except Exception as error:
+        what = cause(error, options)
+        # Not chained: the error's own text may hold credentials.
+        raise StoreError(
+            f"could not write {location}: {what}. {advice(what, 'What was written so far can be resumed.')}"
+        ) from None

@@ -1,0 +1,161 @@
+"""The damage matrix: six kinds of damage to stores of nine layouts, ours and foreign ones."""
+
+from __future__ import annotations
+
+import contextlib
+
+import numpy as np
+import pytest
+import zarr
+from zarr.codecs import BloscCodec, Crc32cCodec, GzipCodec, ZstdCodec
+
+import avgk_dask as avgk
+from avgk_dask.store import Draft, Layout, writable, write_rows
+
+SCORES = np.random.default_rng(5).random((95, 12), dtype=np.float32)
+LABELS = np.random.default_rng(6).integers(0, 12, 95)
+DAMAGES = ("deleted", "flipped", "truncated", "emptied", "swapped", "folder")
+
+
+def damage(path, other, kind):
+    """Damage a chunk file in one of six ways."""
+    data = path.read_bytes()
+    if kind in ("deleted", "folder"):
+        path.unlink()
+    if kind == "folder":
+        path.mkdir()
+    if kind == "flipped":
+        half = len(data) // 2
+        path.write_bytes(data[:half] + bytes([data[half] ^ 16]) + data[half + 1 :])
+    if kind == "truncated":
+        path.write_bytes(data[: len(data) * 2 // 3])
+    if kind == "emptied":
+        path.write_bytes(b"")
+    if kind == "swapped":
+        assert other.read_bytes() != data
+        path.write_bytes(other.read_bytes())
+        other.write_bytes(data)
+
+
+def write_ours(path, layout):
+    codec, _, form = layout.partition("-")
+    if form == "cut":
+        draft = Draft.create(*writable(path))
+        array = draft.add_matrix("scores", SCORES.shape, "f4", Layout(20, 12, 5, 1, codec))
+        draft.digests |= write_rows(array, 0, SCORES)
+        draft.digests |= write_rows(draft.add_column("labels", 95), 0, LABELS)
+        draft.finish()
+        return
+    with avgk.ScoreWriter(path, 12, chunk_rows=10, shard_chunks=2 if form == "sharded" else 1, codec=codec) as writer:
+        for i in range(0, 95, 7):
+            writer.append(SCORES[i : i + 7], LABELS[i : i + 7])
+
+
+OURS = [*(f"{codec}{form}" for codec in ("blosc", "zstd", "gzip", "none") for form in ("", "-sharded")), "blosc-cut"]
+
+
+@pytest.mark.parametrize("kind", DAMAGES)
+@pytest.mark.parametrize("layout", OURS)
+def test_our_stores__reveal_every_damage_and_name_the_chunk(tmp_path, layout, kind):
+    path = tmp_path / "a.zarr"
+    write_ours(path, layout)
+    sound = avgk.evaluate(path, k=[1, 3]).drop_attrs()
+    assert sound.identical(avgk.evaluate(SCORES, LABELS, [1, 3]).drop_attrs())
+    assert avgk.verify(path).ok
+    damage(path / "scores" / "c" / "1" / "0", path / "scores" / "c" / "2" / "0", kind)
+    with pytest.raises(avgk.ReadError, match=r"scores/c/[12]/0"):
+        avgk.evaluate(path, k=[1, 3])
+    found = avgk.verify(path)
+    keys = {key for key, _ in found.damaged}
+    assert keys == ({"scores/c/1/0", "scores/c/2/0"} if kind == "swapped" else {"scores/c/1/0"})
+    assert found.has_manifest
+
+
+FOREIGN = {
+    "v3 default": {},
+    "v3 blosc": {"compressors": BloscCodec(shuffle="bitshuffle")},
+    "v3 raw": {"compressors": None},
+    "v3 crc32c": {"compressors": Crc32cCodec()},
+    "v3 gzip": {"compressors": GzipCodec()},
+    "v3 zstd checksum": {"compressors": ZstdCodec(checksum=True)},
+    "v3 sharded": {"shards": (20, 12)},
+    "v2 default": {"zarr_format": 2},
+    "v3 cut": {"chunks": (20, 5)},
+}
+#: What plain Zarr cannot reveal: bits changed under codecs without a checksum, and chunks that changed places.
+SILENT = {
+    *((layout, "swapped") for layout in FOREIGN),
+    *((layout, "flipped") for layout in ("v3 default", "v3 blosc", "v3 raw", "v3 sharded", "v2 default", "v3 cut")),
+}
+
+
+@pytest.mark.parametrize("kind", DAMAGES)
+@pytest.mark.parametrize("layout", FOREIGN)
+def test_foreign_stores__reveal_what_zarr_can_show(tmp_path, layout, kind):
+    path = tmp_path / "a.zarr"
+    options = {"chunks": (10, 12) if layout == "v3 sharded" else (20, 12), **FOREIGN[layout]}
+    group = zarr.open_group(path, mode="w", zarr_format=options.pop("zarr_format", 3))
+    array = group.create_array("scores", data=SCORES, **options)
+    keys = [array.metadata.encode_chunk_key(place) for place in ((1, 0), (2, 0))]
+    damage(*(path / "scores" / key for key in keys), kind)
+    if (layout, kind) in SILENT:
+        with contextlib.suppress(avgk.ReadError):  # changed bytes may or may not decode; what decodes is taken
+            avgk.evaluate(path, k=1)
+        return
+    with pytest.raises(avgk.ReadError, match=f"scores/{keys[0]}"):
+        avgk.evaluate(path, k=1)
+    found = avgk.verify(path)
+    assert not found.has_manifest
+    assert [key for key, _ in found.damaged] == [f"scores/{keys[0]}"]
+
+
+def test_missing_chunks__are_refused_with_their_number_and_may_be_filled(tmp_path):
+    path = tmp_path / "a.zarr"
+    array = zarr.create_array(path, shape=(95, 12), chunks=(10, 12), dtype="f4")
+    array[:50] = SCORES[:50]
+    with pytest.raises(avgk.ReadError, match=r"5 of the 10 chunks of array '/' .* c/5/0, c/6/0, c/7/0 and 2 more"):
+        avgk.evaluate(path, LABELS, 1)
+    with pytest.raises(avgk.ReadError, match="missing"):
+        avgk.average_k_sets(path, 1)
+    expected = avgk.evaluate(array[:], LABELS, [1, 2]).drop_attrs()
+    assert avgk.evaluate(path, LABELS, [1, 2], missing="fill").drop_attrs().identical(expected)
+    opened = avgk.open_scores(path, missing="fill")
+    assert avgk.evaluate(opened, LABELS, [1, 2]).drop_attrs().identical(expected)
+    with pytest.raises(avgk.OptionError, match="missing must be"):
+        avgk.open_scores(path, missing="zero")
+
+
+def test_missing_inner_chunks__of_shards_are_refused_unless_filled(tmp_path):
+    path = tmp_path / "a.zarr"
+    array = zarr.create_array(path, shape=(95, 12), chunks=(10, 6), shards=(40, 12), dtype="f4")
+    array[:, :] = SCORES
+    assert avgk.evaluate(path, LABELS, 1).attrs["n_samples"] == 95
+    array[50:60, :6] = 0  # zarr leaves out chunks that hold the fill value only
+    with pytest.raises(avgk.ReadError, match=r"c/1/0 .* 1 of its inner chunks"):
+        avgk.evaluate(path, LABELS, 1)
+    expected = avgk.evaluate(array[:], LABELS, [1, 2]).drop_attrs()
+    assert avgk.evaluate(path, LABELS, [1, 2], missing="fill").drop_attrs().identical(expected)
+
+
+def test_our_stores__are_complete_even_where_all_scores_are_zero(tmp_path):
+    with avgk.ScoreWriter(tmp_path / "z.zarr", 4, chunk_rows=10, shard_chunks=2) as writer:
+        writer.append(np.zeros((95, 4)), np.zeros(95, int))
+    assert avgk.verify(tmp_path / "z.zarr").ok
+    assert avgk.evaluate(tmp_path / "z.zarr", k=1).n_ties.item() == 380
+
+
+@pytest.mark.parametrize("name", ["scores", "labels"])
+def test_manifest__that_is_damaged_is_refused(tmp_path, name):
+    write_ours(tmp_path / "a.zarr", "blosc")
+    table = next(path for path in (tmp_path / "a.zarr" / "manifest" / name / "c").rglob("*") if path.is_file())
+    table.write_bytes(table.read_bytes()[:-1] + b"\0")
+    with pytest.raises(avgk.StoreError, match="manifest"):
+        avgk.evaluate(tmp_path / "a.zarr", k=1)
+
+
+def test_damage__between_opening_and_reading_is_found(tmp_path):
+    write_ours(tmp_path / "a.zarr", "blosc")
+    opened = avgk.open_scores(tmp_path / "a.zarr")
+    (tmp_path / "a.zarr" / "scores" / "c" / "3" / "0").unlink()
+    with pytest.raises(avgk.ReadError, match="scores/c/3/0"):
+        opened.scores.compute()

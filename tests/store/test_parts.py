@@ -1,0 +1,122 @@
+"""Parts: several processes write one store; joining moves chunks and copies only the last ones."""
+
+from __future__ import annotations
+
+import itertools
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import xarray as xr
+
+import avgk_dask as avgk
+from avgk_dask.store import joining
+
+SCORES = np.random.default_rng(1).random((503, 6), dtype=np.float32)
+LABELS = np.random.default_rng(2).integers(0, 6, 503)
+
+
+def write_parts(path, cuts, **options):
+    for part, (first, last) in enumerate(itertools.pairwise(cuts)):
+        with avgk.ScoreWriter(path, 6, part=part, **options) as writer:
+            for i in range(first, last, 17):
+                writer.append(SCORES[i : min(i + 17, last)], LABELS[i : min(i + 17, last)])
+
+
+def joined_order(cuts, run):
+    """Give the samples in the order of a joined store: whole chunks of all parts, then what is left of each."""
+    spans = list(itertools.pairwise(cuts))
+    middle = [a + (b - a) // run * run for a, b in spans]
+    whole = [np.arange(a, m) for (a, _), m in zip(spans, middle, strict=True)]
+    rest = [np.arange(m, b) for (_, b), m in zip(spans, middle, strict=True)]
+    return np.concatenate(whole + rest)
+
+
+@pytest.mark.parametrize("options", [{"chunk_rows": 50}, {"chunk_rows": 20, "shard_chunks": 3}, {}])
+@pytest.mark.parametrize("cuts", [[0, 200, 400, 503], [0, 133, 299, 503], [0, 0, 5, 503], [0, 503]])
+def test_join__gives_the_store_of_all_samples(tmp_path, cuts, options):
+    write_parts(tmp_path / "a.zarr", cuts, **options)
+    with pytest.raises(avgk.StoreError, match=r"incomplete.*avgk join"):
+        avgk.evaluate(tmp_path / "a.zarr")
+    avgk.join_parts(tmp_path / "a.zarr", len(cuts) - 1)
+    opened = xr.open_zarr(tmp_path / "a.zarr")
+    order = joined_order(cuts, opened.attrs["part_run"])
+    assert opened.attrs["part_samples"] == np.diff(cuts).tolist()
+    assert np.array_equal(opened.scores.values, SCORES[order])
+    assert np.array_equal(opened.labels.values, LABELS[order])
+    assert avgk.verify(tmp_path / "a.zarr").ok
+    assert not (tmp_path / "a.zarr" / "parts").exists()
+    avgk.join_parts(tmp_path / "a.zarr")  # once more: nothing to do
+
+
+def test_join__moves_whole_chunks_without_copying_them(tmp_path):
+    path = tmp_path / "a.zarr"
+    write_parts(path, [0, 200, 430, 503], chunk_rows=50)
+    inodes = {p.stat().st_ino for p in path.glob("parts/*/scores/c/*/0")}
+    avgk.join_parts(path)
+    after = [p.stat().st_ino for p in path.glob("scores/c/*/0")]
+    assert sum(inode in inodes for inode in after) == 4 + 4 + 1
+    assert len(after) == 11
+
+
+def test_join__may_be_interrupted_and_repeated(tmp_path, monkeypatch):
+    write_parts(tmp_path / "a.zarr", [0, 200, 430, 503], chunk_rows=50)
+    write_parts(tmp_path / "b.zarr", [0, 200, 430, 503], chunk_rows=50)
+    move, moves = joining._move, []
+
+    def stop(*where):
+        if len(moves) == 5:
+            raise KeyboardInterrupt
+        moves.append(where)
+        move(*where)
+
+    monkeypatch.setattr(joining, "_move", stop)
+    with pytest.raises(KeyboardInterrupt):
+        avgk.join_parts(tmp_path / "a.zarr")
+    with pytest.raises(avgk.StoreError, match="incomplete"):
+        avgk.evaluate(tmp_path / "a.zarr")
+    monkeypatch.undo()
+    for name in ("a.zarr", "b.zarr"):
+        avgk.join_parts(tmp_path / name)
+    one, other = (avgk.evaluate(tmp_path / name, k=2).drop_attrs() for name in ("a.zarr", "b.zarr"))
+    assert one.identical(other)
+    assert avgk.verify(tmp_path / "a.zarr").ok
+
+
+def test_join__refuses_missing_incomplete_and_unlike_parts(tmp_path):
+    write_parts(tmp_path / "a.zarr", [0, 200, 503], chunk_rows=50)
+    with pytest.raises(avgk.StoreError, match=r"must be 0\.\.2; got 00000, 00001"):
+        avgk.join_parts(tmp_path / "a.zarr", 3)
+    writer = avgk.ScoreWriter(tmp_path / "a.zarr", 6, part=2, chunk_rows=50)
+    writer.append(SCORES[:60], LABELS[:60])
+    with pytest.raises(avgk.StoreError, match=r"part 2 of .* is incomplete"):
+        avgk.join_parts(tmp_path / "a.zarr")
+    write_parts(tmp_path / "b.zarr", [0, 200], chunk_rows=50)
+    with avgk.ScoreWriter(tmp_path / "b.zarr", 6, part=1, chunk_rows=25) as writer:
+        writer.append(SCORES[:60], LABELS[:60])
+    with pytest.raises(avgk.StoreError, match=r"part 1 of .* differs"):
+        avgk.join_parts(tmp_path / "b.zarr")
+    with avgk.ScoreWriter(tmp_path / "c.zarr", 6) as writer:
+        writer.append(SCORES)
+    avgk.join_parts(tmp_path / "c.zarr")  # complete: nothing to do
+
+
+PART = """
+import sys, numpy as np, avgk_dask as avgk
+part = int(sys.argv[2])
+scores = np.random.default_rng(part).random((300 + part, 6), dtype=np.float32)
+with avgk.ScoreWriter(sys.argv[1], n_classes=6, part=part, chunk_rows=64) as writer:
+    for i in range(0, len(scores), 50):
+        writer.append(scores[i : i + 50], scores[i : i + 50].argmax(1))
+"""
+
+
+def test_parts__may_be_written_by_processes_at_once(tmp_path):
+    command = [sys.executable, "-c", PART, str(tmp_path / "a.zarr")]
+    running = [subprocess.Popen([*command, str(part)]) for part in range(3)]
+    assert [process.wait() for process in running] == [0, 0, 0]
+    avgk.join_parts(tmp_path / "a.zarr", 3)
+    result = avgk.evaluate(tmp_path / "a.zarr", k=1)
+    assert result.attrs["n_samples"] == 903
+    assert result.top_k_error.item() == 0
