@@ -79,8 +79,9 @@ def open_scores(
         dataset = xr.Dataset(found)
     except ValueError as error:
         raise StoreError(f"the arrays of {arrays.location} do not fit each other: {error}.") from error
-    for part in (dataset, *dataset.variables.values()):
-        part.encoding["source"] = arrays.location
+    dataset.encoding["source"] = arrays.location
+    for name in found:
+        dataset[name].encoding["source"] = arrays.location
     return dataset
 
 

@@ -14,6 +14,8 @@ from .failures import cause
 from .manifest import Manifest
 from .shards import ShardIndex
 
+#: How often a chunk that is not as written is read.
+_ATTEMPTS = 3
 _METADATA = ("zarr.json", ".zarray", ".zattrs", ".zgroup", ".zmetadata")
 
 
@@ -60,32 +62,50 @@ class CheckedStore(WrapperStore[Store]):
         return type(self)(self._store, replace(self.checks, **changes))
 
     async def get(self, key: str, prototype: Any, byte_range: Any = None) -> Any:
-        """Read a key; raise ReadError where it fails, or where a chunk is missing or damaged."""
+        """Read a key; raise ReadError where it fails, or where a chunk is missing or damaged.
+
+        A chunk that is not as written is read again: it may have changed on its way only.
+        """
+        problem = None
+        for _ in range(_ATTEMPTS):
+            value = await self._get(key, prototype, byte_range)
+            if key.rpartition("/")[2] in _METADATA:
+                return value
+            problem = self.problem(key, value, whole=byte_range is None)
+            if problem is None:
+                return value
+            if value is None:
+                break
+        raise ReadError(problem)
+
+    async def _get(self, key: str, prototype: Any, byte_range: Any = None, again: bool = True) -> Any:
         try:
-            value = await super().get(key, prototype, byte_range)
+            return await super().get(key, prototype, byte_range)
         except AvgkError:
             raise
         except Exception as error:
+            if again and "Checksum" in type(error).__name__:  # a client's own check; botocore does not ask again
+                return await self._get(key, prototype, byte_range, again=False)
             # The cause is told, not chained: its own text may hold credentials.
             raise ReadError(f"could not read {key} of {self.checks.location}: {self.checks.scrub(error)}.") from None
-        if key.rpartition("/")[2] not in _METADATA:
-            self.check_chunk(key, None if value is None else value.as_buffer_like(), whole=byte_range is None)
-        return value
 
-    def check_chunk(self, key: str, data: Any, *, whole: bool = True) -> None:
-        """Raise ReadError where a chunk is missing, empty, or not as it was written."""
-        if data is None:
-            if self.checks.missing == "raise":
-                raise ReadError(
-                    f"chunk {key} of {self.checks.location} is missing, or no plain file. "
-                    'Restore it, or take it as the fill value with missing="fill".'
-                )
-            return
-        complaint = "it is empty" if whole and not memoryview(data).nbytes else None
-        if complaint is None and whole:
+    def problem(self, key: str, value: Any, *, whole: bool = True) -> str | None:
+        """Say what is wrong with a chunk as read (None: it is not there); None where nothing is."""
+        where = f"chunk {key} of {self.checks.location}"
+        if value is None:
+            if self.checks.missing == "fill":
+                return None
+            return (
+                f'{where} is missing, or no plain file. Restore it, or take it as the fill value with missing="fill".'
+            )
+        if not whole:
+            return None
+        data = value if isinstance(value, bytes) else value.as_buffer_like()
+        if not memoryview(data).nbytes:
+            complaint: str | None = "it is empty"
+        else:
             complaint = self.checks.manifest.complaint(key, data) or self._absent(key, data)
-        if complaint is not None:
-            raise ReadError(f"chunk {key} of {self.checks.location} is damaged: {complaint}. Write the store again.")
+        return f"{where} is damaged: {complaint}. Write the store again." if complaint else None
 
     def _absent(self, key: str, data: Any) -> str | None:
         """Say that inner chunks are missing from a shard; None where all are there, or none must be."""

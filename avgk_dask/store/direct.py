@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from zarr.codecs import BloscCodec, BytesCodec, Crc32cCodec, ZstdCodec
 from zarr.storage import LocalStore
 
+from ..errors import ReadError
 from .checked import CheckedStore
 from .listing import chunk_key
 
@@ -72,7 +73,9 @@ class ChunkFiles:
             data = (store._store.root / key).read_bytes()
         except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
             data = None
-        store.check_chunk(key, data)
+        problem = store.problem(key, data)
+        if problem:
+            raise ReadError(problem)
         if data is None or not self._has_checksum:
             return data
         view = memoryview(data)

@@ -12,7 +12,7 @@ _KNOWN = {
     ("169.254.169.254", "NoCredentials", "locate credentials"): "No credentials were found: set them in the environment, "
     "pass them as storage options, or anon=True.",
     ("AccessDenied", "InvalidAccessKeyId", "SignatureDoesNotMatch", "403", "401", "Forbidden", "Unauthor",
-     "AuthenticationFailed", "PermissionDenied", "PermissionError", "NoAuthenticationInformation", "Access Key"):
+     "AuthenticationFailed", "Authorization", "PermissionDenied", "PermissionError", "NoAuthenticationInformation", "Access Key"):
     "Check the credentials, and that they may do this.",
     ("NoSuchBucket", "bucket does not exist", "ContainerNotFound", "NoSuchContainer"): "Check the bucket's name.",
     ("sending request", "onnect", "resolve", "dns", "imeout"): "Check the endpoint and the network.",
