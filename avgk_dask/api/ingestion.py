@@ -15,7 +15,7 @@ from ..files import RowFile, is_row_file, open_file
 from ..graph.progress import counting
 from ..graph.source import stored_dtype
 from ..kernels.keys import BFLOAT16
-from ..store import ScoreWriter, Verification, is_zarr, open_arrays, remove_store
+from ..store import ScoreWriter, Verification, check_chunks, is_zarr, open_arrays, remove_store
 from ..store.bands import read_array
 from .inputs import find_labels
 from .stores import verify
@@ -28,6 +28,22 @@ _BLOCK_BYTES = 16 << 20
 _STORE_BYTES = 128 << 20
 #: More class names than this are not kept.
 _MOST_NAMES = 200_000
+
+
+@dataclass(frozen=True)
+class Ingestion:
+    """What was written: the number of samples and classes, any rounding, and the verification of it all."""
+
+    n_samples: int
+    n_classes: int
+    rounding: str | None
+    class_names: list[str] | None
+    verification: Verification
+
+    @property
+    def ok(self) -> bool:
+        """Whether everything was stored as written."""
+        return self.verification.ok
 
 
 @dataclass(frozen=True)
@@ -82,7 +98,7 @@ def ingest(
     storage_options: dict[str, Any] | None = None,
     out_options: dict[str, Any] | None = None,
     progress: bool | None = None,
-) -> Verification:
+) -> Ingestion:
     """Copy scores of another format, or of another Zarr store, into a store that reads fast; verified at the end.
 
     Memory stays bounded however large the file. What fails leaves nothing behind.
@@ -111,7 +127,8 @@ def ingest(
 
     Returns
     -------
-    What ``verify`` found: ``n_chunks`` and ``n_bytes`` written, and nothing damaged.
+    Object with ``n_samples``, ``n_classes``, ``rounding`` (None where every value is kept), ``class_names``
+    (where each class was a named column) and ``verification``, what ``verify`` found.
 
     Raises
     ------
@@ -142,7 +159,7 @@ def ingest(
         raise
     if not found.ok:
         raise ReadError(f"{len(found.damaged)} chunks were not stored as written; the first: {found.damaged[0][1]}")
-    return found
+    return Ingestion(writer.n_samples, rows.n_classes, writer.rounding, rows.class_names, found)
 
 
 def _open_rows(scores: Any, name: str | None, labels: str | None, options: Any, missing: str) -> RowFile | _StoreRows:
@@ -153,6 +170,9 @@ def _open_rows(scores: Any, name: str | None, labels: str | None, options: Any, 
     arrays = open_arrays(scores, scores=name, labels=labels, storage_options=options, missing=missing)
     if arrays.scores.ndim != 2:
         raise ScoresError(f"scores must be a matrix (sample, class); got shape {arrays.scores.shape}.")
+    for array in (arrays.scores, arrays.labels):
+        if array is not None:
+            check_chunks(array)
     return _StoreRows(arrays.scores, arrays.labels, arrays.location)
 
 

@@ -32,10 +32,10 @@ def as_source(scores: Any, labels: Any = None, *, own_labels: bool = True, missi
     scores, found, location = _unwrap(scores, missing)
     if labels is None and own_labels:
         labels = found
-    _check_scores(scores)
+    check_scores(scores)
     if isinstance(frame, xr.DataArray) and isinstance(labels, xr.DataArray):
         _check_alignment(_ordered(frame), labels)
-    labels = _as_labels(labels, scores.shape)
+    labels = as_labels(labels, scores.shape)
     if is_zarr(labels):
         check_chunks(labels)
     if is_zarr(scores):
@@ -140,7 +140,7 @@ def _bare(frame: xr.DataArray) -> Any:
     return data
 
 
-def _check_scores(scores: Any) -> None:
+def check_scores(scores: Any) -> None:
     if isinstance(scores, np.ma.MaskedArray):
         raise ScoresError(
             "scores must not be masked; got a masked array. Fill it first, for example with scores.filled(0)."
@@ -158,7 +158,7 @@ def _check_scores(scores: Any) -> None:
     check_dtype(scores.dtype)
 
 
-def _as_labels(labels: Any, shape: tuple[int, int]) -> Any:
+def as_labels(labels: Any, shape: tuple[int, int]) -> Any:
     """Give labels as a NumPy, Dask or Zarr array that fits the scores' shape."""
     if labels is None:
         return None

@@ -14,7 +14,7 @@ from ..graph.source import lazy_array, stored_dtype
 from ..graph.verification import verify_array
 from ..store import StoredArrays, Verification, is_zarr, open_arrays
 from ..store.opening import open_all
-from .inputs import find_labels
+from .inputs import as_labels, check_scores, find_labels
 
 
 def open_scores(
@@ -67,18 +67,15 @@ def open_scores(
 
     """
     arrays = open_stored(store, scores, labels, storage_options, missing)
+    check_scores(arrays.scores)
     found: dict[str, Any] = {
         "scores": (("sample", "class"), lazy_array(arrays.scores, stored_dtype(arrays.scores), arrays.location))
     }
-    if arrays.labels is not None:
-        mine: Any = arrays.labels
-        if is_zarr(mine):
-            mine = lazy_array(mine, mine.dtype, arrays.location)
+    mine: Any = as_labels(arrays.labels, arrays.scores.shape)
+    if mine is not None:
+        mine = lazy_array(mine, mine.dtype, arrays.location) if is_zarr(mine) else mine
         found["labels"] = (("sample", "class")[: mine.ndim], mine)
-    try:
-        dataset = xr.Dataset(found)
-    except ValueError as error:
-        raise StoreError(f"the arrays of {arrays.location} do not fit each other: {error}.") from error
+    dataset = xr.Dataset(found)
     dataset.encoding["source"] = arrays.location
     for name in found:
         dataset[name].encoding["source"] = arrays.location

@@ -203,7 +203,16 @@ def ingest(scores: str, labels: str | None, out: str, scores_name: str | None, l
     )  # fmt: skip
     from ..store import shown
 
-    click.echo(f"wrote {shown(out)}: {found.n_chunks:,} chunks, {found.n_bytes:,} bytes, all verified")
+    checked = found.verification
+    click.echo(
+        f"wrote {found.n_samples:,} samples x {found.n_classes:,} classes to {shown(out)}: "
+        f"{checked.n_chunks:,} chunks, {checked.n_bytes:,} bytes, all verified"
+    )
+    if found.class_names:
+        names = found.class_names
+        click.echo(f"each column is a class: {', '.join(names[:3])}{', …' if len(names) > 3 else ''} ({len(names):,})")
+    if found.rounding:
+        click.echo(f"the scores are {found.rounding}")
 
 
 @main.command()

@@ -1,0 +1,102 @@
+"""A bare read of the layout that ScoreWriter writes against one of Zarr's own default, and what the checks cost.
+
+    python benchmarks/layouts.py [--samples 200000] [--classes 1000] [--repeat 5] [--store FOLDER]
+
+A bare read reads every chunk once with zarr, in Dask's threads, and keeps nothing: along rows of chunks, and
+where these are cut along the classes chunk by chunk. All values are checked equal first.
+"""
+
+from __future__ import annotations
+
+import argparse
+import pathlib
+import tempfile
+from typing import Any
+
+import dask
+import numpy as np
+import zarr
+from core import best_of, own_read
+from zarr.codecs import BloscCodec
+
+import avgk_dask as avgk
+from avgk_dask.testing import Simulation
+
+
+def bare_read(array: Any) -> int:
+    """Read every chunk once, and keep nothing."""
+    rows, columns = array.chunks
+    read = dask.delayed(lambda i, j: array[i : i + rows, j : j + columns].size, pure=False)
+    places = [(i, j) for i in range(0, array.shape[0], rows) for j in range(0, array.shape[1], columns)]
+    return sum(dask.compute(*[read(*place) for place in places]))
+
+
+def write(folder: pathlib.Path, samples: int, classes: int) -> None:
+    spec, step = Simulation(samples, classes, dtype="float32"), 10_000
+    default = zarr.create_array(folder / "default.zarr", shape=(samples, classes), dtype="float32")
+    rows = default.chunks[0]
+    for first in range(0, samples, rows):
+        last = min(first + rows, samples)
+        default[first:last] = np.concatenate([spec.rows(i, min(i + step, last))[0] for i in range(first, last, step)])
+    with avgk.ScoreWriter(folder / "ours.zarr", classes) as writer:
+        for first in range(0, samples, step):
+            writer.append(spec.rows(first, min(first + step, samples))[0])
+    ours = zarr.open_group(folder / "ours.zarr", mode="r")["scores"]
+    codec = BloscCodec(cname="lz4", clevel=5, shuffle="bitshuffle")
+    plain = zarr.create_array(
+        folder / "plain.zarr", shape=ours.shape, chunks=ours.chunks, dtype="float32", compressors=codec
+    )
+    for first in range(0, samples, ours.chunks[0]):
+        plain[first : first + ours.chunks[0]] = ours[first : first + ours.chunks[0]]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--samples", type=int, default=200_000)
+    parser.add_argument("--classes", type=int, default=1_000)
+    parser.add_argument("--repeat", type=int, default=5)
+    parser.add_argument("--store", type=pathlib.Path, help="keep the stores here and use them again")
+    arguments = parser.parse_args()
+    with tempfile.TemporaryDirectory() as temporary, dask.config.set(scheduler="threads"):
+        folder = arguments.store or pathlib.Path(temporary)
+        if not (folder / "ours.zarr").exists():
+            write(folder, arguments.samples, arguments.classes)
+        run(folder, arguments.repeat)
+
+
+def run(folder: pathlib.Path, repeat: int) -> None:
+    default = zarr.open_array(folder / "default.zarr", mode="r")
+    ours = zarr.open_group(folder / "ours.zarr", mode="r")["scores"]
+    for first in range(0, default.shape[0], default.chunks[0]):
+        rows = slice(first, first + default.chunks[0])
+        assert np.array_equal(default[rows], ours[rows])
+    sizes = {name: sum(p.stat().st_size for p in (folder / name).rglob("*")) for name in ("default.zarr", "ours.zarr")}
+    best = best_of(
+        {
+            "zarr default": lambda: bare_read(default),
+            "ours": lambda: bare_read(ours),
+            "ours, as evaluate reads": lambda: own_read(folder / "ours.zarr"),
+            "the same without checks": lambda: own_read(folder / "plain.zarr"),
+            "evaluate": lambda: avgk.evaluate(folder / "ours.zarr"),
+            "evaluate without checks": lambda: avgk.evaluate(folder / "plain.zarr"),
+        },
+        repeat,
+    )
+    print(
+        f"zarr default: chunks {default.chunks}, {sizes['default.zarr'] / 1e6:.0f} MB; ours: chunks {ours.chunks}, {sizes['ours.zarr'] / 1e6:.0f} MB"
+    )
+    for name, seconds in best.items():
+        print(f"{name:24} {seconds:7.3f} s")
+    print(f"zarr default / ours (bare reads through zarr) = {best['zarr default'] / best['ours']:.2f}  (at least 2.5)")
+    print(
+        f"zarr default / ours as evaluate reads         = {best['zarr default'] / best['ours, as evaluate reads']:.2f}"
+    )
+    for name, what, other in (
+        ("evaluate", "evaluate", "evaluate without checks"),
+        ("reading alone", "ours, as evaluate reads", "the same without checks"),
+    ):
+        print(f"what the checks add to {name:22} = {best[what] / best[other] - 1:+.1%}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,195 @@
+"""ingest: files and stores of all kinds become one good store; nothing is lost, overwritten or left behind."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import textwrap
+
+import numpy as np
+import pytest
+import xarray as xr
+import zarr
+
+import avgk_dask as avgk
+
+SCORES = np.random.default_rng(1).random((203, 7)).astype(np.float32)
+LABELS = np.random.default_rng(2).integers(0, 7, 203)
+
+
+def make(folder, kind):
+    """Write the scores (and labels) in a format; give the arguments for ingest."""
+    if kind == "npy":
+        np.save(folder / "s.npy", SCORES)
+        np.save(folder / "l.npy", LABELS)
+        return (folder / "s.npy", folder / "l.npy")
+    if kind == "fortran":
+        np.save(folder / "s.npy", np.asfortranarray(SCORES))
+        return (folder / "s.npy", LABELS)
+    if kind == "npz":
+        np.savez_compressed(folder / "s.npz", scores=SCORES, labels=LABELS)
+        return (folder / "s.npz",)
+    if kind in ("zarr", "sharded"):
+        more = {"shards": (40, 9)} if kind == "sharded" else {}
+        group = zarr.open_group(folder / "s.zarr", mode="w", zarr_format=3 if more else 2)
+        group.create_array("scores", data=SCORES, chunks=(20, 3), **more)
+        group.create_array("labels", data=LABELS, chunks=(50,))
+        return (folder / "s.zarr",)
+    arrow = pytest.importorskip("pyarrow", reason="pyarrow is not installed")
+    table = arrow.table({"scores": arrow.FixedSizeListArray.from_arrays(SCORES.ravel(), 7), "label": LABELS})
+    wide = arrow.table({**{f"class {i}": SCORES[:, i] for i in range(7)}, "labels": LABELS})
+    if kind in ("parquet", "wide"):
+        import pyarrow.parquet
+
+        pyarrow.parquet.write_table(table if kind == "parquet" else wide, folder / "s.parquet", row_group_size=60)
+        return (folder / "s.parquet",)
+    if kind == "csv":
+        import pyarrow.csv
+
+        pyarrow.csv.write_csv(wide, folder / "s.csv")
+        return (folder / "s.csv",)
+    (folder / "s").mkdir()
+    name = str(folder / "s" / "data-00000-of-00001.arrow")
+    with arrow.OSFile(name, "wb") as sink, arrow.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table, max_chunksize=70)
+    (folder / "s" / "state.json").write_text(json.dumps({"_data_files": [{"filename": "data-00000-of-00001.arrow"}]}))
+    (folder / "s" / "dataset_info.json").write_text("{}")
+    return (folder / "s",)
+
+
+KINDS = ["npy", "fortran", "npz", "zarr", "sharded", "parquet", "wide", "csv", "hub"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_ingest__gives_the_same_results_from_every_format(tmp_path, kind):
+    out = tmp_path / "out.zarr"
+    done = avgk.ingest(*make(tmp_path, kind), out=out, chunk_rows=32)
+    assert (done.ok, done.n_samples, done.n_classes) == (True, 203, 7)
+    assert done.rounding is None
+    expected = avgk.evaluate(SCORES, LABELS, [1, 2.5]).drop_attrs()
+    result = avgk.evaluate(out, k=[1, 2.5]).drop_attrs()
+    if kind == "csv":  # numbers in text are read as float64
+        assert np.array_equal(result.average_k_error, expected.average_k_error)
+    else:
+        assert result.identical(expected)
+    assert zarr.open_array(out / "scores", mode="r").chunks == (32, 7)
+    names = [f"class {i}" for i in range(7)] if kind in ("wide", "csv") else None
+    assert done.class_names == names
+    assert zarr.open_group(out, mode="r").attrs.get("class_names") == names
+
+
+def test_ingest__rechunks_recodes_and_rounds_on_request(tmp_path):
+    avgk.ingest(*make(tmp_path, "npy"), out=tmp_path / "a.zarr")
+    done = avgk.ingest(
+        tmp_path / "a.zarr", out=tmp_path / "b.zarr", dtype="float16", codec="zstd", chunk_rows=16, shard_chunks=3
+    )
+    assert done.rounding == "float32 rounded to float16, to nearest, ties to even"
+    array = zarr.open_array(tmp_path / "b.zarr" / "scores", mode="r")
+    assert (array.chunks, array.shards, array.dtype) == ((16, 7), (48, 7), np.float16)
+    assert np.array_equal(array[:], SCORES.astype(np.float16))
+    avgk.ingest(tmp_path / "a.zarr", out=tmp_path / "m.zarr", top_m=2)
+    assert xr.open_zarr(tmp_path / "m.zarr").sizes["slot"] == 2
+
+
+def test_ingest__keeps_soft_labels(tmp_path):
+    eta = np.full((203, 7), 1 / 7)
+    np.save(tmp_path / "eta.npy", eta)
+    avgk.ingest(*make(tmp_path, "npy")[:1], tmp_path / "eta.npy", out=tmp_path / "o.zarr")
+    assert np.array_equal(avgk.open_scores(tmp_path / "o.zarr").labels.values, eta)
+
+
+def test_ingest__reads_a_stream(tmp_path):
+    make(tmp_path, "npy")
+    with open(tmp_path / "s.npy", "rb") as stream:
+        avgk.ingest(stream, LABELS, out=tmp_path / "a.zarr")
+        with open(tmp_path / "s.npy", "rb") as again:
+            run = subprocess.run(
+                [sys.executable, "-m", "avgk_dask", "ingest", "-", "--out", str(tmp_path / "b.zarr")],
+                stdin=again,
+                capture_output=True,
+                text=True,
+            )
+    assert run.returncode == 0, run.stderr
+    for name in ("a.zarr", "b.zarr"):
+        assert np.array_equal(avgk.open_scores(tmp_path / name).scores.values, SCORES)
+
+
+def test_ingest__refuses_to_overwrite_unless_told_and_never_its_source(tmp_path):
+    given = make(tmp_path, "npy")
+    avgk.ingest(*given, out=tmp_path / "a.zarr")
+    with pytest.raises(avgk.StoreError, match="must be new"):
+        avgk.ingest(*given, out=tmp_path / "a.zarr")
+    avgk.ingest(*given, out=tmp_path / "a.zarr", overwrite=True)
+    for out in (tmp_path / "a.zarr", tmp_path / "a.zarr" / "scores", tmp_path):
+        with pytest.raises(avgk.OptionError, match="out must not be"):
+            avgk.ingest(tmp_path / "a.zarr", out=out, overwrite=True)
+    assert avgk.verify(tmp_path / "a.zarr").ok
+
+
+@pytest.mark.parametrize(
+    "scores, labels, error, match",
+    [
+        ("s.npy", LABELS[:-1], avgk.LabelsError, "203 samples; got 202"),
+        ("s.npy", "missing.npy", avgk.StoreError, "must exist"),
+        ("s.npy", np.full(203, 9), avgk.LabelsError, r"0\.\.6"),
+        ("nothing.npy", None, avgk.StoreError, "must exist"),
+        ("flat.npy", None, avgk.ScoresError, "matrix"),
+        ("object.npy", None, (avgk.DtypeError, avgk.StoreError), "object|pickle"),
+        ("short.csv", None, avgk.AvgkError, "short.csv"),
+        ("short.csv", LABELS, avgk.AvgkError, "short.csv|labels"),
+    ],
+)
+def test_ingest__refuses_bad_input_and_leaves_nothing(tmp_path, scores, labels, error, match):
+    make(tmp_path, "npy")
+    np.save(tmp_path / "flat.npy", SCORES[0])
+    np.save(tmp_path / "object.npy", np.array([[object()]]), allow_pickle=True)
+    (tmp_path / "short.csv").write_text("0.1,0.2\n" * 5 + "0.3\n")
+    labels = tmp_path / labels if isinstance(labels, str) else labels
+    with pytest.raises(error, match=match):
+        avgk.ingest(tmp_path / scores, labels, out=tmp_path / "o.zarr")
+    assert not (tmp_path / "o.zarr").exists()
+
+
+def test_ingest__stops_at_missing_chunks_of_another_store(tmp_path):
+    array = zarr.create_array(tmp_path / "a.zarr", shape=(50, 4), chunks=(10, 4), dtype="f4")
+    array[:30] = 1
+    with pytest.raises(avgk.ReadError, match=r"2 of the 5 chunks .* missing"):
+        avgk.ingest(tmp_path / "a.zarr", out=tmp_path / "o.zarr")
+    avgk.ingest(tmp_path / "a.zarr", out=tmp_path / "o.zarr", missing="fill")
+    assert np.array_equal(avgk.open_scores(tmp_path / "o.zarr").scores.values, array[:])
+
+
+PEAK = textwrap.dedent(r"""
+    import re, sys
+    import numpy as np
+    import avgk_dask as avgk
+
+    path, out, samples, classes = sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
+    np.lib.format.open_memmap(path, "w+", np.float32, (samples, classes))  # sparse: zeros that take no room
+    done = avgk.ingest(path, out=out)
+    assert done.ok and done.n_samples == samples
+    print(re.search(r"VmHWM:\s+(\d+)", open("/proc/self/status").read())[1])
+""")
+
+
+def ingest_sparse(tmp_path, samples, classes):
+    """Give the peak memory, in bytes, of a process that ingests a sparse .npy file."""
+    run = subprocess.run(
+        [sys.executable, "-c", PEAK, str(tmp_path / "s.npy"), str(tmp_path / "o.zarr"), str(samples), str(classes)],
+        capture_output=True,
+        text=True,
+    )
+    assert run.returncode == 0, run.stderr
+    return 1024 * int(run.stdout)
+
+
+def test_ingest__needs_little_memory(tmp_path):
+    assert ingest_sparse(tmp_path, 400_000, 1000) < 500e6  # 1.6 GB
+
+
+@pytest.mark.slow
+def test_ingest__takes_20_gigabytes_within_500_megabytes_of_memory(tmp_path):
+    peak = ingest_sparse(tmp_path, 5_000_000, 1000)
+    print(f"peak {peak / 1e6:.0f} MB")
+    assert peak < 500e6
