@@ -6,7 +6,6 @@ python examples/evaluate_a_store.py
 import tempfile
 
 import numpy as np
-import zarr
 
 import avgk_dask as avgk
 from avgk_dask.testing import simulate
@@ -15,10 +14,11 @@ from avgk_dask.testing import simulate
 data = simulate(n_samples=20_000, n_classes=200, seed=1).compute()
 
 with tempfile.TemporaryDirectory() as folder:
-    # A store is a Zarr group with "scores" and "labels"; chunks of whole rows read fastest.
-    store = zarr.open_group(f"{folder}/scores.zarr", mode="w")
-    store.create_array("scores", data=data.scores.values, chunks=(5_000, 200), dimension_names=("sample", "class"))
-    store.create_array("labels", data=data.labels.values, dimension_names=("sample",))
+    # A store is a Zarr group with "scores" and "labels", written batch by batch.
+    with avgk.ScoreWriter(f"{folder}/scores.zarr", n_classes=200) as writer:
+        for first in range(0, 20_000, 256):
+            batch = data.isel(sample=slice(first, first + 256))
+            writer.append(batch.scores.values, batch.labels.values)
 
     result = avgk.evaluate(f"{folder}/scores.zarr", k=[1, 2.5, 5])
     print(result[["threshold", "average_k_error", "top_k_error", "average_set_size"]].to_dataframe())

@@ -32,10 +32,12 @@ def as_source(scores: Any, labels: Any = None, *, own_labels: bool = True, missi
     scores, found, location = _unwrap(scores, missing)
     if labels is None and own_labels:
         labels = found
+    if missing is not None and is_zarr(scores):
+        scores = open_arrays(scores, missing=missing).scores
     check_scores(scores)
     if isinstance(frame, xr.DataArray) and isinstance(labels, xr.DataArray):
         _check_alignment(_ordered(frame), labels)
-    labels = as_labels(labels, scores.shape)
+    labels = as_labels(labels, scores.shape, missing)
     if is_zarr(labels):
         check_chunks(labels)
     if is_zarr(scores):
@@ -57,11 +59,11 @@ def as_lazy(scores: Any) -> tuple[Source, Any]:
     return source, _ordered(frame) if isinstance(frame, xr.DataArray) else None
 
 
-def find_labels(labels: Any, storage_options: Any = None) -> Any:
+def find_labels(labels: Any, storage_options: Any = None, missing: str | None = None) -> Any:
     """Open labels kept on their own: a Zarr array or store, or a file such as .npy."""
     if isinstance(labels, (str, os.PathLike)) and is_row_file(labels):
         return open_label_file(labels)
-    return open_labels(labels, storage_options)
+    return open_labels(labels, storage_options, missing)
 
 
 def lazy_matrix(values: Any) -> da.Array:
@@ -133,7 +135,7 @@ def _bare(frame: xr.DataArray) -> Any:
         frame = frame.chunk({d: preferred[d] for d in frame.dims if d in preferred})
     data = frame.data
     stored = stored_array(data)
-    if stored is not None:
+    if stored is not None:  # what open_scores gave is read as the store is
         return stored
     if frame.attrs.get("dtype") == "bfloat16" and data.dtype == np.uint16:
         return data.view(BFLOAT16)
@@ -141,6 +143,7 @@ def _bare(frame: xr.DataArray) -> Any:
 
 
 def check_scores(scores: Any) -> None:
+    """Refuse scores that are no matrix of real numbers with samples and classes."""
     if isinstance(scores, np.ma.MaskedArray):
         raise ScoresError(
             "scores must not be masked; got a masked array. Fill it first, for example with scores.filled(0)."
@@ -158,7 +161,7 @@ def check_scores(scores: Any) -> None:
     check_dtype(scores.dtype)
 
 
-def as_labels(labels: Any, shape: tuple[int, int]) -> Any:
+def as_labels(labels: Any, shape: tuple[int, int], missing: str | None = None) -> Any:
     """Give labels as a NumPy, Dask or Zarr array that fits the scores' shape."""
     if labels is None:
         return None
@@ -169,7 +172,7 @@ def as_labels(labels: Any, shape: tuple[int, int]) -> Any:
                 "labels must be an array, or a Dataset with a variable 'labels'; got a Dataset without one."
             )
     if isinstance(labels, (str, os.PathLike)) or is_zarr(labels):
-        labels = find_labels(labels)
+        labels = find_labels(labels, missing=missing)
     if isinstance(labels, xr.DataArray):
         labels = _bare(labels)
     elif not isinstance(labels, da.Array) and not is_zarr(labels):

@@ -218,9 +218,6 @@ def remove_store(path: Any, options: Options | None = None) -> None:
 
 def check_target(store: Store, location: str, overwrite: bool) -> None:
     """Refuse a place that holds anything, unless it is a store that may be overwritten."""
-    bare = bare_store(store)
-    if isinstance(bare, LocalStore) and (bare.root.is_symlink() or bare.root.exists()) and not bare.root.is_dir():
-        raise StoreError(f"store must be a new folder; {location!r} is something else. Choose another path.")
     metadata = any(_exists(store, name) for name in ("zarr.json", ".zgroup", ".zarray"))
     if not overwrite and (metadata or holds_anything(store)):
         raise StoreError(f"store must be new; {location!r} exists. Choose another path, or overwrite it.")
@@ -241,7 +238,8 @@ def holds_anything(store: Store) -> bool:
     """Whether there is any key in a store."""
     bare = bare_store(store)
     if isinstance(bare, LocalStore):
-        return bare.root.is_dir() and any(bare.root.iterdir())
+        root = bare.root
+        return any(root.iterdir()) if root.is_dir() else root.is_symlink() or root.exists()
     return bool(list_keys(store, ""))
 
 

@@ -89,9 +89,9 @@ def open_all(store: Any, *, storage_options: Options | None = None, missing: str
     return [open_array(node, root, name) for name in names]
 
 
-def open_labels(store: Any, storage_options: Options | None = None) -> Any:
+def open_labels(store: Any, storage_options: Options | None = None, missing: str | None = None) -> Any:
     """Open labels kept on their own: an array, or the array ``labels`` of a group; reads metadata only."""
-    node, root = open_node(store, storage_options, None)
+    node, root = open_node(store, storage_options, missing)
     return node if isinstance(node, zarr.Array) else open_array(node, root, "labels")
 
 

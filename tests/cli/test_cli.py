@@ -184,3 +184,54 @@ def test_report__shows_hostile_names_as_text(tmp_path):
     page = render_report(result)
     assert "<script>" not in page
     assert "&lt;script&gt;" in page
+
+
+def test_ingest_info_verify__work_from_the_terminal(tmp_path):
+    scores = np.random.default_rng(0).random((60, 5), dtype=np.float32)
+    np.save(tmp_path / "s.npy", scores)
+    np.save(tmp_path / "l.npy", np.zeros(60, int))
+    out = tmp_path / "a.zarr"
+    run = avgk_command("ingest", tmp_path / "s.npy", tmp_path / "l.npy", "--out", out, "--dtype", "float16")
+    assert run.returncode == 0, run.stderr
+    assert "wrote 60 samples x 5 classes" in run.stdout
+    assert "the scores are float32 rounded to float16" in run.stdout
+    assert avgk_command("ingest", tmp_path / "s.npy", "--out", out).returncode == 2
+    told = avgk_command("info", out)
+    assert told.returncode == 0, told.stderr
+    assert "60 samples x 5 classes, float16 (float32 rounded" in told.stdout
+    assert json.loads(avgk_command("info", out, "--json").stdout)["n_samples"] == 60
+    assert "2 chunks" in avgk_command("verify", out).stdout
+    chunk = out / "scores" / "c" / "0" / "0"
+    chunk.write_bytes(chunk.read_bytes()[::-1])
+    found = avgk_command("verify", out)
+    assert found.returncode == 1
+    assert "scores/c/0/0: " in found.stdout
+    damaged = json.loads(avgk_command("verify", out, "--json").stdout)
+    assert (damaged["ok"], [key for key, _ in damaged["damaged"]]) == (False, ["scores/c/0/0"])
+    run = avgk_command("evaluate", out)
+    assert run.returncode == 1
+    assert "scores/c/0/0" in run.stderr
+
+
+def test_evaluate__takes_labels_from_a_file_and_fills_missing_chunks_when_told(tmp_path):
+    array = zarr.create_array(tmp_path / "a.zarr", shape=(60, 5), chunks=(20, 5), dtype="f4")
+    array[:40] = np.random.default_rng(0).random((40, 5))
+    np.save(tmp_path / "l.npy", np.zeros(60, int))
+    refused = avgk_command("evaluate", tmp_path / "a.zarr")
+    assert refused.returncode == 1
+    assert "1 of the 3 chunks" in refused.stderr
+    run = avgk_command(
+        "evaluate", tmp_path / "a.zarr", "--labels", tmp_path / "l.npy", "--missing", "fill", "--json", "-k", "1"
+    )
+    assert run.returncode == 0, run.stderr
+    assert json.loads(run.stdout)["attrs"]["n_labelled"] == 60
+
+
+def test_join__makes_one_store_of_parts(tmp_path):
+    for part in range(2):
+        with avgk.ScoreWriter(tmp_path / "a.zarr", 3, part=part) as writer:
+            writer.append(np.eye(3))
+    assert "avgk join" in avgk_command("info", tmp_path / "a.zarr").stderr
+    assert avgk_command("join", tmp_path / "a.zarr", "--parts", "3").returncode == 2
+    assert avgk_command("join", tmp_path / "a.zarr", "--parts", "2").returncode == 0
+    assert avgk_command("info", tmp_path / "a.zarr").returncode == 0
