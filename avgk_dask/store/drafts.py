@@ -226,6 +226,9 @@ def check_target(store: Store, location: str, overwrite: bool) -> None:
 
 
 def _exists(store: Store, key: str) -> bool:
+    bare = bare_store(store)
+    if isinstance(bare, LocalStore):  # opening it for writing would make the folder
+        return (bare.root / key).is_file()
     return sync(_get(store, key)) is not None
 
 
