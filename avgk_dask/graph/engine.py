@@ -14,6 +14,7 @@ from dask.highlevelgraph import HighLevelGraph
 from ..errors import LabelsError, ScoresError
 from ..selection.bracket import ScanShape
 from ..selection.search import Search, Selection
+from ..store import BandReader
 from ..summaries.checked import CheckedTally
 from ..summaries.cut import TieCut, TieSearch, cut_band
 from ..summaries.pilot import PilotSample
@@ -130,8 +131,9 @@ def _tally_run(
     bands: Any, labels: list[Any], first: int, tally_band: TallyBand, plan: Any, merge: Merge, held: int
 ) -> Any:
     tallies: list[Any] = []
-    for i, mine in enumerate(labels):
-        tallies.append(tally_band(slabs_of(bands, i, first + i), read_now(mine), first + i, plan))
+    slabs = slabs_of(bands, first, first + len(labels))
+    for i, (band, mine) in enumerate(zip(slabs, labels, strict=True)):
+        tallies.append(tally_band(band, read_now(mine), first + i, plan))
         if len(tallies) == held:
             tallies = [merge(tallies)]
     return merge(tallies)
@@ -195,7 +197,8 @@ def cut_task(source: Source, band: int, selections: Sequence[Selection]) -> Dela
 
 
 def _cut_band(bands: Any, labels: Any, band: int, ties: TieSearch) -> list[TieCut]:
-    return cut_band(slabs_of(bands, 0, band), read_now(labels), ties)
+    slabs = bands.slabs(band) if isinstance(bands, BandReader) else bands[0]
+    return cut_band(slabs, read_now(labels), ties)
 
 
 def _token() -> str:

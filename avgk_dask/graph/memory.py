@@ -27,6 +27,7 @@ def task_memory(source: Source, budgets: Sequence[int], n_ranks: int = 0, n_rank
     n_classes, item = source.shape[1], source.dtype.itemsize
     soft = source.labels is not None and source.labels.ndim == 2
     slab = source.slab_bytes() * (3 if isinstance(source, StoredSource) else 1)
+    slab += source.slab_bytes() * (source.reader.n_ahead - 1) if isinstance(source, StoredSource) else 0
     tile = min(source.slab_bytes(), setting("tile-scores") * item) * 8 // item
     buffers = min(rows * n_classes, ROOM + n_classes) * 44
     per_row = rows * (32 + 20 * len(budgets))

@@ -240,9 +240,9 @@ class BlockSource(Source):
         return self.array
 
 
-def slabs_of(bands: Any, number: int, band: int) -> Any:
-    """Give the slabs of one band of a run, inside a task."""
-    return bands.slabs(band) if isinstance(bands, BandReader) else bands[number]
+def slabs_of(bands: Any, first: int, last: int) -> Any:
+    """Give the slabs of each band of a run, one after the other, inside a task."""
+    return bands.run(first, last) if isinstance(bands, BandReader) else iter(bands)
 
 
 def read_now(value: Any) -> Any:

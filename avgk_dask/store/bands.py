@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from itertools import islice, pairwise
 from typing import Any
 
 import numpy as np
@@ -11,10 +14,16 @@ from numpy.typing import NDArray
 
 from ..errors import AvgkError, ReadError
 from ..kernels.keys import BFLOAT16
+from .checked import is_local
 from .direct import ChunkFiles
 from .listing import chunk_key
 from .shards import places_within, whole_shards
 from .showing import scrubbed
+
+#: Requests that one task has under way at most ...
+_AT_ONCE = 16
+#: ... and the bytes they may bring together.
+AHEAD_BYTES = 8 << 20
 
 
 def plan_bands(
@@ -46,9 +55,37 @@ class BandReader:
     location: str
     dtype: np.dtype[Any]
 
+    @property
+    def n_ahead(self) -> int:
+        """Slabs read at once: one of local files, several small ones where each request has to wait."""
+        if is_local(self.array.store_path.store):
+            return 1
+        rows = max(last - first for first, last in pairwise(self.rows))
+        width = max(last - first for first, last in pairwise(self.classes))
+        return max(1, min(_AT_ONCE, AHEAD_BYTES // (rows * width * self.dtype.itemsize)))
+
+    def run(self, first: int, last: int) -> Iterator[Iterator[NDArray[Any]]]:
+        """Give the slabs of each band of a run, read ahead of their use where that saves waiting."""
+        n_ahead = self.n_ahead
+        if n_ahead == 1:
+            yield from (self.slabs(band) for band in range(first, last))
+            return
+        places = [(band, *part) for band in range(first, last) for part in pairwise(self.classes)]
+        with ThreadPoolExecutor(n_ahead) as pool:
+            waiting = deque(pool.submit(self.read, *place) for place in places[:n_ahead])
+            left = iter(places[n_ahead:])
+
+            def take() -> NDArray[Any]:
+                block = waiting.popleft().result()
+                waiting.extend(pool.submit(self.read, *place) for place in islice(left, 1))
+                return block
+
+            for _ in range(first, last):
+                yield (take() for _ in range(len(self.classes) - 1))
+
     def slabs(self, band: int) -> Iterator[NDArray[Any]]:
         """Give the band's slabs, one after the other along the classes."""
-        for first, last in zip(self.classes[:-1], self.classes[1:], strict=True):
+        for first, last in pairwise(self.classes):
             yield self.read(band, first, last)
 
     def read(self, band: int, first_class: int, last_class: int) -> NDArray[Any]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from zarr.abc.store import Store
-from zarr.storage import WrapperStore
+from zarr.storage import LocalStore, MemoryStore, WrapperStore, ZipStore
 
 from ..errors import AvgkError, ReadError
 from .failures import cause
@@ -115,6 +115,11 @@ class CheckedStore(WrapperStore[Store]):
             return None
         n = index.n_absent(tuple(map(int, place.split("/"))), data)
         return f'{n} of its inner chunks are missing (missing="fill" takes them as the fill value)' if n else None
+
+
+def is_local(store: Any) -> bool:
+    """Whether a store answers at once: a folder, a zip file or memory."""
+    return isinstance(bare_store(store), (LocalStore, ZipStore, MemoryStore))
 
 
 def bare_store(store: Any) -> Any:

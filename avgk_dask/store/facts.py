@@ -6,9 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-from zarr.storage import LocalStore, MemoryStore, ZipStore
-
-from .checked import bare_store
+from .checked import is_local
 from .listing import chunk_keys, list_keys
 from .manifest import chunk_grid
 
@@ -56,7 +54,7 @@ def gather_facts(array: Any) -> StoreFacts:
         n_missing_chunks=None if here is None else math.prod(grid) - len(here),
         has_manifest=array.path in array.store_path.store.checks.manifest.tables,
         has_checksum=any(name in codec for codec in codecs for name in _CHECKSUMS) or "checksum" in str(codecs),
-        is_remote=not isinstance(bare_store(array.store_path.store), (LocalStore, MemoryStore, ZipStore)),
+        is_remote=not is_local(array.store_path.store),
         rounding=array.attrs.get("rounding"),
     )
 

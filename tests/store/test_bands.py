@@ -1,0 +1,53 @@
+"""Bands: read ahead where requests wait, in order, each once."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import zarr
+from zarr.storage import MemoryStore
+
+import avgk_dask as avgk
+from avgk_dask.api.inputs import as_source
+from avgk_dask.store import bands, plan_bands
+from avgk_dask.testing import CountingStore
+
+SCORES = np.random.default_rng(0).random((101, 13), dtype=np.float32)
+
+
+@pytest.fixture
+def far(monkeypatch):
+    """Let every store count as one whose requests have to wait."""
+    monkeypatch.setattr(bands, "is_local", lambda store: False)
+
+
+@pytest.mark.parametrize("chunks, slab", [((7, 13), 1 << 20), ((10, 4), 1), ((101, 1), 1)])
+def test_run__gives_the_slabs_in_order_each_read_once(far, chunks, slab):
+    store = CountingStore(MemoryStore())
+    zarr.create_array(store, data=SCORES, chunks=chunks)
+    store.reads.clear()
+    source = as_source(zarr.open_array(store, mode="r"))
+    rows, classes = plan_bands(SCORES.shape, chunks, 4, slab)
+    reader = bands.BandReader(source.array, tuple(rows), tuple(classes), "here", np.dtype("f4"))
+    assert reader.n_ahead == 16
+    for first, last in ((0, source.n_bands), (source.n_bands // 2, source.n_bands)):
+        store.reads.clear()
+        read = [np.concatenate(list(slabs), axis=1) for slabs in reader.run(first, last)]
+        assert np.array_equal(np.concatenate(read), SCORES[rows[first] :])
+        assert set(store.chunk_reads().values()) == {1}
+
+
+def test_run__ends_with_the_error_of_a_chunk(far, tmp_path):
+    with avgk.ScoreWriter(tmp_path / "a.zarr", 13, chunk_rows=5) as writer:
+        writer.append(SCORES)
+    opened = avgk.open_scores(tmp_path / "a.zarr")
+    (tmp_path / "a.zarr" / "scores" / "c" / "9" / "0").write_bytes(b"")
+    with pytest.raises(avgk.ReadError, match="scores/c/9/0"):
+        opened.scores.compute()
+    source = as_source(avgk.open_scores(tmp_path / "a.zarr", missing="fill").scores.isel(sample=slice(0, 20)))
+    assert source.shape == (20, 13)
+
+
+def test_evaluate__is_the_same_when_reading_ahead(far):
+    stored = zarr.create_array({}, data=SCORES, chunks=(4, 3))
+    assert avgk.evaluate(stored, k=[1, 3]).equals(avgk.evaluate(SCORES, k=[1, 3]))
