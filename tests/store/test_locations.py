@@ -1,0 +1,96 @@
+"""Locations: names of options, clients, and what is never shown."""
+
+from __future__ import annotations
+
+import pytest
+from zarr.storage import FsspecStore, LocalStore, ObjectStore
+
+import avgk_dask as avgk
+from avgk_dask.store.clouds import _translate
+from avgk_dask.store.failures import advice, cause
+from avgk_dask.store.locations import _for_s3fs, locate
+from avgk_dask.store.showing import scrubbed, secrets_of, shown
+
+KEY = {"key": "AKIDKEY", "secret": "SECRETKEY"}
+
+
+@pytest.mark.parametrize(
+    "scheme, given, expected",
+    [
+        ("s3", KEY, {"access_key_id": "AKIDKEY", "secret_access_key": "SECRETKEY"}),
+        ("s3", {"anon": True, "client_kwargs": {"region_name": "eu-1"}}, {"skip_signature": True, "region": "eu-1"}),
+        ("s3", {**KEY, "endpoint_url": "http://h"}, {**dict(zip(("access_key_id", "secret_access_key"), KEY.values(), strict=True)), "endpoint": "http://h"}),
+        ("s3", {**KEY, "profile": "work"}, None),
+        ("s3", {**KEY, "token": ""}, {"access_key_id": "AKIDKEY", "secret_access_key": "SECRETKEY"}),
+        ("gs", {"anon": True}, {"skip_signature": True}),
+        ("gs", {"token": "google_default"}, None),
+        ("az", {"connection_string": "AccountName=a;AccountKey=k==;EndpointSuffix=x"}, {"account_name": "a", "account_key": "k=="}),
+        ("abfs", {"account_name": "a", "sas_token": "s"}, {"account_name": "a", "sas_token": "s"}),
+        ("https", {}, {}),
+        ("https", {"headers": {}}, None),
+    ],
+)  # fmt: skip
+def test_options__have_the_same_names_for_all_clients(monkeypatch, scheme, given, expected):
+    monkeypatch.delenv("AZURE_STORAGE_CONNECTION_STRING", raising=False)
+    assert _translate(scheme, given) == expected
+
+
+def test_options__of_s3fs_avoid_the_head_before_each_get():
+    made = _for_s3fs({**KEY, "region": "eu-1", "endpoint": "http://h", "anon": "false"})
+    assert made["max_concurrency"] == 1
+    assert made["client_kwargs"] == {"region_name": "eu-1"}
+    assert (made["endpoint_url"], made["anon"], made["key"]) == ("http://h", False, "AKIDKEY")
+
+
+def test_locate__chooses_the_client(tmp_path, monkeypatch):
+    pytest.importorskip("obstore")
+    pytest.importorskip("s3fs")
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "credentials"))
+    monkeypatch.delenv("AWS_ACCESS_KEY_ID", raising=False)
+    assert isinstance(locate("s3://b/a.zarr"), ObjectStore)
+    assert isinstance(locate("s3://b/a.zarr", {**KEY, "client": "fsspec"}), FsspecStore)
+    assert isinstance(locate("s3://b/a.zarr", {**KEY, "cache_regions": True}), FsspecStore)
+    (tmp_path / "credentials").write_text("[default]\naws_access_key_id = AKID\n")
+    assert isinstance(locate("s3://b/a.zarr"), FsspecStore)  # obstore does not read that file
+    assert isinstance(locate("s3://b/a.zarr", KEY), ObjectStore)
+    assert isinstance(locate(f"file://{tmp_path}"), LocalStore)
+    assert isinstance(locate("memory://a.zarr"), FsspecStore)
+    with pytest.raises(avgk.StoreError, match="obstore cannot open"):
+        locate("s3://b/a.zarr", {**KEY, "profile": "work", "client": "obstore"})
+    with pytest.raises(avgk.StoreError, match="folder or a URL"):
+        locate("a.zip", write=True)
+
+
+@pytest.mark.parametrize(
+    "text, safe",
+    [
+        ("GET https://u:p4ss@h/x", "GET https://***@h/x"),
+        ("https://h/x?sig=abc%3D&se=2026", "https://h/x?sig=***&se=2026"),
+        ("X-Amz-Signature=deadbeef", "X-Amz-Signature=***"),
+        ("<Error><Code>InvalidAccessKeyId</Code><Message>No such key.</Message><AWSAccessKeyId>AKID</AWSAccessKeyId>",
+         "InvalidAccessKeyId: No such key."),
+        ("bad SECRETKEY here", "bad *** here"),
+        ("line\n  two", "line two"),
+    ],
+)  # fmt: skip
+def test_scrubbed__hides_credentials(text, safe):
+    assert scrubbed(text, KEY) == safe
+
+
+def test_scrubbed__hides_those_of_the_environment(monkeypatch):
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "FROMENVIRONMENT")
+    assert scrubbed("it was FROMENVIRONMENT") == "it was ***"
+    assert secrets_of({"client_kwargs": {"aws_secret_access_key": "DEEPLY"}, "anon": True}) == ("DEEPLY",)
+
+
+def test_shown__leaves_paths_alone():
+    assert shown("/a/b?c.zarr") == "/a/b?c.zarr"
+    assert shown("s3://user:pass@bucket/a.zarr?versionId=1") == "s3://***@bucket/a.zarr"
+    assert shown("abfs://container@account.dfs.core.windows.net/a") == "abfs://container@account.dfs.core.windows.net/a"
+
+
+def test_errors__say_what_to_do():
+    text = cause(RuntimeError("error sending request\n\nDebug source: lots"))
+    assert text == "RuntimeError: error sending request"
+    assert advice(text, "nothing") == "Check the endpoint and the network."
+    assert advice("odd", "nothing") == "nothing"
