@@ -9,6 +9,7 @@ import numpy as np
 from ..budgets import DEFAULT_BUDGETS, count_labels, parse_budgets
 from ..graph.memory import memory_limit, task_memory
 from ..graph.source import StoredSource
+from ..store import StoredArrays
 from ..store.facts import StoreFacts, gather_facts
 from .ambiguity import n_ranked
 from .stores import open_stored
@@ -34,7 +35,7 @@ def info(
 
     Returns
     -------
-    A dictionary that JSON can hold: ``store, zarr_format, n_samples, n_classes, dtype, rounding, chunks, shards,
+    A dictionary that JSON can hold: ``store, zarr_format, n_samples, n_classes, truncated, dtype, rounding, chunks, shards,
     codecs, n_chunks, n_bytes`` (decoded), ``n_stored_bytes`` and ``n_missing_chunks`` (None where the
     store cannot list), ``has_manifest, labels, values, task_memory, memory_limit, reads, advice``.
 
@@ -59,7 +60,8 @@ def info(
         "store": arrays.location,
         "zarr_format": facts.zarr_format,
         "n_samples": source.shape[0],
-        "n_classes": source.shape[1],
+        "n_classes": arrays.n_classes or source.shape[1],
+        "truncated": _truncation(arrays),
         "dtype": str(source.dtype),
         "rounding": facts.rounding,
         "chunks": list(facts.chunks),
@@ -77,6 +79,12 @@ def info(
         "reads": "each chunk once, and a sample of at most 16 chunks (two more reads in the worst case)",
         "advice": _advice(facts, arrays.labels, values),
     }
+
+
+def _truncation(arrays: StoredArrays) -> str | None:
+    if arrays.n_classes is None:
+        return None
+    return f"the {arrays.scores.shape[1]} largest of {arrays.n_classes} scores of each row"
 
 
 def _labels(labels: Any) -> str | None:

@@ -16,10 +16,11 @@ from ..graph.progress import computing
 from ..schema import build_result
 from .ambiguity import ambiguity_values, integers, n_ranked
 from .attributes import result_attrs, rounded
-from .inputs import as_source
+from .inputs import as_source, opened
 from .options import check_nan_policy, check_ties
 from .outcome import Outcome
 from .thresholds import score_value, threshold_values
+from .truncation import TruncatedScores, is_truncated
 
 
 def evaluate(
@@ -91,6 +92,10 @@ def evaluate(
     check_ties(ties)
     if checkpoint is not None:
         raise OptionError(f"checkpoint must be None in this version; got {checkpoint!r}.")
+    scores = opened(scores, missing)
+    if is_truncated(scores):
+        options = {"straddle": straddle, "ties": ties, "nan_policy": nan_policy, "progress": progress}
+        return _evaluate_truncated(TruncatedScores(scores), labels, k, **options)
     source = as_source(scores, labels, missing=missing)
     budgets = parse_budgets(k, source.shape[1])
     ranked = n_ranked(budgets, source.shape[1]) if straddle else 0
@@ -104,6 +109,19 @@ def evaluate(
         values, coords = values | more, coords | ranks
     attrs = result_attrs(source, outcome.search.n_scans, n_labelled=outcome.tally.n_labelled)
     return build_result(values, coords, attrs)
+
+
+def _evaluate_truncated(truncated: TruncatedScores, labels: Any, k: Any, **options: Any) -> xr.Dataset:
+    """Evaluate a truncated store; one more read finds what could have been discarded."""
+    if options["ties"] != "first":
+        raise OptionError(f"ties must be 'first' for a truncated store; got {options['ties']!r}.")
+    budgets = parse_budgets(k, truncated.n_classes)
+    if max(budgets) > truncated.n_slots:
+        truncated.certify([max(budgets)], [-np.inf], straddle=options["straddle"])
+    result = evaluate(truncated.scores, truncated.labels(labels), budgets, **options)
+    truncated.certify(budgets, result.threshold.values, straddle=options["straddle"])
+    result.attrs |= {"n_classes": truncated.n_classes, "store": truncated.location, "reads": result.attrs["reads"] + 1}
+    return result
 
 
 def _values(outcome: Outcome) -> tuple[dict[str, Any], dict[str, Any]]:

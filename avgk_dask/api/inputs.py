@@ -13,7 +13,7 @@ from ..errors import DtypeError, LabelsError, ScoresError
 from ..files import is_row_file, open_label_file
 from ..graph.source import BlockSource, Source, StoredSource, stored_array
 from ..kernels.keys import BFLOAT16, check_dtype
-from ..store import check_chunks, is_zarr, open_arrays, open_labels
+from ..store import StoredArrays, check_chunks, is_zarr, open_arrays, open_labels
 from ..store.bands import read_array
 
 #: Rows of an array in memory are handed to the tasks in blocks of about this many bytes.
@@ -29,7 +29,7 @@ def as_source(scores: Any, labels: Any = None, *, own_labels: bool = True, missi
     fill value, None what was said when the store was opened (by default ``"raise"``).
     """
     frame = scores["scores"] if isinstance(scores, xr.Dataset) and "scores" in scores else scores
-    scores, found, location = _unwrap(scores, missing)
+    scores, found, location = _unwrap(opened(scores, missing))
     if labels is None and own_labels:
         labels = found
     if missing is not None and is_zarr(scores):
@@ -75,8 +75,25 @@ def lazy_matrix(values: Any) -> da.Array:
     return da.from_zarr(values) if is_zarr(values) and hasattr(values, "shape") else da.from_array(np.asarray(values))
 
 
-def _unwrap(scores: Any, missing: str | None = None) -> tuple[Any, Any, str]:
+def opened(scores: Any, missing: str | None = None) -> Any:
+    """Give the arrays of a store, whole or truncated, opened; anything else as it is."""
+    if isinstance(scores, xr.Dataset) and {"scores", "class_index"} <= set(scores.variables):
+        labels = scores["labels"].data if "labels" in scores else None
+        index, n_classes = scores["class_index"].data, int(scores.attrs["n_classes"])
+        return StoredArrays(_bare(scores["scores"]), labels, _origin(scores), index, n_classes)
+    if isinstance(scores, (str, os.PathLike)) or is_zarr(scores):
+        return open_arrays(scores, missing=missing)
+    return scores
+
+
+def _unwrap(scores: Any) -> tuple[Any, Any, str]:
     """Give the bare array of scores, the labels found beside them, and where they are stored."""
+    if isinstance(scores, StoredArrays):
+        if scores.class_index is not None:
+            raise ScoresError(
+                f"scores must be whole rows; {scores.location} is a truncated store. Only evaluate and threshold take those."
+            )
+        return scores.scores, scores.labels, scores.location
     if isinstance(scores, xr.Dataset):
         if "scores" not in scores:
             raise ScoresError(
@@ -85,9 +102,6 @@ def _unwrap(scores: Any, missing: str | None = None) -> tuple[Any, Any, str]:
         return _bare(scores["scores"]), scores.get("labels"), _origin(scores)
     if isinstance(scores, xr.DataArray):
         return _bare(scores), None, _origin(scores)
-    if isinstance(scores, (str, os.PathLike)) or is_zarr(scores):
-        stored = open_arrays(scores, missing=missing)
-        return stored.scores, stored.labels, stored.location
     if isinstance(scores, (np.ndarray, da.Array)):
         return scores, None, ""
     if isinstance(scores, (list, tuple)) or hasattr(scores, "__array__"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from typing import Any
 
 import xarray as xr
@@ -27,6 +28,7 @@ def open_scores(
 ) -> xr.Dataset:
     """Open a score store as a lazy Dataset with ``scores``, and ``labels`` where present; reads metadata only.
 
+    A truncated store has ``scores`` and ``class_index`` over (sample, slot), and the attribute ``n_classes``.
     Every function of the package takes the Dataset, and reads it as fast as the store itself.
 
     Parameters
@@ -68,14 +70,15 @@ def open_scores(
     """
     arrays = open_stored(store, scores, labels, storage_options, missing)
     check_scores(arrays.scores)
-    found: dict[str, Any] = {
-        "scores": (("sample", "class"), lazy_array(arrays.scores, stored_dtype(arrays.scores), arrays.location))
-    }
-    mine: Any = as_labels(arrays.labels, arrays.scores.shape)
+    dims = "sample", "class" if arrays.class_index is None else "slot"
+    found: dict[str, Any] = {"scores": (dims, lazy_array(arrays.scores, stored_dtype(arrays.scores), arrays.location))}
+    if arrays.class_index is not None:
+        found["class_index"] = dims, lazy_array(arrays.class_index, arrays.class_index.dtype, arrays.location)
+    mine: Any = as_labels(arrays.labels, (arrays.scores.shape[0], arrays.n_classes or arrays.scores.shape[1]))
     if mine is not None:
         mine = lazy_array(mine, mine.dtype, arrays.location) if is_zarr(mine) else mine
         found["labels"] = (("sample", "class")[: mine.ndim], mine)
-    dataset = xr.Dataset(found)
+    dataset = xr.Dataset(found, attrs={} if arrays.n_classes is None else {"n_classes": arrays.n_classes})
     dataset.encoding["source"] = arrays.location
     for name in found:
         dataset[name].encoding["source"] = arrays.location
@@ -97,7 +100,7 @@ def open_stored(
             if not os.path.exists(labels):
                 raise
     arrays = open_arrays(store, own_labels=False, **options)
-    return StoredArrays(arrays.scores, find_labels(labels, storage_options), arrays.location)
+    return replace(arrays, labels=find_labels(labels, storage_options))
 
 
 def verify(store: Any, *, storage_options: dict[str, Any] | None = None, progress: bool | None = None) -> Verification:

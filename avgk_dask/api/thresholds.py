@@ -15,8 +15,9 @@ from ..kernels.keys import decode
 from ..schema import build_result
 from ..selection.search import Selection
 from .attributes import result_attrs
-from .inputs import as_source
+from .inputs import as_source, opened
 from .options import check_nan_policy
+from .truncation import TruncatedScores, is_truncated
 
 
 @dataclass(frozen=True)
@@ -65,6 +66,9 @@ def threshold(scores: Any, k: Any, *, nan_policy: str = "raise") -> Threshold | 
 
     """
     check_nan_policy(nan_policy)
+    scores = opened(scores)
+    if is_truncated(scores):
+        return _truncated_threshold(TruncatedScores(scores), k, nan_policy)
     source = as_source(scores, own_labels=False)
     budgets = parse_budgets(k, source.shape[1])
     counts = [count_labels(b, source.shape[0]) for b in budgets]
@@ -80,6 +84,19 @@ def threshold(scores: Any, k: Any, *, nan_policy: str = "raise") -> Threshold | 
         "average_set_size": [(t.n_above + t.n_kept) / source.shape[0] for t in found],
     }
     return build_result(values, {"k": [float(b) for b in budgets]}, result_attrs(source, search.n_scans))
+
+
+def _truncated_threshold(truncated: TruncatedScores, k: Any, nan_policy: str) -> Threshold | xr.Dataset:
+    budgets = parse_budgets(k, truncated.n_classes)
+    if max(budgets) > truncated.n_slots:
+        truncated.certify([max(budgets)], [-np.inf], straddle=False)
+    found = threshold(truncated.scores, k, nan_policy=nan_policy)
+    if isinstance(found, Threshold):
+        truncated.certify(budgets, [found.value], straddle=False)
+        return found
+    truncated.certify(budgets, found.threshold.values, straddle=False)
+    found.attrs |= {"n_classes": truncated.n_classes, "store": truncated.location, "reads": found.attrs["reads"] + 1}
+    return found
 
 
 def _threshold(selection: Selection, dtype: Any) -> Threshold:

@@ -100,7 +100,7 @@ def evaluate(store: str, scores_name: str | None, labels_name: str | None, stora
     arrays = _open(store, scores_name, labels_name, storage_option, missing)
     with cluster(**where):
         result = run(
-            arrays.scores, arrays.labels, k, straddle=straddle, ties=ties, nan_policy=nan_policy,
+            arrays, None, k, straddle=straddle, ties=ties, nan_policy=nan_policy,
             progress=_progress(quiet),
         )  # fmt: skip
     result.attrs["store"] = arrays.location
@@ -163,7 +163,7 @@ def threshold(store: str, scores_name: str | None, labels_name: str | None, stor
 
     arrays = _open(store, scores_name, labels_name, storage_option, missing)
     with cluster(**where):
-        found: Any = run(arrays.scores, k, nan_policy=nan_policy)
+        found: Any = run(arrays, k, nan_policy=nan_policy)
     names = ("threshold", "n_above", "n_ties", "n_kept")
     rows = [{"k": float(found.k[i]), **{n: found[n][i].item() for n in names}} for i in range(found.sizes["k"])]
     if as_json:

@@ -35,6 +35,9 @@ class StoredArrays:
     scores: Any
     labels: Any | None
     location: str
+    #: Of a truncated store: the class of each score kept, and the number of classes there were.
+    class_index: Any | None = None
+    n_classes: int | None = None
 
 
 def is_zarr(value: Any) -> bool:
@@ -71,12 +74,18 @@ def open_arrays(
             raise StoreError(f"{location} is a single array, not a group; drop the array names.")
         return StoredArrays(_checked(node, location), None, location)
     folder = f"{(scores or '').rpartition('/')[0]}/".removeprefix("/")
-    if f"{folder}class_index" in node:
-        raise ScoresError(f"{location} is a truncated store (it has class_index); those cannot be evaluated yet.")
     found = open_array(node, root, scores or "scores")
     has_labels = labels is not None or (own_labels and f"{folder}labels" in node)
     mine = open_array(node, root, labels or f"{folder}labels") if has_labels else None
-    return StoredArrays(_checked(found, location), mine, location)
+    if f"{folder}class_index" not in node:
+        return StoredArrays(_checked(found, location), mine, location)
+    index = open_array(node, root, f"{folder}class_index")
+    n_classes = (node[folder] if folder else node).attrs.get("n_classes")
+    if index.shape != found.shape or not isinstance(n_classes, int):
+        raise ScoresError(
+            f"a truncated store must have class_index of the scores' shape and an attribute n_classes; not so {location}."
+        )
+    return StoredArrays(found, mine, location, index, n_classes)
 
 
 def open_all(store: Any, *, storage_options: Options | None = None, missing: str | None = None) -> list[Any]:
