@@ -86,35 +86,33 @@ class Conversion:
 
 
 class RowBuffer:
-    """Rows waiting to be written, with their labels; first in, first out."""
+    """Rows of several arrays waiting to be written; first in, first out."""
 
     def __init__(self) -> None:
-        self._blocks: list[tuple[Array, Array | None]] = []
+        self._blocks: list[tuple[Array, ...]] = []
         self._n_rows = 0
 
     def __len__(self) -> int:
         return self._n_rows
 
-    def add(self, block: Array, labels: Array | None = None) -> None:
-        """Add a copy of rows, which the caller may change afterwards."""
-        if block.shape[0]:
-            self._blocks.append((block.copy(), None if labels is None else labels.copy()))
-            self._n_rows += block.shape[0]
+    def add(self, *arrays: Array) -> None:
+        """Add copies of the same rows of some arrays; the caller may change them afterwards."""
+        if arrays[0].shape[0]:
+            self._blocks.append(tuple(array.copy() for array in arrays))
+            self._n_rows += arrays[0].shape[0]
 
-    def take(self, n_rows: int) -> tuple[Array, Array | None]:
+    def take(self, n_rows: int) -> tuple[Array, ...]:
         """Take that many rows from the front."""
         taken, left = [], n_rows
         while left:
-            block, labels = self._blocks.pop(0)
-            if block.shape[0] > left:
-                self._blocks.insert(0, (block[left:], None if labels is None else labels[left:]))
-                block, labels = block[:left], None if labels is None else labels[:left]
-            taken.append((block, labels))
-            left -= block.shape[0]
+            block = self._blocks.pop(0)
+            if block[0].shape[0] > left:
+                self._blocks.insert(0, tuple(array[left:] for array in block))
+                block = tuple(array[:left] for array in block)
+            taken.append(block)
+            left -= block[0].shape[0]
         self._n_rows -= n_rows
-        blocks = [block for block, _ in taken]
-        found = [labels for _, labels in taken if labels is not None]
-        return np.concatenate(blocks), np.concatenate(found) if found else None
+        return tuple(np.concatenate(parts) for parts in zip(*taken, strict=True))
 
 
 def check_scores(block: Array, n_classes: int) -> None:

@@ -59,13 +59,25 @@ class Draft:
 
     @classmethod
     def create(
-        cls, store: Store, location: str, *, overwrite: bool = False, attributes: Mapping[str, Any] | None = None
+        cls,
+        store: Store,
+        location: str,
+        *,
+        overwrite: bool = False,
+        attributes: Mapping[str, Any] | None = None,
+        noted: Mapping[str, Any] | None = None,
     ) -> Draft:
-        """Create the group, marked as incomplete, where nothing is yet, or in place of another store."""
+        """Create the group, marked as incomplete, where nothing is yet, or in place of another store.
+
+        ``noted`` is for a writer that goes on with the draft.
+        """
         check_target(store, location, overwrite)
-        group = zarr.open_group(RecordingStore(store), mode="w" if overwrite else "w-", zarr_format=3)
-        group.attrs.put({**(attributes or {}), ATTRIBUTE: {"format": FORMAT, "complete": False}})
-        return cls(group, location)
+        if overwrite and is_begun(store):
+            sync(store.delete_dir(""))
+        state = {"format": FORMAT, "complete": False, **(noted or {})}
+        root = {"attributes": {**(attributes or {}), ATTRIBUTE: state}, "zarr_format": 3, "node_type": "group"}
+        _write_json(store, "zarr.json", root)  # in one write: whatever is there says that it is incomplete
+        return cls.reopen(store, location)
 
     @classmethod
     def reopen(cls, store: Store, location: str) -> Draft:
@@ -84,10 +96,6 @@ class Draft:
         """Whether the store is complete, and what its writer noted."""
         found: Any = self.group.attrs.get(ATTRIBUTE, {})
         return dict(found)
-
-    def note(self, **more: Any) -> None:
-        """Keep something for a writer that goes on with the draft."""
-        self.group.attrs[ATTRIBUTE] = {**self.state, **more}
 
     def clean(self) -> None:
         """Remove the temporary files of a writer that was killed."""
@@ -183,12 +191,14 @@ def part_path(path: Any, part: int) -> Any:
     return f"{os.fspath(path).rstrip('/')}/{PARTS}/{part:05}"
 
 
-def create_parts(store: Store) -> None:
+def create_parts(store: Store, location: str) -> None:
     """Create the root of a store that is written in parts, unless another process has."""
     state = {"format": FORMAT, "complete": False, "parts": True}
     for key, attributes in (("zarr.json", {ATTRIBUTE: state}), (f"{PARTS}/zarr.json", {})):
         if not _exists(store, key):
             _write_json(store, key, {"attributes": attributes, "zarr_format": 3, "node_type": "group"})
+    if _read_json(store, "zarr.json").get("attributes", {}).get(ATTRIBUTE) != state:
+        raise StoreError(f"store must be new, or one that is written in parts; {shown(location)!r} is another one.")
 
 
 def _read_json(store: Store, key: str) -> Any:
@@ -218,11 +228,16 @@ def remove_store(path: Any, options: Options | None = None) -> None:
 
 def check_target(store: Store, location: str, overwrite: bool) -> None:
     """Refuse a place that holds anything, unless it is a store that may be overwritten."""
-    metadata = any(_exists(store, name) for name in ("zarr.json", ".zgroup", ".zarray"))
+    metadata = is_begun(store)
     if not overwrite and (metadata or holds_anything(store)):
         raise StoreError(f"store must be new; {location!r} exists. Choose another path, or overwrite it.")
     if overwrite and not metadata and holds_anything(store):
         raise StoreError(f"only a Zarr store can be overwritten; {location!r} is something else. Choose another path.")
+
+
+def is_begun(store: Store) -> bool:
+    """Whether there is the root of a Zarr store."""
+    return any(_exists(store, name) for name in ("zarr.json", ".zgroup", ".zarray"))
 
 
 def _exists(store: Store, key: str) -> bool:
@@ -242,7 +257,9 @@ def holds_anything(store: Store) -> bool:
     bare = bare_store(store)
     if isinstance(bare, LocalStore):
         root = bare.root
-        return any(root.iterdir()) if root.is_dir() else root.is_symlink() or root.exists()
+        if not root.is_dir():
+            return root.is_symlink() or root.exists()
+        return any(not path.name.endswith(".partial") for path in root.iterdir())  # of a writer that was killed
     return bool(list_keys(store, ""))
 
 

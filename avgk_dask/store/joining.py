@@ -92,6 +92,7 @@ def join_parts(path: Any, n_parts: int | None = None, *, storage_options: Option
 def _join_all(path: Any, store: Any, location: str, n_parts: int | None, storage_options: Options | None) -> None:
     root = Draft.reopen(store, location)
     if root.state.get("complete"):
+        sync(store.delete_dir(PARTS))  # left by a join that was killed at its end
         return
     if not root.state.get("parts"):
         raise StoreError(f"{location} was not written in parts; there is nothing to join.")
@@ -212,7 +213,7 @@ def _checked(array: Any, part: Part) -> Any:
 def _write_tails(root: Draft, target: Any, tails: RowBuffer, row: int, run: int, least: int) -> int:
     """Write runs of rows while there are enough; give the next row."""
     while len(tails) >= least:
-        block, _ = tails.take(min(run, len(tails)))
+        (block,) = tails.take(min(run, len(tails)))
         root.digests |= write_rows(target, row, block)
         row += block.shape[0]
     return row

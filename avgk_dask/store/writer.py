@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
-from functools import partial
 from types import TracebackType
 from typing import Any, Self
 
@@ -13,7 +14,7 @@ from numpy.typing import NDArray
 
 from ..errors import LabelsError, OptionError, StoreError
 from .batches import Conversion, RowBuffer, as_numpy, check_labels, check_scores, truncate
-from .drafts import Digests, Draft, create_parts, grown, holds_anything, part_path, writable, write_rows
+from .drafts import Digests, Draft, create_parts, grown, is_begun, part_path, writable, write_rows
 from .failures import writing
 from .journal import Journal, Record
 from .layout import LABEL_ROWS, SHARD_CHUNKS, Layout
@@ -145,25 +146,27 @@ class ScoreWriter:
         self._rows, self._labels = RowBuffer(), RowBuffer()
         self._n_runs = self._n_labels = 0
         self._closed = False
-        self._writing = partial(writing, location, storage_options)
+        self._failed = False
         self._journal = Journal(store)
+        self._location, self._options = location, storage_options
         with self._writing():
             if part is not None:
-                create_parts(root)
-            if resume and holds_anything(store):
+                create_parts(root, os.fspath(path))
+            if resume and is_begun(store):
                 self._draft = Draft.reopen(store, location)
                 self._resume()
             else:
-                self._draft = Draft.create(store, location, overwrite=overwrite, attributes=attributes)
-                self._draft.note(plan=asdict(self._plan))
+                noted = {"plan": asdict(self._plan)}
+                self._draft = Draft.create(store, location, overwrite=overwrite, attributes=attributes, noted=noted)
 
     def append(self, scores: Any, labels: Any = None) -> None:
         """Add a batch: samples x classes scores, and one label (or a row of probabilities) for each sample.
 
-        Arrays of NumPy, torch, JAX and others will do. Either all batches have labels or none has.
+        Arrays of NumPy, torch, JAX and others will do. Either all batches have labels or none has. A batch
+        that is refused leaves the store as it was.
         """
         if self._closed:
-            raise StoreError(f"{self._draft.location} is complete; nothing can be added to it. Write another store.")
+            raise StoreError(f"{self._location} is complete; nothing can be added to it. Write another store.")
         block = as_numpy(scores)
         check_scores(block, self._plan.n_classes)
         mine = None if labels is None else check_labels(as_numpy(labels), *block.shape)
@@ -171,34 +174,47 @@ class ScoreWriter:
         if self._labelled not in (None, kind):
             raise LabelsError(f"labels must be of one kind in all batches; got {kind} after {self._labelled}.")
         conversion = Conversion.to(block.dtype, self._stored)
-        block = conversion.apply(block)
-        self._stored, self._labelled = conversion.stored, kind
-        self.rounding = self.rounding or conversion.rounding
-        if self._layout is None:
-            self._layout = self._plan.layout(conversion.stored.itemsize)
-        self._rows.add(block, mine)
-        self.n_samples += block.shape[0]
+        arrays = [conversion.apply(block)]
+        if self._plan.top_m is not None:
+            arrays = [*truncate(arrays[0], self._plan.top_m)]
         with self._writing():
+            self._stored, self._labelled = conversion.stored, kind
+            self.rounding = self.rounding or conversion.rounding
+            self._layout = self._layout or self._plan.layout(conversion.stored.itemsize)
+            self._rows.add(*arrays, *([] if mine is None else [mine]))
+            self.n_samples += block.shape[0]
             while len(self._rows) >= self._layout.rows:
-                self._write_run(self._layout, self._layout.rows)
+                self._journal.write(self._n_runs, self._write_run(self._layout, self._layout.rows))
+                self._n_runs += 1
 
-    def _write_run(self, layout: Layout, n_rows: int) -> None:
-        """Write one stored chunk (or shard) of rows, then its record."""
-        block, labels = self._rows.take(n_rows)
+    @contextmanager
+    def _writing(self) -> Iterator[None]:
+        """Name what fails, and write no more after it: rows that were under way would be missing."""
+        if self._failed:
+            raise StoreError(f"{self._location} could not be written before; go on with ScoreWriter(..., resume=True).")
+        try:
+            with writing(self._location, self._options):
+                yield
+        except BaseException:
+            self._failed = True
+            raise
+
+    def _write_run(self, layout: Layout, n_rows: int) -> Record:
+        """Write one stored chunk (or shard) of rows; give its record."""
+        block, *more = self._rows.take(n_rows)
         first = self._n_runs * layout.rows
         digests: Digests = {}
         if self._plan.top_m is not None:
-            block, classes = truncate(block, self._plan.top_m)
-            digests |= self._write("class_index", "slot", layout, first, classes)
+            digests |= self._write("class_index", "slot", layout, first, more.pop(0))
         second = "class" if self._plan.top_m is None else "slot"
         digests |= self._write("scores", second, layout, first, block)
+        labels = more.pop() if more else None
         if labels is not None and labels.ndim == 2:
             digests |= self._write("labels", "class", layout, first, labels)
             labels = None
         record = Record(n_rows, digests, labels)
-        if n_rows == layout.rows:  # a last, shorter run is written again after a kill
-            self._journal.write(self._n_runs, record)
         self._take_in(record)
+        return record
 
     def _write(self, name: str, second: str, layout: Layout, first: int, block: Array) -> Any:
         """Write rows of one of the matrices; give the digests of their chunks."""
@@ -211,8 +227,7 @@ class ScoreWriter:
         return write_rows(grown(group[name], first + block.shape[0]), first, block)
 
     def _take_in(self, record: Record) -> None:
-        """Count a run of rows as written."""
-        self._n_runs += 1
+        """Take in the digests and labels of a run of rows that is written."""
         self._draft.digests |= record.digests
         if record.labels is not None:
             self._labels.add(record.labels)
@@ -221,7 +236,7 @@ class ScoreWriter:
 
     def _write_labels(self, n_rows: int) -> None:
         """Write a chunk of hard labels, or the last of them."""
-        labels, _ = self._labels.take(n_rows)
+        (labels,) = self._labels.take(n_rows)
         if "labels" not in self._draft.group:
             self._draft.add_column("labels", 0, chunk_rows=n_rows)
         first, self._n_labels = self._n_labels, self._n_labels + n_rows
@@ -237,16 +252,19 @@ class ScoreWriter:
             return
         plan = draft.state.get("plan")
         if plan is None:
-            raise StoreError(f"{draft.location} was not written by ScoreWriter; it cannot be continued.")
+            raise StoreError(f"{draft.location} was not begun by ScoreWriter; it cannot be continued.")
         if Plan(**plan) != self._plan:
             changed = [name for name, value in asdict(self._plan).items() if plan[name] != value]
             raise OptionError(
                 f"a store must be continued as it was begun; {', '.join(f'{n} was {plan[n]!r}' for n in changed)}."
             )
         draft.clean()
+        if "labels" in draft.group and draft.group["labels"].ndim == 1:
+            del draft.group["labels"]  # the records hold all labels
         for record in self._journal.read():
             self._labelled = record.labelled
             self.n_samples += record.n_rows
+            self._n_runs += 1
             self._take_in(record)
         if self.n_samples:
             scores = draft.group["scores"]
@@ -260,7 +278,7 @@ class ScoreWriter:
         if self._closed:
             return
         if not self.n_samples and not self._is_part:
-            raise StoreError(f"{self._draft.location} has no samples; append some before closing it.")
+            raise StoreError(f"{self._location} has no samples; append some before closing it.")
         with self._writing():
             self._finish()
         self._closed = True
@@ -270,7 +288,7 @@ class ScoreWriter:
             layout = self._layout
             if not self._n_runs and not self._is_part:  # all fits in one chunk: it need not be larger
                 layout = replace(layout, chunk_rows=-(-len(self._rows) // layout.shard_chunks))
-            self._write_run(layout, len(self._rows))
+            self._write_run(layout, len(self._rows))  # without a record: after a kill it is written again
         if len(self._labels):
             self._write_labels(len(self._labels))
         more: dict[str, Any] = {"n_classes": self._plan.n_classes} if self._plan.top_m else {}
