@@ -22,7 +22,6 @@ import zarr
 
 import avgk_dask as avgk
 from avgk_dask.api.inputs import as_source
-from avgk_dask.store import BandReader
 from avgk_dask.testing import Simulation, simulate_store
 
 
@@ -47,8 +46,7 @@ def bare_read(array: Any) -> int:
 def own_read(path: pathlib.Path) -> int:
     """Read every chunk once the way evaluate does, for local files without zarr, and keep nothing."""
     source = as_source(path)
-    reader = BandReader(source.array, tuple(source.rows), tuple(source.classes), source.location, source.dtype)
-    read = dask.delayed(lambda band: sum(len(slab) for slab in reader.slabs(band)), pure=False)
+    read = dask.delayed(lambda band: sum(len(slab) for slab in source.reader.slabs(band)), pure=False)
     return sum(dask.compute(*[read(band) for band in range(source.n_bands)]))
 
 

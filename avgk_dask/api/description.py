@@ -96,7 +96,7 @@ def _labels(labels: Any) -> str | None:
 def _values(source: StoredSource) -> dict[str, Any]:
     """Look at the first rows: their range, and whether they are probabilities."""
     n = min(_SAMPLE_ROWS, source.rows[1])
-    rows = np.concatenate([slab[:n] for slab in source.reader.slabs(0)], axis=1).astype(np.float64)
+    rows = np.concatenate([slab[:n].copy() for slab in source.reader.slabs(0)], axis=1).astype(np.float64)
     finite = rows[np.isfinite(rows)]
     low, high = (float(finite.min()), float(finite.max())) if finite.size else (None, None)
     if finite.size < rows.size:

@@ -14,9 +14,8 @@ from ..errors import LabelsError, OptionError, ReadError, ScoresError
 from ..files import RowFile, is_row_file, open_file
 from ..graph.progress import counting
 from ..graph.source import stored_dtype
-from ..kernels.keys import BFLOAT16
-from ..store import ScoreWriter, Verification, check_chunks, is_zarr, open_arrays, remove_store
-from ..store.bands import read_array
+from ..store import ScoreWriter, Target, Verification, check_chunks, is_zarr, open_arrays
+from ..store.bands import read_array, typed
 from .inputs import find_labels
 from .stores import verify
 
@@ -72,13 +71,13 @@ class _StoreRows:
         dtype = stored_dtype(self.scores)
         run = (self.scores.shards or self.scores.chunks)[0]
         most = max(1, _STORE_BYTES // (self.n_classes * dtype.itemsize))
+        most = run if self.scores.shards else min(run, most)  # a part of a shard could not be checked as well
         for start in range(0, self.n_samples, run):
             stop = min(start + run, self.n_samples)
             for first in range(start, stop, most):
                 last = min(first + most, stop)
-                block = read_array(self.scores, (slice(first, last), slice(0, self.n_classes)), self.location)
-                block = block.view(BFLOAT16) if dtype == BFLOAT16 else block.astype(dtype, copy=False)
-                yield block, _rows_of(self.labels, first, last, self.location)
+                block = typed(read_array(self.scores, (slice(first, last),)), dtype)
+                yield block, _rows_of(self.labels, first, last)
 
 
 def ingest(
@@ -101,7 +100,8 @@ def ingest(
 ) -> Ingestion:
     """Copy scores of another format, or of another Zarr store, into a store that reads fast; verified at the end.
 
-    Memory stays bounded however large the file. What fails leaves nothing behind.
+    Memory stays bounded however large the file. What fails leaves nothing behind, and a local store that
+    was to be overwritten as it was (on an object store it is removed first).
 
     Parameters
     ----------
@@ -145,20 +145,17 @@ def ingest(
     """
     rows = _open_rows(scores, scores_name, labels_name, storage_options, missing)
     given = None if labels is None else _open_labels(labels, rows, storage_options)
-    _check_apart(scores, out)
+    target = Target.of(out, out_options, overwrite, apart_from=[scores, labels])
     attributes = {"class_names": rows.class_names} if rows.class_names and len(rows.class_names) <= _MOST_NAMES else {}
-    writer = ScoreWriter(
-        out, rows.n_classes, dtype=dtype, chunk_rows=chunk_rows, top_m=top_m, overwrite=overwrite, codec=codec,
-        shard_chunks=shard_chunks, storage_options=out_options, attributes=attributes,
-    )  # fmt: skip
-    try:
+    with target as path:
+        writer = ScoreWriter(
+            path, rows.n_classes, dtype=dtype, chunk_rows=chunk_rows, top_m=top_m, overwrite=overwrite, codec=codec,
+            shard_chunks=shard_chunks, storage_options=out_options, attributes=attributes,
+        )  # fmt: skip
         _copy(rows, given, writer, progress)
-        found = verify(out, storage_options=out_options, progress=progress)
-    except BaseException:
-        remove_store(out, out_options)
-        raise
-    if not found.ok:
-        raise ReadError(f"{len(found.damaged)} chunks were not stored as written; the first: {found.damaged[0][1]}")
+        found = verify(path, storage_options=out_options, progress=progress)
+        if not found.ok:
+            raise ReadError(f"{len(found.damaged)} chunks were not stored as written; the first: {found.damaged[0][1]}")
     return Ingestion(writer.n_samples, rows.n_classes, writer.rounding, rows.class_names, found)
 
 
@@ -168,6 +165,8 @@ def _open_rows(scores: Any, name: str | None, labels: str | None, options: Any, 
     if not isinstance(scores, (str, os.PathLike)) and not is_zarr(scores):
         raise OptionError(f"scores must be the path of a file or store; got {type(scores).__name__}. Use ScoreWriter.")
     arrays = open_arrays(scores, scores=name, labels=labels, storage_options=options, missing=missing)
+    if arrays.class_index is not None:
+        raise ScoresError(f"scores must be whole rows; {arrays.location} is a truncated store.")
     if arrays.scores.ndim != 2:
         raise ScoresError(f"scores must be a matrix (sample, class); got shape {arrays.scores.shape}.")
     for array in (arrays.scores, arrays.labels):
@@ -184,21 +183,13 @@ def _open_labels(labels: Any, rows: RowFile | _StoreRows, options: Any) -> Any:
     return found
 
 
-def _check_apart(scores: Any, out: Any) -> None:
-    """Refuse to write a store over the one it is read from."""
-    if isinstance(scores, (str, os.PathLike)) and isinstance(out, (str, os.PathLike)):
-        old, new = os.path.realpath(scores), os.path.realpath(out)
-        if old == new or old.startswith(f"{new}{os.sep}") or new.startswith(f"{old}{os.sep}"):
-            raise OptionError(f"out must not be where the scores are; got {os.fspath(out)!r}. Choose another path.")
-
-
 def _copy(rows: RowFile | _StoreRows, labels: Any, writer: ScoreWriter, progress: bool | None) -> None:
     blocks = rows.blocks() if isinstance(rows, _StoreRows) else rows.blocks(_BLOCK_BYTES)
     with writer, counting("ingest", "row", rows.n_samples, progress) as advance:
         for block, mine in blocks:
             first, last = writer.n_samples, writer.n_samples + block.shape[0]
             if labels is not None:
-                mine = _rows_of(labels, first, last, rows.location)
+                mine = _rows_of(labels, first, last)
             if mine is not None and mine.shape[0] != block.shape[0]:
                 raise LabelsError(f"labels must be one for each sample; got only {labels.shape[0]}.")
             writer.append(block, mine)
@@ -207,10 +198,7 @@ def _copy(rows: RowFile | _StoreRows, labels: Any, writer: ScoreWriter, progress
             raise LabelsError(f"labels must be one for each of the {writer.n_samples} samples; got {labels.shape[0]}.")
 
 
-def _rows_of(labels: Any, first: int, last: int, location: str) -> Array | None:
+def _rows_of(labels: Any, first: int, last: int) -> Array | None:
     if labels is None:
         return None
-    if is_zarr(labels):
-        where = slice(first, last), *(slice(0, n) for n in labels.shape[1:])
-        return read_array(labels, where, location)
-    return np.asarray(labels[first:last])
+    return read_array(labels, (slice(first, last),)) if is_zarr(labels) else np.asarray(labels[first:last])

@@ -11,7 +11,7 @@ import xarray as xr
 
 from ..errors import DtypeError, LabelsError, ScoresError
 from ..files import is_row_file, open_label_file
-from ..graph.source import BlockSource, Source, StoredSource, stored_array
+from ..graph.source import BlockSource, Source, StoredSource, lazy_array, stored_array
 from ..kernels.keys import BFLOAT16, check_dtype
 from ..store import StoredArrays, check_chunks, is_zarr, open_arrays, open_labels
 from ..store.bands import read_array
@@ -42,13 +42,13 @@ def as_source(scores: Any, labels: Any = None, *, own_labels: bool = True, missi
         check_chunks(labels)
     if is_zarr(scores):
         check_chunks(scores)
-        return StoredSource(scores, _fit_rows(labels, scores, location), location)
+        return StoredSource(scores, _fit_rows(labels, scores), location)
     if isinstance(scores, np.ndarray):
         check_dtype(scores.dtype)
         rows = max(1, _BLOCK_BYTES // (scores.shape[1] * scores.itemsize))
         scores = da.from_array(scores, chunks=(min(rows, scores.shape[0]), -1), name=False)
     if is_zarr(labels):
-        labels = da.from_zarr(labels)
+        labels = lazy_array(labels)
     return BlockSource(scores, labels, location)
 
 
@@ -72,7 +72,9 @@ def lazy_matrix(values: Any) -> da.Array:
         values = _bare(values)
     if isinstance(values, da.Array):
         return values
-    return da.from_zarr(values) if is_zarr(values) and hasattr(values, "shape") else da.from_array(np.asarray(values))
+    if is_zarr(values):
+        return lazy_array(open_labels(values))
+    return da.from_array(np.asarray(values))
 
 
 def opened(scores: Any, missing: str | None = None) -> Any:
@@ -211,7 +213,7 @@ def as_labels(labels: Any, shape: tuple[int, int], missing: str | None = None) -
     return labels
 
 
-def _fit_rows(labels: Any, scores: Any, location: str) -> Any:
+def _fit_rows(labels: Any, scores: Any) -> Any:
     """Read stored labels now where that is cheap, or where their chunks span many bands.
 
     One read of all is much faster than one for each band, and no chunk of labels is read twice.
@@ -221,8 +223,4 @@ def _fit_rows(labels: Any, scores: Any, location: str) -> Any:
     rows = (scores.shards or scores.chunks)[0]
     label_rows = (labels.shards or labels.chunks)[0]
     aligned = label_rows <= rows and rows % label_rows == 0
-    return (
-        labels
-        if aligned and labels.shape[0] > _LABELS_AT_ONCE
-        else read_array(labels, (slice(0, labels.shape[0]),), location)
-    )
+    return labels if aligned and labels.shape[0] > _LABELS_AT_ONCE else read_array(labels, ())

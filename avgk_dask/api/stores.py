@@ -11,7 +11,7 @@ import xarray as xr
 from ..errors import StoreError
 from ..files import is_row_file
 from ..graph.progress import computing
-from ..graph.source import lazy_array, stored_dtype
+from ..graph.source import lazy_array
 from ..graph.verification import verify_array
 from ..store import StoredArrays, Verification, is_zarr, open_arrays
 from ..store.opening import open_all
@@ -71,12 +71,12 @@ def open_scores(
     arrays = open_stored(store, scores, labels, storage_options, missing)
     check_scores(arrays.scores)
     dims = "sample", "class" if arrays.class_index is None else "slot"
-    found: dict[str, Any] = {"scores": (dims, lazy_array(arrays.scores, stored_dtype(arrays.scores), arrays.location))}
+    found: dict[str, Any] = {"scores": (dims, lazy_array(arrays.scores))}
     if arrays.class_index is not None:
-        found["class_index"] = dims, lazy_array(arrays.class_index, arrays.class_index.dtype, arrays.location)
+        found["class_index"] = dims, lazy_array(arrays.class_index)
     mine: Any = as_labels(arrays.labels, (arrays.scores.shape[0], arrays.n_classes or arrays.scores.shape[1]))
     if mine is not None:
-        mine = lazy_array(mine, mine.dtype, arrays.location) if is_zarr(mine) else mine
+        mine = lazy_array(mine) if is_zarr(mine) else mine
         found["labels"] = (("sample", "class")[: mine.ndim], mine)
     dataset = xr.Dataset(found, attrs={} if arrays.n_classes is None else {"n_classes": arrays.n_classes})
     dataset.encoding["source"] = arrays.location

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from ..budgets import show
 from ..errors import BudgetError, LabelsError, ScoresError
-from ..graph.source import lazy_array, stored_dtype
+from ..graph.source import lazy_array
 from ..kernels.keys import decode, key_range
 from ..store import StoredArrays, check_chunks, is_zarr
 from .ambiguity import n_ranked
@@ -41,7 +41,7 @@ class TruncatedScores:
         self._stored = stored
         self.n_classes = int(stored.n_classes or 0)
         self.location = stored.location
-        self._kept = _lazy(stored.scores, stored.location).rechunk({1: -1})
+        self._kept = _lazy(stored.scores).rechunk({1: -1})
         self.n_samples, self.n_slots = self._kept.shape
 
     @property
@@ -61,8 +61,8 @@ class TruncatedScores:
             return None
         if labels.ndim == 2:
             raise LabelsError("labels of a truncated store must be class numbers; got probabilities.")
-        index = _lazy(self._stored.class_index, self.location).rechunk({0: self._kept.chunks[0], 1: -1})
-        column = _lazy(labels, self.location) if is_zarr(labels) else da.asarray(labels)
+        index = _lazy(self._stored.class_index).rechunk({0: self._kept.chunks[0], 1: -1})
+        column = _lazy(labels)
         column = column.rechunk((index.chunks[0],))[:, None]
         return da.map_blocks(_find_slots, index, column, self.n_classes, drop_axis=1, dtype=np.int64)
 
@@ -92,10 +92,8 @@ class TruncatedScores:
         )
 
 
-def _lazy(array: Any, location: str) -> da.Array:
-    if not is_zarr(array):
-        return da.asarray(array)
-    return lazy_array(array, stored_dtype(array) if array.ndim == 2 else array.dtype, location)
+def _lazy(array: Any) -> da.Array:
+    return lazy_array(array) if is_zarr(array) else da.asarray(array)
 
 
 def _find_slots(index: Array, labels: Array, n_classes: int) -> Array:

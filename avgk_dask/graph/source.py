@@ -16,7 +16,7 @@ from dask.highlevelgraph import HighLevelGraph, MaterializedLayer
 from numpy.typing import NDArray
 
 from ..kernels.keys import BFLOAT16, check_dtype
-from ..store.bands import BandReader, plan_bands, read_array
+from ..store.bands import BandReader, plan_bands, read_array, typed
 from .settings import setting
 
 Array = NDArray[Any]
@@ -26,12 +26,12 @@ class StoredLabels:
     """A run of stored labels, read inside the task that needs them."""
 
     # Not a dataclass: Dask would look for tasks inside one, field by field.
-    def __init__(self, array: Any, first: int, last: int, location: str) -> None:
-        self.array, self.first, self.last, self.location = array, first, last, location
+    def __init__(self, array: Any, first: int, last: int) -> None:
+        self.array, self.first, self.last = array, first, last
 
     def read(self) -> Array:
         """Give the labels of the run."""
-        return read_array(self.array, (slice(self.first, self.last),), self.location)
+        return read_array(self.array, (slice(self.first, self.last),))
 
 
 class Source(ABC):
@@ -92,7 +92,7 @@ class Source(ABC):
             return (self.labels.name, band, *(0,) * (self.labels.ndim - 1))
         if isinstance(self.labels, np.ndarray):
             return self.labels[first:last]
-        return StoredLabels(self.labels, first, last, self.location)
+        return StoredLabels(self.labels, first, last)
 
     def collections(self) -> list[Any]:
         """Give the Dask collections whose tasks the keys of bands, chunks and labels name."""
@@ -120,9 +120,9 @@ class Source(ABC):
 
 
 def stored_dtype(array: Any) -> np.dtype[Any]:
-    """Give the dtype of stored scores: uint16 may stand for bfloat16."""
-    stored = np.dtype(array.dtype)
-    return BFLOAT16 if array.attrs.get("dtype") == "bfloat16" and stored == np.uint16 else check_dtype(stored)
+    """Give the dtype of stored scores, in native byte order: uint16 may stand for bfloat16."""
+    stored: np.dtype[Any] = np.dtype(array.dtype).newbyteorder("=")
+    return BFLOAT16 if array.attrs.get("dtype") == "bfloat16" and stored == np.uint16 else stored
 
 
 class StoreLayer(MaterializedLayer):
@@ -133,11 +133,12 @@ class StoreLayer(MaterializedLayer):
         self.stored = stored
 
 
-def lazy_array(array: Any, dtype: Any, location: str) -> da.Array:
+def lazy_array(array: Any) -> da.Array:
     """Give a stored array as a Dask array: one task for each stored chunk (or shard)."""
     sizes: Any = da.core.normalize_chunks(array.shards or array.chunks, array.shape)
     name = f"avgk-read-{uuid.uuid4().hex[:12]}"
-    shared = delayed(StoredBlocks(array, dtype, location), name=f"{name}-store", traverse=False)
+    dtype = stored_dtype(array)
+    shared = delayed(StoredBlocks(array, dtype), name=f"{name}-store", traverse=False)
     bounds = [np.concatenate([[0], np.cumsum(size)]).tolist() for size in sizes]
     tasks: dict[Any, Any] = {
         (name, *place): (
@@ -161,13 +162,12 @@ def stored_array(blocks: Any) -> Any | None:
 class StoredBlocks:
     """Reads blocks of a stored array; travels to the workers once."""
 
-    def __init__(self, array: Any, dtype: np.dtype[Any], location: str) -> None:
-        self.array, self.dtype, self.location = array, dtype, location
+    def __init__(self, array: Any, dtype: np.dtype[Any]) -> None:
+        self.array, self.dtype = array, dtype
 
     def read(self, where: list[tuple[int, int]]) -> Array:
         """Give the values between these bounds."""
-        block = read_array(self.array, tuple(slice(*bounds) for bounds in where), self.location)
-        return block.view(self.dtype) if self.dtype == BFLOAT16 else block.astype(self.dtype, copy=False)
+        return typed(read_array(self.array, tuple(slice(*bounds) for bounds in where)), self.dtype)
 
 
 class StoredSource(Source):
@@ -175,13 +175,13 @@ class StoredSource(Source):
 
     def __init__(self, array: Any, labels: Any, location: str) -> None:
         self.shape = array.shape
-        self.dtype = stored_dtype(array)
+        self.dtype = check_dtype(stored_dtype(array))
         chunks = array.shards or array.chunks
         self.rows, self.classes = plan_bands(array.shape, chunks, self.dtype.itemsize, setting("slab-bytes"))
         self.columns = [*range(0, array.shape[1], chunks[1]), array.shape[1]]
         self.array, self.location, self.labels = array, location, self._fit_labels(labels)
         self.chunks = chunks
-        self.reader = BandReader(array, tuple(self.rows), tuple(self.classes), location, self.dtype)
+        self.reader = BandReader(array, tuple(self.rows), tuple(self.classes), self.dtype)
         self._shared = delayed(self.reader, name=f"avgk-store-{uuid.uuid4().hex[:12]}", traverse=False)
 
     def slab_bytes(self) -> int:  # noqa: D102
@@ -197,7 +197,7 @@ class StoredSource(Source):
         return [self._shared, *super().collections()]
 
     def dask_array(self) -> da.Array:  # noqa: D102
-        return lazy_array(self.array, self.dtype, self.location)
+        return lazy_array(self.array)
 
 
 class StoredChunk:

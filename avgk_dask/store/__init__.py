@@ -1,13 +1,14 @@
 """Zarr, obstore and fsspec: opening score stores, planning bands, writing. Nothing else imports zarr."""
 
 from .bands import BandReader, plan_bands
-from .drafts import Draft, is_store, remove_store, writable, write_rows
+from .drafts import Draft, is_store, writable, write_rows
 from .joining import join_parts
 from .layout import CODECS, Layout
 from .listing import check_chunks
 from .opening import StoredArrays, is_zarr, open_arrays, open_labels
 from .results import write_result
 from .showing import shown
+from .targets import Target
 from .verifying import Verification, verify_listing, verify_run
 from .writer import ScoreWriter
 
@@ -18,6 +19,7 @@ __all__ = [
     "Layout",
     "ScoreWriter",
     "StoredArrays",
+    "Target",
     "Verification",
     "check_chunks",
     "is_store",
@@ -26,7 +28,6 @@ __all__ = [
     "open_arrays",
     "open_labels",
     "plan_bands",
-    "remove_store",
     "shown",
     "verify_listing",
     "verify_run",

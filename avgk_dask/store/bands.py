@@ -17,8 +17,7 @@ from ..kernels.keys import BFLOAT16
 from .checked import is_local
 from .direct import ChunkFiles
 from .listing import chunk_key
-from .shards import places_within, whole_shards
-from .showing import scrubbed
+from .shards import place_slices, places_within, whole_shards
 
 #: Requests that one task has under way at most ...
 _AT_ONCE = 16
@@ -52,7 +51,6 @@ class BandReader:
     array: Any
     rows: tuple[int, ...]
     classes: tuple[int, ...]
-    location: str
     dtype: np.dtype[Any]
 
     @property
@@ -91,18 +89,23 @@ class BandReader:
     def read(self, band: int, first_class: int, last_class: int) -> NDArray[Any]:
         """Give the scores of one band and a run of classes."""
         where = slice(self.rows[band], self.rows[band + 1]), slice(first_class, last_class)
-        block = read_array(self.array, where, self.location)
-        return block.view(self.dtype) if self.dtype == BFLOAT16 else block.astype(self.dtype, copy=False)
+        return typed(read_array(self.array, where), self.dtype)
 
 
-def read_array(array: Any, where: tuple[slice, ...], location: str) -> NDArray[Any]:
-    """Read a part of a stored array; a failure names the store, the array and the chunk."""
+def read_array(array: Any, where: tuple[slice, ...]) -> NDArray[Any]:
+    """Read a part of a stored array (whole along axes not named); a failure names the store and the chunk."""
+    where = (*where, *(slice(0, n) for n in array.shape[len(where) :]))
     try:
         return _read(array, where)
     except AvgkError:
         raise
     except Exception as error:
-        raise _named(array, where, location, error) from None
+        raise _first_failure(array, where, error) from None
+
+
+def typed(block: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:
+    """Give a block as read in the dtype of its scores: uint16 may stand for bfloat16, bytes be in foreign order."""
+    return block.view(dtype) if dtype == BFLOAT16 else block.astype(dtype, copy=False)
 
 
 def _read(array: Any, where: tuple[slice, ...]) -> NDArray[Any]:
@@ -124,26 +127,19 @@ def _rounded(array: Any, where: tuple[slice, ...]) -> tuple[slice, ...]:
     )
 
 
-def _named(array: Any, where: tuple[slice, ...], location: str, error: Exception) -> ReadError:
+def _first_failure(array: Any, where: tuple[slice, ...], error: Exception) -> ReadError:
     """Give the error that names the first chunk of a part that cannot be read."""
     places = places_within(array, where)
-    sizes = array.shards or array.chunks
     for place in places if len(places) > 1 else []:
         try:
-            _read(
-                array,
-                tuple(
-                    slice(i * size, min((i + 1) * size, n))
-                    for i, size, n in zip(place, sizes, array.shape, strict=True)
-                ),
-            )
+            _read(array, place_slices(array, place))
         except AvgkError as found:
             return ReadError(str(found))
         except Exception as found:
             places, error = [place], found
             break
-    cause = scrubbed(f"{type(error).__name__}: {error}")
+    checks = array.store_path.store.checks
     return ReadError(
-        f"chunk {chunk_key(array, places[0])} of {location} cannot be decoded: {cause}. "
+        f"chunk {chunk_key(array, places[0])} of {checks.location} cannot be decoded: {checks.scrub(error)}. "
         "It is damaged, or was written by a codec that is not installed."
     )

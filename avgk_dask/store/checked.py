@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from zarr.abc.store import Store
+from zarr.abc.store import OffsetByteRequest, RangeByteRequest, Store
 from zarr.storage import LocalStore, MemoryStore, WrapperStore, ZipStore
 
 from ..errors import AvgkError, ReadError
 from .failures import cause
-from .manifest import Manifest
+from .manifest import Digest, Manifest
 from .shards import ShardIndex
 
 #: How often a chunk that is not as written is read.
 _ATTEMPTS = 3
-_METADATA = ("zarr.json", ".zarray", ".zattrs", ".zgroup", ".zmetadata")
+#: Names of keys that are no chunks.
+METADATA = ("zarr.json", ".zarray", ".zattrs", ".zgroup", ".zmetadata")
 
 
 @dataclass(frozen=True)
@@ -24,13 +24,17 @@ class Checks:
     """How reads of a store are checked, and how it is named in errors."""
 
     location: str
-    manifest: Manifest = field(default_factory=Manifest)
     #: "raise" refuses a missing chunk, "fill" takes the array's fill value, as zarr does.
     missing: str = "raise"
-    #: Index of the shards, by the array's path.
-    shards: Mapping[str, ShardIndex] = field(default_factory=dict)
+    #: What the chunks of the array must be, and which inner chunks its shards must hold, where that is known.
+    manifest: Manifest | None = None
+    index: ShardIndex | None = None
     #: Values that must not appear in an error.
     secrets: tuple[str, ...] = field(default=(), repr=False)
+
+    def digest(self, key: str) -> Digest | None:
+        """Give the digest that a chunk was written with; None where that is not known."""
+        return None if self.manifest is None else self.manifest.find(key)
 
     def scrub(self, error: BaseException) -> str:
         """Give an error's class and text without credentials."""
@@ -43,6 +47,10 @@ class CheckedStore(WrapperStore[Store]):
     def __init__(self, store: Store, checks: Checks) -> None:
         super().__init__(store)
         self.checks = checks
+        self._last: tuple[str | None, Any] = (None, None)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_last": (None, None)}
 
     def __repr__(self) -> str:
         return f"CheckedStore({self.checks.location!r})"
@@ -64,14 +72,28 @@ class CheckedStore(WrapperStore[Store]):
     async def get(self, key: str, prototype: Any, byte_range: Any = None) -> Any:
         """Read a key; raise ReadError where it fails, or where a chunk is missing or damaged.
 
-        A chunk that is not as written is read again: it may have changed on its way only.
+        A chunk that is not as written is read again: it may have changed on its way only. A part of one
+        whose bytes can be checked is cut from the whole, which is kept for the parts that follow.
         """
+        if key.rpartition("/")[2] in METADATA:
+            return await self._get(key, prototype)
+        if byte_range is None:
+            return await self._get_whole(key, prototype)
+        if self.checks.manifest is None and self.checks.index is None:
+            value = await self._get(key, prototype, byte_range)
+            problem = self.problem(key, value, whole=False)
+            if problem:
+                raise ReadError(problem)
+            return value
+        whole = self._last[1] if self._last[0] == key else await self._get_whole(key, prototype)
+        self._last = key, whole
+        return None if whole is None else whole[_bounds(byte_range, len(whole))]
+
+    async def _get_whole(self, key: str, prototype: Any) -> Any:
         problem = None
         for _ in range(_ATTEMPTS):
-            value = await self._get(key, prototype, byte_range)
-            if key.rpartition("/")[2] in _METADATA:
-                return value
-            problem = self.problem(key, value, whole=byte_range is None)
+            value = await self._get(key, prototype)
+            problem = self.problem(key, value)
             if problem is None:
                 return value
             if value is None:
@@ -93,7 +115,7 @@ class CheckedStore(WrapperStore[Store]):
         """Say what is wrong with a chunk as read (None: it is not there); None where nothing is."""
         where = f"chunk {key} of {self.checks.location}"
         if value is None:
-            if self.checks.missing == "fill":
+            if self.checks.missing == "fill" and self.checks.digest(key) is None:
                 return None
             return (
                 f'{where} is missing, or no plain file. Restore it, or take it as the fill value with missing="fill".'
@@ -104,17 +126,24 @@ class CheckedStore(WrapperStore[Store]):
         if not memoryview(data).nbytes:
             complaint: str | None = "it is empty"
         else:
-            complaint = self.checks.manifest.complaint(key, data) or self._absent(key, data)
+            complaint = self.checks.manifest.complaint(key, data) if self.checks.manifest else self._absent(key, data)
         return f"{where} is damaged: {complaint}. Write the store again." if complaint else None
 
     def _absent(self, key: str, data: Any) -> str | None:
         """Say that inner chunks are missing from a shard; None where all are there, or none must be."""
-        array, _, place = key.partition("/c/") if "/c/" in key else ("", "", key.removeprefix("c/"))
-        index = self.checks.shards.get(array)
-        if index is None or self.checks.missing == "fill" or self.checks.manifest.find(key) is not None:
+        if self.checks.index is None or self.checks.missing == "fill":
             return None
-        n = index.n_absent(tuple(map(int, place.split("/"))), data)
+        n = self.checks.index.n_absent(key, data)
         return f'{n} of its inner chunks are missing (missing="fill" takes them as the fill value)' if n else None
+
+
+def _bounds(byte_range: Any, length: int) -> slice:
+    """Give the part of a value that a request for bytes means."""
+    if isinstance(byte_range, RangeByteRequest):
+        return slice(byte_range.start, byte_range.end)
+    if isinstance(byte_range, OffsetByteRequest):
+        return slice(byte_range.offset, length)
+    return slice(max(0, length - byte_range.suffix), length)
 
 
 def is_local(store: Any) -> bool:

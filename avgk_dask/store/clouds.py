@@ -20,7 +20,7 @@ CLOUDS = {"s3": "s3", "s3a": "s3", "gs": "gcs", "gcs": "gcs", "az": "azure", "ab
           "https": "http", "http": "http"}  # fmt: skip
 
 # fsspec's names and the cloud's own, as obstore calls them.
-_S3 = {
+S3_NAMES = {
     "key": "access_key_id", "access_key_id": "access_key_id", "aws_access_key_id": "access_key_id",
     "secret": "secret_access_key", "secret_access_key": "secret_access_key",
     "aws_secret_access_key": "secret_access_key",
@@ -41,6 +41,8 @@ _AZURE = {
 }  # fmt: skip
 _CONNECTION = {"AccountName": "account_name", "AccountKey": "account_key", "BlobEndpoint": "endpoint",
                "SharedAccessSignature": "sas_token"}  # fmt: skip
+
+_FLAGS = ("skip_signature", "request_payer", "virtual_hosted_style_request")
 
 #: A dead endpoint is given up after this long; a server that says "slow down" is asked again meanwhile.
 _RETRIES = {
@@ -72,7 +74,9 @@ def open_cloud(url: str, options: Mapping[str, Any], *, write: bool, required: b
     if config:
         settings["config"] = config
     try:
-        store = obstore.store.from_url(address, **settings)
+        # A web server stays one, though its name may look like a cloud's.
+        of_url = obstore.store.HTTPStore.from_url if url.startswith("http") else obstore.store.from_url
+        store = of_url(address, **settings)
     except Exception as error:  # obstore's own exception classes
         why = cause(error, options)
         raise StoreError(f"could not open {shown(url)}: {why}. {advice(why, 'Check the options.')}") from None
@@ -83,9 +87,9 @@ def _translate(scheme: str, options: Mapping[str, Any]) -> dict[str, Any] | None
     """Give the options in obstore's names; None where one has no counterpart, or credentials are in files."""
     options = {**options}
     if scheme in ("s3", "s3a"):
-        names = _S3
+        names = S3_NAMES
         options |= options.pop("client_kwargs", {})
-        if not options.get("anon") and not _has_s3_credentials(options):
+        if not is_true(options.get("anon", options.get("skip_signature"))) and not _has_s3_credentials(options):
             return None
     elif scheme in ("gs", "gcs"):
         names = _GCS
@@ -98,7 +102,13 @@ def _translate(scheme: str, options: Mapping[str, Any]) -> dict[str, Any] | None
         options = {_CONNECTION[name]: value for name, value in pairs.items() if name in _CONNECTION} | options
     if not set(options) <= set(names):
         return None
-    return {names[name]: value for name, value in options.items() if value not in (None, "")}
+    found = {names[name]: value for name, value in options.items() if value not in (None, "")}
+    return {name: is_true(value) if name in _FLAGS else value for name, value in found.items()}
+
+
+def is_true(value: Any) -> bool:
+    """Whether an option is on, as a truth value or in a word."""
+    return value if isinstance(value, bool) else str(value).lower() in ("1", "true", "yes", "on")
 
 
 def _has_s3_credentials(options: Mapping[str, Any]) -> bool:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -214,16 +213,6 @@ def writable(path: Any, options: Options | None = None) -> tuple[Store, str]:
     if isinstance(path, Store):
         return path, shown(str(path))
     return locate(path, options, write=True), shown(path)
-
-
-def remove_store(path: Any, options: Options | None = None) -> None:
-    """Remove a store that was begun and failed."""
-    store, _ = writable(path, options)
-    bare = bare_store(store)
-    if isinstance(bare, LocalStore):
-        shutil.rmtree(bare.root, ignore_errors=True)
-    else:
-        sync(store.delete_dir(""))
 
 
 def check_target(store: Store, location: str, overwrite: bool) -> None:

@@ -52,7 +52,7 @@ def gather_facts(array: Any) -> StoreFacts:
         object_bytes=math.prod(sizes) * item,
         n_stored_bytes=None if lengths is None else sum(lengths),
         n_missing_chunks=None if here is None else math.prod(grid) - len(here),
-        has_manifest=array.path in array.store_path.store.checks.manifest.tables,
+        has_manifest=array.store_path.store.checks.manifest is not None,
         has_checksum=any(name in codec for codec in codecs for name in _CHECKSUMS) or "checksum" in str(codecs),
         is_remote=not is_local(array.store_path.store),
         rounding=array.attrs.get("rounding"),

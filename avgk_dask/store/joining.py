@@ -20,8 +20,8 @@ from .drafts import PARTS, Draft, part_path, writable, write_rows
 from .failures import writing
 from .layout import LABEL_ROWS
 from .listing import list_keys
-from .manifest import Manifest
-from .opening import load_manifest, with_checks
+from .manifest import ATTRIBUTE
+from .opening import load_table, with_checks
 from .showing import Options
 
 Array = NDArray[Any]
@@ -29,11 +29,10 @@ Array = NDArray[Any]
 
 @dataclass(frozen=True)
 class Part:
-    """One part: its arrays, the digests of their chunks, and how many of its runs of rows are whole."""
+    """One part: its arrays, read with checks, and its attributes."""
 
     number: int
     arrays: dict[str, Any]
-    manifest: Manifest
     attributes: dict[str, Any]
 
     @property
@@ -55,10 +54,10 @@ class Part:
     def form(self) -> Any:
         """Give what all parts must have in common."""
         return {
-            name: (a.shape[1:], a.dtype, a.shards or a.chunks, str(a.metadata.codecs))
+            name: (a.shape[1:], a.dtype, a.attrs.get("dtype"), a.shards or a.chunks, str(a.metadata.codecs))
             for name, a in self.arrays.items()
             if a.ndim == 2
-        } | {"labels": "labels" in self.arrays}
+        } | {"labels": "labels" in self.arrays, "n_classes": self.attributes.get("n_classes")}
 
 
 def join_parts(path: Any, n_parts: int | None = None, *, storage_options: Options | None = None) -> None:
@@ -67,7 +66,8 @@ def join_parts(path: Any, n_parts: int | None = None, *, storage_options: Option
     Whole chunks are moved, not copied; only the last, incomplete chunk of each part is written again.
     The samples are in the order of the parts, except that those of the incomplete last chunks come at
     the end (again in the order of the parts): the attribute ``part_samples`` holds the number of
-    samples of each part, and ``part_run`` the rows of a chunk. An interrupted join can be repeated.
+    samples of each part, and ``part_run`` the rows of a chunk. One process joins, after all have written; an
+    interrupted join can be repeated.
 
     Parameters
     ----------
@@ -102,7 +102,7 @@ def _join_all(path: Any, store: Any, location: str, n_parts: int | None, storage
     root.clean()
     _join(root, filled)
     first = filled[0]
-    keep = {name: value for name, value in first.attributes.items() if name != "avgk_dask"}
+    keep = {name: value for name, value in first.attributes.items() if name != ATTRIBUTE}
     root.finish(**keep, part_samples=[part.n_samples for part in parts], part_run=first.run)
     sync(store.delete_dir(PARTS))
 
@@ -121,9 +121,10 @@ def _open_parts(path: Any, store: Any, n_parts: int | None, options: Options | N
             raise StoreError(
                 f"part {number} of {location} is incomplete: its writer did not finish. Wait or resume it."
             )
-        manifest = load_manifest(draft.group, Checks(place))
-        arrays = {name: draft.group[name] for name in draft.names}
-        yield Part(number, arrays, manifest, dict(draft.group.attrs))
+        store_of = CheckedStore(mine, Checks(place))
+        tables = {name: load_table(draft.group, name, store_of.checks) for name in draft.names}
+        arrays = {name: with_checks(draft.group[name], store_of, name, tables[name]) for name in tables}
+        yield Part(number, arrays, dict(draft.group.attrs))
 
 
 def _check_forms(parts: list[Part], location: str) -> None:
@@ -164,7 +165,7 @@ def _copy_metadata(root: Draft, array: Any, name: str, n_samples: int) -> None:
 
 def _move_runs(root: Draft, part: Part, name: str, row: int) -> int:
     """Move the whole chunks of a part's array to their places; give the number of rows moved."""
-    table = part.manifest.tables[name]
+    table = part.arrays[name].store_path.store.checks.manifest.table
     source = f"{PARTS}/{part.number:05}/"
     there = list_keys(root.group.store, f"{source}{name}") or {}
     for run in range(part.n_whole):
@@ -202,12 +203,7 @@ async def _move_through(store: Any, old: str, new: str) -> None:
 def _tail(part: Part, name: str) -> Array:
     """Give the rows of a part behind its last whole chunk, checked against its manifest."""
     array = part.arrays[name]
-    return np.asarray(_checked(array, part)[part.n_whole * part.run :])
-
-
-def _checked(array: Any, part: Part) -> Any:
-    bare = array.store_path.store._store
-    return with_checks(array, CheckedStore(bare, Checks(f"part {part.number}", part.manifest)))
+    return np.asarray(array[part.n_whole * part.run :])
 
 
 def _write_tails(root: Draft, target: Any, tails: RowBuffer, row: int, run: int, least: int) -> int:
@@ -220,13 +216,12 @@ def _write_tails(root: Draft, target: Any, tails: RowBuffer, row: int, run: int,
 
 
 def _join_labels(root: Draft, parts: list[Part], n_samples: int) -> None:
-    if "labels" in root.group:
-        del root.group["labels"]
-    target, buffer, row = root.add_column("labels", n_samples), RowBuffer(), 0
+    target = root.group["labels"] if "labels" in root.group else root.add_column("labels", n_samples)
+    buffer, row = RowBuffer(), 0
     for is_tail in (False, True):
         for part in parts:
             cut = part.n_whole * part.run
             where = slice(cut, None) if is_tail else slice(0, cut)
-            buffer.add(np.asarray(_checked(part.arrays["labels"], part)[where]))
+            buffer.add(np.asarray(part.arrays["labels"][where]))
             row = _write_tails(root, target, buffer, row, LABEL_ROWS, least=LABEL_ROWS)
     _write_tails(root, target, buffer, row, LABEL_ROWS, least=1)

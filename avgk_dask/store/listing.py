@@ -25,8 +25,14 @@ _LIST_SECONDS = 600
 
 
 def list_keys(store: Any, prefix: str) -> dict[str, int | None] | None:
-    """Give the keys below a prefix with their lengths (None where unknown); None where the store cannot list."""
-    store = bare_store(store)
+    """Give the keys below a prefix with their lengths (None where unknown); None where that cannot be had."""
+    try:
+        return _list_keys(bare_store(store), prefix)
+    except Exception:  # of any client: reading may be allowed where listing is not
+        return None
+
+
+def _list_keys(store: Any, prefix: str) -> dict[str, int | None] | None:
     below = f"{prefix}/" if prefix else ""
     if isinstance(store, LocalStore):
         return dict(_local_keys(str(store.root), prefix))
@@ -69,9 +75,9 @@ async def _other_keys(store: Any, prefix: str) -> dict[str, int | None] | None:
             return None
         try:
             found = await store.fs._find(f"{root}/{prefix}", detail=True)
-        except (FileNotFoundError, NotImplementedError):
+        except FileNotFoundError:
             return {}
-        start = len(root.lstrip("/")) + 1
+        start = len(root.strip("/")) + bool(root.strip("/"))
         return {name.lstrip("/")[start:]: info.get("size") for name, info in found.items() if info["type"] == "file"}
     keys = [key async for key in store.list_prefix(f"{prefix}/" if prefix else "")]
     try:
@@ -100,13 +106,14 @@ def missing_chunks(array: Any) -> tuple[list[str], list[tuple[str, str]]] | None
         return None
     missing, damaged = [], []
     expected = _plain_length(array)
-    manifest = array.store_path.store.checks.manifest
+    checks = array.store_path.store.checks
     for key in chunk_keys(array):
         if key not in found:
-            missing.append(key)
+            if checks.missing == "raise" or checks.digest(key) is not None:
+                missing.append(key)
             continue
         length = found[key]
-        written = manifest.find(key)
+        written = checks.digest(key)
         if length is None:
             continue
         if length == 0:
@@ -143,7 +150,7 @@ def check_chunks(array: Any) -> None:
         return
     missing, damaged = found
     total = math.prod(chunk_grid(array))
-    if missing and store.checks.missing == "raise":
+    if missing:
         sizes = array.shards or array.chunks
         rows, size = sizes[0], array.dtype.itemsize * math.prod(sizes)
         raise ReadError(

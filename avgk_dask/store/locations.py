@@ -10,10 +10,14 @@ from zarr.abc.store import Store
 from zarr.storage import FsspecStore, LocalStore, ZipStore
 
 from ..errors import OptionError, StoreError
-from .clouds import CLOUDS, open_cloud
+from .clouds import CLOUDS, S3_NAMES, is_true, open_cloud
 from .failures import cause
 from .showing import Options, shown
 
+_S3FS_NAMES = {
+    "access_key_id": "key", "secret_access_key": "secret", "session_token": "token", "endpoint": "endpoint_url",
+    "skip_signature": "anon", "request_payer": "requester_pays",
+}  # fmt: skip
 _METADATA = ("zarr.json", ".zgroup", ".zarray")
 
 
@@ -81,24 +85,22 @@ def _through_fsspec(url: str, scheme: str, options: dict[str, Any], write: bool)
 def _for_s3fs(options: dict[str, Any]) -> dict[str, Any]:
     """Give s3fs options: no HEAD before each GET, and no long wait for an endpoint that is dead."""
     client = {**options.pop("client_kwargs", {})}
-    for name in ("region", "region_name"):
-        if name in options:
-            client["region_name"] = options.pop(name)
-    config = {"connect_timeout": 4, "read_timeout": 15, "retries": {"max_attempts": 4}}
-    config |= options.pop("config_kwargs", {})
-    names = {
-        "endpoint": "endpoint_url",
-        "access_key_id": "key",
-        "secret_access_key": "secret",
-        "session_token": "token",
+    config = {
+        "connect_timeout": 4,
+        "read_timeout": 15,
+        "retries": {"max_attempts": 4},
+        **options.pop("config_kwargs", {}),
     }
-    renamed = {names.get(name.removeprefix("aws_"), name): value for name, value in options.items()}
-    renamed = {name: _flag(value) if name == "anon" else value for name, value in renamed.items()}
-    return {"max_concurrency": 1, "config_kwargs": config, "client_kwargs": client, **renamed}
-
-
-def _flag(value: Any) -> bool:
-    return value if isinstance(value, bool) else str(value).lower() in ("1", "true", "yes")
+    made: dict[str, Any] = {"max_concurrency": 1, "config_kwargs": config}
+    for name, value in options.items():
+        known = S3_NAMES.get(name)
+        if known == "region":
+            client["region_name"] = value
+        elif known in _S3FS_NAMES:
+            made[_S3FS_NAMES[known]] = is_true(value) if known in ("skip_signature", "request_payer") else value
+        else:
+            made[name] = value
+    return {**made, "client_kwargs": client}
 
 
 def inner_root(store: Store) -> str:

@@ -9,8 +9,8 @@ The root's attribute ``avgk_dask`` says whether the writer finished, and holds e
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+import re
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -52,22 +52,33 @@ def chunk_grid(array: Any) -> tuple[int, ...]:
     return tuple(-(-n // size) for n, size in zip(array.shape, sizes, strict=True))
 
 
+def place_of(array: str, key: str) -> tuple[int, ...] | None:
+    """Give the place in the chunk grid of a key of the array at a path; None for a key of something else.
+
+    Examples
+    --------
+    >>> place_of("run/scores", "run/scores/c/3/0"), place_of("", "3.0"), place_of("labels", "scores/c/0")
+    ((3, 0), (3, 0), None)
+
+    """
+    prefix = f"{array}/" if array else ""
+    return tuple(map(int, re.findall(r"\d+", key[len(prefix) :]))) if key.startswith(prefix) else None
+
+
 @dataclass(frozen=True)
 class Manifest:
-    """The digests of a store's chunks, by the array's path in the store."""
+    """The digests of the chunks of the array at a path."""
 
-    tables: Mapping[str, Table] = field(default_factory=dict)
+    array: str
+    table: Table
 
     def find(self, key: str) -> Digest | None:
-        """Give the digest of a chunk by its key; None where the manifest does not cover it."""
-        array, found, place = key.partition("/c/")
-        table = self.tables.get(array) if found else None
-        if table is None:
+        """Give the digest of a chunk by its key; None for a key that is none of the array's chunks."""
+        place = place_of(self.array, key)
+        grid = self.table.shape[:-1]
+        if place is None or len(place) != len(grid) or any(i >= n for i, n in zip(place, grid, strict=True)):
             return None
-        index = tuple(map(int, place.split("/")))
-        if len(index) != table.ndim - 1 or any(i >= n for i, n in zip(index, table.shape, strict=False)):
-            return None
-        length, hashed = table[index].tolist()
+        length, hashed = self.table[place].tolist()
         return length, hashed
 
     def complaint(self, key: str, data: Any) -> str | None:

@@ -6,7 +6,8 @@ import asyncio
 import difflib
 import json
 import os
-from dataclasses import dataclass
+import warnings
+from dataclasses import dataclass, replace
 from typing import Any
 
 import zarr
@@ -19,7 +20,7 @@ from ..errors import AvgkError, OptionError, ScoresError, StoreError
 from .checked import CheckedStore, Checks, bare_store
 from .failures import advice
 from .locations import inner_root, locate
-from .manifest import ATTRIBUTE, GROUP, Manifest, table_digest
+from .manifest import ATTRIBUTE, GROUP, Manifest, Table, table_digest
 from .shards import ShardIndex
 from .showing import Options, secrets_of, shown
 
@@ -72,13 +73,13 @@ def open_arrays(
     if isinstance(node, zarr.Array):
         if scores is not None or labels is not None:
             raise StoreError(f"{location} is a single array, not a group; drop the array names.")
-        return StoredArrays(_checked(node, location), None, location)
+        return StoredArrays(_by_sample(node, location), None, location)
     folder = f"{(scores or '').rpartition('/')[0]}/".removeprefix("/")
     found = open_array(node, root, scores or "scores")
     has_labels = labels is not None or (own_labels and f"{folder}labels" in node)
     mine = open_array(node, root, labels or f"{folder}labels") if has_labels else None
     if f"{folder}class_index" not in node:
-        return StoredArrays(_checked(found, location), mine, location)
+        return StoredArrays(_by_sample(found, location), mine, location)
     index = open_array(node, root, f"{folder}class_index")
     n_classes = (node[folder] if folder else node).attrs.get("n_classes")
     if index.shape != found.shape or not isinstance(n_classes, int):
@@ -89,13 +90,25 @@ def open_arrays(
 
 
 def open_all(store: Any, *, storage_options: Options | None = None, missing: str | None = None) -> list[Any]:
-    """Open every array of a store that is scores, labels or class indices, or the array it is."""
+    """Open every array of a store, those of its inner groups included, or the array it is."""
     node, root = open_node(store, storage_options, missing)
     if isinstance(node, zarr.Array):
         return [node]
-    covered = [name for name in ("scores", "class_index", "labels") if name in node]
-    names = covered or sorted(name for name, _ in node.arrays())
+    names = _array_names(node)
+    if not names:
+        raise StoreError(f"{root.checks.location} holds no arrays. Check the path.")
     return [open_array(node, root, name) for name in names]
+
+
+def _array_names(group: Any) -> list[str]:
+    """Give the paths of all arrays below a group, but for those of manifests."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of objects that are no Zarr nodes
+        try:
+            nodes = [name for name, node in group.members(max_depth=None) if isinstance(node, zarr.Array)]
+        except Exception:  # a store that cannot list
+            nodes = [name for name in ("scores", "class_index", "labels") if name in group]
+    return sorted(name for name in nodes if GROUP not in name.split("/")[:-1])
 
 
 def open_labels(store: Any, storage_options: Options | None = None, missing: str | None = None) -> Any:
@@ -110,32 +123,32 @@ def open_node(store: Any, storage_options: Options | None = None, missing: str |
         raise OptionError(f"missing must be 'raise' or 'fill'; got {missing!r}.")
     if isinstance(store, zarr.Array) and isinstance(store.store_path.store, CheckedStore):
         checked = store.store_path.store.with_checks(missing=missing or store.store_path.store.checks.missing)
-        return with_checks(store, checked), checked
+        return _through(store, checked), checked
     bare, path, location = _find(store, storage_options)
-    known = bare.checks if isinstance(bare, CheckedStore) else Checks(location, secrets=secrets_of(storage_options))
-    bare = bare._store if isinstance(bare, CheckedStore) else bare
-    checked = CheckedStore(bare, known).with_checks(missing=missing or known.missing)
-    node = _open(checked, path)
-    if isinstance(node, zarr.Array) and not path and is_path(store):
-        outer = _outer_store(os.fspath(store), storage_options)
-        if outer is not None:
-            checked, path = CheckedStore(outer, checked.checks), os.fspath(store).rstrip("/").rpartition("/")[2]
-            node = _open(checked, path)
-    group = node if isinstance(node, zarr.Group) else _parent(checked, path)
-    if group is not None and not known.manifest.tables:
-        checked = checked.with_checks(manifest=load_manifest(group, checked.checks))
-    return (node, checked) if isinstance(node, zarr.Group) else (with_checks(node, checked), checked)
+    checked = CheckedStore(bare, Checks(location, missing or "raise", secrets=secrets_of(storage_options)))
+    # A group opened without consolidated metadata stays so.
+    given = isinstance(store, zarr.Group) and store.metadata.consolidated_metadata is None
+    node = _open(checked, path, use_consolidated=False if given else None)
+    if isinstance(node, zarr.Group):
+        refuse_incomplete(node, checked.checks)
+        return node, checked
+    if not path and isinstance(store, (str, os.PathLike)):
+        checked, path = _outer_store(os.fspath(store), storage_options, checked)
+    group, name = _parent(checked, path), path.rpartition("/")[2]
+    return with_checks(node, checked, path, _table(group, name, checked.checks)), checked
 
 
-def _outer_store(path: str, storage_options: Options | None) -> Store | None:
-    """Give the store of ours that the array at a path lies in; None where it lies in none."""
-    path = path.rstrip("/") if "://" in path else os.path.abspath(path)
+def _outer_store(path: str, options: Options | None, checked: CheckedStore) -> tuple[CheckedStore, str]:
+    """Give the store of ours that the array at a path lies in, and its path there; the given store, if it lies in none."""
+    outer, _, name = (path.rstrip("/") if "://" in path else os.path.abspath(path)).rpartition("/")
     try:
-        outer = locate(path.rpartition("/")[0], storage_options)
-        data = sync(outer.get("zarr.json", default_buffer_prototype()))
-        return outer if data is not None and ATTRIBUTE in json.loads(data.to_bytes()).get("attributes", {}) else None
+        store = locate(outer, options)
+        data = sync(store.get("zarr.json", default_buffer_prototype()))
+        if data is not None and ATTRIBUTE in json.loads(data.to_bytes()).get("attributes", {}):
+            return CheckedStore(store, checked.checks), name
     except Exception:  # nothing there, or nothing that may be read
-        return None
+        pass
+    return checked, ""
 
 
 def _find(store: Any, storage_options: Options | None) -> tuple[Store, str, str]:
@@ -150,10 +163,12 @@ def _find(store: Any, storage_options: Options | None) -> tuple[Store, str, str]
     return found, inner_root(found), shown(store)
 
 
-def _open(store: CheckedStore, path: str) -> Any:
+def _open(store: CheckedStore, path: str, use_consolidated: bool | None = None) -> Any:
     location = store.checks.location
     try:
         sync(_probe(store, path), timeout=None)
+        if use_consolidated is False:
+            return zarr.open_group(store, path=path, mode="r", use_consolidated=False)
         return zarr.open(store, path=path, mode="r")
     except TimeoutError:
         raise StoreError(
@@ -200,38 +215,48 @@ def _parent(store: CheckedStore, path: str) -> Any | None:
         return None
 
 
-def load_manifest(group: Any, checks: Checks) -> Manifest:
-    """Read a group's manifest, empty where it has none; refuse a group whose writer did not finish.
+def refuse_incomplete(group: Any, checks: Checks) -> None:
+    """Raise StoreError for a group whose writer did not finish."""
+    state = group.attrs.get(ATTRIBUTE)
+    if not isinstance(state, dict) or state.get("complete"):
+        return
+    how = (
+        "join its parts with avgk join once all are written"
+        if state.get("parts")
+        else "continue it with ScoreWriter(..., resume=True), or write it again"
+    )
+    raise StoreError(f"{checks.location} is incomplete: its writer did not finish. Wait for it, or {how}.")
+
+
+def load_table(group: Any, name: str, checks: Checks) -> Table | None:
+    """Read the digests of the chunks of an array of a group; None where the group has none for it.
 
     Raises
     ------
     StoreError
-        Where the store is not complete, or its manifest is damaged.
+        Where the manifest is damaged.
 
     """
     state = group.attrs.get(ATTRIBUTE)
-    if not isinstance(state, dict):
-        return Manifest()
-    if not state.get("complete"):
-        how = (
-            "join its parts with avgk join once all are written"
-            if state.get("parts")
-            else "continue it with ScoreWriter(..., resume=True), or write it again"
-        )
-        raise StoreError(f"{checks.location} is incomplete: its writer did not finish. Wait for it, or {how}.")
-    prefix = f"{group.path}/" if group.path else ""
-    tables = {}
-    for name, digest in state.get("manifest", {}).items():
-        try:
-            table = group[f"{GROUP}/{name}"][...]
-        except Exception as error:
-            raise StoreError(
-                f"the manifest of {checks.location} cannot be read: {checks.scrub(error)}. Write the store again."
-            ) from None
-        if table_digest(table) != digest:
-            raise StoreError(f"the manifest of {checks.location} is damaged: {name}. Write the store again.")
-        tables[prefix + name] = table
-    return Manifest(tables)
+    digest = state.get("manifest", {}).get(name) if isinstance(state, dict) else None
+    if digest is None:
+        return None
+    try:
+        table: Table = group[f"{GROUP}/{name}"][...]
+    except Exception as error:
+        raise StoreError(
+            f"the manifest of {checks.location} cannot be read: {checks.scrub(error)}. Write the store again."
+        ) from None
+    if table_digest(table) != digest:
+        raise StoreError(f"the manifest of {checks.location} is damaged: {name}. Write the store again.")
+    return table
+
+
+def _table(group: Any | None, name: str, checks: Checks) -> Table | None:
+    if group is None:
+        return None
+    refuse_incomplete(group, checks)
+    return load_table(group, name, checks)
 
 
 def open_array(group: Any, store: CheckedStore, name: str) -> Any:
@@ -244,29 +269,31 @@ def open_array(group: Any, store: CheckedStore, name: str) -> Any:
             f"could not open array {name!r} of {location}: {store.checks.scrub(error)}. Its metadata are damaged."
         ) from None
     if isinstance(node, zarr.Array):
-        return with_checks(node, store)
+        folder, _, base = name.rpartition("/")
+        return with_checks(node, store, node.path, _table(group[folder] if folder else group, base, store.checks))
     names = sorted(key for key, _ in group.arrays())
     near = difflib.get_close_matches(name, names, 1)
     hint = f"Did you mean {near[0]!r}?" if near else "Name the array to use."
     raise StoreError(f"{location} has no array {name!r}; it has {', '.join(names) or 'no arrays'}. {hint}")
 
 
-def with_checks(array: Any, store: CheckedStore) -> Any:
-    """Give the array read through a store that knows its manifest and shards."""
+def with_checks(array: Any, store: CheckedStore, path: str, table: Table | None) -> Any:
+    """Give the array at a path of a store, its reads checked against the digests of its chunks and its shards' indices."""
     index = ShardIndex.of(array)
-    if index is not None:
-        store = store.with_checks(shards={**store.checks.shards, array.path: index})
-    path = StorePath(store, array.path)
-    return zarr.Array(zarr.AsyncArray(metadata=array.metadata, store_path=path, config={"order": array.order}))
+    index = None if index is None else replace(index, array=path)
+    return _through(
+        array, store.with_checks(manifest=None if table is None else Manifest(path, table), index=index), path
+    )
 
 
-def _checked(array: Any, location: str) -> Any:
+def _through(array: Any, store: CheckedStore, path: str | None = None) -> Any:
+    place = StorePath(store, array.path if path is None else path)
+    return zarr.Array(zarr.AsyncArray(metadata=array.metadata, store_path=place, config={"order": array.order}))
+
+
+def _by_sample(array: Any, location: str) -> Any:
+    """Refuse scores whose dimensions are named the other way round."""
     names = getattr(array.metadata, "dimension_names", None) or array.attrs.get("_ARRAY_DIMENSIONS")
     if names and tuple(names) == ("class", "sample"):
         raise ScoresError(f"scores must be (sample, class); {location} holds (class, sample). Transpose it first.")
     return array
-
-
-def is_path(value: Any) -> bool:
-    """Whether a value is the path or URL of something."""
-    return isinstance(value, (str, os.PathLike))

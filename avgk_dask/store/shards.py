@@ -11,6 +11,8 @@ import numpy as np
 import zarr
 from zarr.codecs import BytesCodec, Crc32cCodec, ShardingCodec
 
+from .manifest import place_of
+
 #: Offset and length of a chunk that a shard does not hold.
 _ABSENT = 2**64 - 1
 
@@ -19,9 +21,11 @@ _ABSENT = 2**64 - 1
 class ShardIndex:
     """Where the index of each of an array's shards lies, and which inner chunks belong to the array."""
 
+    array: str
     shape: tuple[int, ...]
     shard: tuple[int, ...]
     chunk: tuple[int, ...]
+    at_end: bool
 
     @classmethod
     def of(cls, array: Any) -> ShardIndex | None:
@@ -31,17 +35,21 @@ class ShardIndex:
             return None
         coding = codecs[0]
         plain = [type(codec) for codec in coding.index_codecs] == [BytesCodec, Crc32cCodec]
-        if not plain or coding.index_location.value != "end":
+        if not plain:
             return None
-        return cls(array.shape, array.shards, array.chunks)
+        return cls(array.path, array.shape, array.shards, array.chunks, coding.index_location.value == "end")
 
-    def n_absent(self, place: tuple[int, ...], data: Any) -> int:
-        """Give the number of inner chunks that lie in the array, and not in the shard at this place."""
+    def n_absent(self, key: str, data: Any) -> int:
+        """Give the number of inner chunks that lie in the array, and not in the shard of this key."""
+        place = place_of(self.array, key)
+        if place is None:
+            return 0
         grid = tuple(s // c for s, c in zip(self.shard, self.chunk, strict=True))
         n = int(np.prod(grid))
-        table = np.frombuffer(memoryview(data).cast("B")[-16 * n - 4 : -4], "<u8")
-        if table.size != 2 * n:
+        view = memoryview(data).cast("B")
+        if view.nbytes < 16 * n + 4:
             return 0  # too short: decoding it fails
+        table = np.frombuffer(view[-16 * n - 4 : -4] if self.at_end else view[: 16 * n], "<u8")
         absent = (table.reshape(*grid, 2) == _ABSENT).all(-1)
         inside = tuple(
             min(per, -(-max(0, size - i * shard) // chunk))
@@ -61,6 +69,12 @@ def whole_shards(array: Any) -> Any:
         return array
     metadata = dataclasses.replace(array.metadata, shape=shape)
     return zarr.Array(zarr.AsyncArray(metadata=metadata, store_path=array.store_path, config={"order": array.order}))
+
+
+def place_slices(array: Any, place: tuple[int, ...]) -> tuple[slice, ...]:
+    """Give the part of an array that the stored chunk (or shard) at a place holds."""
+    sizes = array.shards or array.chunks
+    return tuple(slice(i * size, min((i + 1) * size, n)) for i, size, n in zip(place, sizes, array.shape, strict=True))
 
 
 def places_within(array: Any, where: tuple[slice, ...]) -> list[tuple[int, ...]]:

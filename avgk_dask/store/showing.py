@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 #: Names of environment variables whose values must never be shown.
-_SECRET_NAMES = re.compile(r"KEY|SECRET|TOKEN|PASSWORD|SIGNATURE|CREDENTIAL|CONNECTION", re.IGNORECASE)
+_SECRET_NAMES = re.compile(r"KEY|SECRET|TOKEN|PASS|SIGNATURE|CREDENTIAL|CONNECTION|AUTH|COOKIE", re.IGNORECASE)
 _CLOUD_NAMES = ("AWS_", "AZURE_", "GOOGLE_", "GCP_", "S3_")
 
 Options = Mapping[str, Any]
@@ -26,7 +26,12 @@ def shown(path: Any) -> str:
     text = os.fspath(path) if isinstance(path, (str, os.PathLike)) else str(path)
     if "://" not in text:
         return text
-    return re.sub(r"//[^/@]*:[^/@]*@", "//***@", text).split("?")[0]
+    return _without_user(text).split("?")[0]
+
+
+def _without_user(text: str) -> str:
+    """Hide the user of each URL; Azure's container@account is none."""
+    return re.sub(r"(?<!abfs:)(?<!abfss:)(?<!wasbs:)//[^/\s?#]*@", "//***@", text)
 
 
 def scrubbed(text: str, options: Options | None = None) -> str:
@@ -35,7 +40,7 @@ def scrubbed(text: str, options: Options | None = None) -> str:
     if code:  # what else S3 and Azure say may hold keys and signatures
         text = f"{code[1]}: {code[2]}" if code[2] else code[1]
     text = " ".join(text.split())
-    text = re.sub(r"//[^/@\s]*:[^/@\s]*@", "//***@", text)
+    text = _without_user(text)
     text = re.sub(r"(?i)\b(sig|[\w-]*signature|[\w-]*credential|[\w-]*token|[\w-]*key)=[^&\s\"']+", r"\1=***", text)
     for secret in sorted({*secrets_of(options), *_environment_secrets()}, key=len, reverse=True):
         text = text.replace(secret, "***")

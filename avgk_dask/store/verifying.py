@@ -12,7 +12,7 @@ from zarr.core.sync import sync
 from ..errors import AvgkError
 from .bands import read_array
 from .listing import chunk_key, missing_chunks
-from .manifest import chunk_grid
+from .shards import place_slices
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class Verification:
             sum(v.n_chunks for v in found),
             sum(v.n_bytes for v in found),
             tuple(bad for v in found for bad in v.damaged),
-            all(v.has_manifest for v in found),
+            bool(found) and all(v.has_manifest for v in found),
         )
 
 
@@ -48,18 +48,13 @@ def verify_run(array: Any, places: Sequence[tuple[int, ...]]) -> Verification:
     for place in places:
         key = chunk_key(array, place)
         try:
-            if store.checks.manifest.find(key) is not None:
+            if store.checks.digest(key) is not None:
                 n_bytes += len(sync(store.get(key, default_buffer_prototype())))
             else:
-                sizes = array.shards or array.chunks
-                where = tuple(
-                    slice(i * size, min((i + 1) * size, n))
-                    for i, size, n in zip(place, sizes, array.shape, strict=True)
-                )
-                n_bytes += read_array(array, where, store.checks.location).nbytes
+                n_bytes += read_array(array, place_slices(array, place)).nbytes
         except AvgkError as error:
             damaged.append((key, str(error)))
-    return Verification(len(places), n_bytes, tuple(damaged), array.path in store.checks.manifest.tables)
+    return Verification(len(places), n_bytes, tuple(damaged), store.checks.manifest is not None)
 
 
 def verify_listing(array: Any) -> Verification:
@@ -69,10 +64,3 @@ def verify_listing(array: Any) -> Verification:
         return Verification(0, 0, (), True)
     missing, damaged = found
     return Verification(0, 0, tuple([(key, "it is missing") for key in missing] + damaged), True)
-
-
-def all_places(array: Any) -> list[tuple[int, ...]]:
-    """Give all places of an array's chunk grid."""
-    import numpy as np
-
-    return list(np.ndindex(*chunk_grid(array)))

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import LabelsError, OptionError, StoreError
+from ..kernels.keys import check_dtype
 from .batches import Conversion, RowBuffer, as_numpy, check_labels, check_scores, truncate
 from .drafts import Digests, Draft, create_parts, grown, is_begun, part_path, writable, write_rows
 from .failures import writing
@@ -132,7 +133,7 @@ class ScoreWriter:
         if shard_chunks is None:
             remote = "://" in location and not location.startswith(("memory:", "file:"))
             shard_chunks = SHARD_CHUNKS if remote else 1
-        name = None if dtype is None else str(np.dtype(dtype))
+        name = None if dtype is None else str(check_dtype(dtype))
         n_classes = int(n_classes) if isinstance(n_classes, np.integer) else n_classes
         self._plan = Plan(n_classes, name, chunk_rows, top_m, codec, shard_chunks)
         self._is_part = part is not None
@@ -143,6 +144,7 @@ class ScoreWriter:
         self._layout: Layout | None = None
         self._stored: Any = dtype
         self._labelled: str | None = None
+        self._soft_dtype: Any = None
         self._rows, self._labels = RowBuffer(), RowBuffer()
         self._n_runs = self._n_labels = 0
         self._closed = False
@@ -173,6 +175,8 @@ class ScoreWriter:
         kind = "no labels" if mine is None else "hard labels" if mine.ndim == 1 else "soft labels"
         if self._labelled not in (None, kind):
             raise LabelsError(f"labels must be of one kind in all batches; got {kind} after {self._labelled}.")
+        if mine is not None and mine.ndim == 2:
+            mine = self._as_soft(mine)
         conversion = Conversion.to(block.dtype, self._stored)
         arrays = [conversion.apply(block)]
         if self._plan.top_m is not None:
@@ -186,6 +190,16 @@ class ScoreWriter:
             while len(self._rows) >= self._layout.rows:
                 self._journal.write(self._n_runs, self._write_run(self._layout, self._layout.rows))
                 self._n_runs += 1
+
+    def _as_soft(self, labels: Array) -> Array:
+        """Give soft labels in the dtype of the first batch; refuse what would be rounded."""
+        if self._soft_dtype is None:
+            self._soft_dtype = labels.dtype
+        if not np.can_cast(labels.dtype, self._soft_dtype):
+            raise LabelsError(
+                f"soft labels must be {self._soft_dtype}, as in the first batch; got {labels.dtype}. Convert them."
+            )
+        return labels.astype(self._soft_dtype)
 
     @contextmanager
     def _writing(self) -> Iterator[None]:
@@ -220,6 +234,7 @@ class ScoreWriter:
         """Write rows of one of the matrices; give the digests of their chunks."""
         group, columns = self._draft.group, block.shape[1]
         if name not in group:
+            # All arrays have the same rows to a chunk, or a run could not be written at once.
             mine = replace(layout, columns=columns, chunk_columns=columns)
             array = self._draft.add_matrix(name, (0, columns), block.dtype, mine, second)
             if name == "scores" and self.rounding:
@@ -269,6 +284,8 @@ class ScoreWriter:
         if self.n_samples:
             scores = draft.group["scores"]
             self._stored = scores.attrs.get("dtype", scores.dtype)
+            self.rounding = scores.attrs.get("rounding")
+            self._soft_dtype = draft.group["labels"].dtype if self._labelled == "soft labels" else None
             self._layout = self._plan.layout(np.dtype(self._stored).itemsize)
         else:
             draft.clear()
@@ -291,6 +308,8 @@ class ScoreWriter:
             self._write_run(layout, len(self._rows))  # without a record: after a kill it is written again
         if len(self._labels):
             self._write_labels(len(self._labels))
+        if self.rounding and self._draft.group["scores"].attrs.get("rounding") != self.rounding:
+            self._draft.group["scores"].attrs["rounding"] = self.rounding
         more: dict[str, Any] = {"n_classes": self._plan.n_classes} if self._plan.top_m else {}
         self._draft.resize(self.n_samples)
         self._draft.finish(**more)

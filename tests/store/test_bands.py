@@ -28,7 +28,7 @@ def test_run__gives_the_slabs_in_order_each_read_once(far, chunks, slab):
     store.reads.clear()
     source = as_source(zarr.open_array(store, mode="r"))
     rows, classes = plan_bands(SCORES.shape, chunks, 4, slab)
-    reader = bands.BandReader(source.array, tuple(rows), tuple(classes), "here", np.dtype("f4"))
+    reader = bands.BandReader(source.array, tuple(rows), tuple(classes), np.dtype("f4"))
     assert reader.n_ahead == 16
     for first, last in ((0, source.n_bands), (source.n_bands // 2, source.n_bands)):
         store.reads.clear()

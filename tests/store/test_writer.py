@@ -178,12 +178,13 @@ def test_writer__refuses_bad_batches_and_goes_on(tmp_path, scores, labels, error
         ({"top_m": 21}, "top_m"),
         ({"codec": "rar"}, "codec"),
         ({"part": -1}, "part"),
+        ({"dtype": "foo"}, "dtype"),
     ],
 )
 def test_writer__refuses_bad_options_and_writes_nothing(tmp_path, options, match):
-    with pytest.raises(avgk.OptionError, match=match):
+    with pytest.raises((avgk.OptionError, avgk.DtypeError), match=match):
         avgk.ScoreWriter(tmp_path / "a.zarr", **{"n_classes": 20, **options})
-    assert not (tmp_path / "a.zarr" / "scores").exists()
+    assert not (tmp_path / "a.zarr").exists()
 
 
 def test_writer__refuses_to_quantise_or_to_narrow_integers(tmp_path):
