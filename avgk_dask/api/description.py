@@ -76,7 +76,7 @@ def info(
         "values": values,
         "task_memory": task_memory(source, counts, int(max(budgets)), ranks),
         "memory_limit": memory_limit(),
-        "reads": "each chunk once, and a sample of at most 16 chunks (two more reads in the worst case)",
+        "reads": "each chunk once, after a pilot of at most 10 % of the chunks or 8 (two more reads in the worst case)",
         "advice": _advice(facts, arrays.labels, values),
     }
 

@@ -35,6 +35,7 @@ class Ingestion:
 
     n_samples: int
     n_classes: int
+    has_labels: bool
     rounding: str | None
     class_names: list[str] | None
     verification: Verification
@@ -127,7 +128,7 @@ def ingest(
 
     Returns
     -------
-    Object with ``n_samples``, ``n_classes``, ``rounding`` (None where every value is kept), ``class_names``
+    Object with ``ok``, ``n_samples``, ``n_classes``, ``has_labels``, ``rounding`` (None where every value is kept), ``class_names``
     (where each class was a named column) and ``verification``, what ``verify`` found.
 
     Raises
@@ -156,7 +157,8 @@ def ingest(
         found = verify(path, storage_options=out_options, progress=progress)
         if not found.ok:
             raise ReadError(f"{len(found.damaged)} chunks were not stored as written; the first: {found.damaged[0][1]}")
-    return Ingestion(writer.n_samples, rows.n_classes, writer.rounding, rows.class_names, found)
+    has_labels = given is not None or rows.has_labels
+    return Ingestion(writer.n_samples, rows.n_classes, has_labels, writer.rounding, rows.class_names, found)
 
 
 def _open_rows(scores: Any, name: str | None, labels: str | None, options: Any, missing: str) -> RowFile | _StoreRows:

@@ -79,6 +79,7 @@ def open_scores(
         mine = lazy_array(mine) if is_zarr(mine) else mine
         found["labels"] = (("sample", "class")[: mine.ndim], mine)
     dataset = xr.Dataset(found, attrs={} if arrays.n_classes is None else {"n_classes": arrays.n_classes})
+    dataset["scores"].attrs = {name: value for name, value in arrays.scores.attrs.items() if not name.startswith("_")}
     dataset.encoding["source"] = arrays.location
     for name in found:
         dataset[name].encoding["source"] = arrays.location

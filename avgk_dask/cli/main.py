@@ -205,12 +205,14 @@ def ingest(scores: str, labels: str | None, out: str, scores_name: str | None, l
 
     checked = found.verification
     click.echo(
-        f"wrote {found.n_samples:,} samples x {found.n_classes:,} classes to {shown(out)}: "
+        f"wrote {found.n_samples:,} samples x {found.n_classes:,} classes "
+        f"{'with' if found.has_labels else 'without'} labels to {shown(out)}: "
         f"{checked.n_chunks:,} chunks, {checked.n_bytes:,} bytes, all verified"
     )
     if found.class_names:
         names = found.class_names
-        click.echo(f"each column is a class: {', '.join(names[:3])}{', …' if len(names) > 3 else ''} ({len(names):,})")
+        middle = ", …, " if len(names) > 4 else ", " if len(names) > 3 else ""
+        click.echo(f"each column is a class: {', '.join(names[:3])}{middle}{names[-1] if len(names) > 3 else ''}")
     if found.rounding:
         click.echo(f"the scores are {found.rounding}")
 
@@ -235,7 +237,7 @@ def verify(store: str, storage_option: tuple[str, ...], as_json: bool, quiet: bo
                                "has_manifest": found.has_manifest, "damaged": found.damaged}, indent=1))  # fmt: skip
     else:
         for key, what in found.damaged:
-            click.echo(f"{key}: {what}")
+            click.echo(what if key in what else f"{key}: {what}")
         how = "against the manifest" if found.has_manifest else "by decoding (no manifest: changed values can pass)"
         click.echo(f"{found.n_chunks:,} chunks, {found.n_bytes:,} bytes checked {how}: {len(found.damaged)} damaged")
     if not found.ok:

@@ -113,7 +113,7 @@ def parse_storage_options(pairs: tuple[str, ...]) -> dict[str, str] | None:
     """Give the storage options as a mapping; None where there are none."""
     for pair in pairs:
         if "=" not in pair:
-            raise OptionError(f"--storage-option must be KEY=VALUE; got {pair.split('=')[0]!r} without a value.")
+            raise OptionError("--storage-option must be KEY=VALUE; got one without '='.")
     return dict(pair.split("=", 1) for pair in pairs) or None
 
 

@@ -108,6 +108,12 @@ def _class_columns(types: dict[str, Any], location: str) -> list[str]:
                 "Cast it to float64."
             )
     classes = [name for name, kind in types.items() if _is_number(kind) and not _PANDAS_INDEX.fullmatch(name)]
+    whole = [name for name in classes if _is_integer(types[name])]
+    if whole and len(whole) < len(classes):
+        raise ScoresError(
+            f"columns of scores must all be fractional numbers or all integers; {listed(whole)} of {location} "
+            f"{'is' if len(whole) == 1 else 'are'} integers among others. Name the labels, and drop what is no score."
+        )
     if not classes:
         raise ScoresError(
             f"scores must be columns of numbers or of lists of numbers; {location} has {listed([*types])}, "

@@ -68,8 +68,8 @@ class Conversion:
             return None
         return f"{self.given} rounded to {self.stored}, to nearest, ties to even"
 
-    def apply(self, block: Array) -> Array:
-        """Give the block in the stored dtype; refuse finite values that would become infinite."""
+    def apply(self, block: Array, first: int = 0) -> Array:
+        """Give the block, from sample ``first`` on, in the stored dtype; refuse finite values that would become infinite."""
         if block.dtype == self.stored:
             return block
         with np.errstate(over="ignore"):
@@ -79,7 +79,7 @@ class Conversion:
             if lost.any():
                 row, class_ = np.argwhere(lost)[0]
                 raise ScoresError(
-                    f"scores must fit {self.stored}; got {block[row, class_]} at row {row} of the batch, class {class_}. "
+                    f"scores must fit {self.stored}; got {block[row, class_]} at sample {first + row}, class {class_}. "
                     "Write them in a wider dtype."
                 )
         return stored
@@ -121,8 +121,12 @@ def check_scores(block: Array, n_classes: int) -> None:
         raise ScoresError(f"a batch of scores must have the shape (samples, {n_classes}); got {block.shape}.")
 
 
-def check_labels(labels: Array, n_rows: int, n_classes: int) -> Array:
-    """Give the labels of a batch as int64, or soft ones as they are; refuse what does not fit the scores."""
+def check_labels(labels: Array, n_rows: int, n_classes: int, first: int = 0) -> Array:
+    """Give the labels from sample ``first`` on as int64, or soft ones as they are; refuse what does not fit the scores."""
+    if labels.ndim == 2 and labels.shape[1] == 1 != n_classes and labels.dtype.kind in "iu":
+        raise LabelsError(
+            f"labels must be {n_rows} integers; got the shape {labels.shape}. Flatten them with labels[:, 0]."
+        )
     if labels.ndim == 2:
         if labels.shape != (n_rows, n_classes) or labels.dtype.kind != "f":
             raise LabelsError(
@@ -137,12 +141,12 @@ def check_labels(labels: Array, n_rows: int, n_classes: int) -> Array:
     if bad.size:
         raise LabelsError(
             f"labels must lie in 0..{n_classes - 1} (or be negative: unlabelled); "
-            f"got {labels[bad[0]]} at row {bad[0]} of the batch."
+            f"got {labels[bad[0]]} at sample {first + bad[0]}."
         )
     return labels.astype(np.int64)
 
 
-def truncate(block: Array, top_m: int) -> tuple[Array, NDArray[np.int32]]:
+def truncate(block: Array, top_m: int, first: int = 0) -> tuple[Array, NDArray[np.int32]]:
     """Give each row's ``top_m`` largest scores, descending, with their classes; equal ones by class index.
 
     Examples
@@ -153,7 +157,7 @@ def truncate(block: Array, top_m: int) -> tuple[Array, NDArray[np.int32]]:
     """
     if is_float(block.dtype) and (block != block).any():
         row, class_ = np.argwhere(block != block)[0]
-        raise ScoresError(f"scores must not hold NaN; got one at row {row} of the batch, class {class_}.")
+        raise ScoresError(f"scores must not hold NaN; got one at sample {first + row}, class {class_}.")
     keys = encode(block)
     least = np.partition(keys, keys.shape[1] - top_m, axis=1)[:, keys.shape[1] - top_m]
     rows, classes = np.nonzero(keys >= least[:, None])

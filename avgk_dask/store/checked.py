@@ -29,6 +29,8 @@ class Checks:
     #: What the chunks of the array must be, and which inner chunks its shards must hold, where that is known.
     manifest: Manifest | None = None
     index: ShardIndex | None = None
+    #: Whether chunks are stored as Blosc leaves them: their header tells their length.
+    is_blosc: bool = False
     #: Values that must not appear in an error.
     secrets: tuple[str, ...] = field(default=(), repr=False)
 
@@ -117,6 +119,8 @@ class CheckedStore(WrapperStore[Store]):
         if value is None:
             if self.checks.missing == "fill" and self.checks.digest(key) is None:
                 return None
+            if self.checks.digest(key) is not None:
+                return f"{where} is missing, or no plain file. Restore it, or write the store again."
             return (
                 f'{where} is missing, or no plain file. Restore it, or take it as the fill value with missing="fill".'
             )
@@ -126,14 +130,28 @@ class CheckedStore(WrapperStore[Store]):
         if not memoryview(data).nbytes:
             complaint: str | None = "it is empty"
         else:
-            complaint = self.checks.manifest.complaint(key, data) if self.checks.manifest else self._absent(key, data)
+            complaint = self._complaint(key, data)
         return f"{where} is damaged: {complaint}. Write the store again." if complaint else None
+
+    def _complaint(self, key: str, data: Any) -> str | None:
+        """Say what is wrong with a chunk's bytes, as far as can be told without decoding them."""
+        if self.checks.digest(key) is not None and self.checks.manifest is not None:
+            return self.checks.manifest.complaint(key, data)
+        if self.checks.is_blosc:
+            # Blosc itself takes a chunk that was stored without compression as it is, however short.
+            length, told = memoryview(data).nbytes, int.from_bytes(memoryview(data).cast("B")[12:16], "little")
+            if told != length:
+                return f"it has {length:,} bytes, and its header says {told:,}"
+        return self._absent(key, data)
 
     def _absent(self, key: str, data: Any) -> str | None:
         """Say that inner chunks are missing from a shard; None where all are there, or none must be."""
-        if self.checks.index is None or self.checks.missing == "fill":
+        if self.checks.index is None:
             return None
-        n = self.checks.index.n_absent(key, data)
+        n, is_cut = self.checks.index.n_absent(key, data)
+        if is_cut:
+            return "it ends before its last inner chunk"
+        n = 0 if self.checks.missing == "fill" else n
         return f'{n} of its inner chunks are missing (missing="fill" takes them as the fill value)' if n else None
 
 

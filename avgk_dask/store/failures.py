@@ -16,6 +16,7 @@ _KNOWN = {
     "Check the credentials, and that they may do this.",
     ("NoSuchBucket", "bucket does not exist", "ContainerNotFound", "NoSuchContainer"): "Check the bucket's name.",
     ("sending request", "onnect", "resolve", "dns", "imeout"): "Check the endpoint and the network.",
+    ("unexpected keyword", "got an unexpected"): "Check the names of the storage options.",
     ("No space left",): "Make room, or choose another place.",
 }  # fmt: skip
 
@@ -45,5 +46,5 @@ def writing(location: str, options: Options | None = None) -> Iterator[None]:
         what = cause(error, options)
         # Not chained: the error's own text may hold credentials.
         raise StoreError(
-            f"could not write {location}: {what}. {advice(what, 'What was written so far can be resumed.')}"
+            f"could not write {location}: {what}. {advice(what, 'Check the place and its permissions.')}"
         ) from None

@@ -20,7 +20,7 @@ from .drafts import PARTS, Draft, part_path, writable, write_rows
 from .failures import writing
 from .layout import LABEL_ROWS
 from .listing import list_keys
-from .manifest import ATTRIBUTE
+from .manifest import ATTRIBUTE, chunk_grid
 from .opening import load_table, with_checks
 from .showing import Options
 
@@ -100,6 +100,8 @@ def _join_all(path: Any, store: Any, location: str, n_parts: int | None, storage
     filled = [part for part in parts if part.n_samples]
     _check_forms(filled, location)
     root.clean()
+    for part in filled:
+        _check_chunks(root, part)
     _join(root, filled)
     first = filled[0]
     keep = {name: value for name, value in first.attributes.items() if name != ATTRIBUTE}
@@ -136,6 +138,23 @@ def _check_forms(parts: list[Part], location: str) -> None:
                 f"part {part.number} of {location} differs from part {parts[0].number}: all must have the same "
                 "classes, dtype, chunks, codec and kind of labels."
             )
+
+
+def _check_chunks(root: Draft, part: Part) -> None:
+    """Refuse a part of which a chunk is neither in its place nor moved already, before anything is moved."""
+    source, store = f"{PARTS}/{part.number:05}/", root.group.store
+    for name, array in part.arrays.items():
+        here = list_keys(store, f"{source}{name}")
+        if here is None:
+            continue
+        moved = set((list_keys(store, name) or {}).values())
+        for place in np.ndindex(*chunk_grid(array)):
+            key = f"{source}{name}/c/{'/'.join(map(str, place))}"
+            length = int(array.store_path.store.checks.manifest.table[place][0])
+            if here.get(key) != length and (key in here or length not in moved):
+                raise StoreError(
+                    f"chunk {key} of {root.location} is missing or damaged. Write part {part.number} again."
+                )
 
 
 def _join(root: Draft, parts: list[Part]) -> None:

@@ -152,11 +152,16 @@ def check_chunks(array: Any) -> None:
     total = math.prod(chunk_grid(array))
     if missing:
         sizes = array.shards or array.chunks
+        cure = "Restore them, or write the store again."
+        if store.checks.manifest is None:
+            cure = (
+                'Restore them, or take them as the fill value with missing="fill" '
+                "(a writer may leave out chunks that hold nothing else)."
+            )
         rows, size = sizes[0], array.dtype.itemsize * math.prod(sizes)
         raise ReadError(
             f"{len(missing):,} of the {total:,} chunks of array {array.path or '/'!r} in {store.checks.location} are "
-            f"missing: {_first(missing)} ({rows:,} samples and {size:,} bytes each when decoded). Restore them, or take "
-            'them as the fill value with missing="fill" (a writer may leave out chunks that hold nothing else).'
+            f"missing: {_first(missing)} ({rows:,} samples and {size:,} bytes each when decoded). {cure}"
         )
     if damaged:
         named = "; ".join(f"{key}: {what}" for key, what in damaged[:_NAMED])

@@ -44,6 +44,9 @@ def locate(path: Any, options: Options | None = None, *, write: bool = False) ->
         raise OptionError(f"client must be 'obstore' or 'fsspec'; got {client!r}.")
     if not scheme:
         return _local(url, write)
+    for name in ("endpoint", "endpoint_url"):
+        if name in options and "://" not in str(options[name]):
+            raise OptionError(f"{name} must begin with http:// or https://; got {shown(options[name])!r}.")
     if scheme in CLOUDS and client != "fsspec":
         store = open_cloud(url, options, write=write, required=client == "obstore")
         if store is not None:

@@ -12,6 +12,7 @@ from typing import Any
 
 import zarr
 from zarr.abc.store import Store
+from zarr.codecs import BloscCodec
 from zarr.core.buffer import default_buffer_prototype
 from zarr.core.sync import sync
 from zarr.storage import FsspecStore, ObjectStore, StorePath
@@ -281,9 +282,15 @@ def with_checks(array: Any, store: CheckedStore, path: str, table: Table | None)
     """Give the array at a path of a store, its reads checked against the digests of its chunks and its shards' indices."""
     index = ShardIndex.of(array)
     index = None if index is None else replace(index, array=path)
-    return _through(
-        array, store.with_checks(manifest=None if table is None else Manifest(path, table), index=index), path
-    )
+    manifest = None if table is None else Manifest(path, table)
+    return _through(array, store.with_checks(manifest=manifest, index=index, is_blosc=_is_blosc(array)), path)
+
+
+def _is_blosc(array: Any) -> bool:
+    """Whether the last codec of an array is Blosc."""
+    if array.metadata.zarr_format == 2:
+        return getattr(array.metadata.compressor, "codec_id", None) == "blosc"
+    return isinstance(array.metadata.codecs[-1], BloscCodec)
 
 
 def _through(array: Any, store: CheckedStore, path: str | None = None) -> Any:

@@ -39,23 +39,24 @@ class ShardIndex:
             return None
         return cls(array.path, array.shape, array.shards, array.chunks, coding.index_location.value == "end")
 
-    def n_absent(self, key: str, data: Any) -> int:
-        """Give the number of inner chunks that lie in the array, and not in the shard of this key."""
+    def n_absent(self, key: str, data: Any) -> tuple[int, bool]:
+        """Give the number of inner chunks that lie in the array and not in the shard, and whether the shard ends too soon."""
         place = place_of(self.array, key)
         if place is None:
-            return 0
+            return 0, False
         grid = tuple(s // c for s, c in zip(self.shard, self.chunk, strict=True))
         n = int(np.prod(grid))
         view = memoryview(data).cast("B")
         if view.nbytes < 16 * n + 4:
-            return 0  # too short: decoding it fails
+            return 0, True
         table = np.frombuffer(view[-16 * n - 4 : -4] if self.at_end else view[: 16 * n], "<u8")
         absent = (table.reshape(*grid, 2) == _ABSENT).all(-1)
+        ends = table.reshape(*grid, 2).sum(-1, where=~absent[..., None])
         inside = tuple(
             min(per, -(-max(0, size - i * shard) // chunk))
             for per, size, i, shard, chunk in zip(grid, self.shape, place, self.shard, self.chunk, strict=True)
         )
-        return int(absent[tuple(map(slice, inside))].sum())
+        return int(absent[tuple(map(slice, inside))].sum()), bool(ends.max() > view.nbytes)
 
 
 def whole_shards(array: Any) -> Any:

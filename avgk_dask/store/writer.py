@@ -64,6 +64,8 @@ class ScoreWriter:
     not be known. Until ``close`` (or the end of the ``with`` block) the store says that it is
     incomplete, and no function of this package evaluates it.
 
+    ``n_samples`` is the number of samples appended so far, ``rounding`` what storing does to the scores.
+
     Parameters
     ----------
     path :
@@ -81,7 +83,7 @@ class ScoreWriter:
         Go on with a store whose writer was interrupted: the next batch must start at sample
         ``n_samples``. Where nothing is there yet, a new store begins.
     overwrite :
-        Replace a Zarr store that is there.
+        Replace a Zarr store that is there (unless it is resumed).
     codec :
         ``"blosc"``, ``"zstd"``, ``"gzip"`` or ``"none"``.
     shard_chunks :
@@ -171,16 +173,18 @@ class ScoreWriter:
             raise StoreError(f"{self._location} is complete; nothing can be added to it. Write another store.")
         block = as_numpy(scores)
         check_scores(block, self._plan.n_classes)
-        mine = None if labels is None else check_labels(as_numpy(labels), *block.shape)
+        mine = (
+            None if labels is None else check_labels(as_numpy(labels), len(block), self._plan.n_classes, self.n_samples)
+        )
         kind = "no labels" if mine is None else "hard labels" if mine.ndim == 1 else "soft labels"
         if self._labelled not in (None, kind):
             raise LabelsError(f"labels must be of one kind in all batches; got {kind} after {self._labelled}.")
         if mine is not None and mine.ndim == 2:
             mine = self._as_soft(mine)
         conversion = Conversion.to(block.dtype, self._stored)
-        arrays = [conversion.apply(block)]
+        arrays = [conversion.apply(block, self.n_samples)]
         if self._plan.top_m is not None:
-            arrays = [*truncate(arrays[0], self._plan.top_m)]
+            arrays = [*truncate(arrays[0], self._plan.top_m, self.n_samples)]
         with self._writing():
             self._stored, self._labelled = conversion.stored, kind
             self.rounding = self.rounding or conversion.rounding

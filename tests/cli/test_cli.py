@@ -205,7 +205,7 @@ def test_ingest_info_verify__work_from_the_terminal(tmp_path):
     chunk.write_bytes(chunk.read_bytes()[::-1])
     found = avgk_command("verify", out)
     assert found.returncode == 1
-    assert "scores/c/0/0: " in found.stdout
+    assert "chunk scores/c/0/0 of" in found.stdout
     damaged = json.loads(avgk_command("verify", out, "--json").stdout)
     assert (damaged["ok"], [key for key, _ in damaged["damaged"]]) == (False, ["scores/c/0/0"])
     run = avgk_command("evaluate", out)

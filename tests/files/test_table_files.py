@@ -127,9 +127,9 @@ def test_tables__score_rules(tmp_path):
 
 
 def test_tables__mixed_columns_get_the_common_dtype(tmp_path):
-    table = pa.table({"a": pa.array([1, 2], pa.int16()), "b": pa.array([0.5, 1], pa.float32()), "label": [0, 1]})
+    table = pa.table({"a": pa.array([1, 2], pa.float64()), "b": pa.array([0.5, 1], pa.float32()), "label": [0, 1]})
     file = open_file(write(table, tmp_path / "a.parquet"))
-    assert file.dtype == np.float32
+    assert file.dtype == np.float64
     np.testing.assert_array_equal(read(file)[0], [[1, 0.5], [2, 1]])
 
 
@@ -365,3 +365,14 @@ def test_csv__refuses_a_scores_column_and_unknown_names(tmp_path):
         open_file(tmp_path / "a.csv", scores="cat")
     with pytest.raises(StoreError, match=r"no column 'dogs'.*Did you mean 'dog'"):
         open_file(tmp_path / "a.csv", labels="dogs")
+
+
+def test_columns__of_integers_among_scores_are_refused(tmp_path):
+    import pyarrow
+    import pyarrow.parquet
+
+    table = pyarrow.table({"a": [0.5, 0.2], "b": [0.5, 0.8], "target": [0, 1]})
+    pyarrow.parquet.write_table(table, tmp_path / "s.parquet")
+    with pytest.raises(ScoresError, match=r"target.*Name the labels"):
+        open_file(tmp_path / "s.parquet")
+    assert open_file(tmp_path / "s.parquet", labels="target").n_classes == 2

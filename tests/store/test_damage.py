@@ -157,3 +157,47 @@ def test_damage__between_opening_and_reading_is_found(tmp_path):
     (tmp_path / "a.zarr" / "scores" / "c" / "3" / "0").unlink()
     with pytest.raises(avgk.ReadError, match="scores/c/3/0"):
         opened.scores.compute()
+
+
+@pytest.mark.parametrize("cut", [1, 1000, 5000])
+@pytest.mark.parametrize("place", ["folder", "zip", "memory"])
+@pytest.mark.parametrize("zarr_format", [2, 3])
+def test_truncation__of_chunks_that_blosc_could_not_compress_is_found(tmp_path, zarr_format, place, cut):
+    import shutil
+
+    from numcodecs import Blosc
+    from zarr.storage import MemoryStore
+
+    noise = np.random.default_rng(0).integers(0, 256, (60, 400), dtype=np.uint8)
+    codec = {"compressors": Blosc() if zarr_format == 2 else BloscCodec()}
+    array = zarr.create_array(tmp_path / "a.zarr", data=noise, chunks=(20, 400), zarr_format=zarr_format, **codec)
+    key = array.metadata.encode_chunk_key((1, 0))
+    chunk = tmp_path / "a.zarr" / key
+    assert chunk.stat().st_size > 8000  # stored as it is
+    chunk.write_bytes(chunk.read_bytes()[:-cut])
+    store = tmp_path / "a.zarr"
+    if place == "zip":
+        store = shutil.make_archive(str(tmp_path / "z"), "zip", tmp_path / "a.zarr")
+    if place == "memory":
+        from zarr.core.buffer import default_buffer_prototype
+
+        make = default_buffer_prototype().buffer.from_bytes
+        files = [p for p in (tmp_path / "a.zarr").rglob("*") if p.is_file()]
+        store = MemoryStore({str(p.relative_to(tmp_path / "a.zarr")): make(p.read_bytes()) for p in files})
+    with pytest.raises(avgk.ReadError, match=key):
+        avgk.evaluate(store, k=1)
+    assert not avgk.verify(store).ok
+
+
+def test_truncation__of_shards_with_the_index_in_front_is_found(tmp_path):
+    from zarr.codecs import BytesCodec, ShardingCodec
+
+    codec = ShardingCodec(chunk_shape=(10, 12), codecs=[BytesCodec(), BloscCodec()], index_location="start")
+    zarr.create_array(
+        tmp_path / "a.zarr", data=SCORES, chunks=(50, 12), serializer=codec, compressors=None, filters=None
+    )
+    shard = tmp_path / "a.zarr" / "c" / "1" / "0"
+    shard.write_bytes(shard.read_bytes()[:-20])
+    for missing in ("raise", "fill"):
+        with pytest.raises(avgk.ReadError, match="c/1/0"):
+            avgk.evaluate(tmp_path / "a.zarr", k=1, missing=missing)

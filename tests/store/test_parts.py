@@ -120,3 +120,17 @@ def test_parts__may_be_written_by_processes_at_once(tmp_path):
     result = avgk.evaluate(tmp_path / "a.zarr", k=1)
     assert result.attrs["n_samples"] == 903
     assert result.top_k_error.item() == 0
+
+
+@pytest.mark.parametrize("name", ["scores/c/1/0", "scores/c/3/0", "labels/c/0"])
+def test_join__refuses_a_part_with_a_damaged_chunk_before_moving_any(tmp_path, name):
+    write_parts(tmp_path / "a.zarr", [0, 200, 430, 503], chunk_rows=50)
+    chunk = tmp_path / "a.zarr" / "parts" / "00001" / name
+    data = chunk.read_bytes()
+    chunk.write_bytes(data[:-3])
+    with pytest.raises(avgk.StoreError, match=f"00001/{name}"):
+        avgk.join_parts(tmp_path / "a.zarr")
+    assert len(list(tmp_path.glob("a.zarr/parts/*/scores/c/*/0"))) == 4 + 5 + 2
+    chunk.write_bytes(data)
+    avgk.join_parts(tmp_path / "a.zarr")
+    assert avgk.verify(tmp_path / "a.zarr").ok

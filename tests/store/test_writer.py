@@ -150,7 +150,7 @@ def test_writer__takes_torch_tensors(tmp_path):
         (SCORES[0], None, avgk.ScoresError, "shape"),
         (SCORES[:3], LABELS[:2], avgk.LabelsError, "3 integers"),
         (SCORES[:3], np.array([0.5, 1, 2]), avgk.LabelsError, "integers"),
-        (SCORES[:3], np.array([1, 20, 2]), avgk.LabelsError, r"0\.\.19.*got 20 at row 1"),
+        (SCORES[:3], np.array([1, 20, 2]), avgk.LabelsError, r"0\.\.19.*got 20 at sample 1"),
         (SCORES[:3], SCORES[:3, :4], avgk.LabelsError, "probabilities"),
         (SCORES[:3] * 1e6, None, avgk.ScoresError, "must fit float16"),
         (np.ma.masked_array(SCORES[:3]), None, avgk.ScoresError, "masked"),
