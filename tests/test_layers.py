@@ -14,6 +14,7 @@ PACKAGE = pathlib.Path(avgk_dask.__file__).parent
 #: Lower numbers may not import higher ones.
 LAYERS = {
     "errors": 0,
+    "reuse": 0,
     "budgets": 1,
     "kernels": 1,
     "files": 2,

@@ -10,7 +10,8 @@ from typing import Any
 from ..budgets import count_labels, largest_integer
 from ..graph.engine import run_search
 from ..graph.source import Source
-from ..selection.search import Search, Selection
+from ..selection.search import Search
+from ..selection.selection import Selection
 from ..summaries.exact import as_fraction
 from ..summaries.tally import ScanTally
 

@@ -13,7 +13,7 @@ from ..budgets import count_labels, is_scalar, parse_budgets
 from ..graph.engine import run_search
 from ..kernels.keys import decode
 from ..schema import build_result
-from ..selection.search import Selection
+from ..selection.selection import Selection
 from .attributes import result_attrs
 from .inputs import as_source, opened
 from .options import check_nan_policy

@@ -17,9 +17,9 @@ from numpy.typing import NDArray
 from ..errors import ScoresError
 from ..kernels.keys import KEY_MAX, NAN_KEY, carrier, check_dtype, encode
 from ..kernels.order import spread_keys
-from ..selection.search import Selection
+from ..selection.selection import Selection
 from ..summaries.entries import TopRanks
-from ..summaries.events import Cut
+from ..summaries.kept import Cut
 from .engine import compute_plainly, cut_task, run_search
 from .settings import DEFAULTS, setting
 from .source import Source

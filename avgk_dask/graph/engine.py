@@ -3,24 +3,26 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
 import dask
+from dask import threaded
 from dask.delayed import Delayed
 from dask.highlevelgraph import HighLevelGraph
 
 from ..errors import LabelsError, ScoresError
 from ..selection.bracket import ScanShape
-from ..selection.search import Search, Selection
+from ..selection.search import Search
+from ..selection.selection import Selection
 from ..store import BandReader
 from ..summaries.checked import CheckedTally
 from ..summaries.cut import TieCut, TieSearch, cut_band
 from ..summaries.pilot import PilotSample
 from ..summaries.scan import scan_band
 from ..summaries.tally import ScanTally
-from .memory import check_memory, max_band_events, ranked_room
+from .memory import check_memory, kept_room, max_band_events, ranked_room, soft_labels
 from .settings import setting
 from .source import Source, read_now, slabs_of
 from .tie_order import spread_ties
@@ -33,6 +35,13 @@ TallyBand = Callable[[Any, Any, int, Any], Any]
 Merge = Callable[[list[Any]], Any]
 
 
+def in_threads(function: Callable[[Any], Any], items: Iterable[Any]) -> list[Any]:
+    """Give a function's value of each item, worked out on the threads of this process."""
+    held = list(items)
+    graph: dict[Any, Any] = {("item", i): (lambda i: function(held[i]), i) for i in range(len(held))}
+    return list(threaded.get(graph, list(graph)))
+
+
 def compute_plainly(tasks: list[Delayed], stage: str) -> list[Any]:
     """Compute with whatever scheduler Dask would use."""
     return list(dask.compute(*tasks))
@@ -43,7 +52,10 @@ def scan_shape(source: Source, n_ranks: int, n_ranked: int = 0, with_distance: b
     events = max_band_events(source), setting("max-events")
     room = ranked_room(source, n_ranked)
     shape = ScanShape(*source.shape, source.dtype, n_ranks, source.n_chunks, *events, setting("tile-scores"))
-    return replace(shape, n_ranked=n_ranked, ranked_room=room, with_distance=with_distance)
+    kept = (0, 0) if soft_labels(source) else kept_room(source)
+    return replace(
+        shape, n_ranked=n_ranked, ranked_room=room, with_distance=with_distance, all_kept=kept[0], max_kept=kept[1]
+    )
 
 
 def run_search(
@@ -72,7 +84,7 @@ def run_search(
         task = tally_task(source, "scan", scan_band, search.plan, ScanTally.merge)
         (tally,) = compute([task], "scan" if not search.n_scans else "rescan")
         refuse_bad_data(tally, source, nan_policy)
-        search = search.advance(tally)
+        search = search.advance(tally, in_threads)
     if ties == "first":
         return finish_cuts(source, search, compute)
 

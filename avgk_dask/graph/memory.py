@@ -8,12 +8,16 @@ from collections.abc import Sequence
 import numpy as np
 
 from ..errors import MemoryLimitError
-from ..selection.search import RESCAN_SHARE
-from ..summaries.entries import ROOM
+from ..selection.search import RESCAN_EVENTS
+from ..summaries.entries import LISTED
 from ..summaries.histogram import LEAST_ROOM
 from ..summaries.ranked import MOST_FUSED, narrow_dtype
+from ..summaries.scan import EVENT_ROOM
 from .settings import setting
 from .source import Source, StoredSource
+
+#: Events that no band may exceed.
+_MOST_BAND_EVENTS = 1 << 21
 
 
 def task_memory(source: Source, budgets: Sequence[int], n_ranks: int = 0, n_ranked: int = 0) -> int:
@@ -29,7 +33,7 @@ def task_memory(source: Source, budgets: Sequence[int], n_ranks: int = 0, n_rank
     slab = source.slab_bytes() * (3 if isinstance(source, StoredSource) else 1)
     slab += source.slab_bytes() * (source.reader.n_ahead - 1) if isinstance(source, StoredSource) else 0
     tile = min(source.slab_bytes(), setting("tile-scores") * item) * 8 // item
-    buffers = min(rows * n_classes, ROOM + n_classes) * 44
+    buffers = n_classes * 48 + (LISTED + EVENT_ROOM) * 64
     per_row = rows * (32 + 20 * len(budgets))
     labels = 2 * 8 * rows * n_classes if soft else 0
     listed = 0
@@ -38,7 +42,7 @@ def task_memory(source: Source, budgets: Sequence[int], n_ranks: int = 0, n_rank
         listed = rows * (min(n_classes, per_sample) * 64 + max(n_ranks, n_ranked) * 16)
     ranked = rows * n_ranked * (64 if ranked_room(source, n_ranked) else 24)
     ranked += tile if n_ranked > MOST_FUSED else 0
-    events = min(RESCAN_SHARE * max_band_events(source), setting("max-events"), rows * n_classes) * 64
+    events = min(max(max_band_events(source), RESCAN_EVENTS), rows * n_classes) * 40
     return int(slab + tile + buffers + per_row + labels + listed + ranked + events + (8 << 20))
 
 
@@ -49,7 +53,7 @@ def merge_memory(source: Source | None = None, n_ranked: int = 0) -> int:
         room = ranked_room(source, n_ranked)
         item = narrow_dtype(source.dtype).itemsize
         ranked = room * n_ranked * 32 * (setting("fan-in") + 2) if room else 3 * source.shape[0] * n_ranked * item
-    return int(setting("max-events")) * 128 + (32 << 20) + ranked
+    return int(setting("max-events")) * 24 + (32 << 20) + ranked
 
 
 def ranked_room(source: Source, n_ranked: int) -> int:
@@ -59,9 +63,20 @@ def ranked_room(source: Source, n_ranked: int) -> int:
     return int(max(LEAST_ROOM, setting("ranked-bins") // n_ranked))
 
 
+def soft_labels(source: Source) -> bool:
+    """Whether the labels are probabilities."""
+    return source.labels is not None and source.labels.ndim == 2
+
+
+def kept_room(source: Source) -> tuple[int, int]:
+    """Give how many keys of whole rows may be kept in all, and of any band: twice its share."""
+    everything = int(setting("kept-bytes")) // narrow_dtype(source.dtype).itemsize
+    return everything, max(2 * everything // source.n_bands, min(everything, 1 << 18))
+
+
 def max_band_events(source: Source) -> int:
-    """Give how many events a band may keep: its share of all, but never too few to be of use."""
-    return int(max(setting("least-events"), setting("max-events") // source.n_bands))
+    """Give how many events a band may keep: twice its share of all, never too few to be of use, nor too many to hold."""
+    return int(max(setting("least-events"), min(2 * setting("max-events") // source.n_bands, _MOST_BAND_EVENTS)))
 
 
 def memory_limit() -> int:

@@ -17,14 +17,17 @@ DEFAULTS: dict[str, Any] = {
     "pilot-share": 0.05,
     "pilot-least": 4,
     "pilot-most": 16,
-    # Events kept over all bands together (24 to 60 bytes each).
-    "max-events": 1 << 21,
+    # Bytes of keys (4 or 8 each) of whole rows kept over all bands together. Where the scores that can matter
+    # are more, only those close to the thresholds are kept, as events.
+    "kept-bytes": 1 << 28,
+    # Events kept over all bands together (13 to 24 bytes each).
+    "max-events": 1 << 25,
     # Bytes of ranked scores (4 or 8 each) kept over all samples and ranks together: beyond, straddle
     # strengths come from so many bins (32 bytes each), with the error certified.
     "ranked-bytes": 1 << 28,
     "ranked-bins": 1 << 19,
     # ... and events any band may keep.
-    "least-events": 1 << 12,
+    "least-events": 1 << 16,
     # Scores looked at in one go: what stays in cache.
     "tile-scores": 1 << 20,
     # Bytes of a slab, when a band is read in several along the classes.

@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 
 from ..kernels.keys import check_dtype, encode
 from ..kernels.order import spread_keys
-from ..selection.search import Search, Selection
+from ..selection.search import Search
+from ..selection.selection import Selection
 from .source import BlockSource, Source
 
 Array = NDArray[Any]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -25,13 +26,14 @@ def gather_above(
     ranked: Any,
     width: int,
     missing: Any,
+    scratch: Any,
 ) -> tuple[int, int, int]:
     """List the scores that are at least ``floor``, row by row, while there is room; rank the highest; count the NaN."""
     n_rows, n_classes = values.shape
     offsets[0] = n = n_nan = 0
     first_nan = -1
     for i in range(first_row, n_rows):
-        if n + n_classes > keys.size:
+        if n + n_classes > keys.size or i - first_row == offsets.size - 1:
             return i, n_nan, first_nan
         mine = np.flatnonzero(values[i] >= floor)
         found = bits[i, mine].astype(np.int64)
@@ -89,17 +91,17 @@ def split_rows(
     histogram: Any,
     labels: Any,
     hits: Any,
-    event_keys: Any,
-    event_rows: Any,
-    event_sizes: Any,
-    event_classes: Any,
+    first_row: int,
+    n_events: int,
+    events: Any,
 ) -> int:
     """Split each row's listed scores by descending, disjoint intervals into counts, bins and events."""
     floors, shifts = zones[0].tolist(), zones[1].tolist()
-    n = 0
+    n = n_events
     for i in range(offsets.size - 1):
         row = keys[offsets[i] : offsets[i + 1]]
         names = classes[offsets[i] : offsets[i + 1]]
+        zone_of = np.zeros(row.size, np.int64)
         ceiling = np.inf
         for zone, (low, shift) in enumerate(zip(floors, shifts, strict=True)):
             if zone < zones[2][-1]:  # no key starts in this zone
@@ -112,13 +114,69 @@ def split_rows(
             if zone % 2 == 0:
                 above[i, zone // 2] = (row >= low).sum()
                 continue
-            mine = mine[np.argsort(~row[mine], kind="stable")]
-            event = slice(n, n + mine.size)
-            event_keys[event], event_classes[event] = row[mine], names[mine]
-            event_rows[event] = i
-            event_sizes[event] = above[i, zone // 2] + np.arange(1, mine.size + 1)
-            n += mine.size
+            zone_of[mine] = zone
+        mine = np.flatnonzero(zone_of % 2)
+        j = zone_of[mine] // 2
+        found = j, row[mine], first_row + i, above[i, j], names[mine], names[mine] == labels[i]
+        for column, part in zip(events, found, strict=True):
+            column[n : n + mine.size] = part
+        n += mine.size
     return n
+
+
+def size_events(starts: Any, keys: Any, rows: Any, bases: Any, sizes: Any) -> None:
+    """Give for each event the size of its row's set once it is in."""
+    for first, last in pairwise(starts.tolist()):
+        for t in range(first, last):
+            row = np.flatnonzero(rows[first:last] == rows[t]) + first
+            sizes[t] = bases[t] + 1 + (keys[row] > keys[t]).sum() + (keys[row[row < t]] == keys[t]).sum()
+
+
+def group_order(groups: Any, starts: Any, order: Any) -> None:
+    """Order items by their group, stably."""
+    order[:] = np.argsort(groups, kind="stable")
+    starts[:] = np.concatenate([[0], np.cumsum(np.bincount(groups, minlength=starts.size - 1))])
+
+
+def move_sizes(keys: Any, places: Any, bases: Any, key: int, n_ties: int, changes: Any, inside: Any) -> None:
+    """Take the events above ``key``, and the first ``n_ties`` at it, into the sets."""
+    inside[:] = keys > key
+    inside[np.flatnonzero(keys == key)[:n_ties]] = 1
+    for place in np.unique(places):
+        mine = places == place
+        changes[bases[mine][0]] -= 1
+        changes[bases[mine][0] + inside[mine].sum(dtype=int)] += 1
+
+
+def collect_inside(keys: Any, zones: Any, found: Any) -> int:
+    """Collect the keys that lie in an interval; give how many they are."""
+    mine = np.flatnonzero(_zones_of(keys, zones) % 2)
+    found[: mine.size] = keys[mine]
+    return mine.size
+
+
+def _zones_of(keys: Any, zones: Any) -> Any:
+    """Give the zone of each key, an even number beyond all for those below the last."""
+    floors = zones[0].tolist()
+    return np.array([sum(key < floor for floor in floors) for key in keys.tolist()], np.int64)
+
+
+def count_sets(
+    keys: Any, lengths: Any, label_places: Any, zones: Any, ties_left: Any, sizes: Any, hits: Any, kept_hits: Any
+) -> None:
+    """Count the sets by size for thresholds that are the intervals of ``zones``, one key each."""
+    ends = np.cumsum(lengths)
+    for i, (first, last) in enumerate(zip(ends - lengths, ends, strict=True)):
+        zone_of = _zones_of(keys[first:last], zones)
+        place = label_places[i]
+        if place >= 0 and zone_of[place] < zones[0].size:
+            hits[zone_of[place]] += 1
+        for j in range(len(kept_hits)):
+            ties = np.flatnonzero(zone_of == 2 * j + 1)
+            taken = ties[: ties_left[j]]
+            ties_left[j] -= taken.size
+            sizes[j, (zone_of < 2 * j + 1).sum() + taken.size] += 1
+            kept_hits[j] += place in taken.tolist()
 
 
 def count_lower(a: Any, b: Any, below: Any, above: Any) -> int:

@@ -19,8 +19,6 @@ import numpy as np
 from numba import njit, types
 from numba.extending import intrinsic
 
-#: Lists shorter than this are sorted by insertion, which is linear on ties already in order.
-_INSERTION = 48
 #: Lanes come in multiples of this: whole vector registers.
 LANES = 32
 #: Lists up to this long are ordered by counting what is greater, longer ones by sorting.
@@ -36,6 +34,20 @@ def trailing_zeros(typing_context: Any, word: Any) -> Any:
         return builder.cttz(arguments[0], context.get_constant(types.boolean, True))
 
     return types.uint64(types.uint64), generate
+
+
+def row_scratch(n_classes: int, width: int, dtype: Any) -> tuple[Any, ...]:
+    """Give the room that ``gather_above`` works in, for rows of so many classes and so many lanes."""
+    n_words = (n_classes + 7) // 8
+    return (
+        np.zeros(8 * n_words, np.uint8),  # flags of the scores of interest, eight to a word
+        np.empty(n_words, np.int64),  # the words with a flag
+        np.empty(max(n_classes, 2 * width), dtype),  # lanes
+        np.zeros(n_classes + LANES, dtype),  # scores that may be among the highest,
+        np.empty(n_classes + LANES, np.int32),  # their ranks,
+        np.empty(n_classes, dtype),  # and themselves in order
+        np.zeros(n_classes, np.bool_),
+    )
 
 
 def lanes_for(n_ranks: int, n_classes: int) -> int:
@@ -154,6 +166,7 @@ def gather_above(
     ranked: Any,
     width: int,
     missing: Any,
+    scratch: Any,
 ) -> Any:
     """List the scores that are at least ``floor``, row by row, for as many rows as there is room.
 
@@ -167,21 +180,15 @@ def gather_above(
     order, ``missing`` where NaN leave too few; ``width`` is the number of lanes for them.
     """
     n_rows, n_classes = values.shape
-    flags = np.zeros((n_classes + 7) // 8 * 8, np.uint8)
+    flags, busy, lanes, near, ranks, ordered, taken = scratch
     words = flags.view(np.uint64)
-    busy = np.empty(words.size, np.int64)
     r = ranked.shape[1]
-    lanes = np.empty(max(n_classes, 2 * width), values.dtype)
-    near = np.zeros(n_classes + LANES, values.dtype)
-    ranks = np.empty(n_classes + LANES, np.int32)
-    ordered = np.empty(n_classes, values.dtype)
-    taken = np.zeros(n_classes, np.bool_)
     n = 0
     n_nan = 0
     first_nan = -1
     offsets[0] = 0
     for i in range(first_row, n_rows):
-        if n + n_classes > keys.size:
+        if n + n_classes > keys.size or i - first_row == offsets.size - 1:
             return i, n_nan, first_nan
         row = values[i]
         least, sure = row_floor(row, r, width, lanes, ranks)
@@ -298,24 +305,15 @@ def rank_labels(
         counts[min(higher, n_ranks) + 1] += 1
 
 
-@njit(nogil=True, cache=True)
-def _sort_descending(keys: Any, classes: Any) -> None:
-    """Sort a short list by key, highest first, in place and stably."""
-    if keys.size > _INSERTION:
-        order = np.argsort(~keys, kind="mergesort")
-        keys[:] = keys[order]
-        classes[:] = classes[order]
-        return
-    for a in range(1, keys.size):
-        key = keys[a]
-        c = classes[a]
-        b = a
-        while b > 0 and keys[b - 1] < key:
-            keys[b] = keys[b - 1]
-            classes[b] = classes[b - 1]
-            b -= 1
-        keys[b] = key
-        classes[b] = c
+@njit(nogil=True, cache=True, inline="always")
+def _find_zone(key: Any, floors: Any, starts: Any, lowest: Any, table_shift: Any) -> Any:
+    """Give the zone of a key that is not below the last one."""
+    start = (np.uint64(key) - lowest) >> table_shift
+    zone = np.int64(starts[min(start, np.uint64(starts.size - 1))])
+    zone += key < floors[zone]  # most often this, or not even this: no need to guess
+    while key < floors[zone]:
+        zone += 1
+    return zone
 
 
 @njit(nogil=True, cache=True)
@@ -328,85 +326,269 @@ def split_rows(
     histogram: Any,
     labels: Any,
     hits: Any,
-    event_keys: Any,
-    event_rows: Any,
-    event_sizes: Any,
-    event_classes: Any,
+    first_row: int,
+    n_events: int,
+    events: Any,
 ) -> int:
     """Split each row's listed scores by intervals of keys, which descend and are disjoint.
 
     ``zones`` are the arrays of a ``ZoneTable``: zone 2 j is the gap above interval j, zone 2 j + 1
     the interval itself. ``above[i, j]`` becomes the number of scores of row i above interval j. A
-    score inside an interval becomes an event: its key, its row, its class, and the size the row's
-    set has once that score is in it. Every score is counted in the histogram of its zone; ``hits``
-    counts those of the rows' own labels (negative: none). Gives the number of events.
+    score inside an interval becomes an event, written behind the ``n_events`` there are: its
+    interval, its key, its row (counted from ``first_row``), the number of the row's scores above the
+    interval, its class, and whether that is the row's own label (negative: none). Every score is counted
+    in the histogram of its zone; ``hits`` counts those of the labels. Gives the number of events.
     """
     floors, shifts, starts, table_shift = zones
+    lowest = np.uint64(floors[-1])
+    event_intervals, event_keys, event_rows, event_bases, event_classes, event_hits = events
     n_zones = floors.size
-    lowest = np.uint64(floors[n_zones - 1])
-    last_start = np.uint64(starts.size - 1)
     last_bin = np.uint64(histogram.shape[1] - 1)
     counts = np.zeros(n_zones, np.int32)
-    n = 0
+    n = n_events
     for i in range(offsets.size - 1):
-        first = n
         label = labels[i]
-        counts[:] = 0
+        first = n
         for t in range(offsets[i], offsets[i + 1]):
             key = keys[t]
-            start = (np.uint64(key) - lowest) >> table_shift
-            zone = starts[min(start, last_start)]
-            while key < floors[zone]:
-                zone += 1
+            zone = _find_zone(key, floors, starts, lowest, table_shift)
             counts[zone] += 1
             bin_ = (np.uint64(key) - np.uint64(floors[zone])) >> shifts[zone]
             histogram[zone, min(bin_, last_bin)] += 1
-            if classes[t] == label:
-                hits[zone] += 1
-            if zone & 1:
-                event_keys[n] = key
-                event_classes[n] = classes[t]
-                n += 1
+            hit = classes[t] == label
+            hits[zone] += hit
+            event_intervals[n] = zone >> 1
+            event_keys[n] = key
+            event_rows[n] = first_row + i
+            event_classes[n] = classes[t]
+            event_hits[n] = hit
+            n += zone & 1
         running = 0
-        for zone in range(n_zones):
+        for zone in range(0, n_zones, 2):
             running += counts[zone]
-            if zone & 1 == 0:
-                above[i, zone >> 1] = running
-        if n == first:
-            continue
-        if n - first > 1:
-            _sort_descending(event_keys[first:n], event_classes[first:n])
-        # Sorted by key, the events of the first interval come first, and so on down.
-        place = first
-        for zone in range(1, n_zones, 2):
-            size = above[i, zone >> 1]
-            for _ in range(counts[zone]):
-                size += 1
-                event_rows[place] = i
-                event_sizes[place] = size
-                place += 1
+            above[i, zone >> 1] = running
+            running += counts[zone + 1]
+        counts[:] = 0
+        for p in range(first, n):
+            event_bases[p] = above[i, event_intervals[p]]
     return n
 
 
 @njit(nogil=True, cache=True)
-def scan_rows(tile: Any, first_row: int, buffers: Any, zones: Any, labels: Any, tallies: Any, ranking: Any) -> Any:
-    """Gather, rank and split as many rows as fit the buffers, in one call.
+def size_events(starts: Any, keys: Any, rows: Any, bases: Any, sizes: Any) -> None:
+    """Give for each event the size of its row's set once it is in, when higher ones come first, equal ones in order.
 
-    Every return to Python waits for its lock while other threads decode chunks, so there is one.
+    The events of interval j are those from ``starts[j]`` to ``starts[j + 1]``, row by row.
+    """
+    for j in range(starts.size - 1):
+        first = starts[j]
+        while first < starts[j + 1]:
+            last = first + 1
+            tied = True
+            while last < starts[j + 1] and rows[last] == rows[first]:
+                tied &= keys[last] == keys[first]
+                last += 1
+            if tied:
+                for t in range(first, last):
+                    sizes[t] = bases[first] + 1 + t - first
+            elif last - first > _COUNTED:
+                order = np.argsort(~keys[first:last], kind="mergesort")
+                for t in range(order.size):
+                    sizes[first + order[t]] = bases[first] + 1 + t
+            else:
+                for t in range(first, last):
+                    size = bases[first] + 1
+                    for u in range(first, last):
+                        size += keys[u] > keys[t] or (keys[u] == keys[t] and u < t)
+                    sizes[t] = size
+            first = last
+
+
+@njit(nogil=True, cache=True)
+def group_order(groups: Any, starts: Any, order: Any) -> None:
+    """Order items by their group, stably: ``starts[g]`` becomes where group g starts in ``order``."""
+    starts[:] = 0
+    for t in range(groups.size):
+        starts[groups[t] + 1] += 1
+    for g in range(1, starts.size):
+        starts[g] += starts[g - 1]
+    places = starts.copy()
+    for t in range(groups.size):
+        order[places[groups[t]]] = t
+        places[groups[t]] += 1
+
+
+@njit(nogil=True, cache=True)
+def move_sizes(keys: Any, places: Any, bases: Any, key: int, n_ties: int, changes: Any, inside: Any) -> None:
+    """Take the events above ``key``, and the first ``n_ties`` at it, into the sets.
+
+    The events of a row stand together: they have one place. ``changes[size]`` is what the number of sets
+    of that size changes by. ``inside`` marks the events taken in.
+    """
+    left = n_ties
+    first = 0
+    while first < keys.size:
+        base = bases[first]
+        size = base
+        t = first
+        while t < keys.size and places[t] == places[first]:
+            tie = keys[t] == key and left > 0
+            left -= tie
+            taken = tie or keys[t] > key
+            inside[t] = taken
+            size += taken
+            t += 1
+        changes[base] -= 1
+        changes[size] += 1
+        first = t
+
+
+@njit(nogil=True, cache=True)
+def scan_rows(
+    tile: Any, first_row: int, listing: Any, events: Any, zones: Any, labels: Any, tallies: Any, ranking: Any
+) -> Any:
+    """Gather, rank and split the rows from ``first_row`` on, as many as their events have room, in one call.
+
+    Every return to Python waits for its lock while other threads decode chunks, so there is one. Rows
+    are listed a few at a time: what is listed stays in cache. Gives the row it stopped at, the
+    number of NaN met, the flat place of the first (-1 for none), and the number of events.
     """
     values, bits, magnitude, floor = tile
-    offsets, classes, keys, event_keys, event_rows, event_sizes, event_classes = buffers
+    offsets, classes, keys, scratch = listing
     hard, n_ranks = labels
     rank_counts, above, histogram, hits = tallies
     ranked, width, missing = ranking
-    stop, n_nan, first_nan = gather_above(
-        values, bits, magnitude, floor, first_row, offsets, classes, keys, ranked, width, missing
-    )
-    offsets = offsets[: stop - first_row + 1]
-    if n_ranks > 0:
-        rank_labels(values, hard, first_row, offsets, classes, keys, n_ranks, rank_counts)
-    mine = hard[first_row:stop]
-    n_events = split_rows(
-        offsets, keys, classes, zones, above, histogram, mine, hits, event_keys, event_rows, event_sizes, event_classes
-    )
-    return stop, n_nan, first_nan, n_events
+    n_events = 0
+    n_nan = 0
+    first_nan = -1
+    row = first_row
+    while row < values.shape[0] and n_events + keys.size <= events[0].size:
+        stop, more_nan, nan = gather_above(
+            values, bits, magnitude, floor, row, offsets, classes, keys, ranked, width, missing, scratch
+        )
+        if n_nan == 0:
+            first_nan = nan
+        n_nan += more_nan
+        listed = offsets[: stop - row + 1]
+        if n_ranks > 0:
+            rank_labels(values, hard, row, listed, classes, keys, n_ranks, rank_counts)
+        n_events = split_rows(
+            listed, keys, classes, zones, above[row:stop], histogram, hard[row:stop], hits, row, n_events, events
+        )
+        row = stop
+    return row, n_nan, first_nan, n_events
+
+
+@njit(nogil=True, cache=True)
+def keep_rows(
+    tile: Any, first_row: int, listing: Any, kept: Any, zones: Any, labels: Any, tallies: Any, ranking: Any
+) -> Any:
+    """Gather and rank the rows from ``first_row`` on, and keep the keys of all that is listed, while there is room.
+
+    ``kept`` takes the keys of the rows, one after the other, and for each row their number and the place of
+    its label among them (-1: none). Gives the row it stopped at, the number of NaN met, the flat place of
+    the first (-1 for none), and the number of keys.
+    """
+    values, bits, magnitude, floor = tile
+    offsets, classes, keys, scratch = listing
+    kept_keys, lengths, label_places = kept
+    hard, n_ranks = labels
+    rank_counts, histogram = tallies
+    ranked, width, missing = ranking
+    floors, shifts = zones[0], zones[1]
+    first_zone = np.int64(zones[2][-1])  # 1 where nothing can lie above the interval
+    last_bin = np.uint64(histogram.shape[1] - 1)
+    n = 0
+    n_nan = 0
+    first_nan = -1
+    row = first_row
+    while row < values.shape[0] and n + keys.size <= kept_keys.size:
+        stop, more_nan, nan = gather_above(
+            values, bits, magnitude, floor, row, offsets, classes, keys, ranked, width, missing, scratch
+        )
+        if n_nan == 0:
+            first_nan = nan
+        n_nan += more_nan
+        listed = offsets[: stop - row + 1]
+        if n_ranks > 0:
+            rank_labels(values, hard, row, listed, classes, keys, n_ranks, rank_counts)
+        for i in range(row, stop):
+            first, last = offsets[i - row], offsets[i - row + 1]
+            lengths[i] = last - first
+            label = hard[i]
+            place = np.int32(-1)
+            for t in range(first, last):
+                place = np.int32(t - first) if classes[t] == label else place
+            label_places[i] = place
+        for t in range(offsets[stop - row]):
+            key = keys[t]
+            kept_keys[_U(n + t)] = key
+            zone = max(first_zone, np.int64(key < floors[0]))  # the gap above, or the one interval
+            bin_ = (np.uint64(key) - np.uint64(floors[zone])) >> shifts[zone]
+            histogram[zone, min(bin_, last_bin)] += 1
+        n += offsets[stop - row]
+        row = stop
+    return row, n_nan, first_nan, n
+
+
+@njit(nogil=True, cache=True)
+def collect_inside(keys: Any, zones: Any, found: Any) -> int:
+    """Collect the keys that lie in an interval; give how many they are."""
+    floors, _, starts, table_shift = zones
+    lowest = np.uint64(floors[-1])
+    n = 0
+    for t in range(keys.size):
+        key = np.int64(keys[t])
+        if key >= floors[-1]:
+            found[n] = key
+            n += _find_zone(key, floors, starts, lowest, table_shift) & 1
+    return n
+
+
+@njit(nogil=True, cache=True)
+def count_sets(
+    keys: Any, lengths: Any, label_places: Any, zones: Any, ties_left: Any, sizes: Any, hits: Any, kept_hits: Any
+) -> None:
+    """Count the sets by size for thresholds that are the intervals of ``zones``, one key each.
+
+    A row's set holds its scores above the threshold and, while ``ties_left[j]`` are left, those at it, the
+    first ones first. ``sizes[j, size]`` counts the rows, ``hits`` the labels in each zone, ``kept_hits[j]`` those
+    among the ties taken.
+    """
+    floors, _, starts, table_shift = zones
+    lowest = np.uint64(floors[-1])
+    n_zones = floors.size
+    counts = np.zeros(n_zones, np.int32)
+    any_ties = np.any(ties_left > 0)
+    first = 0
+    for i in range(lengths.size):
+        last = first + lengths[i]
+        for t in range(first, last):
+            key = np.int64(keys[t])
+            if key >= floors[-1]:
+                counts[_find_zone(key, floors, starts, lowest, table_shift)] += 1
+        label_zone = n_zones
+        before = 0
+        place = first + label_places[i]
+        if place >= first and keys[place] >= floors[-1]:
+            label_zone = _find_zone(np.int64(keys[place]), floors, starts, lowest, table_shift)
+            hits[label_zone] += 1
+            for t in range(first, place):
+                before += keys[t] == keys[place]
+        running = 0
+        if label_zone & 1 == 0 and not any_ties:
+            for j in range(n_zones >> 1):
+                running += counts[2 * j]
+                sizes[j, running] += 1
+                running += counts[2 * j + 1]
+        else:
+            for j in range(n_zones >> 1):
+                running += counts[2 * j]
+                ties = counts[2 * j + 1]
+                taken = min(ties, ties_left[j])
+                ties_left[j] -= taken
+                sizes[j, running + taken] += 1
+                kept_hits[j] += label_zone == 2 * j + 1 and before < taken
+                running += ties
+        counts[:] = 0
+        first = last

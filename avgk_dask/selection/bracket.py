@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -46,6 +47,9 @@ class ScanShape:
     with_distance: bool = False
     #: Bins that the zones share.
     n_bins: int = N_BINS
+    #: Keys that whole rows may keep, in all and of any band (0: keep events).
+    all_kept: int = 0
+    max_kept: int = 0
 
     @property
     def n_scores(self) -> int:
@@ -53,19 +57,37 @@ class ScanShape:
         return self.n_samples * self.n_classes
 
 
+def plan_from_pilot(shape: ScanShape, sample: PilotSample, ranks: Sequence[int]) -> ScanPlan:
+    """Plan the first scan for the scores of some ranks: keep all that can matter, or only what is close to them."""
+    (lowest,) = _guess(sample, shape, [max(ranks)], 1.0)
+    n_listed = int(sample.weights[sample.keys >= lowest[0]].sum()) * shape.n_scores // sample.n_scores
+    if lowest[0] > key_range(shape.dtype)[0] and n_listed <= shape.all_kept:
+        return plan_rows(shape, lowest[0], sample.lowest, sample.highest, n_listed)
+    return plan_scan(shape, guess_brackets(sample, shape, ranks), sample.lowest, sample.highest)
+
+
+def plan_rows(shape: ScanShape, floor: int, lowest: int, highest: int, n_listed: int) -> ScanPlan:
+    """Give the plan of a scan that keeps all scores from a floor up, expected to be so many; events if those are too many."""
+    plan = plan_scan(shape, [(floor, max(floor, highest))], lowest, highest)
+    if n_listed > shape.all_kept:
+        return plan
+    zones = ZoneTable.from_intervals([(floor, max(floor, highest))], key_range(shape.dtype)[1], shape.n_bins)
+    return replace(plan, zones=zones, max_kept=shape.max_kept)
+
+
 def plan_scan(shape: ScanShape, brackets: Sequence[tuple[int, int]], lowest: int, highest: int) -> ScanPlan:
     """Give the plan of a scan that keeps what lies inside the brackets (keys, both ends in).
 
-    Brackets that overlap are joined. ``lowest`` and ``highest`` are the keys between which the
+    Brackets that overlap share what they hold: it is cut half-way between their middles. ``lowest`` and ``highest`` are the keys between which the
     scores lie as far as known: they only place the bins.
     """
     top = key_range(shape.dtype)[1]
     # Bins of their own for what lies beyond, finer near by: it may be close, far away, or all there is.
     beyond = {highest + 1 + (top - highest) // share for share in _BEYOND} if highest < top else set()
     brackets = [*brackets, *((key, key) for key in beyond if key <= top)]
-    joined = _join(brackets)
-    zones = ZoneTable.from_intervals(joined, top, shape.n_bins)
-    floor = joined[-1][0]
+    intervals = _disjoint(brackets)
+    zones = ZoneTable.from_intervals(intervals, top, shape.n_bins, usual_top=highest)
+    floor = intervals[-1][0]
     lowest = min(lowest, floor)
     return ScanPlan(
         n_classes=shape.n_classes,
@@ -91,6 +113,16 @@ def _join(brackets: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
         else:
             joined.append((low, high))
     return joined
+
+
+def _disjoint(brackets: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Give intervals from the top down that hold what the brackets hold, each about one of them."""
+    middles = sorted({(low + high) // 2 for low, high in brackets}, reverse=True)
+    intervals: list[tuple[int, int]] = []
+    for low, high in _join(brackets):
+        cuts = [(a + b) // 2 for a, b in pairwise(m for m in middles if low <= m <= high)]
+        intervals += zip([*(cut + 1 for cut in cuts), low], [high, *cuts], strict=True)
+    return intervals
 
 
 def guess_brackets(sample: PilotSample, shape: ScanShape, ranks: Sequence[int]) -> list[tuple[int, int]]:

@@ -4,36 +4,38 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ..kernels.keys import encode
-from ..summaries.events import EventTally
 from ..summaries.exact import sum_weights
 from ..summaries.histogram import KeyHistogram
 from ..summaries.tie_weights import TieWindow
 from ..summaries.units import smallest_unit
+
+Array = NDArray[Any]
 
 _DOUBLE = np.dtype(np.float64)
 #: The order keys of the label weights 0 and 1.
 _ZERO, _ONE = (int(key) for key in encode(np.array([0.0, 1.0])))
 
 
-def extreme_weights(ties: EventTally, n_kept: int, soft: bool) -> tuple[Fraction, Fraction] | None:
+def extreme_weights(
+    n_ties: int, n_kept: int, everything: Fraction, soft: Array | None = None
+) -> tuple[Fraction, Fraction]:
     """Give the least and the most label weight that any ``n_kept`` of the ties can have.
 
-    None where the ties bring soft weights of which only the sums are known.
+    ``everything`` is the weight of all ties: a number of hits, unless their ``soft`` weights are given.
     """
-    n_ties, total = ties.n_scores, ties.total_weight()
-    if n_kept in (0, n_ties) or total == 0:
-        everything = total if n_kept else Fraction(0)
-        return everything, everything
-    if not soft:
-        n_hits = int(total)
+    if n_kept in (0, n_ties) or everything == 0:
+        either = everything if n_kept else Fraction(0)
+        return either, either
+    if soft is None:
+        n_hits = int(everything)
         return Fraction(max(0, n_kept - (n_ties - n_hits))), Fraction(min(n_kept, n_hits))
-    if ties.limb_keys.size:
-        return None
-    weights = np.sort(ties.weights)
+    weights = np.sort(soft[soft > 0])
     n_zero = n_ties - weights.size
     return sum_weights(weights[: max(0, n_kept - n_zero)]), sum_weights(weights[::-1][:n_kept])
 

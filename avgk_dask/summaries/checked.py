@@ -39,6 +39,8 @@ class CheckedTally:
     @classmethod
     def merge(cls, tallies: Sequence[Self]) -> Self:
         """Give the tally of all the bands together."""
+        if len(tallies) == 1:
+            return tallies[0]
         mergers = cls.mergers()
         names = [field.name for field in fields(cls)]
         return cls(**{name: mergers.get(name, sum)([getattr(t, name) for t in tallies]) for name in names})

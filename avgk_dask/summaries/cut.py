@@ -12,8 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..kernels.keys import KEY_MAX
+from ..kernels.rows import move_sizes
 from .entries import Entries, TileReader, streamed_rows
-from .events import EventTally
+from .events import total
 from .split import ZoneTable, label_weights, split_entries
 
 Array = NDArray[Any]
@@ -26,8 +27,8 @@ class TieCut:
 
     row: int
     last_class: int
-    sizes: Ints
-    counts: Ints
+    #: By size, what the number of sets of that size changes by.
+    changes: Ints
     weight: Fraction
 
 
@@ -44,7 +45,7 @@ class TieSearch:
 def cut_band(slabs: Iterable[Array], labels: Array | None, ties: TieSearch) -> list[TieCut]:
     """Read a band once for the scores equal to some keys and take the first ones, in row-major order."""
     reader = TileReader(min(key for key, _ in ties.wanted), ties.dtype, ties.tile_scores)
-    takers = [_Taker(key, n, labels) for key, n in ties.wanted]
+    takers = [_Taker(key, n, labels, ties.n_classes) for key, n in ties.wanted]
     for entries in _entries(reader, slabs, ties.n_classes):
         for taker in takers:
             taker.take(entries)
@@ -54,30 +55,30 @@ def cut_band(slabs: Iterable[Array], labels: Array | None, ties: TieSearch) -> l
 class _Taker:
     """Takes the first ties at one key, run of rows by run of rows."""
 
-    def __init__(self, key: int, n_ties: int, labels: Array | None) -> None:
+    def __init__(self, key: int, n_ties: int, labels: Array | None, n_classes: int) -> None:
         self.zones = ZoneTable.from_intervals([(key, key)], KEY_MAX)
         self.key, self.missing, self.labels = key, n_ties, labels
         self.row = self.last_class = -1
-        self.events = EventTally.empty()
+        self.changes, self.weight = np.zeros(n_classes + 1, np.int64), Fraction(0)
 
     def take(self, entries: Entries) -> None:
         """Take what is still missing from a run of rows."""
         if not self.missing:
             return
         from_key = entries.at_least(self.key)
-        _, split = split_entries(from_key, self.zones, self.zones.no_histogram())
-        taken = min(split.keys.size, self.missing)
+        _, split, n_events = split_entries(from_key, self.zones, self.zones.no_histogram())
+        taken = min(n_events, self.missing)
         if taken:
-            rows, classes = split.rows[:taken], split.classes[:taken]
+            _, keys, rows, bases, classes, _ = (column[:taken] for column in split.columns)
+            rows = rows + from_key.first_row
             self.row, self.last_class = int(rows[-1]), int(classes[-1])
-            weights = label_weights(self.labels, rows, classes)
-            events = EventTally.from_rows(0, split.keys[:taken], rows, split.sizes[:taken], weights)
-            self.events = EventTally.merge([self.events, events]).coarsen()
+            move_sizes(keys, rows, bases, self.key, taken, self.changes, np.empty(taken, np.uint8))
+            self.weight += total(label_weights(self.labels, rows, classes))
             self.missing -= taken
 
     def cut(self) -> TieCut:
         """Give where the ties taken end, and what they add."""
-        return TieCut(self.row, self.last_class, *self.events.size_changes(), self.events.total_weight())
+        return TieCut(self.row, self.last_class, self.changes, self.weight)
 
 
 def _entries(reader: TileReader, slabs: Iterable[Array], n_classes: int) -> Iterator[Entries]:

@@ -11,14 +11,16 @@ from numpy.typing import NDArray
 
 from ..errors import ScoresError
 from ..kernels.keys import HALF_NAN, Keys, carrier, carrier_bits, carrier_floor, is_half
-from ..kernels.rows import gather_above, lanes_for, rank_top
+from ..kernels.rows import gather_above, lanes_for, rank_top, row_scratch
 
 Array = NDArray[Any]
 Ints = NDArray[np.int64]
 
 NO_PLACE = np.iinfo(np.int64).max
-#: Scores listed at a time: what the buffers hold, and a row more.
-ROOM = 1 << 17
+#: Scores listed at a time, and a row more: what stays in cache; where rows come in slabs, what is worth a call.
+LISTED = 1 << 12
+_STREAMED = 1 << 17
+_ROWS = 1 << 10
 
 
 @dataclass(frozen=True)
@@ -46,26 +48,26 @@ class Entries:
         return self.first_row + np.repeat(np.arange(self.n_rows), np.diff(self.offsets))
 
 
-class Buffers:
-    """Room for the entries of a run of rows and for their events, used again for every run."""
+class Listing:
+    """Room for the entries of a run of rows, used again for every run."""
 
-    def __init__(self, n_rows: int, n_classes: int) -> None:
-        room = min(n_rows * n_classes, ROOM + n_classes)
+    def __init__(self, n_classes: int, n_listed: int, n_rows: int, width: int, dtype: np.dtype[Any]) -> None:
         self.offsets = np.empty(n_rows + 1, np.int64)
-        self.classes = np.empty(room, np.int32)
-        self.keys = np.empty(room, np.int64)
-        self.event_keys = np.empty(room, np.int64)
-        self.event_rows = np.empty(room, np.int64)
-        self.event_sizes = np.empty(room, np.int64)
-        self.event_classes = np.empty(room, np.int64)
+        self.classes = np.empty(n_listed + n_classes, np.int32)
+        self.keys = np.empty(n_listed + n_classes, np.int64)
+        self.scratch = row_scratch(n_classes, width, carrier(np.empty((0, 0), dtype)).dtype)
 
-    def arrays(self) -> tuple[Array, ...]:
-        """Give the buffers in the order the kernels take them."""
-        return (self.offsets, self.classes, self.keys,
-                self.event_keys, self.event_rows, self.event_sizes, self.event_classes)  # fmt: skip
+    @classmethod
+    def small(cls, n_classes: int, width: int, dtype: np.dtype[Any]) -> Listing:
+        """Give room that stays in cache."""
+        return cls(n_classes, LISTED, _ROWS, width, dtype)
+
+    def arrays(self) -> tuple[Any, ...]:
+        """Give the room in the order the kernels take it."""
+        return self.offsets, self.classes, self.keys, self.scratch
 
     def entries(self, first_row: int, n_rows: int) -> Entries:
-        """Give what is listed of these rows; good until the buffers are used again."""
+        """Give what is listed of these rows; good until the room is used again."""
         offsets = self.offsets[: n_rows + 1]
         n = int(offsets[-1])
         return Entries(first_row, offsets, self.classes[:n], self.keys[:n])
@@ -111,14 +113,17 @@ class TileReader:
         """Give the entries of runs of rows; each is good until the next."""
         for first, tile in self.tiles(block):
             self.note_half_nan(tile, first, first_class)
-            buffers, nothing = Buffers(*tile.shape), ranking_room(tile.shape, 0, self.dtype)
+            n_rows, n_classes = tile.shape
+            listing = Listing(n_classes, min(_STREAMED, n_rows * n_classes), n_rows, 0, self.dtype)
+            offsets, classes, keys, scratch = listing.arrays()
+            nothing = ranking_room(tile.shape, 0, self.dtype)
             row = 0
-            while row < tile.shape[0]:
+            while row < n_rows:
                 stop, n_nan, first_nan = gather_above(
-                    *self.as_arguments(tile), row, buffers.offsets, buffers.classes, buffers.keys, *nothing
+                    *self.as_arguments(tile), row, offsets, classes, keys, *nothing, scratch
                 )
                 self.note_nan(tile, n_nan, first_nan, first, first_class)
-                yield buffers.entries(first + row, stop - row)
+                yield listing.entries(first + row, stop - row)
                 row = stop
 
 

@@ -1,19 +1,17 @@
-"""Events: the scores near a threshold, each as the change it makes to a set.
+"""Counted events: where ties make the scores near a threshold many, a band's equal ones are counted together.
 
-An event says: once the score with this key is in, the set of one row has this size, and its
-label hits grow by this weight. Row sizes telescope: moving the threshold past an event turns one
-set of ``size - 1`` into one of ``size``. So set sizes and errors for *every* threshold inside an
-interval follow from the events, without the rows.
-
-Events are kept singly (*fine*: place = band and row) while they are few. Where ties make them
-many, a band's equal events are counted instead (*coarse*: place = band), and only a cut through
-the ties of that very band needs its rows again.
+An event is a score inside an interval of a scan, as the change it makes to a set: once it is in, the set
+of its row has a certain size, and its label hits grow by a weight. Row sizes telescope: moving the
+threshold past an event turns one set of ``size - 1`` into one of ``size``. So set sizes and errors for
+*every* threshold inside an interval follow from the events, without the rows. Only a cut through the
+counted ties of a band needs its rows again.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
@@ -22,173 +20,79 @@ from numpy.typing import NDArray
 
 from .exact import N_LIMBS, add_weights, as_fraction, sum_weights, zero_sums
 
+Array = NDArray[Any]
 Ints = NDArray[np.int64]
-
-#: A place is ``band << ROW_BITS | (row + 1)``; 0 in the low bits marks a coarse event.
-ROW_BITS = 40
-
-
-def _no_ints() -> Ints:
-    return np.zeros(0, np.int64)
-
-
-@dataclass(frozen=True)
-class Cut:
-    """Where kept ties end: after the first ``n_ties`` of one band's ties."""
-
-    band: int
-    n_ties: int
-    pending: bool
 
 
 @dataclass(frozen=True)
 class EventTally:
-    """Events inside the intervals of a scan, with the weights (hits or soft labels) they bring."""
+    """How many events of each (key, band, size) there are, with the weights (hits or soft labels) they bring."""
 
     keys: Ints
-    places: Ints
-    sizes: NDArray[Any]
-    counts: NDArray[Any]
-    #: Fine weights, one per event of non-zero weight.
-    weight_keys: Ints
-    weight_places: Ints
-    weight_sizes: Ints
-    weights: NDArray[np.float64]
-    #: Coarse weights: exact sums per (key, band), as limbs that are not zero.
+    bands: Ints
+    sizes: Ints
+    counts: Ints
+    #: Exact sums of weights per (key, band), as limbs that are not zero.
     limb_keys: Ints
-    limb_places: Ints
+    limb_bands: Ints
     limb_numbers: Ints
     limb_amounts: Ints
 
     @classmethod
     def empty(cls) -> EventTally:
         """Give the tally of no event."""
-        none = _no_ints()
-        return cls(none, none, none, none, none, none, none, np.zeros(0), none, none, none, none)
+        return cls(*(np.zeros(0, np.int64) for _ in cls.__dataclass_fields__))
 
     @classmethod
-    def from_rows(
-        cls, band: int, keys: Ints, rows: Ints, sizes: NDArray[Any], weights: NDArray[np.float64] | None
-    ) -> EventTally:
-        """Give the fine events of one band's rows."""
-        places = rows + ((np.int64(band) << ROW_BITS) + 1)
-        fine = replace(cls.empty(), keys=keys, places=places, sizes=sizes, counts=np.ones(keys.size, np.int8))
-        if weights is None:
-            return fine
+    def count(cls, band: int, keys: Array, sizes: Array, weights: Array) -> EventTally:
+        """Count the events of one band's rows."""
+        (distinct, distinct_sizes), counts = add_up((keys.astype(np.int64), sizes), np.ones(keys.size, np.int8))
         some = np.flatnonzero(weights)
-        return replace(
-            fine, weight_keys=keys[some], weight_places=places[some], weight_sizes=sizes[some], weights=weights[some]
-        )
+        (groups,), which = _distinct((keys[some].astype(np.int64),))
+        sums = zero_sums(groups.size)
+        add_weights(sums, weights[some], which)
+        group, number = np.nonzero(sums)
+        bands, limb_bands = np.full(distinct.size, band), np.full(group.size, band)
+        return cls(distinct, bands, distinct_sizes, counts, groups[group], limb_bands, number, sums[group, number])
 
     @classmethod
-    def merge(cls, tallies: list[EventTally]) -> EventTally:
-        """Give the events of all; order does not matter, since read-outs sort."""
+    def merge(cls, tallies: Sequence[EventTally]) -> EventTally:
+        """Give the events of all, equal ones together."""
         if len(tallies) == 1:
             return tallies[0]
-        names = list(cls.__dataclass_fields__)
-        return cls(*(np.concatenate([getattr(t, name) for t in tallies]) for name in names))
+        columns = [np.concatenate([getattr(t, name) for t in tallies]) for name in cls.__dataclass_fields__]
+        events, counts = add_up(tuple(columns[:3]), columns[3])
+        limbs, amounts = add_up(tuple(columns[4:7]), columns[7])
+        return cls(*events, counts, *limbs, amounts)
 
     @property
     def n_stored(self) -> int:
         """How many entries the tally keeps in memory."""
-        return int(self.keys.size + self.weight_keys.size + self.limb_keys.size)
-
-    def select(self, keep: Any) -> EventTally:
-        """Give the events whose key satisfies ``keep``, a function of keys."""
-        return self._take(keep(self.keys), keep(self.weight_keys), keep(self.limb_keys))
-
-    def _take(self, events: Any, weights: Any, limbs: Any) -> EventTally:
-        """Give the entries that three masks name."""
-        a, b, c = np.flatnonzero(events), np.flatnonzero(weights), np.flatnonzero(limbs)
-        return EventTally(
-            self.keys[a], self.places[a], self.sizes[a], self.counts[a],
-            self.weight_keys[b], self.weight_places[b], self.weight_sizes[b], self.weights[b],
-            self.limb_keys[c], self.limb_places[c], self.limb_numbers[c], self.limb_amounts[c],
-        )  # fmt: skip
-
-    def coarsen(self) -> EventTally:
-        """Count equal events of a band together, and sum their weights exactly."""
-        bands = (self.places >> ROW_BITS) << ROW_BITS
-        (keys, places, sizes), counts = add_up((self.keys, bands, self.sizes), self.counts)
-        weight_bands = (self.weight_places >> ROW_BITS) << ROW_BITS
-        groups, which = _distinct((self.weight_keys, weight_bands))
-        sums = zero_sums(groups[0].size)
-        add_weights(sums, self.weights, which)
-        group, number = np.nonzero(sums)
-        limbs, amounts = add_up(
-            (
-                np.concatenate([self.limb_keys, groups[0][group]]),
-                np.concatenate([self.limb_places, groups[1][group]]),
-                np.concatenate([self.limb_numbers, number]),
-            ),
-            np.concatenate([self.limb_amounts, sums[group, number]]),
-        )
-        return replace(
-            EventTally.empty(),
-            keys=keys,
-            places=places,
-            sizes=sizes,
-            counts=counts,
-            limb_keys=limbs[0],
-            limb_places=limbs[1],
-            limb_numbers=limbs[2],
-            limb_amounts=amounts,
-        )
-
-    def first(self, n: int) -> tuple[EventTally, Cut]:
-        """Give the first ``n`` (not none, not all) of events that share one key, in row-major order.
-
-        Where the cut falls inside a band whose events are coarse, its own events are left out and
-        the cut is pending: the band must be read again to know which of them come first.
-        """
-        # Events of one key come by row within a band, and those of a row by class: a stable sort will do.
-        order = np.argsort(self.places, kind="stable")
-        cumulative = np.cumsum(self.counts[order], dtype=np.int64)
-        last = int(np.searchsorted(cumulative, n))
-        band = int(self.places[order[last]]) >> ROW_BITS
-        start = band << ROW_BITS
-        n_before = int(self.counts[self.places < start].sum(dtype=np.int64))
-        coarse = int(self.places[order[last]]) == start
-        n_here = int(self.counts[self.places == start].sum(dtype=np.int64)) if coarse else 0
-        cut = Cut(band, n - n_before, pending=coarse and n - n_before < n_here)
-        if coarse:
-            return self._before(start if cut.pending else (band + 1) << ROW_BITS, 0), cut
-        return self._before(int(self.places[order[last]]), int(self.sizes[order[last]]) + 1), cut
-
-    def _before(self, place: int, size: int) -> EventTally:
-        """Give the events before a place, and those at it up to a size."""
-
-        def earlier(places: Ints, sizes: NDArray[Any]) -> Any:
-            return (places < place) | ((places == place) & (sizes < size))
-
-        return self._take(
-            earlier(self.places, self.sizes),
-            earlier(self.weight_places, self.weight_sizes),
-            self.limb_places < place,
-        )
+        return int(self.keys.size + self.limb_keys.size)
 
     @property
     def n_scores(self) -> int:
         """How many scores the events stand for."""
-        return int(self.counts.sum(dtype=np.int64))
+        return int(self.counts.sum())
 
-    def key_at_rank(self, rank: int) -> int:
-        """Give the key of the score of this rank, 1 for the highest."""
-        if self.n_scores == self.keys.size:  # all single: no need to sort
-            return int(np.partition(self.keys, self.keys.size - rank)[self.keys.size - rank])
-        order = np.argsort(self.keys)[::-1]
-        return int(self.keys[order[np.searchsorted(np.cumsum(self.counts[order], dtype=np.int64), rank)]])
-
-    def size_changes(self) -> tuple[Ints, Ints]:
-        """Give, for each size, how many sets of ``size - 1`` these events turn into ``size``."""
-        (sizes,), counts = add_up((self.sizes,), self.counts)
-        return sizes, counts
+    def select(self, keep: Callable[[Ints, Ints], Any]) -> EventTally:
+        """Give the events that satisfy ``keep``, a function of keys and bands."""
+        a, b = np.flatnonzero(keep(self.keys, self.bands)), np.flatnonzero(keep(self.limb_keys, self.limb_bands))
+        return EventTally(
+            self.keys[a], self.bands[a], self.sizes[a], self.counts[a],
+            self.limb_keys[b], self.limb_bands[b], self.limb_numbers[b], self.limb_amounts[b],
+        )  # fmt: skip
 
     def total_weight(self) -> Fraction:
         """Give the exact sum of the weights."""
         limbs = np.zeros(N_LIMBS, object)
         np.add.at(limbs, self.limb_numbers, self.limb_amounts.astype(object))
-        return as_fraction(limbs) + sum_weights(self.weights)
+        return as_fraction(limbs)
+
+
+def total(weights: Array) -> Fraction:
+    """Give the exact sum of hits or of soft labels."""
+    return sum_weights(weights) if weights.dtype.kind == "f" else Fraction(int(weights.sum(dtype=np.int64)))
 
 
 def _distinct(columns: tuple[Ints, ...]) -> tuple[tuple[Ints, ...], Ints]:

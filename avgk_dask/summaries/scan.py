@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..kernels.bits import count_bins
-from ..kernels.keys import HALF_NAN, encode, is_half
-from ..kernels.rows import scan_rows
+from ..kernels.keys import HALF_NAN, KEY_MAX, encode, is_half
+from ..kernels.rows import keep_rows, lanes_for, scan_rows
 from .checked import NOWHERE
 from .distance import DistanceTally
 from .entries import (
-    Buffers,
     Entries,
+    Listing,
     TileReader,
     TopRanks,
     checked_slabs,
@@ -24,13 +24,22 @@ from .entries import (
 )
 from .events import EventTally
 from .exact import add_weights, carry, zero_sums
+from .kept import KeptEvents
+from .kept_rows import KeptRows
 from .labels import usable_labels
-from .ranked import MOST_FUSED, RankedTally, partitioned_top
-from .split import N_BINS, Split, label_weights, split_entries, split_of
+from .ranked import MOST_FUSED, RankedTally, narrow_dtype, partitioned_top
+from .split import N_BINS, Split, split_entries
 from .tally import ScanPlan, ScanTally
 
 Array = NDArray[Any]
 Ints = NDArray[np.int64]
+
+
+#: Events that a scan writes before it returns from its kernel.
+EVENT_ROOM = 1 << 17
+#: Where a band has more than this share of the events it may keep, some are looked at to see whether
+#: they are ties, and each key of ties then occurs so many times.
+_MANY, _LOOKED_AT, _TIED = 1 / 16, 1 << 12, 8
 
 
 def sampled_rows(n_rows: int) -> int:
@@ -59,8 +68,10 @@ class _BandScan:
         self.weight_at_rank = zero_sums(0 if self.soft is None else plan.n_ranks)
         self.histogram = plan.zones.no_histogram()
         self.sample = np.zeros(N_BINS, np.int64)
-        self.events: list[EventTally] = [EventTally.empty()]
-        self.coarse = False
+        self.rows: list[KeptRows] = []
+        self.kept: list[KeptEvents] = []
+        self.counted = EventTally.empty()
+        self.counting = False
         self.dropped = np.zeros(n, bool)
         self.rank_counts = np.zeros(plan.n_ranks + 2, np.int64)
         self.ranked: list[RankedTally] = []
@@ -89,29 +100,54 @@ class _BandScan:
         plan = self.plan
         n_ranks = 0 if self.hard is None else plan.n_ranks
         labels = np.full(block.shape[0], -1, np.int64) if self.hard is None else self.hard
-        for first, tile in reader.tiles(block):
-            mine = labels[first : first + tile.shape[0]]
-            if is_half(plan.dtype):
-                reader.note_half_nan(tile, first)
-                mine = self._without_nan(tile, mine)
-            buffers, arguments = Buffers(*tile.shape), reader.as_arguments(tile)
-            fused = plan.n_ranked if plan.n_ranked <= MOST_FUSED else 0
-            ranking, n_nan_before = ranking_room(tile.shape, fused, plan.dtype), reader.n_nan
-            row = 0
-            while row < tile.shape[0]:
-                above = np.empty((tile.shape[0] - row, plan.zones.n_intervals), np.int32)
-                tallies = (self.rank_counts, above, self.histogram, self.hits)
-                stop, n_nan, first_nan, n_events = scan_rows(
-                    arguments, row, buffers.arrays(), plan.zones.arrays(), (mine, n_ranks), tallies, ranking
-                )
-                reader.note_nan(tile, n_nan, first_nan, first)
-                self.above_parts.append(above[: stop - row])
-                self._keep_events(split_of(buffers, n_events, first + row))
-                row = stop
-            if fused:
-                self._keep_ranked(ranking[0])
-            elif plan.n_ranked:
-                self._rank_many(tile, has_nan=reader.n_nan > n_nan_before)
+        fused = plan.n_ranked if plan.n_ranked <= MOST_FUSED else 0
+        with plan.pool.lend(lambda: _Room(plan, fused)) as room:
+            for first, tile in reader.tiles(block):
+                mine = labels[first : first + tile.shape[0]]
+                if is_half(plan.dtype):
+                    reader.note_half_nan(tile, first)
+                    mine = self._without_nan(tile, mine)
+                ranking, n_nan_before = ranking_room(tile.shape, fused, plan.dtype), reader.n_nan
+                scan = self._keep_rows if plan.max_kept else self._scan_rows
+                for n_nan, first_nan in scan(reader.as_arguments(tile), first, (mine, n_ranks), ranking, room):
+                    reader.note_nan(tile, n_nan, first_nan, first)
+                if fused:
+                    self._keep_ranked(ranking[0])
+                elif plan.n_ranked:
+                    self._rank_many(tile, has_nan=reader.n_nan > n_nan_before)
+
+    def _keep_rows(self, tile: Any, first: int, labels: Any, ranking: Any, room: _Room) -> Iterator[tuple[int, int]]:
+        """Scan a tile and keep its rows; gives the number of NaN met by each call, and the place of the first."""
+        n_rows, zones, listing = tile[0].shape[0], self.plan.zones.arrays(), room.listing.arrays()
+        lengths, places = np.empty(n_rows, np.int32), np.empty(n_rows, np.int32)
+        kept, tallies = (room.events.columns[1], lengths, places), (self.rank_counts, self.histogram)
+        row = 0
+        while row < n_rows:
+            stop, *nan, n = keep_rows(tile, row, listing, kept, zones, labels, tallies, ranking)
+            mine = slice(row, stop)
+            self._keep_part(KeptRows(self.band, kept[0][:n].copy(), lengths[mine], places[mine]))
+            yield nan[0], nan[1]
+            row = stop
+
+    def _scan_rows(self, tile: Any, first: int, labels: Any, ranking: Any, room: _Room) -> Iterator[tuple[int, int]]:
+        """Scan a tile and keep its events; gives the number of NaN met by each call, and the place of the first."""
+        n_rows, zones, listing = tile[0].shape[0], self.plan.zones.arrays(), room.listing.arrays()
+        above = np.empty((n_rows, self.plan.zones.n_intervals), np.int32)
+        self.above_parts.append(above)
+        tallies = self.rank_counts, above, self.histogram, self.hits
+        row = 0
+        while row < n_rows:
+            row, *nan, n = scan_rows(tile, row, listing, room.events.columns, zones, labels, tallies, ranking)
+            self._keep(room.events, n, first)
+            yield nan[0], nan[1]
+
+    def _keep_part(self, part: KeptRows) -> None:
+        """Keep some rows, unless the band has too many scores listed."""
+        self.rows.append(part)
+        if sum(rows.keys.size for rows in self.rows) > self.plan.max_kept:
+            self.dropped[:] = True
+        if self.dropped.any():
+            self.rows = []
 
     def _rank_many(self, tile: Array, has_nan: bool) -> None:
         """Keep more ranks than are found while scanning."""
@@ -182,15 +218,18 @@ class _BandScan:
         """Split a tile's entries by the intervals, and keep what the split yields."""
         plan = self.plan
         labels = None if self.hard is None else self.hard[entries.first_row : entries.first_row + entries.n_rows]
-        above, split = split_entries(entries, plan.zones, self.histogram, labels, self.hits)
+        if plan.max_kept:
+            for zone, floor in list(enumerate(plan.zones.floors.tolist()))[plan.zones.first_zone :]:
+                ceiling = plan.zones.zone_ceiling(zone, KEY_MAX)
+                mine = entries.keys[(entries.keys >= floor) & (entries.keys <= ceiling)]
+                count_bins(mine, floor, plan.zones.shifts[zone], self.histogram[zone])
+            self._keep_part(KeptRows.from_entries(self.band, entries, labels, narrow_dtype(plan.dtype)))
+            return
+        above, split, n_events = split_entries(entries, plan.zones, self.histogram, labels, self.hits)
         self.above_parts.append(above)
         if self.soft is not None:
             self._take_weight_above(entries, self.soft)
-        self._keep_events(split)
-
-    def _keep_events(self, split: Split) -> None:
-        weights = label_weights(self.hard if self.soft is None else self.soft, split.rows, split.classes)
-        self._keep(EventTally.from_rows(self.band, split.keys, split.rows, split.sizes, weights))
+        self._keep(split, n_events, entries.first_row)
 
     def _take_weight_above(self, entries: Entries, soft: NDArray[np.float64]) -> None:
         """Add each listed weight to the first interval that lies below its score."""
@@ -202,32 +241,42 @@ class _BandScan:
         inner = n_below > 0
         add_weights(self.weight_above, weights[inner], zones.n_intervals - n_below[inner])
 
-    def _keep(self, events: EventTally) -> None:
-        """Keep a tile's events; count them together, and then drop them, when they grow too many."""
-        if self.dropped.any():
-            events = events.select(lambda keys: ~self.dropped[self.plan.zones.intervals_of(keys)])
-        self.events.append(events)
-        if sum(part.n_stored for part in self.events) <= self.plan.max_events:
+    def _keep(self, split: Split, n_events: int, first_row: int) -> None:
+        """Keep the events of some rows; count equal ones together where they are ties or grow too many."""
+        plan = self.plan
+        self.kept.append(split.kept(n_events, self.band, first_row, plan.zones.n_intervals, self.soft))
+        n_kept = sum(part.keys.size for part in self.kept)
+        ties = n_kept > _MANY * plan.max_events and _are_ties(self.kept[-1].keys)
+        if not self.counting and n_kept <= plan.max_events and not ties:
             return
-        merged = EventTally.merge(self.events).coarsen()
-        self.coarse = True
-        zones = self.plan.zones
-        while merged.n_stored > self.plan.max_events:
-            crowd = np.bincount(zones.intervals_of(merged.keys), minlength=zones.n_intervals)
-            for j in range(zones.n_intervals):
-                low, high = zones.interval(j)
-                if low == high:  # one key has as many entries as there are set sizes: always kept
-                    crowd[j] = 0
-            if not crowd.any():
-                break
-            self.dropped[crowd.argmax()] = True
-            merged = merged.select(lambda keys: ~self.dropped[self.plan.zones.intervals_of(keys)])
-        self.events = [merged]
+        self.counting = True
+        counted = EventTally.merge([part.counted() for part in self.kept])
+        self.kept = []
+        self.counted = EventTally.merge([self.counted, self._without_dropped(counted)])
+        self._drop_crowds()
+
+    def _without_dropped(self, events: EventTally) -> EventTally:
+        if not self.dropped.any():
+            return events
+        return events.select(lambda keys, _: ~self.dropped[self.plan.zones.intervals_of(keys)])
+
+    def _drop_crowds(self) -> None:
+        """Drop the intervals whose counted events are too many."""
+        zones, excess = self.plan.zones, self.counted.n_stored - self.plan.max_events
+        if excess <= 0:
+            return
+        crowd = np.bincount(zones.intervals_of(self.counted.keys), minlength=zones.n_intervals)
+        # One key has as many entries as there are set sizes: always kept.
+        low, high = np.array([zones.interval(j) for j in range(zones.n_intervals)], object).T
+        crowd[low == high] = 0
+        fullest = np.argsort(crowd)[::-1]
+        n_dropped = int(np.searchsorted(np.cumsum(crowd[fullest]), excess)) + 1
+        self.dropped[[j for j in fullest[:n_dropped] if crowd[j]]] = True
+        self.counted = self._without_dropped(self.counted)
 
     def _finish(self, n_rows: int, reader: TileReader) -> ScanTally:
-        above = np.concatenate(self.above_parts)
+        above = np.concatenate(self.above_parts or [np.zeros((0, 0), np.int32)])
         size_intervals, sizes, size_counts = _count_sizes(above)
-        events = EventTally.merge(self.events)
         bad = self.bad_labels
         return ScanTally(
             n_rows=n_rows,
@@ -243,7 +292,9 @@ class _BandScan:
             hits=self.hits,
             weight_above=carry(np.cumsum(carry(self.weight_above), axis=0)),
             weight_at_rank=carry(self.weight_at_rank),
-            events=(events.coarsen() if self.coarse else events,),
+            kept=tuple(self.rows),
+            events=tuple(self.kept),
+            counted=self.counted,
             dropped=self.dropped,
             histogram=self.histogram,
             sample=self.sample,
@@ -251,6 +302,20 @@ class _BandScan:
             ranked=RankedTally.merge(self.ranked),
             distance=self.distance,
         )
+
+
+class _Room:
+    """What a scan of whole rows works in."""
+
+    def __init__(self, plan: ScanPlan, n_ranked: int) -> None:
+        self.listing = Listing.small(plan.n_classes, lanes_for(n_ranked, plan.n_classes), plan.dtype)
+        self.events = Split(self.listing.keys.size + EVENT_ROOM, narrow_dtype(plan.dtype))
+
+
+def _are_ties(keys: Array) -> bool:
+    """Whether events are mostly ties, from a look at some of them."""
+    some = keys[:: max(1, keys.size // _LOOKED_AT)][:_LOOKED_AT]
+    return np.unique(some).size * _TIED < some.size
 
 
 def _count_sizes(above: NDArray[np.int32]) -> tuple[Ints, Ints, Ints]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,8 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..kernels.keys import KEY_MAX
-from ..kernels.rows import split_rows
-from .entries import Buffers, Entries
+from ..kernels.rows import group_order, split_rows
+from .entries import Entries
+from .kept import KeptEvents
 
 Array = NDArray[Any]
 Ints = NDArray[np.int64]
@@ -19,7 +19,7 @@ Ints = NDArray[np.int64]
 
 #: Bins that all zones together share, and entries of the table that finds a key's zone.
 N_BINS = 1 << 14
-_N_STARTS = 1 << 12
+_N_STARTS = 1 << 13
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class ZoneTable:
 
     A zone reaches from its floor up to the floor of the zone before; what lies below the last
     interval has none. ``starts`` gives, for runs of ``2**table_shift`` keys from the last floor up,
-    the first zone a key of that run can be in. Each zone has ``n_bins`` bins of ``2**shift`` keys.
+    the first zone a key of that run can be in, and in its last place that of all keys beyond. Each zone has ``n_bins`` bins of ``2**shift`` keys.
     """
 
     floors: Ints
@@ -38,8 +38,13 @@ class ZoneTable:
     n_bins: int
 
     @classmethod
-    def from_intervals(cls, intervals: list[tuple[int, int]], top: int, all_bins: int = N_BINS) -> ZoneTable:
-        """Give the zones of intervals [low, high] that descend and are disjoint; ``top`` is the highest key."""
+    def from_intervals(
+        cls, intervals: list[tuple[int, int]], top: int, all_bins: int = N_BINS, usual_top: int | None = None
+    ) -> ZoneTable:
+        """Give the zones of intervals [low, high] that descend and are disjoint; ``top`` is the highest key.
+
+        Keys up to ``usual_top`` are found fast.
+        """
         floors: list[int] = []
         spans: list[int] = []
         ceiling = top
@@ -48,14 +53,16 @@ class ZoneTable:
             spans += [max(ceiling - high, 1), high - low + 1]
             ceiling = low - 1
         n_bins = max(64, all_bins // len(floors))
-        table_shift = shift_to_fit(floors[0] - floors[-1] + 1, _N_STARTS - 1)
-        tops = [floors[-1] + ((i + 1) << table_shift) - 1 for i in range(_N_STARTS - 1)]
-        ascending = floors[::-1]
+        highest = floors[0] if usual_top is None else min(floors[0], max(usual_top, floors[-1]))
+        table_shift = shift_to_fit(highest - floors[-1] + 1, _N_STARTS - 1)
         # An interval up to the very highest int64 leaves no gap above it: no key starts there.
         first = int(intervals[0][1] == KEY_MAX)
-        starts = [max(first, len(floors) - bisect_right(ascending, key)) for key in tops] + [first]
+        starts = np.full(_N_STARTS, first, np.int32)
+        lasts = _last_of_runs(_N_STARTS - 1, table_shift)
+        ascending = np.array([floor - floors[-1] for floor in floors[::-1]], np.uint64)
+        starts[:-1] = np.maximum(first, len(floors) - np.searchsorted(ascending, lasts, side="right"))
         shifts = np.array([shift_to_fit(span, n_bins) for span in spans], np.uint64)
-        return cls(np.array(floors, np.int64), shifts, np.array(starts, np.int32), np.uint64(table_shift), n_bins)
+        return cls(np.array(floors, np.int64), shifts, starts, np.uint64(table_shift), n_bins)
 
     @property
     def n_intervals(self) -> int:
@@ -88,57 +95,59 @@ class ZoneTable:
         return np.zeros((self.floors.size, self.n_bins), np.int64)
 
 
+def _last_of_runs(n: int, shift: int) -> NDArray[np.uint64]:
+    """Give the last number of each of n runs of ``2**shift`` from 0 on, at most the highest uint64."""
+    most = (1 << 64 - shift) - 1
+    ends = np.arange(1, n + 1, dtype=np.uint64)
+    return np.where(ends > most, np.uint64(2**64 - 1), (ends << np.uint64(shift)) - np.uint64(1))
+
+
 def shift_to_fit(span: int, n_bins: int) -> int:
     """Give the least shift with which ``span`` keys fit into ``n_bins`` bins."""
     return max(0, (-(-span // n_bins) - 1).bit_length())
 
 
-@dataclass(frozen=True)
 class Split:
-    """The events of a run of rows."""
+    """Room for the events of a run of rows, used again for every run; their keys are of the given dtype."""
 
-    keys: Ints
-    rows: Ints
-    sizes: NDArray[np.int32]
-    classes: Ints
+    def __init__(self, n: int, key_dtype: np.dtype[Any]) -> None:
+        dtypes = (np.int32, key_dtype, np.int32, np.int32, np.int32, np.uint8)
+        self.columns = tuple(np.empty(n, dtype) for dtype in dtypes)
 
-
-def split_of(buffers: Buffers, n_events: int, first_row: int) -> Split:
-    """Give the events that a kernel left in the buffers, copied out of them."""
-    return Split(
-        buffers.event_keys[:n_events].copy(),
-        buffers.event_rows[:n_events] + first_row,
-        buffers.event_sizes[:n_events].astype(np.int32),
-        buffers.event_classes[:n_events],
-    )
+    def kept(self, n: int, band: int, first_row: int, n_intervals: int, soft: Array | None = None) -> KeptEvents:
+        """Give the first n events, grouped by interval; their rows are counted from ``first_row`` on."""
+        intervals, keys, rows, bases, classes, hits = (column[:n] for column in self.columns)
+        starts, order = np.empty(n_intervals + 1, np.int64), np.empty(n, np.int64)
+        group_order(intervals, starts, order)
+        mine = rows[order] + np.int32(first_row)
+        weights = hits[order] if soft is None else soft[mine, classes[order]]
+        return KeptEvents(band, starts, keys[order], mine, bases[order], weights)
 
 
 def split_entries(
     entries: Entries, zones: ZoneTable, histogram: Ints, labels: Ints | None = None, hits: Ints | None = None
-) -> tuple[NDArray[np.int32], Split]:
+) -> tuple[NDArray[np.int32], Split, int]:
     """Split entries by the zones; adds to the histogram of each zone, and to its hits.
 
-    Gives the number of scores of each row above each interval, and the events inside.
+    Gives the number of scores of each row above each interval, the events inside, and how many they are.
     """
     above = np.empty((entries.n_rows, zones.n_intervals), np.int32)
     if labels is None:
         labels = np.full(entries.n_rows, -1, np.int64)
     if hits is None:
         hits = np.zeros(zones.floors.size, np.int64)
-    n = entries.keys.size
-    keys, rows, sizes, classes = (np.empty(n, np.int64) for _ in range(4))
+    split = Split(entries.keys.size, np.dtype(np.int64))
     n_events = split_rows(
         entries.offsets, entries.keys, entries.classes, zones.arrays(), above, histogram, labels, hits,
-        keys, rows, sizes, classes,
+        0, 0, split.columns,
     )  # fmt: skip
-    rows = rows[:n_events] + entries.first_row
-    return above, Split(keys[:n_events], rows, sizes[:n_events].astype(np.int32), classes[:n_events])
+    return above, split, n_events
 
 
-def label_weights(labels: Array | None, rows: Ints, classes: Ints) -> NDArray[np.float64] | None:
-    """Give the weight that hard or soft labels put on each (row, class)."""
+def label_weights(labels: Array | None, rows: Ints, classes: Ints) -> Array:
+    """Give the weight that hard or soft labels put on each (row, class): 0 where there are none."""
     if labels is None:
-        return None
+        return np.zeros(rows.size, np.uint8)
     if labels.ndim == 2:
         return np.asarray(labels[rows, classes], np.float64)
-    return np.asarray(labels[rows] == classes, np.float64)
+    return np.asarray(labels[rows] == classes, np.uint8)

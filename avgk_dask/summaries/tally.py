@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ..reuse import Pool
 from .checked import CheckedTally, join_tuples
 from .distance import DistanceTally
 from .events import EventTally, add_up
 from .exact import Limbs, add_limbs
+from .kept import KeptEvents
+from .kept_rows import KeptRows
 from .ranked import RankedTally
 from .split import ZoneTable
 
@@ -38,11 +41,15 @@ class ScanPlan:
     #: Events a band may keep; more are counted together, and if still too many dropped.
     max_events: int
     tile_scores: int
+    #: Keys that a band's whole rows may keep; 0 where it keeps events.
+    max_kept: int = 0
     #: Ranks whose scores are kept (0: none), and the room of their histograms (0: keep all scores).
     n_ranked: int = 0
     ranked_room: int = 0
     #: Whether to measure how far scores are from soft labels.
     with_distance: bool = False
+    #: Room for the scans to work in.
+    pool: Pool = field(default_factory=Pool, compare=False, repr=False)
 
     @property
     def floor(self) -> int:
@@ -64,8 +71,10 @@ class ScanTally(CheckedTally):
     hits: Ints
     weight_above: Limbs
     weight_at_rank: Limbs
-    #: One tally for each band: copied together only once, at the end.
-    events: tuple[EventTally, ...]
+    #: Whole rows, in one or more parts of each band; or the events of each band, or counted ones.
+    kept: tuple[KeptRows, ...]
+    events: tuple[KeptEvents, ...]
+    counted: EventTally
     #: Intervals whose events were too many to keep.
     dropped: NDArray[np.bool_]
     #: All listed scores by zone and bin; and all scores of sampled rows, weighted to stand for the rest.
@@ -95,7 +104,9 @@ _MERGERS: dict[str, Callable[[list[Any]], Any]] = {
     "size_counts": np.concatenate,
     "weight_above": add_limbs,
     "weight_at_rank": add_limbs,
+    "kept": join_tuples,
     "events": join_tuples,
+    "counted": EventTally.merge,
     "ranked": RankedTally.merge,
     "distance": DistanceTally.merge,
     "dropped": np.logical_or.reduce,

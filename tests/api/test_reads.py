@@ -29,12 +29,14 @@ def in_memory(scores, labels, **options):
         return avgk.evaluate(scores, labels, range(1, 11), **options).drop_attrs()
 
 
+@pytest.mark.parametrize("kept_bytes", [0, 1 << 28])
 @pytest.mark.parametrize("chunks", [(100, 50), (100, 20), (37, 50), (1000, 7)])
 @pytest.mark.parametrize("dtype, levels", [("float32", None), ("float16", None), ("uint8", None), ("float32", 30)])
-def test_evaluate__reads_each_chunk_once_and_a_small_pilot(dtype, levels, chunks):
+def test_evaluate__reads_each_chunk_once_and_a_small_pilot(dtype, levels, chunks, kept_bytes):
     scores, labels, _ = Simulation(20_000, 50, dtype=dtype, levels=levels).rows(0, 20_000)
     store, group = counted(scores, labels, chunks)
-    result = avgk.evaluate(group)
+    with dask.config.set({"avgk.kept-bytes": kept_bytes}):
+        result = avgk.evaluate(group)
     reads = store.chunk_reads()
     n_chunks = group["scores"].nchunks
     assert len(reads) == n_chunks
@@ -126,12 +128,13 @@ def test_evaluate__is_exact_on_hostile_data_with_three_reads_at_most(make, dtype
     assert result.drop_attrs().identical(in_memory(scores, labels))
 
 
+@pytest.mark.parametrize("kept_bytes", [0, 2_500_000])
 @pytest.mark.parametrize("make", HOSTILE)
-def test_evaluate__reads_three_times_at_most_when_few_events_can_be_kept(make):
-    """The share of events a band may keep here is that of a store of 200,000 x 1,000 scores."""
+def test_evaluate__reads_three_times_at_most_when_little_can_be_kept(make, kept_bytes):
+    """The share of events a band may keep here is that of a store of 3,200,000 x 1,000 scores."""
     scores, labels = make(np.random.default_rng(1), 40_000, 50)
     store, group = counted(scores.astype("f4"), labels, (400, 50))
-    with dask.config.set({"avgk.max-events": 21_000, "avgk.least-events": 1000}):
+    with dask.config.set({"avgk.kept-bytes": kept_bytes, "avgk.max-events": 21_000, "avgk.least-events": 1000}):
         result = avgk.evaluate(group)
     assert max(store.chunk_reads().values()) <= 3
     assert result.drop_attrs().identical(in_memory(scores.astype("f4"), labels))

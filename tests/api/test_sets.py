@@ -18,7 +18,14 @@ from avgk_dask.testing import CountingStore, oracle_average_k_sets, oracle_top_k
 FLOATS = ("float16", "float32", "float64", "bfloat16")
 
 
-@pytest.mark.parametrize("engine", [{}, {"avgk.small-scores": 0, "avgk.max-events": 0, "avgk.least-events": 0}])
+@pytest.mark.parametrize(
+    "engine",
+    [
+        {},
+        {"avgk.small-scores": 0, "avgk.kept-bytes": 0},
+        {"avgk.small-scores": 0, "avgk.kept-bytes": 0, "avgk.max-events": 0, "avgk.least-events": 0},
+    ],
+)
 @settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow])
 @given(data=st.data())
 def test_average_k_sets__equal_the_definition(engine, data):

@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from avgk_dask.kernels import bits, keys, pairs, places, plain, rows
+from avgk_dask.kernels import rows as compiled
 from avgk_dask.summaries.places import EdgeTable
 from avgk_dask.summaries.split import ZoneTable
 from avgk_dask.testing import strategies
@@ -39,15 +40,17 @@ def test_gather_above__equals_its_twin(data):
     if floor != floor:
         floor = scores.dtype.type(0)
     room = data.draw(st.integers(scores.shape[1], scores.size + 5))
+    n_rows = data.draw(st.integers(1, scores.shape[0]))
     first = data.draw(st.integers(0, scores.shape[0] - 1))
     n_ranks = data.draw(st.integers(0, scores.shape[1]))
     width = rows.lanes_for(n_ranks, scores.shape[1])
     missing = scores.dtype.type(np.nan if scores.dtype.kind == "f" else 0)
 
     def make():
-        outputs = np.zeros(scores.shape[0] + 1, np.int64), np.zeros(room, np.int32), np.zeros(room, np.int64)
+        outputs = np.zeros(n_rows + 1, np.int64), np.zeros(room, np.int32), np.zeros(room, np.int64)
         ranked = np.zeros((len(scores), n_ranks), scores.dtype)
-        return (scores, *keys.carrier_bits(scores), floor, first, *outputs, ranked, width, missing)
+        scratch = rows.row_scratch(scores.shape[1], width, scores.dtype)
+        return (scores, *keys.carrier_bits(scores), floor, first, *outputs, ranked, width, missing, scratch)
 
     (a, left), (b, right) = run_both("gather_above", make)
     assert tuple(a) == tuple(b)
@@ -69,7 +72,7 @@ def test_rank_labels__equals_its_twin(data):
     listed = np.zeros(scores.size, np.int64)
     floor = scores.dtype.type(0) if floor != floor else floor
     plain.gather_above(
-        scores, *keys.carrier_bits(scores), floor, 0, offsets, classes, listed, np.zeros((len(scores), 0)), 0, 0
+        scores, *keys.carrier_bits(scores), floor, 0, offsets, classes, listed, np.zeros((len(scores), 0)), 0, 0, ()
     )
 
     def make():
@@ -110,7 +113,8 @@ def intervals(draw, low, high):
 @given(data=st.data())
 def test_split_rows__equals_its_twin(data):
     edge = data.draw(st.sampled_from([5, 1000, 2**62, keys.KEY_MAX]))
-    zones = ZoneTable.from_intervals(data.draw(intervals(-edge, edge)), edge)
+    usual_top = data.draw(st.none() | st.integers(-edge, edge))
+    zones = ZoneTable.from_intervals(data.draw(intervals(-edge, edge)), edge, usual_top=usual_top)
     floor = int(zones.floors[-1])
     near = [k for f in zones.floors.tolist() for k in (f - 1, f, f + 1) if floor <= k <= edge]
     key = st.one_of(st.sampled_from([*near, edge]), st.integers(floor, edge))
@@ -120,19 +124,87 @@ def test_split_rows__equals_its_twin(data):
     classes = np.array([j for row in rows for j in range(len(row))], np.int32)
     labels = np.array(data.draw(st.lists(st.integers(-1, 5), min_size=len(rows), max_size=len(rows))), np.int64)
 
-    def make():
-        n = listed.size
+    n_before = data.draw(st.integers(0, 3))
+    outcomes = []
+    for module in (compiled, plain):
         above = np.zeros((len(rows), zones.n_intervals), np.int32)
-        outputs = [np.zeros(n, np.int64) for _ in range(4)]
-        return (offsets, listed, classes, zones.arrays(), above, zones.no_histogram(), labels,
-                np.zeros(zones.floors.size, np.int64), *outputs)  # fmt: skip
-
-    (a, left), (b, right) = run_both("split_rows", make)
-    assert a == b
-    for x, y in zip(left[:-4], right[:-4], strict=True):
+        histogram, hits = zones.no_histogram(), np.zeros(zones.floors.size, np.int64)
+        dtypes = (np.int32, np.int64, np.int32, np.int32, np.int32, np.uint8)
+        events = tuple(np.zeros(listed.size + n_before, dtype) for dtype in dtypes)
+        n = module.split_rows(
+            offsets, listed, classes, zones.arrays(), above, histogram, labels, hits, 7, n_before, events
+        )
+        outcomes.append([n, above, histogram, hits, *(column[:n] for column in events)])
+    for x, y in zip(*outcomes, strict=True):
         assert np.array_equal(x, y)
-    for x, y in zip(left[-4:], right[-4:], strict=True):
-        assert np.array_equal(x[:a], y[:a])
+
+
+@given(st.lists(st.integers(0, 4), max_size=40))
+def test_group_order__equals_its_twin(groups):
+    def make():
+        return np.array(groups, np.int32), np.zeros(6, np.int64), np.zeros(len(groups), np.int64)
+
+    (_, left), (_, right) = run_both("group_order", make)
+    for x, y in zip(left, right, strict=True):
+        assert np.array_equal(x, y)
+
+
+@given(data=st.data())
+def test_count_sets_and_collect_inside__equal_their_twins(data):
+    thresholds = sorted(data.draw(st.sets(st.integers(-3, 3), min_size=1)), reverse=True)
+    zones = ZoneTable.from_intervals([(t, t) for t in thresholds], 2**40, usual_top=data.draw(st.integers(-3, 3)))
+    listed = data.draw(st.lists(st.lists(st.integers(-4, 4), max_size=9), min_size=1, max_size=5))
+    flat, lengths = np.array([k for row in listed for k in row], np.int32), np.array([len(r) for r in listed], np.int32)
+    places = np.array([data.draw(st.integers(-1, len(row) - 1)) for row in listed], np.int32)
+    left = np.array([data.draw(st.integers(0, 6)) for _ in thresholds])
+
+    def make():
+        n = len(thresholds)
+        outputs = np.zeros((n, 10), np.int64), np.zeros(2 * n, np.int64), np.zeros(n, np.int64)
+        return flat, lengths, places, zones.arrays(), left.copy(), *outputs
+
+    for x, y in zip(*(arrays for _, arrays in run_both("count_sets", make)), strict=True):
+        assert np.array_equal(x, y)
+
+    def room():
+        return flat, zones.arrays(), np.zeros(flat.size, np.int32)
+
+    (a, found), (b, expected) = run_both("collect_inside", room)
+    assert a == b and np.array_equal(found[1][:a], expected[1][:a])
+
+
+def rows_of_events(max_size=12):
+    """Draw rows, each a list of keys."""
+    return st.lists(st.lists(st.integers(-3, 3), min_size=1, max_size=max_size), min_size=1, max_size=6)
+
+
+@given(rows_of_events(), st.integers(-4, 4), st.integers(0, 20))
+def test_move_sizes__equals_its_twin(events, key, n_ties):
+    listed = np.array([k for row in events for k in row], np.int32)
+    places = np.array([i << 40 for i, row in enumerate(events) for _ in row], np.int64)
+    bases = np.array([i % 3 for i, row in enumerate(events) for _ in row], np.int32)
+
+    def make():
+        return listed, places, bases, key, n_ties, np.zeros(20, np.int64), np.zeros(listed.size, np.uint8)
+
+    (_, left), (_, right) = run_both("move_sizes", make)
+    for x, y in zip(left, right, strict=True):
+        assert np.array_equal(x, y)
+
+
+@given(rows_of_events(max_size=300), st.data())
+def test_size_events__equals_its_twin(events, data):
+    listed = np.array([k for row in events for k in row], np.int32)
+    row_of = np.array([i for i, row in enumerate(events) for _ in row], np.int32)
+    bases = np.array([i % 3 for i, row in enumerate(events) for _ in row], np.int32)
+    cut = data.draw(st.integers(0, listed.size))
+
+    def make():
+        return np.array([0, cut, listed.size]), listed, row_of, bases, np.zeros(listed.size, np.int32)
+
+    (_, left), (_, right) = run_both("size_events", make)
+    for x, y in zip(left, right, strict=True):
+        assert np.array_equal(x, y)
 
 
 @settings(max_examples=150)

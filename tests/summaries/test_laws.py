@@ -14,6 +14,7 @@ from avgk_dask.selection.bracket import ScanShape, plan_scan
 from avgk_dask.selection.search import Search
 from avgk_dask.summaries.events import EventTally
 from avgk_dask.summaries.exact import as_fraction, carry, sum_weights, zero_sums
+from avgk_dask.summaries.kept import IntervalEvents, KeptEvents
 from avgk_dask.summaries.scan import scan_band
 from avgk_dask.summaries.tally import ScanTally
 from avgk_dask.testing import strategies
@@ -55,24 +56,29 @@ def test_carry__keeps_the_sum():
     assert carry(sums)[0, :2].max() < 2**32
 
 
-def test_event_tally__coarse_events_name_the_band_to_cut():
-    key = np.full(3, 7)
-    tally = EventTally.merge(
-        [
-            EventTally.from_rows(b, key, np.array([0, 0, 4]), np.array([1, 2, 1], np.int32), None).coarsen()
-            for b in (0, 1)
-        ]
-    )
-    kept, cut = tally.first(4)
-    assert (kept.n_scores, cut.band, cut.n_ties, cut.pending) == (3, 1, 1, True)
-    kept, cut = tally.first(3)
-    assert (kept.n_scores, cut.band, cut.n_ties, cut.pending) == (3, 0, 3, False)
+def test_interval_events__name_the_band_whose_counted_ties_are_cut():
+    rows, bases = np.array([0, 0, 4], np.int32), np.zeros(3, np.int32)
+    bands = [KeptEvents(b, np.array([0, 3]), np.full(3, 7), rows, bases, np.ones(3, np.uint8)) for b in (0, 1)]
+    counted = EventTally.merge([band.counted() for band in bands])
+    events = IntervalEvents.gather([], counted, 0, (7, 7))
+    assert events.key_at_rank(5, 7, 7) == 7
+    taken = events.take(7, 4, 9)
+    assert (taken.cut.band, taken.cut.n_ties, taken.cut.pending) == (1, 1, True)
+    assert taken.weight_kept == 3 and taken.changes[:3].tolist() == [-2, 1, 1]
+    taken = events.take(7, 3, 9)
+    assert (taken.cut.band, taken.cut.n_ties, taken.cut.pending) == (0, 3, False)
+    single = IntervalEvents.gather(bands[::-1], EventTally.empty(), 0, (7, 7)).take(7, 4, 9)
+    assert (single.cut.band, single.cut.n_ties, single.cut.pending) == (1, 1, False)
+    assert single.weight_kept == 4 and single.changes[:3].tolist() == [-3, 2, 1]
+    mixed = IntervalEvents.gather(bands[:1], bands[1].counted(), 0, (7, 7)).take(7, 5, 9)
+    assert (mixed.cut.band, mixed.cut.n_ties, mixed.cut.pending) == (1, 2, True)
+    assert mixed.weight_kept == 3 and mixed.weight_ties == 6
 
 
-def test_plan_scan__joins_brackets_that_overlap_but_not_neighbours():
+def test_plan_scan__cuts_brackets_that_overlap_between_their_middles():
     shape = ScanShape(10, 10, np.dtype("int32"), 0, 1, 10, 10, 64)
     zones = plan_scan(shape, [(5, 9), (8, 12), (3, 4)], 0, keys.KEY_MAX).zones
-    assert [zones.interval(j) for j in range(zones.n_intervals)] == [(5, 12), (3, 4)]
+    assert [zones.interval(j) for j in range(zones.n_intervals)] == [(9, 12), (5, 8), (3, 4)]
 
 
 def test_plan_scan__reaches_the_highest_key_there_is():

@@ -1,0 +1,150 @@
+"""Settling budgets from kept rows: their thresholds from the keys near by, then all sets in one pass over the rows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from itertools import chain, pairwise
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..kernels.keys import KEY_MAX
+from ..summaries.kept import Cut
+from ..summaries.kept_rows import KeptRows, SetCounts
+from ..summaries.split import ZoneTable
+from .selection import Selection
+from .ties import extreme_weights
+
+Array = NDArray[Any]
+Ints = NDArray[np.int64]
+#: ``each(function, items)`` gives the function's value of each item, in order.
+Each = Callable[[Callable[[Any], Any], Iterable[Any]], list[Any]]
+
+#: Rows that make a run.
+_RUN_ROWS = 1 << 14
+_ALL = np.iinfo(np.int64).max
+
+
+@dataclass(frozen=True)
+class Bracketed:
+    """A budget whose threshold is the score of some rank among the keys from ``low`` to ``high``, with the count above."""
+
+    budget: int
+    low: int
+    high: int
+    n_above: int
+    rank: int
+
+
+@dataclass(frozen=True)
+class Threshold:
+    """A budget's threshold, and how many scores are above and at it."""
+
+    budget: int
+    key: int
+    n_above: int
+    n_ties: int
+
+    @property
+    def n_kept(self) -> int:
+        """How many ties are kept."""
+        return min(self.budget - self.n_above, self.n_ties)
+
+
+def select_from_rows(parts: Sequence[KeptRows], brackets: Sequence[Bracketed], each: Each) -> list[Selection]:
+    """Give the outcome of each budget."""
+    rows = _Rows.gather(parts, brackets, each)
+    found: dict[int, Selection] = {}
+    left = [(i, rows.threshold(bracket)) for i, bracket in enumerate(brackets)]
+    while left:
+        # Budgets that share a threshold keep different numbers of its ties: one at a time.
+        now = {threshold.key: (i, threshold) for i, threshold in reversed(left)}
+        found |= rows.select(dict(now.values()), each)
+        left = [(i, threshold) for i, threshold in left if i not in found]
+    return [found[i] for i in range(len(brackets))]
+
+
+@dataclass(frozen=True)
+class _Rows:
+    """All kept rows in row-major order, in runs worth a thread's while, with the keys of each part near the thresholds."""
+
+    parts: list[KeptRows]
+    runs: list[slice]
+    near: Sequence[Array]
+    all_near: Array
+
+    @classmethod
+    def gather(cls, parts: Sequence[KeptRows], brackets: Sequence[Bracketed], each: Each) -> _Rows:
+        """Look for the keys inside the brackets."""
+        ordered = sorted(parts, key=lambda part: part.band)
+        run_of = np.cumsum([part.lengths.size for part in ordered]) // _RUN_ROWS
+        edges = [0, *(np.flatnonzero(np.diff(run_of)) + 1).tolist(), len(ordered)]
+        runs = [slice(*ends) for ends in pairwise(edges)]
+        intervals = sorted({(b.low, b.high) for b in brackets}, reverse=True)
+        zones = ZoneTable.from_intervals(intervals, KEY_MAX)
+        near = list(chain.from_iterable(each(lambda run: [part.inside(zones) for part in ordered[run]], runs)))
+        return cls(ordered, runs, near, np.sort(np.concatenate(near)))
+
+    def threshold(self, b: Bracketed) -> Threshold:
+        """Find a budget's threshold."""
+        last = int(_span(self.all_near, b.low, b.high)[1])
+        key = int(self.all_near[last - b.rank])
+        lower, higher = (int(i) for i in _span(self.all_near, key, key))
+        return Threshold(b.budget, key, b.n_above + last - higher, higher - lower)
+
+    def select(self, thresholds: dict[int, Threshold], each: Each) -> dict[int, Selection]:
+        """Give the outcomes of budgets whose thresholds differ."""
+        names = sorted(thresholds, key=lambda i: -thresholds[i].key)
+        ordered = [thresholds[i] for i in names]
+        zones = ZoneTable.from_intervals([(t.key, t.key) for t in ordered], KEY_MAX)
+        ties, cuts = self._share_ties(ordered)
+        width = 1 + max(int(part.lengths.max(initial=0)) for part in self.parts)
+        counts = SetCounts.merge(each(lambda run: SetCounts.count(self.parts[run], zones, ties[run], width), self.runs))
+        above = np.cumsum(counts.hits)[0::2]
+        return {
+            i: _selection(t, counts.sizes[j], (above[j], counts.hits[2 * j + 1], counts.kept_hits[j]), cuts.get(j))
+            for j, (i, t) in enumerate(zip(names, ordered, strict=True))
+        }
+
+    def _share_ties(self, thresholds: Sequence[Threshold]) -> tuple[Ints, dict[int, Cut]]:
+        """Give how many ties each part takes at each threshold, and where the kept ones end."""
+        whole = np.array([_ALL if t.n_kept == t.n_ties else 0 for t in thresholds], np.int64)
+        shares = np.tile(whole, (len(self.parts), 1))
+        cut = [j for j, t in enumerate(thresholds) if 0 < t.n_kept < t.n_ties]
+        keys = np.array([thresholds[j].key for j in cut], np.int64)
+        n_equal = np.array([np.diff(_span(near, keys, keys), axis=0)[0] for near in self.near])
+        bands = np.array([part.band for part in self.parts])
+        cuts = {}
+        for j, mine in zip(cut, n_equal.T, strict=True):
+            before = np.cumsum(mine) - mine
+            shares[:, j] = np.clip(thresholds[j].n_kept - before, 0, mine)
+            band = int(bands[np.flatnonzero(shares[:, j])[-1]])
+            cuts[j] = Cut(band, int(shares[bands == band, j].sum()), pending=False)
+        return shares, cuts
+
+
+def _span(keys: Array, low: Any, high: Any) -> tuple[Any, Any]:
+    """Give where the keys from ``low`` to ``high`` begin and end among ascending ones."""
+    low, high = (np.asarray(key).astype(keys.dtype) for key in (low, high))  # else NumPy would convert all the keys
+    return np.searchsorted(keys, low, side="left"), np.searchsorted(keys, high, side="right")
+
+
+def _selection(threshold: Threshold, sizes: Ints, hits: tuple[int, int, int], cut: Cut | None) -> Selection:
+    above, at, kept = (Fraction(int(n)) for n in hits)
+    n_kept = threshold.n_kept
+    return Selection(
+        threshold.budget,
+        threshold.key,
+        threshold.n_above,
+        threshold.n_ties,
+        n_kept,
+        sizes[: int(np.flatnonzero(sizes)[-1]) + 1],
+        above + kept,
+        cut,
+        above,
+        at,
+        extreme_weights(threshold.n_ties, n_kept, at),
+    )

@@ -1,0 +1,76 @@
+"""Kept rows: the keys of all listed scores, row by row, from which thresholds and sets follow without another read.
+
+The simplest that can be kept, and the fastest while it fits: one key for each listed score. Where it would
+be too much, a scan keeps only what lies close to the thresholds (``kept``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..kernels.rows import collect_inside, count_sets
+from .entries import Entries
+from .split import ZoneTable
+
+Array = NDArray[Any]
+Ints = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class KeptRows:
+    """The listed keys of some rows of a band in row-major order, how many each row has, and its label's place among them."""
+
+    band: int
+    keys: Array
+    lengths: NDArray[np.int32]
+    #: -1 where the label is not listed, or there is none.
+    label_places: NDArray[np.int32]
+
+    @classmethod
+    def from_entries(cls, band: int, entries: Entries, labels: Ints | None, dtype: np.dtype[Any]) -> KeptRows:
+        """Keep a run of entries."""
+        lengths = np.diff(entries.offsets).astype(np.int32)
+        places = np.full(lengths.size, -1, np.int32)
+        if labels is not None:
+            rows = entries.rows() - entries.first_row
+            hits = np.flatnonzero(entries.classes == labels[rows])
+            places[rows[hits]] = hits - entries.offsets[rows[hits]]
+        return cls(band, entries.keys.astype(dtype), lengths, places)
+
+    def inside(self, zones: ZoneTable) -> Array:
+        """Give the keys inside the intervals, ascending."""
+        keys = np.empty(self.keys.size, self.keys.dtype)
+        return np.sort(keys[: collect_inside(self.keys, zones.arrays(), keys)])
+
+
+@dataclass(frozen=True)
+class SetCounts:
+    """For thresholds from the highest down: sets by size, labels in each zone, and labels among the ties taken."""
+
+    sizes: Array
+    hits: Ints
+    kept_hits: Ints
+
+    @classmethod
+    def count(cls, parts: Sequence[KeptRows], zones: ZoneTable, ties: Ints, width: int) -> SetCounts:
+        """Count the sets of some rows; ``ties[i]`` are the ties that each threshold takes from part i."""
+        n = zones.n_intervals
+        counts = cls(np.zeros((n, width), np.int32), np.zeros(2 * n, np.int64), np.zeros(n, np.int64))
+        for part, left in zip(parts, ties, strict=True):
+            count_sets(
+                part.keys, part.lengths, part.label_places, zones.arrays(), left.copy(),
+                counts.sizes, counts.hits, counts.kept_hits,
+            )  # fmt: skip
+        return counts
+
+    @classmethod
+    def merge(cls, counts: Sequence[SetCounts]) -> SetCounts:
+        """Give the counts of all rows together."""
+        return cls(
+            *(np.sum([getattr(c, name) for c in counts], axis=0, dtype=np.int64) for name in cls.__dataclass_fields__)
+        )
