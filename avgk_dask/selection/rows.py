@@ -85,7 +85,11 @@ class _Rows:
         runs = [slice(*ends) for ends in pairwise(edges)]
         intervals = sorted({(b.low, b.high) for b in brackets}, reverse=True)
         zones = ZoneTable.from_intervals(intervals, KEY_MAX)
-        near = list(chain.from_iterable(each(lambda run: [part.inside(zones) for part in ordered[run]], runs)))
+
+        def look(run: slice) -> list[Array]:
+            return [part.inside(zones) for part in ordered[run]]
+
+        near = list(chain.from_iterable(each(look, runs)))
         return cls(ordered, runs, near, np.sort(np.concatenate(near)))
 
     def threshold(self, b: Bracketed) -> Threshold:
@@ -102,7 +106,11 @@ class _Rows:
         zones = ZoneTable.from_intervals([(t.key, t.key) for t in ordered], KEY_MAX)
         ties, cuts = self._share_ties(ordered)
         width = 1 + max(int(part.lengths.max(initial=0)) for part in self.parts)
-        counts = SetCounts.merge(each(lambda run: SetCounts.count(self.parts[run], zones, ties[run], width), self.runs))
+
+        def count(run: slice) -> SetCounts:
+            return SetCounts.count(self.parts[run], zones, ties[run], width)
+
+        counts = SetCounts.merge(each(count, self.runs))
         above = np.cumsum(counts.hits)[0::2]
         return {
             i: _selection(t, counts.sizes[j], (above[j], counts.hits[2 * j + 1], counts.kept_hits[j]), cuts.get(j))

@@ -41,7 +41,8 @@ class EventTally:
     @classmethod
     def empty(cls) -> EventTally:
         """Give the tally of no event."""
-        return cls(*(np.zeros(0, np.int64) for _ in cls.__dataclass_fields__))
+        none = np.zeros(0, np.int64)
+        return cls(none, none, none, none, none, none, none, none)
 
     @classmethod
     def count(cls, band: int, keys: Array, sizes: Array, weights: Array) -> EventTally:
@@ -63,7 +64,8 @@ class EventTally:
         columns = [np.concatenate([getattr(t, name) for t in tallies]) for name in cls.__dataclass_fields__]
         events, counts = add_up(tuple(columns[:3]), columns[3])
         limbs, amounts = add_up(tuple(columns[4:7]), columns[7])
-        return cls(*events, counts, *limbs, amounts)
+        merged: list[Ints] = [*events, counts, *limbs, amounts]
+        return cls(*merged)
 
     @property
     def n_stored(self) -> int:

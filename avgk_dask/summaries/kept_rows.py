@@ -71,6 +71,7 @@ class SetCounts:
     @classmethod
     def merge(cls, counts: Sequence[SetCounts]) -> SetCounts:
         """Give the counts of all rows together."""
-        return cls(
-            *(np.sum([getattr(c, name) for c in counts], axis=0, dtype=np.int64) for name in cls.__dataclass_fields__)
-        )
+        sums: list[Any] = [
+            np.sum([getattr(c, name) for c in counts], axis=0, dtype=np.int64) for name in cls.__dataclass_fields__
+        ]
+        return cls(*sums)

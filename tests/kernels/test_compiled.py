@@ -170,7 +170,8 @@ def test_count_sets_and_collect_inside__equal_their_twins(data):
         return flat, zones.arrays(), np.zeros(flat.size, np.int32)
 
     (a, found), (b, expected) = run_both("collect_inside", room)
-    assert a == b and np.array_equal(found[1][:a], expected[1][:a])
+    assert a == b
+    assert np.array_equal(found[1][:a], expected[1][:a])
 
 
 def rows_of_events(max_size=12):

@@ -64,15 +64,18 @@ def test_interval_events__name_the_band_whose_counted_ties_are_cut():
     assert events.key_at_rank(5, 7, 7) == 7
     taken = events.take(7, 4, 9)
     assert (taken.cut.band, taken.cut.n_ties, taken.cut.pending) == (1, 1, True)
-    assert taken.weight_kept == 3 and taken.changes[:3].tolist() == [-2, 1, 1]
+    assert taken.weight_kept == 3
+    assert taken.changes[:3].tolist() == [-2, 1, 1]
     taken = events.take(7, 3, 9)
     assert (taken.cut.band, taken.cut.n_ties, taken.cut.pending) == (0, 3, False)
     single = IntervalEvents.gather(bands[::-1], EventTally.empty(), 0, (7, 7)).take(7, 4, 9)
     assert (single.cut.band, single.cut.n_ties, single.cut.pending) == (1, 1, False)
-    assert single.weight_kept == 4 and single.changes[:3].tolist() == [-3, 2, 1]
+    assert single.weight_kept == 4
+    assert single.changes[:3].tolist() == [-3, 2, 1]
     mixed = IntervalEvents.gather(bands[:1], bands[1].counted(), 0, (7, 7)).take(7, 5, 9)
     assert (mixed.cut.band, mixed.cut.n_ties, mixed.cut.pending) == (1, 2, True)
-    assert mixed.weight_kept == 3 and mixed.weight_ties == 6
+    assert mixed.weight_kept == 3
+    assert mixed.weight_ties == 6
 
 
 def test_plan_scan__cuts_brackets_that_overlap_between_their_middles():
