@@ -50,8 +50,15 @@ def gather_above(
     return n_rows, n_nan, first_nan
 
 
+def find_labels(labels: Any, first_row: int, offsets: Any, classes: Any, places: Any) -> None:
+    """Write the place of each row's label among the listed scores of its row, -1 where it is not listed."""
+    for i, (first, last) in enumerate(pairwise(offsets.tolist()), first_row):
+        found = np.flatnonzero(classes[first:last] == labels[i])
+        places[i] = found[-1] if found.size else -1
+
+
 def rank_labels(
-    values: Any, labels: Any, first_row: int, offsets: Any, classes: Any, keys: Any, n_ranks: int, counts: Any
+    values: Any, labels: Any, places: Any, first_row: int, offsets: Any, keys: Any, n_ranks: int, counts: Any
 ) -> None:
     """Count the labels by their rank in their row; what is listed is not needed here."""
     for i in range(first_row, first_row + offsets.size - 1):
@@ -148,9 +155,10 @@ def move_sizes(keys: Any, places: Any, bases: Any, key: int, n_ties: int, change
         changes[bases[mine][0] + inside[mine].sum(dtype=int)] += 1
 
 
-def collect_inside(keys: Any, zones: Any, found: Any) -> int:
-    """Collect the keys that lie in an interval; give how many they are."""
-    mine = np.flatnonzero(_zones_of(keys, zones) % 2)
+def collect_near(keys: Any, base: int, shift: int, wanted: Any, found: Any) -> int:
+    """Collect the keys whose run of ``2**shift`` keys, counted from ``base``, is wanted; give how many they are."""
+    runs = [(key - int(base)) >> int(shift) if key >= base else wanted.size for key in keys.tolist()]
+    mine = np.flatnonzero([wanted[min(run, wanted.size - 1)] for run in runs])
     found[: mine.size] = keys[mine]
     return mine.size
 

@@ -266,15 +266,28 @@ def rank_top(values: Any, first_class: int, top: Any, classes: Any, n_top: Any, 
 
 
 @njit(nogil=True, cache=True)
+def find_labels(labels: Any, first_row: int, offsets: Any, classes: Any, places: Any) -> None:
+    """Write the place of each row's label among the listed scores of its row, -1 where it is not listed."""
+    for i in range(offsets.size - 1):
+        first = offsets[i]
+        label = labels[first_row + i]
+        place = np.int32(-1)
+        for t in range(offsets[i + 1] - first):
+            place = np.int32(t) if classes[_U(first + t)] == label else place
+        places[first_row + i] = place
+
+
+@njit(nogil=True, cache=True)
 def rank_labels(
-    values: Any, labels: Any, first_row: int, offsets: Any, classes: Any, keys: Any, n_ranks: int, counts: Any
+    values: Any, labels: Any, places: Any, first_row: int, offsets: Any, keys: Any, n_ranks: int, counts: Any
 ) -> None:
     """Count the labels by their rank in their row: 1 for the highest score, ties by class index.
 
     ``counts[r]`` grows for a label of rank r, its last place for all beyond ``n_ranks`` and for a
     label whose score is NaN, ``counts[0]`` for a negative label. The rows from ``first_row`` on have
-    their scores down to some floor listed: all that rank before a listed label are listed, and
-    where a label is not listed but ``n_ranks`` others are, nothing more need be known.
+    their scores down to some floor listed, with the labels at their ``places``: all that rank before a
+    listed label are listed, and where a label is not listed but ``n_ranks`` others are, nothing more
+    need be known.
     """
     n_classes = values.shape[1]
     for i in range(offsets.size - 1):
@@ -283,13 +296,15 @@ def rank_labels(
             counts[0] += 1
             continue
         first, last = offsets[i], offsets[i + 1]
-        place = first
-        while place < last and classes[place] != label:
-            place += 1
+        place = places[first_row + i]
         higher = 0
-        if place < last:
-            for t in range(first, last):
-                higher += keys[t] > keys[place] or (keys[t] == keys[place] and t < place)
+        if place >= 0:
+            mine = keys[first:last]
+            key = mine[place]
+            for t in range(mine.size):
+                higher += mine[t] > key
+            for t in range(place):
+                higher += mine[t] == key
         elif last - first >= n_ranks:
             higher = n_ranks
         else:
@@ -455,7 +470,7 @@ def scan_rows(
     """
     values, bits, magnitude, floor = tile
     offsets, classes, keys, scratch = listing
-    hard, n_ranks = labels
+    hard, places, n_ranks = labels
     rank_counts, above, histogram, hits = tallies
     ranked, width, missing = ranking
     n_events = 0
@@ -471,7 +486,8 @@ def scan_rows(
         n_nan += more_nan
         listed = offsets[: stop - row + 1]
         if n_ranks > 0:
-            rank_labels(values, hard, row, listed, classes, keys, n_ranks, rank_counts)
+            find_labels(hard, row, listed, classes, places)
+            rank_labels(values, hard, places, row, listed, keys, n_ranks, rank_counts)
         n_events = split_rows(
             listed, keys, classes, zones, above[row:stop], histogram, hard[row:stop], hits, row, n_events, events
         )
@@ -485,14 +501,14 @@ def keep_rows(
 ) -> Any:
     """Gather and rank the rows from ``first_row`` on, and keep the keys of all that is listed, while there is room.
 
-    ``kept`` takes the keys of the rows, one after the other, and for each row their number and the place of
-    its label among them (-1: none). Gives the row it stopped at, the number of NaN met, the flat place of
+    ``kept`` takes the keys of the rows, one after the other, and for each row their number; the place of its
+    label among them goes to the labels' own. Gives the row it stopped at, the number of NaN met, the flat place of
     the first (-1 for none), and the number of keys.
     """
     values, bits, magnitude, floor = tile
     offsets, classes, keys, scratch = listing
-    kept_keys, lengths, label_places = kept
-    hard, n_ranks = labels
+    kept_keys, lengths = kept
+    hard, places, n_ranks = labels
     rank_counts, histogram = tallies
     ranked, width, missing = ranking
     floors, shifts = zones[0], zones[1]
@@ -510,16 +526,11 @@ def keep_rows(
             first_nan = nan
         n_nan += more_nan
         listed = offsets[: stop - row + 1]
+        find_labels(hard, row, listed, classes, places)
         if n_ranks > 0:
-            rank_labels(values, hard, row, listed, classes, keys, n_ranks, rank_counts)
+            rank_labels(values, hard, places, row, listed, keys, n_ranks, rank_counts)
         for i in range(row, stop):
-            first, last = offsets[i - row], offsets[i - row + 1]
-            lengths[i] = last - first
-            label = hard[i]
-            place = np.int32(-1)
-            for t in range(first, last):
-                place = np.int32(t - first) if classes[t] == label else place
-            label_places[i] = place
+            lengths[i] = offsets[i - row + 1] - offsets[i - row]
         for t in range(offsets[stop - row]):
             key = keys[t]
             kept_keys[_U(n + t)] = key
@@ -532,16 +543,18 @@ def keep_rows(
 
 
 @njit(nogil=True, cache=True)
-def collect_inside(keys: Any, zones: Any, found: Any) -> int:
-    """Collect the keys that lie in an interval; give how many they are."""
-    floors, _, starts, table_shift = zones
-    lowest = np.uint64(floors[-1])
+def collect_near(keys: Any, base: Any, shift: Any, wanted: Any, found: Any) -> int:
+    """Collect the keys whose run of ``2**shift`` keys, counted from ``base``, is wanted; give how many they are.
+
+    Keys below the base, and those beyond the last run, are of the last run.
+    """
     n = 0
+    last = np.uint64(wanted.size - 1)
     for t in range(keys.size):
         key = np.int64(keys[t])
-        if key >= floors[-1]:
-            found[n] = key
-            n += _find_zone(key, floors, starts, lowest, table_shift) & 1
+        run = (np.uint64(key) - np.uint64(base)) >> np.uint64(shift)
+        found[n] = key
+        n += wanted[min(run, last)]
     return n
 
 
@@ -559,14 +572,16 @@ def count_sets(
     lowest = np.uint64(floors[-1])
     n_zones = floors.size
     counts = np.zeros(n_zones, np.int32)
-    any_ties = np.any(ties_left > 0)
     first = 0
     for i in range(lengths.size):
         last = first + lengths[i]
+        any_ties = 0
         for t in range(first, last):
             key = np.int64(keys[t])
             if key >= floors[-1]:
-                counts[_find_zone(key, floors, starts, lowest, table_shift)] += 1
+                zone = _find_zone(key, floors, starts, lowest, table_shift)
+                counts[zone] += 1
+                any_ties |= zone & 1
         label_zone = n_zones
         before = 0
         place = first + label_places[i]
@@ -576,11 +591,10 @@ def count_sets(
             for t in range(first, place):
                 before += keys[t] == keys[place]
         running = 0
-        if label_zone & 1 == 0 and not any_ties:
+        if not any_ties:
             for j in range(n_zones >> 1):
                 running += counts[2 * j]
                 sizes[j, running] += 1
-                running += counts[2 * j + 1]
         else:
             for j in range(n_zones >> 1):
                 running += counts[2 * j]

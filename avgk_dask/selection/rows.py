@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from ..kernels.keys import KEY_MAX
 from ..summaries.kept import Cut
-from ..summaries.kept_rows import KeptRows, SetCounts
+from ..summaries.kept_rows import Brackets, KeptRows, SetCounts
 from ..summaries.split import ZoneTable
 from .selection import Selection
 from .ties import extreme_weights
@@ -83,11 +83,10 @@ class _Rows:
         run_of = np.cumsum([part.lengths.size for part in ordered]) // _RUN_ROWS
         edges = [0, *(np.flatnonzero(np.diff(run_of)) + 1).tolist(), len(ordered)]
         runs = [slice(*ends) for ends in pairwise(edges)]
-        intervals = sorted({(b.low, b.high) for b in brackets}, reverse=True)
-        zones = ZoneTable.from_intervals(intervals, KEY_MAX)
+        table = Brackets.table([(b.low, b.high) for b in brackets])
 
         def look(run: slice) -> list[Array]:
-            return [part.inside(zones) for part in ordered[run]]
+            return [part.near(table) for part in ordered[run]]
 
         near = list(chain.from_iterable(each(look, runs)))
         return cls(ordered, runs, near, np.sort(np.concatenate(near)))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import islice, pairwise
 from typing import Any
 
@@ -14,8 +14,9 @@ from numpy.typing import NDArray
 
 from ..errors import AvgkError, ReadError
 from ..kernels.keys import BFLOAT16
+from ..reuse import Pool
 from .checked import is_local
-from .direct import ChunkFiles
+from .direct import ChunkFiles, Scratch
 from .listing import chunk_key
 from .shards import place_slices, places_within, whole_shards
 
@@ -52,6 +53,8 @@ class BandReader:
     rows: tuple[int, ...]
     classes: tuple[int, ...]
     dtype: np.dtype[Any]
+    #: What the threads of a process read into.
+    pool: Pool = field(default_factory=Pool, compare=False, repr=False)
 
     @property
     def n_ahead(self) -> int:
@@ -63,10 +66,14 @@ class BandReader:
         return max(1, min(_AT_ONCE, AHEAD_BYTES // (rows * width * self.dtype.itemsize)))
 
     def run(self, first: int, last: int) -> Iterator[Iterator[NDArray[Any]]]:
-        """Give the slabs of each band of a run, read ahead of their use where that saves waiting."""
+        """Give the slabs of each band of a run, read ahead of their use where that saves waiting.
+
+        A slab is good until the next one is asked for: its memory is used again.
+        """
         n_ahead = self.n_ahead
         if n_ahead == 1:
-            yield from (self.slabs(band) for band in range(first, last))
+            with self.pool.lend(Scratch) as scratch:
+                yield from (self.slabs(band, scratch) for band in range(first, last))
             return
         places = [(band, *part) for band in range(first, last) for part in pairwise(self.classes)]
         with ThreadPoolExecutor(n_ahead) as pool:
@@ -81,22 +88,22 @@ class BandReader:
             for _ in range(first, last):
                 yield (take() for _ in range(len(self.classes) - 1))
 
-    def slabs(self, band: int) -> Iterator[NDArray[Any]]:
+    def slabs(self, band: int, scratch: Scratch | None = None) -> Iterator[NDArray[Any]]:
         """Give the band's slabs, one after the other along the classes."""
         for first, last in pairwise(self.classes):
-            yield self.read(band, first, last)
+            yield self.read(band, first, last, scratch)
 
-    def read(self, band: int, first_class: int, last_class: int) -> NDArray[Any]:
-        """Give the scores of one band and a run of classes."""
+    def read(self, band: int, first_class: int, last_class: int, scratch: Scratch | None = None) -> NDArray[Any]:
+        """Give the scores of one band and a run of classes; with a scratch, good until that is used again."""
         where = slice(self.rows[band], self.rows[band + 1]), slice(first_class, last_class)
-        return typed(read_array(self.array, where), self.dtype)
+        return typed(read_array(self.array, where, scratch), self.dtype)
 
 
-def read_array(array: Any, where: tuple[slice, ...]) -> NDArray[Any]:
+def read_array(array: Any, where: tuple[slice, ...], scratch: Scratch | None = None) -> NDArray[Any]:
     """Read a part of a stored array (whole along axes not named); a failure names the store and the chunk."""
     where = (*where, *(slice(0, n) for n in array.shape[len(where) :]))
     try:
-        return _read(array, where)
+        return _read(array, where, scratch or Scratch())
     except AvgkError:
         raise
     except Exception as error:
@@ -108,9 +115,9 @@ def typed(block: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:
     return block.view(dtype) if dtype == BFLOAT16 else block.astype(dtype, copy=False)
 
 
-def _read(array: Any, where: tuple[slice, ...]) -> NDArray[Any]:
-    files = ChunkFiles.of(array) if len(where) == 2 else None
-    block = files.read(*where) if files else None
+def _read(array: Any, where: tuple[slice, ...], scratch: Scratch) -> NDArray[Any]:
+    files = ChunkFiles.of(array)
+    block = files.read(where, scratch) if files else None
     if block is None:
         block = np.asarray((whole_shards(array) if array.shards else array)[_rounded(array, where)])
         block = block[tuple(slice(0, part.stop - part.start) for part in where)]
@@ -132,7 +139,7 @@ def _first_failure(array: Any, where: tuple[slice, ...], error: Exception) -> Re
     places = places_within(array, where)
     for place in places if len(places) > 1 else []:
         try:
-            _read(array, place_slices(array, place))
+            _read(array, place_slices(array, place), Scratch())
         except AvgkError as found:
             return ReadError(str(found))
         except Exception as found:

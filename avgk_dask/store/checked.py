@@ -126,7 +126,7 @@ class CheckedStore(WrapperStore[Store]):
             )
         if not whole:
             return None
-        data = value if isinstance(value, bytes) else value.as_buffer_like()
+        data = value.as_buffer_like() if hasattr(value, "as_buffer_like") else value
         if not memoryview(data).nbytes:
             complaint: str | None = "it is empty"
         else:

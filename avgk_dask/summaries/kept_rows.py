@@ -13,12 +13,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..kernels.rows import collect_inside, count_sets
+from ..kernels.rows import collect_near, count_sets
 from .entries import Entries
-from .split import ZoneTable
+from .split import ZoneTable, shift_to_fit
 
 Array = NDArray[Any]
 Ints = NDArray[np.int64]
+
+#: Runs of keys in a table of brackets; the last one is never wanted.
+_RUNS = 1 << 14
 
 
 @dataclass(frozen=True)
@@ -42,10 +45,30 @@ class KeptRows:
             places[rows[hits]] = hits - entries.offsets[rows[hits]]
         return cls(band, entries.keys.astype(dtype), lengths, places)
 
-    def inside(self, zones: ZoneTable) -> Array:
-        """Give the keys inside the intervals, ascending."""
+    def near(self, brackets: Brackets) -> Array:
+        """Give the keys inside the brackets, and some close by, ascending."""
         keys = np.empty(self.keys.size, self.keys.dtype)
-        return np.sort(keys[: collect_inside(self.keys, zones.arrays(), keys)])
+        n = collect_near(self.keys, brackets.base, brackets.shift, brackets.wanted, keys)
+        return np.sort(keys[:n])
+
+
+@dataclass(frozen=True)
+class Brackets:
+    """Brackets of keys as a table: which runs of ``2**shift`` keys from ``base`` up they touch."""
+
+    base: int
+    shift: int
+    wanted: NDArray[np.uint8]
+
+    @classmethod
+    def table(cls, brackets: Sequence[tuple[int, int]]) -> Brackets:
+        """Give the table of brackets (keys, both ends in)."""
+        base, top = min(low for low, _ in brackets), max(high for _, high in brackets)
+        shift = shift_to_fit(top - base + 1, _RUNS - 1)
+        wanted = np.zeros(_RUNS, np.uint8)
+        for low, high in brackets:
+            wanted[low - base >> shift : (high - base >> shift) + 1] = 1
+        return cls(base, shift, wanted)
 
 
 @dataclass(frozen=True)

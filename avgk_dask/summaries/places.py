@@ -196,8 +196,16 @@ def _from_top(counts: Ints) -> Ints:
 
 def _whole_rows(slabs: Iterable[Array], dtype: Any, n_classes: int, labels: Array | None) -> Array:
     """Give a band's rows in one piece, as carriers."""
-    parts = [carrier(slab) for slab in checked_slabs(slabs, dtype, n_classes, labels)]
-    return parts[0] if len(parts) == 1 else np.concatenate(parts, axis=1)
+    whole, first = None, 0
+    for slab in checked_slabs(slabs, dtype, n_classes, labels):
+        part = carrier(slab)
+        if part.shape[1] == n_classes:
+            return part
+        whole = np.empty((part.shape[0], n_classes), part.dtype) if whole is None else whole
+        whole[:, first : first + part.shape[1]] = part
+        first += part.shape[1]
+    assert whole is not None
+    return whole
 
 
 def _half_nan(tile: Array) -> tuple[int, int]:

@@ -107,9 +107,10 @@ class _BandScan:
                 if is_half(plan.dtype):
                     reader.note_half_nan(tile, first)
                     mine = self._without_nan(tile, mine)
+                places = np.empty(mine.size, np.int32)
                 ranking, n_nan_before = ranking_room(tile.shape, fused, plan.dtype), reader.n_nan
                 scan = self._keep_rows if plan.max_kept else self._scan_rows
-                for n_nan, first_nan in scan(reader.as_arguments(tile), first, (mine, n_ranks), ranking, room):
+                for n_nan, first_nan in scan(reader.as_arguments(tile), first, (mine, places, n_ranks), ranking, room):
                     reader.note_nan(tile, n_nan, first_nan, first)
                 if fused:
                     self._keep_ranked(ranking[0])
@@ -119,8 +120,8 @@ class _BandScan:
     def _keep_rows(self, tile: Any, first: int, labels: Any, ranking: Any, room: _Room) -> Iterator[tuple[int, int]]:
         """Scan a tile and keep its rows; gives the number of NaN met by each call, and the place of the first."""
         n_rows, zones, listing = tile[0].shape[0], self.plan.zones.arrays(), room.listing.arrays()
-        lengths, places = np.empty(n_rows, np.int32), np.empty(n_rows, np.int32)
-        kept, tallies = (room.events.columns[1], lengths, places), (self.rank_counts, self.histogram)
+        lengths, places = np.empty(n_rows, np.int32), labels[1]
+        kept, tallies = (room.events.columns[1], lengths), (self.rank_counts, self.histogram)
         row = 0
         while row < n_rows:
             stop, *nan, n = keep_rows(tile, row, listing, kept, zones, labels, tallies, ranking)

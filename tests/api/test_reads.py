@@ -146,9 +146,10 @@ def test_evaluate__reads_local_files_once_each(tmp_path, monkeypatch):
     places = []
     read = ChunkFiles.read
 
-    def counting(self, rows, classes):
-        places.append((rows.start, classes.start))
-        return read(self, rows, classes)
+    def counting(self, where, scratch):
+        if len(where) == 2:
+            places.append((where[0].start, where[1].start))
+        return read(self, where, scratch)
 
     monkeypatch.setattr(ChunkFiles, "read", counting)
     scores, labels, _ = Simulation(20_000, 50).rows(0, 20_000)

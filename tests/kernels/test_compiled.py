@@ -63,7 +63,7 @@ def test_gather_above__equals_its_twin(data):
 
 @settings(max_examples=150)
 @given(data=st.data())
-def test_rank_labels__equals_its_twin(data):
+def test_find_labels_and_rank_labels__equal_their_twins(data):
     scores = data.draw(strategies.score_matrices(NATIVE, nan=True))
     labels = data.draw(strategies.hard_labels(scores.shape))
     n_ranks = data.draw(st.integers(1, scores.shape[1]))
@@ -76,9 +76,16 @@ def test_rank_labels__equals_its_twin(data):
     )
 
     def make():
-        return scores, labels, 0, offsets, classes, listed, n_ranks, np.zeros(n_ranks + 2, np.int64)
+        return labels, 0, offsets, classes, np.zeros(len(scores), np.int32)
 
-    (_, left), (_, right) = run_both("rank_labels", make)
+    (_, left), (_, right) = run_both("find_labels", make)
+    assert np.array_equal(left[-1], right[-1])
+    places = left[-1]
+
+    def make_ranks():
+        return scores, labels, places, 0, offsets, listed, n_ranks, np.zeros(n_ranks + 2, np.int64)
+
+    (_, left), (_, right) = run_both("rank_labels", make_ranks)
     assert np.array_equal(left[-1], right[-1])
 
 
@@ -150,7 +157,7 @@ def test_group_order__equals_its_twin(groups):
 
 
 @given(data=st.data())
-def test_count_sets_and_collect_inside__equal_their_twins(data):
+def test_count_sets__equals_its_twin(data):
     thresholds = sorted(data.draw(st.sets(st.integers(-3, 3), min_size=1)), reverse=True)
     zones = ZoneTable.from_intervals([(t, t) for t in thresholds], 2**40, usual_top=data.draw(st.integers(-3, 3)))
     listed = data.draw(st.lists(st.lists(st.integers(-4, 4), max_size=9), min_size=1, max_size=5))
@@ -166,12 +173,20 @@ def test_count_sets_and_collect_inside__equal_their_twins(data):
     for x, y in zip(*(arrays for _, arrays in run_both("count_sets", make)), strict=True):
         assert np.array_equal(x, y)
 
-    def room():
-        return flat, zones.arrays(), np.zeros(flat.size, np.int32)
 
-    (a, found), (b, expected) = run_both("collect_inside", room)
+@given(
+    st.lists(st.integers(-(2**31), 2**31 - 1) | st.integers(-9, 9), max_size=30),
+    st.integers(-9, 9),
+    st.integers(0, 3),
+    st.lists(st.booleans(), min_size=1, max_size=5),
+)
+def test_collect_near__equals_its_twin(listed, base, shift, wanted):
+    def make():
+        return np.array(listed, np.int32), base, shift, np.array(wanted, np.uint8), np.zeros(len(listed), np.int32)
+
+    (a, found), (b, expected) = run_both("collect_near", make)
     assert a == b
-    assert np.array_equal(found[1][:a], expected[1][:a])
+    assert np.array_equal(found[-1][:a], expected[-1][:a])
 
 
 def rows_of_events(max_size=12):
