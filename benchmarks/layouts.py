@@ -16,7 +16,7 @@ from typing import Any
 import dask
 import numpy as np
 import zarr
-from core import best_of, own_read
+from common import best_of, markdown
 from zarr.codecs import BloscCodec
 
 import avgk_dask as avgk

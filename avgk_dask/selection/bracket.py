@@ -192,7 +192,7 @@ def _standard_error(counts: NDArray[Any], totals: NDArray[Any]) -> float:
 
 
 def bracket_below(tally: ScanTally, plan: ScanPlan, shape: ScanShape, rank: int, n_listed: int) -> tuple[int, int]:
-    """Guess a bracket for a score that lies below the floor of a scan, from the rows it sampled.
+    """Guess a bracket for a score that lies below the floor of a scan, from its sample.
 
     The sample is spread over all bands, so it does not share the pilot's blind spots.
     """
@@ -203,8 +203,9 @@ def bracket_below(tally: ScanTally, plan: ScanPlan, shape: ScanShape, rank: int,
         return low_end, plan.floor - 1
     missing = (rank - n_listed) / max(tally.n_rows * shape.n_classes - n_listed, 1) * float(from_floor[-1])
     k = max(rank / shape.n_samples, 1e-3)
-    everything = tally.n_sampled == tally.n_rows
-    spread = 0.0 if everything else 8 / math.sqrt(tally.n_sampled * k) * k / shape.n_classes * float(tally.sample.sum())
+    everything = tally.n_sampled == tally.n_rows * shape.n_classes
+    share = k / shape.n_classes
+    spread = 0.0 if everything else 8 / math.sqrt(tally.n_sampled * share) * share * float(tally.sample.sum())
     first, last = (int(np.searchsorted(from_floor, missing + d)) for d in (-spread, spread))
     high_bin, low_bin = n_floor_bins - 1 - first, n_floor_bins - 1 - last
     low = low_end if low_bin <= 0 else plan.sample_base + (low_bin << plan.sample_shift)

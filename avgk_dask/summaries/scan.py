@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..kernels.bits import count_bins
-from ..kernels.keys import HALF_NAN, KEY_MAX, encode, is_half
+from ..kernels.keys import HALF_NAN, KEY_MAX, encode, is_half, key_range
 from ..kernels.rows import keep_rows, lanes_for, scan_rows
 from .checked import NOWHERE
 from .distance import DistanceTally
@@ -40,11 +40,15 @@ EVENT_ROOM = 1 << 17
 #: Where a band has more than this share of the events it may keep, some are looked at to see whether
 #: they are ties, and each key of ties then occurs so many times.
 _MANY, _LOOKED_AT, _TIED = 1 / 16, 1 << 12, 8
+#: Scores that a band's sample has at least.
+_LEAST_SAMPLE = 1 << 13
 
 
-def sampled_rows(n_rows: int) -> int:
-    """Give how many rows of a band enter the sample histogram whole: about one in a hundred."""
-    return min(n_rows, max(16, n_rows >> 7))
+def sampled(n_rows: int, n_classes: int) -> tuple[int, int]:
+    """Give how many rows of a band enter the sample histogram, and every which class: about one score in a hundred."""
+    wanted = max(_LEAST_SAMPLE, n_rows * n_classes >> 7)
+    n_taken = min(n_rows, -(-wanted // n_classes))
+    return n_taken, max(1, n_taken * n_classes // wanted)
 
 
 def scan_band(slabs: Iterable[Array], labels: Array | None, band: int, plan: ScanPlan) -> ScanTally:
@@ -194,17 +198,16 @@ class _BandScan:
             self.distance = DistanceTally.merge([self.distance, DistanceTally.from_block(slab[rows], labels)])
 
     def _take_sample(self, block: Array) -> None:
+        """Count some of the scores below the floor, too; where every score is listed, there are none."""
+        if self.plan.floor <= key_range(self.plan.dtype)[0]:
+            return
         n_rows = block.shape[0]
-        n_taken = sampled_rows(n_rows)
-        rows = np.arange(n_taken) * n_rows // n_taken
+        n_taken, step = sampled(n_rows, self.plan.n_classes)
+        some = block[(2 * np.arange(n_taken) + 1) * n_rows // (2 * n_taken), ::step]
+        keys = encode(np.ascontiguousarray(some, self.plan.dtype)).reshape(-1)
         taken = np.zeros(N_BINS, np.int64)
-        count_bins(
-            encode(np.ascontiguousarray(block[rows], self.plan.dtype)).reshape(-1),
-            self.plan.sample_base,
-            self.plan.sample_shift,
-            taken,
-        )
-        self.sample += taken * (n_rows // n_taken)
+        count_bins(keys, self.plan.sample_base, self.plan.sample_shift, taken)
+        self.sample += taken * (step * n_rows // n_taken)
 
     def _take_ranks(self, top: TopRanks) -> None:
         if self.plan.n_ranked:
@@ -279,6 +282,7 @@ class _BandScan:
         above = np.concatenate(self.above_parts or [np.zeros((0, 0), np.int32)])
         size_intervals, sizes, size_counts = _count_sizes(above)
         bad = self.bad_labels
+        n_taken, step = sampled(n_rows, self.plan.n_classes)
         return ScanTally(
             n_rows=n_rows,
             n_nan=reader.n_nan,
@@ -299,7 +303,7 @@ class _BandScan:
             dropped=self.dropped,
             histogram=self.histogram,
             sample=self.sample,
-            n_sampled=sampled_rows(n_rows),
+            n_sampled=n_taken * -(-self.plan.n_classes // step),
             ranked=RankedTally.merge(self.ranked),
             distance=self.distance,
         )

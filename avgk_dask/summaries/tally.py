@@ -77,7 +77,7 @@ class ScanTally(CheckedTally):
     counted: EventTally
     #: Intervals whose events were too many to keep.
     dropped: NDArray[np.bool_]
-    #: All listed scores by zone and bin; and all scores of sampled rows, weighted to stand for the rest.
+    #: All listed scores by zone and bin; and a sample of all scores, weighted to stand for the rest, with its size.
     histogram: Ints
     sample: Ints
     n_sampled: int

@@ -1,0 +1,162 @@
+"""The limits that evaluate must keep, as ratios measured in one run, results checked first.
+
+    python benchmarks/limits.py [--samples 200000] [--classes 1000] [--repeat 5] [--folder FOLDER] [--only WORD]
+
+Best of the repeats, which take turns, on two threads. ``--only`` takes the rows that hold a word.
+"""
+
+from __future__ import annotations
+
+import json
+import pathlib
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import dask
+import dask.array as da
+import numpy as np
+from common import (
+    CODECS,
+    bare_read,
+    best_of,
+    check_thresholds,
+    in_own_process,
+    make_store,
+    markdown,
+    parser,
+    peak_memory,
+    scores_of,
+    workplace,
+)
+
+import avgk_dask as avgk
+
+Row = tuple[str, float, float | None]
+#: Bytes of the chunks whose memory is measured.
+_CHUNKS = (40_000_000, 160_000_000)
+#: What a process takes before it has read anything.
+_PROCESS = 200
+
+
+def topk_threshold(array: Any, budget: int) -> float:
+    """Find one threshold with Dask alone."""
+    return float(da.topk(da.from_zarr(array).ravel(), budget + 1).min().compute())
+
+
+def listing(scores: Any, k: int) -> Any:
+    """Give the sets as the paper's listing does."""
+    threshold = np.quantile(scores, q=1 - k / scores.shape[1], method="lower")
+    sets = scores > threshold
+    missing = scores.shape[0] * k - np.sum(sets)
+    rows, classes = np.where(scores == threshold)
+    sets[rows[:missing], classes[:missing]] = True
+    return sets
+
+
+def reading(options: Any, folder: pathlib.Path) -> Iterator[Row]:
+    """Measure evaluate against a bare read and against Dask's topk, for each codec."""
+    limits = {"blosc": 1.25, "raw": 1.6, "zstd": 1.15}
+    budget = 5 * options.samples
+    for codec in CODECS:
+        path = make_store(folder, codec, options.samples, options.classes)
+        scores = scores_of(path)
+        result = avgk.evaluate(path, k=range(1, 11))
+        check_thresholds(path, result)
+        assert topk_threshold(scores, budget) == result.threshold.sel(k=5)
+        best = best_of(
+            {
+                "read": lambda scores=scores: bare_read(scores),
+                "all": lambda path=path: avgk.evaluate(path, k=range(1, 11)),
+                "plain": lambda path=path: avgk.evaluate(path, k=range(1, 11), straddle=False),
+                "topk": lambda scores=scores: topk_threshold(scores, budget),
+            },
+            options.repeat,
+        )
+        yield f"evaluate(k=1..10, straddle=True) / bare read, {codec}", best["all"] / best["read"], limits[codec]
+        yield f"evaluate(k=1..10, straddle=False) / bare read, {codec}", best["plain"] / best["read"], None
+        yield f"evaluate(k=1..10) / dask.array.topk for one k, {codec}", best["all"] / best["topk"], 0.65
+
+
+def against_listing(options: Any, folder: pathlib.Path) -> Iterator[Row]:
+    """Measure evaluate from disk against the paper's listing in memory."""
+    path = make_store(folder, "blosc", options.samples, options.classes)
+    scores = scores_of(path)[:]
+    sets = avgk.average_k_sets(path, 5).compute()
+    assert sets.sum() == 5 * options.samples
+    assert np.array_equal(sets, listing(scores, 5))
+    best = best_of({"evaluate": lambda: avgk.evaluate(path, k=range(1, 11))}, options.repeat)
+    best |= best_of({"listing": lambda: [listing(scores, k) for k in range(1, 11)]}, 1)
+    yield "evaluate(k=1..10) from disk / the paper's listing in memory", best["evaluate"] / best["listing"], 0.03
+
+
+def budgets(options: Any, folder: pathlib.Path) -> Iterator[Row]:
+    """Measure a hundred budgets against ten."""
+    path = make_store(folder, "blosc", options.samples, options.classes)
+    check_thresholds(path, avgk.evaluate(path, k=range(1, 101), straddle=False))
+    for straddle, limit, repeat in ((False, 1.5, options.repeat), (True, None, 1)):
+        best = best_of(
+            {
+                "many": lambda s=straddle: avgk.evaluate(path, k=range(1, 101), straddle=s),
+                "ten": lambda s=straddle: avgk.evaluate(path, k=range(1, 11), straddle=s),
+            },
+            repeat,
+        )
+        yield f"k=1..100 / k=1..10, straddle={straddle}", best["many"] / best["ten"], limit
+
+
+def sizes(options: Any, folder: pathlib.Path) -> Iterator[Row]:
+    """Measure wide rows against ordinary ones, and many rows against few: as many scores as there are otherwise."""
+    n = options.samples * options.classes
+    ordinary = make_store(folder, "blosc", options.samples, options.classes)
+    wide = make_store(folder, "blosc", n // 200_000, 200_000)
+    many = make_store(folder, "blosc", 4 * options.samples, options.classes)
+    check_thresholds(wide, avgk.evaluate(wide, k=range(1, 11)))
+    best = best_of(
+        {str(path): lambda path=path: avgk.evaluate(path, k=range(1, 11)) for path in (ordinary, wide, many)},
+        options.repeat,
+    )
+    yield "time per score at C = 200,000 / at C = 1,000", best[str(wide)] / best[str(ordinary)], 1.2
+    yield "time for 4x the rows / for 1x", best[str(many)] / best[str(ordinary)], 4.2
+
+
+def memory(options: Any, folder: pathlib.Path) -> Iterator[Row]:
+    """Measure the memory of a process of two threads against the bytes of a chunk."""
+    for n_bytes in _CHUNKS:
+        for codec in CODECS:
+            path = make_store(folder, codec, 2 * options.samples, options.classes, chunk_bytes=n_bytes)
+            taken = in_own_process("limits.py", "--memory-of", path)["peak"]
+            name = f"(peak memory of a worker - {_PROCESS} MB) / bytes of a chunk of {n_bytes // 10**6} MB, {codec}"
+            yield name, (taken - _PROCESS) * 1e6 / n_bytes, 4
+
+
+def measure_memory(path: str) -> None:
+    """Evaluate once and print what that took."""
+    with dask.config.set(scheduler="threads", num_workers=2):
+        avgk.evaluate(path, k=range(1, 11))
+    print(json.dumps({"peak": peak_memory()}))
+
+
+PARTS: list[Callable[[Any, pathlib.Path], Iterator[Row]]] = [reading, against_listing, budgets, sizes, memory]
+
+
+def main() -> None:
+    options = parser(__doc__)
+    options.add_argument("--only", choices=[part.__name__ for part in PARTS], help="take one part of the table")
+    options.add_argument("--memory-of", help="evaluate this store and print the memory taken")
+    arguments = options.parse_args()
+    if arguments.memory_of:
+        measure_memory(arguments.memory_of)
+        return
+    rows = []
+    with workplace(arguments.folder) as folder:
+        for part in PARTS:
+            if arguments.only in (None, part.__name__):
+                for name, ratio, limit in part(arguments, folder):
+                    rows.append((name, f"{ratio:.2f}" if ratio > 0.1 else f"{ratio:.4f}", limit or ""))
+                    print(*rows[-1], sep="   ", file=sys.stderr, flush=True)
+    print(markdown(("what", "ratio", "at most"), rows))
+
+
+if __name__ == "__main__":
+    main()
