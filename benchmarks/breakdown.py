@@ -40,7 +40,7 @@ PARTS = {
     "kernel, events": (scan, "scan_rows"),
     "rest of a band": (engine, "scan_band"),
     "merge": (ScanTally, "merge"),
-    "pilot": (engine, "_sample_chunk"),
+    "pilot": (engine, "sample_chunk"),
     "open": (evaluation, "as_source"),
     "settle": (Search, "advance"),
     "straddle": (evaluation, "analyse"),

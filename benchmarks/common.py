@@ -6,7 +6,6 @@ import argparse
 import contextlib
 import json
 import pathlib
-import resource
 import subprocess
 import sys
 import tempfile
@@ -19,6 +18,7 @@ import numpy as np
 import zarr
 from zarr.codecs import BloscCodec
 
+from avgk_dask.api.inputs import as_source
 from avgk_dask.testing import Simulation
 
 #: Codecs of the stores that are compared; zstd is zarr's default.
@@ -87,6 +87,13 @@ def bare_read(array: Any) -> int:
     return sum(dask.compute(*[read(*place) for place in places]))
 
 
+def own_read(path: pathlib.Path) -> int:
+    """Read every chunk once the way evaluate does, for local files without zarr, and keep nothing."""
+    source = as_source(path)
+    read = dask.delayed(lambda band: sum(len(slab) for slabs in source.reader.run(band, band + 1) for slab in slabs))
+    return sum(dask.compute(*[read(band) for band in range(source.n_bands)]))
+
+
 def best_of(functions: dict[str, Callable[[], Any]], repeat: int) -> dict[str, float]:
     """Time the functions in turns; give the best time of each."""
     best = dict.fromkeys(functions, float("inf"))
@@ -117,8 +124,9 @@ def in_own_process(script: str, *arguments: object) -> dict[str, Any]:
 
 
 def peak_memory() -> float:
-    """Give the most memory this process ever held, in MB."""
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1000
+    """Give the most memory this process ever held, in MB (its own: ``getrusage`` counts what the parent held at the fork)."""
+    status = pathlib.Path("/proc/self/status").read_text()
+    return int(status.partition("VmHWM:")[2].split()[0]) * 1024 / 1e6
 
 
 def markdown(header: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:

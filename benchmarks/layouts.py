@@ -1,6 +1,6 @@
 """A bare read of the layout that ScoreWriter writes against one of Zarr's own default, and what the checks cost.
 
-    python benchmarks/layouts.py [--samples 200000] [--classes 1000] [--repeat 5] [--store FOLDER]
+    python benchmarks/layouts.py [--samples 200000] [--classes 1000] [--repeat 5] [--folder FOLDER]
 
 A bare read reads every chunk once with zarr, in Dask's threads, and keeps nothing: along rows of chunks, and
 where these are cut along the classes chunk by chunk. All values are checked equal first.
@@ -8,27 +8,15 @@ where these are cut along the classes chunk by chunk. All values are checked equ
 
 from __future__ import annotations
 
-import argparse
 import pathlib
-import tempfile
-from typing import Any
 
-import dask
 import numpy as np
 import zarr
-from common import best_of, markdown
+from common import bare_read, best_of, own_read, parser, workplace
 from zarr.codecs import BloscCodec
 
 import avgk_dask as avgk
 from avgk_dask.testing import Simulation
-
-
-def bare_read(array: Any) -> int:
-    """Read every chunk once, and keep nothing."""
-    rows, columns = array.chunks
-    read = dask.delayed(lambda i, j: array[i : i + rows, j : j + columns].size, pure=False)
-    places = [(i, j) for i in range(0, array.shape[0], rows) for j in range(0, array.shape[1], columns)]
-    return sum(dask.compute(*[read(*place) for place in places]))
 
 
 def write(folder: pathlib.Path, samples: int, classes: int) -> None:
@@ -51,14 +39,8 @@ def write(folder: pathlib.Path, samples: int, classes: int) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--samples", type=int, default=200_000)
-    parser.add_argument("--classes", type=int, default=1_000)
-    parser.add_argument("--repeat", type=int, default=5)
-    parser.add_argument("--store", type=pathlib.Path, help="keep the stores here and use them again")
-    arguments = parser.parse_args()
-    with tempfile.TemporaryDirectory() as temporary, dask.config.set(scheduler="threads"):
-        folder = arguments.store or pathlib.Path(temporary)
+    arguments = parser(__doc__).parse_args()
+    with workplace(arguments.folder) as folder:
         if not (folder / "ours.zarr").exists():
             write(folder, arguments.samples, arguments.classes)
         run(folder, arguments.repeat)

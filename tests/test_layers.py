@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ast
 import pathlib
+import subprocess
+import sys
 
 import pytest
 
@@ -82,3 +84,15 @@ def test_modules__import_downwards_only(path):
 
 def test_layers__cover_the_package():
     assert {layer_of(path) for path in modules()} == set(LAYERS)
+
+
+def test_public_names__are_all_there_and_imported_late():
+    for name in avgk_dask.__all__:
+        assert getattr(avgk_dask, name) is not None
+    assert set(avgk_dask.__all__) <= set(dir(avgk_dask))
+    code = (
+        "import sys, avgk_dask, avgk_dask.graph.tasks\n"
+        "print(sorted({'xarray', 'pandas', 'matplotlib', 'distributed'} & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    assert done.stdout.strip() == "[]"

@@ -16,23 +16,21 @@ from ..errors import LabelsError, ScoresError
 from ..selection.bracket import ScanShape
 from ..selection.search import Search
 from ..selection.selection import Selection
-from ..store import BandReader
 from ..summaries.checked import CheckedTally
-from ..summaries.cut import TieCut, TieSearch, cut_band
+from ..summaries.cut import TieSearch
 from ..summaries.pilot import PilotSample
 from ..summaries.scan import scan_band
 from ..summaries.tally import ScanTally
 from .memory import check_memory, kept_room, max_band_events, ranked_room, soft_labels
 from .settings import setting
-from .source import Source, read_now, slabs_of
+from .source import Source
+from .tasks import Merge, TallyBand, sample_chunk, take_ties, tally_run
 from .tie_order import spread_ties
 
 #: Tallies a task holds before it merges them.
 _HELD_TALLIES = 8
 
 Compute = Callable[[list[Delayed], str], list[Any]]
-TallyBand = Callable[[Any, Any, int, Any], Any]
-Merge = Callable[[list[Any]], Any]
 
 
 def in_threads(function: Callable[[Any], Any], items: Iterable[Any]) -> list[Any]:
@@ -101,7 +99,7 @@ def pilot_tasks(source: Source, budgets: Sequence[int], shape: ScanShape) -> lis
     fraction = 1.5 * (max(budgets) + 1) / shape.n_scores + 0.01
     token = _token()
     graph = {
-        f"avgk-pilot-{token}-{number}": (_sample_chunk, source.chunk(*place), number, fraction)
+        f"avgk-pilot-{token}-{number}": (sample_chunk, source.chunk(*place), number, fraction)
         for number, place in enumerate(source.pilot_chunks())
     }
     return as_tasks(list(graph), graph, source)
@@ -112,10 +110,6 @@ def as_tasks(keys: list[str], graph: dict[Any, Any], source: Source) -> list[Del
     name = f"avgk-{_token()}"
     layers = HighLevelGraph.from_collections(name, graph, dependencies=source.collections())
     return [Delayed(key, layers, layer=name) for key in keys]
-
-
-def _sample_chunk(block: Any, number: int, fraction: float) -> PilotSample:
-    return PilotSample.from_chunk(read_now(block), number, fraction)
 
 
 def tally_task(
@@ -134,21 +128,9 @@ def tally_task(
     for first, last in source.groups(max_tasks):
         keys.append(f"avgk-{name}-{token}-{first}")
         labels = [source.labels_of(band) for band in range(first, last)]
-        graph[keys[-1]] = (_tally_run, source.bands(first, last), labels, first, tally_band, shared, merge, held)
+        graph[keys[-1]] = (tally_run, source.bands(first, last), labels, first, tally_band, shared, merge, held)
     (task,) = as_tasks([merge_tree(keys, graph, token, merge)], graph, source)
     return task
-
-
-def _tally_run(
-    bands: Any, labels: list[Any], first: int, tally_band: TallyBand, plan: Any, merge: Merge, held: int
-) -> Any:
-    tallies: list[Any] = []
-    slabs = slabs_of(bands, first, first + len(labels))
-    for i, (band, mine) in enumerate(zip(slabs, labels, strict=True)):
-        tallies.append(tally_band(band, read_now(mine), first + i, plan))
-        if len(tallies) == held:
-            tallies = [merge(tallies)]
-    return merge(tallies)
 
 
 def merge_tree(keys: list[str], graph: dict[Any, Any], token: str, merge: Merge) -> str:
@@ -203,14 +185,9 @@ def cut_task(source: Source, band: int, selections: Sequence[Selection]) -> Dela
     """Give the task that reads a band and finds where each selection's kept ties end in it."""
     name, tile = f"avgk-cut-{_token()}", setting("tile-scores")
     ties = TieSearch([(s.key, s.cut.n_ties) for s in selections if s.cut], source.dtype, source.shape[1], tile)
-    graph = {name: (_cut_band, source.bands(band, band + 1), source.labels_of(band), band, ties)}
+    graph = {name: (take_ties, source.bands(band, band + 1), source.labels_of(band), band, ties)}
     (task,) = as_tasks([name], graph, source)
     return task
-
-
-def _cut_band(bands: Any, labels: Any, band: int, ties: TieSearch) -> list[TieCut]:
-    slabs = bands.slabs(band) if isinstance(bands, BandReader) else bands[0]
-    return cut_band(slabs, read_now(labels), ties)
 
 
 def _token() -> str:

@@ -18,20 +18,9 @@ from numpy.typing import NDArray
 from ..kernels.keys import BFLOAT16, check_dtype
 from ..store.bands import BandReader, plan_bands, read_array, typed
 from .settings import setting
+from .tasks import StoredChunk, StoredLabels
 
 Array = NDArray[Any]
-
-
-class StoredLabels:
-    """A run of stored labels, read inside the task that needs them."""
-
-    # Not a dataclass: Dask would look for tasks inside one, field by field.
-    def __init__(self, array: Any, first: int, last: int) -> None:
-        self.array, self.first, self.last = array, first, last
-
-    def read(self) -> Array:
-        """Give the labels of the run."""
-        return read_array(self.array, (slice(self.first, self.last),))
 
 
 class Source(ABC):
@@ -200,17 +189,6 @@ class StoredSource(Source):
         return lazy_array(self.array)
 
 
-class StoredChunk:
-    """One chunk of a stored array, read inside the task that needs it."""
-
-    def __init__(self, reader: BandReader, band: int, first: int, last: int) -> None:
-        self.reader, self.band, self.first, self.last = reader, band, first, last
-
-    def read(self) -> Array:
-        """Give the scores of the chunk."""
-        return self.reader.read(self.band, self.first, self.last)
-
-
 class BlockSource(Source):
     """Scores in a Dask array: its blocks come to the tasks."""
 
@@ -238,13 +216,3 @@ class BlockSource(Source):
 
     def dask_array(self) -> da.Array:  # noqa: D102
         return self.array
-
-
-def slabs_of(bands: Any, first: int, last: int) -> Any:
-    """Give the slabs of each band of a run, one after the other, inside a task."""
-    return bands.run(first, last) if isinstance(bands, BandReader) else iter(bands)
-
-
-def read_now(value: Any) -> Any:
-    """Give an argument of a task that may still have to be read."""
-    return value.read() if isinstance(value, (StoredLabels, StoredChunk)) else value
