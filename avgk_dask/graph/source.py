@@ -177,7 +177,7 @@ class StoredSource(Source):
         return int(np.diff(self.rows).max() * np.diff(self.classes).max()) * self.dtype.itemsize
 
     def chunk(self, band: int, column: int) -> Any:  # noqa: D102
-        return StoredChunk(self.reader, band, self.columns[column], self.columns[column + 1])
+        return (StoredChunk, self._shared.key, band, self.columns[column], self.columns[column + 1])
 
     def bands(self, first: int, last: int) -> Any:  # noqa: D102
         return self._shared.key

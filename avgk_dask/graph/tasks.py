@@ -11,7 +11,8 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from ..store.bands import BandReader, Scratch, read_array
+from ..store.bands import BandReader, read_array
+from ..store.direct import Scratch
 from ..summaries.cut import TieCut, TieSearch, cut_band
 from ..summaries.pilot import PilotSample
 
