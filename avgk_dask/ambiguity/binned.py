@@ -69,7 +69,7 @@ class BinnedColumn:
         below = cumulative[np.searchsorted(self.histogram.bins, np.array(moved[1:], np.int64) >> shift)]
         return moved, np.diff(below, prepend=0, append=cumulative[-1])
 
-    def pairs_above(self, other: BinnedColumn) -> PairSum:
+    def pairs_above(self, other: BinnedColumn, room: Array | None = None) -> PairSum:
         """Sum max(0, a - b) over all pairs of a key of this column and one of the other.
 
         Exact but for pairs in one bin. For n_a keys with sum s_a and n_b with s_b above the start of a

@@ -47,11 +47,15 @@ class SortedColumn:
         below = np.searchsorted(self.keys, np.array(edges[1:], np.int64))
         return list(edges), np.diff(below, prepend=0, append=self.keys.size)
 
-    def pairs_above(self, other: SortedColumn) -> PairSum:
-        """Sum max(0, a - b) over all pairs of a key of this column and one of the other."""
+    def pairs_above(self, other: SortedColumn, room: Array | None = None) -> PairSum:
+        """Sum max(0, a - b) over all pairs of a key of this column and one of the other.
+
+        ``room`` is two rows of int32 as long as the columns, to work in.
+        """
+        room = pairs_room(self, other) if room is None else room
         a = self.keys[np.searchsorted(self.keys, other.keys[0], side="right") :]
         b = other.keys[: np.searchsorted(other.keys, a[-1], side="left")] if a.size else other.keys[:0]
-        below, above = np.empty(a.size, np.int32), np.empty(b.size, np.int32)
+        below, above = room[0, : a.size], room[1, : b.size]
         n_pairs, none = Fraction(int(count_lower(a, b, below, above))), Fraction(0)
         if not (all_finite(self.ends, self.dtype) and all_finite(other.ends, self.dtype)):
             return PairSum(n_pairs, none, None, none)
@@ -81,8 +85,15 @@ def _joined(halves: list[int]) -> int:
 Column = SortedColumn | BinnedColumn
 
 
+def pairs_room(*columns: Column) -> Array:
+    """Give room for sums over the pairs of any two of these columns."""
+    return np.empty((2, max(c.keys.size if isinstance(c, SortedColumn) else 0 for c in columns)), np.int32)
+
+
 def rank_column(tally: RankedTally, rank: int, dtype: np.dtype[Any]) -> Column:
     """Give the column of a rank, 1 for the highest."""
     if tally.histograms:
         return BinnedColumn(tally.histograms[rank - 1], dtype)
-    return SortedColumn(np.sort(np.concatenate([part[rank - 1] for part in tally.parts])), dtype)
+    keys = np.concatenate([part[rank - 1] for part in tally.parts])
+    keys.sort()
+    return SortedColumn(keys, dtype)

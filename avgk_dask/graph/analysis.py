@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from dask import threaded
 
-from ..ambiguity.columns import Column, rank_column
+from ..ambiguity.columns import Column, pairs_room, rank_column
 from ..ambiguity.straddle import orders_of, ranks_of
 from ..ambiguity.values import PairSum
 from ..summaries.ranked import RankedTally
@@ -42,4 +42,5 @@ def analyse(tally: RankedTally, budgets: Sequence[int], dtype: np.dtype[Any], n_
 
 
 def _sum_pairs(orders: list[int], columns: list[list[Any]]) -> dict[int, PairSum]:
-    return {order: a.pairs_above(b) for order, (a, b) in zip(orders, columns, strict=True)}
+    room = pairs_room(*(column for pair in columns for column in pair))
+    return {order: a.pairs_above(b, room) for order, (a, b) in zip(orders, columns, strict=True)}
