@@ -87,7 +87,7 @@ Column = SortedColumn | BinnedColumn
 
 def pairs_room(*columns: Column) -> Array:
     """Give room for sums over the pairs of any two of these columns."""
-    return np.empty((2, max(c.keys.size if isinstance(c, SortedColumn) else 0 for c in columns)), np.int32)
+    return np.empty((2, max((c.keys.size for c in columns if isinstance(c, SortedColumn)), default=0)), np.int32)
 
 
 def rank_column(tally: RankedTally, rank: int, dtype: np.dtype[Any]) -> Column:
