@@ -87,6 +87,7 @@ class _BandScan:
         slabs = checked_slabs(slabs, plan.dtype, plan.n_classes, self.hard if self.soft is None else self.soft)
         first = next(slabs)
         n_rows = first.shape[0]
+        self.histogram = plan.zones.no_histogram(n_rows * plan.n_classes)
         self._take_sample(first)
         if first.shape[1] == plan.n_classes and self.soft is None:
             self._take_rows(reader, first)
@@ -301,7 +302,7 @@ class _BandScan:
             events=tuple(self.kept),
             counted=self.counted,
             dropped=self.dropped,
-            histogram=self.histogram,
+            histogram=self.histogram.astype(np.int64),
             sample=self.sample,
             n_sampled=n_taken * -(-self.plan.n_classes // step),
             ranked=RankedTally.merge(self.ranked),

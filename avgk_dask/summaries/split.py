@@ -90,9 +90,9 @@ class ZoneTable:
         """Give the table in the form the kernels take."""
         return self.floors, self.shifts, self.starts, self.table_shift
 
-    def no_histogram(self) -> Ints:
-        """Give the histogram of no score."""
-        return np.zeros((self.floors.size, self.n_bins), np.int64)
+    def no_histogram(self, n_scores: int = 0) -> Array:
+        """Give the histogram of no score; narrow, to stay in cache, unless so many scores might not fit."""
+        return np.zeros((self.floors.size, self.n_bins), np.int32 if n_scores < 1 << 31 else np.int64)
 
 
 def _last_of_runs(n: int, shift: int) -> NDArray[np.uint64]:
@@ -125,7 +125,7 @@ class Split:
 
 
 def split_entries(
-    entries: Entries, zones: ZoneTable, histogram: Ints, labels: Ints | None = None, hits: Ints | None = None
+    entries: Entries, zones: ZoneTable, histogram: Array, labels: Ints | None = None, hits: Ints | None = None
 ) -> tuple[NDArray[np.int32], Split, int]:
     """Split entries by the zones; adds to the histogram of each zone, and to its hits.
 

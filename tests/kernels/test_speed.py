@@ -2,7 +2,7 @@
 
 The unit is a step of a loop in which each step waits for the last: a fixed number of processor cycles, whatever
 the clock's speed. Kernels work on data that stays in cache, and the least ratio of several trials counts, so
-that other load can only delay the answer. The limits are some 1.7 times what was measured.
+that other load can only delay the answer. The limits are some 1.6 times what was measured.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def scan_arguments(scores, labels, zones, n_ranked, n_ranks=10):
     return tile, 0, listing.arrays(), (labels, np.empty(len(scores), np.int32), n_ranks), width
 
 
-@pytest.mark.parametrize("k_max, n_ranked, limit", [(10, 0, 150), (10, 20, 400), (100, 0, 700)])
+@pytest.mark.parametrize("k_max, n_ranked, limit", [(10, 0, 260), (10, 20, 600), (100, 0, 720)])
 def test_keep_rows__stays_fast(block, k_max, n_ranked, limit):
     scores, labels = block
     (floor,) = threshold_keys(scores, [k_max])
@@ -110,7 +110,7 @@ def test_scan_rows__stays_fast(block):
     def run():
         rows.scan_rows(tile, first, listing, events, zones.arrays(), mine, tallies, ranking)
 
-    assert cost(run, N_ROWS, 250) <= 250
+    assert cost(run, N_ROWS, 430) <= 430
 
 
 def test_count_sets__stays_fast(block):
@@ -127,11 +127,11 @@ def test_count_sets__stays_fast(block):
     def run():
         SetCounts.count([part], zones, ties, width)
 
-    assert cost(run, part.keys.size, 8) <= 8
+    assert cost(run, part.keys.size, 7) <= 7
 
 
 def test_count_lower__stays_fast():
     rng = np.random.default_rng(0)
     a, b = (np.sort(rng.integers(0, 1 << 30, 20_000).astype(np.int32)) for _ in range(2))
     below, above = np.empty(a.size, np.int32), np.empty(b.size, np.int32)
-    assert cost(lambda: pairs.count_lower(a, b, below, above), 40_000, 3) <= 3
+    assert cost(lambda: pairs.count_lower(a, b, below, above), 40_000, 1.15) <= 1.15
