@@ -70,7 +70,7 @@ def _dask_topk(run: Run) -> Callable[[], Any]:
 
 
 def _dask_percentile(run: Run) -> Callable[[], Any]:
-    return lambda: float(da.percentile(run.lazy(), 100 * run.q, internal_method="dask").compute()[0])
+    return lambda: float(da.percentile(run.lazy(), 100 * run.q, internal_method="dask").compute())
 
 
 def _dask_quantile(run: Run) -> Callable[[], Any]:

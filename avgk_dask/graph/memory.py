@@ -25,7 +25,7 @@ def task_memory(source: Source, budgets: Sequence[int], n_ranks: int = 0, n_rank
 
     ``budgets`` are numbers of labels in all. A slab, its encoded form, and a copy of it where zarr
     assembles it; the converted tile, where the dtype has no kernel of its own; the buffers of a
-    run of rows; per row counts, labels, ranks and ranked scores; the events; the histograms.
+    run of rows; per row counts, labels, ranks and ranked scores; the rows or events kept; the histograms.
     """
     rows = int(np.diff(source.rows).max())
     n_classes, item = source.shape[1], source.dtype.itemsize
@@ -43,17 +43,18 @@ def task_memory(source: Source, budgets: Sequence[int], n_ranks: int = 0, n_rank
     ranked = rows * n_ranked * (64 if ranked_room(source, n_ranked) else 24)
     ranked += tile if n_ranked > MOST_FUSED else 0
     events = min(max(max_band_events(source), RESCAN_EVENTS), rows * n_classes) * 40
+    events = max(events, min(kept_room(source)[1], rows * n_classes) * narrow_dtype(source.dtype).itemsize)
     return int(slab + tile + buffers + per_row + labels + listed + ranked + events + (8 << 20))
 
 
 def merge_memory(source: Source | None = None, n_ranked: int = 0) -> int:
-    """Give an upper estimate of what the process takes in which a scan's events and ranked scores come together."""
+    """Give an upper estimate of what the process takes in which a scan's rows or events and ranked scores come together."""
     ranked = 0
     if source is not None and n_ranked:
         room = ranked_room(source, n_ranked)
         item = narrow_dtype(source.dtype).itemsize
         ranked = room * n_ranked * 32 * (setting("fan-in") + 2) if room else 3 * source.shape[0] * n_ranked * item
-    return int(setting("max-events")) * 24 + (32 << 20) + ranked
+    return max(int(setting("max-events")) * 24, 2 * int(setting("kept-bytes"))) + (32 << 20) + ranked
 
 
 def ranked_room(source: Source, n_ranked: int) -> int:

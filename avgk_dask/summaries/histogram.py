@@ -42,9 +42,11 @@ class KeyHistogram:
     @classmethod
     def from_keys(cls, keys: NDArray[Any], room: int) -> KeyHistogram:
         """Give the histogram of some keys (not none)."""
-        bins, counts = np.unique(keys.astype(np.int64), return_counts=True)
+        ordered = np.sort(keys)
+        first = np.flatnonzero(np.concatenate([[True], ordered[1:] != ordered[:-1]]))
+        bins, counts = ordered[first].astype(np.int64), np.diff(first, append=keys.size)
         none = np.zeros(bins.size, np.int64)
-        exact = cls(room, 0, bins, counts.astype(np.int64), none, none, int(bins[0]), int(bins[-1]))
+        exact = cls(room, 0, bins, counts, none, none, int(bins[0]), int(bins[-1]))
         return exact._fit()
 
     @classmethod
@@ -72,12 +74,12 @@ class KeyHistogram:
 
     def _fit(self) -> KeyHistogram:
         """Give the histogram with the least shift that fits the room."""
-        shift, bins = self.shift, self.bins
-        while bins.size > self.room:
-            shift += 1
-            bins = bins >> 1
-            bins = bins[np.concatenate([[True], bins[1:] != bins[:-1]])]
-        return self.coarsen(shift)
+        if self.bins.size <= self.room:
+            return self
+        # Two neighbours are in one bin once they are shifted by as many bits as they differ in.
+        n_apart = np.bincount(_bit_lengths(self.bins[1:] ^ self.bins[:-1]), minlength=65)
+        n_bins = 1 + n_apart.sum() - np.cumsum(n_apart)
+        return self.coarsen(self.shift + int(np.flatnonzero(n_bins <= self.room)[0]))
 
     def offset_sums(self) -> NDArray[Any]:
         """Give each bin's sum of (key - first key of the bin) as Python integers."""
@@ -92,6 +94,13 @@ class KeyHistogram:
 
 
 _SUMS = ("counts", "low_sums", "high_sums")
+
+
+def _bit_lengths(numbers: Ints) -> Ints:
+    """Give the number of bits of each number, taken as unsigned."""
+    words = numbers.view(np.uint64)
+    high, low = (words >> np.uint64(32)).astype(np.float64), (words & np.uint64(0xFFFFFFFF)).astype(np.float64)
+    return np.where(high > 0, 32 + np.frexp(high)[1], np.frexp(low)[1])
 
 
 def _join(bins: Ints, columns: list[Ints]) -> tuple[Ints, ...]:
