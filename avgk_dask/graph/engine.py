@@ -21,7 +21,7 @@ from ..summaries.cut import TieSearch
 from ..summaries.pilot import PilotSample
 from ..summaries.scan import scan_band
 from ..summaries.tally import ScanTally
-from .memory import check_memory, kept_room, max_band_events, ranked_room, soft_labels
+from .memory import check_memory, kept_room, max_band_events, ranked_room
 from .settings import setting
 from .source import Source
 from .tasks import Merge, TallyBand, sample_chunk, take_ties, tally_run
@@ -50,10 +50,7 @@ def scan_shape(source: Source, n_ranks: int, n_ranked: int = 0, with_distance: b
     events = max_band_events(source), setting("max-events")
     room = ranked_room(source, n_ranked)
     shape = ScanShape(*source.shape, source.dtype, n_ranks, source.n_chunks, *events, setting("tile-scores"))
-    kept = (0, 0) if soft_labels(source) else kept_room(source)
-    return replace(
-        shape, n_ranked=n_ranked, ranked_room=room, with_distance=with_distance, all_kept=kept[0], max_kept=kept[1]
-    )
+    return replace(shape, n_ranked=n_ranked, ranked_room=room, with_distance=with_distance, max_kept=kept_room(source))
 
 
 def run_search(

@@ -29,7 +29,7 @@ def task_memory(source: Source, budgets: Sequence[int], n_ranks: int = 0, n_rank
     """
     rows = int(np.diff(source.rows).max())
     n_classes, item = source.shape[1], source.dtype.itemsize
-    soft = source.labels is not None and source.labels.ndim == 2
+    soft = soft_labels(source)
     slab = source.slab_bytes() * (3 if isinstance(source, StoredSource) else 1)
     slab += source.slab_bytes() * (source.reader.n_ahead - 1) if isinstance(source, StoredSource) else 0
     tile = min(source.slab_bytes(), setting("tile-scores") * item) * 8 // item
@@ -43,7 +43,7 @@ def task_memory(source: Source, budgets: Sequence[int], n_ranks: int = 0, n_rank
     ranked = rows * n_ranked * (64 if ranked_room(source, n_ranked) else 24)
     ranked += tile if n_ranked > MOST_FUSED else 0
     events = min(max(max_band_events(source), RESCAN_EVENTS), rows * n_classes) * 40
-    events = max(events, min(kept_room(source)[1], rows * n_classes) * narrow_dtype(source.dtype).itemsize)
+    events = max(events, min(kept_room(source), rows * n_classes) * narrow_dtype(source.dtype).itemsize)
     return int(slab + tile + buffers + per_row + labels + listed + ranked + events + (8 << 20))
 
 
@@ -54,7 +54,7 @@ def merge_memory(source: Source | None = None, n_ranked: int = 0) -> int:
         room = ranked_room(source, n_ranked)
         item = narrow_dtype(source.dtype).itemsize
         ranked = room * n_ranked * 32 * (setting("fan-in") + 2) if room else 3 * source.shape[0] * n_ranked * item
-    return max(int(setting("max-events")) * 24, 2 * int(setting("kept-bytes"))) + (32 << 20) + ranked
+    return max(int(setting("max-events")) * 24, 4 * int(setting("kept-bytes"))) + (32 << 20) + ranked
 
 
 def ranked_room(source: Source, n_ranked: int) -> int:
@@ -69,10 +69,9 @@ def soft_labels(source: Source) -> bool:
     return source.labels is not None and source.labels.ndim == 2
 
 
-def kept_room(source: Source) -> tuple[int, int]:
-    """Give how many keys of whole rows may be kept in all, and of any band: twice its share."""
-    everything = int(setting("kept-bytes")) // narrow_dtype(source.dtype).itemsize
-    return everything, max(2 * everything // source.n_bands, min(everything, 1 << 18))
+def kept_room(source: Source) -> int:
+    """Give how many keys of listed scores may be kept in all."""
+    return 0 if soft_labels(source) else int(setting("kept-bytes")) // narrow_dtype(source.dtype).itemsize
 
 
 def max_band_events(source: Source) -> int:
@@ -113,7 +112,7 @@ def check_places_memory(source: Source, n_edges: int) -> None:
 def places_memory(source: Source, n_edges: int) -> int:
     """Give an upper estimate of what a task takes that places scores among so many keys: it holds a band's whole rows."""
     n_rows = int(np.diff(source.rows).max())
-    soft = source.labels is not None and source.labels.ndim == 2
+    soft = soft_labels(source)
     band = n_rows * source.shape[1]
     needed = 3 * source.band_bytes() + 40 * n_rows + 16 * band * soft
     return needed + n_edges * (10 * 32 + 1200 * soft) + (64 << 20)

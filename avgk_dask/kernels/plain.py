@@ -145,10 +145,10 @@ def group_order(groups: Any, starts: Any, order: Any) -> None:
     starts[:] = np.concatenate([[0], np.cumsum(np.bincount(groups, minlength=starts.size - 1))])
 
 
-def move_sizes(keys: Any, places: Any, bases: Any, key: int, n_ties: int, changes: Any, inside: Any) -> None:
+def move_sizes(keys: Any, places: Any, bases: Any, key: int, n_ties: int, changes: Any) -> None:
     """Take the events above ``key``, and the first ``n_ties`` at it, into the sets."""
-    inside[:] = keys > key
-    inside[np.flatnonzero(keys == key)[:n_ties]] = 1
+    inside = keys > key
+    inside[np.flatnonzero(keys == key)[:n_ties]] = True
     for place in np.unique(places):
         mine = places == place
         changes[bases[mine][0]] -= 1
@@ -157,8 +157,8 @@ def move_sizes(keys: Any, places: Any, bases: Any, key: int, n_ties: int, change
 
 def collect_near(keys: Any, base: int, shift: int, wanted: Any, found: Any) -> int:
     """Collect the keys whose run of ``2**shift`` keys, counted from ``base``, is wanted; give how many they are."""
-    runs = [(key - int(base)) >> int(shift) if key >= base else wanted.size for key in keys.tolist()]
-    mine = np.flatnonzero([wanted[min(run, wanted.size - 1)] for run in runs])
+    runs = [(key - int(base)) >> int(shift) for key in keys.tolist()]
+    mine = np.flatnonzero([run >= 0 and wanted[min(run, wanted.size - 1)] for run in runs])
     found[: mine.size] = keys[mine]
     return mine.size
 
@@ -170,21 +170,29 @@ def _zones_of(keys: Any, zones: Any) -> Any:
 
 
 def count_sets(
-    keys: Any, lengths: Any, label_places: Any, zones: Any, ties_left: Any, sizes: Any, hits: Any, kept_hits: Any
+    keys: Any,
+    lengths: Any,
+    label_places: Any,
+    zones: Any,
+    thresholds: Any,
+    ties_left: Any,
+    sizes: Any,
+    hits: Any,
+    kept_hits: Any,
 ) -> None:
-    """Count the sets by size for thresholds that are the intervals of ``zones``, one key each."""
+    """Count the sets of several budgets by size; the intervals of ``zones`` are the thresholds, one key each."""
     ends = np.cumsum(lengths)
     for i, (first, last) in enumerate(zip(ends - lengths, ends, strict=True)):
         zone_of = _zones_of(keys[first:last], zones)
         place = label_places[i]
         if place >= 0 and zone_of[place] < zones[0].size:
             hits[zone_of[place]] += 1
-        for j in range(len(kept_hits)):
+        for b, j in enumerate(thresholds.tolist()):
             ties = np.flatnonzero(zone_of == 2 * j + 1)
-            taken = ties[: ties_left[j]]
-            ties_left[j] -= taken.size
-            sizes[j, (zone_of < 2 * j + 1).sum() + taken.size] += 1
-            kept_hits[j] += place in taken.tolist()
+            taken = ties[: ties_left[b]]
+            ties_left[b] -= taken.size
+            sizes[b, (zone_of < 2 * j + 1).sum() + taken.size] += 1
+            kept_hits[b] += place in taken.tolist()
 
 
 def count_lower(a: Any, b: Any, below: Any, above: Any) -> int:

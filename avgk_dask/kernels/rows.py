@@ -434,11 +434,11 @@ def group_order(groups: Any, starts: Any, order: Any) -> None:
 
 
 @njit(nogil=True, cache=True)
-def move_sizes(keys: Any, places: Any, bases: Any, key: int, n_ties: int, changes: Any, inside: Any) -> None:
+def move_sizes(keys: Any, places: Any, bases: Any, key: int, n_ties: int, changes: Any) -> None:
     """Take the events above ``key``, and the first ``n_ties`` at it, into the sets.
 
     The events of a row stand together: they have one place. ``changes[size]`` is what the number of sets
-    of that size changes by. ``inside`` marks the events taken in.
+    of that size changes by.
     """
     left = n_ties
     first = 0
@@ -449,9 +449,7 @@ def move_sizes(keys: Any, places: Any, bases: Any, key: int, n_ties: int, change
         while t < keys.size and places[t] == places[first]:
             tie = keys[t] == key and left > 0
             left -= tie
-            taken = tie or keys[t] > key
-            inside[t] = taken
-            size += taken
+            size += tie or keys[t] > key
             t += 1
         changes[base] -= 1
         changes[size] += 1
@@ -546,7 +544,7 @@ def keep_rows(
 def collect_near(keys: Any, base: Any, shift: Any, wanted: Any, found: Any) -> int:
     """Collect the keys whose run of ``2**shift`` keys, counted from ``base``, is wanted; give how many they are.
 
-    Keys below the base, and those beyond the last run, are of the last run.
+    Keys beyond the last run are of the last run, and those below the base of none.
     """
     n = 0
     last = np.uint64(wanted.size - 1)
@@ -554,24 +552,33 @@ def collect_near(keys: Any, base: Any, shift: Any, wanted: Any, found: Any) -> i
         key = np.int64(keys[t])
         run = (np.uint64(key) - np.uint64(base)) >> np.uint64(shift)
         found[n] = key
-        n += wanted[min(run, last)]
+        n += wanted[min(run, last)] & np.uint8(key >= base)
     return n
 
 
 @njit(nogil=True, cache=True)
 def count_sets(
-    keys: Any, lengths: Any, label_places: Any, zones: Any, ties_left: Any, sizes: Any, hits: Any, kept_hits: Any
+    keys: Any,
+    lengths: Any,
+    label_places: Any,
+    zones: Any,
+    thresholds: Any,
+    ties_left: Any,
+    sizes: Any,
+    hits: Any,
+    kept_hits: Any,
 ) -> None:
-    """Count the sets by size for thresholds that are the intervals of ``zones``, one key each.
+    """Count the sets of several budgets by size; the intervals of ``zones`` are the thresholds, one key each.
 
-    A row's set holds its scores above the threshold and, while ``ties_left[j]`` are left, those at it, the
-    first ones first. ``sizes[j, size]`` counts the rows, ``hits`` the labels in each zone, ``kept_hits[j]`` those
-    among the ties taken.
+    Budget b has the threshold of interval ``thresholds[b]``, which ascend. A row's set holds its scores above
+    that and, while ``ties_left[b]`` are left, those at it, the first ones first. ``sizes[b, size]`` counts the
+    rows, ``hits`` the labels in each zone, ``kept_hits[b]`` those among the ties taken.
     """
     floors, _, starts, table_shift = zones
     lowest = np.uint64(floors[-1])
     n_zones = floors.size
     counts = np.zeros(n_zones, np.int32)
+    through = np.empty(n_zones, np.int32)
     first = 0
     for i in range(lengths.size):
         last = first + lengths[i]
@@ -591,18 +598,18 @@ def count_sets(
             for t in range(first, place):
                 before += keys[t] == keys[place]
         running = 0
+        for zone in range(n_zones):
+            running += counts[zone]
+            through[zone] = running
         if not any_ties:
-            for j in range(n_zones >> 1):
-                running += counts[2 * j]
-                sizes[j, running] += 1
+            for b in range(thresholds.size):
+                sizes[b, through[_U(2 * thresholds[b])]] += 1
         else:
-            for j in range(n_zones >> 1):
-                running += counts[2 * j]
-                ties = counts[2 * j + 1]
-                taken = min(ties, ties_left[j])
-                ties_left[j] -= taken
-                sizes[j, running + taken] += 1
-                kept_hits[j] += label_zone == 2 * j + 1 and before < taken
-                running += ties
+            for b in range(thresholds.size):
+                zone = 2 * thresholds[b] + 1
+                taken = min(counts[zone], ties_left[b])
+                ties_left[b] -= taken
+                sizes[b, through[zone - 1] + taken] += 1
+                kept_hits[b] += label_zone == zone and before < taken
         counts[:] = 0
         first = last

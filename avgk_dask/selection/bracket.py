@@ -47,8 +47,7 @@ class ScanShape:
     with_distance: bool = False
     #: Bins that the zones share.
     n_bins: int = N_BINS
-    #: Keys that whole rows may keep, in all and of any band (0: keep events).
-    all_kept: int = 0
+    #: Keys of listed scores that may be kept in all (0: keep events).
     max_kept: int = 0
 
     @property
@@ -59,18 +58,16 @@ class ScanShape:
 
 def plan_from_pilot(shape: ScanShape, sample: PilotSample, ranks: Sequence[int]) -> ScanPlan:
     """Plan the first scan for the scores of some ranks: keep all that can matter, or only what is close to them."""
-    (lowest,) = _guess(sample, shape, [max(ranks)], 1.0)
-    n_listed = int(sample.weights[sample.keys >= lowest[0]].sum()) * shape.n_scores // sample.n_scores
-    if lowest[0] > key_range(shape.dtype)[0] and n_listed <= shape.all_kept:
-        return plan_rows(shape, lowest[0], sample.lowest, sample.highest, n_listed)
+    ((floor, _),) = _guess(sample, shape, [max(ranks)], 1.0)
+    n_listed = int(sample.weights[sample.keys >= floor].sum()) * shape.n_scores // sample.n_scores
+    if floor > key_range(shape.dtype)[0] and n_listed <= shape.max_kept:
+        return plan_rows(shape, floor, sample.lowest, sample.highest)
     return plan_scan(shape, guess_brackets(sample, shape, ranks), sample.lowest, sample.highest)
 
 
-def plan_rows(shape: ScanShape, floor: int, lowest: int, highest: int, n_listed: int) -> ScanPlan:
-    """Give the plan of a scan that keeps all scores from a floor up, expected to be so many; events if those are too many."""
+def plan_rows(shape: ScanShape, floor: int, lowest: int, highest: int) -> ScanPlan:
+    """Give the plan of a scan that keeps all scores from a floor up."""
     plan = plan_scan(shape, [(floor, max(floor, highest))], lowest, highest)
-    if n_listed > shape.all_kept:
-        return plan
     zones = ZoneTable.from_intervals([(floor, max(floor, highest))], key_range(shape.dtype)[1], shape.n_bins)
     return replace(plan, zones=zones, max_kept=shape.max_kept)
 

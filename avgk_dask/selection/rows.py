@@ -57,14 +57,7 @@ class Threshold:
 def select_from_rows(parts: Sequence[KeptRows], brackets: Sequence[Bracketed], each: Each) -> list[Selection]:
     """Give the outcome of each budget."""
     rows = _Rows.gather(parts, brackets, each)
-    found: dict[int, Selection] = {}
-    left = [(i, rows.threshold(bracket)) for i, bracket in enumerate(brackets)]
-    while left:
-        # Budgets that share a threshold keep different numbers of its ties: one at a time.
-        now = {threshold.key: (i, threshold) for i, threshold in reversed(left)}
-        found |= rows.select(dict(now.values()), each)
-        left = [(i, threshold) for i, threshold in left if i not in found]
-    return [found[i] for i in range(len(brackets))]
+    return rows.select([rows.threshold(bracket) for bracket in brackets], each)
 
 
 @dataclass(frozen=True)
@@ -89,7 +82,9 @@ class _Rows:
             return [part.near(table) for part in ordered[run]]
 
         near = list(chain.from_iterable(each(look, runs)))
-        return cls(ordered, runs, near, np.sort(np.concatenate(near)))
+        all_near = np.concatenate(near)
+        all_near.sort()
+        return cls(ordered, runs, near, all_near)
 
     def threshold(self, b: Bracketed) -> Threshold:
         """Find a budget's threshold."""
@@ -98,23 +93,26 @@ class _Rows:
         lower, higher = (int(i) for i in _span(self.all_near, key, key))
         return Threshold(b.budget, key, b.n_above + last - higher, higher - lower)
 
-    def select(self, thresholds: dict[int, Threshold], each: Each) -> dict[int, Selection]:
-        """Give the outcomes of budgets whose thresholds differ."""
-        names = sorted(thresholds, key=lambda i: -thresholds[i].key)
-        ordered = [thresholds[i] for i in names]
-        zones = ZoneTable.from_intervals([(t.key, t.key) for t in ordered], KEY_MAX)
+    def select(self, thresholds: Sequence[Threshold], each: Each) -> list[Selection]:
+        """Give the outcome of each threshold."""
+        order = sorted(range(len(thresholds)), key=lambda i: -thresholds[i].key)
+        ordered = [thresholds[i] for i in order]
+        keys = sorted({t.key for t in ordered}, reverse=True)
+        zones = ZoneTable.from_intervals([(key, key) for key in keys], KEY_MAX)
+        interval_of = {key: j for j, key in enumerate(keys)}
+        intervals = np.array([interval_of[t.key] for t in ordered], np.int64)
         ties, cuts = self._share_ties(ordered)
-        width = 1 + max(int(part.lengths.max(initial=0)) for part in self.parts)
 
         def count(run: slice) -> SetCounts:
-            return SetCounts.count(self.parts[run], zones, ties[run], width)
+            return SetCounts.count(self.parts[run], zones, intervals, ties[run])
 
         counts = SetCounts.merge(each(count, self.runs))
-        above = np.cumsum(counts.hits)[0::2]
-        return {
-            i: _selection(t, counts.sizes[j], (above[j], counts.hits[2 * j + 1], counts.kept_hits[j]), cuts.get(j))
-            for j, (i, t) in enumerate(zip(names, ordered, strict=True))
+        above, at = np.cumsum(counts.hits)[0::2], counts.hits[1::2]
+        found = {
+            i: _selection(t, counts.sizes[b], (above[j], at[j], counts.kept_hits[b]), cuts.get(b))
+            for b, (i, t, j) in enumerate(zip(order, ordered, intervals, strict=True))
         }
+        return [found[i] for i in range(len(thresholds))]
 
     def _share_ties(self, thresholds: Sequence[Threshold]) -> tuple[Ints, dict[int, Cut]]:
         """Give how many ties each part takes at each threshold, and where the kept ones end."""

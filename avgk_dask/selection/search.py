@@ -56,7 +56,8 @@ class Search:
         if not budgets:  # nothing but the highest key needs to be listed
             plan = plan_scan(shape, [(high, high)], low, high)
         elif sample is None or not sample.keys.size:
-            plan = plan_rows(shape, low, low, high, shape.n_scores)
+            keep_rows = shape.n_scores <= shape.max_kept
+            plan = plan_rows(shape, low, low, high) if keep_rows else plan_scan(shape, [(low, high)], low, high)
         else:
             ranks = [min(b + 1, shape.n_scores) for b in budgets]
             plan = plan_from_pilot(shape, sample, ranks)

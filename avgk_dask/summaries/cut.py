@@ -72,7 +72,7 @@ class _Taker:
             _, keys, rows, bases, classes, _ = (column[:taken] for column in split.columns)
             rows = rows + from_key.first_row
             self.row, self.last_class = int(rows[-1]), int(classes[-1])
-            move_sizes(keys, rows, bases, self.key, taken, self.changes, np.empty(taken, np.uint8))
+            move_sizes(keys, rows, bases, self.key, taken, self.changes)
             self.weight += total(label_weights(self.labels, rows, classes))
             self.missing -= taken
 

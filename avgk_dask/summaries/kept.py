@@ -121,8 +121,8 @@ class IntervalEvents:
         n_ties = ties.size + counted_ties.n_scores
         n_kept = min(n_wanted - n_above, n_ties)
         cut, n_single, last_band = self._cut(ties, counted_ties, n_kept) if n_kept else (None, 0, -1)
-        changes, inside = np.zeros(n_classes + 1, np.int64), np.zeros(self.keys.size, np.uint8)
-        move_sizes(self.keys, self.places, self.bases, key, n_single, changes, inside)
+        changes = np.zeros(n_classes + 1, np.int64)
+        move_sizes(self.keys, self.places, self.bases, key, n_single, changes)
         above = self.counted.select(lambda keys, _: keys > key)
         kept = counted_ties.select(lambda _, bands: bands <= last_band)
         for part in (above, kept):

@@ -73,28 +73,30 @@ class Brackets:
 
 @dataclass(frozen=True)
 class SetCounts:
-    """For thresholds from the highest down: sets by size, labels in each zone, and labels among the ties taken."""
+    """For each budget: the sets by size, and the labels among the ties taken; and the labels in each zone."""
 
     sizes: Array
     hits: Ints
     kept_hits: Ints
 
     @classmethod
-    def count(cls, parts: Sequence[KeptRows], zones: ZoneTable, ties: Ints, width: int) -> SetCounts:
-        """Count the sets of some rows; ``ties[i]`` are the ties that each threshold takes from part i."""
-        n = zones.n_intervals
-        counts = cls(np.zeros((n, width), np.int32), np.zeros(2 * n, np.int64), np.zeros(n, np.int64))
+    def count(cls, parts: Sequence[KeptRows], zones: ZoneTable, thresholds: Ints, ties: Ints) -> SetCounts:
+        """Count the sets of some rows; ``ties[i]`` are the ties that each budget takes from part i."""
+        width = 1 + max(int(part.lengths.max(initial=0)) for part in parts)
+        n = thresholds.size
+        sizes = np.zeros((n, width), np.int32)
+        hits, kept_hits = np.zeros(zones.floors.size, np.int64), np.zeros(n, np.int64)
         for part, left in zip(parts, ties, strict=True):
             count_sets(
-                part.keys, part.lengths, part.label_places, zones.arrays(), left.copy(),
-                counts.sizes, counts.hits, counts.kept_hits,
+                part.keys, part.lengths, part.label_places, zones.arrays(), thresholds, left.copy(),
+                sizes, hits, kept_hits,
             )  # fmt: skip
-        return counts
+        return cls(sizes, hits, kept_hits)
 
     @classmethod
     def merge(cls, counts: Sequence[SetCounts]) -> SetCounts:
         """Give the counts of all rows together."""
-        sums: list[Any] = [
-            np.sum([getattr(c, name) for c in counts], axis=0, dtype=np.int64) for name in cls.__dataclass_fields__
-        ]
-        return cls(*sums)
+        sizes = np.zeros((counts[0].sizes.shape[0], max(c.sizes.shape[1] for c in counts)), np.int64)
+        for c in counts:
+            sizes[:, : c.sizes.shape[1]] += c.sizes
+        return cls(sizes, np.sum([c.hits for c in counts], 0), np.sum([c.kept_hits for c in counts], 0))

@@ -45,7 +45,7 @@ _LEAST_SAMPLE = 1 << 13
 
 
 def sampled(n_rows: int, n_classes: int) -> tuple[int, int]:
-    """Give how many rows of a band enter the sample histogram, and every which class: about one score in a hundred."""
+    """Give how many rows of a band enter the sample histogram, and every which class: about one score in a hundred, but of small bands more."""
     wanted = max(_LEAST_SAMPLE, n_rows * n_classes >> 7)
     n_taken = min(n_rows, -(-wanted // n_classes))
     return n_taken, max(1, n_taken * n_classes // wanted)
@@ -70,7 +70,6 @@ class _BandScan:
         self.hits = np.zeros(2 * n, np.int64)
         self.weight_above = zero_sums(0 if self.soft is None else n)
         self.weight_at_rank = zero_sums(0 if self.soft is None else plan.n_ranks)
-        self.histogram = plan.zones.no_histogram()
         self.sample = np.zeros(N_BINS, np.int64)
         self.rows: list[KeptRows] = []
         self.kept: list[KeptEvents] = []
@@ -122,7 +121,7 @@ class _BandScan:
                 elif plan.n_ranked:
                     self._rank_many(tile, has_nan=reader.n_nan > n_nan_before)
 
-    def _keep_rows(self, tile: Any, first: int, labels: Any, ranking: Any, room: _Room) -> Iterator[tuple[int, int]]:
+    def _keep_rows(self, tile: Any, _: int, labels: Any, ranking: Any, room: _Room) -> Iterator[tuple[int, int]]:
         """Scan a tile and keep its rows; gives the number of NaN met by each call, and the place of the first."""
         n_rows, zones, listing = tile[0].shape[0], self.plan.zones.arrays(), room.listing.arrays()
         lengths, places = np.empty(n_rows, np.int32), labels[1]
@@ -131,7 +130,7 @@ class _BandScan:
         while row < n_rows:
             stop, *nan, n = keep_rows(tile, row, listing, kept, zones, labels, tallies, ranking)
             mine = slice(row, stop)
-            self._keep_part(KeptRows(self.band, kept[0][:n].copy(), lengths[mine], places[mine]))
+            self.rows.append(KeptRows(self.band, kept[0][:n].copy(), lengths[mine], places[mine]))
             yield nan[0], nan[1]
             row = stop
 
@@ -146,14 +145,6 @@ class _BandScan:
             row, *nan, n = scan_rows(tile, row, listing, room.events.columns, zones, labels, tallies, ranking)
             self._keep(room.events, n, first)
             yield nan[0], nan[1]
-
-    def _keep_part(self, part: KeptRows) -> None:
-        """Keep some rows, unless the band has too many scores listed."""
-        self.rows.append(part)
-        if sum(rows.keys.size for rows in self.rows) > self.plan.max_kept:
-            self.dropped[:] = True
-        if self.dropped.any():
-            self.rows = []
 
     def _rank_many(self, tile: Array, has_nan: bool) -> None:
         """Keep more ranks than are found while scanning."""
@@ -228,7 +219,7 @@ class _BandScan:
                 ceiling = plan.zones.zone_ceiling(zone, KEY_MAX)
                 mine = entries.keys[(entries.keys >= floor) & (entries.keys <= ceiling)]
                 count_bins(mine, floor, plan.zones.shifts[zone], self.histogram[zone])
-            self._keep_part(KeptRows.from_entries(self.band, entries, labels, narrow_dtype(plan.dtype)))
+            self.rows.append(KeptRows.from_entries(self.band, entries, labels, narrow_dtype(plan.dtype)))
             return
         above, split, n_events = split_entries(entries, plan.zones, self.histogram, labels, self.hits)
         self.above_parts.append(above)
@@ -298,6 +289,7 @@ class _BandScan:
             hits=self.hits,
             weight_above=carry(np.cumsum(carry(self.weight_above), axis=0)),
             weight_at_rank=carry(self.weight_at_rank),
+            max_kept=self.plan.max_kept,
             kept=tuple(self.rows),
             events=tuple(self.kept),
             counted=self.counted,
@@ -307,7 +299,7 @@ class _BandScan:
             n_sampled=n_taken * -(-self.plan.n_classes // step),
             ranked=RankedTally.merge(self.ranked),
             distance=self.distance,
-        )
+        ).within_room()
 
 
 class _Room:

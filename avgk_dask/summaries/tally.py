@@ -41,7 +41,7 @@ class ScanPlan:
     #: Events a band may keep; more are counted together, and if still too many dropped.
     max_events: int
     tile_scores: int
-    #: Keys that a band's whole rows may keep; 0 where it keeps events.
+    #: Keys of listed scores that may be kept in all; 0 where events are kept.
     max_kept: int = 0
     #: Ranks whose scores are kept (0: none), and the room of their histograms (0: keep all scores).
     n_ranked: int = 0
@@ -71,7 +71,9 @@ class ScanTally(CheckedTally):
     hits: Ints
     weight_above: Limbs
     weight_at_rank: Limbs
-    #: Whole rows, in one or more parts of each band; or the events of each band, or counted ones.
+    #: Rows, in one or more parts of each band, as long as they are no more than ``max_kept`` keys in all; or the
+    #: events of each band, or counted ones.
+    max_kept: int
     kept: tuple[KeptRows, ...]
     events: tuple[KeptEvents, ...]
     counted: EventTally
@@ -95,7 +97,13 @@ class ScanTally(CheckedTally):
         """Give the tally of all the bands together."""
         merged = super().merge(tallies)
         (intervals, sizes), counts = add_up((merged.size_intervals, merged.sizes), merged.size_counts)
-        return replace(merged, size_intervals=intervals, sizes=sizes, size_counts=counts)
+        return replace(merged, size_intervals=intervals, sizes=sizes, size_counts=counts).within_room()
+
+    def within_room(self) -> Self:
+        """Give the tally without its rows, if they are too many."""
+        if not self.max_kept or sum(part.keys.size for part in self.kept) <= self.max_kept:
+            return self
+        return replace(self, kept=(), dropped=np.ones_like(self.dropped))
 
 
 _MERGERS: dict[str, Callable[[list[Any]], Any]] = {
@@ -104,6 +112,7 @@ _MERGERS: dict[str, Callable[[list[Any]], Any]] = {
     "size_counts": np.concatenate,
     "weight_above": add_limbs,
     "weight_at_rank": add_limbs,
+    "max_kept": max,
     "kept": join_tuples,
     "events": join_tuples,
     "counted": EventTally.merge,

@@ -11,6 +11,7 @@ import pytest
 import zarr
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from zarr.codecs import BloscCodec
 
 import avgk_dask as avgk
 from avgk_dask.testing import oracle_average_k_sets, oracle_evaluate, oracle_straddle, oracle_supports, strategies
@@ -146,6 +147,28 @@ def test_evaluate__reads_zarr_chunked_along_both_axes(engine, kind, slab_bytes, 
         result = avgk.evaluate(stored, labels, ks)
     check_result(result, scores, labels, ks)
     check_ambiguity(result, scores, ks)
+
+
+@pytest.mark.parametrize("engine", ["few rows kept", "events", "one task"])
+@settings(max_examples=40, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
+@given(data=st.data())
+def test_evaluate__reads_files_into_memory_used_before(engine, tmp_path, data):
+    """One task reads all bands, so that all are read into the same memory, for any codec of our own reader."""
+    scores = data.draw(strategies.score_matrices(("float32", "float64", "uint8", "float16")))
+    labels = draw_labels(data, data.draw(st.sampled_from(["hard", "soft"])), scores.shape)
+    ks = data.draw(strategies.budgets(scores.shape[1]))
+    options = {"chunks": tuple(data.draw(st.integers(1, n)) for n in scores.shape), "overwrite": True}
+    codec = data.draw(st.sampled_from([None, "auto", BloscCodec(cname="lz4", shuffle="bitshuffle")]))
+    options |= {"compressors": codec, "config": {"write_empty_chunks": True}}
+    stored = zarr.create_array(tmp_path / "s.zarr", data=scores, **options)
+    settings_ = {"scheduler": "synchronous", "avgk.slab-bytes": data.draw(st.sampled_from([1, 100, 1 << 20]))}
+    with dask.config.set(ENGINES[engine]), dask.config.set(settings_), dask.config.set(ENGINES["one task"]):
+        result = avgk.evaluate(stored, labels, ks)
+        curve = avgk.error_curve(stored, labels)
+        in_memory = avgk.error_curve(scores, labels)
+    check_result(result, scores, labels, ks)
+    check_ambiguity(result, scores, ks)
+    assert curve.drop_attrs().identical(in_memory.drop_attrs())
 
 
 @pytest.mark.parametrize("engine", ENGINES)

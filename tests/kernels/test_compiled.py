@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 
 from avgk_dask.kernels import bits, keys, pairs, places, plain, rows
 from avgk_dask.kernels import rows as compiled
+from avgk_dask.summaries.entries import Listing
 from avgk_dask.summaries.places import EdgeTable
-from avgk_dask.summaries.split import ZoneTable
+from avgk_dask.summaries.split import Split, ZoneTable
 from avgk_dask.testing import strategies
 
 NATIVE = ("float32", "float64", "uint8", "int16", "int32", "int64")
@@ -156,6 +157,42 @@ def test_group_order__equals_its_twin(groups):
         assert np.array_equal(x, y)
 
 
+@pytest.mark.parametrize("room", [40, 1000])
+@settings(max_examples=60)
+@given(data=st.data())
+def test_scans__stop_where_room_ends_and_go_on(room, data):
+    """Both scans, row runs by row runs, keep what gathering and splitting all rows at once gives."""
+    scores = data.draw(strategies.score_matrices(("float32", "uint8"), max_samples=12))
+    labels = data.draw(strategies.hard_labels(scores.shape))
+    n_rows, n_classes = scores.shape
+    tile = (scores, *keys.carrier_bits(scores), scores.min())
+    encoded = keys.encode(scores)
+    low, high = int(encoded.min()), int(encoded.max())
+    zones = ZoneTable.from_intervals([(low, high)], 2**40)
+    listing = Listing(n_classes, 1, 2, 0, scores.dtype).arrays()
+    places, ranking = np.empty(n_rows, np.int32), (np.zeros((n_rows, 0), scores.dtype), 0, scores.dtype.type(0))
+    mine, counts = (labels, places, n_classes), np.zeros(n_classes + 2, np.int64)
+    kept = np.empty(room, np.int32), np.empty(n_rows, np.int32)
+    row, found = 0, []
+    while row < n_rows:
+        tallies = counts, zones.no_histogram()
+        row, _, _, n = compiled.keep_rows(tile, row, listing, kept, zones.arrays(), mine, tallies, ranking)
+        found.append(kept[0][:n].copy())
+    assert np.array_equal(np.concatenate(found), encoded.reshape(-1))
+    assert np.array_equal(places, labels)
+    events, row, found = Split(room, np.dtype(np.int32)).columns, 0, []
+    again, above = np.zeros_like(counts), np.zeros((n_rows, 1), np.int32)
+    while row < n_rows:
+        tallies = again, above, zones.no_histogram(), np.zeros(2, np.int64)
+        row, _, _, n = compiled.scan_rows(tile, row, listing, events, zones.arrays(), mine, tallies, ranking)
+        found.append([column[:n].copy() for column in events])
+    _, event_keys, rows, _, classes, hits = (np.concatenate(column) for column in zip(*found, strict=True))
+    assert np.array_equal(event_keys, encoded.reshape(-1))
+    assert np.array_equal(rows * n_classes + classes, np.arange(scores.size))
+    assert np.array_equal(hits, classes == labels[rows])
+    assert np.array_equal(counts, again)
+
+
 @given(data=st.data())
 def test_count_sets__equals_its_twin(data):
     thresholds = sorted(data.draw(st.sets(st.integers(-3, 3), min_size=1)), reverse=True)
@@ -163,26 +200,27 @@ def test_count_sets__equals_its_twin(data):
     listed = data.draw(st.lists(st.lists(st.integers(-4, 4), max_size=9), min_size=1, max_size=5))
     flat, lengths = np.array([k for row in listed for k in row], np.int32), np.array([len(r) for r in listed], np.int32)
     places = np.array([data.draw(st.integers(-1, len(row) - 1)) for row in listed], np.int32)
-    left = np.array([data.draw(st.integers(0, 6)) for _ in thresholds])
+    budgets = np.array(sorted(data.draw(st.lists(st.integers(0, len(thresholds) - 1), min_size=1, max_size=9))))
+    left = np.array([data.draw(st.integers(0, 6)) for _ in budgets])
 
     def make():
-        n = len(thresholds)
-        outputs = np.zeros((n, 10), np.int64), np.zeros(2 * n, np.int64), np.zeros(n, np.int64)
-        return flat, lengths, places, zones.arrays(), left.copy(), *outputs
+        n = len(budgets)
+        outputs = np.zeros((n, 10), np.int64), np.zeros(2 * len(thresholds), np.int64), np.zeros(n, np.int64)
+        return flat, lengths, places, zones.arrays(), budgets, left.copy(), *outputs
 
     for x, y in zip(*(arrays for _, arrays in run_both("count_sets", make)), strict=True):
         assert np.array_equal(x, y)
 
 
 @given(
-    st.lists(st.integers(-(2**31), 2**31 - 1) | st.integers(-9, 9), max_size=30),
-    st.integers(-9, 9),
+    st.lists(st.integers(-(2**63), 2**63 - 1) | st.integers(-9, 9) | st.just(-(2**63)), max_size=30),
+    st.integers(-9, 9) | st.sampled_from([-(2**63), 2**63 - 1]),
     st.integers(0, 3),
     st.lists(st.booleans(), min_size=1, max_size=5),
 )
 def test_collect_near__equals_its_twin(listed, base, shift, wanted):
     def make():
-        return np.array(listed, np.int32), base, shift, np.array(wanted, np.uint8), np.zeros(len(listed), np.int32)
+        return np.array(listed, np.int64), base, shift, np.array(wanted, np.uint8), np.zeros(len(listed), np.int64)
 
     (a, found), (b, expected) = run_both("collect_near", make)
     assert a == b
@@ -201,7 +239,7 @@ def test_move_sizes__equals_its_twin(events, key, n_ties):
     bases = np.array([i % 3 for i, row in enumerate(events) for _ in row], np.int32)
 
     def make():
-        return listed, places, bases, key, n_ties, np.zeros(20, np.int64), np.zeros(listed.size, np.uint8)
+        return listed, places, bases, key, n_ties, np.zeros(20, np.int64)
 
     (_, left), (_, right) = run_both("move_sizes", make)
     for x, y in zip(left, right, strict=True):

@@ -69,23 +69,20 @@ def threshold_keys(scores, budgets):
 
 
 def scan_arguments(scores, labels, zones, n_ranked, n_ranks=10):
-    floor = scores.dtype.type(0)
     floor = np.array([zones.floors[-1]], np.int64).astype(np.int32).view(np.float32)[0]
     width = rows.lanes_for(n_ranked, N_CLASSES)
     listing = Listing.small(N_CLASSES, width, scores.dtype)
     tile = (scores, *carrier_bits(scores), floor)
-    return tile, 0, listing.arrays(), (labels, np.empty(len(scores), np.int32), n_ranks), width
+    return tile, 0, listing.arrays(), (labels, np.empty(len(scores), np.int32), n_ranks)
 
 
 @pytest.mark.parametrize("k_max, n_ranked, limit", [(10, 0, 260), (10, 20, 600), (100, 0, 720)])
 def test_keep_rows__stays_fast(block, k_max, n_ranked, limit):
     scores, labels = block
     (floor,) = threshold_keys(scores, [k_max])
-    shape = ScanShape(
-        N_ROWS, N_CLASSES, scores.dtype, 10, 1, 1 << 20, 1 << 20, 1 << 20, all_kept=1 << 20, max_kept=1 << 20
-    )
-    zones = plan_rows(shape, floor, floor, int(encode(scores.reshape(-1)).max()), 1000).zones
-    tile, first, listing, mine, _ = scan_arguments(scores, labels, zones, n_ranked)
+    shape = ScanShape(N_ROWS, N_CLASSES, scores.dtype, 10, 1, 1 << 20, 1 << 20, 1 << 20, max_kept=1 << 20)
+    zones = plan_rows(shape, floor, floor, int(encode(scores.reshape(-1)).max())).zones
+    tile, first, listing, mine = scan_arguments(scores, labels, zones, n_ranked)
     kept = np.empty(N_ROWS * N_CLASSES, np.int32), np.empty(N_ROWS, np.int32)
     tallies = np.zeros(12, np.int64), zones.no_histogram()
     ranking = ranking_room(scores.shape, n_ranked, scores.dtype)
@@ -101,7 +98,7 @@ def test_scan_rows__stays_fast(block):
     near = [(key - 50_000, key + 50_000) for key in threshold_keys(scores, range(1, 11))]
     shape = ScanShape(N_ROWS, N_CLASSES, scores.dtype, 10, 1, 1 << 20, 1 << 20, 1 << 20)
     zones = plan_scan(shape, near, near[-1][0], near[0][1]).zones
-    tile, first, listing, mine, _ = scan_arguments(scores, labels, zones, 0)
+    tile, first, listing, mine = scan_arguments(scores, labels, zones, 0)
     events = Split(N_ROWS * N_CLASSES, np.dtype(np.int32)).columns
     above = np.empty((N_ROWS, zones.n_intervals), np.int32)
     tallies = np.zeros(12, np.int64), above, zones.no_histogram(), np.zeros(zones.floors.size, np.int64)
@@ -122,10 +119,9 @@ def test_count_sets__stays_fast(block):
     part = KeptRows(0, keys[mask.reshape(-1)], lengths, np.full(N_ROWS, -1, np.int32))
     zones = ZoneTable.from_intervals([(key, key) for key in sorted(set(found), reverse=True)], 2**31)
     ties = np.zeros((1, zones.n_intervals), np.int64)
-    width = int(lengths.max()) + 1
 
     def run():
-        SetCounts.count([part], zones, ties, width)
+        SetCounts.count([part], zones, np.arange(zones.n_intervals), ties)
 
     assert cost(run, part.keys.size, 7) <= 7
 
