@@ -121,20 +121,26 @@ def sizes(options: Any, folder: pathlib.Path) -> Iterator[Row]:
 
 
 def memory(options: Any, folder: pathlib.Path) -> Iterator[Row]:
-    """Measure the memory of a process of two threads against the bytes of a chunk."""
+    """Measure the memory of workers of one thread, and of one process of two threads, against the bytes of a chunk."""
     for n_bytes in _CHUNKS:
         for codec in CODECS:
-            path = make_store(folder, codec, 2 * options.samples, options.classes, chunk_bytes=n_bytes)
-            taken = in_own_process("limits.py", "--memory-of", path)["peak"]
-            name = f"(peak memory of a worker - {_PROCESS} MB) / bytes of a chunk of {n_bytes // 10**6} MB, {codec}"
-            yield name, (taken - _PROCESS) * 1e6 / n_bytes, 4
+            path = make_store(folder, codec, options.samples, options.classes, chunk_bytes=n_bytes)
+            name = f"(peak memory - {_PROCESS} MB) / bytes of a chunk of {n_bytes // 10**6} MB, {codec}"
+            taken = in_own_process("limits.py", "--memory-of", path)
+            yield f"{name}: a worker of one thread", (taken["worker"] - _PROCESS) * 1e6 / n_bytes, 4
+            yield f"{name}: all in one process of two threads", (taken["process"] - _PROCESS) * 1e6 / n_bytes, None
 
 
 def measure_memory(path: str) -> None:
-    """Evaluate once and print what that took."""
+    """Evaluate on two workers and in this process, and print what that took."""
+    from distributed import Client
+
+    with Client(n_workers=2, threads_per_worker=1, dashboard_address=None, host="127.0.0.1") as client:
+        avgk.evaluate(path, k=range(1, 11))
+        worker = max(client.run(peak_memory).values())
     with dask.config.set(scheduler="threads", num_workers=2):
         avgk.evaluate(path, k=range(1, 11))
-    print(json.dumps({"peak": peak_memory()}))
+    print(json.dumps({"worker": worker, "process": peak_memory()}))
 
 
 PARTS: list[Callable[[Any, pathlib.Path], Iterator[Row]]] = [reading, against_listing, budgets, sizes, memory]
