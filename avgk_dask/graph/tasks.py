@@ -5,14 +5,12 @@ Those bring xarray and pandas along, some 100 MB of a worker's memory.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable
 from typing import Any
 
 from numpy.typing import NDArray
 
 from ..store.bands import BandReader, read_array
-from ..store.direct import Scratch
 from ..summaries.cut import TieCut, TieSearch, cut_band
 from ..summaries.pilot import PilotSample
 
@@ -39,11 +37,9 @@ class StoredChunk:
     def __init__(self, reader: BandReader, band: int, first: int, last: int) -> None:
         self.reader, self.band, self.first, self.last = reader, band, first, last
 
-    @contextmanager
-    def lent(self) -> Iterator[Array]:
-        """Give the scores of the chunk for a while."""
-        with self.reader.pool.lend(Scratch) as scratch:
-            yield self.reader.read(self.band, self.first, self.last, scratch)
+    def read(self) -> Array:
+        """Give the scores of the chunk."""
+        return self.reader.read(self.band, self.first, self.last)
 
 
 def slabs_of(bands: Any, first: int, last: int) -> Any:
@@ -53,13 +49,12 @@ def slabs_of(bands: Any, first: int, last: int) -> Any:
 
 def read_now(value: Any) -> Any:
     """Give an argument of a task that may still have to be read."""
-    return value.read() if isinstance(value, StoredLabels) else value
+    return value.read() if isinstance(value, (StoredLabels, StoredChunk)) else value
 
 
 def sample_chunk(block: Any, number: int, fraction: float) -> PilotSample:
     """Take the pilot's sample of a chunk."""
-    with block.lent() if isinstance(block, StoredChunk) else nullcontext(block) as scores:
-        return PilotSample.from_chunk(scores, number, fraction)
+    return PilotSample.from_chunk(read_now(block), number, fraction)
 
 
 def tally_run(
