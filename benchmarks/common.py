@@ -29,9 +29,9 @@ _STEP = 5_000_000
 def parser(description: str | None) -> argparse.ArgumentParser:
     """Give the options all benchmarks have."""
     options = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
-    options.add_argument("--samples", type=int, default=200_000)
-    options.add_argument("--classes", type=int, default=1_000)
-    options.add_argument("--repeat", type=int, default=5)
+    options.add_argument("--samples", type=int, default=200_000, help="samples of the simulated store")
+    options.add_argument("--classes", type=int, default=1_000, help="classes of the simulated store")
+    options.add_argument("--repeat", type=int, default=5, help="runs of each, of which the best counts")
     options.add_argument("--folder", type=pathlib.Path, help="keep the stores here and use them again")
     return options
 

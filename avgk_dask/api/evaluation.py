@@ -49,7 +49,8 @@ def evaluate(
         or to C where there are fewer classes.
     straddle
         Whether to analyse the ambiguity, too: straddle strengths and the supports of the ranked scores,
-        in the same scan (``straddle_strength`` explains them).
+        in the same scan (``straddle_strength`` explains them). For budgets up to k there are k (k + 1) / 2 of them:
+        for k = 100 they take several times as long as the scan.
     ties
         Which ties at a threshold are kept where not all fit: ``"first"`` the first ones in row-major
         order, as in the paper's listing; ``"spread"`` those that come first in a fixed pseudo-random

@@ -148,5 +148,5 @@ def _first_failure(array: Any, where: tuple[slice, ...], error: Exception) -> Re
     checks = array.store_path.store.checks
     return ReadError(
         f"chunk {chunk_key(array, places[0])} of {checks.location} cannot be decoded: {checks.scrub(error)}. "
-        "It is damaged, or was written by a codec that is not installed."
+        "It is damaged (restore it, or write the store again), or its codec is not installed."
     )
