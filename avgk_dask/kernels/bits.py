@@ -5,7 +5,56 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit
+from numba import njit, types
+from numba.extending import intrinsic
+
+
+@intrinsic
+def _leading_zeros(typing_context: Any, word: Any) -> Any:
+    """Give the number of leading zero bits of a word, 64 for zero."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return builder.ctlz(arguments[0], context.get_constant(types.boolean, False))
+
+    return types.uint64(types.uint64), generate
+
+
+@njit(nogil=True, cache=True)
+def count_apart(bins: Any, counts: Any) -> None:
+    """Count the neighbours among ascending numbers by the number of bits up to the highest in which they differ."""
+    for t in range(1, bins.size):
+        counts[64 - _leading_zeros(np.uint64(np.int64(bins[t]) ^ np.int64(bins[t - 1])))] += 1
+
+
+@njit(nogil=True, cache=True)
+def join_bins(
+    bins: Any, order: Any, sums: Any, old_shift: int, shift: int, low_bits: int, new_bins: Any, new_sums: Any
+) -> int:
+    """Join ascending bins of ``2**old_shift`` keys into bins of ``2**shift``; give their number.
+
+    The rows of ``sums`` are the counts, and the sums of (key - first key of the bin), of the low bits and of the
+    rest; those of bin t are at ``order[t]``. None stand for bins of one key each.
+    """
+    n = -1
+    mask = (np.int64(1) << low_bits) - 1
+    for t in range(bins.size):
+        first = np.int64(bins[t]) << old_shift
+        bin_ = first >> shift
+        moved = first - (bin_ << shift)
+        if n < 0 or new_bins[n] != bin_:
+            n += 1
+            new_bins[n] = bin_
+            new_sums[0, n] = new_sums[1, n] = new_sums[2, n] = 0
+        count = np.int64(1)
+        if order.size:
+            mine = order[t]
+            count = sums[0, mine]
+            new_sums[1, n] += sums[1, mine]
+            new_sums[2, n] += sums[2, mine]
+        new_sums[0, n] += count
+        new_sums[1, n] += (moved & mask) * count
+        new_sums[2, n] += (moved >> low_bits) * count
+    return n + 1
 
 
 @njit(nogil=True, cache=True)
@@ -27,6 +76,14 @@ def count_bins(keys: Any, base: Any, shift: Any, histogram: Any) -> None:
         else:
             bin_ = (np.uint64(keys[t]) - np.uint64(base)) >> np.uint64(shift)
             histogram[min(bin_, last)] += 1
+
+
+@njit(nogil=True, cache=True)
+def count_columns(numbers: Any, counts: Any) -> None:
+    """Count the numbers in each column: ``counts[column, number]``."""
+    for i in range(numbers.shape[0]):
+        for j in range(numbers.shape[1]):
+            counts[j, numbers[i, j]] += 1
 
 
 @njit(nogil=True, cache=True)

@@ -23,6 +23,8 @@ from numba.extending import intrinsic
 LANES = 32
 #: Lists up to this long are ordered by counting what is greater, longer ones by sorting.
 _COUNTED = 192
+#: Rows up to this long are looked at score by score: a first look would not save what it costs.
+_SHORT = 32
 _U = np.uint64
 
 
@@ -191,6 +193,25 @@ def gather_above(
         if n + n_classes > keys.size or i - first_row == offsets.size - 1:
             return i, n_nan, first_nan
         row = values[i]
+        if n_classes <= _SHORT:
+            n_near = 0
+            for t in range(n_classes):
+                x = row[t]
+                key = np.int64(bits[i, t])
+                classes[_U(n)] = t
+                keys[_U(n)] = -(key & magnitude) if key < 0 and magnitude != 0 else key
+                n += x >= floor
+                near[_U(n_near)] = x
+                n_near += x == x
+            if n_near < n_classes:
+                for t in range(n_classes):
+                    if row[t] != row[t] and n_nan == 0:
+                        first_nan = i * n_classes + t
+                    n_nan += row[t] != row[t]
+            offsets[i + 1 - first_row] = n
+            if r > 0:
+                order_top(near, n_near, missing, ranks, ordered, taken, ranked, i)
+            continue
         least, sure = row_floor(row, r, width, lanes, ranks)
         if r > 0 and not sure:
             flags[:n_classes] = 1
@@ -324,10 +345,10 @@ def rank_labels(
 def _find_zone(key: Any, floors: Any, starts: Any, lowest: Any, table_shift: Any) -> Any:
     """Give the zone of a key that is not below the last one."""
     start = (np.uint64(key) - lowest) >> table_shift
-    zone = np.int64(starts[min(start, np.uint64(starts.size - 1))])
-    zone += key < floors[zone]  # most often this, or not even this: no need to guess
+    zone = _U(starts[min(start, _U(starts.size - 1))])
+    zone += _U(key < floors[zone])  # most often this, or not even this: no need to guess
     while key < floors[zone]:
-        zone += 1
+        zone += _U(1)
     return zone
 
 
@@ -365,25 +386,26 @@ def split_rows(
         label = labels[i]
         first = n
         for t in range(offsets[i], offsets[i + 1]):
-            key = keys[t]
+            key = keys[_U(t)]
             zone = _find_zone(key, floors, starts, lowest, table_shift)
             counts[zone] += 1
             bin_ = (np.uint64(key) - np.uint64(floors[zone])) >> shifts[zone]
             histogram[zone, min(bin_, last_bin)] += 1
-            hit = classes[t] == label
-            hits[zone] += hit
-            event_intervals[n] = zone >> 1
-            event_keys[n] = key
-            event_rows[n] = first_row + i
-            event_classes[n] = classes[t]
-            event_hits[n] = hit
-            n += zone & 1
+            if classes[_U(t)] == label:
+                hits[zone] += 1
+            if zone & _U(1):
+                event_intervals[n] = zone >> _U(1)
+                event_keys[n] = key
+                event_rows[n] = first_row + i
+                event_classes[n] = classes[t]
+                event_hits[n] = classes[t] == label
+                n += 1
         running = 0
         for zone in range(0, n_zones, 2):
-            running += counts[zone]
-            above[i, zone >> 1] = running
-            running += counts[zone + 1]
-        counts[:] = 0
+            running += counts[_U(zone)]
+            above[i, _U(zone >> 1)] = running
+            running += counts[_U(zone + 1)]
+            counts[_U(zone)] = counts[_U(zone + 1)] = 0
         for p in range(first, n):
             event_bases[p] = above[i, event_intervals[p]]
     return n
@@ -586,14 +608,14 @@ def count_sets(
         for t in range(first, last):
             key = np.int64(keys[t])
             if key >= floors[-1]:
-                zone = _find_zone(key, floors, starts, lowest, table_shift)
+                zone = np.int64(_find_zone(key, floors, starts, lowest, table_shift))
                 counts[zone] += 1
                 any_ties |= zone & 1
         label_zone = n_zones
         before = 0
         place = first + label_places[i]
         if place >= first and keys[place] >= floors[-1]:
-            label_zone = _find_zone(np.int64(keys[place]), floors, starts, lowest, table_shift)
+            label_zone = np.int64(_find_zone(np.int64(keys[place]), floors, starts, lowest, table_shift))
             hits[label_zone] += 1
             for t in range(first, place):
                 before += keys[t] == keys[place]

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ..kernels.bits import count_apart, join_bins
 from .units import in_units
 
 Ints = NDArray[np.int64]
@@ -32,58 +33,62 @@ class KeyHistogram:
     room: int
     shift: int
     bins: Ints
-    counts: Ints
-    #: Sums of (key - first key of the bin): of the low bits, and of the rest.
-    low_sums: Ints
-    high_sums: Ints
+    #: Three rows: counts, and the sums of (key - first key of the bin), of the low bits and of the rest.
+    sums: Ints
     lowest: int
     highest: int
+
+    @property
+    def counts(self) -> Ints:
+        """The number of keys in each bin."""
+        return self.sums[0]
 
     @classmethod
     def from_keys(cls, keys: NDArray[Any], room: int) -> KeyHistogram:
         """Give the histogram of some keys (not none)."""
         ordered = np.sort(keys)
-        first = np.flatnonzero(np.concatenate([[True], ordered[1:] != ordered[:-1]]))
-        bins, counts = ordered[first].astype(np.int64), np.diff(first, append=keys.size)
-        none = np.zeros(bins.size, np.int64)
-        exact = cls(room, 0, bins, counts, none, none, int(bins[0]), int(bins[-1]))
-        return exact._fit()
+        single = np.zeros(0, np.int64), np.zeros((3, 0), np.int64)
+        return cls._of_bins(room, 0, ordered, *single, int(ordered[0]), int(ordered[-1]))
 
     @classmethod
     def merge(cls, parts: list[KeyHistogram]) -> KeyHistogram:
         """Give the histogram of all the keys together."""
+        if len(parts) == 1:
+            return parts[0]
         shift = max(part.shift for part in parts)
         parts = [part.coarsen(shift) for part in parts]
-        columns = [np.concatenate([getattr(p, name) for p in parts]) for name in ("bins", *_SUMS)]
-        order = np.argsort(columns[0], kind="stable")
+        bins = np.concatenate([part.bins for part in parts])
+        sums = np.concatenate([part.sums for part in parts], axis=1)
+        order = np.argsort(bins, kind="stable")
         lowest, highest = min(p.lowest for p in parts), max(p.highest for p in parts)
-        bins, counts, low, high = _join(columns[0][order], [column[order] for column in columns[1:]])
-        return cls(parts[0].room, shift, bins, counts, low, high, lowest, highest)._fit()
+        return cls._of_bins(parts[0].room, shift, bins[order], order, sums, lowest, highest)
+
+    @classmethod
+    def _of_bins(
+        cls, room: int, shift: int, bins: NDArray[Any], order: Ints, sums: Ints, lowest: int, highest: int
+    ) -> KeyHistogram:
+        """Give the histogram of ascending bins, equal ones joined, with the least shift that fits the room.
+
+        The sums of a bin are at its place in ``order``; none stand for one key each.
+        """
+        # Two neighbours are in one bin once they are shifted by as many bits as they differ in.
+        n_apart = np.zeros(65, np.int64)
+        count_apart(bins, n_apart)
+        n_bins = bins.size - np.cumsum(n_apart)
+        more = int(np.flatnonzero(n_bins <= room)[0])
+        joined = _joined(bins, order, sums, shift, shift + more, int(n_bins[more]))
+        return cls(room, shift + more, *joined, lowest, highest)
 
     def coarsen(self, shift: int) -> KeyHistogram:
         """Give the same keys in bins of ``2**shift``."""
         if shift == self.shift:
             return self
-        bins = self.bins >> (shift - self.shift)
-        # How far each bin's first key lies behind the first key of the bin it joins.
-        moved = (self.bins << self.shift) - (bins << shift)
-        low = self.low_sums + (moved & ((1 << _LOW_BITS) - 1)) * self.counts
-        high = self.high_sums + (moved >> _LOW_BITS) * self.counts
-        bins, counts, low, high = _join(bins, [self.counts, low, high])
-        return KeyHistogram(self.room, shift, bins, counts, low, high, self.lowest, self.highest)
-
-    def _fit(self) -> KeyHistogram:
-        """Give the histogram with the least shift that fits the room."""
-        if self.bins.size <= self.room:
-            return self
-        # Two neighbours are in one bin once they are shifted by as many bits as they differ in.
-        n_apart = np.bincount(_bit_lengths(self.bins[1:] ^ self.bins[:-1]), minlength=65)
-        n_bins = 1 + n_apart.sum() - np.cumsum(n_apart)
-        return self.coarsen(self.shift + int(np.flatnonzero(n_bins <= self.room)[0]))
+        joined = _joined(self.bins, np.arange(self.bins.size), self.sums, self.shift, shift, self.bins.size)
+        return KeyHistogram(self.room, shift, *joined, self.lowest, self.highest)
 
     def offset_sums(self) -> NDArray[Any]:
         """Give each bin's sum of (key - first key of the bin) as Python integers."""
-        return np.asarray(self.low_sums.astype(object) + (self.high_sums.astype(object) << _LOW_BITS))
+        return np.asarray(self.sums[1].astype(object) + (self.sums[2].astype(object) << _LOW_BITS))
 
     def value_sums(self, dtype: np.dtype[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
         """Give each bin's sum of values, and the step from one key to the next in it, in the dtype's smallest unit."""
@@ -93,17 +98,10 @@ class KeyHistogram:
         return start * self.counts.astype(object) + self.offset_sums() * steps, steps
 
 
-_SUMS = ("counts", "low_sums", "high_sums")
-
-
-def _bit_lengths(numbers: Ints) -> Ints:
-    """Give the number of bits of each number, taken as unsigned."""
-    words = numbers.view(np.uint64)
-    high, low = (words >> np.uint64(32)).astype(np.float64), (words & np.uint64(0xFFFFFFFF)).astype(np.float64)
-    return np.where(high > 0, 32 + np.frexp(high)[1], np.frexp(low)[1])
-
-
-def _join(bins: Ints, columns: list[Ints]) -> tuple[Ints, ...]:
-    """Add up the rows of ascending bins that are equal."""
-    first = np.flatnonzero(np.concatenate([[True], bins[1:] != bins[:-1]]))
-    return bins[first], *(np.add.reduceat(column, first) for column in columns)
+def _joined(
+    bins: NDArray[Any], order: Ints, sums: Ints, old_shift: int, shift: int, room: int
+) -> tuple[Ints, Ints]:
+    """Give ascending bins joined into wider ones, of which there are at most ``room``, and their sums."""
+    new_bins, new_sums = np.empty(room, np.int64), np.empty((3, room), np.int64)
+    n = join_bins(bins, order, sums, old_shift, shift, _LOW_BITS, new_bins, new_sums)
+    return new_bins[:n], new_sums[:, :n]

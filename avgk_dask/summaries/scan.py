@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..kernels.bits import count_bins
+from ..kernels.bits import count_bins, count_columns
 from ..kernels.keys import HALF_NAN, KEY_MAX, encode, is_half, key_range
 from ..kernels.rows import keep_rows, lanes_for, scan_rows
 from .checked import NOWHERE
@@ -320,11 +320,10 @@ def _count_sizes(above: NDArray[np.int32]) -> tuple[Ints, Ints, Ints]:
     """Give (interval, size, count) of the set sizes in each column."""
     _n_rows, n_intervals = above.shape
     width = int(above.max(initial=0)) + 1
-    flat = (above + np.arange(n_intervals) * width).reshape(-1)
-    if n_intervals * width > 4 * flat.size:
-        values, counts = np.unique(flat, return_counts=True)
-    else:
-        binned = np.bincount(flat)
-        values = np.flatnonzero(binned)
-        counts = binned[values]
-    return values // width, values % width, counts
+    if n_intervals * width > 4 * above.size:
+        values, counts = np.unique(above + np.arange(n_intervals) * width, return_counts=True)
+        return values // width, values % width, counts
+    table = np.zeros((n_intervals, width), np.int64)
+    count_columns(above, table)
+    intervals, sizes = np.nonzero(table)
+    return intervals, sizes, table[intervals, sizes]
