@@ -604,13 +604,13 @@ def count_sets(
     first = 0
     for i in range(lengths.size):
         last = first + lengths[i]
-        any_ties = 0
+        any_ties = _U(0)
         for t in range(first, last):
-            key = np.int64(keys[t])
+            key = np.int64(keys[_U(t)])
             if key >= floors[-1]:
-                zone = np.int64(_find_zone(key, floors, starts, lowest, table_shift))
+                zone = _find_zone(key, floors, starts, lowest, table_shift)
                 counts[zone] += 1
-                any_ties |= zone & 1
+                any_ties |= zone & _U(1)
         label_zone = n_zones
         before = 0
         place = first + label_places[i]
@@ -619,19 +619,19 @@ def count_sets(
             hits[label_zone] += 1
             for t in range(first, place):
                 before += keys[t] == keys[place]
-        running = 0
-        for zone in range(n_zones):
+        running = np.int32(0)
+        for zone in range(_U(n_zones)):
             running += counts[zone]
             through[zone] = running
-        if not any_ties:
-            for b in range(thresholds.size):
-                sizes[b, through[_U(2 * thresholds[b])]] += 1
+        if any_ties == 0:
+            for b in range(_U(thresholds.size)):
+                sizes[b, _U(through[_U(2 * thresholds[b])])] += 1
         else:
             for b in range(thresholds.size):
-                zone = 2 * thresholds[b] + 1
-                taken = min(counts[zone], ties_left[b])
+                zone_of_ties = 2 * thresholds[b] + 1
+                taken = min(counts[zone_of_ties], ties_left[b])
                 ties_left[b] -= taken
-                sizes[b, through[zone - 1] + taken] += 1
-                kept_hits[b] += label_zone == zone and before < taken
+                sizes[b, through[zone_of_ties - 1] + taken] += 1
+                kept_hits[b] += label_zone == zone_of_ties and before < taken
         counts[:] = 0
         first = last
