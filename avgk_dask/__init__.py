@@ -83,18 +83,19 @@ _HOMES = {
     "api.thresholds": ("Threshold", "threshold"),
     "store": ("ScoreWriter", "join_parts"),
 }
+_SUBMODULES = ("plot", "report", "testing")
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
 
 def __getattr__(name: str) -> object:
-    """Import a public name, or the submodule ``testing`` or ``report``, when it is first used."""
+    """Import a public name or submodule when it is first used."""
     if name in _HOME_OF:
         value = globals()[name] = getattr(import_module(f"{__name__}.{_HOME_OF[name]}"), name)
         return value
-    if name in ("report", "testing"):
+    if name in _SUBMODULES:
         return import_module(f"{__name__}.{name}")
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:
-    return [*__all__, "__version__", "report", "testing"]
+    return [*__all__, "__version__", *_SUBMODULES]

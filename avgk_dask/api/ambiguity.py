@@ -24,6 +24,9 @@ from .attributes import result_attrs
 from .inputs import as_source
 from .options import check_nan_policy
 
+#: Bins of the histogram of each rank in what ``evaluate`` gives.
+_BINS = 50
+
 
 def n_ranked(budgets: Sequence[Fraction], n_classes: int) -> int:
     """Give the number of ranks whose scores the analysis of some budgets needs."""
@@ -40,7 +43,8 @@ def ambiguity_values(
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """Give the variables and coordinates of the analysis."""
     values, coords = _straddle_values(found, budgets, source)
-    more, ranks = _support_values(found, budgets, source)
+    more, ranks = _rank_values(found, range(1, len(found.supports) + 1), source.dtype, _BINS, log=True)
+    more["supports_overlap"] = _overlap(found, budgets)
     return values | more, coords | ranks
 
 
@@ -66,17 +70,8 @@ def _straddle_values(
     return values, {"order": np.arange(1, n_orders + 1)}
 
 
-def _support_values(
-    found: Ambiguity, budgets: Sequence[Fraction], source: Source
-) -> tuple[dict[str, Any], dict[str, Any]]:
-    values = {
-        "support_low": values_of([low for low, _ in found.supports], source.dtype),
-        "support_high": values_of([high for _, high in found.supports], source.dtype),
-        "supports_overlap": [
-            float(do_overlap(int(b), found.supports)) if b.denominator == 1 else math.nan for b in budgets
-        ],
-    }
-    return values, {"rank": np.arange(1, len(found.supports) + 1)}
+def _overlap(found: Ambiguity, budgets: Sequence[Fraction]) -> list[float]:
+    return [float(do_overlap(int(b), found.supports)) if b.denominator == 1 else math.nan for b in budgets]
 
 
 def straddle_strength(scores: Any, k: Any, *, nan_policy: str = "raise", progress: bool | None = None) -> xr.Dataset:
@@ -121,7 +116,13 @@ def straddle_strength(scores: Any, k: Any, *, nan_policy: str = "raise", progres
 
 
 def ranked_supports(
-    scores: Any, ranks: Any, *, bins: int = 50, nan_policy: str = "raise", progress: bool | None = None
+    scores: Any,
+    ranks: Any,
+    *,
+    bins: int = 50,
+    log: bool = False,
+    nan_policy: str = "raise",
+    progress: bool | None = None,
 ) -> xr.Dataset:
     """Give the support of ranked scores, [smallest, largest] value of the r-th highest, and their distribution.
 
@@ -132,7 +133,10 @@ def ranked_supports(
     ranks
         Rank or sequence of ranks in 1..C; 1 is the highest score of each sample.
     bins
-        Number of bins of the histograms.
+        Number of bins of the histograms, equally wide over the support of each rank.
+    log
+        Whether each bin is wider than the one below by the same factor instead, where all scores of the rank
+        are positive and the largest is more than ten times the smallest.
     nan_policy
         ``"raise"`` refuses NaN; ``"lowest"`` ranks NaN below all numbers.
     progress
@@ -162,15 +166,23 @@ def ranked_supports(
     if isinstance(bins, bool) or not isinstance(bins, (int, np.integer)) or bins < 1:
         raise OptionError(f"bins must be a positive integer; got {bins!r}.")
     found, attrs = _scan(source, max(wanted), [], nan_policy, progress)
-    histograms = [rank_histogram(found.columns[rank - 1], source.dtype, int(bins)) for rank in wanted]
-    supports = [found.supports[rank - 1] for rank in wanted]
+    values, coords = _rank_values(found, wanted, source.dtype, int(bins), log)
+    return build_result(values, coords, attrs)
+
+
+def _rank_values(
+    found: Ambiguity, ranks: Sequence[int], dtype: np.dtype[Any], n_bins: int, log: bool
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Give the supports of some ranks and their histograms."""
+    histograms = [rank_histogram(found.columns[rank - 1], dtype, n_bins, log) for rank in ranks]
+    supports = [found.supports[rank - 1] for rank in ranks]
     values = {
-        "support_low": values_of([low for low, _ in supports], source.dtype),
-        "support_high": values_of([high for _, high in supports], source.dtype),
+        "support_low": values_of([low for low, _ in supports], dtype),
+        "support_high": values_of([high for _, high in supports], dtype),
         "ranked_count": [counts for counts, _ in histograms],
         "bin_low": np.array([edges for _, edges in histograms]),
     }
-    return build_result(values, {"rank": wanted, "bin": np.arange(bins)}, attrs)
+    return values, {"rank": list(ranks), "bin": np.arange(n_bins)}
 
 
 def supports_overlap(scores: Any, k: Any, *, nan_policy: str = "raise", progress: bool | None = None) -> xr.DataArray:
@@ -193,8 +205,8 @@ def supports_overlap(scores: Any, k: Any, *, nan_policy: str = "raise", progress
     budgets = parse_budgets(k, source.shape[1])
     n_ranks = min(source.shape[1], max(math.ceil(b) + 1 for b in budgets))
     found, attrs = _scan(source, n_ranks, [], nan_policy, progress)
-    values, coords = _support_values(found, budgets, source)
-    return build_result(values, {"k": [float(b) for b in budgets], **coords}, attrs)["supports_overlap"]
+    values = {"supports_overlap": _overlap(found, budgets)}
+    return build_result(values, {"k": [float(b) for b in budgets]}, attrs)["supports_overlap"]
 
 
 def _scan(

@@ -41,7 +41,8 @@ class KeyHistogram:
     @property
     def counts(self) -> Ints:
         """The number of keys in each bin."""
-        return self.sums[0]
+        counts: Ints = self.sums[0]
+        return counts
 
     @classmethod
     def from_keys(cls, keys: NDArray[Any], room: int) -> KeyHistogram:
@@ -98,9 +99,7 @@ class KeyHistogram:
         return start * self.counts.astype(object) + self.offset_sums() * steps, steps
 
 
-def _joined(
-    bins: NDArray[Any], order: Ints, sums: Ints, old_shift: int, shift: int, room: int
-) -> tuple[Ints, Ints]:
+def _joined(bins: NDArray[Any], order: Ints, sums: Ints, old_shift: int, shift: int, room: int) -> tuple[Ints, Ints]:
     """Give ascending bins joined into wider ones, of which there are at most ``room``, and their sums."""
     new_bins, new_sums = np.empty(room, np.int64), np.empty((3, room), np.int64)
     n = join_bins(bins, order, sums, old_shift, shift, _LOW_BITS, new_bins, new_sums)

@@ -1,0 +1,368 @@
+"""Pictures of results: each a function of a result Dataset that draws into Axes and returns them.
+
+All take ``ax``, the Axes to draw into (by default those of a new figure), and need matplotlib only when
+called. Colours are told apart by colour-blind eyes too, and mean the same everywhere: ``AVERAGE_K``,
+``TOP_K``, ``GAIN``, ``BUDGET``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import xarray as xr
+from numpy.typing import NDArray
+
+from .errors import OptionError
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+__all__ = ["errors", "gains", "ranked_scores", "set_size_distribution", "set_sizes", "straddle"]
+
+#: Colours of Okabe and Ito.
+AVERAGE_K, TOP_K, GAIN, BUDGET = "#0072b2", "#d55e00", "#009e73", "#cc79a7"
+#: Colours of several budgets in one picture, dark to light.
+_SEVERAL = ("#0072b2", "#009e73", "#e69f00", "#d55e00", "#cc79a7", "#56b4e9")
+#: Budgets and ranks up to which each is told by name.
+_FEW, _MOST_RANKS = 6, 12
+#: A histogram of sizes ends where no more than this share of the samples is left, if it would be wider than this.
+_TAIL, _WIDE = 0.005, 40
+
+
+def errors(result: xr.Dataset, ax: Axes | None = None) -> Axes:
+    """Draw the error of both rules against k.
+
+    Parameters
+    ----------
+    result
+        What ``evaluate`` or ``error_curve`` gives, with labels.
+    ax
+        Where to draw; by default a new figure.
+
+    Raises
+    ------
+    OptionError
+        If the result has no errors: it was computed without labels.
+
+    Examples
+    --------
+    >>> import numpy as np, avgk_dask as avgk
+    >>> result = avgk.evaluate(np.eye(6) + np.eye(6, k=1) / 2, np.arange(6), k=[1, 2])
+    >>> avgk.plot.errors(result).get_xlabel()
+    'k, labels per sample (on average)'
+
+    """
+    _need(result, "average_k_error", "labels")
+    ax = _axes(ax)
+    marker: dict[str, Any] = {"marker": "o", "markersize": 4} if result.sizes["k"] <= 50 else {}
+    k, average, top = result.k.values, _percent(result.average_k_error), _percent(result.top_k_error)
+    order = np.argsort(k)
+    whole = order[~np.isnan(top[order])]
+    if whole.size:
+        ax.plot(k[whole], top[whole], color=TOP_K, label="top-k", linestyle="--", **marker)
+    ax.plot(k[order], average[order], color=AVERAGE_K, label="average-k", **marker)
+    ax.set(xlabel="k, labels per sample (on average)", ylabel="error (% of labelled samples)")
+    ax.set_ylim(bottom=0)
+    _whole_ticks(ax)
+    ax.legend(frameon=False)
+    return _tidy(ax)
+
+
+def gains(result: xr.Dataset, ax: Axes | None = None) -> Axes:
+    """Draw for each integer k the top-k error as a bar: the errors that average-k makes, too, and those it saves.
+
+    Where average-k makes more errors, the bar is its error, and what it adds stands out hatched.
+
+    Parameters
+    ----------
+    result
+        What ``evaluate`` or ``error_curve`` gives, with labels.
+    ax
+        Where to draw; by default a new figure.
+
+    Raises
+    ------
+    OptionError
+        If the result has no errors of both rules: no labels, or no integer k.
+
+    Examples
+    --------
+    >>> import numpy as np, avgk_dask as avgk
+    >>> result = avgk.evaluate(np.eye(6) + np.eye(6, k=1) / 2, np.arange(6), k=[1, 2])
+    >>> avgk.plot.gains(result).get_ylabel()
+    'error (% of labelled samples)'
+
+    """
+    _need(result, "top_k_error", "labels and an integer k")
+    ax = _axes(ax)
+    whole = result.isel(k=np.flatnonzero(~np.isnan(result.top_k_error.values))).sortby("k")
+    average, top = _percent(whole.average_k_error), _percent(whole.top_k_error)
+    both = np.minimum(average, top)
+    places = np.arange(whole.sizes["k"])
+    ax.bar(places, both, color=AVERAGE_K, label="errors of average-k")
+    ax.bar(places, np.maximum(top - average, 0), bottom=both, color=GAIN, label="errors of top-k that it saves")
+    if (average > top).any():
+        more: dict[str, Any] = {"color": "none", "edgecolor": TOP_K, "hatch": "////"}
+        ax.bar(places, np.maximum(average - top, 0), bottom=both, label="errors that it adds", **more)
+    if places.size <= _MOST_RANKS:
+        for place, gain, height in zip(
+            places, np.atleast_1d(whole.relative_gain), np.maximum(top, average), strict=True
+        ):
+            if not np.isnan(gain):
+                label = f"{-100 * float(gain):+.0f} %"
+                ax.annotate(label, (place, height), (0, 2), textcoords="offset points", ha="center", fontsize="small")
+        ax.margins(y=0.1)
+    _name_places(ax, places, [f"{k:g}" for k in whole.k.values])
+    ax.set(xlabel="k, labels per sample (on average)", ylabel="error (% of labelled samples)")
+    ax.legend(frameon=False)
+    return _tidy(ax)
+
+
+def set_sizes(result: xr.Dataset, k: float | None = None, ax: Axes | None = None) -> Axes:
+    """Draw how many samples have an average-k set of each size, with k marked.
+
+    Parameters
+    ----------
+    result
+        What ``evaluate`` gives.
+    k
+        The budget; by default the one with the largest relative gain, or the largest one.
+    ax
+        Where to draw; by default a new figure.
+
+    Raises
+    ------
+    OptionError
+        If the result has no set sizes, or not of this budget.
+
+    Examples
+    --------
+    >>> import numpy as np, avgk_dask as avgk
+    >>> result = avgk.evaluate(np.eye(6) + np.eye(6, k=1) / 2, np.arange(6), k=[1, 2])
+    >>> avgk.plot.set_sizes(result, k=2).get_xlabel()
+    'labels in the set'
+
+    """
+    _need(result, "set_size_count", "set sizes, as evaluate gives them")
+    ax = _axes(ax)
+    budget = best_budget(result) if k is None else _known_budget(result, k)
+    counts = result.set_size_count.sel(k=budget).values
+    share = 100 * counts / counts.sum()
+    last = _last_size(counts)
+    ax.bar(np.arange(last + 1), share[: last + 1], color=AVERAGE_K, width=0.85)
+    ax.axvline(budget, color=BUDGET, linewidth=2, label=f"k = {budget:g}")
+    if counts[last + 1 :].any():
+        beyond, largest = int(counts[last + 1 :].sum()), int(np.flatnonzero(counts)[-1])
+        text = f"{beyond:,} more samples up to size {largest:,}"
+        ax.annotate(text, (0.98, 0.62), xycoords="axes fraction", ha="right", fontsize="small")
+    ax.set(xlabel="labels in the set", ylabel="samples (%)")
+    _whole_ticks(ax)
+    ax.legend(frameon=False, loc="upper right")
+    return _tidy(ax)
+
+
+def set_size_distribution(result: xr.Dataset, k: Sequence[float] | None = None, ax: Axes | None = None) -> Axes:
+    """Draw the share of samples whose average-k set has at most so many labels, with each k marked by a dot.
+
+    Parameters
+    ----------
+    result
+        What ``evaluate`` gives.
+    k
+        The budgets; by default up to six of the result's.
+    ax
+        Where to draw; by default a new figure.
+
+    Raises
+    ------
+    OptionError
+        If the result has no set sizes, or not of these budgets.
+
+    Examples
+    --------
+    >>> import numpy as np, avgk_dask as avgk
+    >>> result = avgk.evaluate(np.eye(6) + np.eye(6, k=1) / 2, np.arange(6), k=[1, 2])
+    >>> avgk.plot.set_size_distribution(result).get_ylabel()
+    'samples with at most so many labels (%)'
+
+    """
+    _need(result, "set_size_count", "set sizes, as evaluate gives them")
+    ax = _axes(ax)
+    ks = _spaced(result.k.values, _FEW) if k is None else [_known_budget(result, one) for one in np.atleast_1d(k)]
+    last = 0
+    for i, budget in enumerate(ks):
+        counts = result.set_size_count.sel(k=budget).values
+        share = 100 * np.cumsum(counts) / counts.sum()
+        color = _SEVERAL[i % len(_SEVERAL)]
+        ax.step(np.arange(share.size), share, where="post", color=color, label=f"k = {budget:g}")
+        ax.plot(budget, share[min(int(budget), share.size - 1)], "o", color=color, markersize=5)
+        last = max(last, _last_size(counts))
+    ax.set(xlabel="labels in the set", ylabel="samples with at most so many labels (%)", ylim=(0, 102))
+    ax.set_xlim(-0.02 * last, last * 1.02 + 1)
+    _whole_ticks(ax)
+    ax.legend(frameon=False, loc="lower right")
+    return _tidy(ax)
+
+
+def ranked_scores(result: xr.Dataset, ax: Axes | None = None) -> Axes:
+    """Draw the distribution of the scores of each rank over its support; where neighbours overlap, adapting can pay.
+
+    Parameters
+    ----------
+    result
+        What ``evaluate`` or ``ranked_supports`` gives.
+    ax
+        Where to draw; by default a new figure.
+
+    Raises
+    ------
+    OptionError
+        If the result has no supports.
+
+    Examples
+    --------
+    >>> import numpy as np, avgk_dask as avgk
+    >>> avgk.plot.ranked_scores(avgk.ranked_supports(np.eye(4) + 0.1, [1, 2])).get_xlabel()
+    'rank of the score in its sample'
+
+    """
+    _need(result, "support_low", "supports: evaluate it with straddle=True")
+    ax = _axes(ax)
+    ranks = result["rank"].values[:_MOST_RANKS]
+    for place, rank in enumerate(ranks):
+        one = result.sel(rank=rank)
+        low, high = float(one.support_low), float(one.support_high)
+        if not np.isfinite([low, high]).all():
+            continue
+        ax.vlines(place, low, high, color=AVERAGE_K, linewidth=1.2)
+        ax.hlines([low, high], place - 0.12, place + 0.12, color=AVERAGE_K, linewidth=1.2)
+        if "ranked_count" in one and high > low:
+            edges, counts = np.append(one.bin_low.values.astype(float), high), one.ranked_count.values
+            half = 0.42 * counts / max(counts.max(), 1)
+            ax.fill_betweenx(
+                np.repeat(edges, 2)[1:-1], place - np.repeat(half, 2), place + np.repeat(half, 2),
+                color=AVERAGE_K, alpha=0.45, linewidth=0,
+            )  # fmt: skip
+    _name_places(ax, np.arange(ranks.size), [str(rank) for rank in ranks])
+    lowest, highest = result.support_low.values[: ranks.size].min(), result.support_high.values[: ranks.size].max()
+    on_log = 0 < 100 * lowest < highest
+    ax.set(xlabel="rank of the score in its sample", ylabel="score (logarithmic)" if on_log else "score")
+    if on_log:
+        ax.set_yscale("log")
+    return _tidy(ax)
+
+
+def straddle(result: xr.Dataset, ax: Axes | None = None) -> Axes:
+    """Draw the straddle strengths as a heat map over k and order.
+
+    Parameters
+    ----------
+    result
+        What ``evaluate`` or ``straddle_strength`` gives.
+    ax
+        Where to draw; by default a new figure.
+
+    Raises
+    ------
+    OptionError
+        If the result has no straddle strengths.
+
+    Examples
+    --------
+    >>> import numpy as np, avgk_dask as avgk
+    >>> avgk.plot.straddle(avgk.straddle_strength(np.eye(6), [1, 2, 3])).get_ylabel()
+    'order'
+
+    """
+    from matplotlib.colors import PowerNorm
+    from matplotlib.ticker import MaxNLocator
+
+    _need(result, "straddle_strength", "straddle strengths: evaluate it with straddle=True and an integer k")
+    ax = _axes(ax)
+    whole = result.isel(k=np.flatnonzero(~np.isnan(result.straddle_strength.values).all(1))).sortby("k")
+    strengths = whole.straddle_strength.transpose("order", "k").values
+    places, orders = np.arange(whole.sizes["k"]), whole["order"].values
+    corners = np.arange(places.size + 1) - 0.5, np.append(orders - 0.5, orders[-1] + 0.5)
+    top = float(np.nanmax(strengths)) or 1.0
+    drawn = ax.pcolormesh(
+        *corners, strengths, cmap="cividis", norm=PowerNorm(0.5, 0, top), rasterized=strengths.size > 4_000
+    )
+    assert ax.figure is not None
+    ax.figure.colorbar(drawn, ax=ax, label="straddle strength (units of the score)")
+    if strengths.size <= 60:
+        for (row, place), value in np.ndenumerate(strengths):
+            if not np.isnan(value):
+                color = "black" if value > top / 4 else "white"
+                text = "0" if value == 0 else f"{value:.1e}" if value < 1e-3 else f"{value:.3f}"
+                ax.text(place, float(orders[row]), text, ha="center", va="center", fontsize="x-small", color=color)
+    _name_places(ax, places, [f"{k:g}" for k in whole.k.values])
+    ax.set(xlabel="k, labels per sample (on average)", ylabel="order")
+    ax.yaxis.set_major_locator(MaxNLocator(integer=True))
+    return _tidy(ax, grid=False)
+
+
+def best_budget(result: xr.Dataset) -> float:
+    """Give the budget with the largest relative gain; the largest one where there are no gains."""
+    gain = result.relative_gain.values if "relative_gain" in result else np.full(result.sizes["k"], np.nan)
+    return float(result.k.values.max() if np.isnan(gain).all() else result.k.values[np.nanargmax(gain)])
+
+
+def _need(result: xr.Dataset, name: str, what: str) -> None:
+    """Refuse a result without a variable, or with nothing in it."""
+    if name not in result or np.isnan(np.asarray(result[name].values, float)).all():
+        raise OptionError(f"result must have {name} to draw; got none of it. It needs {what}.")
+
+
+def _axes(ax: Axes | None) -> Axes:
+    if ax is not None:
+        return ax
+    from matplotlib import pyplot
+
+    return pyplot.subplots(figsize=(6.4, 4), layout="constrained")[1]
+
+
+def _tidy(ax: Axes, grid: bool = True) -> Axes:
+    """Leave only what is needed to read the picture."""
+    ax.spines[["top", "right"]].set_visible(False)
+    if grid:
+        ax.set_axisbelow(True)
+        ax.grid(axis="y", alpha=0.25)
+    return ax
+
+
+def _percent(values: xr.DataArray) -> NDArray[np.float64]:
+    return np.asarray(100 * values.values, np.float64)
+
+
+def _known_budget(result: xr.Dataset, k: Any) -> float:
+    if float(k) not in result.k.values:
+        raise OptionError(f"k must be one of the result's budgets, {result.k.values.tolist()}; got {k!r}.")
+    return float(k)
+
+
+def _last_size(counts: NDArray[np.int64]) -> int:
+    """Give the last size to draw: the largest there is, or where few samples are left if that is far out."""
+    largest = int(np.flatnonzero(counts)[-1])
+    if largest <= _WIDE:
+        return largest
+    return max(_WIDE, int(np.searchsorted(np.cumsum(counts), (1 - _TAIL) * counts.sum())))
+
+
+def _spaced(values: NDArray[Any], n: int) -> list[float]:
+    """Give up to n of some values, evenly spaced among them, ascending."""
+    ordered = np.unique(values)
+    return [float(v) for v in ordered[np.unique(np.linspace(0, ordered.size - 1, n).round().astype(int))]]
+
+
+def _name_places(ax: Axes, places: NDArray[Any], names: list[str]) -> None:
+    """Name the places on the x-axis, at most about twenty of them."""
+    step = max(1, -(-len(names) // 20))
+    ax.set_xticks(places[::step], names[::step])
+
+
+def _whole_ticks(ax: Axes) -> None:
+    from matplotlib.ticker import MaxNLocator
+
+    ax.xaxis.set_major_locator(MaxNLocator(integer=True))

@@ -1,0 +1,132 @@
+"""The pictures hold the numbers of the result, and refuse a result that has none."""
+
+from __future__ import annotations
+
+import sys
+
+import numpy as np
+import pytest
+
+import avgk_dask as avgk
+from avgk_dask import plot
+from avgk_dask.testing import simulate
+
+pyplot = pytest.importorskip("matplotlib.pyplot")
+
+
+@pytest.fixture(autouse=True)
+def no_figure_left():
+    yield
+    sys.modules["matplotlib.pyplot"].close("all")
+
+
+@pytest.fixture(scope="module")
+def result():
+    toy = simulate(2_000, 40)
+    return avgk.evaluate(toy.scores, toy.labels, k=[1, 2, 2.5, 5, 20])
+
+
+def labels(ax):
+    return [text.get_text() for text in ax.get_legend().get_texts()]
+
+
+def test_errors__draws_both_rules_and_leaves_out_top_k_of_a_fractional_k(result):
+    ax = plot.errors(result)
+    lines = dict(zip(labels(ax), ax.get_lines(), strict=True))
+    assert lines["top-k"].get_xdata().tolist() == [1, 2, 5, 20]
+    assert lines["average-k"].get_xdata().tolist() == [1, 2, 2.5, 5, 20]
+    assert np.array_equal(lines["average-k"].get_ydata(), 100 * result.average_k_error)
+    assert "%" in ax.get_ylabel()
+
+
+def test_gains__bars_add_up_to_the_top_k_error(result):
+    ax = plot.gains(result)
+    both, saved = ax.containers[:2]
+    whole = result.sel(k=[1, 2, 5, 20])
+    heights = [a.get_height() + b.get_height() for a, b in zip(both, saved, strict=True)]
+    assert np.allclose(heights, 100 * np.maximum(whole.top_k_error, whole.average_k_error))
+    assert both[0].get_facecolor() != saved[0].get_facecolor()
+
+
+def test_gains__errors_that_average_k_adds_stand_out():
+    scores = np.array([[9.0, 8.0, 0.0], [1.0, 0.5, 0.0]])  # logits of unlike size: the budget goes to one sample
+    ax = plot.gains(avgk.evaluate(scores, [0, 0], k=1))
+    assert "errors that it adds" in labels(ax)
+    assert ax.containers[2][0].get_height() == 50
+
+
+def test_set_sizes__bars_are_the_shares_and_k_is_marked(result):
+    ax = plot.set_sizes(result, k=2.5)
+    counts = result.set_size_count.sel(k=2.5).values
+    heights = [bar.get_height() for bar in ax.containers[0]]
+    assert np.allclose(heights, (100 * counts / 2_000)[: len(heights)])
+    assert labels(ax) == ["k = 2.5"]
+
+
+def test_set_sizes__a_long_tail_is_told_not_drawn():
+    scores = np.zeros((2_000, 300)) + np.arange(2_000)[:, None] / 1e6
+    scores[-1] = 1  # one set with all labels, and two thousand with hardly any
+    ax = plot.set_sizes(avgk.evaluate(scores, k=1, straddle=False))
+    assert "more samples up to size 300" in "".join(text.get_text() for text in ax.texts)
+    assert len(ax.containers[0]) < 300
+
+
+def test_set_size_distribution__ends_at_all_samples(result):
+    ax = plot.set_size_distribution(result, k=[1, 5])
+    steps = [line for line in ax.get_lines() if line.get_drawstyle() == "steps-post"]
+    assert [line.get_ydata()[-1] for line in steps] == [100, 100]
+    assert labels(ax) == ["k = 1", "k = 5"]
+
+
+def test_ranked_scores__draws_the_supports(result):
+    ax = plot.ranked_scores(result)
+    segments = ax.collections[0].get_segments()[0]
+    assert segments[:, 1].tolist() == [float(result.support_low[0]), float(result.support_high[0])]
+
+
+def test_straddle__is_a_map_of_the_integer_budgets(result):
+    ax = plot.straddle(result)
+    drawn = ax.collections[0].get_array()
+    expected = result.straddle_strength.sel(k=[1, 2, 5, 20]).transpose("order", "k").values
+    assert np.array_equal(np.ma.filled(drawn, np.nan), expected, equal_nan=True)
+
+
+@pytest.mark.parametrize("name", plot.__all__)
+@pytest.mark.parametrize("k", [[1], [0.5], range(1, 101)])
+def test_pictures__draw_any_result_into_the_axes_given(name, k):
+    toy = simulate(300, 120)
+    found = avgk.evaluate(toy.scores, toy.labels, k=k)
+    figure, ax = pyplot.subplots()
+    if k == [0.5] and name in ("gains", "straddle"):
+        with pytest.raises(avgk.OptionError, match="integer k"):
+            getattr(plot, name)(found, ax=ax)
+        return
+    assert getattr(plot, name)(found, ax=ax) is ax
+    figure.canvas.draw()
+
+
+@pytest.mark.parametrize("dtype", ["float16", "uint8", "int64", "float64"])
+def test_pictures__draw_scores_of_one_value_infinite_and_tied(dtype):
+    scores = np.zeros((5, 4)).astype(dtype)
+    if dtype.startswith("float"):
+        scores[0, 0], scores[1, 1] = np.inf, -np.inf
+    found = avgk.evaluate(scores, [0, 1, 2, 3, 0], k=[1, 2])
+    for name in plot.__all__:
+        if name == "straddle" and dtype.startswith("float"):  # no strength without finite scores
+            continue
+        getattr(plot, name)(found).figure.canvas.draw()
+
+
+@pytest.mark.parametrize(
+    ("name", "needs"),
+    [("errors", "labels"), ("gains", "labels"), ("ranked_scores", "straddle=True"), ("straddle", "straddle=True")],
+)
+def test_pictures__say_what_a_result_lacks(name, needs):
+    found = avgk.evaluate(np.eye(4), k=1, straddle=False)
+    with pytest.raises(avgk.OptionError, match=needs):
+        getattr(plot, name)(found)
+
+
+def test_set_sizes__of_a_budget_that_was_not_asked_for_are_refused(result):
+    with pytest.raises(avgk.OptionError, match=r"one of the result's budgets.*got 3"):
+        plot.set_sizes(result, k=3)
