@@ -111,7 +111,7 @@ def gains(result: xr.Dataset, ax: Axes | None = None) -> Axes:
             places, np.atleast_1d(whole.relative_gain), np.maximum(top, average), strict=True
         ):
             if not np.isnan(gain):
-                label = f"{-100 * float(gain):+.0f} %"
+                label = f"{-100 * float(gain):+.0f} %".replace("-", "\N{MINUS SIGN}")
                 ax.annotate(label, (place, height), (0, 2), textcoords="offset points", ha="center", fontsize="small")
         ax.margins(y=0.1)
     _name_places(ax, places, [f"{k:g}" for k in whole.k.values])

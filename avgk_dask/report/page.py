@@ -2,32 +2,88 @@
 
 from __future__ import annotations
 
+import datetime
+import os
+import pathlib
 from importlib.resources import files
+from typing import Any
 
 import xarray as xr
-from jinja2 import Environment
+from jinja2 import Environment, StrictUndefined
 
-from .text import HEADER, sentences, table_rows
+from ..schema import fingerprint
+from .figures import pictures
+from .tables import Table, ambiguity_table, results_table, tie_table
+from .text import ambiguity_sentence, headline, size_sentence, tie_sentence
 
 
-def render_report(result: xr.Dataset) -> str:
-    """Give the report of a result as one self-contained HTML page."""
-    environment = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True)
+def render_report(result: xr.Dataset, *, seconds: float | None = None, written: str | None = None) -> str:
+    """Give the report of a result as one self-contained HTML page.
+
+    Parameters
+    ----------
+    result
+        What ``evaluate`` gives.
+    seconds
+        How long it took to compute, if known.
+    written
+        Date and time to show; by default now, in UTC.
+
+    Examples
+    --------
+    >>> import numpy as np, avgk_dask as avgk
+    >>> page = avgk.report.render_report(avgk.evaluate(np.eye(3), np.arange(3), k=[1, 2]))
+    >>> page.startswith("<!doctype html>")
+    True
+
+    """
+    environment = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=StrictUndefined)
     template = environment.from_string(files(__package__).joinpath("page.html").read_text(encoding="utf-8"))
     return template.render(
-        sentences=sentences(result),
-        header=HEADER,
-        rows=table_rows(result),
-        bars=[_bars(result.isel(k=i)) for i in range(result.sizes["k"])],
-        facts={name: value for name, value in result.attrs.items() if value != ""},
+        store=str(result.attrs.get("store", "")),
+        headline=headline(result),
+        details=[s for s in (size_sentence(result), tie_sentence(result)) if s],
+        why=ambiguity_sentence(result),
+        results=results_table(result),
+        ambiguity=ambiguity_table(result),
+        ties=tie_table(result),
+        pictures=pictures(result),
+        facts=_provenance(result, seconds, written),
     )
 
 
-def _bars(one: xr.Dataset) -> dict[str, object]:
-    """Give the set sizes of one budget as bars of at most 40 sizes, the last one gathering the rest."""
-    counts = one.set_size_count.values
-    shown = counts[:40].copy()
-    shown[-1] += counts[40:].sum()
-    top = max(int(shown.max()), 1)
-    bars = [{"size": size, "count": f"{n:,}", "height": round(100 * int(n) / top, 2)} for size, n in enumerate(shown)]
-    return {"k": f"{float(one.k):g}", "bars": bars, "more": counts.size > 40}
+def write_report(result: xr.Dataset, path: str | os.PathLike[str], *, seconds: float | None = None) -> None:
+    """Write the report of a result to a file.
+
+    Examples
+    --------
+    >>> import tempfile, numpy as np, avgk_dask as avgk
+    >>> path = tempfile.mkdtemp() + "/report.html"
+    >>> avgk.report.write_report(avgk.evaluate(np.eye(3), np.arange(3), k=[1, 2]), path)
+
+    """
+    pathlib.Path(path).write_text(render_report(result, seconds=seconds), encoding="utf-8")
+
+
+def _provenance(result: xr.Dataset, seconds: float | None, written: str | None) -> Table:
+    """Give what a result was computed from, with what and when."""
+    attrs = result.attrs
+    now = datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+    labelled = attrs.get("n_labelled", 0)
+    facts: dict[str, Any] = {
+        "Store": attrs.get("store") or "none: an array in memory",
+        "Fingerprint of the stored scores": attrs.get("fingerprint", ""),
+        "Fingerprint of the result": fingerprint(result),
+        "Samples": f"{attrs['n_samples']:,}",
+        "Classes": f"{attrs['n_classes']:,}",
+        "Labelled samples": f"{labelled:,}" if labelled else "none",
+        "Full reads": f"{attrs['reads']}, and a pilot" if attrs.get("store") else f"{attrs['reads']}",
+        "Computed in": "" if seconds is None else f"{seconds:.2f} s",
+        "Written": written or now,
+        "Versions": attrs.get("versions", ""),
+    }
+    more = {name: value for name, value in attrs.items() if name not in _TOLD}
+    return Table(("what", "value"), [(name, str(value)) for name, value in (facts | more).items() if str(value)])
+
+
+_TOLD = ("store", "fingerprint", "n_samples", "n_classes", "n_labelled", "reads", "versions")

@@ -2,56 +2,27 @@
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 import xarray as xr
 
-HEADER = ("k", "threshold", "top-k error", "avg-k error", "gain", "set sizes 25/50/75 %", "ties", "kept")
-
-
-def _percent(value: float) -> str:
-    return "" if math.isnan(value) else f"{100 * value:.2f} %"
-
-
-def size_quartiles(counts: np.ndarray) -> tuple[int, int, int]:
-    """Give the set sizes that a quarter, half and three quarters of the samples do not exceed."""
-    cumulative = np.cumsum(counts)
-    first, second, third = (int(np.searchsorted(cumulative, q * cumulative[-1] / 4)) for q in (1, 2, 3))
-    return first, second, third
-
-
-def table_rows(result: xr.Dataset) -> list[tuple[str, ...]]:
-    """Give a row of text for each budget of a result."""
-    rows: list[tuple[str, ...]] = []
-    for i, k in enumerate(result.k.values):
-        one = result.isel(k=i)
-        quartiles = " / ".join(map(str, size_quartiles(one.set_size_count.values)))
-        gain = float(one.relative_gain)
-        rows.append((
-            f"{k:g}",
-            f"{float(one.threshold):.6g}",
-            _percent(float(one.top_k_error)),
-            _percent(float(one.average_k_error)),
-            "" if math.isnan(gain) else f"{100 * gain:+.1f} %",
-            quartiles,
-            f"{int(one.n_ties):,}",
-            f"{int(one.n_kept):,}",
-        ))  # fmt: skip
-    return rows
+from .. import plot
+from .tables import percent, results_table
 
 
 def print_table(result: xr.Dataset) -> str:
     """Give the table of a result as text with aligned columns, and one sentence that sums it up."""
-    rows = [HEADER, *table_rows(result)]
-    widths = [max(len(row[c]) for row in rows) for c in range(len(HEADER))]
+    table = results_table(result)
+    rows = [table.header, *table.rows]
+    widths = [max(len(row[c]) for row in rows) for c in range(len(table.header))]
     lines = ["  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)) for row in rows]
     return "\n".join([*lines, "", *sentences(result)])
 
 
 def sentences(result: xr.Dataset) -> list[str]:
-    """Say what the result means: the gain, why there is one, and how far ties matter."""
-    return [s for s in (summary_sentence(result), ambiguity_sentence(result), tie_sentence(result)) if s]
+    """Say what the result means: the gain, the sets, why there is a gain, and how far ties matter."""
+    n, c = result.attrs["n_samples"], result.attrs["n_classes"]
+    first = f"{n:,} samples x {c:,} classes. {headline(result)}"
+    return [s for s in (first, size_sentence(result), ambiguity_sentence(result), tie_sentence(result)) if s]
 
 
 def ambiguity_sentence(result: xr.Dataset) -> str:
@@ -93,35 +64,41 @@ def tie_sentence(result: xr.Dataset) -> str:
     if np.isnan(spread).all() or np.nanmax(spread) <= 0:
         return ""
     one = result.isel(k=int(np.nanargmax(spread)))
-    low, high = (_percent(float(one[f"average_k_error_{end}"])) for end in ("lowest", "highest"))
+    low, high = (percent(float(one[f"average_k_error_{end}"])) for end in ("lowest", "highest"))
     k, n_kept, n_ties = f"{float(one.k):g}", f"{int(one.n_kept):,}", f"{int(one.n_ties):,}"
-    expected = _percent(float(one.average_k_error_expected))
+    expected = percent(float(one.average_k_error_expected))
     which = f"depending on which {n_kept} of the {n_ties} ties are kept"
     return f"Ties matter: at k = {k} the average-k error is {low} to {high}, {which} ({expected} on average)."
 
 
-def summary_sentence(result: xr.Dataset) -> str:
+def headline(result: xr.Dataset) -> str:
     """Say what the result means, for the budget with the largest relative gain."""
-    n, c = result.attrs["n_samples"], result.attrs["n_classes"]
-    shape = f"{n:,} samples x {c:,} classes"
     gains = result.relative_gain.values
     if np.isnan(result.average_k_error.values).all():
-        return f"{shape}; without labels there are no errors to compare."
+        return "Without labels there are no errors to compare, only thresholds and set sizes."
     if np.isnan(result.top_k_error.values).all():
-        return f"{shape}; top-k needs an integer k, so there is nothing to compare with."
+        return "Top-k needs an integer k, so there is nothing to compare with."
     if np.isnan(gains).all():
-        return f"{shape}; top-k makes no errors at these budgets, so there are none to avoid."
-    best = result.isel(k=int(np.nanargmax(gains)))
+        return "Top-k makes no errors at these budgets, so there are none to avoid."
+    best = result.sel(k=plot.best_budget(result))
     k, gain = f"{float(best.k):g}", float(best.relative_gain)
-    errors = f"{_percent(float(best.top_k_error))} to {_percent(float(best.average_k_error))}"
     if gain <= 0:
         hint = (
             ""
             if _are_probabilities(result)
             else " Are the scores comparable between samples? Try a softmax of each row."
         )
-        return f"{shape}; average-k makes no fewer errors than top-k at any of these budgets.{hint}"
+        return f"Average-k makes no fewer errors than top-k at any of these budgets.{hint}"
     labels = "1 label" if k == "1" else f"{k} labels"
-    return (
-        f"{shape}; with {labels} per sample, average-{k} makes {100 * gain:.1f} % fewer errors than top-{k} ({errors})."
-    )
+    errors = f"{percent(float(best.average_k_error))} instead of {percent(float(best.top_k_error))}"
+    return f"With {labels} per sample on average, average-{k} makes {100 * gain:.1f} % fewer errors than top-{k}: {errors}."
+
+
+def size_sentence(result: xr.Dataset) -> str:
+    """Say how the labels are shared out at that budget."""
+    k = plot.best_budget(result)
+    counts = result.set_size_count.sel(k=k).values
+    sizes, n = np.arange(counts.size), counts.sum()
+    smaller, larger = (100 * int(counts[which].sum()) / n for which in (sizes < k, sizes > k))
+    largest = int(np.flatnonzero(counts)[-1])
+    return f"At k = {k:g}, {smaller:.0f} % of the sets are smaller than {k:g} and {larger:.0f} % larger; the largest has {largest:,}."

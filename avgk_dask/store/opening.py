@@ -41,6 +41,12 @@ class StoredArrays:
     class_index: Any | None = None
     n_classes: int | None = None
 
+    @property
+    def fingerprint(self) -> str:
+        """The SHA-256 of the manifest of the scores: of what is stored; empty where there is none."""
+        checks = getattr(self.scores.store, "checks", None)
+        return "" if checks is None or checks.manifest is None else table_digest(checks.manifest.table)
+
 
 def is_zarr(value: Any) -> bool:
     """Whether the value is something zarr has opened, or a store it can open."""

@@ -32,14 +32,24 @@ def test_ambiguity_sentence__gives_no_bound_for_logits():
     assert said == "Ranks k and k + 1 overlap at k = 2, so that adapting can pay."
 
 
-def test_summary_sentence__knows_why_there_is_nothing_to_compare():
+def test_headline__knows_why_there_is_nothing_to_compare():
     scores, labels = np.array([[2.0, 1, 1], [2, 1, 1]]), np.array([1, 2])
-    assert text.summary_sentence(avgk.evaluate(scores, None, k=1)).endswith(
-        "without labels there are no errors to compare."
-    )
-    assert "top-k needs an integer k" in text.summary_sentence(avgk.evaluate(scores, labels, k=1.5))
+    assert text.headline(avgk.evaluate(scores, None, k=1)).startswith("Without labels there are no errors to compare")
+    assert "Top-k needs an integer k" in text.headline(avgk.evaluate(scores, labels, k=1.5))
+    assert "none to avoid" in text.headline(avgk.evaluate(scores, [0, 0], k=1))
     worse = avgk.evaluate(np.array([[9.0, 8, 7], [1, 0, 0]]), np.array([0, 1]), k=1)
-    assert text.summary_sentence(worse).endswith("Try a softmax of each row.")
+    assert text.headline(worse).endswith("Try a softmax of each row.")
+
+
+def test_headline__is_about_the_largest_relative_gain():
+    toy = simulate(900, example=2, dtype="float64")
+    result = avgk.evaluate(toy.scores, toy.eta, k=[1, 2, 3])
+    assert text.headline(result) == (
+        "With 2 labels per sample on average, average-2 makes 100.0 % fewer errors than top-2: 0.00 % instead of 11.11 %."
+    )
+    assert text.size_sentence(result) == (
+        "At k = 2, 33 % of the sets are smaller than 2 and 33 % larger; the largest has 3."
+    )
 
 
 def test_tie_sentence__tells_how_far_ties_matter():

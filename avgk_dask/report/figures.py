@@ -1,0 +1,105 @@
+"""The pictures of the report: SVG that takes its colours and fonts from the page, light or dark."""
+
+from __future__ import annotations
+
+import io
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import xarray as xr
+from markupsafe import Markup
+
+from .. import plot
+from ..errors import OptionError
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+#: Stands for the colour of the page's text while a picture is drawn.
+_INK = "#010101"
+#: What the page calls the colours of the pictures.
+_VARIABLES = {
+    _INK: "currentColor",
+    plot.AVERAGE_K: "var(--average)",
+    plot.TOP_K: "var(--top)",
+    plot.GAIN: "var(--gain)",
+    plot.BUDGET: "var(--budget)",
+}
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A picture, what it shows and how to read it."""
+
+    name: str
+    title: str
+    caption: str
+    svg: Markup
+
+
+_PICTURES: dict[str, tuple[Callable[..., Axes], str, str]] = {
+    "errors": (
+        plot.errors,
+        "Errors of both rules",
+        "With the same number of labels in all, top-k gives each sample k of them, average-k as many as it needs.",
+    ),
+    "gains": (
+        plot.gains,
+        "Errors saved",
+        "Each bar is the top-k error; the green part is what average-k saves, with the change in percent above it.",
+    ),
+    "set_sizes": (plot.set_sizes, "Set sizes", "How many labels average-k gives to a sample; k is the mean."),
+    "set_size_distribution": (
+        plot.set_size_distribution,
+        "Set sizes, cumulated",
+        "The share of samples with at most so many labels; the dots mark k.",
+    ),
+    "ranked_scores": (
+        plot.ranked_scores,
+        "Scores by rank",
+        "The r-th highest score of each sample: the line is its support, from the lowest to the highest. Where the "
+        "lines of neighbours overlap, some sample's (k+1)-th score exceeds another's k-th, and adapting can pay.",
+    ),
+    "straddle": (
+        plot.straddle,
+        "Straddle strengths",
+        "How far the (k + order)-th score of one sample exceeds the (k + 1 - order)-th of another, on average over "
+        "all pairs: the more, the more there is to gain.",
+    ),
+}
+
+
+def pictures(result: xr.Dataset) -> dict[str, Picture]:
+    """Give all pictures that a result has the numbers for, by name."""
+    found = {}
+    for name, (draw, title, caption) in _PICTURES.items():
+        try:
+            found[name] = Picture(name, title, caption, _svg(name, draw, result))
+        except OptionError:  # no labels, no integer k, or not analysed
+            continue
+    return found
+
+
+def _svg(name: str, draw: Callable[..., Axes], result: xr.Dataset) -> Markup:
+    """Give a picture as an element of a page: no request, no colour of its own for what is text."""
+    from matplotlib import style
+    from matplotlib.figure import Figure
+
+    ink = ("text.color", "axes.edgecolor", "axes.labelcolor", "xtick.color", "ytick.color", "grid.color")
+    mine: dict[str, Any] = {"svg.fonttype": "none", "svg.hashsalt": name, **dict.fromkeys(ink, _INK)}
+    with style.context(["default", mine]):
+        figure = Figure(figsize=(5.4, 3.6), layout="constrained")
+        draw(result, ax=figure.add_subplot())
+        text = io.StringIO()
+        figure.savefig(text, format="svg", transparent=True, metadata={"Date": None})
+    svg = text.getvalue()
+    svg = svg[svg.index("<svg") :]
+    svg = re.sub(r"<metadata>.*?</metadata>", "", svg, flags=re.S)
+    svg = re.sub(r' xmlns(:\w+)?="[^"]*"', "", svg)
+    svg = re.sub(r'(\bid="|url\(#|href="#)', rf"\g<1>{name}-", svg)
+    svg = re.sub(r'width="[^"]*pt" height="[^"]*pt"', "", svg, count=1)
+    for color, variable in _VARIABLES.items():
+        svg = re.sub(color, variable, svg, flags=re.I)
+    return Markup(svg)

@@ -1,0 +1,95 @@
+"""A result as tables of text: for the terminal and for the page."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import xarray as xr
+from numpy.typing import NDArray
+
+
+@dataclass(frozen=True)
+class Table:
+    """A header and rows of text."""
+
+    header: tuple[str, ...]
+    rows: list[tuple[str, ...]]
+
+
+def percent(value: float) -> str:
+    """Give a fraction in percent; nothing for NaN."""
+    return "" if math.isnan(value) else f"{100 * value:.2f} %"
+
+
+def number(value: float) -> str:
+    """Give a number in a few digits; nothing for NaN."""
+    return "" if math.isnan(value) else f"{value:.4g}"
+
+
+def results_table(result: xr.Dataset) -> Table:
+    """Give a row for each budget: threshold, errors, gain, set sizes and ties."""
+    header = ("k", "threshold", "top-k error", "avg-k error", "gain", "set sizes 25/50/75 %", "ties", "kept")
+    rows: list[tuple[str, ...]] = []
+    for i, k in enumerate(result.k.values):
+        one = result.isel(k=i)
+        gain = float(one.relative_gain)
+        rows.append((
+            f"{k:g}",
+            f"{float(one.threshold):.6g}",
+            percent(float(one.top_k_error)),
+            percent(float(one.average_k_error)),
+            "" if math.isnan(gain) else f"{100 * gain:+.1f} %",
+            " / ".join(map(str, size_quartiles(one.set_size_count.values))),
+            f"{int(one.n_ties):,}",
+            f"{int(one.n_kept):,}",
+        ))  # fmt: skip
+    return Table(header, rows)
+
+
+def size_quartiles(counts: NDArray[np.int64]) -> tuple[int, int, int]:
+    """Give the set sizes that a quarter, half and three quarters of the samples do not exceed."""
+    cumulative = np.cumsum(counts)
+    first, second, third = (int(np.searchsorted(cumulative, q * cumulative[-1] / 4)) for q in (1, 2, 3))
+    return first, second, third
+
+
+def ambiguity_table(result: xr.Dataset) -> Table | None:
+    """Give a row for each integer budget: whether neighbouring ranks overlap, and straddle of order 1; or nothing."""
+    if "supports_overlap" not in result:
+        return None
+    header = ("k", "lowest score of rank\u00a0k", "highest score of rank\u00a0k\u00a0+\u00a01", "overlap",
+              "straddling pairs", "their mean distance", "lower bound on the gain")  # fmt: skip
+    rows: list[tuple[str, ...]] = []
+    for i, k in enumerate(result.k.values):
+        one = result.isel(k=i)
+        if math.isnan(float(one.supports_overlap)):
+            continue
+        first = one.sel(order=1)
+        highest = float(one.support_high.sel(rank=k + 1)) if k + 1 in one["rank"].values else math.nan
+        rows.append((
+            f"{k:g}",
+            number(float(one.support_low.sel(rank=k))),
+            number(highest),
+            "yes" if one.supports_overlap else "no",
+            percent(float(first.straddle_weight)),
+            number(float(first.straddle_magnitude)),
+            number(float(one.straddle_bound)),
+        ))  # fmt: skip
+    return Table(header, rows) if rows else None
+
+
+def tie_table(result: xr.Dataset) -> Table | None:
+    """Give a row for each budget where the error depends on which ties are kept; nothing where none does."""
+    if "average_k_error_lowest" not in result:
+        return None
+    header = ("k", "ties", "kept", "lowest error", "expected", "highest error", "as kept here")
+    rows: list[tuple[str, ...]] = []
+    for i, k in enumerate(result.k.values):
+        one = result.isel(k=i)
+        low, high = float(one.average_k_error_lowest), float(one.average_k_error_highest)
+        if high > low:
+            errors = (low, float(one.average_k_error_expected), high, float(one.average_k_error))
+            rows.append((f"{k:g}", f"{int(one.n_ties):,}", f"{int(one.n_kept):,}", *map(percent, errors)))
+    return Table(header, rows) if rows else None

@@ -1,0 +1,155 @@
+"""The report as a person meets it: in a browser, light, dark and narrow, with hostile names; and as text."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+
+import numpy as np
+import pytest
+
+import avgk_dask as avgk
+from avgk_dask import schema
+from avgk_dask.report import render_report, write_report
+from avgk_dask.testing import simulate
+
+HOSTILE = (
+    "s3://bucket/<script>document.title='hacked'</script>\"'><img src=x onerror=alert(1)>"
+    "\u202egnp.exe\u202c&lt;{{ 7 * 7 }}" + "x" * 10_000
+)
+SECTIONS = ["Results", "When adapting pays, and why", "How far ties matter", "Provenance"]
+
+
+@pytest.fixture(scope="module")
+def result():
+    toy = simulate(2_000, 30, dtype="float16", levels=50)
+    found = avgk.evaluate(toy.scores, toy.labels, k=[1, 2, 2.5, 5])
+    found.attrs |= {"store": HOSTILE, "<b>model</b>": "<i>mine</i>"}
+    return found
+
+
+@pytest.fixture(scope="module")
+def browser():
+    playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+    program = os.environ.get("AVGK_CHROMIUM") or shutil.which("chromium")
+    if program is None:
+        pytest.skip("chromium is not installed (Debian's package chromium, or AVGK_CHROMIUM=its path)")
+    quiet = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update"]
+    with playwright.sync_playwright() as started:
+        found = started.chromium.launch(executable_path=program, args=[*quiet, "--disable-sync", "--no-first-run"])
+        yield found
+        found.close()
+
+
+@pytest.mark.parametrize(
+    ("scheme", "width"), [("light", 1200), ("dark", 1200), ("light", 360)], ids=["light", "dark", "narrow"]
+)
+def test_report__in_a_browser(result, browser, tmp_path, scheme, width):
+    path = tmp_path / "report.html"
+    write_report(result, path)
+    context = browser.new_context(color_scheme=scheme, viewport={"width": width, "height": 900})
+    page = context.new_page()
+    complaints, requests = [], []
+    page.on("console", lambda message: complaints.append(message.text))
+    page.on("pageerror", lambda error: complaints.append(str(error)))
+    page.on("dialog", lambda dialog: (complaints.append(dialog.message), dialog.dismiss()))
+    page.on("request", lambda request: requests.append(request.url))
+    page.goto(path.as_uri())
+    assert (complaints, requests) == ([], [path.as_uri()])
+    assert page.title() == "Average-k evaluation"
+    assert page.locator("script, img, iframe, link, object").count() == 0
+
+    pictures = page.locator("figure svg")
+    assert pictures.count() == 6
+    for i in range(6):
+        box = pictures.nth(i).bounding_box()
+        assert box["width"] > 250
+        assert box["height"] > 150
+        assert box["x"] + box["width"] <= width  # nothing sticks out, and the page does not scroll sideways
+        assert len(set(pictures.nth(i).screenshot())) > 50  # something is drawn
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+
+    assert page.locator(".store").inner_text().startswith("s3://bucket/<script>")
+    facts = page.locator(".facts").inner_text()
+    assert HOSTILE[:80] in facts
+    assert "{{ 7 * 7 }}" in facts
+    assert "<i>mine</i>" in facts
+    assert [page.locator("h2").nth(i).inner_text() for i in range(4)] == SECTIONS
+    ink, paper = (
+        page.evaluate(f"getComputedStyle(document.body).{name}.match(/\\d+/g).slice(0, 3).reduce((a, b) => +a + +b)")
+        for name in ("color", "backgroundColor")
+    )
+    assert (ink > 500 > paper) if scheme == "dark" else (ink < 300 < paper)
+    label = page.locator("figure svg text").first.evaluate("e => getComputedStyle(e).fill")
+    assert label == page.evaluate("getComputedStyle(document.body).color")  # text of pictures follows the page
+    context.close()
+
+
+def test_report__escapes_all_that_users_name(result):
+    page = render_report(result)
+    assert "<script" not in page
+    assert "<img" not in page
+    assert "onerror=alert(1)&gt;" in page
+    assert "&lt;i&gt;mine&lt;/i&gt;" in page
+
+
+def test_report__asks_for_nothing_outside_itself():
+    toy = simulate(300, 20)
+    page = render_report(avgk.evaluate(toy.scores, toy.labels, k=[1, 2]))
+    assert "http:" not in page
+    assert "https:" not in page
+    assert not re.search(r"url\((?!#)", page)
+    assert "default-src 'none'" in page
+
+
+def test_report__tells_where_the_result_is_from():
+    toy = simulate(300, 20)
+    found = avgk.evaluate(toy.scores, toy.labels, k=2)
+    page = render_report(found, seconds=1.5, written="2026-01-02 03:04:05 UTC")
+    for fact in (schema.fingerprint(found), "1.50 s", "2026-01-02 03:04:05 UTC", found.attrs["versions"], "300"):
+        assert fact in page
+    again = avgk.evaluate(toy.scores, toy.labels, k=2)
+    assert render_report(again, seconds=1.5, written="2026-01-02 03:04:05 UTC") == page
+
+
+@pytest.mark.parametrize(
+    ("labels", "k", "straddle", "n_pictures"),
+    [
+        (True, [1, 2, 3], True, 6),
+        (True, [1, 2, 3], False, 4),
+        (False, [1, 2, 3], True, 4),
+        (False, [1.5], False, 2),
+        (True, [0.01], True, 4),
+        (True, range(1, 41), True, 6),
+    ],
+)
+def test_report__shows_what_there_is(labels, k, straddle, n_pictures):
+    toy = simulate(200, 40)
+    found = avgk.evaluate(toy.scores, toy.labels if labels else None, k=k, straddle=straddle)
+    page = render_report(found)
+    assert page.count("<figure>") == n_pictures
+    assert page.count("<svg") == n_pictures
+    assert ("Without labels" in page) == (not labels)
+    assert ("When adapting pays" in page) == straddle
+    ids = re.findall(r'\bid="([^"]*)"', page)
+    assert len(ids) == len(set(ids))
+
+
+def test_report__of_infinite_tied_and_integer_scores():
+    scores = np.zeros((6, 3), np.float32)
+    scores[0, 0], scores[1, 1] = np.inf, -np.inf
+    assert "How far ties matter" in render_report(avgk.evaluate(scores, [0, 1, 2, 0, 1, 2], k=[1, 2]))
+    assert "Provenance" in render_report(avgk.evaluate(np.arange(12).reshape(4, 3), [0, 1, 2, 0], k=[1, 3]))
+    assert "Provenance" in render_report(avgk.evaluate(np.ones((1, 1)), [0], k=1))
+
+
+def test_fingerprint__is_that_of_the_numbers_only():
+    toy = simulate(300, 20)
+    found = avgk.evaluate(toy.scores, toy.labels, k=[1, 2])
+    other = found.copy(deep=True)
+    other.attrs["store"] = "elsewhere"
+    assert schema.fingerprint(other) == schema.fingerprint(found)
+    assert schema.fingerprint(schema.from_json(schema.to_json(found))) == schema.fingerprint(found)
+    other["n_above"][0] += 1
+    assert schema.fingerprint(other) != schema.fingerprint(found)
