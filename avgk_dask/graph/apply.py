@@ -11,7 +11,6 @@ import dask
 import dask.array as da
 import numpy as np
 from dask.delayed import Delayed, delayed
-from dask.graph_manipulation import bind
 from numpy.typing import NDArray
 
 from ..errors import ScoresError
@@ -24,6 +23,7 @@ from .engine import compute_plainly, cut_task, run_search
 from .settings import DEFAULTS, setting
 from .source import Source
 from .tie_order import spread_source
+from .waiting import wait_for
 
 Array = NDArray[Any]
 
@@ -127,7 +127,7 @@ def apply_rule(source: Source, rule: Any, nan_policy: str) -> da.Array:
     """
     array = source.dask_array()
     if isinstance(rule, Delayed):
-        array = bind(array, rule)
+        array = wait_for(array, rule)
     return array.map_blocks(_apply, rule, nan_policy, source.shape[1], dtype=bool, meta=np.empty((0, 0), bool))
 
 

@@ -120,3 +120,28 @@ def test_sets__refuse_nan_by_its_place(make, dtype):
     scores[4, 2] = np.nan
     with pytest.raises(avgk.ScoresError, match="sample 4, class 2"):
         make(da.from_array(scores, chunks=(3, 2))).compute()
+
+
+def _blocks(scores):
+    return [
+        da.from_delayed(dask.delayed(scores[rows]), scores[rows].shape, scores.dtype)
+        for rows in (slice(9), slice(9, 20))
+    ]
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda scores: da.concatenate(_blocks(scores)),
+        lambda scores: da.concatenate([2 * block for block in _blocks(scores)]).rechunk(7),
+        lambda scores: da.from_array(scores, chunks=6).persist(),
+        lambda scores: da.from_array(scores, chunks=6)[::-1] + 1,
+    ],
+    ids=["delayed", "delayed and rechunked", "persisted", "computed"],
+)
+def test_average_k_sets__of_any_dask_array(make):
+    scores = np.random.default_rng(5).random((20, 8))
+    lazy = make(scores)
+    sets = avgk.average_k_sets(lazy, 2)
+    assert np.array_equal(sets.compute(), avgk.average_k_sets(lazy.compute(), 2).compute())
+    assert (sets & (lazy > 0)).sum().compute() == 40  # beside the array itself
