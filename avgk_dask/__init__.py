@@ -1,7 +1,9 @@
 """Average-k and top-k evaluation of large-class models on score matrices too big for memory, exactly."""
 
+import sys
 from importlib import import_module
-from typing import TYPE_CHECKING
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any
 
 from .errors import (
     AvgkError,
@@ -99,3 +101,29 @@ def __getattr__(name: str) -> object:
 
 def __dir__() -> list[str]:
     return [*__all__, "__version__", *_SUBMODULES]
+
+
+class _AfterXarray:
+    """Registers the accessor ``.avgk`` once xarray is imported: importing it for that alone would cost half a second."""
+
+    def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
+        """Find xarray as the others would, and add to what its import does."""
+        if name != "xarray":
+            return None
+        sys.meta_path.remove(self)
+        spec = find_spec(name)
+        if spec is not None and spec.loader is not None:
+            execute = spec.loader.exec_module
+
+            def execute_and_register(module: Any) -> None:
+                execute(module)
+                import_module(f"{__name__}.api.accessor")
+
+            spec.loader.exec_module = execute_and_register  # type: ignore[method-assign]
+        return spec
+
+
+if "xarray" in sys.modules:
+    import_module(f"{__name__}.api.accessor")
+else:
+    sys.meta_path.insert(0, _AfterXarray())

@@ -17,6 +17,7 @@ PACKAGE = pathlib.Path(avgk_dask.__file__).parent
 LAYERS = {
     "errors": 0,
     "reuse": 0,
+    "showing": 0,
     "budgets": 1,
     "kernels": 1,
     "files": 2,

@@ -14,6 +14,7 @@ from ..errors import LabelsError, OptionError, ReadError, ScoresError
 from ..files import RowFile, is_row_file, open_file
 from ..graph.progress import counting
 from ..graph.source import stored_dtype
+from ..showing import ShownAsTable
 from ..store import ScoreWriter, Target, Verification, check_chunks, is_zarr, open_arrays
 from ..store.bands import read_array, typed
 from .inputs import find_labels
@@ -30,7 +31,7 @@ _MOST_NAMES = 200_000
 
 
 @dataclass(frozen=True)
-class Ingestion:
+class Ingestion(ShownAsTable):
     """What was written: the number of samples and classes, any rounding, and the verification of it all."""
 
     n_samples: int

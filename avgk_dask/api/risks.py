@@ -17,6 +17,7 @@ from ..graph.engine import run_search
 from ..graph.places import least_risk
 from ..graph.progress import computing
 from ..graph.source import Source
+from ..showing import ShownAsTable
 from .inputs import as_source
 from .options import check_nan_policy
 from .placed import SET_SIZE, Places, check_thresholds, coordinate, fits_a_float
@@ -95,7 +96,7 @@ _ERROR = {
 
 
 @dataclass(frozen=True)
-class BestThreshold:
+class BestThreshold(ShownAsTable):
     """The threshold of least risk: sets {score > value} have this error, average size and risk."""
 
     value: float | int

@@ -14,6 +14,7 @@ from ..graph.engine import run_search
 from ..kernels.keys import decode
 from ..schema import build_result
 from ..selection.selection import Selection
+from ..showing import ShownAsTable
 from .attributes import result_attrs
 from .inputs import as_source, opened
 from .options import check_nan_policy
@@ -21,7 +22,7 @@ from .truncation import TruncatedScores, is_truncated
 
 
 @dataclass(frozen=True)
-class Threshold:
+class Threshold(ShownAsTable):
     """The threshold of one budget.
 
     ``value`` is lambda; ``n_above`` scores exceed it, ``n_ties`` equal it, and the first ``n_kept``

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import sys
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -11,7 +12,6 @@ from typing import Any
 import dask
 from dask.callbacks import Callback
 from dask.delayed import Delayed
-from tqdm import tqdm
 
 from .engine import Compute, compute_plainly
 
@@ -23,19 +23,28 @@ def computing(progress: bool | None) -> Compute:
 
 def _with_bar(tasks: list[Delayed], stage: str) -> list[Any]:
     client = _client()
-    screen = shutil.get_terminal_size()  # 80 x 24 where the terminal does not tell
-    size: dict[str, Any] = {"ncols": screen.columns, "nrows": screen.lines}
-    with tqdm(desc=f"avgk {stage}", unit="task", file=sys.stderr, **size) as bar:
+    with _bar(desc=f"avgk {stage}", unit="task") as bar:
         if client is None:
             with _Bar(bar):
                 return compute_plainly(tasks, stage)
         return _watch(client, tasks, bar)
 
 
+def _bar(**options: Any) -> Any:
+    """Give a bar: a widget in a notebook that can show one, else text on stderr."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # a notebook without ipywidgets is none to warn about: it gets text
+        from tqdm.auto import tqdm
+    if any(base.__module__ == "tqdm.notebook" for base in tqdm.__mro__):
+        return tqdm(**options)
+    screen = shutil.get_terminal_size()  # 80 x 24 where the terminal does not tell
+    return tqdm(file=sys.stderr, ncols=screen.columns, nrows=screen.lines, **options)
+
+
 @contextmanager
 def counting(stage: str, unit: str, total: int | None, progress: bool | None) -> Iterator[Callable[[int], Any]]:
     """Give a function that moves a bar by a number of units; without progress it does nothing."""
-    with tqdm(desc=f"avgk {stage}", unit=unit, total=total, file=sys.stderr, disable=not progress) as bar:
+    with _bar(desc=f"avgk {stage}", unit=unit, total=total, disable=not progress) as bar:
         yield bar.update
 
 

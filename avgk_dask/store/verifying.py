@@ -10,13 +10,14 @@ from zarr.core.buffer import default_buffer_prototype
 from zarr.core.sync import sync
 
 from ..errors import AvgkError
+from ..showing import ShownAsTable
 from .bands import read_array
 from .listing import chunk_key, missing_chunks
 from .shards import place_slices
 
 
 @dataclass(frozen=True)
-class Verification:
+class Verification(ShownAsTable):
     """What a verification found: ``damaged`` has the key of each bad chunk and what is wrong with it."""
 
     n_chunks: int

@@ -1,0 +1,62 @@
+"""The accessor ``.avgk`` of xarray's Datasets and DataArrays: the functions of the package, called on scores.
+
+``ds.avgk.evaluate(k=5)`` is ``avgk_dask.evaluate(ds, k=5)``. It is registered when both xarray and this
+package have been imported, in whichever order.
+"""
+
+from __future__ import annotations
+
+from functools import partial, update_wrapper
+from importlib import import_module
+from typing import Any
+
+import xarray as xr
+
+#: The functions whose first argument are scores.
+METHODS = (
+    "adaptive_gain",
+    "average_k_sets",
+    "average_set_size_at",
+    "best_threshold",
+    "error_curve",
+    "evaluate",
+    "plug_in_regret",
+    "predict_sets",
+    "ranked_supports",
+    "risk",
+    "straddle_strength",
+    "supports_overlap",
+    "threshold",
+    "threshold_at",
+    "top_k_sets",
+)
+
+
+@xr.register_dataset_accessor("avgk")  # type: ignore[no-untyped-call]
+@xr.register_dataarray_accessor("avgk")  # type: ignore[no-untyped-call]
+class ScoresAccessor:
+    """The functions of avgk_dask for these scores.
+
+    Examples
+    --------
+    >>> import numpy as np, xarray as xr, avgk_dask
+    >>> scores = xr.DataArray(np.eye(3), dims=("sample", "class"))
+    >>> scores.avgk.threshold(1).n_above
+    3
+
+    """
+
+    def __init__(self, scores: xr.Dataset | xr.DataArray) -> None:
+        self._scores = scores
+
+    def __getattr__(self, name: str) -> Any:
+        """Give a function of the package with these scores as its first argument."""
+        if name not in METHODS:
+            raise AttributeError(f"{name!r} is none of the functions of .avgk: {', '.join(METHODS)}")
+        function = getattr(import_module("avgk_dask"), name)
+        bound: Any = update_wrapper(partial(function, self._scores), function)
+        del bound.__wrapped__  # its signature is without the scores
+        return bound
+
+    def __dir__(self) -> list[str]:
+        return list(METHODS)
