@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from fractions import Fraction
 from logging import CRITICAL
 from typing import Any
 
 import click
 
-from ..budgets import parse_budget
 from ..errors import BudgetError, OptionError
 
 #: More budgets than this in one range are a typing error.
@@ -28,29 +29,30 @@ class Budgets(click.ParamType):  # type: ignore[type-arg,unused-ignore]
         """Give the list of budgets."""
         if not isinstance(value, str):
             return value
+        return [k for part in value.split(",") for k in self._range(part.strip(), param, ctx)]
+
+    def _range(self, part: str, param: Any, ctx: Any) -> list[Fraction]:
+        if ":" in part:
+            ends = re.fullmatch(r"(\d+):(\d+)", part)
+            if ends and 0 <= int(ends[2]) - int(ends[1]) < _MOST_BUDGETS:
+                return [Fraction(k) for k in range(int(ends[1]), int(ends[2]) + 1)]
+            self.fail(
+                "a range of budgets must be two integers, the lower first, such as 1:10 "
+                f"(at most {_MOST_BUDGETS:,}); got {part!r}.", param, ctx,
+            )  # fmt: skip
+        from ..budgets import parse_budget  # late: it brings NumPy along, which help and completion do not need
+
         try:
-            return [k for part in value.split(",") for k in _range(part.strip())]
-        except BudgetError as error:
-            self.fail(str(error), param, ctx)
+            return [parse_budget(part)]
+        except BudgetError:
+            self.fail(
+                f"a budget must be a number such as 5 or 2.5, or several: 1,3,5 or 1:10; got {part!r}.", param, ctx
+            )
 
 
-def _range(part: str) -> list[Fraction]:
-    if ":" not in part:
-        return [parse_budget(part)]
-    ends = re.fullmatch(r"(\d+):(\d+)", part)
-    if not ends or not 0 <= int(ends[2]) - int(ends[1]) < _MOST_BUDGETS:
-        raise BudgetError(
-            f"a range of budgets must be two integers, the lower first, such as 1:10 (at most {_MOST_BUDGETS:,}); got {part!r}."
-        )
-    return [Fraction(k) for k in range(int(ends[1]), int(ends[2]) + 1)]
-
-
-def budget_option(default: range | None) -> Callable[..., Any]:
+def budget_option(text: str, *, required: bool = False) -> Callable[..., Any]:
     """Give the option ``-k``."""
-    text = "Budgets: 5 or 1,3,5 or 1:10 or 0.5,2.5." + ("  [default: 1:10, or all classes if fewer]" if default else "")
-    if default is None:
-        return click.option("-k", "k", type=Budgets(), required=True, help=text)
-    return click.option("-k", "k", type=Budgets(), default=default, help=text)
+    return click.option("-k", "k", type=Budgets(), required=required, help=text)
 
 
 def nan_option(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -60,28 +62,6 @@ def nan_option(command: Callable[..., Any]) -> Callable[..., Any]:
     return click.option("--nan-policy", type=policies, default="raise", show_default=True, help=text)(command)
 
 
-def store_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the options that name a store's arrays and how to reach it."""
-    for option in (
-        click.option(
-            "--storage-option",
-            multiple=True,
-            metavar="KEY=VALUE",
-            help="How to reach the store, such as endpoint_url=http://host:9000 or anon=true.",
-        ),
-        click.option(
-            "--labels",
-            "labels_name",
-            metavar="NAME",
-            help="Name of the labels inside the store, or the path of an .npy file or another store.",
-        ),
-        click.option("--scores", "scores_name", metavar="NAME", help="Name of the scores inside the store."),
-        click.argument("store"),
-    ):
-        command = option(command)
-    return command
-
-
 def missing_option(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add the option ``--missing``."""
     text = "A chunk that is not there: refuse it, or take it as the fill value."
@@ -89,10 +69,88 @@ def missing_option(command: Callable[..., Any]) -> Callable[..., Any]:
     return click.option("--missing", type=choice, default="raise", show_default=True, help=text)(command)
 
 
+def ties_option(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the option ``--ties``."""
+    text = "Which ties are kept: the first ones, or spread over the samples."
+    choice = click.Choice(["first", "spread"])
+    return click.option("--ties", type=choice, default="first", show_default=True, help=text)(command)
+
+
+def json_option(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the option ``--json``."""
+    text = "Print one JSON document (avgk schema describes it)."
+    return click.option("--json", "as_json", is_flag=True, help=text)(command)
+
+
+def quiet_option(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the option ``--quiet``."""
+    return click.option("--quiet", is_flag=True, help="No progress bar and no remarks: errors alone on stderr.")(
+        command
+    )
+
+
+def overwrite_option(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the option ``--overwrite``."""
+    return click.option("--overwrite", is_flag=True, help="Replace a store that is there.")(command)
+
+
+def storage_option(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the option ``--storage-option``."""
+    text = "How to reach the store, such as endpoint_url=http://host:9000 or anon=true."
+    return click.option("--storage-option", multiple=True, metavar="KEY=VALUE", help=text)(command)
+
+
+def out_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the options that say where a new store goes."""
+    text = "How to reach the new store, such as anon=true."
+    command = click.option("--out-option", multiple=True, metavar="KEY=VALUE", help=text)(command)
+    return click.option("--out", required=True, type=click.Path(), help="Path or URL of the new store.")(command)
+
+
+@dataclass(frozen=True)
+class StoreChoice:
+    """A store as named on the command line, and its arrays."""
+
+    store: str
+    scores: str | None
+    labels: str | None
+    options: dict[str, str] | None
+
+    def open(self, missing: str, with_labels: bool = True) -> Any:
+        """Open the arrays; reads metadata only."""
+        from ..api.stores import open_stored
+        from ..store import open_arrays
+
+        if not with_labels and self.labels is None:
+            options: Any = {"scores": self.scores, "storage_options": self.options, "missing": missing}
+            return open_arrays(self.store, own_labels=False, **options)
+        return open_stored(self.store, self.scores, self.labels, self.options, missing)
+
+
+def store_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the store, and the options that name its arrays and how to reach it, as one argument ``chosen``."""
+
+    @functools.wraps(command)
+    def with_choice(
+        store: str, scores_name: str | None, labels_name: str | None, storage_option: tuple[str, ...], **rest: Any
+    ) -> Any:
+        return command(StoreChoice(store, scores_name, labels_name, parse_storage_options(storage_option)), **rest)
+
+    names = "Name of the labels inside the store, or the path of an .npy file or another store."
+    made: Callable[..., Any] = with_choice
+    for option in (
+        storage_option,
+        click.option("--labels", "labels_name", metavar="NAME", help=names),
+        click.option("--scores", "scores_name", metavar="NAME", help="Name of the scores inside the store."),
+        click.argument("store", type=click.Path()),
+    ):
+        made = option(made)
+    return made
+
+
 def layout_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add the options that say how scores are stored."""
     for option in (
-        click.option("--overwrite", is_flag=True, help="Replace a store that is there."),
         click.option("--top-m", type=click.IntRange(min=1), help="Keep only the M largest scores of each row."),
         click.option("--shard-chunks", type=click.IntRange(min=1), help="Chunks to a shard (4 on object stores)."),
         click.option(
@@ -103,24 +161,24 @@ def layout_options(command: Callable[..., Any]) -> Callable[..., Any]:
             help="How chunks are compressed; each has a checksum.",
         ),
         click.option("--chunk-rows", type=click.IntRange(min=1), help="Rows of a chunk (about 10 MB of them)."),
-        click.option("--dtype", help="Type of the stored scores, such as float16; rounding is said."),
+        click.option("--dtype", metavar="DTYPE", help="Type of the stored scores, such as float16; rounding is said."),
     ):
         command = option(command)
     return command
 
 
-def parse_storage_options(pairs: tuple[str, ...]) -> dict[str, str] | None:
+def parse_storage_options(pairs: tuple[str, ...], name: str = "--storage-option") -> dict[str, str] | None:
     """Give the storage options as a mapping; None where there are none."""
     for pair in pairs:
         if "=" not in pair:
-            raise OptionError("--storage-option must be KEY=VALUE; got one without '='.")
+            raise OptionError(f"{name} must be KEY=VALUE; got one without '='.")
     return dict(pair.split("=", 1) for pair in pairs) or None
 
 
 def cluster_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add the options that choose where to compute."""
     for option in (
-        click.option("--memory-limit", help="Memory of each local worker, such as 4GB."),
+        click.option("--memory-limit", metavar="BYTES", help="Memory of each local worker, such as 4GB."),
         click.option("--threads", type=click.IntRange(min=1), help="Threads of each local worker."),
         click.option("--workers", type=click.IntRange(min=1), help="Start so many local worker processes."),
         click.option("--scheduler-file", type=click.Path(), help="Use the cluster that wrote this file."),

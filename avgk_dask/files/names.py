@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import os
 from collections.abc import Sequence
 
 from ..errors import StoreError
@@ -45,3 +46,13 @@ def check_distinct(scores: str | None, labels: str | None) -> None:
     """Refuse one name for both."""
     if scores is not None and scores == labels:
         raise StoreError(f"scores and labels must have different names; got {scores!r} for both. Name two.")
+
+
+def path_advice(path: str) -> str:
+    """Say what to do about a path where nothing is: the nearest name in its folder, or to check it."""
+    folder, name = os.path.split(path.rstrip("/"))
+    try:
+        near = difflib.get_close_matches(name, os.listdir(folder or "."), n=1)
+    except OSError:
+        return "Check the path: its folder cannot be listed, either."
+    return f"Did you mean {os.path.join(folder, near[0])!r}?" if near else "Check the path."

@@ -19,7 +19,7 @@ from ..kernels.order import spread_keys
 from ..selection.selection import Selection
 from ..summaries.entries import TopRanks
 from ..summaries.kept import Cut
-from .engine import compute_plainly, cut_task, run_search
+from .engine import Compute, compute_plainly, cut_task, run_search
 from .settings import DEFAULTS, setting
 from .source import Source
 from .tie_order import spread_source
@@ -77,16 +77,23 @@ def find_rule(source: Source, budget: int, nan_policy: str, ties: str) -> Any:
 
 def _find_rule(held: _Held, budget: int, nan_policy: str, ties: str) -> SetRule:
     with _scheduler_inside_a_task(), dask.config.set(held.settings):
-        selection = find_selection(held.source, budget, nan_policy)
-        if ties == "first" or not selection.is_cut:
-            return _rule(held.source, selection)
-        refined = spread_source(held.source, [selection.key])
-        return replace(_rule(refined, find_selection(refined, budget, "lowest")), spread=selection.key)
+        return settle_rule(held.source, budget, nan_policy, ties)[1]
 
 
-def find_selection(source: Source, budget: int, nan_policy: str) -> Selection:
+def settle_rule(
+    source: Source, budget: int, nan_policy: str, ties: str, compute: Compute = compute_plainly
+) -> tuple[Selection, SetRule]:
+    """Find the selection of a budget, by a search of its own, and the rule of its sets."""
+    selection = find_selection(source, budget, nan_policy, compute)
+    if ties == "first" or not selection.is_cut:
+        return selection, _rule(source, selection)
+    refined = spread_source(source, [selection.key])
+    return selection, replace(_rule(refined, find_selection(refined, budget, "lowest", compute)), spread=selection.key)
+
+
+def find_selection(source: Source, budget: int, nan_policy: str, compute: Compute = compute_plainly) -> Selection:
     """Find the selection of one budget, by a search of its own."""
-    return run_search(source, [budget], nan_policy=nan_policy).found[0]
+    return run_search(source, [budget], nan_policy=nan_policy, compute=compute).found[0]
 
 
 def _rule(source: Source, selection: Selection) -> SetRule:

@@ -37,6 +37,8 @@ DEFAULTS: dict[str, Any] = {
     # ... and there are at most this many tasks.
     "max-tasks": 4096,
     "fan-in": 16,
+    # Bytes of sets, as bits, that are computed at once when sets are written.
+    "window-bytes": 16 << 20,
     # Bytes a task may take; by default the worker's share of its memory.
     "memory-limit": None,
 }

@@ -7,6 +7,7 @@ from .layout import CODECS, Layout
 from .listing import check_chunks
 from .opening import StoredArrays, is_zarr, open_arrays, open_labels
 from .results import write_result
+from .sets import SET_FORMATS, SetBand, SetGrid, SetsWriter, pack_block
 from .showing import shown
 from .targets import Target
 from .verifying import Verification, verify_listing, verify_run
@@ -14,10 +15,14 @@ from .writer import ScoreWriter
 
 __all__ = [
     "CODECS",
+    "SET_FORMATS",
     "BandReader",
     "Draft",
     "Layout",
     "ScoreWriter",
+    "SetBand",
+    "SetGrid",
+    "SetsWriter",
     "StoredArrays",
     "Target",
     "Verification",
@@ -27,6 +32,7 @@ __all__ = [
     "join_parts",
     "open_arrays",
     "open_labels",
+    "pack_block",
     "plan_bands",
     "shown",
     "verify_listing",

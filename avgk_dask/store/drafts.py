@@ -28,6 +28,8 @@ from .showing import Options, shown
 
 #: Folder of the parts that several processes write.
 PARTS = "parts"
+#: The arrays a store of ours may hold: scores and labels, or sets.
+_ARRAYS = ("scores", "class_index", "labels", "sets", "offsets", "classes")
 
 Array = NDArray[Any]
 Digests = dict[str, Digest]
@@ -106,7 +108,7 @@ class Draft:
     @property
     def names(self) -> list[str]:
         """The names of the arrays created so far."""
-        return [name for name in ("scores", "class_index", "labels") if name in self.group]
+        return [name for name in _ARRAYS if name in self.group]
 
     def clear(self) -> None:
         """Remove all arrays."""
@@ -131,11 +133,13 @@ class Draft:
             array.attrs["dtype"] = "bfloat16"
         return array
 
-    def add_column(self, name: str, n_samples: int, dtype: Any = "int64", chunk_rows: int | None = None) -> Any:
-        """Create an array with one value for each sample."""
+    def add_column(
+        self, name: str, n_samples: int, dtype: Any = "int64", chunk_rows: int | None = None, dimension: str = "sample"
+    ) -> Any:
+        """Create an array with one value for each sample, or along another dimension."""
         return self.group.create_array(
             name, shape=(n_samples,), dtype=dtype, chunks=(chunk_rows or max(1, min(n_samples, LABEL_ROWS)),),
-            compressors=codecs("zstd", 8), dimension_names=("sample",), config={"write_empty_chunks": True},
+            compressors=codecs("zstd", 8), dimension_names=(dimension,), config={"write_empty_chunks": True},
         )  # fmt: skip
 
     def finish(self, **attributes: Any) -> None:
@@ -145,7 +149,8 @@ class Draft:
             del self.group[GROUP]
         folder = self.group.create_group(GROUP)
         for name, table in tables.items():
-            folder.create_array(name, data=table, chunks=table.shape, compressors=codecs("zstd", 8))
+            chunks = tuple(max(1, n) for n in table.shape)  # of an empty array, too
+            folder.create_array(name, data=table, chunks=chunks, compressors=codecs("zstd", 8))
         state = {"format": FORMAT, "complete": True, "manifest": {n: table_digest(t) for n, t in tables.items()}}
         nodes = [*tables, GROUP, *(f"{GROUP}/{name}" for name in tables)]
         # With the metadata of all nodes in the root's, opening needs one request, and xarray does not warn.

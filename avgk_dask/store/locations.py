@@ -10,6 +10,7 @@ from zarr.abc.store import Store
 from zarr.storage import FsspecStore, LocalStore, ZipStore
 
 from ..errors import OptionError, StoreError
+from ..files.names import path_advice
 from .clouds import CLOUDS, S3_NAMES, is_true, open_cloud
 from .failures import cause
 from .showing import Options, shown
@@ -60,13 +61,13 @@ def _local(path: str, write: bool) -> Store:
             raise StoreError(f"store must be a folder or a URL to be written; got {path!r}. Zip the finished store.")
         return LocalStore(path)
     if not os.path.exists(path):
-        raise StoreError(f"store must exist; got {path!r}, and nothing is there. Check the path.")
+        raise StoreError(f"store must exist; got {path!r}, and nothing is there. {path_advice(path)}")
     if os.path.isfile(path) and zipfile.is_zipfile(path) and not path.endswith(".npz"):
         return ZipStore(path, mode="r")
     if os.path.isfile(path):
         raise StoreError(
             f"store must be a Zarr store; got the file {path!r}. Copy it into a store first: "
-            f"avgk ingest {path} --out scores.zarr"
+            f"avgk ingest {path} [LABELS] --out {os.path.splitext(os.path.basename(path))[0]}.zarr"
         )
     return LocalStore(path, read_only=True)
 

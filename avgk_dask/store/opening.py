@@ -278,7 +278,7 @@ def open_array(group: Any, store: CheckedStore, name: str) -> Any:
     if isinstance(node, zarr.Array):
         folder, _, base = name.rpartition("/")
         return with_checks(node, store, node.path, _table(group[folder] if folder else group, base, store.checks))
-    names = sorted(key for key, _ in group.arrays())
+    names = _array_names(group)
     near = difflib.get_close_matches(name, names, 1)
     hint = f"Did you mean {near[0]!r}?" if near else "Name the array to use."
     raise StoreError(f"{location} has no array {name!r}; it has {', '.join(names) or 'no arrays'}. {hint}")

@@ -1,0 +1,184 @@
+"""``write_sets``: sets written out of core, as booleans or as class indices."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from fractions import Fraction
+from typing import Any
+
+import dask.array as da
+
+from ..budgets import count_labels, parse_budgets
+from ..errors import OptionError
+from ..graph.apply import apply_rule, settle_rule
+from ..graph.progress import computing, counting
+from ..graph.set_bands import set_windows
+from ..graph.source import Source, StoredSource
+from ..schema import plain_json
+from ..store import SET_FORMATS, SetBand, SetGrid, SetsWriter, StoredArrays, Target, shown
+from .inputs import as_lazy
+from .options import check_nan_policy, check_ties
+from .sets import predict_sets, top_k_sets
+from .thresholds import score_value
+
+RULES = ("average", "top", "threshold")
+
+
+@dataclass(frozen=True)
+class SetChoice:
+    """Which sets: those of a budget by a rule, or those above a threshold."""
+
+    rule: str = "average"
+    k: Any = None
+    threshold: Any = None
+    ties: str = "first"
+    nan_policy: str = "raise"
+
+    def __post_init__(self) -> None:
+        check_nan_policy(self.nan_policy)
+        check_ties(self.ties)
+        if self.rule not in RULES:
+            raise OptionError(f"rule must be one of {', '.join(RULES)}; got {self.rule!r}.")
+        if (self.k is None) == (self.rule != "threshold") or (self.threshold is None) == (self.rule == "threshold"):
+            raise OptionError("either a budget k, or a threshold with the rule 'threshold', must be given; not both.")
+
+
+@dataclass(frozen=True)
+class WrittenSets:
+    """What was written: the rule with its threshold (None for top-k), and the number of labels in all sets."""
+
+    rule: str
+    k: float | None
+    threshold: float | int | None
+    n_above: int | None
+    n_ties: int | None
+    n_kept: int | None
+    ties: str | None
+    source: str
+    n_samples: int
+    n_classes: int
+    format: str
+    n_labels: int
+
+
+def write_sets(
+    scores: Any,
+    out: Any,
+    choice: SetChoice,
+    *,
+    format: str = "booleans",
+    overwrite: bool = False,
+    out_options: dict[str, Any] | None = None,
+    progress: bool | None = None,
+) -> WrittenSets:
+    """Write sets to a new Zarr store, band by band: memory for some bands as bits, whatever N and C.
+
+    ``format="booleans"`` gives ``sets (sample, class)``, chunked like the scores; ``"indices"`` gives ``offsets`` and
+    ``classes``: the set of sample i is ``classes[offsets[i]:offsets[i + 1]]``, ascending. The root's attributes are the
+    fields of what is returned. What fails leaves nothing behind, and a store that was to be overwritten as it was.
+
+    Reads the scores once to find the threshold, and once more.
+
+    Raises
+    ------
+    BudgetError, ScoresError, DtypeError, OptionError, MemoryLimitError, StoreError
+
+    Examples
+    --------
+    >>> import tempfile, numpy as np, zarr
+    >>> path = tempfile.mkdtemp() + "/sets.zarr"
+    >>> written = write_sets(np.array([[0.6, 0.3, 0.1], [0.4, 0.4, 0.2]]), path, SetChoice(k=1.5), format="indices")
+    >>> store = zarr.open_group(path, mode="r")
+    >>> store["offsets"][:].tolist(), store["classes"][:].tolist(), written.threshold
+    ([0, 1, 3], [0, 0, 1], 0.3)
+
+    """
+    if format not in SET_FORMATS:
+        raise OptionError(f"format must be one of {', '.join(SET_FORMATS)}; got {format!r}.")
+    given = scores.scores if isinstance(scores, StoredArrays) else scores
+    target = Target.of(out, out_options, overwrite, apart_from=[given])
+    source, _ = as_lazy(scores)
+    sets, facts = _choose(scores, source, choice, progress)
+    grid = _grid(source, sets)
+    with target as path, _writing_thread() as thread:
+        writer = thread.submit(
+            SetsWriter, path, grid, format, overwrite=overwrite, options=out_options
+        ).result()  # fmt: skip
+        _write_all(sets.rechunk(grid.shards or grid.chunks), writer, thread, progress)
+        found = WrittenSets(
+            choice.rule, **facts, source=shown(source.location), n_samples=grid.shape[0], n_classes=grid.shape[1],
+            format=format, n_labels=writer.n_labels,
+        )  # fmt: skip
+        attributes = {name: plain_json(value) for name, value in asdict(found).items() if name != "n_labels"}
+        thread.submit(writer.finish, **attributes).result()
+    return found
+
+
+def _choose(scores: Any, source: Source, choice: SetChoice, progress: bool | None) -> tuple[da.Array, dict[str, Any]]:
+    """Give the lazy sets, and what is known of their rule."""
+    facts: dict[str, Any] = dict.fromkeys(("k", "threshold", "n_above", "n_ties", "n_kept", "ties"))
+    if choice.rule == "threshold":
+        sets: Any = predict_sets(scores, threshold=choice.threshold, nan_policy=choice.nan_policy)
+        return _bare(sets), facts | {"threshold": choice.threshold}
+    budget: Fraction
+    (budget,) = parse_budgets([choice.k], source.shape[1])
+    facts["k"] = float(budget)
+    if choice.rule == "top":
+        return _bare(top_k_sets(scores, budget, nan_policy=choice.nan_policy)), facts
+    labels = count_labels(budget, source.shape[0])
+    # Found once, and not again for every window, as lazy sets would.
+    found, rule = settle_rule(source, labels, choice.nan_policy, choice.ties, computing(progress))
+    facts |= {
+        "threshold": score_value(found.key, source.dtype), "n_above": found.n_above, "n_ties": found.n_ties,
+        "n_kept": found.n_kept, "ties": choice.ties,
+    }  # fmt: skip
+    return apply_rule(source, rule, choice.nan_policy), facts
+
+
+def _bare(sets: Any) -> da.Array:
+    bare: da.Array = getattr(sets, "data", sets) if not isinstance(sets, da.Array) else sets
+    return bare
+
+
+def _grid(source: Source, sets: da.Array) -> SetGrid:
+    if isinstance(source, StoredSource):
+        return SetGrid(source.shape, source.array.chunks, source.array.shards)
+    rows, classes = (max(sizes) for sizes in sets.chunks)
+    return SetGrid(source.shape, (rows, classes))
+
+
+@contextmanager
+def _writing_thread() -> Iterator[Executor]:
+    """Give the one thread that writes. Where this one is interrupted, the write under way ends before anything else.
+
+    zarr would go on with it, and so put back parts of a store that is being removed.
+    """
+    pool = ThreadPoolExecutor(1, thread_name_prefix="avgk-write")
+    pool.submit(int).result()  # started now: one that is interrupted while it starts would not be waited for
+    try:
+        yield pool
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+def _write_all(sets: da.Array, writer: SetsWriter, thread: Executor, progress: bool | None) -> None:
+    """Write all bands, each window while the next one is computed."""
+    with counting("sets", "row", sets.shape[0], progress) as advance:
+        under_way: list[Future[None]] = []
+        for window in set_windows(sets):
+            _await(under_way)
+            under_way = [thread.submit(_write_band, band, writer, advance) for band in window]
+        _await(under_way)
+
+
+def _await(writes: list[Future[None]]) -> None:
+    for write in writes:
+        write.result()
+
+
+def _write_band(band: SetBand, writer: SetsWriter, advance: Any) -> None:
+    writer.write(band)
+    advance(band.n_rows)

@@ -1,0 +1,80 @@
+"""How commands run: an error is one line on stderr, and an exit status.
+
+0 done, 1 failed, 2 refused, 130 interrupted.
+"""
+
+from __future__ import annotations
+
+import difflib
+import sys
+import traceback
+from typing import Any
+
+import click
+
+from ..errors import AvgkError, ReadError
+from .spelling import spelled
+
+FAILED, REFUSED, INTERRUPTED = 1, 2, 130
+
+
+class Command(click.Command):
+    """A command that takes ``--debug``, too, as the group does before its name."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.params.append(debug_option())
+
+
+def debug_option() -> click.Option:
+    """Give the option ``--debug``; the group looks for it among the arguments."""
+    return click.Option(["--debug"], is_flag=True, expose_value=False, help="Show the traceback of an error.")
+
+
+class _InterruptError(Exception):
+    """Ctrl-C: click would print an empty line for it."""
+
+
+class Group(click.Group):
+    """Turns exceptions into one line on stderr and an exit status."""
+
+    def main(self, *args: Any, **kwargs: Any) -> Any:
+        """Run a command line; exits with the status of what failed."""
+        given = args[0] if args else kwargs.get("args")
+        debug = "--debug" in (sys.argv[1:] if given is None else given)
+        try:
+            return super().main(*args, **{**kwargs, "standalone_mode": False})
+        except click.ClickException as error:
+            _fail(error, error.format_message(), REFUSED, debug)
+        except (KeyboardInterrupt, click.Abort, _InterruptError) as error:
+            _fail(error, "interrupted", INTERRUPTED, debug)
+        except Exception as error:
+            refused = isinstance(error, AvgkError) and not isinstance(error, ReadError)
+            _fail(error, str(error) or type(error).__name__, REFUSED if refused else FAILED, debug)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the command of a context."""
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt as error:
+            raise _InterruptError from error
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Give the commands in the order they were added: the most used first."""
+        return list(self.commands)
+
+    def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
+        """Find a command by its name, or refuse it with the nearest."""
+        name = args[0]
+        if self.get_command(ctx, name) is None and not name.startswith("-") and not ctx.resilient_parsing:
+            near = difflib.get_close_matches(name, self.list_commands(ctx), n=1)
+            hint = f"Did you mean {near[0]!r}?" if near else "avgk --help lists them."
+            raise click.UsageError(f"No such command {name!r}. {hint}", ctx)
+        return super().resolve_command(ctx, args)
+
+
+def _fail(error: BaseException, message: str, status: int, debug: bool) -> None:
+    if debug:
+        traceback.print_exception(error)
+    click.echo(f"avgk: {spelled(' '.join(message.split()))}", err=True)
+    sys.exit(status)

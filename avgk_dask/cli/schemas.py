@@ -1,0 +1,154 @@
+"""What each command prints with ``--json``, as JSON Schema: ``avgk schema COMMAND`` prints it.
+
+Numbers that JSON cannot hold are the strings "NaN", "Infinity" and "-Infinity".
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+Schema = dict[str, Any]
+
+_DRAFT = "https://json-schema.org/draft/2020-12/schema"
+
+_TEXT: Schema = {"type": "string"}
+_FLAG: Schema = {"type": "boolean"}
+_COUNT: Schema = {"type": "integer", "minimum": 0}
+_SIZE: Schema = {"type": "integer", "minimum": 1}
+_NUMBER: Schema = {"anyOf": [{"type": "number"}, {"enum": ["NaN", "Infinity", "-Infinity"]}]}
+_BUDGET: Schema = {"type": "number", "exclusiveMinimum": 0}
+
+
+def _or_null(schema: Schema) -> Schema:
+    return {"anyOf": [schema, {"type": "null"}]}
+
+
+def _list(items: Schema) -> Schema:
+    return {"type": "array", "items": items}
+
+
+def _object(description: str = "", **properties: Schema) -> Schema:
+    """Give the schema of an object that has all these properties and no others."""
+    said = {"description": description} if description else {}
+    return {
+        "type": "object",
+        **said,
+        "properties": properties,
+        "required": list(properties),
+        "additionalProperties": False,
+    }
+
+
+_VARIABLE = _object(
+    "One array of the result: its values nested along the dimensions.",
+    dims=_list(_TEXT),
+    dtype=_TEXT,
+    data={},
+    attrs={"type": "object"},
+)
+
+#: A result Dataset. Errors are "NaN" where there are no labels, and what needs an integer k where k is none.
+_RESULT = _object(
+    "An xarray Dataset; avgk_dask.schema.from_json gives it back.",
+    variables={
+        "type": "object",
+        "required": [
+            "k", "threshold", "n_above", "n_ties", "n_kept", "average_set_size", "average_k_error", "top_k_error",
+            "adaptive_gain", "relative_gain", "set_size_count",
+        ],
+        "additionalProperties": _VARIABLE,
+    },
+    coords=_list(_TEXT),
+    attrs={
+        "type": "object",
+        "properties": {"n_samples": _SIZE, "n_classes": _SIZE, "n_labelled": _COUNT, "store": _TEXT, "reads": _COUNT},
+        "required": ["n_samples", "n_classes", "n_labelled", "store", "reads"],
+    },
+)  # fmt: skip
+
+_BODIES: dict[str, Schema] = {
+    "evaluate": _RESULT,
+    "threshold": _list(
+        _object("One budget.", k=_BUDGET, threshold=_NUMBER, n_above=_COUNT, n_ties=_COUNT, n_kept=_COUNT)
+    ),
+    "sets": _object(
+        "What was written; all but store are attributes of the new store, too.",
+        store=_TEXT,
+        rule={"enum": ["average", "top", "threshold"]},
+        k=_or_null(_BUDGET),
+        threshold=_or_null(_NUMBER),
+        n_above=_or_null(_COUNT),
+        n_ties=_or_null(_COUNT),
+        n_kept=_or_null(_COUNT),
+        ties=_or_null({"enum": ["first", "spread"]}),
+        source=_TEXT,
+        n_samples=_SIZE,
+        n_classes=_SIZE,
+        format={"enum": ["booleans", "indices"]},
+        n_labels=_COUNT,
+    ),
+    "ingest": _object(
+        "The new store, which was verified.",
+        store=_TEXT,
+        n_samples=_SIZE,
+        n_classes=_SIZE,
+        has_labels=_FLAG,
+        rounding=_or_null(_TEXT),
+        class_names=_or_null(_list(_TEXT)),
+        n_chunks=_COUNT,
+        n_bytes=_COUNT,
+    ),
+    "info": _object(
+        store=_TEXT,
+        zarr_format={"enum": [2, 3]},
+        n_samples=_SIZE,
+        n_classes=_SIZE,
+        truncated=_or_null(_TEXT),
+        dtype=_TEXT,
+        rounding=_or_null(_TEXT),
+        chunks=_list(_SIZE),
+        shards=_or_null(_list(_SIZE)),
+        codecs=_list(_TEXT),
+        n_chunks=_COUNT,
+        n_bytes=_COUNT,
+        n_stored_bytes=_or_null(_COUNT),
+        n_missing_chunks=_or_null(_COUNT),
+        has_manifest=_FLAG,
+        labels=_or_null(_TEXT),
+        values=_or_null(
+            _object(kind=_TEXT, low=_or_null(_NUMBER), high=_or_null(_NUMBER), n_nan=_COUNT, n_rows_sampled=_COUNT)
+        ),
+        task_memory=_COUNT,
+        memory_limit=_COUNT,
+        reads=_TEXT,
+        advice=_list(_TEXT),
+    ),
+    "verify": _object(
+        "Printed where chunks are damaged, too; the exit status is then 1.",
+        ok=_FLAG,
+        n_chunks=_COUNT,
+        n_bytes=_COUNT,
+        has_manifest=_FLAG,
+        damaged=_list({
+            "description": "The key of a chunk, and what is wrong with it.",
+            **_list(_TEXT), "minItems": 2, "maxItems": 2,
+        }),
+    ),
+    "join": _object(store=_TEXT, n_samples=_SIZE, n_classes=_SIZE, has_labels=_FLAG),
+    "simulate": _object(
+        store=_TEXT,
+        n_samples=_SIZE,
+        n_classes=_SIZE,
+        example=_or_null({"enum": [1, 2, 3, 4]}),
+        seed=_COUNT,
+        dtype=_TEXT,
+        ambiguity=_NUMBER,
+        levels=_or_null(_SIZE),
+        soft=_FLAG,
+    ),
+    "demo": _object(store=_TEXT, report=_TEXT, result=_RESULT),
+}  # fmt: skip
+
+SCHEMAS: dict[str, Schema] = {
+    name: {"$schema": _DRAFT, "title": f"avgk {name} --json", **body} for name, body in _BODIES.items()
+}

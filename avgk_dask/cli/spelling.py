@@ -1,0 +1,38 @@
+"""Messages as the command line spells them: the package's own errors speak Python."""
+
+from __future__ import annotations
+
+import re
+
+#: What an error says, and what it says to someone who typed a command.
+_FORMS = (
+    (r'missing="fill"', "--missing fill"),
+    (r"the NaN policy 'lowest'", "--nan-policy lowest"),
+    (r"Without straddle=True", "With --no-straddle"),
+    (r"overwrite it\.", "overwrite it with --overwrite."),
+    (r"Name the array to use\.", "Name the array to use with --scores NAME or --labels NAME."),
+    (r"Name the (column|member) to use\.", r"Name the \1 to use with --scores NAME or --labels NAME."),
+    (r"drop the array names\.", "drop --scores and --labels."),
+    (r"^out must", "--out must"),
+    (r"^threshold must", "--threshold must"),
+    (r"^(ties|ambiguity|dtype|levels|top_m|chunk_rows|shard_chunks) must", lambda m: f"--{m[1].replace('_', '-')} must"),
+    (r"anon=True", "--storage-option anon=true"),
+    (r"pass them as storage options", "pass them with --storage-option"),
+    (r"^k must(.* with C = (\d+) classes; got .*)$", r"-k must\1 Ask for -k \2 at most."),
+    (r"^k must", "-k must"),
+    (r"Use average_k_sets for a fractional k\.", "Use --rule average for a fractional k."),
+)  # fmt: skip
+
+
+def spelled(message: str) -> str:
+    """Give a message with the options of the command line in place of Python's arguments.
+
+    Examples
+    --------
+    >>> spelled('chunk c/0 is missing. Take it as the fill value with missing="fill".')
+    'chunk c/0 is missing. Take it as the fill value with --missing fill.'
+
+    """
+    for pattern, form in _FORMS:
+        message = re.sub(pattern, form, message)
+    return message

@@ -1,0 +1,64 @@
+"""Commands run in this process, which is what a terminal does but for the start of Python."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+
+import avgk_dask as avgk
+from avgk_dask.cli import main
+
+
+@dataclass(frozen=True)
+class Run:
+    returncode: int
+    stdout: str
+    stderr: str
+
+
+@pytest.fixture
+def run(capsys):
+    """Give a function that runs ``avgk`` with these arguments."""
+
+    def call(*args, cwd=None):
+        capsys.readouterr()
+        before, status = os.getcwd(), 0
+        os.chdir(cwd or before)
+        try:
+            main.main(args=[str(a) for a in args], prog_name="avgk")
+        except SystemExit as stop:
+            status = stop.code or 0
+        finally:
+            os.chdir(before)
+        return Run(status, *capsys.readouterr())
+
+    return call
+
+
+def fill(folder):
+    """Put into a folder what the examples of the help texts speak of."""
+    rng = np.random.default_rng(0)
+    scores = rng.dirichlet(np.full(20, 0.2), 60).astype(np.float32)
+    np.save(folder / "scores.npy", scores)
+    np.save(folder / "labels.npy", rng.integers(0, 20, 60))
+    with avgk.ScoreWriter(folder / "scores.zarr", 20, chunk_rows=25) as writer:
+        writer.append(scores, np.load(folder / "labels.npy"))
+    for part in range(2):
+        with avgk.ScoreWriter(folder / "parts.zarr", 3, part=part) as writer:
+            writer.append(np.eye(3))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """Give a folder with score files and stores that no test changes."""
+    return fill(tmp_path_factory.mktemp("files"))
+
+
+@pytest.fixture
+def own_folder(tmp_path):
+    """Give such a folder of a test's own."""
+    return fill(tmp_path)
