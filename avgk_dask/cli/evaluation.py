@@ -73,6 +73,8 @@ def evaluate(chosen: StoreChoice, k: Any, out: pathlib.Path | None, as_json: boo
         )
         seconds = time.perf_counter() - start
     result.attrs["store"] = arrays.location
+    if arrays.fingerprint:
+        result.attrs["fingerprint"] = arrays.fingerprint
     if out is not None:
         write_results(result, out, seconds)
         remark(f"wrote {out / 'report.html'}, metrics.json and metrics.zarr", quiet)

@@ -21,6 +21,7 @@ def check_out(out: pathlib.Path) -> None:
 
 def write_results(result: Any, out: pathlib.Path, seconds: float) -> None:
     """Write all results to a folder beside the others first, then move them in: nothing half-written is left."""
+    from ..report import write_report
     from ..schema import to_json
     from ..store import write_result
 
@@ -28,16 +29,9 @@ def write_results(result: Any, out: pathlib.Path, seconds: float) -> None:
         fresh = pathlib.Path(folder)
         (fresh / "metrics.json").write_text(to_json(result), encoding="utf-8")
         write_result(result, fresh / "metrics.zarr")
-        (fresh / "report.html").write_text(_page(result, seconds), encoding="utf-8")
+        write_report(result, fresh / "report.html", seconds=seconds)
         for made in list(fresh.iterdir()):
             target = out / made.name
             if target.is_dir():
                 shutil.rmtree(target)
             made.replace(target)
-
-
-def _page(result: Any, seconds: float) -> str:
-    """Give the report of a result that took so many seconds (which the page does not show yet)."""
-    from ..report import render_report
-
-    return render_report(result)
