@@ -164,7 +164,7 @@ def ranked_supports(
     source = as_source(scores, own_labels=False)
     wanted = _check_ranks(ranks, source.shape[1])
     if isinstance(bins, bool) or not isinstance(bins, (int, np.integer)) or bins < 1:
-        raise OptionError(f"bins must be a positive integer; got {bins!r}.")
+        raise OptionError(f"bins must be a positive integer; got {bins!r}. Pass at least 1.")
     found, attrs = _scan(source, max(wanted), [], nan_policy, progress)
     values, coords = _rank_values(found, wanted, source.dtype, int(bins), log)
     return build_result(values, coords, attrs)
@@ -224,7 +224,9 @@ def _check_ranks(ranks: Any, n_classes: int) -> list[int]:
     found = [given] if np.ndim(given) == 0 else list(given)
     for rank in found:
         if isinstance(rank, bool) or not isinstance(rank, (int, np.integer)) or not 1 <= rank <= n_classes:
-            raise OptionError(f"ranks must be integers in 1..{n_classes}; got {rank!r}.")
+            raise OptionError(
+                f"ranks must be integers in 1..{n_classes}; got {rank!r}. 1 is the highest score of a row."
+            )
     if not found:
-        raise OptionError("ranks must not be empty.")
+        raise OptionError("ranks must name at least one rank; got an empty sequence. Pass a number or several.")
     return [int(rank) for rank in found]

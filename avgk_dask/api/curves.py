@@ -65,7 +65,10 @@ def error_curve(
     check_nan_policy(nan_policy)
     source = as_source(scores, labels)
     if source.labels is None:
-        raise LabelsError("labels must be given for an error curve; got None, and none are stored beside the scores.")
+        raise LabelsError(
+            "labels must be given for an error curve; got None, and none are stored beside the scores. "
+            "Pass class numbers or probabilities."
+        )
     compute = computing(progress)
     curves = _hard_curves if source.labels.ndim == 1 else _soft_curves
     n_labelled, top, average, reads = curves(source, nan_policy, compute)

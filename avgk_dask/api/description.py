@@ -118,7 +118,8 @@ def _advice(facts: StoreFacts, labels: Any, values: dict[str, Any] | None) -> li
     again = "avgk ingest writes it so."
     if facts.n_missing_chunks:
         found.append(
-            f'{facts.n_missing_chunks:,} chunks are missing; evaluating refuses the store unless missing="fill" is asked for.'
+            f"{facts.n_missing_chunks:,} {'chunk is' if facts.n_missing_chunks == 1 else 'chunks are'} missing; "
+            'evaluating refuses the store unless missing="fill" (on the command line --missing fill) is asked for.'
         )
     if facts.n_columns > 1:
         found.append(f"Chunks cut the classes into {facts.n_columns} runs; whole rows read faster: {again}")
@@ -140,5 +141,7 @@ def _advice(facts: StoreFacts, labels: Any, values: dict[str, Any] | None) -> li
     if labels is None:
         found.append("There are no labels: errors and gains need them.")
     if values and values["n_nan"]:
-        found.append("There is NaN among the scores: it is refused, or ranked last with the NaN policy 'lowest'.")
+        found.append(
+            "There is NaN among the scores: it is refused, or ranked last with nan_policy='lowest' (on the command line --nan-policy lowest)."
+        )
     return found

@@ -92,7 +92,7 @@ def evaluate(
     check_nan_policy(nan_policy)
     check_ties(ties)
     if checkpoint is not None:
-        raise OptionError(f"checkpoint must be None in this version; got {checkpoint!r}.")
+        raise OptionError(f"checkpoint must be None in this version; got {checkpoint!r}. Leave it out.")
     scores = opened(scores, missing)
     if is_truncated(scores):
         options = {"straddle": straddle, "ties": ties, "nan_policy": nan_policy, "progress": progress}
@@ -115,7 +115,9 @@ def evaluate(
 def _evaluate_truncated(truncated: TruncatedScores, labels: Any, k: Any, **options: Any) -> xr.Dataset:
     """Evaluate a truncated store; one more read finds what could have been discarded."""
     if options["ties"] != "first":
-        raise OptionError(f"ties must be 'first' for a truncated store; got {options['ties']!r}.")
+        raise OptionError(
+            f"ties must be 'first' for a truncated store; got {options['ties']!r}. Leave it out, or store whole rows."
+        )
     budgets = parse_budgets(k, truncated.n_classes)
     if max(budgets) > truncated.n_slots:
         truncated.certify([max(budgets)], [-np.inf], straddle=options["straddle"])

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import LabelsError, OptionError, ReadError, ScoresError
+from ..errors import LABELS_CURE, LabelsError, OptionError, ReadError, ScoresError
 from ..files import RowFile, is_row_file, open_file
 from ..graph.progress import counting
 from ..graph.source import stored_dtype
@@ -156,7 +156,10 @@ def ingest(
         _copy(rows, given, writer, progress)
         found = verify(path, storage_options=out_options, progress=progress)
         if not found.ok:
-            raise ReadError(f"{len(found.damaged)} chunks were not stored as written; the first: {found.damaged[0][1]}")
+            raise ReadError(
+                f"out must hold every chunk as written; got {len(found.damaged)} damaged, the first {found.damaged[0][0]} "
+                f"({found.damaged[0][1].rstrip('.')}). Check the disk or the network, and ingest again."
+            )
     has_labels = given is not None or rows.has_labels
     return Ingestion(writer.n_samples, rows.n_classes, has_labels, writer.rounding, rows.class_names, found)
 
@@ -165,12 +168,18 @@ def _open_rows(scores: Any, name: str | None, labels: str | None, options: Any, 
     if is_row_file(scores):
         return open_file(scores, scores=name, labels=labels)
     if not isinstance(scores, (str, os.PathLike)) and not is_zarr(scores):
-        raise OptionError(f"scores must be the path of a file or store; got {type(scores).__name__}. Use ScoreWriter.")
+        raise OptionError(
+            f"scores must be the path of a file or store; got {type(scores).__name__}. Use ScoreWriter for arrays."
+        )
     arrays = open_arrays(scores, scores=name, labels=labels, storage_options=options, missing=missing)
     if arrays.class_index is not None:
-        raise ScoresError(f"scores must be whole rows; {arrays.location} is a truncated store.")
+        raise ScoresError(
+            f"scores must be whole rows; got the truncated store {arrays.location}. Ingest what it was made of."
+        )
     if arrays.scores.ndim != 2:
-        raise ScoresError(f"scores must be a matrix (sample, class); got shape {arrays.scores.shape}.")
+        raise ScoresError(
+            f"scores must be a matrix (sample, class); got shape {arrays.scores.shape}. Reshape it first."
+        )
     for array in (arrays.scores, arrays.labels):
         if array is not None:
             check_chunks(array)
@@ -181,7 +190,9 @@ def _open_labels(labels: Any, rows: RowFile | _StoreRows, options: Any) -> Any:
     found = find_labels(labels, options) if isinstance(labels, (str, os.PathLike)) or is_zarr(labels) else labels
     found = found if is_zarr(found) else np.asarray(found)
     if rows.n_samples is not None and found.shape[0] != rows.n_samples:
-        raise LabelsError(f"labels must be one for each of the {rows.n_samples} samples; got {found.shape[0]}.")
+        raise LabelsError(
+            f"labels must be one for each of the {rows.n_samples} samples; got {found.shape[0]}. {LABELS_CURE}"
+        )
     return found
 
 
@@ -193,11 +204,13 @@ def _copy(rows: RowFile | _StoreRows, labels: Any, writer: ScoreWriter, progress
             if labels is not None:
                 mine = _rows_of(labels, first, last)
             if mine is not None and mine.shape[0] != block.shape[0]:
-                raise LabelsError(f"labels must be one for each sample; got only {labels.shape[0]}.")
+                raise LabelsError(f"labels must be one for each sample; got only {labels.shape[0]}. {LABELS_CURE}")
             writer.append(block, mine)
             advance(block.shape[0])
         if labels is not None and labels.shape[0] != writer.n_samples:
-            raise LabelsError(f"labels must be one for each of the {writer.n_samples} samples; got {labels.shape[0]}.")
+            raise LabelsError(
+                f"labels must be one for each of the {writer.n_samples} samples; got {labels.shape[0]}. {LABELS_CURE}"
+            )
 
 
 def _rows_of(labels: Any, first: int, last: int) -> Array | None:

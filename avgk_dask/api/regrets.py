@@ -62,7 +62,7 @@ def adaptive_gain(eta: Any, k: Any, *, progress: bool | None = None) -> xr.Datas
     source = as_source(eta, own_labels=False)
     budgets = parse_budgets(k, source.shape[1])
     if any(b.denominator != 1 for b in budgets):
-        raise BudgetError(f"k must be an integer for a gain over top-k; got {k!r}.")
+        raise BudgetError(f"k must be an integer for a gain over top-k; got {k!r}. Use evaluate for a fractional k.")
     compute = computing(progress)
     with _about_eta():
         outcome = Outcome.find(labelled_by_itself(source), budgets, compute)
@@ -190,6 +190,7 @@ def _as_sets(sets: Any, shape: tuple[int, int]) -> da.Array:
     array = lazy_matrix(sets)
     if array.dtype != bool or tuple(array.shape) != tuple(shape):
         raise ScoresError(
-            f"sets must be a boolean matrix of eta's shape {tuple(shape)}; got {array.dtype} and shape {array.shape}."
+            f"sets must be a boolean matrix of eta's shape {tuple(shape)}; got {array.dtype} and shape {array.shape}. "
+            "Give what average_k_sets, top_k_sets or predict_sets gives for the same samples."
         )
     return array

@@ -69,7 +69,9 @@ def risk(
     check_nan_policy(nan_policy)
     source = _labelled_source(scores, labels)
     if thresholds is None:
-        raise OptionError("thresholds must be given: a number or a sequence of numbers.")
+        raise OptionError(
+            "thresholds must be a number or a sequence of numbers; got None. Pass those to place the scores at."
+        )
     wanted = check_thresholds(thresholds)
     costs = [_finite(t) for t in wanted] if cost is None else [_check_cost(cost)] * len(wanted)
     places = Places.read(source, wanted, nan_policy, computing(progress))
@@ -158,7 +160,10 @@ def best_threshold(
 def _labelled_source(scores: Any, labels: Any) -> Source:
     source = as_source(scores, labels)
     if source.labels is None:
-        raise LabelsError("labels must be given for a risk; got None, and none are stored beside the scores.")
+        raise LabelsError(
+            "labels must be given for a risk; got None, and none are stored beside the scores. "
+            "Pass class numbers or probabilities."
+        )
     return source
 
 
@@ -169,5 +174,5 @@ def _finite(value: Any) -> Fraction | None:
 def _check_cost(cost: Any) -> Fraction:
     value = cost.item() if getattr(cost, "ndim", None) == 0 and hasattr(cost, "item") else cost
     if isinstance(value, bool) or not isinstance(value, numbers.Real) or not fits_a_float(value) or math.isinf(value):
-        raise OptionError(f"cost must be a finite number; got {cost!r}.")
+        raise OptionError(f"cost must be a finite number; got {cost!r}. Pass what a label costs where a miss costs 1.")
     return parse_budget(value)

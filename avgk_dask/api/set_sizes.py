@@ -83,7 +83,9 @@ def threshold_at(
     except BudgetError:
         sizes = []
     if not sizes or min(sizes) < 0:
-        raise BudgetError(f"average_set_sizes must be finite numbers of at least 0; got {average_set_sizes!r}.")
+        raise BudgetError(
+            f"average_set_sizes must be finite numbers of at least 0; got {average_set_sizes!r}. Pass labels per sample."
+        )
     n_samples, n_classes = source.shape
     counts = [count_labels(min(size, Fraction(n_classes)), n_samples) for size in sizes]
     search = run_search(source, counts, nan_policy=nan_policy, compute=computing(progress))

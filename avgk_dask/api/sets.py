@@ -92,7 +92,8 @@ def predict_sets(scores: Any, *, threshold: Any, nan_policy: str = "raise") -> d
         value = value.item()
     if isinstance(value, (bool, np.bool_)) or not isinstance(value, (numbers.Real, np.number)) or math.isnan(value):
         raise OptionError(
-            f"threshold must be a number or what avgk.threshold or avgk.best_threshold found; got {type(threshold).__name__}."
+            "threshold must be a number or what avgk.threshold or avgk.best_threshold found; "
+            f"got {value if isinstance(value, (float, np.floating)) else type(threshold).__name__}. Pass one number."
         )
     rule = SetRule.from_first_key(first_key_above(value, source.dtype))
     return _wrap(apply_rule(source, rule, nan_policy), frame, "predict_sets", threshold=float(value))

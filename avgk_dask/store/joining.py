@@ -95,7 +95,7 @@ def _join_all(path: Any, store: Any, location: str, n_parts: int | None, storage
         sync(store.delete_dir(PARTS))  # left by a join that was killed at its end
         return
     if not root.state.get("parts"):
-        raise StoreError(f"{location} was not written in parts; there is nothing to join.")
+        raise StoreError(f"{location} was not written in parts; there is nothing to join. Check the path.")
     parts = list(_open_parts(path, store, n_parts, storage_options, location))
     filled = [part for part in parts if part.n_samples]
     _check_forms(filled, location)
@@ -114,7 +114,8 @@ def _open_parts(path: Any, store: Any, n_parts: int | None, options: Options | N
     wanted = [f"{i:05}" for i in range(len(names) if n_parts is None else n_parts)]
     if sorted(names) != wanted or not names:
         raise StoreError(
-            f"the parts of {location} must be 0..{max(len(wanted), 1) - 1}; got {', '.join(sorted(names)) or 'none'}."
+            f"the parts of {location} must be 0..{max(len(wanted), 1) - 1}; got {', '.join(sorted(names)) or 'none'}. "
+            "Write those that are missing, or correct the number of parts."
         )
     for number in range(len(wanted)):
         mine, place = writable(part_path(path, number), options)
@@ -131,12 +132,12 @@ def _open_parts(path: Any, store: Any, n_parts: int | None, options: Options | N
 
 def _check_forms(parts: list[Part], location: str) -> None:
     if not parts:
-        raise StoreError(f"the parts of {location} hold no samples; there is nothing to join.")
+        raise StoreError(f"the parts of {location} hold no samples; there is nothing to join. Append some to a part.")
     for part in parts:
         if part.form() != parts[0].form():
             raise StoreError(
                 f"part {part.number} of {location} differs from part {parts[0].number}: all must have the same "
-                "classes, dtype, chunks, codec and kind of labels."
+                f"classes, dtype, chunks, codec and kind of labels. Write part {part.number} again."
             )
 
 

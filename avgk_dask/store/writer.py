@@ -40,7 +40,8 @@ class Plan:
             whole = isinstance(value, int) and not isinstance(value, bool)
             if value is not None and not (whole and value >= 1 and (most is None or value <= most)):
                 raise OptionError(
-                    f"{name} must be a positive integer{f' up to {most}' if most else ''}; got {value!r}."
+                    f"{name} must be a positive integer{f' up to {most}' if most else ''}; got {value!r}. "
+                    "Pass a whole number."
                 )
         self.layout(1)
 
@@ -178,7 +179,10 @@ class ScoreWriter:
         )
         kind = "no labels" if mine is None else "hard labels" if mine.ndim == 1 else "soft labels"
         if self._labelled not in (None, kind):
-            raise LabelsError(f"labels must be of one kind in all batches; got {kind} after {self._labelled}.")
+            raise LabelsError(
+                f"labels must be of one kind in all batches; got {kind} after {self._labelled}. "
+                "Give the same kind with every batch."
+            )
         if mine is not None and mine.ndim == 2:
             mine = self._as_soft(mine)
         conversion = Conversion.to(block.dtype, self._stored)
@@ -271,11 +275,12 @@ class ScoreWriter:
             return
         plan = draft.state.get("plan")
         if plan is None:
-            raise StoreError(f"{draft.location} was not begun by ScoreWriter; it cannot be continued.")
+            raise StoreError(f"{draft.location} was not begun by ScoreWriter; it cannot be continued. Write it again.")
         if Plan(**plan) != self._plan:
             changed = [name for name, value in asdict(self._plan).items() if plan[name] != value]
             raise OptionError(
-                f"a store must be continued as it was begun; {', '.join(f'{n} was {plan[n]!r}' for n in changed)}."
+                f"a store must be continued as it was begun; {', '.join(f'{n} was {plan[n]!r}' for n in changed)}. "
+                "Pass the same options."
             )
         draft.clean()
         if "labels" in draft.group and draft.group["labels"].ndim == 1:

@@ -50,15 +50,17 @@ class Simulation:
     def __post_init__(self) -> None:
         check_dtype(self.dtype)
         if self.example is not None and self.example not in _EXAMPLES:
-            raise ScoresError(f"example must be 1, 2, 3 or 4; got {self.example!r}.")
+            raise ScoresError(f"example must be 1, 2, 3 or 4; got {self.example!r}. Leave it out for data of any size.")
         if self.example is not None and self.n_classes != 6:
-            raise ScoresError(f"n_classes must be 6 for the paper's examples; got {self.n_classes}.")
+            raise ScoresError(f"n_classes must be 6 for the paper's examples; got {self.n_classes}. Leave it out.")
         if not (math.isfinite(self.ambiguity) and 0 <= self.ambiguity <= 10):
-            raise ScoresError(f"ambiguity must lie in [0, 10]; got {self.ambiguity}.")
+            raise ScoresError(f"ambiguity must lie in [0, 10]; got {self.ambiguity}. 0 is for rows alike.")
         if self.levels is not None and self.levels < 1:
-            raise ScoresError(f"levels must be positive; got {self.levels}.")
+            raise ScoresError(f"levels must be positive; got {self.levels}. Leave it out for no rounding.")
         if self.n_samples < 1 or self.n_classes < 1:
-            raise ScoresError(f"n_samples and n_classes must be positive; got {self.n_samples} x {self.n_classes}.")
+            raise ScoresError(
+                f"n_samples and n_classes must be positive; got {self.n_samples} x {self.n_classes}. Pass at least 1 of each."
+            )
 
     def rows(self, first: int, last: int) -> tuple[Array, Array, Array]:
         """Give scores, hard labels and eta (the labels' true probabilities) of a run of rows."""
