@@ -31,7 +31,21 @@ _MOST_NAMES = 200_000
 
 @dataclass(frozen=True)
 class Ingestion:
-    """What was written: the number of samples and classes, any rounding, and the verification of it all."""
+    """What was written: the number of samples and classes, any rounding, and the verification of it all.
+
+    Attributes
+    ----------
+    n_samples, n_classes
+        Shape of the scores.
+    has_labels
+        Whether labels were stored beside them.
+    rounding
+        What storing did to the scores; None where every value is kept.
+    class_names
+        Names of the columns where each class was one; else None.
+    verification
+        What ``verify`` found in the new store.
+    """
 
     n_samples: int
     n_classes: int
@@ -101,8 +115,8 @@ def ingest(
 ) -> Ingestion:
     """Copy scores of another format, or of another Zarr store, into a store that reads fast; verified at the end.
 
-    Memory stays bounded however large the file. What fails leaves nothing behind, and a local store that
-    was to be overwritten as it was (on an object store it is removed first).
+    What fails leaves nothing behind, and a local store that was to be overwritten as it was (on an object store it is
+    removed first).
 
     Parameters
     ----------
@@ -128,12 +142,26 @@ def ingest(
 
     Returns
     -------
-    Object with ``ok``, ``n_samples``, ``n_classes``, ``has_labels``, ``rounding`` (None where every value is kept), ``class_names``
-    (where each class was a named column) and ``verification``, what ``verify`` found.
+    Ingestion
+        With ``ok``, ``n_samples``, ``n_classes``, ``has_labels``, ``rounding`` (None where every value is kept),
+        ``class_names`` (where each class was a named column) and ``verification``, what ``verify`` found.
 
     Raises
     ------
-    StoreError, ReadError, ScoresError, LabelsError, DtypeError, OptionError
+    StoreError
+        Where the source is not there or has no such column, or ``out`` exists or cannot be written.
+    ReadError
+        Where a part of the source could not be read, or the new store does not hold what was written.
+    ScoresError, LabelsError, DtypeError
+        Where scores or labels have a wrong shape, type or value.
+    OptionError
+        Where an option is none of the values it may take.
+
+    Notes
+    -----
+    Cost: one read of the source, one write, and one read of what was written, to verify it. Memory stays bounded however
+    large the source: blocks of 16 MB of a file, of up to 128 MB of another store (a whole shard where it has
+    shards). Parquet files with one column per class need about 2 MB for each column.
 
     Examples
     --------

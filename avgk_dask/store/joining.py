@@ -63,7 +63,6 @@ class Part:
 def join_parts(path: Any, n_parts: int | None = None, *, storage_options: Options | None = None) -> None:
     """Make one store of the parts that ``ScoreWriter(path, part=0)``, ``part=1``, … wrote.
 
-    Whole chunks are moved, not copied; only the last, incomplete chunk of each part is written again.
     The samples are in the order of the parts, except that those of the incomplete last chunks come at
     the end (again in the order of the parts): the attribute ``part_samples`` holds the number of
     samples of each part, and ``part_run`` the rows of a chunk. One process joins, after all have written; an
@@ -71,17 +70,33 @@ def join_parts(path: Any, n_parts: int | None = None, *, storage_options: Option
 
     Parameters
     ----------
-    path :
+    path
         Path or URL of the store.
-    n_parts :
-        Number of parts that must be there.
-    storage_options :
+    n_parts
+        Number of parts that must be there; by default as many as there are.
+    storage_options
         How to reach the store, as for ``open_scores``.
 
     Raises
     ------
     StoreError
         Where a part is missing, incomplete, or does not fit the others.
+
+    Notes
+    -----
+    Cost: whole chunks are moved, not copied; only the last, incomplete chunk of each part and the hard labels are read and
+    written again.
+
+    Examples
+    --------
+    >>> import tempfile, numpy as np, avgk_dask as avgk
+    >>> path = tempfile.mkdtemp() + "/scores.zarr"
+    >>> for rank in range(2):  # in two processes, or on two machines
+    ...     with avgk.ScoreWriter(path, n_classes=3, part=rank) as writer:
+    ...         writer.append(np.eye(3), [0, 1, 2])
+    >>> avgk.join_parts(path, 2)
+    >>> avgk.open_scores(path).sizes["sample"]
+    6
 
     """
     store, location = writable(path, storage_options)
