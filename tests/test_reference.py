@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import ast
 import builtins
 import dataclasses
 import inspect
+import pathlib
 import re
 import subprocess
 import sys
@@ -119,6 +121,30 @@ def test_exceptions__are_documented_with_cause_and_cure(name):
             and base not in (Exception, object, BaseException)
         ):
             assert base.__name__ in sections[""]
+
+
+def refusals():
+    """Give the texts of all exceptions raised in the package, {} for what is filled in; the commands have their own."""
+    package = pathlib.Path(avgk.__file__).parent
+    for path in sorted(package.rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if not (isinstance(node, ast.Raise) and isinstance(node.exc, ast.Call) and node.exc.args):
+                continue
+            text = node.exc.args[0]
+            if path.parent.name != "cli" and ast.unparse(node.exc.func) in {e.__name__ for e in ERRORS.values()}:
+                parts = text.values if isinstance(text, ast.JoinedStr) else [text]
+                whole = "".join(part.value if isinstance(part, ast.Constant) else "{}" for part in parts)
+                yield f"{path.relative_to(package)}:{node.lineno}", whole
+
+
+def test_refusals__say_what_is_wrong_and_then_what_to_do():
+    texts = dict(refusals())
+    assert len(texts) > 100
+    for place, text in texts.items():
+        if text == "{}" or not text.endswith((".", "?", "}")):  # put together elsewhere, or a part of another text
+            continue
+        assert re.search(r"[^.][.:] ([A-Z]|\{\}$)", text), f"{place} does not say what to do: {text}"
+        assert text[0] == "{" or text[0].islower() or text.startswith("Parquet"), f"{place}: {text}"
 
 
 LABELS = np.array([0, 2, 1])

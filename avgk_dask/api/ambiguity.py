@@ -300,7 +300,7 @@ def _check_ranks(ranks: Any, n_classes: int) -> list[int]:
     for rank in found:
         if isinstance(rank, bool) or not isinstance(rank, (int, np.integer)) or not 1 <= rank <= n_classes:
             raise OptionError(
-                f"ranks must be integers in 1..{n_classes}; got {rank!r}. 1 is the highest score of a row."
+                f"ranks must be integers in 1..{n_classes}; got {rank!r}. Rank 1 is the highest score of a row."
             )
     if not found:
         raise OptionError("ranks must name at least one rank; got an empty sequence. Pass a number or several.")

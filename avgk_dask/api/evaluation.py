@@ -81,7 +81,7 @@ def evaluate(
     ``n_above, n_ties, n_kept``
         Number of scores > lambda, number of scores == lambda, and B - n_above, the ties kept.
     ``average_set_size``
-        (n_above + n_kept) / N, which is B / N.
+        (n_above + n_kept) / N, which is B / N (less where NaN ranks lowest and the numbers run out).
     ``average_k_error, top_k_error``
         Fraction of the labelled samples whose label is outside its set; with soft labels
         1 - (sum of the labels inside the sets) / N.

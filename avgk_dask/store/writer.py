@@ -237,7 +237,7 @@ class ScoreWriter:
     def _writing(self) -> Iterator[None]:
         """Name what fails, and write no more after it: rows that were under way would be missing."""
         if self._failed:
-            raise StoreError(f"{self._location} could not be written before; go on with ScoreWriter(..., resume=True).")
+            raise StoreError(f"{self._location} could not be written before. Go on with ScoreWriter(..., resume=True).")
         try:
             with writing(self._location, self._options):
                 yield
@@ -336,7 +336,7 @@ class ScoreWriter:
         if self._closed:
             return
         if not self.n_samples and not self._is_part:
-            raise StoreError(f"{self._location} has no samples; append some before closing it.")
+            raise StoreError(f"{self._location} has no samples. Append some before closing it.")
         with self._writing():
             self._finish()
         self._closed = True

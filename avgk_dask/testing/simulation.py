@@ -77,7 +77,7 @@ class Simulation:
         if self.example is not None and self.n_classes != 6:
             raise ScoresError(f"n_classes must be 6 for the paper's examples; got {self.n_classes}. Leave it out.")
         if not (math.isfinite(self.ambiguity) and 0 <= self.ambiguity <= 10):
-            raise ScoresError(f"ambiguity must lie in [0, 10]; got {self.ambiguity}. 0 is for rows alike.")
+            raise ScoresError(f"ambiguity must lie in [0, 10]; got {self.ambiguity}. Pass 0 for rows alike.")
         if self.levels is not None and self.levels < 1:
             raise ScoresError(f"levels must be positive; got {self.levels}. Leave it out for no rounding.")
         if self.n_samples < 1 or self.n_classes < 1:
