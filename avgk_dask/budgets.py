@@ -58,15 +58,24 @@ def is_scalar(k: Any) -> bool:
 
 
 def parse_budgets(k: Any, n_classes: int) -> tuple[Fraction, ...]:
-    """Give one or several budgets as exact fractions, each checked against the number of classes."""
+    """Give one or several budgets as exact fractions, each once, checked against the number of classes.
+
+    Examples
+    --------
+    >>> parse_budgets([2, 1, "2.0", 0.5], 3)
+    (Fraction(2, 1), Fraction(1, 1), Fraction(1, 2))
+
+    """
     if k is DEFAULT_BUDGETS:
         k = range(1, min(10, n_classes) + 1)
-    budgets = tuple(parse_budget(one) for one in ([k] if is_scalar(k) else k))
+    budgets = tuple(dict.fromkeys(parse_budget(one) for one in ([k] if is_scalar(k) else k)))
     if not budgets:
-        raise BudgetError("k must name at least one budget; got an empty sequence.")
+        raise BudgetError("k must name at least one budget; got an empty sequence. Pass a number or several.")
     for budget in budgets:
         if not 0 < budget <= n_classes:
-            raise BudgetError(f"{_RULE} with C = {n_classes} classes; got {show(budget)}.")
+            raise BudgetError(
+                f"{_RULE} with C = {n_classes} classes; got {show(budget)}. Pass numbers above 0, up to {n_classes}."
+            )
     return budgets
 
 

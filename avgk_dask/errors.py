@@ -1,39 +1,178 @@
-"""The package's exceptions: each is also the built-in error a caller would expect."""
+"""The package's exceptions: each is also the built-in error a caller would expect.
+
+A text reads ``"<argument> must <rule>; got <value>. <what to do>"``, or names the chunk or store that
+failed, why, and what to do.
+"""
 
 from __future__ import annotations
 
+#: What to do about labels that do not fit the scores, and about NaN.
+LABELS_CURE = "Check that labels and scores belong together."
+NAN_CURE = 'Repair the scores, or rank NaN last with nan_policy="lowest" (on the command line --nan-policy lowest).'
+
 
 class AvgkError(Exception):
-    """Base class: catching it catches every refusal of this package."""
+    """Base class: catching it catches every refusal of this package.
+
+    Cause: any of those of the classes below; it is never raised itself.
+
+    Cure: the last sentence of the text says what to do. On the command line the text is one line on
+    stderr, with exit status 2 where the input was refused and 1 where reading failed (``ReadError``).
+
+    Examples
+    --------
+    >>> import numpy as np, avgk_dask as avgk
+    >>> try:
+    ...     avgk.evaluate(np.eye(3), k=4)
+    ... except avgk.AvgkError as error:
+    ...     print(type(error).__name__, "and", isinstance(error, ValueError))
+    BudgetError and True
+
+    """
 
 
 class BudgetError(AvgkError, ValueError):
-    """A budget ``k`` is not a real number in (0, C]."""
+    """A budget ``k`` is not a real number in (0, C]; also a ``ValueError``.
+
+    Cause: a budget that is 0, negative, more than the number of classes or no number; a fractional one
+    where top-k needs an integer; or, for a truncated store, one that the discarded scores could change.
+
+    Cure: pass an int, float, Fraction, Decimal or decimal string within the range that the text states.
+
+    Examples
+    --------
+    >>> import numpy as np, avgk_dask as avgk
+    >>> avgk.threshold(np.eye(3), 4)
+    Traceback (most recent call last):
+    avgk_dask.errors.BudgetError: k must be a real number in (0, C] with C = 3 classes; got 4. Pass numbers above 0, up to 3.
+
+    """
 
 
 class ScoresError(AvgkError, ValueError):
-    """The score matrix has a wrong shape, or holds values that cannot be ranked."""
+    """The score matrix has a wrong shape, or holds values that cannot be ranked; also a ``ValueError``.
+
+    Cause: no matrix (sample, class), an empty or transposed one, NaN (the text names the first), masked
+    values, a truncated store where whole rows are needed, or an array that is not what its metadata say.
+
+    Cure: transpose, fill or repair the scores as the text says; ``nan_policy="lowest"`` ranks NaN last.
+
+    Examples
+    --------
+    >>> import numpy as np, avgk_dask as avgk
+    >>> avgk.evaluate(np.array([[0.5, np.nan]]), k=1)  # doctest: +ELLIPSIS
+    Traceback (most recent call last):
+    avgk_dask.errors.ScoresError: scores must not hold NaN; got 1 of them, the first at sample 0, class 1. Repair ...
+
+    """
 
 
 class LabelsError(AvgkError, ValueError):
-    """The labels do not fit the scores: length, range or values."""
+    """The labels do not fit the scores: length, range or values; also a ``ValueError``.
+
+    Cause: another number of labels than samples, a label of C or more, a soft label outside [0, 1], labels
+    in another order than the scores (by their coordinate), or none where a function needs them.
+
+    Cure: check that labels and scores belong together; negative labels stand for unlabelled samples.
+
+    Examples
+    --------
+    >>> import numpy as np, avgk_dask as avgk
+    >>> avgk.evaluate(np.eye(3), [0, 1, 3], k=1)  # doctest: +ELLIPSIS
+    Traceback (most recent call last):
+    avgk_dask.errors.LabelsError: labels must lie in 0..2 (or be negative: unlabelled); got 1 otherwise, the first at sample 2. ...
+
+    """
 
 
 class DtypeError(AvgkError, TypeError):
-    """An argument has a type or dtype that cannot be used."""
+    """An argument has a type or dtype that cannot be used; also a ``TypeError``.
+
+    Cause: scores that are complex, boolean, text or wider than 64 bits; hard labels that are no integers;
+    or an object that is no array.
+
+    Cure: convert it first, with ``astype`` or ``numpy.asarray``.
+
+    Examples
+    --------
+    >>> import numpy as np, avgk_dask as avgk
+    >>> avgk.evaluate(np.eye(2), np.array([0.0, 1.0]), k=1)  # doctest: +ELLIPSIS
+    Traceback (most recent call last):
+    avgk_dask.errors.DtypeError: labels must be integers (or an N x C matrix of probabilities); got dtype float64. Convert ...
+
+    """
 
 
 class MemoryLimitError(AvgkError, ValueError):
-    """The plan cannot run within the memory a task may use."""
+    """The plan cannot run within the memory a task may use; also a ``ValueError``.
+
+    Cause: chunks of so many rows that one task would take more than a worker thread's share of memory, or
+    than the setting ``avgk.memory-limit``. It is raised before anything is read.
+
+    Cure: store the scores in chunks of fewer rows (``ingest`` makes some of about 10 MB), or use workers with
+    more memory or fewer threads.
+
+    Examples
+    --------
+    >>> import dask, numpy as np, avgk_dask as avgk
+    >>> with dask.config.set({"avgk.memory-limit": "1MB"}):
+    ...     avgk.evaluate(np.eye(3), k=1)  # doctest: +ELLIPSIS
+    Traceback (most recent call last):
+    avgk_dask.errors.MemoryLimitError: a task must fit the memory of a worker thread; got ... MB needed for a band of 3 rows x 3 classes, and 1 MB allowed. ...
+
+    """
 
 
 class StoreError(AvgkError, OSError):
-    """A store could not be opened, read or written."""
+    """A store or file could not be opened or written; also an ``OSError``.
+
+    Cause: nothing is there, it is no Zarr store, it has no array of that name, its writer did not finish, it
+    exists already, or its place cannot be reached or written.
+
+    Cure: check the path, name and credentials; finish an incomplete store with
+    ``ScoreWriter(..., resume=True)`` or ``join_parts``; choose another path, or ``overwrite=True``.
+
+    Examples
+    --------
+    >>> import avgk_dask as avgk
+    >>> avgk.open_scores("nothing.zarr")
+    Traceback (most recent call last):
+    avgk_dask.errors.StoreError: store must exist; got 'nothing.zarr', and nothing is there. Check the path.
+
+    """
 
 
 class ReadError(StoreError):
-    """A store opened well, but a part of it could not be read."""
+    """A store opened well, but a part of it could not be read; also an ``OSError``.
+
+    Cause: a chunk that is missing, cut, changed or swapped, or a network that failed. The text names the
+    chunk. On the command line the exit status is 1.
+
+    Cure: restore the chunk or write the store again; where a writer left out chunks that hold nothing
+    but the fill value, ``missing="fill"`` (on the command line ``--missing fill``). ``verify`` lists all that is damaged.
+
+    Examples
+    --------
+    >>> import avgk_dask as avgk, zarr
+    >>> avgk.evaluate(zarr.create_array({}, shape=(4, 3), dtype="f4"), k=1)  # doctest: +ELLIPSIS
+    Traceback (most recent call last):
+    avgk_dask.errors.ReadError: the one chunk of array '/' in ... is missing: c/0/0 (4 samples and 48 bytes when decoded). Restore it, ...
+
+    """
 
 
 class OptionError(AvgkError, ValueError):
-    """An option is none of the values it may take."""
+    """An option is none of the values it may take; also a ``ValueError``.
+
+    Cause: a misspelt choice, or a number out of range.
+
+    Cure: use one of the values that the text lists, or leave the option out.
+
+    Examples
+    --------
+    >>> import numpy as np, avgk_dask as avgk
+    >>> avgk.evaluate(np.eye(3), k=1, ties="random")
+    Traceback (most recent call last):
+    avgk_dask.errors.OptionError: ties must be 'first' or 'spread'; got 'random'. Leave it out to keep the first ones.
+
+    """

@@ -338,7 +338,9 @@ def _percent(values: xr.DataArray) -> NDArray[np.float64]:
 
 def _known_budget(result: xr.Dataset, k: Any) -> float:
     if float(k) not in result.k.values:
-        raise OptionError(f"k must be one of the result's budgets, {result.k.values.tolist()}; got {k!r}.")
+        raise OptionError(
+            f"k must be one of the result's budgets, {result.k.values.tolist()}; got {k!r}. Pass one of them."
+        )
     return float(k)
 
 

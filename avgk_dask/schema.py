@@ -196,7 +196,8 @@ def validate(dataset: xr.Dataset) -> None:
         spec = VARIABLES.get(str(name)) or COORDINATES.get(str(name))
         if spec is None or variable.dims != spec.dims or variable.dtype.name not in spec.dtypes:
             raise ValueError(
-                f"result variable {name} must be as the schema says; got {variable.dims} {variable.dtype}."
+                f"result variable {name} must be as the schema says; got {variable.dims} {variable.dtype}. "
+                "Correct the value or the table."
             )
 
 

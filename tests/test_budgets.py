@@ -48,6 +48,11 @@ def test_parse_budgets__refuses_none_at_all():
         budgets.parse_budgets([], 3)
 
 
+def test_parse_budgets__keeps_the_first_of_equal_budgets():
+    wanted = [3, 1, 2.5, "1.0", Fraction(5, 2), Decimal(3), 2]
+    assert budgets.parse_budgets(wanted, 3) == (3, 1, Fraction(5, 2), 2)
+
+
 def test_count_labels__floors_exactly():
     assert budgets.count_labels(budgets.parse_budget(0.1), 10) == 1
     assert budgets.count_labels(budgets.parse_budget(0.3), 10) == 3  # 0.3 * 10 < 3 in binary

@@ -79,23 +79,52 @@ def straddle_strength(scores: Any, k: Any, *, nan_policy: str = "raise", progres
 
     ``straddle_strength[k, order]`` is the mean, over all N * N ordered pairs of samples x and x', of
     max(0, s(x)[k + order] - s(x')[k + 1 - order]), where s(x) are the sample's scores in descending
-    order. ``straddle_weight`` is the fraction of pairs with a positive difference, ``straddle_magnitude``
-    the mean difference of those (0 where there are none), and ``straddle_bound`` the sum over the orders
-    (for k > C / 2 order 1 alone): where the scores are the true probabilities, average-k makes at least
-    that many fewer errors than top-k.
+    order. It is positive where some sample's score of a rank beyond k exceeds another's of a rank within k.
 
-    One read of the store. Exact, rounded once, as long as the N x 2k ranked scores fit a budget
-    (``avgk.ranked-bytes``, 67 million scores of 32 bits) or tie enough to fit; beyond it from bins, with the certified
-    errors in ``straddle_strength_error``, ``straddle_weight_error`` and ``straddle_bound_error`` (0 when
-    exact). NaN where a score of the ranks compared is infinite or NaN; the weights stay exact.
+    Parameters
+    ----------
+    scores
+        N x C matrix: NumPy, Dask or Zarr array, xarray object, or the path of a store.
+    k
+        Budget or sequence of budgets in (0, C]; one given twice counts once.
+    nan_policy
+        ``"raise"`` refuses NaN; ``"lowest"`` ranks NaN below all numbers.
+    progress
+        Whether to show a progress bar on stderr.
 
     Returns
     -------
-    Dataset over ``k`` and ``order``.
+    Dataset
+        Over ``k`` and ``order`` = 1..min(k, C - k), with the variables below. NaN where a score of the ranks compared
+        is infinite or NaN; the weights stay exact.
+    ``straddle_strength``
+        The mean above.
+    ``straddle_weight, straddle_magnitude``
+        The fraction of pairs with a positive difference, and their mean difference (0 where there are none);
+        strength = weight * magnitude.
+    ``straddle_bound``
+        Over ``k``: the sum of the strengths over the orders, for k > C / 2 order 1 alone. Where the scores are
+        the true probabilities, the error of average-k is lower than that of top-k by at least that.
+    ``straddle_strength_error, straddle_weight_error, straddle_bound_error``
+        How far these can be from the exact values; 0 when exact.
 
     Raises
     ------
-    BudgetError, ScoresError, DtypeError, MemoryLimitError, StoreError
+    BudgetError
+        Where a budget is no number in (0, C].
+    ScoresError, DtypeError
+        Where the scores are no matrix of real numbers, or hold NaN.
+    MemoryLimitError
+        Where a task cannot fit its share of memory; before anything is read.
+    StoreError
+        Where the store cannot be opened or read.
+
+    Notes
+    -----
+    Cost: one read of the store, and k (k + 1) / 2 sums over pairs for budgets up to k: little for k = 10, several
+    times the reading for k = 100. Exact, rounded once, as long as the N x 2k ranked scores fit
+    ``avgk.ranked-bytes`` (256 MB: 67 million scores of 32 bits) or tie enough to fit; beyond it from bins, with the
+    errors certified.
 
     Examples
     --------
@@ -144,13 +173,28 @@ def ranked_supports(
 
     Returns
     -------
-    Dataset over ``rank``: ``support_low``, ``support_high``, and a histogram of each rank for plots:
-    ``ranked_count(rank, bin)`` samples have a score from ``bin_low(rank, bin)`` up to the next bin's.
-    Counts are exact. One read of the store.
+    Dataset
+        Over ``rank``, and ``bin`` for the histograms. Supports and counts are exact.
+    ``support_low, support_high``
+        Smallest and largest value of the score of that rank over all samples.
+    ``ranked_count(rank, bin), bin_low(rank, bin)``
+        So many samples have a score from ``bin_low`` up to the next bin's, the last bin up to the support's end.
 
     Raises
     ------
-    OptionError, ScoresError, DtypeError, MemoryLimitError, StoreError
+    OptionError
+        Where a rank is not in 1..C, or bins is no positive integer.
+    ScoresError, DtypeError
+        Where the scores are no matrix of real numbers, or hold NaN.
+    MemoryLimitError
+        Where a task cannot fit its share of memory; before anything is read.
+    StoreError
+        Where the store cannot be opened or read.
+
+    Notes
+    -----
+    Cost: one read of the store, and memory for the ranked scores, 4 or 8 bytes each up to ``avgk.ranked-bytes``
+    (256 MB); beyond it for ``avgk.ranked-bins`` bins.
 
     Examples
     --------
@@ -164,7 +208,7 @@ def ranked_supports(
     source = as_source(scores, own_labels=False)
     wanted = _check_ranks(ranks, source.shape[1])
     if isinstance(bins, bool) or not isinstance(bins, (int, np.integer)) or bins < 1:
-        raise OptionError(f"bins must be a positive integer; got {bins!r}.")
+        raise OptionError(f"bins must be a positive integer; got {bins!r}. Pass at least 1.")
     found, attrs = _scan(source, max(wanted), [], nan_policy, progress)
     values, coords = _rank_values(found, wanted, source.dtype, int(bins), log)
     return build_result(values, coords, attrs)
@@ -189,8 +233,39 @@ def supports_overlap(scores: Any, k: Any, *, nan_policy: str = "raise", progress
     """Tell for each k whether the supports of ranks k and k + 1 overlap: 1 if so, 0 if not, NaN for a fractional k.
 
     They overlap if the largest (k + 1)-th highest score of any sample exceeds the smallest k-th highest
-    one of any other. Where the scores are the true probabilities, this is necessary and sufficient for
-    average-k to make fewer errors than top-k. One read of the store.
+    one of any other: max over x of s(x)[k + 1] > min over x of s(x)[k]. Where the scores are the true
+    probabilities, this is necessary and sufficient for average-k to make fewer errors than top-k.
+
+    Parameters
+    ----------
+    scores
+        N x C matrix: NumPy, Dask or Zarr array, xarray object, or the path of a store.
+    k
+        Budget or sequence of budgets in (0, C]; one given twice counts once.
+    nan_policy
+        ``"raise"`` refuses NaN; ``"lowest"`` ranks NaN below all numbers.
+    progress
+        Whether to show a progress bar on stderr.
+
+    Returns
+    -------
+    DataArray
+        Over ``k``: 1, 0 or NaN.
+
+    Raises
+    ------
+    BudgetError
+        Where a budget is no number in (0, C].
+    ScoresError, DtypeError
+        Where the scores are no matrix of real numbers, or hold NaN.
+    MemoryLimitError
+        Where a task cannot fit its share of memory; before anything is read.
+    StoreError
+        Where the store cannot be opened or read.
+
+    Notes
+    -----
+    Cost: one read of the store.
 
     Examples
     --------
@@ -224,7 +299,9 @@ def _check_ranks(ranks: Any, n_classes: int) -> list[int]:
     found = [given] if np.ndim(given) == 0 else list(given)
     for rank in found:
         if isinstance(rank, bool) or not isinstance(rank, (int, np.integer)) or not 1 <= rank <= n_classes:
-            raise OptionError(f"ranks must be integers in 1..{n_classes}; got {rank!r}.")
+            raise OptionError(
+                f"ranks must be integers in 1..{n_classes}; got {rank!r}. Rank 1 is the highest score of a row."
+            )
     if not found:
-        raise OptionError("ranks must not be empty.")
+        raise OptionError("ranks must name at least one rank; got an empty sequence. Pass a number or several.")
     return [int(rank) for rank in found]

@@ -26,12 +26,8 @@ def error_curve(
 ) -> xr.Dataset:
     """Give top-K and average-K error for every K = 1..C, and their means over K. Exact, ties included.
 
-    A label's rank in its row tells for which K it is in its top-K set, and its rank among all N C scores
-    (ties in row-major order) for which K it is in its average-K set.
-
-    With hard labels two reads of the store, and memory that grows with the number of distinct label scores
-    (32 bytes each in every tally, of which a process holds up to some 20); tasks hold whole rows of a band. With soft labels every score is a label: a search for all C thresholds, whose
-    reads grow with C (``attrs["reads"]``).
+    A label's rank r in its row tells for which K it is in its top-K set, K >= r, and its rank R among all N C
+    scores (ties in row-major order) for which K it is in its average-K set, N K >= R.
 
     Parameters
     ----------
@@ -47,12 +43,30 @@ def error_curve(
 
     Returns
     -------
-    Dataset over ``k`` with ``top_k_error`` and ``average_k_error``, and their means over all K,
-    ``mean_top_k_error`` and ``mean_average_k_error``.
+    Dataset
+        Over ``k`` = 1..C, with the variables below; all NaN where no sample is labelled.
+    ``top_k_error, average_k_error``
+        Fraction of the labelled samples whose label is outside its set, expected with soft labels.
+    ``mean_top_k_error, mean_average_k_error``
+        Their means over K: (sum over K = 1..C of the error) / C.
 
     Raises
     ------
-    ScoresError, LabelsError, DtypeError, MemoryLimitError, StoreError
+    ScoresError, DtypeError
+        Where the scores are no matrix of real numbers, or hold NaN.
+    LabelsError
+        Where the labels do not fit the scores, or there are none.
+    MemoryLimitError
+        Where a task cannot fit its share of memory; before anything is read.
+    StoreError
+        Where the store cannot be opened or read.
+
+    Notes
+    -----
+    Cost: two reads of the store with hard labels, whatever the data, and some 20 ns for each score. Memory grows with the
+    number of distinct label scores (32 bytes each in every tally, of which a process holds up to some 20);
+    tasks hold whole rows of a band. With soft labels every score is a label: a search for all C thresholds, whose
+    reads grow with C (``attrs["reads"]`` tells).
 
     Examples
     --------
@@ -65,7 +79,10 @@ def error_curve(
     check_nan_policy(nan_policy)
     source = as_source(scores, labels)
     if source.labels is None:
-        raise LabelsError("labels must be given for an error curve; got None, and none are stored beside the scores.")
+        raise LabelsError(
+            "labels must be given for an error curve; got None, and none are stored beside the scores. "
+            "Pass class numbers or probabilities."
+        )
     compute = computing(progress)
     curves = _hard_curves if source.labels.ndim == 1 else _soft_curves
     n_labelled, top, average, reads = curves(source, nan_policy, compute)

@@ -31,13 +31,46 @@ def info(
 ) -> dict[str, Any]:
     """Describe a store: shape, chunks, codecs, bytes, missing chunks, values, memory, reads, and advice.
 
-    Reads metadata, a listing of the chunks, and one run of rows.
+    Parameters
+    ----------
+    store
+        Path, URL, or a Zarr store, group or array already opened, as for ``open_scores``.
+    scores
+        Name of the scores inside the store, if it is not ``scores``.
+    labels
+        Name of the labels inside the store, or the path of a file or store that holds them.
+    storage_options
+        How to reach the store, as for ``open_scores``.
 
     Returns
     -------
-    A dictionary that JSON can hold: ``store, zarr_format, n_samples, n_classes, truncated, dtype, rounding, chunks, shards,
-    codecs, n_chunks, n_bytes`` (decoded), ``n_stored_bytes`` and ``n_missing_chunks`` (None where the
-    store cannot list), ``has_manifest, labels, values, task_memory, memory_limit, reads, advice``.
+    dict
+        All that JSON can hold, under the names below.
+    ``store, zarr_format, n_samples, n_classes, dtype``
+        Where it is, and what it holds.
+    ``truncated, rounding``
+        What storing left out or rounded; None for nothing.
+    ``chunks, shards, codecs, n_chunks``
+        How it is laid out; ``shards`` is None where there are none.
+    ``n_bytes, n_stored_bytes, n_missing_chunks``
+        Bytes when decoded and as stored, and chunks that are not there; the last two None where the store cannot list.
+    ``has_manifest, labels``
+        Whether changed chunks are noticed with certainty, and what the labels are (None where there are none).
+    ``values``
+        What the first rows look like: ``kind, low, high, n_nan, n_rows_sampled``.
+    ``task_memory, memory_limit, reads``
+        What ``evaluate`` with its default budgets takes: bytes of a task at most, bytes it may take, and reads of the store.
+    ``advice``
+        What could be better, each with what to do.
+
+    Raises
+    ------
+    StoreError
+        Where there is no store, no array of that name, or the store's writer did not finish.
+
+    Notes
+    -----
+    Cost: reads metadata, a listing of the chunks, and the first run of rows.
 
     Examples
     --------
@@ -118,7 +151,8 @@ def _advice(facts: StoreFacts, labels: Any, values: dict[str, Any] | None) -> li
     again = "avgk ingest writes it so."
     if facts.n_missing_chunks:
         found.append(
-            f'{facts.n_missing_chunks:,} chunks are missing; evaluating refuses the store unless missing="fill" is asked for.'
+            f"{facts.n_missing_chunks:,} {'chunk is' if facts.n_missing_chunks == 1 else 'chunks are'} missing; "
+            'evaluating refuses the store unless missing="fill" (on the command line --missing fill) is asked for.'
         )
     if facts.n_columns > 1:
         found.append(f"Chunks cut the classes into {facts.n_columns} runs; whole rows read faster: {again}")
@@ -140,5 +174,7 @@ def _advice(facts: StoreFacts, labels: Any, values: dict[str, Any] | None) -> li
     if labels is None:
         found.append("There are no labels: errors and gains need them.")
     if values and values["n_nan"]:
-        found.append("There is NaN among the scores: it is refused, or ranked last with the NaN policy 'lowest'.")
+        found.append(
+            "There is NaN among the scores: it is refused, or ranked last with nan_policy='lowest' (on the command line --nan-policy lowest)."
+        )
     return found

@@ -37,6 +37,11 @@ def evaluate(
 ) -> xr.Dataset:
     """Evaluate top-k and average-k classification for all budgets in one scan.
 
+    The average-k sets hold every score above one threshold for all samples, and B = floor(N k) labels in all:
+    scores greater than lambda, the (B + 1)-th largest, and as many ties with it as there is room for. The
+    top-k set of a sample holds its k highest scores, among equals the lowest class first. Exact, and the same
+    to the last bit for any chunking, scheduler and number of workers.
+
     Parameters
     ----------
     scores
@@ -45,12 +50,12 @@ def evaluate(
         N integers (negative: unlabelled), or an N x C matrix of true probabilities, or None. By
         default the labels stored beside the scores.
     k
-        Budget or sequence of budgets in (0, C]; top-k results need an integer. By default 1 to 10,
-        or to C where there are fewer classes.
+        Budget or sequence of budgets in (0, C]; top-k results need an integer. A budget given twice counts
+        once, at its first place. By default 1 to 10, or to C where there are fewer classes.
     straddle
         Whether to analyse the ambiguity, too: straddle strengths and the supports of the ranked scores,
-        in the same scan (``straddle_strength`` explains them). For budgets up to k there are k (k + 1) / 2 of them:
-        for k = 100 they take several times as long as the scan.
+        in the same scan. For budgets up to k there are k (k + 1) / 2 strengths: for k = 100 they take
+        several times as long as the scan.
     ties
         Which ties at a threshold are kept where not all fit: ``"first"`` the first ones in row-major
         order, as in the paper's listing; ``"spread"`` those that come first in a fixed pseudo-random
@@ -67,18 +72,75 @@ def evaluate(
 
     Returns
     -------
-    Dataset over ``k``: ``threshold, n_above, n_ties, n_kept, average_set_size, average_k_error``, its lowest,
-    highest and expected value over all ways to keep ``n_kept`` of the ties (``average_k_error_lowest,
-    average_k_error_highest, average_k_error_expected``), ``top_k_error, adaptive_gain, relative_gain`` and ``set_size_count(k, size)``; and with ``straddle``
-    ``straddle_strength, straddle_weight, straddle_magnitude`` over ``k`` and ``order``, ``straddle_bound``
-    and ``supports_overlap`` over ``k``, ``support_low`` and ``support_high`` over ``rank``. Exact, and the
-    same to the last bit for any chunking and scheduler. Errors are NaN without labels. With soft labels
-    also ``plug_in_bound``, the mean over samples of the sum of |label - score|: no more than that can
-    both errors exceed those of the best sets (NaN where a score is not in [0, 1]).
+    Dataset
+        Over ``k``, with the variables below, each described in its ``attrs``. Without labels all errors and gains
+        are NaN; for a fractional k all that needs an integer is (top-k, gains, straddle, overlap). The
+        attributes are ``n_samples, n_classes, n_labelled, store, versions, reads``.
+    ``threshold``
+        lambda: the (B + 1)-th largest of all N C scores, B = floor(N k); the smallest one where B = N C.
+    ``n_above, n_ties, n_kept``
+        Number of scores > lambda, number of scores == lambda, and B - n_above, the ties kept.
+    ``average_set_size``
+        (n_above + n_kept) / N, which is B / N (less where NaN ranks lowest and the numbers run out).
+    ``average_k_error, top_k_error``
+        Fraction of the labelled samples whose label is outside its set; with soft labels
+        1 - (sum of the labels inside the sets) / N.
+    ``average_k_error_lowest, average_k_error_highest, average_k_error_expected``
+        The least, the greatest and the mean average-k error over all ways to keep n_kept of the n_ties.
+    ``adaptive_gain``
+        top_k_error - average_k_error.
+    ``relative_gain``
+        adaptive_gain / top_k_error; NaN where that is 0.
+    ``set_size_count(k, size)``
+        Number of samples whose average-k set has that size.
+    ``plug_in_bound``
+        With soft labels only: the mean over samples of the sum over classes of abs(label - score). No more
+        than that can both errors exceed those of the best sets; NaN where a score is not in [0, 1].
+    ``straddle_strength(k, order)``
+        d[k, o]: the mean over all N * N ordered pairs of samples (x, x') of
+        max(0, s(x)[k + o] - s(x')[k + 1 - o]), s sorted decreasingly, for the orders o = 1..min(k, C - k).
+        NaN where a score of these ranks is infinite. This and what follows only with ``straddle``.
+    ``straddle_weight(k, order), straddle_magnitude(k, order)``
+        The fraction of the pairs with a positive difference, and their mean difference (0 where there are
+        none): d = weight * magnitude.
+    ``straddle_bound``
+        The sum of d[k, o] over the orders; for k > C / 2 that of order 1 alone. Where the scores are the true
+        probabilities, adaptive_gain is at least that; for others it only describes them.
+    ``straddle_strength_error, straddle_weight_error, straddle_bound_error``
+        How far strength, weight and bound can be from the exact values; 0 when these are exact, as they are up
+        to 67 million ranked scores (N times twice the largest k; half as many of 64 bits).
+    ``support_low(rank), support_high(rank)``
+        Smallest and largest value of the score of that rank over all samples.
+    ``ranked_count(rank, bin), bin_low(rank, bin)``
+        Histogram of each rank: so many samples have a score from ``bin_low`` up to the next bin's.
+    ``supports_overlap``
+        1 where support_high[k + 1] > support_low[k], else 0. Where the scores are the true probabilities,
+        average-k makes fewer errors than top-k if and only if it is 1.
 
     Raises
     ------
-    BudgetError, ScoresError, LabelsError, DtypeError, MemoryLimitError, StoreError
+    BudgetError
+        Where a budget is no number in (0, C], or cannot be certain from a truncated store.
+    ScoresError, DtypeError
+        Where the scores are no matrix of real numbers, or hold NaN.
+    LabelsError
+        Where the labels do not fit the scores.
+    OptionError
+        Where an option is none of the values it may take.
+    MemoryLimitError
+        Where a task cannot fit its share of memory; before anything is read.
+    StoreError
+        Where the store cannot be opened or read.
+
+    Notes
+    -----
+    Cost: each chunk is read once, and a pilot of at most 10 % of the chunks (or 8) before, for any number of
+    budgets; up to 2**18 scores there is no pilot. One more read where the pilot was misled; one more of each
+    band where a cut through very many ties falls; one more of all, and of a second pilot, with ``ties="spread"``
+    where ties are cut; two more with soft labels and very many ties; one more of a truncated store. Three of any chunk
+    at most in our tests without these options, on data made to mislead. ``attrs["reads"]`` tells how many full reads it took.
+    A task takes the memory of a few chunks (``info`` estimates it), the process in which results come
+    together a few hundred MB.
 
     Examples
     --------
@@ -92,7 +154,7 @@ def evaluate(
     check_nan_policy(nan_policy)
     check_ties(ties)
     if checkpoint is not None:
-        raise OptionError(f"checkpoint must be None in this version; got {checkpoint!r}.")
+        raise OptionError(f"checkpoint must be None in this version; got {checkpoint!r}. Leave it out.")
     scores = opened(scores, missing)
     if is_truncated(scores):
         options = {"straddle": straddle, "ties": ties, "nan_policy": nan_policy, "progress": progress}
@@ -115,7 +177,9 @@ def evaluate(
 def _evaluate_truncated(truncated: TruncatedScores, labels: Any, k: Any, **options: Any) -> xr.Dataset:
     """Evaluate a truncated store; one more read finds what could have been discarded."""
     if options["ties"] != "first":
-        raise OptionError(f"ties must be 'first' for a truncated store; got {options['ties']!r}.")
+        raise OptionError(
+            f"ties must be 'first' for a truncated store; got {options['ties']!r}. Leave it out, or store whole rows."
+        )
     budgets = parse_budgets(k, truncated.n_classes)
     if max(budgets) > truncated.n_slots:
         truncated.certify([max(budgets)], [-np.inf], straddle=options["straddle"])

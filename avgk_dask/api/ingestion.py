@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import LabelsError, OptionError, ReadError, ScoresError
+from ..errors import LABELS_CURE, LabelsError, OptionError, ReadError, ScoresError
 from ..files import RowFile, is_row_file, open_file
 from ..graph.progress import counting
 from ..graph.source import stored_dtype
@@ -32,7 +32,21 @@ _MOST_NAMES = 200_000
 
 @dataclass(frozen=True)
 class Ingestion(ShownAsTable):
-    """What was written: the number of samples and classes, any rounding, and the verification of it all."""
+    """What was written: the number of samples and classes, any rounding, and the verification of it all.
+
+    Attributes
+    ----------
+    n_samples, n_classes
+        Shape of the scores.
+    has_labels
+        Whether labels were stored beside them.
+    rounding
+        What storing did to the scores; None where every value is kept.
+    class_names
+        Names of the columns where each class was one; else None.
+    verification
+        What ``verify`` found in the new store.
+    """
 
     n_samples: int
     n_classes: int
@@ -102,8 +116,8 @@ def ingest(
 ) -> Ingestion:
     """Copy scores of another format, or of another Zarr store, into a store that reads fast; verified at the end.
 
-    Memory stays bounded however large the file. What fails leaves nothing behind, and a local store that
-    was to be overwritten as it was (on an object store it is removed first).
+    What fails leaves nothing behind, and a local store that was to be overwritten as it was (on an object store it is
+    removed first).
 
     Parameters
     ----------
@@ -129,12 +143,26 @@ def ingest(
 
     Returns
     -------
-    Object with ``ok``, ``n_samples``, ``n_classes``, ``has_labels``, ``rounding`` (None where every value is kept), ``class_names``
-    (where each class was a named column) and ``verification``, what ``verify`` found.
+    Ingestion
+        With ``ok``, ``n_samples``, ``n_classes``, ``has_labels``, ``rounding`` (None where every value is kept),
+        ``class_names`` (where each class was a named column) and ``verification``, what ``verify`` found.
 
     Raises
     ------
-    StoreError, ReadError, ScoresError, LabelsError, DtypeError, OptionError
+    StoreError
+        Where the source is not there or has no such column, or ``out`` exists or cannot be written.
+    ReadError
+        Where a part of the source could not be read, or the new store does not hold what was written.
+    ScoresError, LabelsError, DtypeError
+        Where scores or labels have a wrong shape, type or value.
+    OptionError
+        Where an option is none of the values it may take.
+
+    Notes
+    -----
+    Cost: one read of the source, one write, and one read of what was written, to verify it. Memory stays bounded however
+    large the source: blocks of 16 MB of a file, of up to 128 MB of another store (a whole shard where it has
+    shards). Parquet files with one column per class need about 2 MB for each column.
 
     Examples
     --------
@@ -157,7 +185,10 @@ def ingest(
         _copy(rows, given, writer, progress)
         found = verify(path, storage_options=out_options, progress=progress)
         if not found.ok:
-            raise ReadError(f"{len(found.damaged)} chunks were not stored as written; the first: {found.damaged[0][1]}")
+            raise ReadError(
+                f"out must hold every chunk as written; got {len(found.damaged)} damaged, the first {found.damaged[0][0]} "
+                f"({found.damaged[0][1].rstrip('.')}). Check the disk or the network, and ingest again."
+            )
     has_labels = given is not None or rows.has_labels
     return Ingestion(writer.n_samples, rows.n_classes, has_labels, writer.rounding, rows.class_names, found)
 
@@ -166,12 +197,18 @@ def _open_rows(scores: Any, name: str | None, labels: str | None, options: Any, 
     if is_row_file(scores):
         return open_file(scores, scores=name, labels=labels)
     if not isinstance(scores, (str, os.PathLike)) and not is_zarr(scores):
-        raise OptionError(f"scores must be the path of a file or store; got {type(scores).__name__}. Use ScoreWriter.")
+        raise OptionError(
+            f"scores must be the path of a file or store; got {type(scores).__name__}. Use ScoreWriter for arrays."
+        )
     arrays = open_arrays(scores, scores=name, labels=labels, storage_options=options, missing=missing)
     if arrays.class_index is not None:
-        raise ScoresError(f"scores must be whole rows; {arrays.location} is a truncated store.")
+        raise ScoresError(
+            f"scores must be whole rows; got the truncated store {arrays.location}. Ingest what it was made of."
+        )
     if arrays.scores.ndim != 2:
-        raise ScoresError(f"scores must be a matrix (sample, class); got shape {arrays.scores.shape}.")
+        raise ScoresError(
+            f"scores must be a matrix (sample, class); got shape {arrays.scores.shape}. Reshape it first."
+        )
     for array in (arrays.scores, arrays.labels):
         if array is not None:
             check_chunks(array)
@@ -182,7 +219,9 @@ def _open_labels(labels: Any, rows: RowFile | _StoreRows, options: Any) -> Any:
     found = find_labels(labels, options) if isinstance(labels, (str, os.PathLike)) or is_zarr(labels) else labels
     found = found if is_zarr(found) else np.asarray(found)
     if rows.n_samples is not None and found.shape[0] != rows.n_samples:
-        raise LabelsError(f"labels must be one for each of the {rows.n_samples} samples; got {found.shape[0]}.")
+        raise LabelsError(
+            f"labels must be one for each of the {rows.n_samples} samples; got {found.shape[0]}. {LABELS_CURE}"
+        )
     return found
 
 
@@ -194,11 +233,13 @@ def _copy(rows: RowFile | _StoreRows, labels: Any, writer: ScoreWriter, progress
             if labels is not None:
                 mine = _rows_of(labels, first, last)
             if mine is not None and mine.shape[0] != block.shape[0]:
-                raise LabelsError(f"labels must be one for each sample; got only {labels.shape[0]}.")
+                raise LabelsError(f"labels must be one for each sample; got only {labels.shape[0]}. {LABELS_CURE}")
             writer.append(block, mine)
             advance(block.shape[0])
         if labels is not None and labels.shape[0] != writer.n_samples:
-            raise LabelsError(f"labels must be one for each of the {writer.n_samples} samples; got {labels.shape[0]}.")
+            raise LabelsError(
+                f"labels must be one for each of the {writer.n_samples} samples; got {labels.shape[0]}. {LABELS_CURE}"
+            )
 
 
 def _rows_of(labels: Any, first: int, last: int) -> Array | None:

@@ -93,13 +93,15 @@ def _unwrap(scores: Any) -> tuple[Any, Any, str]:
     if isinstance(scores, StoredArrays):
         if scores.class_index is not None:
             raise ScoresError(
-                f"scores must be whole rows; {scores.location} is a truncated store. Only evaluate and threshold take those."
+                f"scores must be whole rows; got the truncated store {scores.location}. "
+                "Only evaluate and threshold take one; write the store without top_m for the rest."
             )
         return scores.scores, scores.labels, scores.location
     if isinstance(scores, xr.Dataset):
         if "scores" not in scores:
             raise ScoresError(
-                f"scores must be a variable of the Dataset; it has {', '.join(map(str, scores.data_vars)) or 'none'}."
+                f"scores must be a variable of the Dataset; got {', '.join(map(str, scores.data_vars)) or 'none'}. "
+                "Rename the one that holds them to 'scores'."
             )
         return _bare(scores["scores"]), scores.get("labels"), _origin(scores)
     if isinstance(scores, xr.DataArray):
@@ -110,7 +112,7 @@ def _unwrap(scores: Any) -> tuple[Any, Any, str]:
         return np.asarray(scores), None, ""
     raise DtypeError(
         "scores must be a NumPy, Dask or Zarr array, an xarray object, or the path of a store; "
-        f"got {type(scores).__name__}."
+        f"got {type(scores).__name__}. Convert them with numpy.asarray."
     )
 
 
@@ -125,7 +127,7 @@ def _check_alignment(frame: xr.DataArray, labels: xr.DataArray) -> None:
         and not frame.indexes[sample].equals(labels.indexes[sample])
     ):
         raise LabelsError(
-            f"labels must have the scores' {sample!r} coordinate, in the same order. Align them with xarray.align."
+            f"labels must have the scores' {sample!r} coordinate, in the same order; got another. Align them with xarray.align."
         )
 
 
@@ -166,14 +168,16 @@ def check_scores(scores: Any) -> None:
         )
     if scores.ndim != 2:
         raise ScoresError(
-            f"scores must be a matrix (sample, class); got {scores.ndim} dimensions, shape {scores.shape}."
+            f"scores must be a matrix (sample, class); got {scores.ndim} dimensions, shape {scores.shape}. Reshape them."
         )
     if any(n != n for n in scores.shape):
         raise ScoresError(
             "scores must have known chunk sizes; got unknown ones. Call scores.compute_chunk_sizes() first."
         )
     if 0 in scores.shape:
-        raise ScoresError(f"scores must hold at least one sample and one class; got shape {tuple(scores.shape)}.")
+        raise ScoresError(
+            f"scores must hold at least one sample and one class; got shape {tuple(scores.shape)}. Check where they come from."
+        )
     check_dtype(scores.dtype)
 
 
@@ -185,7 +189,8 @@ def as_labels(labels: Any, shape: tuple[int, int], missing: str | None = None) -
         labels = labels.get("labels")
         if labels is None:
             raise LabelsError(
-                "labels must be an array, or a Dataset with a variable 'labels'; got a Dataset without one."
+                "labels must be an array, or a Dataset with a variable 'labels'; got a Dataset without one. "
+                "Select the variable that holds them."
             )
     if isinstance(labels, (str, os.PathLike)) or is_zarr(labels):
         labels = find_labels(labels, missing=missing)

@@ -8,10 +8,10 @@ from ..errors import OptionError
 def check_nan_policy(nan_policy: str) -> None:
     """Refuse an unknown policy."""
     if nan_policy not in ("raise", "lowest"):
-        raise OptionError(f"nan_policy must be 'raise' or 'lowest'; got {nan_policy!r}.")
+        raise OptionError(f"nan_policy must be 'raise' or 'lowest'; got {nan_policy!r}. Leave it out to refuse NaN.")
 
 
 def check_ties(ties: str) -> None:
     """Refuse an unknown order of ties."""
     if ties not in ("first", "spread"):
-        raise OptionError(f"ties must be 'first' or 'spread'; got {ties!r}.")
+        raise OptionError(f"ties must be 'first' or 'spread'; got {ties!r}. Leave it out to keep the first ones.")

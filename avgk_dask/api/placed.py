@@ -62,9 +62,9 @@ def check_thresholds(thresholds: Any) -> list[Any]:
     found = [t.item() if getattr(t, "ndim", None) == 0 else t for t in found]
     for t in found:
         if isinstance(t, bool) or not isinstance(t, numbers.Real) or not fits_a_float(t):
-            raise OptionError(f"thresholds must be numbers; got {t!r}.")
+            raise OptionError(f"thresholds must be numbers; got {t!r}. Pass integers or floats.")
     if not found:
-        raise OptionError("thresholds must not be empty.")
+        raise OptionError("thresholds must name at least one number; got an empty sequence. Pass a number or several.")
     return found
 
 

@@ -29,26 +29,45 @@ from .thresholds import score_value
 def adaptive_gain(eta: Any, k: Any, *, progress: bool | None = None) -> xr.Dataset:
     """Give how many fewer errors the best average-k sets make than the best top-k sets, in both of the paper's forms.
 
-    ``adaptive_gain`` is the difference of the two expected errors; ``adaptive_gain_symmetric`` the mean over
-    samples of the sum of |eta - lambda| over the classes that are in exactly one of the two sets. Both are
-    exact sums rounded once, computed apart, and equal to the last bit.
+    Where the true probabilities eta are known, the best sets are those of eta itself.
 
     Parameters
     ----------
     eta
-        N x C matrix of the true probabilities, all in [0, 1].
+        N x C matrix of the true probabilities, all in [0, 1]; as ``scores`` elsewhere.
     k
-        Integer budget or sequence of them.
+        Integer budget or sequence of them; one given twice counts once.
     progress
         Whether to show a progress bar on stderr.
 
     Returns
     -------
-    Dataset over ``k``. Two reads (of the labels, too, which are eta itself).
+    Dataset
+        Over ``k``. Both gains are exact sums rounded once, computed apart, and equal to the last bit.
+    ``threshold, top_k_error, average_k_error``
+        As in ``evaluate``, with eta as scores and as soft labels.
+    ``adaptive_gain``
+        top_k_error - average_k_error.
+    ``adaptive_gain_symmetric``
+        The mean over samples of the sum of abs(eta - lambda) over the classes that are in exactly one of the two sets.
 
     Raises
     ------
-    BudgetError, ScoresError, LabelsError, DtypeError, MemoryLimitError, StoreError
+    BudgetError
+        Where a budget is no integer in 1..C.
+    ScoresError, DtypeError
+        Where the scores are no matrix of real numbers, or hold NaN.
+    LabelsError
+        Where eta is not in [0, 1].
+    MemoryLimitError
+        Where a task cannot fit its share of memory; before anything is read.
+    StoreError
+        Where the store cannot be opened or read.
+
+    Notes
+    -----
+    Cost: two reads of eta, and a pilot before; more where the pilot was misled, as for ``evaluate``. Tasks of the second
+    read hold whole rows of a chunk.
 
     Examples
     --------
@@ -62,7 +81,7 @@ def adaptive_gain(eta: Any, k: Any, *, progress: bool | None = None) -> xr.Datas
     source = as_source(eta, own_labels=False)
     budgets = parse_budgets(k, source.shape[1])
     if any(b.denominator != 1 for b in budgets):
-        raise BudgetError(f"k must be an integer for a gain over top-k; got {k!r}.")
+        raise BudgetError(f"k must be an integer for a gain over top-k; got {k!r}. Use evaluate for a fractional k.")
     compute = computing(progress)
     with _about_eta():
         outcome = Outcome.find(labelled_by_itself(source), budgets, compute)
@@ -83,26 +102,44 @@ def adaptive_gain(eta: Any, k: Any, *, progress: bool | None = None) -> xr.Datas
 def regret(sets: Any, eta: Any, *, progress: bool | None = None) -> xr.Dataset:
     """Give how many more errors any sets make than the best sets with as many labels in all.
 
-    ``regret`` is the difference of the expected errors; ``regret_symmetric`` the mean over samples of the
-    sum of |eta - lambda| over the classes in exactly one of the set and the best set. Both are exact sums
-    rounded once, computed apart, and equal to the last bit.
-
     Parameters
     ----------
     sets
         Boolean N x C matrix, such as ``average_k_sets`` or ``predict_sets`` give, lazy or not.
     eta
-        N x C matrix of the true probabilities, all in [0, 1].
+        N x C matrix of the true probabilities, all in [0, 1]; as ``scores`` elsewhere.
     progress
         Whether to show a progress bar on stderr.
 
     Returns
     -------
-    Dataset with ``set_error``, ``optimal_error``, ``regret`` and ``regret_symmetric``. Two reads of eta, two of the sets.
+    Dataset
+        Without dimensions; the attribute ``n_labels`` is the number of labels in the sets. Both forms of the regret
+        are exact sums rounded once, computed apart, and equal to the last bit.
+    ``set_error``
+        1 - (sum of eta inside the sets) / N.
+    ``optimal_error``
+        The same for the sets of the ``n_labels`` largest eta.
+    ``regret``
+        set_error - optimal_error.
+    ``regret_symmetric``
+        The mean over samples of the sum of abs(eta - lambda) over the classes in exactly one of the set and the
+        best set, lambda the threshold of the best sets.
 
     Raises
     ------
-    ScoresError, LabelsError, DtypeError, MemoryLimitError, StoreError
+    ScoresError, DtypeError
+        Where the sets are not boolean or not of eta's shape, or eta is no matrix of real numbers.
+    LabelsError
+        Where eta is not in [0, 1].
+    MemoryLimitError
+        Where a task cannot fit its share of memory; before anything is read.
+    StoreError
+        Where the store cannot be opened or read.
+
+    Notes
+    -----
+    Cost: two reads of eta, and a pilot before, and two of the sets (lazy ones are computed twice).
 
     Examples
     --------
@@ -134,10 +171,49 @@ def plug_in_regret(
 ) -> xr.Dataset:
     """Give the regret of the top-k and average-k sets of estimated scores against those of the true probabilities.
 
-    ``top_k_regret`` and ``average_k_regret`` are differences of expected errors; neither exceeds
-    ``plug_in_bound``, the mean over samples of the sum over classes of |eta - score|, where the scores are
-    estimates of eta (for scores not in [0, 1] it is NaN). The average-k errors compared are those of sets
-    with exactly as many labels. Exact, rounded once. One read of the scores, two of eta.
+    The average-k errors compared are those of sets with exactly as many labels. Exact, rounded once.
+
+    Parameters
+    ----------
+    scores
+        N x C matrix: NumPy, Dask or Zarr array, xarray object, or the path of a store.
+    eta
+        N x C matrix of the true probabilities, all in [0, 1].
+    k
+        Budget or sequence of budgets in (0, C]; one given twice counts once. Top-k needs integers.
+    nan_policy
+        ``"raise"`` refuses NaN; ``"lowest"`` ranks NaN below all numbers and never puts it in a set.
+    progress
+        Whether to show a progress bar on stderr.
+
+    Returns
+    -------
+    Dataset
+        Over ``k``; what needs an integer is NaN for a fractional k.
+    ``top_k_error, average_k_error``
+        Expected errors of the sets of the scores: 1 - (sum of eta inside the sets) / N.
+    ``top_k_regret, average_k_regret``
+        These errors less those of the sets of eta.
+    ``plug_in_bound``
+        The mean over samples of the sum over classes of abs(eta - score), which neither regret exceeds. NaN where a
+        score is not in [0, 1].
+
+    Raises
+    ------
+    BudgetError
+        Where a budget is no number in (0, C].
+    ScoresError, DtypeError
+        Where the scores are no matrix of real numbers, or hold NaN.
+    LabelsError
+        Where eta is not in [0, 1], or does not fit the scores.
+    MemoryLimitError
+        Where a task cannot fit its share of memory; before anything is read.
+    StoreError
+        Where the store cannot be opened or read.
+
+    Notes
+    -----
+    Cost: one read of the scores and two of eta, and a pilot of each before; more where a pilot was misled, as for ``evaluate``.
 
     Examples
     --------
@@ -190,6 +266,7 @@ def _as_sets(sets: Any, shape: tuple[int, int]) -> da.Array:
     array = lazy_matrix(sets)
     if array.dtype != bool or tuple(array.shape) != tuple(shape):
         raise ScoresError(
-            f"sets must be a boolean matrix of eta's shape {tuple(shape)}; got {array.dtype} and shape {array.shape}."
+            f"sets must be a boolean matrix of eta's shape {tuple(shape)}; got {array.dtype} and shape {array.shape}. "
+            "Give what average_k_sets, top_k_sets or predict_sets gives for the same samples."
         )
     return array

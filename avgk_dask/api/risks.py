@@ -35,7 +35,8 @@ def risk(
 ) -> xr.Dataset:
     """Give the risk of the sets {score > t}: their error plus the cost of a label times their average size.
 
-    This is class-selective rejection (Ha, 1997): every label in a set costs ``cost``, a missed label 1.
+    risk(t) = error(t) + cost * average_set_size(t). This is class-selective rejection (Ha, 1997): every label in
+    a set costs ``cost``, a missed label 1. Exact, rounded once; thresholds are not rounded to the scores' dtype.
 
     Parameters
     ----------
@@ -45,7 +46,7 @@ def risk(
         N integers (negative: unlabelled), or an N x C matrix of true probabilities. By default the labels
         stored beside the scores.
     thresholds
-        Number or sequence of numbers.
+        Number or sequence of numbers, or what ``threshold`` or ``best_threshold`` found.
     cost
         What a label costs; a float means the decimal that Python prints for it. By default the threshold
         itself, which is the best threshold for that cost where the scores are the true probabilities; each
@@ -57,7 +58,31 @@ def risk(
 
     Returns
     -------
-    Dataset over ``threshold`` with ``error``, ``average_set_size`` and ``risk``. Exact, rounded once. One read.
+    Dataset
+        Over ``threshold``, in the order given; without dimension for a single number.
+    ``error``
+        Fraction of the labelled samples whose label has no score > t, expected with soft labels.
+    ``average_set_size``
+        (Number of scores > t) / N.
+    ``risk``
+        error + cost * average_set_size; NaN without a labelled sample.
+
+    Raises
+    ------
+    ScoresError, DtypeError
+        Where the scores are no matrix of real numbers, or hold NaN.
+    LabelsError
+        Where the labels do not fit the scores, or there are none.
+    OptionError
+        Where a threshold or the cost is no number.
+    MemoryLimitError
+        Where a task cannot fit its share of memory; before anything is read.
+    StoreError
+        Where the store cannot be opened or read.
+
+    Notes
+    -----
+    Cost: one read of the store for any number of thresholds. Tasks hold whole rows of a band.
 
     Examples
     --------
@@ -70,7 +95,9 @@ def risk(
     check_nan_policy(nan_policy)
     source = _labelled_source(scores, labels)
     if thresholds is None:
-        raise OptionError("thresholds must be given: a number or a sequence of numbers.")
+        raise OptionError(
+            "thresholds must be a number or a sequence of numbers; got None. Pass those to place the scores at."
+        )
     wanted = check_thresholds(thresholds)
     costs = [_finite(t) for t in wanted] if cost is None else [_check_cost(cost)] * len(wanted)
     places = Places.read(source, wanted, nan_policy, computing(progress))
@@ -97,14 +124,37 @@ _ERROR = {
 
 @dataclass(frozen=True)
 class BestThreshold(ShownAsTable):
-    """The threshold of least risk: sets {score > value} have this error, average size and risk."""
+    """The threshold of least risk, as ``best_threshold`` finds it; ``predict_sets`` takes it.
+
+    Attributes
+    ----------
+    value
+        The threshold t: the sets are {score > t}. -inf where they hold all scores.
+    risk
+        error + cost * average_set_size.
+    error
+        Fraction of the labelled samples whose label is outside its set, expected with soft labels.
+    average_set_size
+        (Number of scores > t) / N.
+    cost
+        What a label costs, as asked.
+    reads
+        How often all scores were read.
+
+    Examples
+    --------
+    >>> import numpy as np, avgk_dask as avgk
+    >>> best = avgk.best_threshold(np.array([[0.6, 0.3, 0.1], [0.4, 0.4, 0.2]]), np.array([0, 2]), cost=0.3)
+    >>> best.value, best.error, best.average_set_size, best.risk
+    (0.4, 0.5, 0.5, 0.65)
+
+    """
 
     value: float | int
     risk: float
     error: float
     average_set_size: float
     cost: float
-    #: How often all scores were read.
     reads: int
 
 
@@ -114,10 +164,8 @@ def best_threshold(
     """Find the threshold whose sets {score > t} have the least risk, error + cost * average set size, over all t.
 
     Exact: no other threshold has a lower risk on these data. Where the scores are the true probabilities,
-    the cost itself is a best threshold; for estimated scores another one usually is. Usually three to five
-    reads; more where very many thresholds have nearly the same risk.
-    Of all thresholds with the same sets the least is given: the highest score left out, as in ``threshold``
-    (-inf where none is).
+    the cost itself is a best threshold; for estimated scores another one usually is. Of all thresholds with the same
+    sets the least is given: the highest score left out, as in ``threshold`` (-inf where none is).
 
     Parameters
     ----------
@@ -129,9 +177,32 @@ def best_threshold(
     cost
         What a label in a set costs, where a missed label costs 1; a finite number.
     nan_policy
-        ``"raise"`` refuses NaN; ``"lowest"`` never puts NaN in a set.
+        ``"raise"`` refuses NaN; ``"lowest"`` ranks NaN below all numbers and never puts it in a set.
     progress
         Whether to show a progress bar on stderr.
+
+    Returns
+    -------
+    BestThreshold
+        With ``value, risk, error, average_set_size, cost`` and ``reads``.
+
+    Raises
+    ------
+    ScoresError, DtypeError
+        Where the scores are no matrix of real numbers, or hold NaN.
+    LabelsError
+        Where the labels do not fit the scores, or no sample has one.
+    OptionError
+        Where the cost is no finite number.
+    MemoryLimitError
+        Where a task cannot fit its share of memory; before anything is read.
+    StoreError
+        Where the store cannot be opened or read.
+
+    Notes
+    -----
+    Cost: three to five reads usually; more where very many thresholds have nearly the same risk. Each places
+    every score among up to 65,536 others, some 20 ns a score. Tasks hold whole rows of a band.
 
     Examples
     --------
@@ -159,7 +230,10 @@ def best_threshold(
 def _labelled_source(scores: Any, labels: Any) -> Source:
     source = as_source(scores, labels)
     if source.labels is None:
-        raise LabelsError("labels must be given for a risk; got None, and none are stored beside the scores.")
+        raise LabelsError(
+            "labels must be given for a risk; got None, and none are stored beside the scores. "
+            "Pass class numbers or probabilities."
+        )
     return source
 
 
@@ -170,5 +244,5 @@ def _finite(value: Any) -> Fraction | None:
 def _check_cost(cost: Any) -> Fraction:
     value = cost.item() if getattr(cost, "ndim", None) == 0 and hasattr(cost, "item") else cost
     if isinstance(value, bool) or not isinstance(value, numbers.Real) or not fits_a_float(value) or math.isinf(value):
-        raise OptionError(f"cost must be a finite number; got {cost!r}.")
+        raise OptionError(f"cost must be a finite number; got {cost!r}. Pass what a label costs where a miss costs 1.")
     return parse_budget(value)

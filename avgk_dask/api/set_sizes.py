@@ -24,15 +24,15 @@ def average_set_size_at(
 ) -> xr.DataArray:
     """Give the average size of the sets {score > t} for each threshold t: the paper's function G.
 
-    Exact: thresholds are not rounded to the scores' dtype. One read for any number of thresholds.
-    ``threshold_at`` is its generalised inverse: G(t) <= K if and only if t >= threshold_at(K), for 0 <= K < C.
+    G(t) = (number of scores > t) / N. Exact: thresholds are not rounded to the scores' dtype. ``threshold_at`` is
+    its generalised inverse: G(t) <= K if and only if t >= threshold_at(K), for 0 <= K < C.
 
     Parameters
     ----------
     scores
         N x C matrix: NumPy, Dask or Zarr array, xarray object, or the path of a store.
     thresholds
-        Number or sequence of numbers.
+        Number or sequence of numbers, or what ``threshold`` or ``best_threshold`` found.
     nan_policy
         ``"raise"`` refuses NaN; ``"lowest"`` never counts NaN.
     progress
@@ -40,7 +40,23 @@ def average_set_size_at(
 
     Returns
     -------
-    DataArray over ``threshold``, in the order given; without dimension for a single number.
+    DataArray
+        G over ``threshold``, in the order given; without dimension for a single number.
+
+    Raises
+    ------
+    OptionError
+        Where a threshold is no number.
+    ScoresError, DtypeError
+        Where the scores are no matrix of real numbers, or hold NaN.
+    MemoryLimitError
+        Where a task cannot fit its share of memory; before anything is read.
+    StoreError
+        Where the store cannot be opened or read.
+
+    Notes
+    -----
+    Cost: one read of the store for any number of thresholds. Tasks hold whole rows of a band.
 
     Examples
     --------
@@ -66,7 +82,39 @@ def threshold_at(
     """Give, for each average set size K >= 0, the least t with average_set_size_at(t) <= K.
 
     This is the generalised inverse of the paper's function G: the (floor(N K) + 1)-th largest score, as
-    ``threshold`` finds it. For K >= C every t will do; the smallest score is given. One read.
+    ``threshold`` finds it. For K >= C every t will do; the smallest score is given.
+
+    Parameters
+    ----------
+    scores
+        N x C matrix: NumPy, Dask or Zarr array, xarray object, or the path of a store.
+    average_set_sizes
+        Number or sequence of numbers of at least 0, as exact as budgets are.
+    nan_policy
+        ``"raise"`` refuses NaN; ``"lowest"`` ranks NaN below all numbers.
+    progress
+        Whether to show a progress bar on stderr.
+
+    Returns
+    -------
+    DataArray
+        Thresholds over ``average_set_size``, in the order given; without dimension for a single number.
+
+    Raises
+    ------
+    BudgetError
+        Where a size is negative or no finite number.
+    ScoresError, DtypeError
+        Where the scores are no matrix of real numbers, or hold NaN.
+    MemoryLimitError
+        Where a task cannot fit its share of memory; before anything is read.
+    StoreError
+        Where the store cannot be opened or read.
+
+    Notes
+    -----
+    Cost: as for ``threshold``: one read of the store for any number of sizes, and a pilot of at most 10 % of the chunks (or
+    8) before; one more where the pilot was misled.
 
     Examples
     --------
@@ -83,7 +131,9 @@ def threshold_at(
     except BudgetError:
         sizes = []
     if not sizes or min(sizes) < 0:
-        raise BudgetError(f"average_set_sizes must be finite numbers of at least 0; got {average_set_sizes!r}.")
+        raise BudgetError(
+            f"average_set_sizes must be finite numbers of at least 0; got {average_set_sizes!r}. Pass labels per sample."
+        )
     n_samples, n_classes = source.shape
     counts = [count_labels(min(size, Fraction(n_classes)), n_samples) for size in sizes]
     search = run_search(source, counts, nan_policy=nan_policy, compute=computing(progress))

@@ -23,16 +23,44 @@ from .thresholds import Threshold
 def average_k_sets(scores: Any, k: Any, *, nan_policy: str = "raise", ties: str = "first") -> da.Array | xr.DataArray:
     """Give the average-k sets: every label above one global threshold, floor(N k) in all, exactly.
 
-    Lazy: reads metadata only, until computed. Computing it finds the threshold (one read) and then
-    reads the scores once more; where ties are cut, one band again.
+    A class is in the set of a sample if its score > lambda, the (B + 1)-th largest of all scores with
+    B = floor(N k), or if it is one of the B - n_above ties with lambda that are kept. Lazy: reads metadata
+    only, until computed.
 
-    Where not all ties at the threshold fit, ``ties="first"`` keeps the first ones in row-major order,
-    and ``ties="spread"`` those that come first in a fixed pseudo-random order of (sample, class), which
-    spreads them over the samples and is the same for any chunking; it takes one more read then.
+    Parameters
+    ----------
+    scores
+        N x C matrix: NumPy, Dask or Zarr array, xarray object, or the path of a store.
+    k
+        Budget in (0, C].
+    nan_policy
+        ``"raise"`` refuses NaN; ``"lowest"`` ranks NaN below all numbers and never puts it in a set.
+    ties
+        Which ties at the threshold are kept where not all fit: ``"first"`` the first ones in row-major order;
+        ``"spread"`` those that come first in a fixed pseudo-random order of (sample, class), which spreads
+        them over the samples and is the same for any chunking.
 
     Returns
     -------
-    Boolean N x C array, chunked like the scores; a DataArray where the scores are one.
+    DataArray or dask Array
+        Boolean, N x C, lazy, chunked like the scores; a DataArray where the scores are one.
+
+    Raises
+    ------
+    BudgetError
+        Where a budget is no number in (0, C].
+    ScoresError, DtypeError
+        Where the scores are no matrix of real numbers, or hold NaN.
+    OptionError
+        Where an option is none of the values it may take.
+    StoreError
+        Where the store cannot be opened or read.
+
+    Notes
+    -----
+    Cost: computing it finds the threshold (one read, and a pilot before) and then reads the scores once more;
+    where ties are cut, one band again, and with ``ties="spread"`` one more read. The sets are as many bytes as
+    there are scores: the one thing here as large as the matrix.
 
     Examples
     --------
@@ -53,7 +81,34 @@ def average_k_sets(scores: Any, k: Any, *, nan_policy: str = "raise", ties: str 
 def top_k_sets(scores: Any, k: Any, *, nan_policy: str = "raise") -> da.Array | xr.DataArray:
     """Give the top-k sets: each row's k highest scores, among equals the lowest class index first.
 
-    Lazy; computing it reads the scores once.
+    Lazy: reads metadata only, until computed.
+
+    Parameters
+    ----------
+    scores
+        N x C matrix: NumPy, Dask or Zarr array, xarray object, or the path of a store.
+    k
+        Integer budget in 1..C.
+    nan_policy
+        ``"raise"`` refuses NaN; ``"lowest"`` ranks NaN below all numbers and never puts it in a set.
+
+    Returns
+    -------
+    DataArray or dask Array
+        Boolean, N x C, lazy, chunked like the scores; a DataArray where the scores are one.
+
+    Raises
+    ------
+    BudgetError
+        Where k is no integer in 1..C.
+    ScoresError, DtypeError
+        Where the scores are no matrix of real numbers, or hold NaN.
+    StoreError
+        Where the store cannot be opened or read.
+
+    Notes
+    -----
+    Cost: computing it reads the scores once. A task holds whole rows; the sets are as many bytes as there are scores.
 
     Examples
     --------
@@ -75,8 +130,35 @@ def top_k_sets(scores: Any, k: Any, *, nan_policy: str = "raise") -> da.Array | 
 def predict_sets(scores: Any, *, threshold: Any, nan_policy: str = "raise") -> da.Array | xr.DataArray:
     """Give the sets {score > threshold} for a threshold found elsewhere, such as on a calibration set.
 
-    The comparison is exact: the threshold is not rounded to the scores' dtype. Ties with it are out.
-    Lazy; computing it reads the scores once.
+    The comparison is exact: the threshold is not rounded to the scores' dtype. Ties with it are out, so that on tied
+    data the sets can be smaller than those of ``average_k_sets``, which keeps some. Lazy: reads metadata only, until computed.
+
+    Parameters
+    ----------
+    scores
+        N x C matrix: NumPy, Dask or Zarr array, xarray object, or the path of a store.
+    threshold
+        Number, or what ``threshold`` or ``best_threshold`` found.
+    nan_policy
+        ``"raise"`` refuses NaN; ``"lowest"`` ranks NaN below all numbers and never puts it in a set.
+
+    Returns
+    -------
+    DataArray or dask Array
+        Boolean, N x C, lazy, chunked like the scores; a DataArray where the scores are one.
+
+    Raises
+    ------
+    OptionError
+        Where the threshold is no number.
+    ScoresError, DtypeError
+        Where the scores are no matrix of real numbers, or hold NaN.
+    StoreError
+        Where the store cannot be opened or read.
+
+    Notes
+    -----
+    Cost: computing it reads the scores once. The sets are as many bytes as there are scores.
 
     Examples
     --------
@@ -92,7 +174,8 @@ def predict_sets(scores: Any, *, threshold: Any, nan_policy: str = "raise") -> d
         value = value.item()
     if isinstance(value, (bool, np.bool_)) or not isinstance(value, (numbers.Real, np.number)) or math.isnan(value):
         raise OptionError(
-            f"threshold must be a number or what avgk.threshold or avgk.best_threshold found; got {type(threshold).__name__}."
+            "threshold must be a number or what avgk.threshold or avgk.best_threshold found; "
+            f"got {value if isinstance(value, (float, np.floating)) else type(threshold).__name__}. Pass one number."
         )
     rule = SetRule.from_first_key(first_key_above(value, source.dtype))
     return _wrap(apply_rule(source, rule, nan_policy), frame, "predict_sets", threshold=float(value))

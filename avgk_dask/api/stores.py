@@ -28,8 +28,7 @@ def open_scores(
 ) -> xr.Dataset:
     """Open a score store as a lazy Dataset with ``scores``, and ``labels`` where present; reads metadata only.
 
-    A truncated store has ``scores`` and ``class_index`` over (sample, slot), and the attribute ``n_classes``.
-    Every function of the package takes the Dataset, and reads it as fast as the store itself.
+    Every function of the package takes the Dataset, and reads it as fast, and as carefully checked, as the store itself.
 
     Parameters
     ----------
@@ -51,12 +50,27 @@ def open_scores(
         What a chunk that is not there means: ``"raise"`` an error that names it; ``"fill"`` the
         array's fill value, for stores whose writer left out chunks that hold nothing else.
 
+    Returns
+    -------
+    Dataset
+        ``scores`` over (sample, class) and, where there are any, ``labels`` over (sample) or, if soft,
+        (sample, class). A truncated store has ``scores`` and ``class_index`` over (sample, slot), and the attribute
+        ``n_classes``.
+
     Raises
     ------
     StoreError
         Where there is no store, no array of that name, or the store's writer did not finish.
     ScoresError
         Where the scores are no matrix (sample, class).
+    LabelsError, DtypeError
+        Where the labels do not fit the scores, or either has a dtype that cannot be used.
+    OptionError
+        Where ``missing`` or the option ``client`` is none of the values it may take.
+
+    Notes
+    -----
+    Cost: reads metadata, and labels that a table or .npz file holds; no scores until something is computed.
 
     Examples
     --------
@@ -111,10 +125,29 @@ def verify(store: Any, *, storage_options: dict[str, Any] | None = None, progres
     certainty but for one in 2**64. In other stores lost, empty and undecodable chunks are found, and
     changed bytes only where their codec has a checksum.
 
+    Parameters
+    ----------
+    store
+        Path, URL, or a Zarr store, group or array already opened, as for ``open_scores``.
+    storage_options
+        How to reach the store, as for ``open_scores``.
+    progress
+        Whether to show a progress bar on stderr.
+
     Returns
     -------
-    Object with ``ok``, ``n_chunks``, ``n_bytes`` read, ``damaged`` (pairs of chunk key and what is wrong)
-    and ``has_manifest``.
+    Verification
+        With ``ok`` (nothing is wrong), ``n_chunks``, ``n_bytes`` read, ``damaged`` (pairs of chunk key and what is
+        wrong) and ``has_manifest``.
+
+    Raises
+    ------
+    StoreError
+        Where there is no store, its writer did not finish, or its manifest is damaged.
+
+    Notes
+    -----
+    Cost: one read of everything stored. Chunks in a manifest are hashed, not decoded.
 
     Examples
     --------

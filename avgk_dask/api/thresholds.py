@@ -23,10 +23,28 @@ from .truncation import TruncatedScores, is_truncated
 
 @dataclass(frozen=True)
 class Threshold(ShownAsTable):
-    """The threshold of one budget.
+    """The threshold of one budget, as ``threshold`` finds it; ``predict_sets`` takes it.
 
-    ``value`` is lambda; ``n_above`` scores exceed it, ``n_ties`` equal it, and the first ``n_kept``
-    of those in row-major order complete the ``budget`` of labels.
+    Attributes
+    ----------
+    value
+        lambda, the (B + 1)-th largest score; an int where the scores are integers.
+    n_above
+        Number of scores > lambda.
+    n_ties
+        Number of scores == lambda.
+    n_kept
+        B - n_above: so many ties complete the budget, the first ones in row-major order.
+    budget
+        B = floor(N k), the number of labels in all sets together.
+
+    Examples
+    --------
+    >>> import numpy as np, avgk_dask as avgk
+    >>> found = avgk.threshold(np.array([[0.6, 0.3, 0.1], [0.4, 0.4, 0.2]]), 1)
+    >>> found.value, found.n_above, found.n_ties, found.n_kept
+    (0.4, 1, 2, 1)
+
     """
 
     value: float | int
@@ -39,25 +57,40 @@ class Threshold(ShownAsTable):
 def threshold(scores: Any, k: Any, *, nan_policy: str = "raise") -> Threshold | xr.Dataset:
     """Find the threshold lambda whose sets {score > lambda}, with kept ties, hold floor(N k) labels.
 
-    Exact for every dtype and any number of ties. One read of the store for any number of budgets,
-    and a pilot of a few chunks before.
+    lambda is the (B + 1)-th largest of all N C scores, B = floor(N k) in exact arithmetic (0.1 means one tenth);
+    the smallest score where B = N C. Exact for every dtype and any number of ties, and the same for any chunking.
 
     Parameters
     ----------
     scores
         N x C matrix: NumPy, Dask or Zarr array, xarray object, or the path of a store.
     k
-        Budget or sequence of budgets in (0, C].
+        Budget or sequence of budgets in (0, C]; one given twice counts once, at its first place.
     nan_policy
         ``"raise"`` refuses NaN; ``"lowest"`` ranks NaN below all numbers.
 
     Returns
     -------
-    A ``Threshold`` for one budget, a Dataset over ``k`` for a sequence.
+    Threshold
+        For one budget; see there for its fields.
+    Dataset
+        For a sequence, over ``k``: ``threshold, n_above, n_ties, n_kept, average_set_size`` as in ``evaluate``.
 
     Raises
     ------
-    BudgetError, ScoresError, DtypeError, StoreError
+    BudgetError
+        Where a budget is no number in (0, C], or cannot be certain from a truncated store.
+    ScoresError, DtypeError
+        Where the scores are no matrix of real numbers, or hold NaN.
+    MemoryLimitError
+        Where a task cannot fit its share of memory; before anything is read.
+    StoreError
+        Where the store cannot be opened or read.
+
+    Notes
+    -----
+    Cost: one read of the store for any number of budgets, and a pilot of at most 10 % of the chunks (or 8)
+    before; one more where the pilot was misled, and one more of a truncated store. A task takes the memory of a few chunks.
 
     Examples
     --------

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..budgets import show
-from ..errors import BudgetError, LabelsError, ScoresError
+from ..errors import LABELS_CURE, BudgetError, LabelsError
 from ..graph.source import lazy_array
 from ..kernels.keys import decode, key_range
 from ..store import StoredArrays, check_chunks, is_zarr
@@ -60,7 +60,9 @@ class TruncatedScores:
         if labels is None:
             return None
         if labels.ndim == 2:
-            raise LabelsError("labels of a truncated store must be class numbers; got probabilities.")
+            raise LabelsError(
+                "labels must be class numbers for a truncated store; got probabilities. Store whole rows for those."
+            )
         index = _lazy(self._stored.class_index).rechunk({0: self._kept.chunks[0], 1: -1})
         column = _lazy(labels)
         column = column.rechunk((index.chunks[0],))[:, None]
@@ -85,7 +87,9 @@ class TruncatedScores:
         n_sure = int((self._kept > cut).sum().compute())
         most = max(0, -(-n_sure // self.n_samples) - 1)  # budgets k with floor(N k) < n_sure
         most = min(most, self.n_slots // 2 if straddle else self.n_slots)
-        hint = " Without straddle=True a larger one may be certain." if straddle and self.n_slots // 2 == most else ""
+        hint = ""
+        if straddle and self.n_slots // 2 == most:
+            hint = " With straddle=False (on the command line --no-straddle) a larger k may be certain."
         return (
             f"k must be at most {most} to be certain from {self.location}, which keeps {self.n_slots} of "
             f"{self.n_classes} scores of each row; got {show(budget)}. Use a smaller k, or a store with more of them.{hint}"
@@ -98,7 +102,9 @@ def _lazy(array: Any) -> da.Array:
 
 def _find_slots(index: Array, labels: Array, n_classes: int) -> Array:
     if (labels >= n_classes).any():
-        raise ScoresError(f"labels must lie in 0..{n_classes - 1} (or be negative: unlabelled); got {labels.max()}.")
+        raise LabelsError(
+            f"labels must lie in 0..{n_classes - 1} (or be negative: unlabelled); got {labels.max()}. {LABELS_CURE}"
+        )
     here = index == labels
     slots = np.where(here.any(1), here.argmax(1), index.shape[1])
     return np.where(labels[:, 0] < 0, -1, slots)

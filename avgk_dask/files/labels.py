@@ -61,7 +61,9 @@ def _column(table: Table, path: str) -> Array:
     if isinstance(table, CsvTable):
         table = CsvTable(path, name)
     if label_column({name: table.schema.field(name).type}, name, path) is None:
-        raise LabelsError(f"labels must be class numbers; column {name!r} of {path} holds none.")
+        raise LabelsError(
+            f"labels must be class numbers; column {name!r} of {path} holds none. Convert it to integers."
+        )
     parts: list[Array] = []
     start = 0
     for batch in table.batches([name], _ROWS, _BYTES):

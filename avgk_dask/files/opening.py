@@ -74,7 +74,9 @@ def open_file(path: Any, *, scores: str | None = None, labels: str | None = None
 def check_path(path: Any) -> str:
     """Give the path as text, or refuse one that is not here."""
     if not isinstance(path, (str, os.PathLike)):
-        raise StoreError(f"a score file must be a path, '-' or a binary file object; got {type(path).__name__}.")
+        raise StoreError(
+            f"a score file must be a path, '-' or a binary file object; got {type(path).__name__}. Pass its path."
+        )
     name = str(path)
     if "://" in name:
         raise StoreError(f"a score file must be on this machine; got {name!r}. Download it first.")

@@ -13,7 +13,7 @@ import numpy as np
 from dask.delayed import Delayed, delayed
 from numpy.typing import NDArray
 
-from ..errors import ScoresError
+from ..errors import NAN_CURE, ScoresError
 from ..kernels.keys import KEY_MAX, NAN_KEY, carrier, check_dtype, encode
 from ..kernels.order import spread_keys
 from ..selection.selection import Selection
@@ -173,6 +173,5 @@ def refuse_nan(is_nan: Array | None, first_row: int, first_class: int) -> None:
         return
     row, class_ = (int(i[0]) for i in np.nonzero(is_nan))
     raise ScoresError(
-        f"scores must not hold NaN; the first met is at sample {first_row + row}, class {first_class + class_}. "
-        "Repair the scores, or rank NaN last with the NaN policy 'lowest'."
+        f"scores must not hold NaN; got one at sample {first_row + row}, class {first_class + class_}. {NAN_CURE}"
     )

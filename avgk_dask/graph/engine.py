@@ -12,7 +12,7 @@ from dask import threaded
 from dask.delayed import Delayed
 from dask.highlevelgraph import HighLevelGraph
 
-from ..errors import LabelsError, ScoresError
+from ..errors import LABELS_CURE, NAN_CURE, LabelsError, ScoresError
 from ..selection.bracket import ScanShape
 from ..selection.search import Search
 from ..selection.selection import Selection
@@ -147,18 +147,15 @@ def refuse_bad_data(tally: CheckedTally, source: Source, nan_policy: str) -> Non
         band, row, class_ = tally.first_nan
         raise ScoresError(
             f"scores must not hold NaN; got {tally.n_nan} of them, the first at sample "
-            f"{source.rows[band] + row}, class {class_}. Repair the scores, or rank NaN last with the NaN policy 'lowest'."
+            f"{source.rows[band] + row}, class {class_}. {NAN_CURE}"
         )
     if tally.n_bad_labels:
         band, row, _ = tally.first_bad_label
-        rule = (
-            f"lie in 0..{source.shape[1] - 1} (or be negative: unlabelled)"
-            if source.labels.ndim == 1
-            else "be probabilities in [0, 1]"
-        )
+        rule, cure = f"lie in 0..{source.shape[1] - 1} (or be negative: unlabelled)", LABELS_CURE
+        if source.labels.ndim == 2:
+            rule, cure = "be probabilities in [0, 1]", "Give probabilities; logits need a softmax first."
         raise LabelsError(
-            f"labels must {rule}; not so for {tally.n_bad_labels} of them, the first is that of sample {source.rows[band] + row}. "
-            "Check that labels and scores belong together."
+            f"labels must {rule}; got {tally.n_bad_labels} otherwise, the first at sample {source.rows[band] + row}. {cure}"
         )
 
 

@@ -76,7 +76,9 @@ def least_risk(source: Source, cost: Fraction, nan_policy: str, compute: Compute
         # A soft label is heavy if it exceeds the cost; rounding the cost down only keeps more intervals open.
         tally = read_places(source, search.edges(), nan_policy, compute, _below(cost))
         if not tally.n_labelled:
-            raise LabelsError("labels must name the class of one sample at least; all of them are negative.")
+            raise LabelsError(
+                "labels must name the class of one sample at least; got negative ones only. Label some samples."
+            )
         search = search.advance(tally)
     return search
 
@@ -91,5 +93,6 @@ def _check(tally: CheckedTally, source: Source, nan_policy: str) -> None:
     refuse_bad_data(tally, source, nan_policy)
     if tally.n_rows != source.shape[0]:
         raise ScoresError(
-            f"scores must have the {source.shape[0]} rows their metadata say; got {tally.n_rows} when read."
+            f"scores must have the {source.shape[0]} rows their metadata say; got {tally.n_rows} when read. "
+            "Correct the shape and chunks of the array."
         )

@@ -39,7 +39,9 @@ def check_dtype(dtype: Any) -> np.dtype[Any]:
     try:
         dtype = np.dtype(dtype)
     except TypeError as error:
-        raise DtypeError(f"dtype must be one that NumPy knows, such as float32 or uint8; got {dtype!r}.") from error
+        raise DtypeError(
+            f"dtype must be one that NumPy knows, such as float32 or uint8; got {dtype!r}. Check its name."
+        ) from error
     native: np.dtype[Any] = dtype.newbyteorder("=")
     if native == BFLOAT16 or native.name in _NAMES:
         return native

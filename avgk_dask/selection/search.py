@@ -71,7 +71,8 @@ class Search:
         assert self.plan is not None
         if tally.n_rows != self.shape.n_samples:
             raise ScoresError(
-                f"scores must have the {self.shape.n_samples} rows their metadata say; got {tally.n_rows} when read."
+                f"scores must have the {self.shape.n_samples} rows their metadata say; got {tally.n_rows} when read. "
+                "Correct the shape and chunks of the array."
             )
         found = dict(self.found)
         again: dict[int, tuple[int, int]] = {}
@@ -88,9 +89,7 @@ class Search:
             selections = select_from_rows(tally.kept, list(rows.values()), each)
             found |= {i: self._with_nan(s, tally) for i, s in zip(rows, selections, strict=True)}
         if self.n_scans > MOST_SCANS:
-            raise ScoresError(
-                "scores must stay the same from one read to the next; these seem to change. Store them first."
-            )
+            raise ScoresError("scores must stay the same from one read to the next; got others. Store them first.")
         # The first scan has ranked all labels; with fewer budgets to find there is room for finer bins.
         max_events = max(self.shape.max_events, min(RESCAN_EVENTS, 16 * self.shape.max_events))
         rest = replace(self.shape, n_ranks=0, n_ranked=0, with_distance=False, n_bins=8 * N_BINS, max_events=max_events)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import DtypeError, LabelsError, ScoresError
+from ..errors import LABELS_CURE, DtypeError, LabelsError, ScoresError
 from ..kernels.keys import BFLOAT16, check_dtype, encode, is_float
 
 Array = NDArray[Any]
@@ -54,7 +54,7 @@ class Conversion:
                 f"dtype must be a floating-point one for scores of dtype {given}; got {stored}. Quantise the scores first."
             )
         if not is_float(given) and not is_float(stored) and not np.can_cast(given, stored):
-            raise DtypeError(f"dtype must hold all values of dtype {given}; got {stored}.")
+            raise DtypeError(f"dtype must hold all values of dtype {given}; got {stored}. Choose a wider one.")
         return cls(given, stored)
 
     @property
@@ -118,7 +118,9 @@ class RowBuffer:
 def check_scores(block: Array, n_classes: int) -> None:
     """Refuse a batch of scores that is not rows of this many classes."""
     if block.ndim != 2 or block.shape[1] != n_classes:
-        raise ScoresError(f"a batch of scores must have the shape (samples, {n_classes}); got {block.shape}.")
+        raise ScoresError(
+            f"a batch of scores must have the shape (samples, {n_classes}); got {block.shape}. Check n_classes."
+        )
 
 
 def check_labels(labels: Array, n_rows: int, n_classes: int, first: int = 0) -> Array:
@@ -130,18 +132,20 @@ def check_labels(labels: Array, n_rows: int, n_classes: int, first: int = 0) -> 
     if labels.ndim == 2:
         if labels.shape != (n_rows, n_classes) or labels.dtype.kind != "f":
             raise LabelsError(
-                f"soft labels must be probabilities of shape {(n_rows, n_classes)}; got {labels.dtype}, {labels.shape}."
+                f"soft labels must be probabilities of shape {(n_rows, n_classes)}; got {labels.dtype}, {labels.shape}. "
+                "Convert them to floats, one row for each row of scores."
             )
         return labels
     if labels.dtype.kind not in "iu" or labels.shape != (n_rows,):
         raise LabelsError(
-            f"labels must be {n_rows} integers, one for each row of scores; got {labels.dtype}, {labels.shape}."
+            f"labels must be {n_rows} integers, one for each row of scores; got {labels.dtype}, {labels.shape}. "
+            "Convert or flatten them."
         )
     bad = np.flatnonzero(labels >= n_classes)
     if bad.size:
         raise LabelsError(
             f"labels must lie in 0..{n_classes - 1} (or be negative: unlabelled); "
-            f"got {labels[bad[0]]} at sample {first + bad[0]}."
+            f"got {labels[bad[0]]} at sample {first + bad[0]}. {LABELS_CURE}"
         )
     return labels.astype(np.int64)
 
@@ -157,7 +161,10 @@ def truncate(block: Array, top_m: int, first: int = 0) -> tuple[Array, NDArray[n
     """
     if is_float(block.dtype) and (block != block).any():
         row, class_ = np.argwhere(block != block)[0]
-        raise ScoresError(f"scores must not hold NaN; got one at sample {first + row}, class {class_}.")
+        raise ScoresError(
+            f"scores must not hold NaN for a truncated store; got one at sample {first + row}, class {class_}. "
+            "Repair the scores, or leave top_m out."
+        )
     keys = encode(block)
     least = np.partition(keys, keys.shape[1] - top_m, axis=1)[:, keys.shape[1] - top_m]
     rows, classes = np.nonzero(keys >= least[:, None])

@@ -9,10 +9,12 @@ from zarr.abc.store import OffsetByteRequest, RangeByteRequest, Store
 from zarr.storage import LocalStore, MemoryStore, WrapperStore, ZipStore
 
 from ..errors import AvgkError, ReadError
-from .failures import cause
+from .failures import advice, cause
 from .manifest import Digest, Manifest
 from .shards import ShardIndex
 
+#: How a missing chunk is taken as the fill value, in Python and in a terminal.
+FILL = 'missing="fill" (on the command line --missing fill)'
 #: How often a chunk that is not as written is read.
 _ATTEMPTS = 3
 #: Names of keys that are no chunks.
@@ -111,7 +113,10 @@ class CheckedStore(WrapperStore[Store]):
             if again and "Checksum" in type(error).__name__:  # a client's own check; botocore does not ask again
                 return await self._get(key, prototype, byte_range, again=False)
             # The cause is told, not chained: its own text may hold credentials.
-            raise ReadError(f"could not read {key} of {self.checks.location}: {self.checks.scrub(error)}.") from None
+            why = self.checks.scrub(error)
+            raise ReadError(
+                f"could not read {key} of {self.checks.location}: {why}. {advice(why, 'Check the store, and try again.')}"
+            ) from None
 
     def problem(self, key: str, value: Any, *, whole: bool = True) -> str | None:
         """Say what is wrong with a chunk as read (None: it is not there); None where nothing is."""
@@ -121,9 +126,7 @@ class CheckedStore(WrapperStore[Store]):
                 return None
             if self.checks.digest(key) is not None:
                 return f"{where} is missing, or no plain file. Restore it, or write the store again."
-            return (
-                f'{where} is missing, or no plain file. Restore it, or take it as the fill value with missing="fill".'
-            )
+            return f"{where} is missing, or no plain file. Restore it, or take it as the fill value with {FILL}."
         if not whole:
             return None
         data = value.as_buffer_like() if hasattr(value, "as_buffer_like") else value
@@ -150,9 +153,10 @@ class CheckedStore(WrapperStore[Store]):
             return None
         n, is_cut = self.checks.index.n_absent(key, data)
         if is_cut:
-            return "it ends before its last inner chunk"
-        n = 0 if self.checks.missing == "fill" else n
-        return f'{n} of its inner chunks are missing (missing="fill" takes them as the fill value)' if n else None
+            return f"its index does not fit its {memoryview(data).nbytes:,} bytes; some were lost or added"
+        if not n or self.checks.missing == "fill":
+            return None
+        return f"{n:,} of its inner chunks {'is' if n == 1 else 'are'} missing ({FILL} takes such as the fill value)"
 
 
 def _bounds(byte_range: Any, length: int) -> slice:

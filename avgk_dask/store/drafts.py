@@ -86,10 +86,12 @@ class Draft:
         try:
             group = zarr.open_group(RecordingStore(store), mode="r+", use_consolidated=False)
         except (FileNotFoundError, ValueError, KeyError) as error:
-            raise StoreError(f"{location} is no Zarr group; it cannot be continued.") from error
+            raise StoreError(f"{location} is no Zarr group; it cannot be continued. Choose another path.") from error
         draft = cls(group, location)
         if not draft.state:
-            raise StoreError(f"{location} was not written by this package; it cannot be continued.")
+            raise StoreError(
+                f"{location} was not written by this package; it cannot be continued. Choose another path."
+            )
         return draft
 
     @property
@@ -165,7 +167,9 @@ class Draft:
         for place in np.ndindex(*table.shape[:-1]):
             key = chunk_key(array, place)
             if key not in self.digests:
-                raise StoreError(f"chunk {key} of {self.location} was not written; the store stays incomplete.")
+                raise StoreError(
+                    f"chunk {key} of {self.location} was not written; the store stays incomplete. Write it again."
+                )
             table[place] = self.digests[key]
         return table
 
@@ -189,9 +193,9 @@ def grown(array: Any, n_rows: int) -> Any:
 def part_path(path: Any, part: int) -> Any:
     """Give the place of one part of a store that several processes write."""
     if isinstance(part, bool) or not isinstance(part, int) or part < 0:
-        raise OptionError(f"part must be the number of this process, from 0; got {part!r}.")
+        raise OptionError(f"part must be the number of this process, from 0; got {part!r}. Give each process its own.")
     if not isinstance(path, (str, os.PathLike)):
-        raise OptionError("parts need a path or URL; got an opened store.")
+        raise OptionError("path must be a path or URL for a store in parts; got an opened store. Pass where it is.")
     return f"{os.fspath(path).rstrip('/')}/{PARTS}/{part:05}"
 
 
@@ -202,7 +206,9 @@ def create_parts(store: Store, location: str) -> None:
         if not _exists(store, key):
             _write_json(store, key, {"attributes": attributes, "zarr_format": 3, "node_type": "group"})
     if _read_json(store, "zarr.json").get("attributes", {}).get(ATTRIBUTE) != state:
-        raise StoreError(f"store must be new, or one that is written in parts; {shown(location)!r} is another one.")
+        raise StoreError(
+            f"store must be new, or one that is written in parts; got another, {shown(location)!r}. Choose another path."
+        )
 
 
 def _read_json(store: Store, key: str) -> Any:
@@ -224,9 +230,14 @@ def check_target(store: Store, location: str, overwrite: bool) -> None:
     """Refuse a place that holds anything, unless it is a store that may be overwritten."""
     metadata = is_begun(store)
     if not overwrite and (metadata or holds_anything(store)):
-        raise StoreError(f"store must be new; {location!r} exists. Choose another path, or overwrite it.")
+        raise StoreError(
+            f"store must be new; got {location!r}, which exists. "
+            "Choose another path, or replace it with overwrite=True (on the command line --overwrite)."
+        )
     if overwrite and not metadata and holds_anything(store):
-        raise StoreError(f"only a Zarr store can be overwritten; {location!r} is something else. Choose another path.")
+        raise StoreError(
+            f"store must be a Zarr store to be overwritten; got {location!r}, something else. Choose another path."
+        )
 
 
 def is_begun(store: Store) -> bool:

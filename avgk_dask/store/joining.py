@@ -63,7 +63,6 @@ class Part:
 def join_parts(path: Any, n_parts: int | None = None, *, storage_options: Options | None = None) -> None:
     """Make one store of the parts that ``ScoreWriter(path, part=0)``, ``part=1``, … wrote.
 
-    Whole chunks are moved, not copied; only the last, incomplete chunk of each part is written again.
     The samples are in the order of the parts, except that those of the incomplete last chunks come at
     the end (again in the order of the parts): the attribute ``part_samples`` holds the number of
     samples of each part, and ``part_run`` the rows of a chunk. One process joins, after all have written; an
@@ -71,17 +70,33 @@ def join_parts(path: Any, n_parts: int | None = None, *, storage_options: Option
 
     Parameters
     ----------
-    path :
+    path
         Path or URL of the store.
-    n_parts :
-        Number of parts that must be there.
-    storage_options :
+    n_parts
+        Number of parts that must be there; by default as many as there are.
+    storage_options
         How to reach the store, as for ``open_scores``.
 
     Raises
     ------
     StoreError
         Where a part is missing, incomplete, or does not fit the others.
+
+    Notes
+    -----
+    Cost: whole chunks are moved, not copied; only the last, incomplete chunk of each part and the hard labels are read and
+    written again.
+
+    Examples
+    --------
+    >>> import tempfile, numpy as np, avgk_dask as avgk
+    >>> path = tempfile.mkdtemp() + "/scores.zarr"
+    >>> for rank in range(2):  # in two processes, or on two machines
+    ...     with avgk.ScoreWriter(path, n_classes=3, part=rank) as writer:
+    ...         writer.append(np.eye(3), [0, 1, 2])
+    >>> avgk.join_parts(path, 2)
+    >>> avgk.open_scores(path).sizes["sample"]
+    6
 
     """
     store, location = writable(path, storage_options)
@@ -95,7 +110,7 @@ def _join_all(path: Any, store: Any, location: str, n_parts: int | None, storage
         sync(store.delete_dir(PARTS))  # left by a join that was killed at its end
         return
     if not root.state.get("parts"):
-        raise StoreError(f"{location} was not written in parts; there is nothing to join.")
+        raise StoreError(f"{location} was not written in parts; there is nothing to join. Check the path.")
     parts = list(_open_parts(path, store, n_parts, storage_options, location))
     filled = [part for part in parts if part.n_samples]
     _check_forms(filled, location)
@@ -114,7 +129,8 @@ def _open_parts(path: Any, store: Any, n_parts: int | None, options: Options | N
     wanted = [f"{i:05}" for i in range(len(names) if n_parts is None else n_parts)]
     if sorted(names) != wanted or not names:
         raise StoreError(
-            f"the parts of {location} must be 0..{max(len(wanted), 1) - 1}; got {', '.join(sorted(names)) or 'none'}."
+            f"the parts of {location} must be 0..{max(len(wanted), 1) - 1}; got {', '.join(sorted(names)) or 'none'}. "
+            "Write those that are missing, or correct the number of parts."
         )
     for number in range(len(wanted)):
         mine, place = writable(part_path(path, number), options)
@@ -131,12 +147,12 @@ def _open_parts(path: Any, store: Any, n_parts: int | None, options: Options | N
 
 def _check_forms(parts: list[Part], location: str) -> None:
     if not parts:
-        raise StoreError(f"the parts of {location} hold no samples; there is nothing to join.")
+        raise StoreError(f"the parts of {location} hold no samples; there is nothing to join. Append some to a part.")
     for part in parts:
         if part.form() != parts[0].form():
             raise StoreError(
                 f"part {part.number} of {location} differs from part {parts[0].number}: all must have the same "
-                "classes, dtype, chunks, codec and kind of labels."
+                f"classes, dtype, chunks, codec and kind of labels. Write part {part.number} again."
             )
 
 

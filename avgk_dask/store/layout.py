@@ -47,10 +47,10 @@ class Layout:
 
         """
         if codec not in CODECS:
-            raise OptionError(f"codec must be one of {', '.join(CODECS)}; got {codec!r}.")
+            raise OptionError(f"codec must be one of {', '.join(CODECS)}; got {codec!r}. Leave it out for blosc.")
         for name, value in (("chunk_rows", chunk_rows), ("shard_chunks", shard_chunks)):
             if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
-                raise OptionError(f"{name} must be a positive integer; got {value!r}.")
+                raise OptionError(f"{name} must be a positive integer; got {value!r}. Leave it out for the default.")
         rows = chunk_rows or max(1, CHUNK_BYTES // (columns * itemsize))
         return cls(rows, columns, columns, shard_chunks, codec)
 

@@ -15,7 +15,7 @@ from zarr.core.sync import sync
 from zarr.storage import FsspecStore, LocalStore, ObjectStore, ZipStore
 
 from ..errors import ReadError
-from .checked import CheckedStore, bare_store
+from .checked import FILL, CheckedStore, bare_store
 from .manifest import chunk_grid
 
 #: Chunks named in an error.
@@ -149,26 +149,32 @@ def check_chunks(array: Any) -> None:
     if found is None:
         return
     missing, damaged = found
-    total = math.prod(chunk_grid(array))
     if missing:
         sizes = array.shards or array.chunks
-        cure = "Restore them, or write the store again."
+        them, each = ("it", "") if len(missing) == 1 else ("them", " each")
+        cure = f"Restore {them}, or write the store again."
         if store.checks.manifest is None:
             cure = (
-                'Restore them, or take them as the fill value with missing="fill" '
-                "(a writer may leave out chunks that hold nothing else)."
+                f"Restore {them}, or take {them} as the fill value with {FILL}: "
+                "a writer may leave out chunks that hold nothing else."
             )
         rows, size = sizes[0], array.dtype.itemsize * math.prod(sizes)
         raise ReadError(
-            f"{len(missing):,} of the {total:,} chunks of array {array.path or '/'!r} in {store.checks.location} are "
-            f"missing: {_first(missing)} ({rows:,} samples and {size:,} bytes each when decoded). {cure}"
+            f"{_how_many(array, len(missing))} missing: {_first(missing)} "
+            f"({rows:,} samples and {size:,} bytes{each} when decoded). {cure}"
         )
     if damaged:
         named = "; ".join(f"{key}: {what}" for key, what in damaged[:_NAMED])
-        raise ReadError(
-            f"{len(damaged):,} of the {total:,} chunks of array {array.path or '/'!r} in {store.checks.location} are "
-            f"damaged: {named}. Write the store again."
-        )
+        raise ReadError(f"{_how_many(array, len(damaged))} damaged: {named}. Write the store again.")
+
+
+def _how_many(array: Any, n: int) -> str:
+    """Give how many chunks of an array, up to the verb."""
+    total = math.prod(chunk_grid(array))
+    where = f"array {array.path or '/'!r} in {array.store_path.store.checks.location}"
+    if total == 1:
+        return f"the one chunk of {where} is"
+    return f"{n:,} of the {total:,} chunks of {where} {'is' if n == 1 else 'are'}"
 
 
 def _first(keys: list[str]) -> str:

@@ -42,12 +42,14 @@ def locate(path: Any, options: Options | None = None, *, write: bool = False) ->
     options = dict(options or {})
     client = options.pop("client", None)
     if client not in (None, "obstore", "fsspec"):
-        raise OptionError(f"client must be 'obstore' or 'fsspec'; got {client!r}.")
+        raise OptionError(f"client must be 'obstore' or 'fsspec'; got {client!r}. Leave it out for what fits.")
     if not scheme:
         return _local(url, write)
     for name in ("endpoint", "endpoint_url"):
         if name in options and "://" not in str(options[name]):
-            raise OptionError(f"{name} must begin with http:// or https://; got {shown(options[name])!r}.")
+            raise OptionError(
+                f"{name} must begin with http:// or https://; got {shown(options[name])!r}. Put it in front."
+            )
     if scheme in CLOUDS and client != "fsspec":
         store = open_cloud(url, options, write=write, required=client == "obstore")
         if store is not None:
@@ -83,7 +85,9 @@ def _through_fsspec(url: str, scheme: str, options: dict[str, Any], write: bool)
         raise StoreError(f"{shown(url)} needs a client that is not installed ({error}). Install {advice}.") from error
     except (ValueError, TypeError) as error:
         why = cause(error, options)
-        raise StoreError(f"store must be a path or a URL that fsspec knows; got {shown(url)} ({why}).") from None
+        raise StoreError(
+            f"store must be a path or a URL that fsspec knows; got {shown(url)} ({why}). Check it."
+        ) from None
 
 
 def _for_s3fs(options: dict[str, Any]) -> dict[str, Any]:

@@ -79,7 +79,7 @@ def open_arrays(
     location = root.checks.location
     if isinstance(node, zarr.Array):
         if scores is not None or labels is not None:
-            raise StoreError(f"{location} is a single array, not a group; drop the array names.")
+            raise StoreError(f"store must be a group to hold named arrays; got the array {location}. Drop the names.")
         return StoredArrays(_by_sample(node, location), None, location)
     folder = f"{(scores or '').rpartition('/')[0]}/".removeprefix("/")
     found = open_array(node, root, scores or "scores")
@@ -91,7 +91,8 @@ def open_arrays(
     n_classes = (node[folder] if folder else node).attrs.get("n_classes")
     if index.shape != found.shape or not isinstance(n_classes, int):
         raise ScoresError(
-            f"a truncated store must have class_index of the scores' shape and an attribute n_classes; not so {location}."
+            "a truncated store must have class_index of the scores' shape and an attribute n_classes; "
+            f"got {location} without. Write it with ScoreWriter(..., top_m=...)."
         )
     return StoredArrays(found, mine, location, index, n_classes)
 
@@ -127,7 +128,7 @@ def open_labels(store: Any, storage_options: Options | None = None, missing: str
 def open_node(store: Any, storage_options: Options | None = None, missing: str | None = None) -> tuple[Any, Any]:
     """Open a Zarr group or array; give it with the checked store its arrays are read through."""
     if missing not in (None, "raise", "fill"):
-        raise OptionError(f"missing must be 'raise' or 'fill'; got {missing!r}.")
+        raise OptionError(f"missing must be 'raise' or 'fill'; got {missing!r}. Leave it out to refuse missing chunks.")
     if isinstance(store, zarr.Array) and isinstance(store.store_path.store, CheckedStore):
         checked = store.store_path.store.with_checks(missing=missing or store.store_path.store.checks.missing)
         return _through(store, checked), checked
@@ -273,7 +274,7 @@ def open_array(group: Any, store: CheckedStore, name: str) -> Any:
         node = group.get(name)
     except Exception as error:
         raise StoreError(
-            f"could not open array {name!r} of {location}: {store.checks.scrub(error)}. Its metadata are damaged."
+            f"could not open array {name!r} of {location}: {store.checks.scrub(error)}. Its metadata are damaged: write the store again."
         ) from None
     if isinstance(node, zarr.Array):
         folder, _, base = name.rpartition("/")

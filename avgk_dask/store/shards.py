@@ -40,7 +40,7 @@ class ShardIndex:
         return cls(array.path, array.shape, array.shards, array.chunks, coding.index_location.value == "end")
 
     def n_absent(self, key: str, data: Any) -> tuple[int, bool]:
-        """Give the number of inner chunks that lie in the array and not in the shard, and whether the shard ends too soon."""
+        """Give the number of inner chunks that lie in the array and not in the shard, and whether its index points outside of it."""
         place = place_of(self.array, key)
         if place is None:
             return 0, False

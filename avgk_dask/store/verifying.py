@@ -18,12 +18,21 @@ from .shards import place_slices
 
 @dataclass(frozen=True)
 class Verification(ShownAsTable):
-    """What a verification found: ``damaged`` has the key of each bad chunk and what is wrong with it."""
+    """What a verification found.
+
+    Attributes
+    ----------
+    n_chunks, n_bytes
+        How many chunks were read, and their bytes.
+    damaged
+        The key of each bad chunk and what is wrong with it.
+    has_manifest
+        Whether a manifest told what every chunk must be; without one, changed values can go unnoticed.
+    """
 
     n_chunks: int
     n_bytes: int
     damaged: tuple[tuple[str, str], ...]
-    #: Whether a manifest told what every chunk must be; without one, changed values can go unnoticed.
     has_manifest: bool
 
     @property

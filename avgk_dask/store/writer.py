@@ -40,7 +40,8 @@ class Plan:
             whole = isinstance(value, int) and not isinstance(value, bool)
             if value is not None and not (whole and value >= 1 and (most is None or value <= most)):
                 raise OptionError(
-                    f"{name} must be a positive integer{f' up to {most}' if most else ''}; got {value!r}."
+                    f"{name} must be a positive integer{f' up to {most}' if most else ''}; got {value!r}. "
+                    "Pass a whole number."
                 )
         self.layout(1)
 
@@ -64,42 +65,54 @@ class ScoreWriter:
     not be known. Until ``close`` (or the end of the ``with`` block) the store says that it is
     incomplete, and no function of this package evaluates it.
 
-    ``n_samples`` is the number of samples appended so far, ``rounding`` what storing does to the scores.
-
     Parameters
     ----------
-    path :
+    path
         Path, URL or Zarr store to write to; it must be new.
-    n_classes :
+    n_classes
         Number of classes.
-    dtype :
+    dtype
         Type of the stored scores; by default that of the first batch. Narrower floats are rounded to
         nearest, which the scores' attribute ``rounding`` says; what would overflow is refused.
-    chunk_rows :
+    chunk_rows
         Rows of a chunk.
-    top_m :
+    top_m
         Keep only each row's ``top_m`` largest scores, with their classes (a truncated store).
-    resume :
+    resume
         Go on with a store whose writer was interrupted: the next batch must start at sample
         ``n_samples``. Where nothing is there yet, a new store begins.
-    overwrite :
+    overwrite
         Replace a Zarr store that is there (unless it is resumed).
-    codec :
+    codec
         ``"blosc"``, ``"zstd"``, ``"gzip"`` or ``"none"``.
-    shard_chunks :
+    shard_chunks
         Chunks to a shard; 1 for none.
-    part :
+    part
         Number of this process, from 0, where several write parts of one store; ``join_parts`` makes
         one of them.
-    storage_options :
+    storage_options
         How to reach the store, as for ``open_scores``.
-    attributes :
+    attributes
         Attributes of the store, such as the model's name.
+
+    Attributes
+    ----------
+    n_samples
+        Samples appended so far; after ``resume`` those that are safely written.
+    rounding
+        What storing does to the scores, such as "float32 rounded to float16, …"; None for nothing.
 
     Raises
     ------
     StoreError
         Where there is something already, or it cannot be written.
+    OptionError, DtypeError
+        Where an option is none of the values it may take, or other than the store was begun with.
+
+    Notes
+    -----
+    Cost: each chunk is written once, followed by a small record from which an interrupted writer goes on. Memory for one
+    chunk (or shard) of rows and a batch.
 
     Examples
     --------
@@ -139,9 +152,7 @@ class ScoreWriter:
         n_classes = int(n_classes) if isinstance(n_classes, np.integer) else n_classes
         self._plan = Plan(n_classes, name, chunk_rows, top_m, codec, shard_chunks)
         self._is_part = part is not None
-        #: Samples appended so far; after ``resume`` those that are safely written.
         self.n_samples = 0
-        #: What storing does to the scores, such as "float32 rounded to float16, …"; None for nothing.
         self.rounding: str | None = None
         self._layout: Layout | None = None
         self._stored: Any = dtype
@@ -166,8 +177,22 @@ class ScoreWriter:
     def append(self, scores: Any, labels: Any = None) -> None:
         """Add a batch: samples x classes scores, and one label (or a row of probabilities) for each sample.
 
-        Arrays of NumPy, torch, JAX and others will do. Either all batches have labels or none has. A batch
-        that is refused leaves the store as it was.
+        A batch that is refused leaves the store as it was.
+
+        Parameters
+        ----------
+        scores
+            Matrix of samples x ``n_classes``: an array of NumPy, torch, JAX or another that NumPy can read.
+        labels
+            One integer for each sample (negative: unlabelled), or a matrix of probabilities like the scores; either all
+            batches have labels, of one kind, or none has.
+
+        Raises
+        ------
+        ScoresError, LabelsError, DtypeError
+            Where the batch does not fit the store.
+        StoreError
+            Where the store is complete already, or cannot be written.
         """
         if self._closed:
             raise StoreError(f"{self._location} is complete; nothing can be added to it. Write another store.")
@@ -178,7 +203,10 @@ class ScoreWriter:
         )
         kind = "no labels" if mine is None else "hard labels" if mine.ndim == 1 else "soft labels"
         if self._labelled not in (None, kind):
-            raise LabelsError(f"labels must be of one kind in all batches; got {kind} after {self._labelled}.")
+            raise LabelsError(
+                f"labels must be of one kind in all batches; got {kind} after {self._labelled}. "
+                "Give the same kind with every batch."
+            )
         if mine is not None and mine.ndim == 2:
             mine = self._as_soft(mine)
         conversion = Conversion.to(block.dtype, self._stored)
@@ -209,7 +237,7 @@ class ScoreWriter:
     def _writing(self) -> Iterator[None]:
         """Name what fails, and write no more after it: rows that were under way would be missing."""
         if self._failed:
-            raise StoreError(f"{self._location} could not be written before; go on with ScoreWriter(..., resume=True).")
+            raise StoreError(f"{self._location} could not be written before. Go on with ScoreWriter(..., resume=True).")
         try:
             with writing(self._location, self._options):
                 yield
@@ -271,11 +299,12 @@ class ScoreWriter:
             return
         plan = draft.state.get("plan")
         if plan is None:
-            raise StoreError(f"{draft.location} was not begun by ScoreWriter; it cannot be continued.")
+            raise StoreError(f"{draft.location} was not begun by ScoreWriter; it cannot be continued. Write it again.")
         if Plan(**plan) != self._plan:
             changed = [name for name, value in asdict(self._plan).items() if plan[name] != value]
             raise OptionError(
-                f"a store must be continued as it was begun; {', '.join(f'{n} was {plan[n]!r}' for n in changed)}."
+                f"a store must be continued as it was begun; {', '.join(f'{n} was {plan[n]!r}' for n in changed)}. "
+                "Pass the same options."
             )
         draft.clean()
         if "labels" in draft.group and draft.group["labels"].ndim == 1:
@@ -295,11 +324,19 @@ class ScoreWriter:
             draft.clear()
 
     def close(self) -> None:
-        """Write what is left, the labels and the manifest, and say that the store is complete."""
+        """Write what is left, the labels and the manifest, and say that the store is complete.
+
+        The end of a ``with`` block does it, unless by an exception: the store then stays incomplete, to be resumed.
+
+        Raises
+        ------
+        StoreError
+            Where no sample was appended, or the store cannot be written.
+        """
         if self._closed:
             return
         if not self.n_samples and not self._is_part:
-            raise StoreError(f"{self._location} has no samples; append some before closing it.")
+            raise StoreError(f"{self._location} has no samples. Append some before closing it.")
         with self._writing():
             self._finish()
         self._closed = True

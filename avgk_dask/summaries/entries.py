@@ -142,7 +142,10 @@ def checked_slabs(
             )
         yield slab
     if first_class != n_classes:
-        raise ScoresError(f"scores must have the {n_classes} classes their metadata say; got {first_class} when read.")
+        raise ScoresError(
+            f"scores must have the {n_classes} classes their metadata say; got {first_class} when read. "
+            "Correct the shape and chunks of the array."
+        )
 
 
 def streamed_rows(reader: TileReader, slabs: Iterable[Array], top: TopRanks | None) -> Iterator[Entries]:

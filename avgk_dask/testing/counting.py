@@ -10,7 +10,32 @@ from zarr.storage import WrapperStore
 
 
 class CountingStore(WrapperStore[Store]):
-    """Wraps a store and counts the reads of each key; ``chunk_reads`` leaves metadata out."""
+    """Wraps a Zarr store and counts the reads of each key.
+
+    Parameters
+    ----------
+    store
+        The store to read through.
+    reads
+        Counter to add to; by default a new one.
+
+    Attributes
+    ----------
+    reads
+        How often each key was read, metadata included.
+
+    Examples
+    --------
+    >>> import numpy as np, zarr, avgk_dask as avgk
+    >>> from zarr.storage import MemoryStore
+    >>> store = CountingStore(MemoryStore())
+    >>> array = zarr.create_array(store, name="scores", data=np.eye(4), chunks=(2, 4))
+    >>> store.reads.clear()
+    >>> result = avgk.evaluate(store, k=1)
+    >>> sorted(store.chunk_reads().items())
+    [('scores/c/0/0', 1), ('scores/c/1/0', 1)]
+
+    """
 
     def __init__(self, store: Store, reads: Counter[str] | None = None) -> None:
         super().__init__(store)
@@ -36,5 +61,11 @@ class CountingStore(WrapperStore[Store]):
         return await super().get_partial_values(prototype, key_ranges)
 
     def chunk_reads(self, array: str = "scores") -> Counter[str]:
-        """Give how often each chunk of an array was read."""
+        """Give how often each chunk of an array was read, metadata left out.
+
+        Parameters
+        ----------
+        array
+            Name of the array inside the store.
+        """
         return Counter({key: n for key, n in self.reads.items() if key.startswith((f"{array}/c/", "c/"))})

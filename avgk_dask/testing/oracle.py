@@ -24,7 +24,34 @@ def _numbers(scores: Array) -> list[Any]:
 
 
 def oracle_threshold(scores: Array, k: Any) -> tuple[Any, int, int, int]:
-    """Give lambda, n_above, n_ties, n_kept: sort all scores and count."""
+    """Give lambda, n_above, n_ties, n_kept: sort all scores and count.
+
+    lambda is the (B + 1)-th largest of the N C scores, B = floor(N k); the smallest one where B = N C. NaN ranks below
+    all numbers and is never kept.
+
+    Parameters
+    ----------
+    scores
+        NumPy matrix (sample, class), small enough for Python's own numbers.
+    k
+        Budget in (0, C].
+
+    Returns
+    -------
+    tuple
+        ``(lambda, n_above, n_ties, n_kept)``.
+
+    Notes
+    -----
+    Cost: sorts all N C scores as Python numbers; for small matrices.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> oracle_threshold(np.array([[0.6, 0.3, 0.1], [0.4, 0.4, 0.2]]), 1)
+    (0.4, 1, 2, 1)
+
+    """
     flat = _numbers(scores)
     budget = math.floor(_fraction(k) * scores.shape[0])
     ordered = sorted(flat, reverse=True)
@@ -36,7 +63,34 @@ def oracle_threshold(scores: Array, k: Any) -> tuple[Any, int, int, int]:
 
 
 def oracle_average_k_sets(scores: Array, k: Any, ties: str = "first") -> NDArray[np.bool_]:
-    """Give the sets: everything above lambda, then ties in row-major order, or spread, until the budget is full."""
+    """Give the sets: everything above lambda, then ties in row-major order, or spread, until the budget is full.
+
+    Parameters
+    ----------
+    scores
+        NumPy matrix (sample, class), small enough for Python's own numbers.
+    k
+        Budget in (0, C].
+    ties
+        ``"first"`` or ``"spread"``, as for ``evaluate``.
+
+    Returns
+    -------
+    ndarray
+        Boolean, of the scores' shape.
+
+    Notes
+    -----
+    Cost: that of ``oracle_threshold``; for small matrices.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> oracle_average_k_sets(np.array([[0.6, 0.3, 0.1], [0.4, 0.4, 0.2]]), 1).astype(int)
+    array([[1, 0, 0],
+           [1, 0, 0]])
+
+    """
     value, _, _, n_kept = oracle_threshold(scores, k)
     wanted = (0, 0) if value != value else (1, value)
     flat = _numbers(scores)
@@ -63,7 +117,33 @@ def _label_weight(sets: NDArray[np.bool_], labels: Array) -> list[Fraction]:
 
 
 def oracle_tie_sensitivity(scores: Array, labels: Array, k: Any) -> tuple[float, float, float]:
-    """Give the lowest, the highest and the expected average-k error over all ways to keep n_kept of the ties."""
+    """Give the lowest, the highest and the expected average-k error over all ways to keep n_kept of the ties.
+
+    Parameters
+    ----------
+    scores
+        NumPy matrix (sample, class), small enough for Python's own numbers.
+    labels
+        N integers (negative: unlabelled), or a matrix of probabilities.
+    k
+        Budget in (0, C].
+
+    Returns
+    -------
+    tuple
+        ``(lowest, highest, expected)``; all NaN where no sample is labelled.
+
+    Notes
+    -----
+    Cost: that of ``oracle_threshold``; for small matrices.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> oracle_tie_sensitivity(np.array([[0.6, 0.3, 0.1], [0.4, 0.4, 0.2]]), np.array([0, 1]), 1)
+    (0.0, 0.5, 0.25)
+
+    """
     value, _, n_ties, n_kept = oracle_threshold(scores, k)
     wanted = (0, 0) if value != value else (1, value)
     above = np.array([x > wanted for x in _numbers(scores)]).reshape(scores.shape)
@@ -81,7 +161,31 @@ def oracle_tie_sensitivity(scores: Array, labels: Array, k: Any) -> tuple[float,
 
 
 def oracle_top_k_sets(scores: Array, k: int) -> NDArray[np.bool_]:
-    """Give each row's k highest scores, the lowest class first among equals; never a NaN."""
+    """Give each row's k highest scores, the lowest class first among equals; never a NaN.
+
+    Parameters
+    ----------
+    scores
+        NumPy matrix (sample, class), small enough for Python's own numbers.
+    k
+        Integer budget in 1..C.
+
+    Returns
+    -------
+    ndarray
+        Boolean, of the scores' shape.
+
+    Notes
+    -----
+    Cost: sorts every row as Python numbers; for small matrices.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> oracle_top_k_sets(np.array([[0.4, 0.2, 0.4, 0.4]]), 2).astype(int)
+    array([[1, 0, 1, 0]])
+
+    """
     n_classes = scores.shape[1]
     chosen = np.zeros(scores.shape, bool)
     flat = _numbers(scores)
@@ -107,7 +211,37 @@ def _error(sets: NDArray[np.bool_], labels: Array | None) -> float:
 
 
 def oracle_evaluate(scores: Array, labels: Array | None, k: Any, ties: str = "first") -> dict[str, Any]:
-    """Give all results for one budget, by definition."""
+    """Give all results for one budget, by definition.
+
+    Parameters
+    ----------
+    scores
+        NumPy matrix (sample, class), small enough for Python's own numbers.
+    labels
+        N integers (negative: unlabelled), or a matrix of probabilities, or None.
+    k
+        Budget in (0, C].
+    ties
+        ``"first"`` or ``"spread"``, as for ``evaluate``.
+
+    Returns
+    -------
+    dict
+        ``threshold, n_above, n_ties, n_kept, average_set_size, average_k_error``, its lowest, highest and expected
+        value, ``top_k_error`` and ``set_size_count``, as ``evaluate`` names them; errors are exact fractions, rounded once.
+
+    Notes
+    -----
+    Cost: that of ``oracle_threshold``, several times; for small matrices.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> found = oracle_evaluate(np.array([[0.6, 0.3, 0.1], [0.4, 0.4, 0.2]]), np.array([0, 1]), 1)
+    >>> found["average_k_error"], found["top_k_error"], found["set_size_count"]
+    (0.5, 0.5, [0, 2])
+
+    """
     value, n_above, n_ties, n_kept = oracle_threshold(scores, k)
     sets = oracle_average_k_sets(scores, k, ties)
     nan = math.nan, math.nan, math.nan
@@ -136,7 +270,36 @@ def _ranked(scores: Array) -> list[list[Any]]:
 
 
 def oracle_straddle(scores: Array, k: int, order: int) -> tuple[float, float, float]:
-    """Give strength, weight and magnitude: the mean over all pairs of samples, rounded once."""
+    """Give strength, weight and magnitude of one order of one budget: means over all pairs of samples, rounded once.
+
+    The differences are s(x)[k + order] - s(x')[k + 1 - order], s sorted decreasingly, for all ordered pairs (x, x').
+
+    Parameters
+    ----------
+    scores
+        NumPy matrix (sample, class), small enough for Python's own numbers.
+    k
+        Integer budget.
+    order
+        Order in 1..min(k, C - k).
+
+    Returns
+    -------
+    tuple
+        ``(strength, weight, magnitude)``; strength and magnitude NaN where a score of these ranks is infinite or NaN.
+
+    Notes
+    -----
+    Cost: N * N pairs of Python numbers; for small matrices.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> eta = np.array([[1, 0, 0], [1/2, 1/2, 0], [1/3, 1/3, 1/3]])
+    >>> tuple(round(x, 4) for x in oracle_straddle(eta, 2, 1))  # 1/27 = 1/9 * 1/3
+    (0.037, 0.1111, 0.3333)
+
+    """
     rows = _ranked(scores)
     pairs = [(x[k + order - 1], y[k - order]) for x in rows for y in rows]
     n_positive = sum(a > b for a, b in pairs)
@@ -148,6 +311,28 @@ def oracle_straddle(scores: Array, k: int, order: int) -> tuple[float, float, fl
 
 
 def oracle_supports(scores: Array) -> list[tuple[float, float]]:
-    """Give the smallest and the largest score of every rank, NaN below all numbers."""
+    """Give the smallest and the largest score of every rank, NaN below all numbers.
+
+    Parameters
+    ----------
+    scores
+        NumPy matrix (sample, class), small enough for Python's own numbers.
+
+    Returns
+    -------
+    list
+        ``(smallest, largest)`` for the ranks 1..C.
+
+    Notes
+    -----
+    Cost: sorts every row as Python numbers; for small matrices.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> oracle_supports(np.array([[0.7, 0.2, 0.1], [0.4, 0.4, 0.2]]))
+    [(0.4, 0.7), (0.2, 0.4), (0.1, 0.2)]
+
+    """
     columns = zip(*_ranked(scores), strict=True)
     return [tuple(math.nan if x[0] == 0 else x[1] for x in (min(c), max(c))) for c in columns]  # type: ignore[misc]

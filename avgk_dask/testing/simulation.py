@@ -30,13 +30,36 @@ _ZONE_ROWS = {2: (100, 100, 100), 3: (9, 191, 100), 4: (100, 100, 100)}
 
 @dataclass(frozen=True)
 class Simulation:
-    """What to simulate.
+    """What to simulate; ``simulate_store`` writes it, ``rows`` gives any run of rows.
 
-    ``example`` 1 to 4 are the toy problems of the paper, with six classes; otherwise every row is a
-    shuffled softmax of the same logits times the row's own sharpness. ``ambiguity`` spreads the
-    sharpness between rows: at 0 all rows have the same ranked probabilities, so that top-k is
-    optimal and average-k gains nothing; the larger it is, the more average-k gains. ``levels``
-    rounds the scores to that many levels, for ties.
+    Parameters
+    ----------
+    n_samples, n_classes
+        Shape of the scores; the paper's examples have six classes.
+    example
+        1 to 4: the toy problems of the paper. By default every row is a shuffled softmax of the same logits
+        times the row's own sharpness.
+    seed
+        What all rows are drawn from; a row depends on the seed and its number alone, whatever the chunking.
+    dtype
+        Type of the scores, as a name.
+    ambiguity
+        How the sharpness spreads between rows, in [0, 10]: at 0 all rows have the same ranked probabilities, so that top-k
+        is optimal and average-k gains nothing; the larger it is, the more average-k gains.
+    levels
+        Round the scores to that many levels, for ties.
+
+    Raises
+    ------
+    ScoresError, DtypeError
+        Where a value is out of its range.
+
+    Examples
+    --------
+    >>> scores, labels, eta = Simulation(300, example=2, dtype="float64").rows(0, 3)
+    >>> eta.sum(axis=1).tolist(), bool((eta == scores).all())
+    ([1.0, 1.0, 1.0], True)
+
     """
 
     n_samples: int
@@ -50,18 +73,26 @@ class Simulation:
     def __post_init__(self) -> None:
         check_dtype(self.dtype)
         if self.example is not None and self.example not in _EXAMPLES:
-            raise ScoresError(f"example must be 1, 2, 3 or 4; got {self.example!r}.")
+            raise ScoresError(f"example must be 1, 2, 3 or 4; got {self.example!r}. Leave it out for data of any size.")
         if self.example is not None and self.n_classes != 6:
-            raise ScoresError(f"n_classes must be 6 for the paper's examples; got {self.n_classes}.")
+            raise ScoresError(f"n_classes must be 6 for the paper's examples; got {self.n_classes}. Leave it out.")
         if not (math.isfinite(self.ambiguity) and 0 <= self.ambiguity <= 10):
-            raise ScoresError(f"ambiguity must lie in [0, 10]; got {self.ambiguity}.")
+            raise ScoresError(f"ambiguity must lie in [0, 10]; got {self.ambiguity}. Pass 0 for rows alike.")
         if self.levels is not None and self.levels < 1:
-            raise ScoresError(f"levels must be positive; got {self.levels}.")
+            raise ScoresError(f"levels must be positive; got {self.levels}. Leave it out for no rounding.")
         if self.n_samples < 1 or self.n_classes < 1:
-            raise ScoresError(f"n_samples and n_classes must be positive; got {self.n_samples} x {self.n_classes}.")
+            raise ScoresError(
+                f"n_samples and n_classes must be positive; got {self.n_samples} x {self.n_classes}. Pass at least 1 of each."
+            )
 
     def rows(self, first: int, last: int) -> tuple[Array, Array, Array]:
-        """Give scores, hard labels and eta (the labels' true probabilities) of a run of rows."""
+        """Give scores, hard labels and eta (the labels' true probabilities) of a run of rows.
+
+        Parameters
+        ----------
+        first, last
+            The run is that of the rows first, ..., last - 1.
+        """
         uniform = self._uniform(first, last)
         if self.example is None:
             eta = self._softmax(uniform)
@@ -138,6 +169,39 @@ def simulate(
 ) -> xr.Dataset:
     """Give a lazy Dataset with ``scores``, hard ``labels`` drawn from ``eta``, and ``eta`` itself.
 
+    Parameters
+    ----------
+    n_samples, n_classes
+        Shape of the scores; the paper's examples have six classes.
+    example
+        1 to 4: the toy problems of the paper. By default every row is a shuffled softmax of the same logits
+        times the row's own sharpness.
+    seed
+        What all rows are drawn from; a row depends on the seed and its number alone, whatever the chunking.
+    dtype
+        Type of the scores, as a name.
+    ambiguity
+        How the sharpness spreads between rows, in [0, 10]: at 0 all rows have the same ranked probabilities, so that top-k
+        is optimal and average-k gains nothing; the larger it is, the more average-k gains.
+    levels
+        Round the scores to that many levels, for ties.
+    chunk_rows
+        Rows of a chunk; by default those of about 10 MB.
+
+    Returns
+    -------
+    Dataset
+        ``scores`` and ``eta`` over (sample, class), ``labels`` over (sample).
+
+    Raises
+    ------
+    ScoresError, DtypeError
+        Where a value is out of its range.
+
+    Notes
+    -----
+    Cost: nothing is computed before it is needed, and then again for each read.
+
     Examples
     --------
     >>> import avgk_dask as avgk
@@ -175,7 +239,41 @@ def simulate_store(
     overwrite: bool = False,
     progress: bool = False,
 ) -> None:
-    """Write a simulated store chunk by chunk; ``soft`` writes eta as the labels instead of classes."""
+    """Write a simulated store chunk by chunk, with a manifest, as ``ScoreWriter`` writes stores.
+
+    Parameters
+    ----------
+    path
+        Path, URL or Zarr store to write to.
+    spec
+        What to simulate.
+    chunks
+        Rows and classes of a chunk; by default whole rows of about 10 MB.
+    soft
+        Whether to write eta as the labels instead of classes.
+    overwrite
+        Replace a Zarr store that is there.
+    progress
+        Whether to show a progress bar on stderr.
+
+    Raises
+    ------
+    StoreError
+        Where there is something already, or it cannot be written.
+
+    Notes
+    -----
+    Cost: each chunk is written once; a task takes the memory of a few chunks.
+
+    Examples
+    --------
+    >>> import tempfile, avgk_dask as avgk
+    >>> path = tempfile.mkdtemp() + "/toy.zarr"
+    >>> simulate_store(path, Simulation(300, example=2))
+    >>> avgk.open_scores(path).sizes["sample"]
+    300
+
+    """
     from ..graph.progress import computing
 
     item = check_dtype(spec.dtype).itemsize

@@ -101,7 +101,7 @@ def soft_labels(draw: Any, shape: tuple[int, int]) -> Array:
 
 @st.composite
 def budgets(draw: Any, n_classes: int) -> list[Any]:
-    """Draw budgets in (0, C]: integers, and fractions of all kinds."""
+    """Draw different budgets in (0, C]: integers, and fractions of all kinds."""
     whole = st.integers(1, n_classes)
     part = st.fractions(Fraction(1, 30), n_classes, max_denominator=30)
-    return list(draw(st.lists(st.one_of(whole, part), min_size=1, max_size=4)))
+    return list(draw(st.lists(st.one_of(whole, part), min_size=1, max_size=4, unique=True)))

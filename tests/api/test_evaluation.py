@@ -116,6 +116,14 @@ def test_evaluate__spreads_ties_by_sample_and_class(engine, kind, data):
     assert np.array_equal(sets, oracle_average_k_sets(scores, ks[0], "spread"))
 
 
+@pytest.mark.parametrize("use", [avgk.evaluate, avgk.threshold, avgk.straddle_strength, avgk.supports_overlap])
+def test_budgets__asked_for_twice_are_given_once(use):
+    scores = np.random.default_rng(0).random((20, 6))
+    once, twice = use(scores, k=[3, 1, 2.5]), use(scores, k=[3, 1, 3.0, 2.5, "1"])
+    assert twice.k.values.tolist() == [3, 1, 2.5]
+    assert twice.identical(once)
+
+
 def test_evaluate__refuses_an_unknown_order_of_ties():
     for run in (avgk.evaluate, avgk.average_k_sets):
         with pytest.raises(avgk.OptionError, match="ties must be 'first' or 'spread'; got 'random'"):

@@ -76,5 +76,5 @@ def test_truncated__is_refused_where_whole_rows_are_needed(tmp_path):
         avgk.evaluate(path, np.full((20, 6), 1 / 6), 1)
     with pytest.raises(avgk.BudgetError, match="C = 6"):
         avgk.evaluate(path, k=7)
-    with pytest.raises(avgk.AvgkError, match=r"0\.\.5"):
+    with pytest.raises(avgk.LabelsError, match=r"0\.\.5"):
         avgk.evaluate(path, np.full(20, 9), 1)

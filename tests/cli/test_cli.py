@@ -112,7 +112,7 @@ def test_simulate__overwrites_stores_only(tmp_path, run):
     for out in (".", tmp_path, "thesis.txt"):
         refused = run("simulate", "--out", out, "--samples", 5, "--classes", 3, "--overwrite", cwd=tmp_path)
         assert refused.returncode == 2
-        assert "only a Zarr store" in refused.stderr
+        assert "must be a Zarr store to be overwritten" in refused.stderr
     assert [p.name for p in tmp_path.iterdir()] == ["thesis.txt"]
 
 

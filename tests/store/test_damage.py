@@ -123,6 +123,27 @@ def test_missing_chunks__are_refused_with_their_number_and_may_be_filled(tmp_pat
         avgk.open_scores(path, missing="zero")
 
 
+def test_missing_chunks__are_told_in_words_that_fit_their_number(tmp_path):
+    one = zarr.create_array(tmp_path / "one.zarr", shape=(4, 3), dtype="f4")
+    with pytest.raises(avgk.ReadError, match=r"^the one chunk of array '/' in .* is missing: c/0/0 .* Restore it, or"):
+        avgk.evaluate(one, k=1)
+    three = zarr.create_array(tmp_path / "three.zarr", shape=(6, 3), chunks=(2, 3), dtype="f4")
+    three[:4] = 1
+    with pytest.raises(avgk.ReadError, match=r"^1 of the 3 chunks of .* is missing: c/2/0 .* Restore it") as refused:
+        avgk.evaluate(three, k=1)
+    assert 'missing="fill" (on the command line --missing fill)' in str(refused.value)
+
+
+@pytest.mark.parametrize("change", [lambda data: data + b"0123456789", lambda data: data[:-10]])
+def test_shards__whose_length_changed_are_told_as_such(tmp_path, change):
+    array = zarr.create_array(tmp_path / "a.zarr", shape=(8, 3), chunks=(2, 3), shards=(8, 3), dtype="f4")
+    array[:] = 1
+    shard = tmp_path / "a.zarr" / "c" / "0" / "0"
+    shard.write_bytes(change(shard.read_bytes()))
+    with pytest.raises(avgk.ReadError, match=r"does not fit its \d+ bytes; some were lost or added"):
+        avgk.evaluate(tmp_path / "a.zarr", k=1)
+
+
 def test_missing_inner_chunks__of_shards_are_refused_unless_filled(tmp_path):
     path = tmp_path / "a.zarr"
     array = zarr.create_array(path, shape=(95, 12), chunks=(10, 6), shards=(40, 12), dtype="f4")

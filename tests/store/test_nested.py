@@ -105,7 +105,7 @@ def test_shards__of_any_keys_and_index_are_read_and_checked(tmp_path, encoding, 
     path = tmp_path / "a.zarr" if name else tmp_path / "b.zarr"
     assert avgk.evaluate(path, LABELS, 2).equals(avgk.evaluate(SCORES, LABELS, 2))
     array[10:15] = 0
-    with pytest.raises(avgk.ReadError, match="1 of its inner chunks are missing"):
+    with pytest.raises(avgk.ReadError, match="1 of its inner chunks is missing"):
         avgk.evaluate(path, LABELS, 2)
 
 

@@ -204,7 +204,7 @@ def test_writer__refuses_what_is_there_unless_told(tmp_path):
     assert avgk.open_scores(tmp_path / "a.zarr").sizes["sample"] == 10
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "thesis.tex").write_text("years of work")
-    with pytest.raises(avgk.StoreError, match="only a Zarr store"):
+    with pytest.raises(avgk.StoreError, match="must be a Zarr store to be overwritten"):
         avgk.ScoreWriter(tmp_path / "mine", 20, overwrite=True)
     assert (tmp_path / "mine" / "thesis.tex").exists()
 
