@@ -15,6 +15,7 @@ from .errors import (
     ReadError,
     ScoresError,
     StoreError,
+    WriteError,
 )
 
 if TYPE_CHECKING:
@@ -46,6 +47,7 @@ __all__ = [
     "ScoresError",
     "StoreError",
     "Threshold",
+    "WriteError",
     "adaptive_gain",
     "average_k_sets",
     "average_set_size_at",

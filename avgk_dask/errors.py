@@ -161,6 +161,25 @@ class ReadError(StoreError):
     """
 
 
+class WriteError(StoreError):
+    """A store could be begun, or was there, but writing to it failed; also an ``OSError``.
+
+    Cause: a full disk, a place that may not be written, credentials that do not allow it, or a network that
+    failed. On the command line the exit status is 1.
+
+    Cure: make room, check place and permissions, or choose another path; what was written of a store says that
+    it is incomplete, and ``ScoreWriter(..., resume=True)`` goes on with it.
+
+    Examples
+    --------
+    >>> import avgk_dask as avgk
+    >>> avgk.ScoreWriter("/dev/null/scores.zarr", n_classes=3)  # doctest: +ELLIPSIS
+    Traceback (most recent call last):
+    avgk_dask.errors.WriteError: could not write /dev/null/scores.zarr: ... Check the place and its permissions.
+
+    """
+
+
 class OptionError(AvgkError, ValueError):
     """An option is none of the values it may take; also a ``ValueError``.
 

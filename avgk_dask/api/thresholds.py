@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from ..budgets import count_labels, is_scalar, parse_budgets
 from ..graph.engine import run_search
+from ..graph.progress import computing
 from ..kernels.keys import decode
 from ..schema import build_result
 from ..selection.selection import Selection
@@ -54,7 +55,9 @@ class Threshold(ShownAsTable):
     budget: int
 
 
-def threshold(scores: Any, k: Any, *, nan_policy: str = "raise") -> Threshold | xr.Dataset:
+def threshold(
+    scores: Any, k: Any, *, nan_policy: str = "raise", progress: bool | None = None
+) -> Threshold | xr.Dataset:
     """Find the threshold lambda whose sets {score > lambda}, with kept ties, hold floor(N k) labels.
 
     lambda is the (B + 1)-th largest of all N C scores, B = floor(N k) in exact arithmetic (0.1 means one tenth);
@@ -68,6 +71,8 @@ def threshold(scores: Any, k: Any, *, nan_policy: str = "raise") -> Threshold | 
         Budget or sequence of budgets in (0, C]; one given twice counts once, at its first place.
     nan_policy
         ``"raise"`` refuses NaN; ``"lowest"`` ranks NaN below all numbers.
+    progress
+        Whether to show a progress bar, on stderr or as a widget.
 
     Returns
     -------
@@ -102,11 +107,11 @@ def threshold(scores: Any, k: Any, *, nan_policy: str = "raise") -> Threshold | 
     check_nan_policy(nan_policy)
     scores = opened(scores)
     if is_truncated(scores):
-        return _truncated_threshold(TruncatedScores(scores), k, nan_policy)
+        return _truncated_threshold(TruncatedScores(scores), k, nan_policy, progress)
     source = as_source(scores, own_labels=False)
     budgets = parse_budgets(k, source.shape[1])
     counts = [count_labels(b, source.shape[0]) for b in budgets]
-    search = run_search(source, counts, nan_policy=nan_policy)
+    search = run_search(source, counts, nan_policy=nan_policy, compute=computing(progress))
     found = [_threshold(search.found[i], source.dtype) for i in range(len(budgets))]
     if is_scalar(k):
         return found[0]
@@ -120,11 +125,13 @@ def threshold(scores: Any, k: Any, *, nan_policy: str = "raise") -> Threshold | 
     return build_result(values, {"k": [float(b) for b in budgets]}, result_attrs(source, search.n_scans))
 
 
-def _truncated_threshold(truncated: TruncatedScores, k: Any, nan_policy: str) -> Threshold | xr.Dataset:
+def _truncated_threshold(
+    truncated: TruncatedScores, k: Any, nan_policy: str, progress: bool | None
+) -> Threshold | xr.Dataset:
     budgets = parse_budgets(k, truncated.n_classes)
     if max(budgets) > truncated.n_slots:
         truncated.certify([max(budgets)], [-np.inf], straddle=False)
-    found = threshold(truncated.scores, k, nan_policy=nan_policy)
+    found = threshold(truncated.scores, k, nan_policy=nan_policy, progress=progress)
     if isinstance(found, Threshold):
         truncated.certify(budgets, [found.value], straddle=False)
         return found

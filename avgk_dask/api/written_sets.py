@@ -41,9 +41,12 @@ class SetChoice:
         check_nan_policy(self.nan_policy)
         check_ties(self.ties)
         if self.rule not in RULES:
-            raise OptionError(f"rule must be one of {', '.join(RULES)}; got {self.rule!r}.")
+            raise OptionError(f"rule must be one of {', '.join(RULES)}; got {self.rule!r}. Choose one of them.")
         if (self.k is None) == (self.rule != "threshold") or (self.threshold is None) == (self.rule == "threshold"):
-            raise OptionError("either a budget k, or a threshold with the rule 'threshold', must be given; not both.")
+            raise OptionError(
+                "k must be given for the rules average and top, and a threshold for the rule threshold; got neither or both. "
+                "Give one of them."
+            )
 
 
 @dataclass(frozen=True)
@@ -97,7 +100,7 @@ def write_sets(
 
     """
     if format not in SET_FORMATS:
-        raise OptionError(f"format must be one of {', '.join(SET_FORMATS)}; got {format!r}.")
+        raise OptionError(f"format must be one of {', '.join(SET_FORMATS)}; got {format!r}. Choose one of them.")
     given = scores.scores if isinstance(scores, StoredArrays) else scores
     target = Target.of(out, out_options, overwrite, apart_from=[given])
     source, _ = as_lazy(scores)

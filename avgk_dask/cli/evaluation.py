@@ -89,8 +89,10 @@ def evaluate(chosen: StoreChoice, k: Any, out: pathlib.Path | None, as_json: boo
 @nan_option
 @missing_option
 @json_option
+@quiet_option
 @cluster_options
-def threshold(chosen: StoreChoice, k: Any, as_json: bool, nan_policy: str, missing: str, **where: Any) -> None:
+def threshold(chosen: StoreChoice, k: Any, as_json: bool, nan_policy: str, missing: str, quiet: bool,
+              **where: Any) -> None:  # fmt: skip
     """The threshold of each budget, exactly, with the scores above it, its ties and those kept.
 
     Example: avgk threshold scores.zarr -k 5
@@ -99,7 +101,7 @@ def threshold(chosen: StoreChoice, k: Any, as_json: bool, nan_policy: str, missi
 
     arrays = chosen.open(missing)
     with cluster(**where):
-        found: Any = run(arrays, k, nan_policy=nan_policy)
+        found: Any = run(arrays, k, nan_policy=nan_policy, progress=shows_progress(quiet))
     names = ("threshold", "n_above", "n_ties", "n_kept")
     rows = [{"k": float(found.k[i]), **{n: found[n][i].item() for n in names}} for i in range(found.sizes["k"])]
     if as_json:

@@ -12,7 +12,7 @@ from typing import Any
 
 import click
 
-from ..errors import AvgkError, ReadError
+from ..errors import AvgkError, ReadError, WriteError
 from .spelling import spelled
 
 FAILED, REFUSED, INTERRUPTED = 1, 2, 130
@@ -49,7 +49,7 @@ class Group(click.Group):
         except (KeyboardInterrupt, click.Abort, _InterruptError) as error:
             _fail(error, "interrupted", INTERRUPTED, debug)
         except Exception as error:
-            refused = isinstance(error, AvgkError) and not isinstance(error, ReadError)
+            refused = isinstance(error, AvgkError) and not isinstance(error, (ReadError, WriteError))
             _fail(error, str(error) or type(error).__name__, REFUSED if refused else FAILED, debug)
 
     def invoke(self, ctx: click.Context) -> Any:

@@ -6,10 +6,7 @@ import re
 
 #: What an error says, and what it says to someone who typed a command.
 _FORMS = (
-    (r'missing="fill"', "--missing fill"),
-    (r"the NaN policy 'lowest'", "--nan-policy lowest"),
-    (r"Without straddle=True", "With --no-straddle"),
-    (r"overwrite it\.", "overwrite it with --overwrite."),
+    (r"[\w=\"']+ \(on the command line (--[^)]+)\)", r"\1"),
     (r"Name the array to use\.", "Name the array to use with --scores NAME or --labels NAME."),
     (r"Name the (column|member) to use\.", r"Name the \1 to use with --scores NAME or --labels NAME."),
     (r"drop the array names\.", "drop --scores and --labels."),
@@ -18,7 +15,6 @@ _FORMS = (
     (r"^(ties|ambiguity|dtype|levels|top_m|chunk_rows|shard_chunks) must", lambda m: f"--{m[1].replace('_', '-')} must"),
     (r"anon=True", "--storage-option anon=true"),
     (r"pass them as storage options", "pass them with --storage-option"),
-    (r"^k must(.* with C = (\d+) classes; got .*)$", r"-k must\1 Ask for -k \2 at most."),
     (r"^k must", "-k must"),
     (r"Use average_k_sets for a fractional k\.", "Use --rule average for a fractional k."),
 )  # fmt: skip
@@ -29,8 +25,8 @@ def spelled(message: str) -> str:
 
     Examples
     --------
-    >>> spelled('chunk c/0 is missing. Take it as the fill value with missing="fill".')
-    'chunk c/0 is missing. Take it as the fill value with --missing fill.'
+    >>> spelled('scores must be whole; got c/0 missing. Read it with missing="fill" (on the command line --missing fill).')
+    'scores must be whole; got c/0 missing. Read it with --missing fill.'
 
     """
     for pattern, form in _FORMS:

@@ -110,7 +110,8 @@ def verify(store: str, storage_option: tuple[str, ...], as_json: bool, quiet: bo
 @click.option("--parts", type=click.IntRange(min=1), help="Number of parts that must be there.")
 @storage_option
 @json_option
-def join(store: str, parts: int | None, storage_option: tuple[str, ...], as_json: bool) -> None:
+@quiet_option
+def join(store: str, parts: int | None, storage_option: tuple[str, ...], as_json: bool, quiet: bool) -> None:
     """Make one store of the parts that several processes wrote with ScoreWriter(..., part=i).
 
     Example: avgk join parts.zarr --parts 2
@@ -131,7 +132,8 @@ def join(store: str, parts: int | None, storage_option: tuple[str, ...], as_json
 @click.command(cls=Command, short_help="What a store holds and costs, and advice.")
 @store_options
 @json_option
-def info(chosen: StoreChoice, as_json: bool) -> None:
+@quiet_option
+def info(chosen: StoreChoice, as_json: bool, quiet: bool) -> None:
     """What a store holds, what evaluating it costs, and how its layout could be better.
 
     Example: avgk info scores.zarr

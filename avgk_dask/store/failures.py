@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from ..errors import AvgkError, StoreError
+from ..errors import AvgkError, WriteError
 from .showing import Options, scrubbed
 
 _KNOWN = {
@@ -37,7 +37,7 @@ def cause(error: BaseException, options: Options | None = None) -> str:
 
 @contextmanager
 def writing(location: str, options: Options | None = None) -> Iterator[None]:
-    """Turn what fails while writing into a StoreError."""
+    """Turn what fails while writing into a WriteError."""
     try:
         yield
     except AvgkError:
@@ -45,6 +45,6 @@ def writing(location: str, options: Options | None = None) -> Iterator[None]:
     except Exception as error:
         what = cause(error, options)
         # Not chained: the error's own text may hold credentials.
-        raise StoreError(
+        raise WriteError(
             f"could not write {location}: {what}. {advice(what, 'Check the place and its permissions.')}"
         ) from None

@@ -24,13 +24,13 @@ from avgk_dask.cli.spelling import spelled
         ("evaluate deep.zarr --scores run1/logit", "Did you mean 'run1/logits'?"),
         ("evaluate deep.zarr", "Name the array to use with --scores NAME or --labels NAME"),
         ("evaluate scores.zarr -k abc", "a budget must be a number such as 5 or 2.5, or several: 1,3,5 or 1:10; got 'abc'"),
-        ("evaluate scores.zarr -k 21", "-k must be a real number in (0, C] with C = 20 classes; got 21. Ask for -k 20 at most."),
-        ("evaluate scores.zarr -k 0", "got 0. Ask for -k 20 at most."),
+        ("evaluate scores.zarr -k 21", "-k must be a real number in (0, C] with C = 20 classes; got 21. Pass numbers above 0, up to 20."),
+        ("evaluate scores.zarr -k 0", "got 0. Pass numbers above 0, up to 20."),
         ("evalute scores.zarr", "No such command 'evalute'. Did you mean 'evaluate'?"),
         ("zzz", "No such command 'zzz'. avgk --help lists them."),
         ("evaluate scores.zarr --jsn", "--json"),
         ("evaluate scores.zarr --ties frist", "'frist' is not one of 'first', 'spread'"),
-        ("ingest scores.npy --out scores.zarr", "overwrite it with --overwrite."),
+        ("ingest scores.npy --out scores.zarr", "or replace it with --overwrite."),
         ("ingest scores.npy --out x.zarr --out-option secret", "--out-option must be KEY=VALUE"),
     ],
 )  # fmt: skip
@@ -97,11 +97,18 @@ def test_errors__have_one_exit_status_each(folder, run, monkeypatch, error, stat
     [
         ("out must not be there.", "--out must not be there."),
         ("top_m must be positive.", "--top-m must be positive."),
-        ("Without straddle=True a larger one may be certain.", "With --no-straddle a larger one may be certain."),
-        ("rank NaN last with the NaN policy 'lowest'.", "rank NaN last with --nan-policy lowest."),
+        ("With straddle=False (on the command line --no-straddle) more.", "With --no-straddle more."),
+        ('last with nan_policy="lowest" (on the command line --nan-policy lowest).', "last with --nan-policy lowest."),
         ("a.zarr is a single array; drop the array names.", "a.zarr is a single array; drop --scores and --labels."),
         ("nothing to spell", "nothing to spell"),
     ],
 )
 def test_spelling__is_that_of_the_command_line(python, typed):
     assert spelled(python) == typed
+
+
+def test_errors__of_a_failed_write_are_failures_not_refusals(folder, run):
+    done = run("ingest", "scores.npy", "--out", "/dev/null/scores.zarr", cwd=folder)
+    assert done.returncode == 1
+    assert done.stderr.startswith("avgk: could not write /dev/null/scores.zarr")
+    assert done.stderr.count("\n") == 1

@@ -203,7 +203,7 @@ def test_sets__replace_stores_only_and_only_when_told(stores, tmp_path, run):
     for out in (tmp_path / "mine", tmp_path / "mine" / "thesis.txt"):
         refused = run("sets", source, "-k", 1, "--out", out, "--overwrite")
         assert refused.returncode == 2
-        assert "only a Zarr store" in refused.stderr
+        assert "must be a Zarr store to be overwritten" in refused.stderr
     assert (tmp_path / "mine" / "thesis.txt").read_text() == "precious"
     refused = run("sets", source, "-k", 1, "--out", source, "--overwrite")
     assert refused.returncode == 2
@@ -236,7 +236,7 @@ def test_sets__go_to_and_come_from_urls_without_showing_credentials(run):
         (["--rule", "top", "-k", "1.5"], "Use --rule average for a fractional k"),
         (["--threshold", "much"], "a threshold must be a number such as 0.25; got 'much'"),
         (["--threshold", "nan"], "--threshold must be a number"),
-        (["-k", "12"], "Ask for -k 11 at most"),
+        (["-k", "12"], "Pass numbers above 0, up to 11"),
     ],
 )
 def test_sets__refuse_what_makes_no_sense(stores, tmp_path, run, args, message):
