@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import pathlib
 
@@ -15,14 +16,29 @@ ACCOUNT = "devstoreaccount1"
 ACCOUNT_KEY = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw=="
 
 
-def make_bucket(endpoint: str, key: str, secret: str) -> None:
-    """Create the bucket ``scores``."""
+def _client(endpoint: str, key: str, secret: str):
     import boto3
 
-    client = boto3.client(
+    return boto3.client(
         "s3", endpoint_url=endpoint, aws_access_key_id=key, aws_secret_access_key=secret, region_name="us-east-1"
     )
-    client.create_bucket(Bucket="scores")
+
+
+def make_bucket(endpoint: str, key: str, secret: str) -> None:
+    """Create the bucket ``scores``."""
+    _client(endpoint, key, secret).create_bucket(Bucket="scores")
+
+
+@contextlib.contextmanager
+def public(endpoint: str, key: str, secret: str, prefix: str):
+    """Let anyone list the bucket ``scores`` for now, and read what it holds under a prefix."""
+    client = _client(endpoint, key, secret)
+    for page in client.get_paginator("list_objects_v2").paginate(Bucket="scores", Prefix=prefix):
+        for found in page["Contents"]:
+            client.put_object_acl(Bucket="scores", Key=found["Key"], ACL="public-read")
+    client.put_bucket_acl(Bucket="scores", ACL="public-read")
+    yield
+    client.put_bucket_acl(Bucket="scores", ACL="private")
 
 
 def make_container(endpoint: str) -> None:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import http.server
 import json
+import pathlib
+import re
 import shutil
 import socket
 import subprocess
@@ -409,3 +412,23 @@ def test_places__all_give_the_same_result(tmp_path, case):
     ]
     for place, names in places:
         assert avgk.evaluate(avgk.open_scores(place, **names)).drop_attrs().identical(expected), place
+
+
+def test_s3__the_command_of_the_readme(s3, case, capsys):
+    from avgk_dask.cli import main
+
+    readme = (pathlib.Path(__file__).resolve().parents[2] / "README.md").read_text()
+    (command,) = re.findall(r"^\$ avgk (evaluate s3://.*)$", readme, re.M)
+    url = f"s3://scores/{uuid.uuid4().hex}.zarr"
+    write(url, case, s3)
+    typed = command.replace("s3://bucket/run1.zarr", url).replace("http://127.0.0.1:9000", s3["endpoint_url"])
+    assert typed.count(url) == typed.count(s3["endpoint_url"]) == 1
+    own = url.removeprefix("s3://scores/")
+    with services.public(s3["endpoint_url"], s3["key"], s3["secret"], own), contextlib.suppress(SystemExit):
+        main.main(args=typed.split(), prog_name="avgk")
+    shown = capsys.readouterr()
+    assert (
+        avgk.report.print_table(case[2].assign_attrs(n_samples=case[0].shape[0], n_classes=case[0].shape[1]))
+        in shown.out
+    )
+    assert shown.err == ""
