@@ -252,6 +252,34 @@ def _nan_places(values: Any) -> tuple[int, int]:
     return nan.size, int(nan[0]) if nan.size else -1
 
 
+def count_apart(bins: Any, counts: Any) -> None:
+    """Count the neighbours among ascending numbers by the number of bits up to the highest in which they differ."""
+    for a, b in pairwise(bins.tolist()):
+        counts[((a ^ b) & (2**64 - 1)).bit_length()] += 1
+
+
+def join_bins(
+    bins: Any, order: Any, sums: Any, old_shift: int, shift: int, low_bits: int, new_bins: Any, new_sums: Any
+) -> int:
+    """Join ascending bins of ``2**old_shift`` keys into bins of ``2**shift``; give their number."""
+    firsts = [b << old_shift for b in bins.tolist()]
+    names = sorted({first >> shift for first in firsts})
+    for n, name in enumerate(names):
+        mine = [t for t, first in enumerate(firsts) if first >> shift == name]
+        new_bins[n], new_sums[:, n] = name, 0
+        for t in mine:
+            count, low, high = sums[:, order[t]].tolist() if order.size else (1, 0, 0)
+            moved = firsts[t] - (name << shift)
+            new_sums[:, n] += [count, low + moved % 2**low_bits * count, high + (moved >> low_bits) * count]
+    return len(names)
+
+
+def count_columns(numbers: Any, counts: Any) -> None:
+    """Count the numbers in each column: ``counts[column, number]``."""
+    for j, column in enumerate(numbers.T):
+        counts[j] += np.bincount(column, minlength=counts.shape[1])
+
+
 def add_exact(bits: Any, groups: Any, limbs: Any) -> None:
     """Add non-negative float64 values, given by their bits, to fixed-point sums of 32-bit limbs."""
     for value, group in zip(np.asarray(bits).view(np.float64).tolist(), groups, strict=True):

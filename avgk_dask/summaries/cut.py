@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ..kernels.events import move_sizes
 from ..kernels.keys import KEY_MAX
-from ..kernels.rows import move_sizes
 from .entries import Entries, TileReader, streamed_rows
 from .events import total
 from .split import ZoneTable, label_weights, split_entries

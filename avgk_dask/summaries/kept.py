@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..kernels.rows import move_sizes, size_events
+from ..kernels.events import move_sizes, size_events
 from .events import EventTally, total
 
 Array = NDArray[Any]

@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..kernels.rows import collect_near, count_sets
+from ..kernels.events import collect_near
+from ..kernels.rows import count_sets
 from .entries import Entries
 from .split import ZoneTable, shift_to_fit
 

@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ..kernels.events import group_order
 from ..kernels.keys import KEY_MAX
-from ..kernels.rows import group_order, split_rows
+from ..kernels.rows import split_rows
 from .entries import Entries
 from .kept import KeptEvents
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from avgk_dask.kernels import bits, keys, pairs, places, plain, rows
+from avgk_dask.kernels import bits, events, keys, pairs, places, plain, rows
 from avgk_dask.kernels import rows as compiled
 from avgk_dask.summaries.entries import Listing
 from avgk_dask.summaries.places import EdgeTable
@@ -25,7 +25,7 @@ def matrices():
 def run_both(name, make):
     """Run a kernel and its twin on equal arguments; give both results and all arrays they wrote."""
     outcomes = []
-    home = next(module for module in (bits, rows, pairs, places) if hasattr(module, name))
+    home = next(module for module in (bits, rows, events, pairs, places) if hasattr(module, name))
     for module in (home, plain):
         arguments = make()
         result = getattr(module, name)(*arguments)
@@ -338,6 +338,41 @@ def test_half_keys__equals_its_twin_on_every_half_float(infinity):
     bits = np.arange(-(2**15), 2**15, dtype=np.int16)
     (_, left), (_, right) = run_both("half_keys", lambda: (bits, np.int16(infinity), np.int16(-(2**15)), bits.copy()))
     assert np.array_equal(left[-1], right[-1])
+
+
+def ascending():
+    """Keys of either sign, close together and far apart, some of them equal."""
+    near = st.integers(-20, 20)
+    return st.lists(st.one_of(near, st.integers(-(2**63), 2**63 - 1)), min_size=1, max_size=30).map(sorted)
+
+
+@given(ascending())
+def test_count_apart__equals_its_twin(found):
+    (_, left), (_, right) = run_both("count_apart", lambda: (np.array(found, np.int64), np.zeros(65, np.int64)))
+    assert np.array_equal(left[1], right[1])
+
+
+@given(ascending(), st.integers(0, 20), st.integers(0, 40), st.booleans(), st.randoms(use_true_random=False))
+def test_join_bins__equals_its_twin(found, old_shift, more, counted, random):
+    bins = sorted(key >> old_shift for key in found)
+    order = random.sample(range(len(bins)), len(bins)) if counted else []
+
+    def make():
+        sums = np.arange(3 * len(order), dtype=np.int64).reshape(3, -1)
+        room = np.zeros(len(bins), np.int64), np.zeros((3, len(bins)), np.int64)
+        return np.array(bins, np.int64), np.array(order, np.int64), sums, old_shift, old_shift + more, 26, *room
+
+    (n, left), (m, right) = run_both("join_bins", make)
+    assert n == m
+    assert np.array_equal(left[-2][:n], right[-2][:n])
+    assert np.array_equal(left[-1][:, :n], right[-1][:, :n])
+
+
+@given(st.integers(1, 5), st.lists(st.integers(0, 7), max_size=40))
+def test_count_columns__equals_its_twin(width, found):
+    numbers = np.array(found[: len(found) // width * width], np.int32).reshape(-1, width)
+    (_, left), (_, right) = run_both("count_columns", lambda: (numbers.copy(), np.zeros((width, 8), np.int64)))
+    assert np.array_equal(left[1], right[1])
 
 
 @pytest.mark.parametrize("module", [bits, plain])

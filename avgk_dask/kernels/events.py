@@ -1,0 +1,97 @@
+"""Compiled kernels on listed keys and events: what a scan kept, grouped, sized and searched.
+
+All release the GIL and none is parallel: Dask owns the cores.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numba import njit
+
+#: Runs of a row up to this long are ordered by counting what is greater, longer ones by sorting.
+_COUNTED = 192
+
+
+@njit(nogil=True, cache=True)
+def size_events(starts: Any, keys: Any, rows: Any, bases: Any, sizes: Any) -> None:
+    """Give for each event the size of its row's set once it is in, when higher ones come first, equal ones in order.
+
+    The events of interval j are those from ``starts[j]`` to ``starts[j + 1]``, row by row.
+    """
+    for j in range(starts.size - 1):
+        first = starts[j]
+        while first < starts[j + 1]:
+            last = first + 1
+            tied = True
+            while last < starts[j + 1] and rows[last] == rows[first]:
+                tied &= keys[last] == keys[first]
+                last += 1
+            if tied:
+                for t in range(first, last):
+                    sizes[t] = bases[first] + 1 + t - first
+            elif last - first > _COUNTED:
+                order = np.argsort(~keys[first:last], kind="mergesort")
+                for t in range(order.size):
+                    sizes[first + order[t]] = bases[first] + 1 + t
+            else:
+                for t in range(first, last):
+                    size = bases[first] + 1
+                    for u in range(first, last):
+                        size += keys[u] > keys[t] or (keys[u] == keys[t] and u < t)
+                    sizes[t] = size
+            first = last
+
+
+@njit(nogil=True, cache=True)
+def group_order(groups: Any, starts: Any, order: Any) -> None:
+    """Order items by their group, stably: ``starts[g]`` becomes where group g starts in ``order``."""
+    starts[:] = 0
+    for t in range(groups.size):
+        starts[groups[t] + 1] += 1
+    for g in range(1, starts.size):
+        starts[g] += starts[g - 1]
+    places = starts.copy()
+    for t in range(groups.size):
+        order[places[groups[t]]] = t
+        places[groups[t]] += 1
+
+
+@njit(nogil=True, cache=True)
+def move_sizes(keys: Any, places: Any, bases: Any, key: int, n_ties: int, changes: Any) -> None:
+    """Take the events above ``key``, and the first ``n_ties`` at it, into the sets.
+
+    The events of a row stand together: they have one place. ``changes[size]`` is what the number of sets
+    of that size changes by.
+    """
+    left = n_ties
+    first = 0
+    while first < keys.size:
+        base = bases[first]
+        size = base
+        t = first
+        while t < keys.size and places[t] == places[first]:
+            tie = keys[t] == key and left > 0
+            left -= tie
+            size += tie or keys[t] > key
+            t += 1
+        changes[base] -= 1
+        changes[size] += 1
+        first = t
+
+
+@njit(nogil=True, cache=True)
+def collect_near(keys: Any, base: Any, shift: Any, wanted: Any, found: Any) -> int:
+    """Collect the keys whose run of ``2**shift`` keys, counted from ``base``, is wanted; give how many they are.
+
+    Keys beyond the last run are of the last run, and those below the base of none.
+    """
+    n = 0
+    last = np.uint64(wanted.size - 1)
+    for t in range(keys.size):
+        key = np.int64(keys[t])
+        run = (np.uint64(key) - np.uint64(base)) >> np.uint64(shift)
+        found[n] = key
+        n += wanted[min(run, last)] & np.uint8(key >= base)
+    return n
