@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import dask
-from common import bare_read, best_of, make_store, markdown, parser, scores_of, workplace
+from measuring import bare_read, best_of, make_store, markdown, parser, scores_of, workplace
 
 import avgk_dask as avgk
 from avgk_dask.api import evaluation

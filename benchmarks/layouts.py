@@ -12,7 +12,7 @@ import pathlib
 
 import numpy as np
 import zarr
-from common import bare_read, best_of, own_read, parser, workplace
+from measuring import bare_read, best_of, own_read, parser, workplace
 from zarr.codecs import BloscCodec
 
 import avgk_dask as avgk

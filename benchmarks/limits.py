@@ -18,7 +18,7 @@ from typing import Any
 import dask
 import dask.array as da
 import numpy as np
-from common import (
+from measuring import (
     CODECS,
     bare_read,
     best_of,

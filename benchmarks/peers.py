@@ -21,8 +21,18 @@ import dask
 import dask.array as da
 import numpy as np
 import zarr
-from common import bare_read, best_of, in_own_process, make_store, markdown, parser, peak_memory, scores_of, workplace
 from limits import listing, topk_threshold
+from measuring import (
+    bare_read,
+    best_of,
+    in_own_process,
+    make_store,
+    markdown,
+    parser,
+    peak_memory,
+    scores_of,
+    workplace,
+)
 
 import avgk_dask as avgk
 

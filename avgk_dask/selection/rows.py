@@ -40,7 +40,7 @@ class Bracketed:
 
 
 @dataclass(frozen=True)
-class Threshold:
+class SettledKey:
     """A budget's threshold, and how many scores are above and at it."""
 
     budget: int
@@ -86,14 +86,14 @@ class _Rows:
         all_near.sort()
         return cls(ordered, runs, near, all_near)
 
-    def threshold(self, b: Bracketed) -> Threshold:
+    def threshold(self, b: Bracketed) -> SettledKey:
         """Find a budget's threshold."""
         last = int(_span(self.all_near, b.low, b.high)[1])
         key = int(self.all_near[last - b.rank])
         lower, higher = (int(i) for i in _span(self.all_near, key, key))
-        return Threshold(b.budget, key, b.n_above + last - higher, higher - lower)
+        return SettledKey(b.budget, key, b.n_above + last - higher, higher - lower)
 
-    def select(self, thresholds: Sequence[Threshold], each: Each) -> list[Selection]:
+    def select(self, thresholds: Sequence[SettledKey], each: Each) -> list[Selection]:
         """Give the outcome of each threshold."""
         order = sorted(range(len(thresholds)), key=lambda i: -thresholds[i].key)
         ordered = [thresholds[i] for i in order]
@@ -114,7 +114,7 @@ class _Rows:
         }
         return [found[i] for i in range(len(thresholds))]
 
-    def _share_ties(self, thresholds: Sequence[Threshold]) -> tuple[Ints, dict[int, Cut]]:
+    def _share_ties(self, thresholds: Sequence[SettledKey]) -> tuple[Ints, dict[int, Cut]]:
         """Give how many ties each part takes at each threshold, and where the kept ones end."""
         whole = np.array([_ALL if t.n_kept == t.n_ties else 0 for t in thresholds], np.int64)
         shares = np.tile(whole, (len(self.parts), 1))
@@ -137,7 +137,7 @@ def _span(keys: Array, low: Any, high: Any) -> tuple[Any, Any]:
     return np.searchsorted(keys, low, side="left"), np.searchsorted(keys, high, side="right")
 
 
-def _selection(threshold: Threshold, sizes: Ints, hits: tuple[int, int, int], cut: Cut | None) -> Selection:
+def _selection(threshold: SettledKey, sizes: Ints, hits: tuple[int, int, int], cut: Cut | None) -> Selection:
     above, at, kept = (Fraction(int(n)) for n in hits)
     n_kept = threshold.n_kept
     return Selection(
