@@ -2,7 +2,6 @@
 
 import sys
 from importlib import import_module
-from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from .errors import (
@@ -109,23 +108,34 @@ class _AfterXarray:
     """Registers the accessor ``.avgk`` once xarray is imported: importing it for that alone would cost half a second."""
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
-        """Find xarray as the others would, and add to what its import does."""
+        """Find xarray as the other finders do, and add to what its import does."""
         if name != "xarray":
             return None
-        sys.meta_path.remove(self)
-        spec = find_spec(name)
+        others = (finder.find_spec for finder in sys.meta_path if finder is not self and hasattr(finder, "find_spec"))
+        spec = next((found for find in others if (found := find(name, path, target)) is not None), None)
         if spec is not None and spec.loader is not None:
-            execute = spec.loader.exec_module
-
-            def execute_and_register(module: Any) -> None:
-                execute(module)
-                import_module(f"{__name__}.api.accessor")
-
-            spec.loader.exec_module = execute_and_register  # type: ignore[method-assign]
+            spec.loader = _Registering(spec.loader, self)  # type: ignore[assignment]
         return spec
 
 
-if "xarray" in sys.modules:
+class _Registering:
+    """Loads xarray as its own loader does, then registers the accessor and leaves no trace."""
+
+    def __init__(self, loader: Any, finder: _AfterXarray) -> None:
+        self._loader, self._finder = loader, finder
+
+    def create_module(self, spec: Any) -> Any:
+        return self._loader.create_module(spec)
+
+    def exec_module(self, module: Any) -> None:
+        module.__spec__.loader = module.__loader__ = self._loader
+        self._loader.exec_module(module)
+        import_module(f"{__name__}.api.accessor")
+        if self._finder in sys.meta_path:
+            sys.meta_path.remove(self._finder)
+
+
+if sys.modules.get("xarray") is not None:
     import_module(f"{__name__}.api.accessor")
 else:
     sys.meta_path.insert(0, _AfterXarray())

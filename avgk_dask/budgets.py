@@ -58,7 +58,7 @@ def is_scalar(k: Any) -> bool:
 
 
 def parse_budgets(k: Any, n_classes: int) -> tuple[Fraction, ...]:
-    """Give one or several budgets as exact fractions, each once, checked against the number of classes.
+    """Give one or several budgets as exact fractions, those of one float once, checked against the number of classes.
 
     Examples
     --------
@@ -68,7 +68,7 @@ def parse_budgets(k: Any, n_classes: int) -> tuple[Fraction, ...]:
     """
     if k is DEFAULT_BUDGETS:
         k = range(1, min(10, n_classes) + 1)
-    budgets = tuple(dict.fromkeys(parse_budget(one) for one in ([k] if is_scalar(k) else k)))
+    budgets = [parse_budget(one) for one in ([k] if is_scalar(k) else k)]
     if not budgets:
         raise BudgetError("k must name at least one budget; got an empty sequence. Pass a number or several.")
     for budget in budgets:
@@ -76,7 +76,10 @@ def parse_budgets(k: Any, n_classes: int) -> tuple[Fraction, ...]:
             raise BudgetError(
                 f"{_RULE} with C = {n_classes} classes; got {show(budget)}. Pass numbers above 0, up to {n_classes}."
             )
-    return budgets
+    named: dict[float, Fraction] = {}  # results name them by floats
+    for budget in budgets:
+        named.setdefault(float(budget), budget)
+    return tuple(named.values())
 
 
 def count_labels(budget: Fraction, n_samples: int) -> int:

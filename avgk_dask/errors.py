@@ -80,7 +80,7 @@ class LabelsError(AvgkError, ValueError):
     >>> import numpy as np, avgk_dask as avgk
     >>> avgk.evaluate(np.eye(3), [0, 1, 3], k=1)  # doctest: +ELLIPSIS
     Traceback (most recent call last):
-    avgk_dask.errors.LabelsError: labels must lie in 0..2 (or be negative: unlabelled); got 1 otherwise, the first at sample 2. ...
+    avgk_dask.errors.LabelsError: labels must lie in 0..2 (or be negative: unlabelled); got 1 that does not, the first at sample 2. ...
 
     """
 

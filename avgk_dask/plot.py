@@ -29,6 +29,8 @@ _SEVERAL = ("#0072b2", "#009e73", "#e69f00", "#d55e00", "#cc79a7", "#56b4e9")
 _FEW, _MOST_RANKS = 6, 12
 #: A histogram of sizes ends where no more than this share of the samples is left, if it would be wider than this.
 _TAIL, _WIDE = 0.005, 40
+#: Errors are drawn on an axis up to at least this.
+_LEAST_PERCENT = 0.1
 
 
 def errors(result: xr.Dataset, ax: Axes | None = None) -> Axes:
@@ -64,8 +66,9 @@ def errors(result: xr.Dataset, ax: Axes | None = None) -> Axes:
         ax.plot(k[whole], top[whole], color=TOP_K, label="top-k", linestyle="--", **marker)
     ax.plot(k[order], average[order], color=AVERAGE_K, label="average-k", **marker)
     ax.set(xlabel="k, labels per sample (on average)", ylabel="error (% of labelled samples)")
-    ax.set_ylim(bottom=0)
-    _whole_ticks(ax)
+    ax.margins(y=0.1)
+    ax.set_ylim(0, max(ax.get_ylim()[1], _LEAST_PERCENT))
+    _whole_ticks(ax, k)
     ax.legend(frameon=False)
     return _tidy(ax)
 
@@ -111,9 +114,11 @@ def gains(result: xr.Dataset, ax: Axes | None = None) -> Axes:
             places, np.atleast_1d(whole.relative_gain), np.maximum(top, average), strict=True
         ):
             if not np.isnan(gain):
-                label = f"{-100 * float(gain):+.0f} %".replace("-", "\N{MINUS SIGN}")
+                percent = round(-100 * float(gain))
+                label = f"{percent:+d} %".replace("-", "\N{MINUS SIGN}") if percent else "0 %"
                 ax.annotate(label, (place, height), (0, 2), textcoords="offset points", ha="center", fontsize="small")
-        ax.margins(y=0.1)
+    ax.margins(x=0.05 if places.size > 2 else 0.7, y=0.3)  # room for the legend above the bars
+    ax.set_ylim(0, max(ax.get_ylim()[1], _LEAST_PERCENT))
     _name_places(ax, places, [f"{k:g}" for k in whole.k.values])
     ax.set(xlabel="k, labels per sample (on average)", ylabel="error (% of labelled samples)")
     ax.legend(frameon=False)
@@ -151,13 +156,17 @@ def set_sizes(result: xr.Dataset, k: float | None = None, ax: Axes | None = None
     counts = result.set_size_count.sel(k=budget).values
     share = 100 * counts / counts.sum()
     last = _last_size(counts)
-    ax.bar(np.arange(last + 1), share[: last + 1], color=AVERAGE_K, width=0.85)
+    first = int(np.flatnonzero(counts)[0])
+    ax.bar(np.arange(last + 1), share[: last + 1], color=AVERAGE_K, width=0.85 if last < _WIDE else 1)
+    if 2 * first > last:  # nothing on the left: look closer
+        ax.set_xlim(first - 3, last + 3)
     ax.axvline(budget, color=BUDGET, linewidth=2, label=f"k = {budget:g}")
     if counts[last + 1 :].any():
         beyond, largest = int(counts[last + 1 :].sum()), int(np.flatnonzero(counts)[-1])
         text = f"{beyond:,} more samples up to size {largest:,}"
-        ax.annotate(text, (0.98, 0.62), xycoords="axes fraction", ha="right", fontsize="small")
+        ax.annotate(text, (0.98, 0.84), xycoords="axes fraction", ha="right", fontsize="small")
     ax.set(xlabel="labels in the set", ylabel="samples (%)")
+    ax.margins(y=0.2)
     _whole_ticks(ax)
     ax.legend(frameon=False, loc="upper right")
     return _tidy(ax)
@@ -231,6 +240,9 @@ def ranked_scores(result: xr.Dataset, ax: Axes | None = None) -> Axes:
     _need(result, "support_low", "supports: evaluate it with straddle=True")
     ax = _axes(ax)
     ranks = result["rank"].values[:_MOST_RANKS]
+    shown = result.isel(rank=slice(0, _MOST_RANKS))
+    lowest, highest = float(shown.support_low.min()), float(shown.support_high.max())
+    on_log = lowest > 0 and highest / 100 > lowest and np.isfinite(highest)
     for place, rank in enumerate(ranks):
         one = result.sel(rank=rank)
         low, high = float(one.support_low), float(one.support_high)
@@ -239,15 +251,13 @@ def ranked_scores(result: xr.Dataset, ax: Axes | None = None) -> Axes:
         ax.vlines(place, low, high, color=AVERAGE_K, linewidth=1.2)
         ax.hlines([low, high], place - 0.12, place + 0.12, color=AVERAGE_K, linewidth=1.2)
         if "ranked_count" in one and high > low:
-            edges, counts = np.append(one.bin_low.values.astype(float), high), one.ranked_count.values
-            half = 0.42 * counts / max(counts.max(), 1)
+            edges = np.append(one.bin_low.values.astype(float), high)
+            half = 0.42 * _density(one.ranked_count.values, np.log(edges) if on_log else edges)
             ax.fill_betweenx(
                 np.repeat(edges, 2)[1:-1], place - np.repeat(half, 2), place + np.repeat(half, 2),
                 color=AVERAGE_K, alpha=0.45, linewidth=0,
             )  # fmt: skip
     _name_places(ax, np.arange(ranks.size), [str(rank) for rank in ranks])
-    lowest, highest = result.support_low.values[: ranks.size].min(), result.support_high.values[: ranks.size].max()
-    on_log = 0 < 100 * lowest < highest
     ax.set(xlabel="rank of the score in its sample", ylabel="score (logarithmic)" if on_log else "score")
     if on_log:
         ax.set_yscale("log")
@@ -301,6 +311,13 @@ def straddle(result: xr.Dataset, ax: Axes | None = None) -> Axes:
     ax.set(xlabel="k, labels per sample (on average)", ylabel="order")
     ax.yaxis.set_major_locator(MaxNLocator(integer=True))
     return _tidy(ax, grid=False)
+
+
+def _density(counts: NDArray[np.int64], edges: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Give counts over the widths of their bins, the greatest as 1; empty bins of no width have none."""
+    widths = np.diff(edges / 2)  # halves: the difference of two floats might overflow
+    found = np.divide(counts, widths, out=np.zeros(counts.size), where=widths > 0)
+    return np.asarray(found / max(found.max(), np.finfo(float).tiny))
 
 
 def best_budget(result: xr.Dataset) -> float:
@@ -359,12 +376,15 @@ def _spaced(values: NDArray[Any], n: int) -> list[float]:
 
 
 def _name_places(ax: Axes, places: NDArray[Any], names: list[str]) -> None:
-    """Name the places on the x-axis, at most about twenty of them."""
-    step = max(1, -(-len(names) // 20))
+    """Name the places on the x-axis, at most a dozen of them."""
+    step = max(1, -(-len(names) // 12))
     ax.set_xticks(places[::step], names[::step])
 
 
-def _whole_ticks(ax: Axes) -> None:
+def _whole_ticks(ax: Axes, values: NDArray[Any] | None = None) -> None:
+    """Mark integers; where there is one value only, leave room at its sides."""
     from matplotlib.ticker import MaxNLocator
 
+    if values is not None and values.size == 1:
+        ax.set_xlim(max(0.0, float(values[0]) - 1), float(values[0]) + 1)
     ax.xaxis.set_major_locator(MaxNLocator(integer=True))

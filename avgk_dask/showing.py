@@ -10,6 +10,18 @@ from typing import Any
 _MOST = 300
 
 
+def visible(text: str) -> str:
+    r"""Give a text with what cannot be seen, such as a newline or a mark that reverses what follows, written out.
+
+    Examples
+    --------
+    >>> print(visible("a" + chr(0x202E) + "b" + chr(10)))
+    a\u202eb\n
+
+    """
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
 class ShownAsTable:
     """A dataclass that a notebook shows as a table of its fields; what users named is escaped."""
 
@@ -26,4 +38,4 @@ def _shown(value: Any) -> str:
     if isinstance(value, ShownAsTable):
         return value._repr_html_()
     text = f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
-    return escape(text if len(text) <= _MOST else f"{text[:_MOST]} …")
+    return escape(visible(text if len(text) <= _MOST else f"{text[:_MOST]} …"))

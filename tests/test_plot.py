@@ -130,3 +130,27 @@ def test_pictures__say_what_a_result_lacks(name, needs):
 def test_set_sizes__of_a_budget_that_was_not_asked_for_are_refused(result):
     with pytest.raises(avgk.OptionError, match=r"one of the result's budgets.*got 3"):
         plot.set_sizes(result, k=3)
+
+
+@pytest.mark.parametrize("lowest", [0.0, 1e-6])
+def test_ranked_scores__draws_densities_on_either_axis(lowest):
+    # Uniform on its axis, whichever that is: all bins are equally wide where there are scores.
+    first = np.exp(np.linspace(np.log(1e-4), 0, 20_000)) if lowest else np.linspace(0.02, 1, 20_000)
+    ax = plot.ranked_scores(avgk.evaluate(np.stack([first, np.full(20_000, lowest)], 1), k=[1]))
+    assert ax.get_yscale() == ("log" if lowest else "linear")
+    (drawn,) = ax.collections[2].get_paths()
+    halves = np.abs(drawn.vertices[:, 0])
+    assert 0.38 < np.median(halves) <= halves.max() < 0.43
+
+
+def test_ranked_scores__of_the_largest_integers_has_a_plain_axis():
+    v = -(-(2**64) // 100)
+    found = avgk.evaluate(np.array([[v + 5, v], [v + 3, v + 1]], np.uint64), k=1)
+    assert plot.ranked_scores(found).get_yscale() == "linear"
+
+
+def test_pictures__of_no_errors_and_of_all_labels_show_something():
+    found = avgk.evaluate(np.eye(50) + np.eye(50, k=1) / 2, np.arange(50), k=[50])
+    assert plot.gains(found).get_ylim()[0] == 0
+    assert plot.errors(found).get_ylim()[0] == 0
+    assert plot.set_sizes(found).get_xlim()[0] > 40  # the one bar is large enough to see

@@ -173,6 +173,11 @@ def _advice(facts: StoreFacts, labels: Any, values: dict[str, Any] | None) -> li
         )
     if labels is None:
         found.append("There are no labels: errors and gains need them.")
+    if values and values["kind"].startswith("logits"):
+        found.append(
+            "The scores are no probabilities: average-k compares them between samples, so take a softmax of each row, "
+            "unless they are made to be compared."
+        )
     if values and values["n_nan"]:
         found.append(
             "There is NaN among the scores: it is refused, or ranked last with nan_policy='lowest' (on the command line --nan-policy lowest)."

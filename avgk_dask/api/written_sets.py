@@ -7,6 +7,7 @@ from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from fractions import Fraction
+from numbers import Integral
 from typing import Any
 
 import dask.array as da
@@ -81,7 +82,7 @@ def write_sets(
 
     ``format="booleans"`` gives ``sets (sample, class)``, chunked like the scores; ``"indices"`` gives ``offsets`` and
     ``classes``: the set of sample i is ``classes[offsets[i]:offsets[i + 1]]``, ascending. The root's attributes are the
-    fields of what is returned. What fails leaves nothing behind, and a store that was to be overwritten as it was.
+    fields of what is returned. What fails leaves nothing behind, and a local store that was to be overwritten as it was.
 
     Reads the scores once to find the threshold, and once more.
 
@@ -125,7 +126,7 @@ def _choose(scores: Any, source: Source, choice: SetChoice, progress: bool | Non
     facts: dict[str, Any] = dict.fromkeys(("k", "threshold", "n_above", "n_ties", "n_kept", "ties"))
     if choice.rule == "threshold":
         sets: Any = predict_sets(scores, threshold=choice.threshold, nan_policy=choice.nan_policy)
-        return _bare(sets), facts | {"threshold": choice.threshold}
+        return _bare(sets), facts | {"threshold": _plain_number(choice.threshold)}
     budget: Fraction
     (budget,) = parse_budgets([choice.k], source.shape[1])
     facts["k"] = float(budget)
@@ -139,6 +140,12 @@ def _choose(scores: Any, source: Source, choice: SetChoice, progress: bool | Non
         "n_kept": found.n_kept, "ties": choice.ties,
     }  # fmt: skip
     return apply_rule(source, rule, choice.nan_policy), facts
+
+
+def _plain_number(threshold: Any) -> float | int:
+    """Give a threshold as JSON can hold it."""
+    value = getattr(threshold, "value", threshold)
+    return int(value) if isinstance(value, Integral) else float(value)
 
 
 def _bare(sets: Any) -> da.Array:

@@ -33,7 +33,9 @@ from .results import check_out, write_results
 @store_options
 @budget_option("Budgets: 5 or 1,3,5 or 1:10 or 0.5,2.5.  [default: 1:10, or all classes if fewer]")
 @click.option(
-    "--out", type=click.Path(path_type=pathlib.Path), help="Write metrics.json, metrics.zarr and report.html here."
+    "--out",
+    type=click.Path(path_type=pathlib.Path),
+    help="Write metrics.json, metrics.zarr and report.html here, over those of an earlier run.",
 )
 @click.option("--straddle/--no-straddle", default=True, help="Analyse the ambiguity, too (default), or not.")
 @ties_option

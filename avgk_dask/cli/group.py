@@ -50,7 +50,7 @@ class Group(click.Group):
             _fail(error, "interrupted", INTERRUPTED, debug)
         except Exception as error:
             refused = isinstance(error, AvgkError) and not isinstance(error, (ReadError, WriteError))
-            _fail(error, str(error) or type(error).__name__, REFUSED if refused else FAILED, debug)
+            _fail(error, _message(error), REFUSED if refused else FAILED, debug)
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command of a context."""
@@ -71,6 +71,13 @@ class Group(click.Group):
             hint = f"Did you mean {near[0]!r}?" if near else "avgk --help lists them."
             raise click.UsageError(f"No such command {name!r}. {hint}", ctx)
         return super().resolve_command(ctx, args)
+
+
+def _message(error: Exception) -> str:
+    """Give what to say about an error: the package's own say it themselves."""
+    if isinstance(error, OSError) and not isinstance(error, AvgkError) and error.filename is not None:
+        return f"could not read or write {str(error.filename)!r}: {error.strerror}. Check the path and its permissions."
+    return str(error) or type(error).__name__
 
 
 def _fail(error: BaseException, message: str, status: int, debug: bool) -> None:

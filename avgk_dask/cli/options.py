@@ -14,7 +14,7 @@ from typing import Any
 
 import click
 
-from ..errors import BudgetError, OptionError
+from ..errors import BudgetError, OptionError, ReadError
 
 #: More budgets than this in one range are a typing error.
 _MOST_BUDGETS = 100_000
@@ -207,8 +207,11 @@ def cluster(
         yield
         return
     if scheduler_file and not os.path.isfile(scheduler_file):
-        raise OptionError(f"--scheduler-file must exist; got {scheduler_file!r}.")
-    from distributed import Client, LocalCluster
+        raise OptionError(f"--scheduler-file must exist; got {scheduler_file!r}. Check the path.")
+    try:
+        from distributed import Client, LocalCluster
+    except ModuleNotFoundError:
+        raise OptionError("clusters must have distributed; it is not here. Install avgk_dask[distributed].") from None
 
     if local:
         size = {"n_workers": workers, "threads_per_worker": threads, "memory_limit": memory_limit or "auto"}
@@ -218,5 +221,10 @@ def cluster(
         ):
             yield
     else:
-        with Client(address=scheduler, scheduler_file=scheduler_file) as _:
+        try:
+            client = Client(address=scheduler, scheduler_file=scheduler_file)
+        except OSError as error:
+            where = scheduler or scheduler_file or remote
+            raise ReadError(f"could not reach a scheduler at {where}: {error}. Check that it runs there.") from None
+        with client:
             yield

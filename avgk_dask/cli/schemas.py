@@ -43,7 +43,10 @@ _VARIABLE = _object(
     "One array of the result: its values nested along the dimensions.",
     dims=_list(_TEXT),
     dtype=_TEXT,
-    data={},
+    data={
+        "anyOf": [_NUMBER, {"type": "array"}],
+        "description": 'Numbers, nested as deep as there are dimensions; "NaN", "Infinity" and "-Infinity" are text.',
+    },
     attrs={"type": "object"},
 )
 

@@ -9,7 +9,7 @@ _FORMS = (
     (r"[\w=\"']+ \(on the command line (--[^)]+)\)", r"\1"),
     (r"Name the array to use\.", "Name the array to use with --scores NAME or --labels NAME."),
     (r"Name the (column|member) to use\.", r"Name the \1 to use with --scores NAME or --labels NAME."),
-    (r"drop the array names\.", "drop --scores and --labels."),
+    (r"Drop the names\.", "Drop --scores and --labels."),
     (r"^out must", "--out must"),
     (r"^threshold must", "--threshold must"),
     (r"^(ties|ambiguity|dtype|levels|top_m|chunk_rows|shard_chunks) must", lambda m: f"--{m[1].replace('_', '-')} must"),

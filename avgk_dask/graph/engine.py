@@ -155,7 +155,7 @@ def refuse_bad_data(tally: CheckedTally, source: Source, nan_policy: str) -> Non
         if source.labels.ndim == 2:
             rule, cure = "be probabilities in [0, 1]", "Give probabilities; logits need a softmax first."
         raise LabelsError(
-            f"labels must {rule}; got {tally.n_bad_labels} otherwise, the first at sample {source.rows[band] + row}. {cure}"
+            f"labels must {rule}; got {tally.n_bad_labels:,} that {'does' if tally.n_bad_labels == 1 else 'do'} not, the first at sample {source.rows[band] + row}. {cure}"
         )
 
 

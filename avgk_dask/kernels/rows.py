@@ -155,6 +155,21 @@ def order_top(near: Any, n: int, rest: Any, ranks: Any, ordered: Any, taken: Any
         taken[p] = False
 
 
+@njit(nogil=True, cache=True, inline="always")
+def _gather_short(row: Any, bits: Any, magnitude: Any, floor: Any, classes: Any, keys: Any, n: int, near: Any) -> Any:
+    """List the scores of a short row that are at least ``floor`` behind n others; give their number and that of numbers."""
+    n_near = 0
+    for t in range(row.size):
+        x = row[t]
+        key = np.int64(bits[t])
+        classes[_U(n)] = t
+        keys[_U(n)] = -(key & magnitude) if key < 0 and magnitude != 0 else key
+        n += x >= floor
+        near[_U(n_near)] = x
+        n_near += x == x
+    return n, n_near
+
+
 @njit(nogil=True, cache=True)
 def gather_above(
     values: Any,
@@ -194,15 +209,7 @@ def gather_above(
             return i, n_nan, first_nan
         row = values[i]
         if n_classes <= _SHORT:
-            n_near = 0
-            for t in range(n_classes):
-                x = row[t]
-                key = np.int64(bits[i, t])
-                classes[_U(n)] = t
-                keys[_U(n)] = -(key & magnitude) if key < 0 and magnitude != 0 else key
-                n += x >= floor
-                near[_U(n_near)] = x
-                n_near += x == x
+            n, n_near = _gather_short(row, bits[i], magnitude, floor, classes, keys, n, near)
             if n_near < n_classes:
                 for t in range(n_classes):
                     if row[t] != row[t] and n_nan == 0:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+from ..showing import visible
+
 
 def print_info(info: dict[str, Any]) -> str:
     """Give the description of a store as text."""
     rows = [
-        ("store", info["store"]),
+        ("store", visible(info["store"])),
         ("scores", _scores(info)),
         ("labels", info["labels"] or "none"),
         ("layout", _layout(info)),

@@ -12,6 +12,7 @@ import xarray as xr
 from jinja2 import Environment, StrictUndefined
 
 from ..schema import fingerprint
+from ..showing import visible
 from .figures import pictures
 from .tables import Table, ambiguity_table, results_table, tie_table
 from .text import ambiguity_sentence, headline, size_sentence, tie_sentence
@@ -40,7 +41,7 @@ def render_report(result: xr.Dataset, *, seconds: float | None = None, written: 
     environment = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=StrictUndefined)
     template = environment.from_string(files(__package__).joinpath("page.html").read_text(encoding="utf-8"))
     return template.render(
-        store=str(result.attrs.get("store", "")),
+        store=visible(str(result.attrs.get("store", ""))),
         headline=headline(result),
         details=[s for s in (size_sentence(result), tie_sentence(result)) if s],
         why=ambiguity_sentence(result),
@@ -71,19 +72,19 @@ def _provenance(result: xr.Dataset, seconds: float | None, written: str | None) 
     now = datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
     labelled = attrs.get("n_labelled", 0)
     facts: dict[str, Any] = {
-        "Store": attrs.get("store") or "none: an array in memory",
+        "Store": attrs.get("store") or "none: an array",
         "Fingerprint of the stored scores": attrs.get("fingerprint", ""),
         "Fingerprint of the result": fingerprint(result),
         "Samples": f"{attrs['n_samples']:,}",
         "Classes": f"{attrs['n_classes']:,}",
         "Labelled samples": f"{labelled:,}" if labelled else "none",
-        "Full reads": f"{attrs['reads']}, and a pilot" if attrs.get("store") else f"{attrs['reads']}",
+        "Full reads": f"{attrs['reads']} (besides a pilot of some chunks, where there was one)",
         "Computed in": "" if seconds is None else f"{seconds:.2f} s",
         "Written": written or now,
         "Versions": attrs.get("versions", ""),
     }
     more = {name: value for name, value in attrs.items() if name not in _TOLD}
-    return Table(("what", "value"), [(name, str(value)) for name, value in (facts | more).items() if str(value)])
+    return Table(("what", "value"), [(visible(str(n)), visible(str(v))) for n, v in (facts | more).items() if str(v)])
 
 
 _TOLD = ("store", "fingerprint", "n_samples", "n_classes", "n_labelled", "reads", "versions")

@@ -37,7 +37,7 @@ def results_table(result: xr.Dataset) -> Table:
         gain = float(one.relative_gain)
         rows.append((
             f"{k:g}",
-            f"{float(one.threshold):.6g}",
+            f"{one.threshold.item():.6g}" if one.threshold.dtype.kind == "f" else str(one.threshold.item()),
             percent(float(one.top_k_error)),
             percent(float(one.average_k_error)),
             "" if math.isnan(gain) else f"{100 * gain:+.1f} %",

@@ -75,7 +75,9 @@ def headline(result: xr.Dataset) -> str:
     """Say what the result means, for the budget with the largest relative gain."""
     gains = result.relative_gain.values
     if np.isnan(result.average_k_error.values).all():
-        return "Without labels there are no errors to compare, only thresholds and set sizes."
+        return (
+            "Without labels (or with negative ones only) there are no errors to compare: only thresholds and set sizes."
+        )
     if np.isnan(result.top_k_error.values).all():
         return "Top-k needs an integer k, so there is nothing to compare with."
     if np.isnan(gains).all():
@@ -90,7 +92,7 @@ def headline(result: xr.Dataset) -> str:
         )
         return f"Average-k makes no fewer errors than top-k at any of these budgets.{hint}"
     labels = "1 label" if k == "1" else f"{k} labels"
-    errors = f"{percent(float(best.average_k_error))} instead of {percent(float(best.top_k_error))}"
+    errors = f"{percent(float(best.average_k_error))} instead of {percent(float(best.top_k_error))}{_counted(best)}"
     return f"With {labels} per sample on average, average-{k} makes {100 * gain:.1f} % fewer errors than top-{k}: {errors}."
 
 
@@ -101,4 +103,16 @@ def size_sentence(result: xr.Dataset) -> str:
     sizes, n = np.arange(counts.size), counts.sum()
     smaller, larger = (100 * int(counts[which].sum()) / n for which in (sizes < k, sizes > k))
     largest = int(np.flatnonzero(counts)[-1])
-    return f"At k = {k:g}, {smaller:.0f} % of the sets are smaller than {k:g} and {larger:.0f} % larger; the largest has {largest:,}."
+    few = "empty" if k <= 1 else f"smaller than {k:g}"
+    return (
+        f"At k = {k:g}, {smaller:.0f} % of the sets are {few} and {larger:.0f} % larger; the largest has {largest:,}."
+    )
+
+
+def _counted(one: xr.Dataset) -> str:
+    """Give the errors as numbers of samples, where they are numbers of samples."""
+    n = int(one.attrs.get("n_labelled", 0))
+    average, top = (n * float(one[name]) for name in ("average_k_error", "top_k_error"))
+    if max(abs(average - round(average)), abs(top - round(top))) > 1e-6 * max(n, 1):
+        return ""  # expected ones, of soft labels
+    return f" ({round(average):,} instead of {round(top):,} of {n:,})"

@@ -9,7 +9,7 @@ from .opening import StoredArrays, is_zarr, open_arrays, open_labels
 from .results import write_result
 from .sets import SET_FORMATS, SetBand, SetGrid, SetsWriter, pack_block
 from .showing import shown
-from .targets import Target
+from .targets import Target, remove_for_good
 from .verifying import Verification, verify_listing, verify_run
 from .writer import ScoreWriter
 
@@ -34,6 +34,7 @@ __all__ = [
     "open_labels",
     "pack_block",
     "plan_bands",
+    "remove_for_good",
     "shown",
     "verify_listing",
     "verify_run",

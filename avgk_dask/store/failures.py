@@ -11,6 +11,7 @@ from .showing import Options, scrubbed
 _KNOWN = {
     ("169.254.169.254", "NoCredentials", "locate credentials"): "No credentials were found: set them in the environment, "
     "pass them as storage options, or anon=True.",
+    ("[Errno 13]", "Permission denied (os error 13)"): "Check the permissions of the place.",
     ("AccessDenied", "InvalidAccessKeyId", "SignatureDoesNotMatch", "403", "401", "Forbidden", "Unauthor",
      "AuthenticationFailed", "Authorization", "PermissionDenied", "PermissionError", "NoAuthenticationInformation", "Access Key"):
     "Check the credentials, and that they may do this.",

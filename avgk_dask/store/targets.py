@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import pathlib
 import shutil
+import time
 import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -20,6 +22,9 @@ from .checked import bare_store
 from .drafts import check_target, writable
 from .locations import locate
 from .showing import Options
+
+#: A folder is gone for good if it has not come back after so many pauses of so many seconds.
+_CALM, _PAUSE = 4, 0.05
 
 
 @dataclass(frozen=True)
@@ -69,9 +74,18 @@ class Target:
         store, _ = writable(self.place, self.options)
         bare = bare_store(store)
         if isinstance(bare, LocalStore):
-            shutil.rmtree(bare.root, ignore_errors=True)
+            remove_for_good(bare.root)
         else:
             sync(store.delete_dir(""))
+
+
+def remove_for_good(root: pathlib.Path) -> None:
+    """Remove a folder, again where a write that was under way when this one was interrupted has put back some of it."""
+    n_calm = 0
+    while n_calm < _CALM:
+        shutil.rmtree(root, ignore_errors=True)
+        time.sleep(_PAUSE)
+        n_calm = 0 if root.exists() else n_calm + 1
 
 
 def _source_address(source: Any) -> str | None:

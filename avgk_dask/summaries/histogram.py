@@ -75,6 +75,7 @@ class KeyHistogram:
         # Two neighbours are in one bin once they are shifted by as many bits as they differ in.
         n_apart = np.zeros(65, np.int64)
         count_apart(bins, n_apart)
+        assert room >= 2, "keys of both signs never join"
         n_bins = bins.size - np.cumsum(n_apart)
         more = int(np.flatnonzero(n_bins <= room)[0])
         joined = _joined(bins, order, sums, shift, shift + more, int(n_bins[more]))

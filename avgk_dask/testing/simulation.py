@@ -18,8 +18,10 @@ import xarray as xr
 from numpy.typing import NDArray
 
 from ..errors import ScoresError
+from ..graph.engine import Compute
+from ..graph.progress import computing
 from ..kernels.keys import check_dtype
-from ..store import Draft, Layout, writable, write_rows
+from ..store import Draft, Layout, Target, writable, write_rows
 
 Array = NDArray[Any]
 
@@ -274,12 +276,16 @@ def simulate_store(
     300
 
     """
-    from ..graph.progress import computing
-
     item = check_dtype(spec.dtype).itemsize
     layout = Layout.of(spec.n_classes, item, chunk_rows=chunks[0] if chunks else None)
     layout = replace(layout, chunk_columns=chunks[1]) if chunks else layout
     layout = replace(layout, chunk_rows=min(layout.chunk_rows, spec.n_samples))
+    with Target.of(path, None, overwrite, apart_from=[]) as place:
+        _simulate_into(place, spec, layout, soft, overwrite, computing(progress))
+
+
+def _simulate_into(path: Any, spec: Simulation, layout: Layout, soft: bool, overwrite: bool, compute: Compute) -> None:
+    """Write a simulated store to a place that is removed if this fails."""
     shape = spec.n_samples, spec.n_classes
     draft = Draft.create(*writable(path), overwrite=overwrite)
     scores = draft.add_matrix("scores", shape, check_dtype(spec.dtype), layout)
@@ -290,7 +296,7 @@ def simulate_store(
         write(spec, scores, soft_labels, first, min(first + layout.rows, spec.n_samples))
         for first in range(0, spec.n_samples, layout.rows)
     ]
-    written = computing(progress)(tasks, "simulate")
+    written = compute(tasks, "simulate")
     for digests, _ in written:
         draft.digests |= digests
     if not soft:  # at once: their chunks span many chunks of scores

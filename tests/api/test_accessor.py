@@ -31,6 +31,24 @@ def test_accessor__is_there_in_either_order_of_imports(imports):
     assert done.stdout == "3 3\n"
 
 
+def test_accessor__is_there_after_a_mere_look_for_xarray_and_leaves_no_trace():
+    code = (
+        "import avgk_dask, importlib.util, pickle, sys\n"
+        "importlib.util.find_spec('xarray')\n"
+        "import xarray as xr\n"
+        "pickle.dumps(xr.__spec__)\n"
+        "names = [type(finder).__name__ for finder in sys.meta_path]\n"
+        "print(hasattr(xr.Dataset, 'avgk'), '_AfterXarray' in names)"
+    )
+    done = subprocess.run([sys.executable, "-W", "error", "-c", code], check=True, capture_output=True, text=True)
+    assert done.stdout == "True False\n"
+
+
+def test_package__imports_where_xarray_cannot_be_had():
+    code = "import sys; sys.modules['xarray'] = None; import avgk_dask; print(avgk_dask.__version__)"
+    subprocess.run([sys.executable, "-W", "error", "-c", code], check=True, capture_output=True)
+
+
 def test_accessor__gives_what_the_functions_give(dataset):
     assert dataset.avgk.evaluate(k=[1, 2.5]).identical(avgk.evaluate(dataset, k=[1, 2.5]))
     assert dataset.avgk.error_curve().identical(avgk.error_curve(dataset))

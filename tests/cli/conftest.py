@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import os
+import signal
+import threading
 from dataclasses import dataclass
 
 import numpy as np
 import pytest
+from zarr.storage import LocalStore
 
 import avgk_dask as avgk
 from avgk_dask.cli import main
@@ -62,3 +65,23 @@ def folder(tmp_path_factory):
 def own_folder(tmp_path):
     """Give such a folder of a test's own."""
     return fill(tmp_path)
+
+
+@pytest.fixture
+def interrupt_at(monkeypatch):
+    """Give a function that sets the number of the write at which Ctrl-C comes; the write itself goes on."""
+    left, original = [0], LocalStore.set
+
+    async def write(self, *arguments):
+        left[0] -= 1
+        if left[0] == 0:
+            signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
+        return await original(self, *arguments)
+
+    monkeypatch.setattr(LocalStore, "set", write)
+
+    def at(n: int) -> list[int]:
+        left[0] = n
+        return left
+
+    return at

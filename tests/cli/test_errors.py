@@ -99,7 +99,7 @@ def test_errors__have_one_exit_status_each(folder, run, monkeypatch, error, stat
         ("top_m must be positive.", "--top-m must be positive."),
         ("With straddle=False (on the command line --no-straddle) more.", "With --no-straddle more."),
         ('last with nan_policy="lowest" (on the command line --nan-policy lowest).', "last with --nan-policy lowest."),
-        ("a.zarr is a single array; drop the array names.", "a.zarr is a single array; drop --scores and --labels."),
+        ("a.zarr is a single array. Drop the names.", "a.zarr is a single array. Drop --scores and --labels."),
         ("nothing to spell", "nothing to spell"),
     ],
 )

@@ -71,6 +71,7 @@ def test_report__in_a_browser(result, browser, tmp_path, scheme, width):
     assert page.evaluate("document.documentElement.scrollWidth") <= width
 
     assert page.locator(".store").inner_text().startswith("s3://bucket/<script>")
+    assert r"\u202egnp.exe\u202c" in page.locator(".store").inner_text()  # nothing is reversed
     facts = page.locator(".facts").inner_text()
     assert HOSTILE[:80] in facts
     assert "{{ 7 * 7 }}" in facts
@@ -153,3 +154,12 @@ def test_fingerprint__is_that_of_the_numbers_only():
     assert schema.fingerprint(schema.from_json(schema.to_json(found))) == schema.fingerprint(found)
     other["n_above"][0] += 1
     assert schema.fingerprint(other) != schema.fingerprint(found)
+
+
+@pytest.mark.parametrize("dtype", ["int64", "uint64"])
+def test_fingerprint__tells_large_integers_apart(dtype):
+    scores = np.array([[2**60 + 9, 2**60 + 1]], dtype)
+    one, other = (avgk.evaluate(s, k=2, straddle=False) for s in (scores, scores + np.array([0, 1], dtype)))
+    assert int(one.threshold[0]) + 1 == int(other.threshold[0])
+    assert schema.fingerprint(one) != schema.fingerprint(other)
+    assert str(2**60 + 1) in render_report(one)

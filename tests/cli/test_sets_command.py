@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import signal
-import threading
 import tracemalloc
 
 import dask
@@ -12,7 +10,6 @@ import numpy as np
 import pytest
 import xarray as xr
 import zarr
-from zarr.storage import LocalStore
 
 import avgk_dask as avgk
 from avgk_dask.api.written_sets import SetChoice, write_sets
@@ -129,26 +126,6 @@ def test_sets__are_written_in_bounded_memory(tmp_path, form):
     assert found.n_labels == n * c
     assert peak < n * c  # bytes: less than the booleans alone would take, and an eighth of the keys
     assert peak < 60e6
-
-
-@pytest.fixture
-def interrupt_at(monkeypatch):
-    """Give a function that sets the number of the write at which Ctrl-C comes; the write itself goes on."""
-    left, original = [0], LocalStore.set
-
-    async def write(self, *arguments):
-        left[0] -= 1
-        if left[0] == 0:
-            signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
-        return await original(self, *arguments)
-
-    monkeypatch.setattr(LocalStore, "set", write)
-
-    def at(n: int) -> list[int]:
-        left[0] = n
-        return left
-
-    return at
 
 
 @pytest.mark.parametrize("form", ["booleans", "indices"])

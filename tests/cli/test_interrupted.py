@@ -1,0 +1,77 @@
+"""Ctrl-C at any moment leaves what was there before, and nothing else."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import zarr
+
+import avgk_dask as avgk
+
+
+def names(folder):
+    return sorted(p.name for p in folder.iterdir())
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "simulate --samples 3000 --classes 20 --out new.zarr",
+        "simulate --samples 3000 --classes 20 --out new.zarr --soft",
+        "ingest scores.npy labels.npy --chunk-rows 7 --out new.zarr",
+        "evaluate scores.zarr -k 1 --out new",
+    ],
+)
+def test_commands__interrupted_leave_nothing_new(command, own_folder, run, interrupt_at):
+    before = names(own_folder)
+    left = interrupt_at(10**9)
+    assert run(*command.split(), cwd=own_folder).returncode == 0
+    n = 10**9 - left[0]
+    made = (set(names(own_folder)) - set(before)).pop()
+    assert n > 3
+    (own_folder / made).rename(own_folder / "done")
+    before = names(own_folder)
+    for at in sorted({1, 2, n // 2, n - 1}):
+        interrupt_at(at)
+        done = run(*command.split(), cwd=own_folder)
+        assert (done.returncode, done.stderr) == (130, "avgk: interrupted\n")
+        assert names(own_folder) == before
+
+
+@pytest.mark.parametrize("command", ["simulate --samples 3000 --classes 20", "ingest scores.npy labels.npy"])
+def test_commands__interrupted_keep_the_store_they_were_to_replace(command, own_folder, run, interrupt_at):
+    before = names(own_folder)
+    old = avgk.open_scores(own_folder / "scores.zarr").load()
+    left = interrupt_at(10**9)
+    assert run(*command.split(), "--out", "other.zarr", cwd=own_folder).returncode == 0
+    n = 10**9 - left[0]
+    (own_folder / "other.zarr").rename(own_folder / "done")
+    for at in sorted({1, 2, n // 2, n - 1}):
+        interrupt_at(at)
+        done = run(*command.split(), "--overwrite", "--out", "scores.zarr", cwd=own_folder)
+        assert done.returncode == 130
+        assert names(own_folder) == sorted([*before, "done"])
+        assert avgk.open_scores(own_folder / "scores.zarr").load().identical(old)
+
+
+def test_evaluate__refused_makes_no_folder(own_folder, run):
+    before = names(own_folder)
+    for wrong in (["nosuch.zarr"], ["scores.zarr", "-k", 99]):
+        assert run("evaluate", *wrong, "--out", "new", cwd=own_folder).returncode == 2
+    assert names(own_folder) == before
+
+
+def test_evaluate__writes_over_its_own_results_only(own_folder, run):
+    mine = own_folder / "mine"
+    mine.mkdir()
+    (mine / "report.html").write_text("mine")
+    done = run("evaluate", "scores.zarr", "-k", 2, "--out", "mine", cwd=own_folder)
+    assert (done.returncode, (mine / "report.html").read_text()) == (2, "mine")
+    assert "got 'mine' with report.html" in done.stderr
+
+
+def test_results__are_whole_stores(own_folder, run):
+    assert run("evaluate", "scores.zarr", "-k", 2, "--out", "results", cwd=own_folder).returncode == 0
+    assert run("verify", "results/metrics.zarr", cwd=own_folder).returncode == 0  # zeros are stored, too
+    group = zarr.open_group(own_folder / "results" / "metrics.zarr", mode="r")
+    assert np.array_equal(group["k"][:], [2])
