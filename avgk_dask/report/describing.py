@@ -35,7 +35,8 @@ def _scores(info: dict[str, Any]) -> str:
 def _layout(info: dict[str, Any]) -> str:
     chunks = " x ".join(f"{n:,}" for n in info["chunks"])
     shards = "" if info["shards"] is None else f" in shards of {' x '.join(f'{n:,}' for n in info['shards'])}"
-    return f"{info['n_chunks']:,} {'shards' if shards else 'chunks'}, chunks of {chunks}{shards}"
+    kind = ("shard" if shards else "chunk") + ("" if info["n_chunks"] == 1 else "s")
+    return f"{info['n_chunks']:,} {kind}, chunks of {chunks}{shards}"
 
 
 def _size(info: dict[str, Any]) -> str:

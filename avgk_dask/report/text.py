@@ -38,7 +38,8 @@ def ambiguity_sentence(result: xr.Dataset) -> str:
     if np.isnan(bounds).all() or not _are_probabilities(result):
         return f"{found}."
     best = result.isel(k=int(np.nanargmax(bounds)))
-    points = f"{100 * float(best.straddle_bound):.2g} points at k = {float(best.k):g}"
+    size = f"{100 * float(best.straddle_bound):.2g}"
+    points = f"{size} {'point' if size == '1' else 'points'} at k = {float(best.k):g}"
     return f"{found}: for true probabilities the error would fall by at least {points}."
 
 

@@ -146,7 +146,10 @@ def _first_failure(array: Any, where: tuple[slice, ...], error: Exception) -> Re
             places, error = [place], found
             break
     checks = array.store_path.store.checks
+    why, key = checks.scrub(error), chunk_key(array, places[0])
+    if isinstance(error, PermissionError):
+        return ReadError(f"chunk {key} of {checks.location} may not be read: {why}. Check its permissions.")
     return ReadError(
-        f"chunk {chunk_key(array, places[0])} of {checks.location} cannot be decoded: {checks.scrub(error)}. "
+        f"chunk {key} of {checks.location} cannot be decoded: {why}. "
         "It is damaged (restore it, or write the store again), or its codec is not installed."
     )

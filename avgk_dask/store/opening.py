@@ -184,7 +184,10 @@ def _open(store: CheckedStore, path: str, use_consolidated: bool | None = None) 
         ) from None
     except AvgkError as error:
         why = str(error).partition(": ")[2].rstrip(".") or str(error)
-        raise StoreError(f"could not open {location}: {why}. {advice(why, _WRITE_FIRST)}") from None
+        todo = advice(why, _WRITE_FIRST)
+        raise StoreError(
+            f"could not open {location}: {why.removesuffix(todo.rstrip('.')).rstrip('. ')}. {todo}"
+        ) from None
     except Exception as error:
         why = store.checks.scrub(error)
         raise StoreError(
