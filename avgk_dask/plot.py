@@ -66,8 +66,7 @@ def errors(result: xr.Dataset, ax: Axes | None = None) -> Axes:
         ax.plot(k[whole], top[whole], color=TOP_K, label="top-k", linestyle="--", **marker)
     ax.plot(k[order], average[order], color=AVERAGE_K, label="average-k", **marker)
     ax.set(xlabel="k, labels per sample (on average)", ylabel="error (% of labelled samples)")
-    ax.margins(y=0.1)
-    ax.set_ylim(0, max(ax.get_ylim()[1], _LEAST_PERCENT))
+    ax.set_ylim(0, max(1.1 * float(np.nanmax([average, top])), _LEAST_PERCENT))
     _whole_ticks(ax, k)
     ax.legend(frameon=False)
     return _tidy(ax)
@@ -117,8 +116,8 @@ def gains(result: xr.Dataset, ax: Axes | None = None) -> Axes:
                 percent = round(-100 * float(gain))
                 label = f"{percent:+d} %".replace("-", "\N{MINUS SIGN}") if percent else "0 %"
                 ax.annotate(label, (place, height), (0, 2), textcoords="offset points", ha="center", fontsize="small")
-    ax.margins(x=0.05 if places.size > 2 else 0.7, y=0.3)  # room for the legend above the bars
-    ax.set_ylim(0, max(ax.get_ylim()[1], _LEAST_PERCENT))
+    ax.margins(x=0.05 if places.size > 2 else 0.7)
+    ax.set_ylim(0, max(1.3 * float(max(average.max(), top.max())), _LEAST_PERCENT))  # with room for the legend
     _name_places(ax, places, [f"{k:g}" for k in whole.k.values])
     ax.set(xlabel="k, labels per sample (on average)", ylabel="error (% of labelled samples)")
     ax.legend(frameon=False)

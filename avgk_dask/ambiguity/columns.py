@@ -38,13 +38,16 @@ class SortedColumn:
         if not is_float(self.dtype):
             return self.ends
         least, most = key_range(self.dtype)
-        first = int(np.searchsorted(self.keys, least, side="right"))
-        last = int(np.searchsorted(self.keys, most, side="left"))
+        kind = self.keys.dtype.type  # else NumPy would convert all the keys
+        first = int(np.searchsorted(self.keys, kind(least), side="right"))
+        last = int(np.searchsorted(self.keys, kind(most), side="left"))
         return (int(self.keys[first]), int(self.keys[last - 1])) if first < last else None
 
     def counts_from(self, edges: Sequence[int]) -> tuple[list[int], Array]:
         """Give how many keys lie from each ascending edge to the next, the first edge being the lowest key."""
-        below = np.searchsorted(self.keys, np.array(edges[1:], np.int64))
+        limits = np.iinfo(self.keys.dtype)  # the order key of NaN may be below all narrow ones
+        bounds = np.clip(np.array(edges[1:], np.int64), limits.min, limits.max).astype(self.keys.dtype)
+        below = np.searchsorted(self.keys, bounds)
         return list(edges), np.diff(below, prepend=0, append=self.keys.size)
 
     def pairs_above(self, other: SortedColumn, room: Array | None = None) -> PairSum:

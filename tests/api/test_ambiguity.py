@@ -212,3 +212,12 @@ def test_ranked_supports__refuses_bad_bins():
 def test_evaluate__leaves_the_ambiguity_out_where_not_asked_for():
     result = avgk.evaluate(np.eye(4), np.arange(4), k=1, straddle=False)
     assert not {"straddle_strength", "support_low", "supports_overlap"} & set(result.data_vars)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
+def test_evaluate__distributions_of_ranks_without_finite_scores(dtype):
+    scores = np.full((6, 3), np.nan).astype(dtype)
+    scores[:, 0], scores[:3, 1] = 0.5, -np.inf
+    found = avgk.evaluate(scores, k=[1, 2], nan_policy="lowest")
+    assert found.ranked_count.sum("bin").values.tolist() == [6, 6, 6]
+    assert found.ranked_count.isel(bin=-1).values.tolist() == [6, 6, 6]
