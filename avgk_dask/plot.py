@@ -109,13 +109,11 @@ def gains(result: xr.Dataset, ax: Axes | None = None) -> Axes:
         more: dict[str, Any] = {"color": "none", "edgecolor": TOP_K, "hatch": "////"}
         ax.bar(places, np.maximum(average - top, 0), bottom=both, label="errors that it adds", **more)
     if places.size <= _MOST_RANKS:
-        for place, gain, height in zip(
-            places, np.atleast_1d(whole.relative_gain), np.maximum(top, average), strict=True
-        ):
-            if not np.isnan(gain):
-                percent = round(-100 * float(gain))
-                label = f"{percent:+d} %".replace("-", "\N{MINUS SIGN}") if percent else "0 %"
-                ax.annotate(label, (place, height), (0, 2), textcoords="offset points", ha="center", fontsize="small")
+        for place in np.flatnonzero(top):
+            change = round(100 * (average[place] - top[place]) / top[place])
+            label = f"{change:+d} %".replace("-", "\N{MINUS SIGN}") if change else "0 %"
+            above = place, max(top[place], average[place])
+            ax.annotate(label, above, (0, 2), textcoords="offset points", ha="center", fontsize="small")
     ax.margins(x=0.05 if places.size > 2 else 0.7)
     ax.set_ylim(0, max(1.3 * float(max(average.max(), top.max())), _LEAST_PERCENT))  # with room for the legend
     _name_places(ax, places, [f"{k:g}" for k in whole.k.values])

@@ -48,6 +48,15 @@ def test_gains__bars_add_up_to_the_top_k_error(result):
     assert both[0].get_facecolor() != saved[0].get_facecolor()
 
 
+def test_pictures__of_an_error_curve():
+    toy = simulate(300, 8)
+    curve = avgk.error_curve(toy.scores, toy.labels)
+    found = avgk.evaluate(toy.scores, toy.labels, k=range(1, 9))
+    said = [[text.get_text() for text in plot.gains(one).texts] for one in (curve, found)]
+    assert said[0] == said[1] != []
+    assert np.array_equal(plot.errors(curve).get_lines()[1].get_ydata(), 100 * found.average_k_error)
+
+
 def test_gains__errors_that_average_k_adds_stand_out():
     scores = np.array([[9.0, 8.0, 0.0], [1.0, 0.5, 0.0]])  # logits of unlike size: the budget goes to one sample
     ax = plot.gains(avgk.evaluate(scores, [0, 0], k=1))

@@ -64,6 +64,8 @@ def ingest(scores: str, labels: str | None, out: str, storage_option: tuple[str,
 
 
 def _print_ingestion(found: Any, store: str) -> None:
+    from ..showing import visible
+
     checked = found.verification
     click.echo(
         f"wrote {found.n_samples:,} samples x {found.n_classes:,} classes "
@@ -71,7 +73,7 @@ def _print_ingestion(found: Any, store: str) -> None:
         f"{checked.n_chunks:,} chunks, {checked.n_bytes:,} bytes, all verified"
     )
     if found.class_names:
-        names = found.class_names
+        names = [visible(name) for name in found.class_names]
         middle = ", …, " if len(names) > 4 else ", " if len(names) > 3 else ""
         click.echo(f"each column is a class: {', '.join(names[:3])}{middle}{names[-1] if len(names) > 3 else ''}")
     if found.rounding:

@@ -79,9 +79,11 @@ def interrupt_at(monkeypatch):
         return await original(self, *arguments)
 
     monkeypatch.setattr(LocalStore, "set", write)
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # jobs in the background ignore it
 
     def at(n: int) -> list[int]:
         left[0] = n
         return left
 
-    return at
+    yield at
+    signal.signal(signal.SIGINT, before)
