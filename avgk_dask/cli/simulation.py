@@ -93,11 +93,12 @@ def demo(out: pathlib.Path, samples: int, classes: int, as_json: bool, quiet: bo
 
 def _simulate_and_evaluate(store: pathlib.Path, samples: int, classes: int, progress: bool) -> tuple[Any, float]:
     from ..api.evaluation import evaluate
+    from ..store import open_arrays
     from ..testing.simulation import Simulation, simulate_store
 
     simulate_store(store, Simulation(samples, classes), overwrite=True, progress=progress)
     start = time.perf_counter()
     result = evaluate(store, progress=progress)
     seconds = time.perf_counter() - start
-    result.attrs["store"] = str(store)
+    result.attrs |= {"store": str(store), "fingerprint": open_arrays(store).fingerprint}
     return result, seconds
