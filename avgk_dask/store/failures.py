@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -25,9 +26,14 @@ _KNOWN = {
 def advice(text: str, otherwise: str) -> str:
     """Give what to do about an error of a store's client."""
     for signs, what in _KNOWN.items():
-        if any(sign in text for sign in signs):
+        if any(_has(text, sign) for sign in signs):
             return what
     return otherwise
+
+
+def _has(text: str, sign: str) -> bool:
+    """Whether a text has a sign; a number only as a whole one, not among the digits of a time."""
+    return sign in text and (not sign.isdigit() or re.search(rf"(?<![\d.]){sign}(?!\d)", text) is not None)
 
 
 def cause(error: BaseException, options: Options | None = None) -> str:

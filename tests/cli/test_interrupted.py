@@ -8,6 +8,9 @@ import zarr
 
 import avgk_dask as avgk
 
+# Ctrl-C may come between the opening of a file and the statement that closes it.
+pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
+
 
 def names(folder):
     return sorted(p.name for p in folder.iterdir())
