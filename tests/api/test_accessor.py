@@ -46,7 +46,8 @@ def test_accessor__is_there_after_a_mere_look_for_xarray_and_leaves_no_trace():
 
 def test_package__imports_where_xarray_cannot_be_had():
     code = "import sys; sys.modules['xarray'] = None; import avgk_dask; print(avgk_dask.__version__)"
-    subprocess.run([sys.executable, "-W", "error", "-c", code], check=True, capture_output=True)
+    done = subprocess.run([sys.executable, "-W", "error", "-c", code], check=True, capture_output=True, text=True)
+    assert done.stdout == f"{avgk.__version__}\n"
 
 
 def test_accessor__gives_what_the_functions_give(dataset):
