@@ -123,7 +123,10 @@ def test_pictures__draw_scores_of_one_value_infinite_and_tied(dtype):
     for name in plot.__all__:
         if name == "straddle" and dtype.startswith("float"):  # no strength without finite scores
             continue
-        getattr(plot, name)(found).figure.canvas.draw()
+        ax = getattr(plot, name)(found)
+        ax.figure.canvas.draw()
+        assert np.isfinite([*ax.get_xlim(), *ax.get_ylim()]).all()
+        assert ax.get_xlabel()
 
 
 @pytest.mark.parametrize(
