@@ -17,6 +17,7 @@ PACKAGE = pathlib.Path(avgk_dask.__file__).parent
 LAYERS = {
     "errors": 0,
     "reuse": 0,
+    "settings": 0,
     "showing": 0,
     "budgets": 1,
     "kernels": 1,
@@ -45,7 +46,7 @@ OWNERS = {
     "google_crc32c": {"store"},
     "xxhash": {"store"},
     "pyarrow": {"files"},
-    "dask": {"graph", "api", "testing"},
+    "dask": {"settings", "graph", "api", "testing"},
     "distributed": {"graph", "cli"},
     "xarray": {"schema", "api", "plot", "report", "testing"},
     "matplotlib": {"plot", "report"},

@@ -17,10 +17,10 @@ from ..errors import NAN_CURE, ScoresError
 from ..kernels.keys import KEY_MAX, NAN_KEY, carrier, check_dtype, encode
 from ..kernels.order import spread_keys
 from ..selection.selection import Selection
+from ..settings import DEFAULTS, setting
 from ..summaries.entries import TopRanks
 from ..summaries.kept import Cut
 from .engine import Compute, compute_plainly, cut_task, run_search
-from .settings import DEFAULTS, setting
 from .source import Source
 from .tie_order import spread_source
 from .waiting import wait_for

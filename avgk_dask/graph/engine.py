@@ -16,13 +16,13 @@ from ..errors import LABELS_CURE, NAN_CURE, LabelsError, ScoresError
 from ..selection.bracket import ScanShape
 from ..selection.search import Search
 from ..selection.selection import Selection
+from ..settings import setting
 from ..summaries.checked import CheckedTally
 from ..summaries.cut import TieSearch
 from ..summaries.pilot import PilotSample
 from ..summaries.scan import scan_band
 from ..summaries.tally import ScanTally
 from .memory import check_memory, kept_room, max_band_events, ranked_room
-from .settings import setting
 from .source import Source
 from .tasks import Merge, TallyBand, sample_chunk, take_ties, tally_run
 from .tie_order import spread_ties

@@ -9,10 +9,10 @@ import numpy as np
 
 from ..selection.search import Search
 from ..selection.ties import WeightSearch
+from ..settings import setting
 from ..summaries.histogram import LEAST_ROOM
 from ..summaries.tie_weights import TieWindow, WeightTally
 from .engine import Compute, tally_task
-from .settings import setting
 from .source import Source
 
 

@@ -9,11 +9,11 @@ import numpy as np
 
 from ..errors import MemoryLimitError
 from ..selection.search import RESCAN_EVENTS
+from ..settings import setting
 from ..summaries.entries import LISTED
 from ..summaries.histogram import LEAST_ROOM
 from ..summaries.ranked import MOST_FUSED, narrow_dtype
 from ..summaries.scan import EVENT_ROOM
-from .settings import setting
 from .source import Source, StoredSource
 
 #: Events that no band may exceed.

@@ -9,9 +9,9 @@ from typing import Any
 import dask
 import dask.array as da
 
+from ..settings import setting
 from ..store import SetBand, pack_block
 from .engine import compute_plainly
-from .settings import setting
 
 
 def set_windows(sets: da.Array) -> Iterator[list[SetBand]]:

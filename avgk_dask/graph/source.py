@@ -16,8 +16,8 @@ from dask.highlevelgraph import HighLevelGraph, MaterializedLayer
 from numpy.typing import NDArray
 
 from ..kernels.keys import BFLOAT16, check_dtype
+from ..settings import setting
 from ..store.bands import BandReader, plan_bands, read_array, typed
-from .settings import setting
 from .tasks import StoredChunk, StoredLabels
 
 Array = NDArray[Any]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-import dask
+from dask import config
 
 DEFAULTS: dict[str, Any] = {
     # Score matrices up to this many scores are scanned at once, without a pilot.
@@ -41,9 +41,13 @@ DEFAULTS: dict[str, Any] = {
     "window-bytes": 16 << 20,
     # Bytes a task may take; by default the worker's share of its memory.
     "memory-limit": None,
+    # Bytes that a file of metadata (zarr.json and the like) may have.
+    "metadata-bytes": 64_000_000,
+    # Chunks that an array may have; more are taken for damaged metadata.
+    "max-chunks": 10_000_000,
 }
 
 
 def setting(name: str) -> Any:
-    """Give a setting: ``dask.config.set({"avgk.fan-in": 2})`` changes it."""
-    return dask.config.get(f"avgk.{name}", DEFAULTS[name])
+    """Return a setting: ``dask.config.set({"avgk.fan-in": 2})`` changes it."""
+    return config.get(f"avgk.{name}", DEFAULTS[name])
