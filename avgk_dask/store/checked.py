@@ -6,19 +6,22 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from zarr.abc.store import OffsetByteRequest, RangeByteRequest, Store
-from zarr.storage import LocalStore, MemoryStore, WrapperStore, ZipStore
+from zarr.core.buffer import default_buffer_prototype
+from zarr.core.sync import sync
+from zarr.storage import LocalStore, MemoryStore, ObjectStore, WrapperStore, ZipStore
 
 from ..errors import AvgkError, ReadError
+from ..settings import setting
+from .documents import Document, is_metadata, parse_document
 from .failures import advice, cause
 from .manifest import Digest, Manifest
 from .shards import ShardIndex
+from .sizes import NotAFileError, local_size
 
 #: How a missing chunk is taken as the fill value, in Python and in a terminal.
 FILL = 'missing="fill" (on the command line --missing fill)'
 #: How often a chunk that is not as written is read.
 _ATTEMPTS = 3
-#: Names of keys that are no chunks.
-METADATA = ("zarr.json", ".zarray", ".zattrs", ".zgroup", ".zmetadata")
 
 
 @dataclass(frozen=True)
@@ -33,12 +36,31 @@ class Checks:
     index: ShardIndex | None = None
     #: Whether chunks are stored as Blosc leaves them: their header tells their length.
     is_blosc: bool = False
+    #: The bytes that a chunk of the array can have, where that is known.
+    most_bytes: int | None = None
     #: Values that must not appear in an error.
     secrets: tuple[str, ...] = field(default=(), repr=False)
 
     def digest(self, key: str) -> Digest | None:
         """Give the digest that a chunk was written with; None where that is not known."""
         return None if self.manifest is None else self.manifest.find(key)
+
+    def refuse_size(self, key: str, size: int) -> None:
+        """Raise ReadError for what is larger than a key can hold, before it is read."""
+        written = self.digest(key)
+        if is_metadata(key):
+            most = setting("metadata-bytes")
+            if size > most:
+                raise ReadError(
+                    f"{key} of {self.location} is damaged: it has {size:,} bytes, and metadata may have {most:,}. "
+                    "Restore it, or raise the setting avgk.metadata-bytes."
+                )
+        elif written is not None and size != written[0]:
+            told = f"it has {size:,} bytes, and was written with {written[0]:,}"
+            raise ReadError(f"chunk {key} of {self.location} is damaged: {told}. Write the store again.")
+        elif self.most_bytes is not None and size > self.most_bytes:
+            told = f"it has {size:,} bytes, and can need {self.most_bytes:,} at most"
+            raise ReadError(f"chunk {key} of {self.location} is damaged: {told}. Write the store again.")
 
     def scrub(self, error: BaseException) -> str:
         """Give an error's class and text without credentials."""
@@ -52,9 +74,10 @@ class CheckedStore(WrapperStore[Store]):
         super().__init__(store)
         self.checks = checks
         self._last: tuple[str | None, Any] = (None, None)
+        self._documents: dict[str, Document | None] = {}
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_last": (None, None)}
+        return {**self.__dict__, "_last": (None, None), "_documents": {}}
 
     def __repr__(self) -> str:
         return f"CheckedStore({self.checks.location!r})"
@@ -73,14 +96,23 @@ class CheckedStore(WrapperStore[Store]):
         """Give the store with other checks."""
         return type(self)(self._store, replace(self.checks, **changes))
 
+    def document(self, key: str) -> Document | None:
+        """Return the JSON object at a key, as it was last read or reading it now; None where there is none."""
+        if key not in self._documents:
+            sync(self.get(key, default_buffer_prototype()))
+        return self._documents.get(key)
+
     async def get(self, key: str, prototype: Any, byte_range: Any = None) -> Any:
         """Read a key; raise ReadError where it fails, or where a chunk is missing or damaged.
 
         A chunk that is not as written is read again: it may have changed on its way only. A part of one
         whose bytes can be checked is cut from the whole, which is kept for the parts that follow.
         """
-        if key.rpartition("/")[2] in METADATA:
-            return await self._get(key, prototype)
+        if is_metadata(key):
+            value = await self._get(key, prototype)
+            what = f"{key} of {self.checks.location}"
+            self._documents[key] = None if value is None else parse_document(value.to_bytes(), what)
+            return value
         if byte_range is None:
             return await self._get_whole(key, prototype)
         if self.checks.manifest is None and self.checks.index is None:
@@ -92,6 +124,14 @@ class CheckedStore(WrapperStore[Store]):
         whole = self._last[1] if self._last[0] == key else await self._get_whole(key, prototype)
         self._last = key, whole
         return None if whole is None else whole[_bounds(byte_range, len(whole))]
+
+    async def get_partial_values(self, prototype: Any, key_ranges: Any) -> list[Any]:
+        """Read parts of keys, checked like whole ones."""
+        return [await self.get(key, prototype, part) for key, part in key_ranges]
+
+    async def _get_many(self, requests: Any) -> Any:
+        for key, prototype, part in requests:
+            yield key, await self.get(key, prototype, part)
 
     async def _get_whole(self, key: str, prototype: Any) -> Any:
         problem = None
@@ -106,9 +146,18 @@ class CheckedStore(WrapperStore[Store]):
 
     async def _get(self, key: str, prototype: Any, byte_range: Any = None, again: bool = True) -> Any:
         try:
-            return await super().get(key, prototype, byte_range)
+            size = local_size(bare_store(self), key)
+            if byte_range is not None:
+                return await super().get(key, prototype, byte_range)
+            return await self._get_sized(key, prototype, size)
         except AvgkError:
             raise
+        except NotAFileError as error:
+            if not is_metadata(key):
+                return None  # as a folder: no chunk is there
+            raise ReadError(
+                f"could not read {key} of {self.checks.location}: {error}. Restore it, or write the store again."
+            ) from None
         except Exception as error:
             if again and "Checksum" in type(error).__name__:  # a client's own check; botocore does not ask again
                 return await self._get(key, prototype, byte_range, again=False)
@@ -117,6 +166,28 @@ class CheckedStore(WrapperStore[Store]):
             raise ReadError(
                 f"could not read {key} of {self.checks.location}: {why}. {advice(why, 'Check the store, and try again.')}"
             ) from None
+
+    async def _get_sized(self, key: str, prototype: Any, size: int | None) -> Any:
+        """Read a whole object of a size that may be known, unless it is larger than it can be."""
+        if size is not None:
+            self.checks.refuse_size(key, size)
+        elif isinstance(self._store, ObjectStore):
+            return await self._get_object(self._store, key, prototype)
+        value = await super().get(key, prototype)
+        if size is None and value is not None:
+            self.checks.refuse_size(key, len(value))
+        return value
+
+    async def _get_object(self, store: Any, key: str, prototype: Any) -> Any:
+        """Read an object, which tells its size before its bytes come."""
+        import obstore
+
+        try:
+            found = await obstore.get_async(store.store, key)
+        except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
+            return None
+        self.checks.refuse_size(key, found.meta["size"])
+        return prototype.buffer.from_bytes(await found.bytes_async())
 
     def problem(self, key: str, value: Any, *, whole: bool = True) -> str | None:
         """Say what is wrong with a chunk as read (None: it is not there); None where nothing is."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 from collections.abc import Mapping
 from dataclasses import replace
@@ -19,10 +20,13 @@ from zarr.storage import LocalStore, WrapperStore
 from ..errors import OptionError, StoreError
 from ..kernels.keys import BFLOAT16
 from .checked import bare_store
+from .documents import Document, parse_document
+from .failures import cause
 from .layout import LABEL_ROWS, Layout, codecs
 from .listing import chunk_key, list_keys
 from .locations import locate
-from .manifest import ATTRIBUTE, FORMAT, GROUP, Digest, chunk_grid, digest_of, empty_table, table_digest
+from .manifest import GROUP, Digest, chunk_grid, digest_of, empty_table, table_digest
+from .seals import ATTRIBUTE, FORMAT, Seal, form_digest, metadata_digest
 from .shards import places_within
 from .showing import Options, shown
 
@@ -54,8 +58,10 @@ class RecordingStore(WrapperStore[Store]):
 class Draft:
     """A store under way: a group that says it is incomplete, and the digests of its chunks."""
 
-    def __init__(self, group: Any, location: str) -> None:
+    def __init__(self, group: Any, location: str, seal: Seal) -> None:
         self.group, self.location = group, location
+        #: Whether the store is complete, and what its writer noted.
+        self.seal = seal
         self.digests: Digests = {}
 
     @classmethod
@@ -75,30 +81,31 @@ class Draft:
         check_target(store, location, overwrite)
         if overwrite and is_begun(store):
             sync(store.delete_dir(""))
-        state = {"format": FORMAT, "complete": False, **(noted or {})}
+        state = Seal(FORMAT, False, noted or {}).to_state()
         root = {"attributes": {**(attributes or {}), ATTRIBUTE: state}, "zarr_format": 3, "node_type": "group"}
-        _write_json(store, "zarr.json", root)  # in one write: whatever is there says that it is incomplete
+        write_document(store, "zarr.json", root)  # in one write: whatever is there says that it is incomplete
         return cls.reopen(store, location)
 
     @classmethod
     def reopen(cls, store: Store, location: str) -> Draft:
         """Open a draft that was left, or a store that was finished."""
+        document = _read_json(store, "zarr.json", location)
         try:
             group = zarr.open_group(RecordingStore(store), mode="r+", use_consolidated=False)
-        except (FileNotFoundError, ValueError, KeyError) as error:
-            raise StoreError(f"{location} is no Zarr group; it cannot be continued. Choose another path.") from error
-        draft = cls(group, location)
-        if not draft.state:
+        except Exception as error:  # of any metadata that zarr cannot read
+            raise StoreError(
+                f"{location} is no Zarr group ({cause(error)}); it cannot be continued. Choose another path."
+            ) from None
+        seal = Seal.read(document.get("attributes"), location)
+        if seal is None:
             raise StoreError(
                 f"{location} was not written by this package; it cannot be continued. Choose another path."
             )
-        return draft
-
-    @property
-    def state(self) -> dict[str, Any]:
-        """Whether the store is complete, and what its writer noted."""
-        found: Any = self.group.attrs.get(ATTRIBUTE, {})
-        return dict(found)
+        if not seal.complete and seal.format != FORMAT:
+            raise StoreError(
+                f"{location} was begun in format {seal.format}, which cannot be continued in format {FORMAT}. Write it again."
+            )
+        return cls(group, location, seal)
 
     def clean(self) -> None:
         """Remove the temporary files of a writer that was killed."""
@@ -111,6 +118,10 @@ class Draft:
     def names(self) -> list[str]:
         """The names of the arrays created so far."""
         return [name for name in _ARRAYS if name in self.group]
+
+    def forms(self) -> dict[str, str]:
+        """Return the digest of each array's metadata, but for its number of rows."""
+        return {name: form_digest(self._document(f"{name}/zarr.json")) for name in self.names}
 
     def clear(self) -> None:
         """Remove all arrays."""
@@ -153,14 +164,24 @@ class Draft:
         for name, table in tables.items():
             chunks = tuple(max(1, n) for n in table.shape)  # of an empty array, too
             folder.create_array(name, data=table, chunks=chunks, compressors=codecs("zstd", 8))
-        state = {"format": FORMAT, "complete": True, "manifest": {n: table_digest(t) for n, t in tables.items()}}
         nodes = [*tables, GROUP, *(f"{GROUP}/{name}" for name in tables)]
         # With the metadata of all nodes in the root's, opening needs one request, and xarray does not warn.
-        root = _read_json(self.group.store, "zarr.json")
-        root["attributes"] = {**self.group.attrs, **attributes, ATTRIBUTE: state}
-        found = {name: _read_json(self.group.store, f"{name}/zarr.json") for name in nodes}
+        root = self._document("zarr.json")
+        root["attributes"] = {**self.group.attrs, **attributes}
+        found = {name: self._document(f"{name}/zarr.json") for name in nodes}
         root["consolidated_metadata"] = {"kind": "inline", "must_understand": False, "metadata": found}
-        _write_json(self.group.store, "zarr.json", root)
+        self.seal = Seal(
+            FORMAT,
+            True,
+            manifest={name: table_digest(table) for name, table in tables.items()},
+            metadata={"": metadata_digest(root)} | {name: metadata_digest(found[name]) for name in tables},
+            n_chunks={name: math.prod(table.shape[:-1]) for name, table in tables.items()},
+        )
+        root["attributes"][ATTRIBUTE] = self.seal.to_state()
+        write_document(self.group.store, "zarr.json", root)
+
+    def _document(self, key: str) -> Document:
+        return _read_json(self.group.store, key, self.location)
 
     def _table(self, array: Any) -> Any:
         table = empty_table(chunk_grid(array))
@@ -201,21 +222,25 @@ def part_path(path: Any, part: int) -> Any:
 
 def create_parts(store: Store, location: str) -> None:
     """Create the root of a store that is written in parts, unless another process has."""
-    state = {"format": FORMAT, "complete": False, "parts": True}
+    state = Seal(FORMAT, False, {"parts": True}).to_state()
     for key, attributes in (("zarr.json", {ATTRIBUTE: state}), (f"{PARTS}/zarr.json", {})):
         if not _exists(store, key):
-            _write_json(store, key, {"attributes": attributes, "zarr_format": 3, "node_type": "group"})
-    if _read_json(store, "zarr.json").get("attributes", {}).get(ATTRIBUTE) != state:
+            write_document(store, key, {"attributes": attributes, "zarr_format": 3, "node_type": "group"})
+    if (_read_json(store, "zarr.json", location).get("attributes") or {}).get(ATTRIBUTE) != state:
         raise StoreError(
             f"store must be new, or one that is written in parts; got another, {shown(location)!r}. Choose another path."
         )
 
 
-def _read_json(store: Store, key: str) -> Any:
-    return json.loads(sync(_get(store, key)).to_bytes())
+def _read_json(store: Store, key: str, location: str) -> Document:
+    found = sync(_get(store, key))
+    if found is None:
+        raise StoreError(f"{location} has no {key}; it cannot be continued. Check the path, or write it again.")
+    return parse_document(found.to_bytes(), f"{key} of {location}")
 
 
-def _write_json(store: Store, key: str, value: Any) -> None:
+def write_document(store: Store, key: str, value: Document) -> None:
+    """Write a JSON object, as zarr does."""
     sync(store.set(key, default_buffer_prototype().buffer.from_bytes(json.dumps(value, indent=2).encode())))
 
 

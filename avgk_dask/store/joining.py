@@ -16,12 +16,13 @@ from zarr.storage import FsspecStore, LocalStore, ObjectStore
 from ..errors import StoreError
 from .batches import RowBuffer
 from .checked import CheckedStore, Checks, bare_store
-from .drafts import PARTS, Draft, part_path, writable, write_rows
+from .drafts import PARTS, Draft, part_path, writable, write_document, write_rows
 from .failures import writing
 from .layout import LABEL_ROWS
 from .listing import list_keys
-from .manifest import ATTRIBUTE, chunk_grid
-from .opening import load_table, with_checks
+from .manifest import chunk_grid
+from .nodes import array_document, sealed_array
+from .seals import ATTRIBUTE
 from .showing import Options
 
 Array = NDArray[Any]
@@ -106,10 +107,10 @@ def join_parts(path: Any, n_parts: int | None = None, *, storage_options: Option
 
 def _join_all(path: Any, store: Any, location: str, n_parts: int | None, storage_options: Options | None) -> None:
     root = Draft.reopen(store, location)
-    if root.state.get("complete"):
+    if root.seal.complete:
         sync(store.delete_dir(PARTS))  # left by a join that was killed at its end
         return
-    if not root.state.get("parts"):
+    if not root.seal.noted.get("parts"):
         raise StoreError(f"{location} was not written in parts; there is nothing to join. Check the path.")
     parts = list(_open_parts(path, store, n_parts, storage_options, location))
     filled = [part for part in parts if part.n_samples]
@@ -135,13 +136,12 @@ def _open_parts(path: Any, store: Any, n_parts: int | None, options: Options | N
     for number in range(len(wanted)):
         mine, place = writable(part_path(path, number), options)
         draft = Draft.reopen(mine, place)
-        if not draft.state.get("complete"):
+        if not draft.seal.complete:
             raise StoreError(
                 f"part {number} of {location} is incomplete: its writer did not finish. Wait or resume it."
             )
         store_of = CheckedStore(mine, Checks(place))
-        tables = {name: load_table(draft.group, name, store_of.checks) for name in draft.names}
-        arrays = {name: with_checks(draft.group[name], store_of, name, tables[name]) for name in tables}
+        arrays = {name: sealed_array(store_of, "", name, draft.seal) for name in draft.seal.manifest}
         yield Part(number, arrays, dict(draft.group.attrs))
 
 
@@ -191,10 +191,8 @@ def _join(root: Draft, parts: list[Part]) -> None:
 
 
 def _copy_metadata(root: Draft, array: Any, name: str, n_samples: int) -> None:
-    """Create an array like that of a part, for all samples."""
-    source = array.store_path.store
-    data = sync(source.get(f"{name}/zarr.json", default_buffer_prototype()))
-    sync(root.group.store.set(f"{name}/zarr.json", data))
+    """Create an array like that of a part, as that was sealed, for all samples."""
+    write_document(root.group.store, f"{name}/zarr.json", array_document(array.store_path.store, "", name))
     root.group[name].resize((n_samples, *array.shape[1:]))
 
 

@@ -1,10 +1,14 @@
-"""Journals: one small record for each stored chunk, written after it; what has a record survives a kill."""
+"""Journals: one small record for each stored chunk, written after it; what has a record survives a kill.
+
+A record is whole or refused: its number, its rows, the digests of its chunks, the form of the arrays they belong to
+and its labels are all under one digest.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -12,9 +16,11 @@ from numpy.typing import NDArray
 from zarr.core.buffer import default_buffer_prototype
 from zarr.core.sync import sync
 
+from ..errors import StoreError
 from .drafts import Digests
 from .listing import list_keys
 from .manifest import digest_of
+from .seals import is_count
 
 #: Inside an array, where zarr does not look for further nodes.
 _FOLDER = "scores/journal"
@@ -24,9 +30,13 @@ _FOLDER = "scores/journal"
 class Record:
     """What was written of one run of rows: the digests of its chunks, and its hard labels."""
 
+    number: int
+    first_row: int
     n_rows: int
     digests: Digests
     labels: NDArray[np.int64] | None = None
+    #: The form of each array that the chunks belong to (``Draft.forms``).
+    forms: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def labelled(self) -> str:
@@ -36,46 +46,78 @@ class Record:
         return "soft labels" if any(key.startswith("labels/") for key in self.digests) else "no labels"
 
     def to_bytes(self) -> bytes:
-        """Give the record as a line of JSON with the labels behind it."""
-        data = b"" if self.labels is None else self.labels.astype("<i8").tobytes()
-        head = {"n_rows": self.n_rows, "digests": self.digests, "labelled": self.labels is not None,
-                "digest": digest_of(data)}  # fmt: skip
-        return json.dumps(head).encode() + b"\n" + data
+        """Return the record as a line with a digest, a line of JSON that tells what was written, and the labels."""
+        head = {
+            "number": self.number, "first_row": self.first_row, "n_rows": self.n_rows, "digests": self.digests,
+            "forms": dict(self.forms), "labelled": self.labels is not None,
+        }  # fmt: skip
+        labels = b"" if self.labels is None else self.labels.astype("<i8").tobytes()
+        body = json.dumps(head).encode() + b"\n" + labels
+        return json.dumps(digest_of(body)).encode() + b"\n" + body
 
     @classmethod
-    def from_bytes(cls, data: bytes) -> Record | None:
-        """Give the record; None where it is damaged."""
-        line, _, labels = data.partition(b"\n")
-        try:
-            head = json.loads(line)
-        except ValueError:
-            return None
-        if tuple(head["digest"]) != digest_of(labels):
-            return None
+    def from_bytes(cls, data: bytes) -> Record:
+        """Return the record in some bytes; raise ValueError where they are not those that were written."""
+        told, _, body = data.partition(b"\n")
+        if tuple(json.loads(told)) != digest_of(body):
+            raise ValueError("its digest does not fit")
+        line, _, labels = body.partition(b"\n")
+        head = json.loads(line)
+        counts = head["number"], head["first_row"], head["n_rows"]
+        if not all(map(is_count, counts)) or not counts[2]:
+            raise ValueError(f"its number, first row and rows are {counts}")
         digests = {key: (length, value) for key, (length, value) in head["digests"].items()}
-        return cls(head["n_rows"], digests, np.frombuffer(labels, "<i8") if head["labelled"] else None)
+        mine = np.frombuffer(labels, "<i8") if head["labelled"] else None
+        if mine is not None and mine.size != counts[2]:
+            raise ValueError(f"it has {mine.size} labels for {counts[2]} rows")
+        return cls(*counts, digests, mine, head["forms"])
 
 
 class Journal:
     """The records of a draft, by the number of their run of rows."""
 
-    def __init__(self, store: Any) -> None:
-        self._store = store
+    def __init__(self, store: Any, location: str) -> None:
+        self._store, self._location = store, location
 
-    def write(self, number: int, record: Record) -> None:
+    def write(self, record: Record) -> None:
         """Write the record of a run whose chunks are all written."""
-        sync(self._store.set(_key(number), default_buffer_prototype().buffer.from_bytes(record.to_bytes())))
+        sync(self._store.set(_key(record.number), default_buffer_prototype().buffer.from_bytes(record.to_bytes())))
 
     def read(self) -> Iterator[Record]:
-        """Give the records from the first on, up to the first that is absent, damaged or whose chunks are not there."""
+        """Return the records from the first on, up to the first that is absent or whose chunks are not there.
+
+        Raises
+        ------
+        StoreError
+            For a record that is damaged, or stands in another's place.
+
+        """
         names = list_keys(self._store, _FOLDER) or {}
         stored = {key: length for key, length in (list_keys(self._store, "") or {}).items() if "/c/" in key}
+        first_row = 0
         for number in range(len(names)):
-            found = sync(self._store.get(_key(number), default_buffer_prototype())) if _key(number) in names else None
-            record = None if found is None else Record.from_bytes(found.to_bytes())
+            if not names.get(_key(number)):  # absent, or empty: a record that a crash left without its bytes
+                return
+            record = self._read(number, first_row)
             if record is None or any(stored.get(key) != length for key, (length, _) in record.digests.items()):
                 return
+            first_row += record.n_rows
             yield record
+
+    def _read(self, number: int, first_row: int) -> Record | None:
+        found = sync(self._store.get(_key(number), default_buffer_prototype()))
+        if found is None:
+            return None
+        try:
+            record = Record.from_bytes(found.to_bytes())
+            if (record.number, record.first_row) != (number, first_row):
+                raise ValueError(f"it is record {record.number}, of the rows from {record.first_row} on")
+        except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+            raise StoreError(
+                f"record {_key(number)} of {self._location} is damaged: {error}. "
+                "Restore it; or remove it and the records behind it, and append their rows again."
+            ) from None
+        return record
 
     def clear(self) -> None:
         """Remove all records."""

@@ -1,9 +1,9 @@
-"""Manifests: the length and a 64-bit hash of every stored chunk, kept in the store, and whether it is complete.
+"""Manifests: the length and a 64-bit hash of every stored chunk, kept in the store.
 
 A manifest is a Zarr group ``manifest`` beside the arrays it covers, with one array of the same name
 for each of them: for each place of the chunk grid the length and the XXH3 of the stored bytes. (A
 CRC-32C of bytes that end in their own CRC-32C, as the checksum codec leaves them, is a constant.)
-The root's attribute ``avgk_dask`` says whether the writer finished, and holds each table's SHA-256.
+The group's seal (``seals.py``) holds each table's SHA-256.
 """
 
 from __future__ import annotations
@@ -17,10 +17,6 @@ import numpy as np
 import xxhash
 from numpy.typing import NDArray
 
-#: Attribute of the root group.
-ATTRIBUTE = "avgk_dask"
-#: Version of the manifest.
-FORMAT = 1
 #: Group that holds the tables.
 GROUP = "manifest"
 

@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import difflib
-import json
 import os
-import warnings
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import zarr
 from zarr.abc.store import Store
-from zarr.codecs import BloscCodec
 from zarr.core.buffer import default_buffer_prototype
 from zarr.core.sync import sync
 from zarr.storage import FsspecStore, ObjectStore, StorePath
@@ -21,8 +17,9 @@ from ..errors import AvgkError, OptionError, ScoresError, StoreError
 from .checked import CheckedStore, Checks, bare_store
 from .failures import advice
 from .locations import inner_root, locate
-from .manifest import ATTRIBUTE, GROUP, Manifest, Table, table_digest
-from .shards import ShardIndex
+from .manifest import table_digest
+from .nodes import array_names, group_attributes, has_array, open_array, seal_of, sealed_array, through, with_checks
+from .seals import ATTRIBUTE
 from .showing import Options, secrets_of, shown
 
 #: A store that has not answered its first request by then is given up.
@@ -83,16 +80,17 @@ def open_arrays(
         return StoredArrays(_by_sample(node, location), None, location)
     folder = f"{(scores or '').rpartition('/')[0]}/".removeprefix("/")
     found = open_array(node, root, scores or "scores")
-    has_labels = labels is not None or (own_labels and f"{folder}labels" in node)
+    has_labels = labels is not None or (own_labels and has_array(node, root, f"{folder}labels"))
     mine = open_array(node, root, labels or f"{folder}labels") if has_labels else None
-    if f"{folder}class_index" not in node:
+    if not has_array(node, root, f"{folder}class_index"):
         return StoredArrays(_by_sample(found, location), mine, location)
     index = open_array(node, root, f"{folder}class_index")
-    n_classes = (node[folder] if folder else node).attrs.get("n_classes")
-    if index.shape != found.shape or not isinstance(n_classes, int):
+    n_classes = group_attributes(node, root, folder).get("n_classes")
+    whole = isinstance(n_classes, int) and not isinstance(n_classes, bool)
+    if index.shape != found.shape or found.ndim != 2 or not whole or n_classes < found.shape[1]:
         raise ScoresError(
-            "a truncated store must have class_index of the scores' shape and an attribute n_classes; "
-            f"got {location} without. Write it with ScoreWriter(..., top_m=...)."
+            "a truncated store must have class_index of the scores' shape and an attribute n_classes of at least its "
+            f"slots; got {location}, where this is not so. Write it with ScoreWriter(..., top_m=...)."
         )
     return StoredArrays(found, mine, location, index, n_classes)
 
@@ -102,21 +100,10 @@ def open_all(store: Any, *, storage_options: Options | None = None, missing: str
     node, root = open_node(store, storage_options, missing)
     if isinstance(node, zarr.Array):
         return [node]
-    names = _array_names(node)
+    names = array_names(node, root)
     if not names:
         raise StoreError(f"{root.checks.location} holds no arrays. Check the path.")
     return [open_array(node, root, name) for name in names]
-
-
-def _array_names(group: Any) -> list[str]:
-    """Give the paths of all arrays below a group, but for those of manifests."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of objects that are no Zarr nodes
-        try:
-            nodes = [name for name, node in group.members(max_depth=None) if isinstance(node, zarr.Array)]
-        except Exception:  # a store that cannot list
-            nodes = [name for name in ("scores", "class_index", "labels") if name in group]
-    return sorted(name for name in nodes if GROUP not in name.split("/")[:-1])
 
 
 def open_labels(store: Any, storage_options: Options | None = None, missing: str | None = None) -> Any:
@@ -131,19 +118,22 @@ def open_node(store: Any, storage_options: Options | None = None, missing: str |
         raise OptionError(f"missing must be 'raise' or 'fill'; got {missing!r}. Leave it out to refuse missing chunks.")
     if isinstance(store, zarr.Array) and isinstance(store.store_path.store, CheckedStore):
         checked = store.store_path.store.with_checks(missing=missing or store.store_path.store.checks.missing)
-        return _through(store, checked), checked
+        return through(store, checked), checked
     bare, path, location = _find(store, storage_options)
     checked = CheckedStore(bare, Checks(location, missing or "raise", secrets=secrets_of(storage_options)))
     # A group opened without consolidated metadata stays so.
     given = isinstance(store, zarr.Group) and store.metadata.consolidated_metadata is None
     node = _open(checked, path, use_consolidated=False if given else None)
     if isinstance(node, zarr.Group):
-        refuse_incomplete(node, checked.checks)
+        seal_of(checked, path)
         return node, checked
     if not path and isinstance(store, (str, os.PathLike)):
         checked, path = _outer_store(os.fspath(store), storage_options, checked)
-    group, name = _parent(checked, path), path.rpartition("/")[2]
-    return with_checks(node, checked, path, _table(group, name, checked.checks)), checked
+    place, _, name = path.rpartition("/")
+    seal = seal_of(checked, place) if path else None
+    if seal is not None and name in seal.manifest:
+        return sealed_array(checked, place, name, seal), checked
+    return with_checks(node, checked, path, None), checked
 
 
 def _outer_store(path: str, options: Options | None, checked: CheckedStore) -> tuple[CheckedStore, str]:
@@ -151,12 +141,11 @@ def _outer_store(path: str, options: Options | None, checked: CheckedStore) -> t
     outer, _, name = (path.rstrip("/") if "://" in path else os.path.abspath(path)).rpartition("/")
     try:
         store = locate(outer, options)
-        data = sync(store.get("zarr.json", default_buffer_prototype()))
-        if data is not None and ATTRIBUTE in json.loads(data.to_bytes()).get("attributes", {}):
-            return CheckedStore(store, checked.checks), name
+        outside = CheckedStore(store, checked.checks)
+        document = outside.document("zarr.json") or {}
     except Exception:  # nothing there, or nothing that may be read
-        pass
-    return checked, ""
+        return checked, ""
+    return (outside, name) if ATTRIBUTE in (document.get("attributes") or {}) else (checked, "")
 
 
 def _find(store: Any, storage_options: Options | None) -> tuple[Store, str, str]:
@@ -216,101 +205,14 @@ async def _ask_for_bucket(store: Any) -> None:
         await store.fs._ls(store.path.split("/")[0])
 
 
-def _parent(store: CheckedStore, path: str) -> Any | None:
-    """Give the group an array lies in; None where it lies in none."""
-    if not path:
-        return None
-    try:
-        return zarr.open_group(store, path=path.rpartition("/")[0], mode="r")
-    except (FileNotFoundError, KeyError, ValueError):
-        return None
-
-
-def refuse_incomplete(group: Any, checks: Checks) -> None:
-    """Raise StoreError for a group whose writer did not finish."""
-    state = group.attrs.get(ATTRIBUTE)
-    if not isinstance(state, dict) or state.get("complete"):
-        return
-    how = (
-        "join its parts with avgk join once all are written"
-        if state.get("parts")
-        else "continue it with ScoreWriter(..., resume=True), or write it again"
-    )
-    raise StoreError(f"{checks.location} is incomplete: its writer did not finish. Wait for it, or {how}.")
-
-
-def load_table(group: Any, name: str, checks: Checks) -> Table | None:
-    """Read the digests of the chunks of an array of a group; None where the group has none for it.
-
-    Raises
-    ------
-    StoreError
-        Where the manifest is damaged.
-
-    """
-    state = group.attrs.get(ATTRIBUTE)
-    digest = state.get("manifest", {}).get(name) if isinstance(state, dict) else None
-    if digest is None:
-        return None
-    try:
-        table: Table = group[f"{GROUP}/{name}"][...]
-    except Exception as error:
-        raise StoreError(
-            f"the manifest of {checks.location} cannot be read: {checks.scrub(error)}. Write the store again."
-        ) from None
-    if table_digest(table) != digest:
-        raise StoreError(f"the manifest of {checks.location} is damaged: {name}. Write the store again.")
-    return table
-
-
-def _table(group: Any | None, name: str, checks: Checks) -> Table | None:
-    if group is None:
-        return None
-    refuse_incomplete(group, checks)
-    return load_table(group, name, checks)
-
-
-def open_array(group: Any, store: CheckedStore, name: str) -> Any:
-    """Open an array of a group through the checked store."""
-    location = store.checks.location
-    try:
-        node = group.get(name)
-    except Exception as error:
-        raise StoreError(
-            f"could not open array {name!r} of {location}: {store.checks.scrub(error)}. Its metadata are damaged: write the store again."
-        ) from None
-    if isinstance(node, zarr.Array):
-        folder, _, base = name.rpartition("/")
-        return with_checks(node, store, node.path, _table(group[folder] if folder else group, base, store.checks))
-    names = _array_names(group)
-    near = difflib.get_close_matches(name, names, 1)
-    hint = f"Did you mean {near[0]!r}?" if near else "Name the array to use."
-    raise StoreError(f"{location} has no array {name!r}; it has {', '.join(names) or 'no arrays'}. {hint}")
-
-
-def with_checks(array: Any, store: CheckedStore, path: str, table: Table | None) -> Any:
-    """Give the array at a path of a store, its reads checked against the digests of its chunks and its shards' indices."""
-    index = ShardIndex.of(array)
-    index = None if index is None else replace(index, array=path)
-    manifest = None if table is None else Manifest(path, table)
-    return _through(array, store.with_checks(manifest=manifest, index=index, is_blosc=_is_blosc(array)), path)
-
-
-def _is_blosc(array: Any) -> bool:
-    """Whether the last codec of an array is Blosc."""
-    if array.metadata.zarr_format == 2:
-        return getattr(array.metadata.compressor, "codec_id", None) == "blosc"
-    return isinstance(array.metadata.codecs[-1], BloscCodec)
-
-
-def _through(array: Any, store: CheckedStore, path: str | None = None) -> Any:
-    place = StorePath(store, array.path if path is None else path)
-    return zarr.Array(zarr.AsyncArray(metadata=array.metadata, store_path=place, config={"order": array.order}))
-
-
 def _by_sample(array: Any, location: str) -> Any:
-    """Refuse scores whose dimensions are named the other way round."""
-    names = getattr(array.metadata, "dimension_names", None) or array.attrs.get("_ARRAY_DIMENSIONS")
-    if names and tuple(names) == ("class", "sample"):
+    """Refuse scores whose dimensions are named the other way round, or as those of a truncated store."""
+    names = tuple(getattr(array.metadata, "dimension_names", None) or array.attrs.get("_ARRAY_DIMENSIONS") or ())
+    if names == ("class", "sample"):
         raise ScoresError(f"scores must be (sample, class); {location} holds (class, sample). Transpose it first.")
+    if names == ("sample", "slot"):
+        raise ScoresError(
+            f"scores must be (sample, class); {location} holds the slots of a truncated store. Open the whole store, "
+            "with its class_index."
+        )
     return array

@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
+from itertools import islice
 from types import TracebackType
 from typing import Any, Self
 
@@ -162,7 +163,8 @@ class ScoreWriter:
         self._n_runs = self._n_labels = 0
         self._closed = False
         self._failed = False
-        self._journal = Journal(store)
+        self._forms: dict[str, str] = {}
+        self._journal = Journal(store, location)
         self._location, self._options = location, storage_options
         with self._writing():
             if part is not None:
@@ -220,7 +222,7 @@ class ScoreWriter:
             self._rows.add(*arrays, *([] if mine is None else [mine]))
             self.n_samples += block.shape[0]
             while len(self._rows) >= self._layout.rows:
-                self._journal.write(self._n_runs, self._write_run(self._layout, self._layout.rows))
+                self._journal.write(self._write_run(self._layout, self._layout.rows))
                 self._n_runs += 1
 
     def _as_soft(self, labels: Array) -> Array:
@@ -258,7 +260,9 @@ class ScoreWriter:
         if labels is not None and labels.ndim == 2:
             digests |= self._write("labels", "class", layout, first, labels)
             labels = None
-        record = Record(n_rows, digests, labels)
+        self._forms = self._forms or self._draft.forms()
+        forms = {name: self._forms[name] for name in {key.split("/")[0] for key in digests}}
+        record = Record(self._n_runs, first, n_rows, digests, labels, forms)
         self._take_in(record)
         return record
 
@@ -292,24 +296,17 @@ class ScoreWriter:
     def _resume(self) -> None:
         """Take in what an interrupted writer has safely written."""
         draft = self._draft
-        if draft.state.get("complete"):
+        if draft.seal.complete:
             self.n_samples = draft.group["scores"].shape[0] if "scores" in draft.group else 0
             self._journal.clear()
             self._closed = True
             return
-        plan = draft.state.get("plan")
-        if plan is None:
-            raise StoreError(f"{draft.location} was not begun by ScoreWriter; it cannot be continued. Write it again.")
-        if Plan(**plan) != self._plan:
-            changed = [name for name, value in asdict(self._plan).items() if plan[name] != value]
-            raise OptionError(
-                f"a store must be continued as it was begun; {', '.join(f'{n} was {plan[n]!r}' for n in changed)}. "
-                "Pass the same options."
-            )
+        self._check_plan(draft.seal.noted.get("plan"))
+        n_records = self._check_records()
         draft.clean()
         if "labels" in draft.group and draft.group["labels"].ndim == 1:
             del draft.group["labels"]  # the records hold all labels
-        for record in self._journal.read():
+        for record in islice(self._journal.read(), n_records):
             self._labelled = record.labelled
             self.n_samples += record.n_rows
             self._n_runs += 1
@@ -322,6 +319,38 @@ class ScoreWriter:
             self._layout = self._plan.layout(np.dtype(self._stored).itemsize)
         else:
             draft.clear()
+
+    def _check_plan(self, plan: Any) -> None:
+        """Refuse to go on with a store that was begun with other options."""
+        mine = asdict(self._plan)
+        if not isinstance(plan, dict) or set(plan) != set(mine):
+            raise StoreError(
+                f"{self._location} was not begun by this version of ScoreWriter; it cannot be continued. Write it again."
+            )
+        changed = [f"{name} was {plan[name]!r}" for name, value in mine.items() if plan[name] != value]
+        if changed:
+            raise OptionError(
+                f"a store must be continued as it was begun; {', '.join(changed)}. Pass the same options."
+            )
+
+    def _check_records(self) -> int:
+        """Return the number of good records; refuse bad ones, and arrays that are no longer as they were written to."""
+        forms, n_records, labelled = self._draft.forms(), 0, None
+        for record in self._journal.read():
+            labelled = labelled or record.labelled
+            for name, form in record.forms.items():
+                if forms.get(name) != form:
+                    raise StoreError(
+                        f"the metadata of array {name!r} of {self._location} are damaged: they are not those that its "
+                        "chunks were written with. Restore them, or write the store again."
+                    )
+            if record.labelled != labelled:
+                raise StoreError(
+                    f"the records of {self._location} are damaged: number {n_records} has {record.labelled}, and those "
+                    f"before it {labelled}. Restore them, or write the store again."
+                )
+            n_records += 1
+        return n_records
 
     def close(self) -> None:
         """Write what is left, the labels and the manifest, and say that the store is complete.
