@@ -34,6 +34,8 @@ class Checks:
     #: What the chunks of the array must be, and which inner chunks its shards must hold, where that is known.
     manifest: Manifest | None = None
     index: ShardIndex | None = None
+    #: The digest of the metadata that the array was written with (of a store of ours).
+    sealed: str | None = None
     #: Whether chunks are stored as Blosc leaves them: their header tells their length.
     is_blosc: bool = False
     #: The bytes that a chunk of the array can have, where that is known.

@@ -7,9 +7,12 @@ task's own thread, into memory used before, needs none of that. Anything unusual
 
 from __future__ import annotations
 
+import errno
 import os
+import stat
 import sys
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import google_crc32c
@@ -98,7 +101,7 @@ class ChunkFiles:
     def _data(self, key: str, scratch: Scratch) -> Array | None:
         """Give a chunk's stored bytes, checked, without their own checksum; None where the file is missing."""
         store = self._array.store_path.store
-        data = _read_file(store._store.root / key, scratch)
+        data = _read_file(store._store.root / key, scratch, partial(store.checks.refuse_size, key))
         problem = store.problem(key, data)
         if problem:
             raise ReadError(problem)
@@ -111,11 +114,16 @@ class ChunkFiles:
         return data[:-4]
 
 
-def _read_file(path: Any, scratch: Scratch) -> Array | None:
-    """Give a file's bytes; None where there is no plain file."""
+def _read_file(path: Any, scratch: Scratch, check_size: Callable[[int], None]) -> Array | None:
+    """Return a file's bytes, of a size that is checked first; None where there is no plain file."""
     try:
-        with open(path, "rb", buffering=0) as file:
-            data = scratch.room("file", os.fstat(file.fileno()).st_size)
+        # A pipe that nobody writes to would block the opening, but for the flag.
+        with open(path, "rb", buffering=0, opener=lambda path, flags: os.open(path, flags | os.O_NONBLOCK)) as file:
+            found = os.fstat(file.fileno())
+            if not stat.S_ISREG(found.st_mode):
+                return None
+            check_size(found.st_size)
+            data = scratch.room("file", found.st_size)
             n = 0
             while n < data.size:
                 more = file.readinto(data[n:])  # type: ignore[arg-type]
@@ -125,6 +133,10 @@ def _read_file(path: Any, scratch: Scratch) -> Array | None:
             return data[:n]
     except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
         return None
+    except OSError as error:
+        if error.errno in (errno.ENXIO, errno.ENODEV):  # a socket, or a device that is not there
+            return None
+        raise
 
 
 def _cut(block: Array, part: tuple[slice, ...], whole: tuple[slice, ...]) -> Array:
@@ -142,9 +154,12 @@ def _decode_blosc(data: Array, out: Array) -> Array:
 
 
 def _decode_zstd(data: Array, out: Array) -> Array:
-    if _zstd_size(data) == out.size:
+    size = _zstd_size(data)
+    if size == out.size:
         numcodecs.Zstd().decode(data, out=out)
         return out
+    if size is not None:
+        raise ValueError(f"the chunk decodes to {size} bytes, not {out.size}")
     return _as_it_is(np.frombuffer(numcodecs.Zstd().decode(data), np.uint8), out)
 
 

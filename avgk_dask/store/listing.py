@@ -122,6 +122,8 @@ def missing_chunks(array: Any) -> tuple[list[str], list[tuple[str, str]]] | None
             damaged.append((key, f"it has {length:,} bytes, and was written with {written[0]:,}"))
         elif expected and length != expected:
             damaged.append((key, f"it has {length:,} bytes instead of {expected:,}"))
+        elif not written and checks.most_bytes is not None and length > checks.most_bytes:
+            damaged.append((key, f"it has {length:,} bytes, and can need {checks.most_bytes:,} at most"))
     return missing, damaged
 
 

@@ -72,7 +72,7 @@ def open_array(group: Any, store: CheckedStore, name: str) -> Any:
     with opening(store, name):
         node = group.get(name)
     if isinstance(node, zarr.Array):
-        return with_checks(node, store, node.path, None)
+        return with_checks(node, store, node.path)
     names, location = array_names(group, store), store.checks.location
     near = difflib.get_close_matches(name, names, 1)
     hint = f"Did you mean {near[0]!r}?" if near else "Name the array to use."
@@ -117,7 +117,7 @@ def sealed_array(store: CheckedStore, place: str, name: str, seal: Seal) -> Any:
     table = _load_table(store, place, name, (*grid, 2))
     if table_digest(table) != seal.manifest[name]:
         raise StoreError(f"the manifest of {location} is damaged: {name}. Write the store again.")
-    return with_checks(array, store, path, table)
+    return with_checks(array, store, path, table, seal.metadata.get(name))
 
 
 def _load_table(store: CheckedStore, place: str, name: str, shape: tuple[int, ...]) -> Table:
@@ -176,14 +176,22 @@ def opening(store: CheckedStore, name: str) -> Iterator[None]:
         raise StoreError(f"could not open {what}: {store.checks.scrub(error)}. {_CURE}") from None
 
 
-def with_checks(array: Any, store: CheckedStore, path: str, table: Table | None) -> Any:
+def with_checks(
+    array: Any, store: CheckedStore, path: str, table: Table | None = None, sealed: str | None = None
+) -> Any:
     """Return the array at a path of a store, its reads checked against the digests of its chunks and its shards' indices."""
     with opening(store, path):
         check_form(array, f"array {path or '/'!r} of {store.checks.location}")
         index = ShardIndex.of(array)
         index = None if index is None else replace(index, array=path)
         manifest = None if table is None else Manifest(path, table)
-        checks = {"manifest": manifest, "index": index, "is_blosc": _is_blosc(array), "most_bytes": most_bytes(array)}
+        checks = {
+            "manifest": manifest,
+            "sealed": sealed,
+            "index": index,
+            "is_blosc": _is_blosc(array),
+            "most_bytes": most_bytes(array),
+        }
         return through(array, store.with_checks(**checks), path)
 
 

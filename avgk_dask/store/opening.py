@@ -133,7 +133,7 @@ def open_node(store: Any, storage_options: Options | None = None, missing: str |
     seal = seal_of(checked, place) if path else None
     if seal is not None and name in seal.manifest:
         return sealed_array(checked, place, name, seal), checked
-    return with_checks(node, checked, path, None), checked
+    return with_checks(node, checked, path), checked
 
 
 def _outer_store(path: str, options: Options | None, checked: CheckedStore) -> tuple[CheckedStore, str]:

@@ -13,6 +13,7 @@ from ..errors import AvgkError
 from ..showing import ShownAsTable
 from .bands import read_array
 from .listing import chunk_key, missing_chunks
+from .seals import metadata_digest
 from .shards import place_slices
 
 
@@ -27,7 +28,7 @@ class Verification(ShownAsTable):
     damaged
         The key of each bad chunk and what is wrong with it.
     has_manifest
-        Whether a manifest told what every chunk must be; without one, changed values can go unnoticed.
+        Whether a manifest told what every chunk and the metadata must be; without one, changed values can go unnoticed.
     """
 
     n_chunks: int
@@ -64,7 +65,22 @@ def verify_run(array: Any, places: Sequence[tuple[int, ...]]) -> Verification:
                 n_bytes += read_array(array, place_slices(array, place)).nbytes
         except AvgkError as error:
             damaged.append((key, str(error)))
-    return Verification(len(places), n_bytes, tuple(damaged), store.checks.manifest is not None)
+    return Verification(len(places), n_bytes, tuple(damaged), store.checks.sealed is not None)
+
+
+def verify_metadata(array: Any) -> Verification:
+    """Check an array's own metadata against the store's seal; those beside the group's were checked on opening."""
+    store = array.store_path.store
+    if store.checks.sealed is None:
+        return Verification(0, 0, (), False)
+    key = f"{array.path}/zarr.json"
+    try:
+        document = store.document(key)
+        what = "it is missing" if document is None else "it is not as it was written"
+        damaged = document is None or metadata_digest(document) != store.checks.sealed
+    except AvgkError as error:
+        what, damaged = str(error), True
+    return Verification(0, 0, ((key, what),) if damaged else (), True)
 
 
 def verify_listing(array: Any) -> Verification:
