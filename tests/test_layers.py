@@ -48,7 +48,7 @@ OWNERS = {
     "pyarrow": {"files"},
     "dask": {"settings", "graph", "api", "testing"},
     "distributed": {"graph", "cli"},
-    "xarray": {"schema", "api", "plot", "report", "testing"},
+    "xarray": {"schema", "store", "api", "plot", "report", "testing"},
     "matplotlib": {"plot", "report"},
     "click": {"cli"},
     "jinja2": {"report"},

@@ -13,10 +13,10 @@ from numpy.typing import NDArray
 from ..errors import LABELS_CURE, LabelsError, OptionError, ReadError, ScoresError
 from ..files import RowFile, is_row_file, open_file
 from ..graph.progress import counting
-from ..graph.source import stored_dtype
 from ..showing import ShownAsTable
 from ..store import ScoreWriter, Target, Verification, check_chunks, is_zarr, open_arrays
-from ..store.bands import read_array, typed
+from ..store.bands import read_array
+from ..store.encoding import decoded_dtype
 from .inputs import find_labels
 from .stores import verify
 
@@ -84,7 +84,7 @@ class _StoreRows:
     class_names = None
 
     def blocks(self) -> Iterator[tuple[Array, Array | None]]:
-        dtype = stored_dtype(self.scores)
+        dtype = decoded_dtype(self.scores)
         run = (self.scores.shards or self.scores.chunks)[0]
         most = max(1, _STORE_BYTES // (self.n_classes * dtype.itemsize))
         most = run if self.scores.shards else min(run, most)  # a part of a shard could not be checked as well
@@ -92,7 +92,7 @@ class _StoreRows:
             stop = min(start + run, self.n_samples)
             for first in range(start, stop, most):
                 last = min(first + most, stop)
-                block = typed(read_array(self.scores, (slice(first, last),)), dtype)
+                block = read_array(self.scores, (slice(first, last),))
                 yield block, _rows_of(self.labels, first, last)
 
 

@@ -15,6 +15,7 @@ from ..graph.source import BlockSource, Source, StoredSource, lazy_array, stored
 from ..kernels.keys import BFLOAT16, check_dtype
 from ..store import StoredArrays, check_chunks, is_zarr, open_arrays, open_labels
 from ..store.bands import read_array
+from ..store.encoding import SCALES, decoded_dtype
 
 #: Rows of an array in memory are handed to the tasks in blocks of about this many bytes.
 _BLOCK_BYTES = 8 << 20
@@ -147,6 +148,12 @@ def _ordered(frame: xr.DataArray) -> xr.DataArray:
 def _bare(frame: xr.DataArray) -> Any:
     """Give the array in a DataArray, as Dask blocks where it is not in memory yet."""
     frame = _ordered(frame) if frame.ndim == 2 else frame
+    encoded = [name for name in SCALES if name in frame.attrs]
+    if encoded:
+        raise ScoresError(
+            f"a DataArray must hold decoded values; got one with the attribute {' and '.join(encoded)}. "
+            "Decode it with xarray.decode_cf, or drop the attribute if its values are meant as they are."
+        )
     if frame.chunks is None and "source" in frame.encoding:  # of a file: perhaps not read yet
         rows = max(1, _BLOCK_BYTES // max(1, frame[:1].nbytes))
         preferred = frame.encoding.get("preferred_chunks") or {frame.dims[0]: rows}
@@ -178,7 +185,7 @@ def check_scores(scores: Any) -> None:
         raise ScoresError(
             f"scores must hold at least one sample and one class; got shape {tuple(scores.shape)}. Check where they come from."
         )
-    check_dtype(scores.dtype)
+    check_dtype(decoded_dtype(scores) if is_zarr(scores) else scores.dtype)
 
 
 def as_labels(labels: Any, shape: tuple[int, int], missing: str | None = None) -> Any:
@@ -198,7 +205,7 @@ def as_labels(labels: Any, shape: tuple[int, int], missing: str | None = None) -
         labels = _bare(labels)
     elif not isinstance(labels, da.Array) and not is_zarr(labels):
         labels = np.asarray(labels)
-    dtype = np.dtype(labels.dtype)
+    dtype = decoded_dtype(labels) if is_zarr(labels) else np.dtype(labels.dtype)
     if labels.ndim == 1 and dtype.kind not in "iu":
         raise DtypeError(
             f"labels must be integers (or an N x C matrix of probabilities); got dtype {dtype}. Convert them with labels.astype(int)."

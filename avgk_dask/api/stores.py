@@ -14,6 +14,7 @@ from ..graph.progress import computing
 from ..graph.source import lazy_array
 from ..graph.verification import verify_array
 from ..store import StoredArrays, Verification, is_zarr, open_arrays
+from ..store.encoding import ENCODING_ATTRIBUTES
 from ..store.opening import open_all
 from .inputs import as_labels, check_scores, find_labels
 
@@ -93,7 +94,11 @@ def open_scores(
         mine = lazy_array(mine) if is_zarr(mine) else mine
         found["labels"] = (("sample", "class")[: mine.ndim], mine)
     dataset = xr.Dataset(found, attrs={} if arrays.n_classes is None else {"n_classes": arrays.n_classes})
-    dataset["scores"].attrs = {name: value for name, value in arrays.scores.attrs.items() if not name.startswith("_")}
+    dataset["scores"].attrs = {
+        name: value
+        for name, value in arrays.scores.attrs.items()
+        if not name.startswith("_") and name not in ENCODING_ATTRIBUTES
+    }
     dataset.encoding["source"] = arrays.location
     for name in found:
         dataset[name].encoding["source"] = arrays.location

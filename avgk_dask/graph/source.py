@@ -15,9 +15,10 @@ from dask.delayed import delayed
 from dask.highlevelgraph import HighLevelGraph, MaterializedLayer
 from numpy.typing import NDArray
 
-from ..kernels.keys import BFLOAT16, check_dtype
+from ..kernels.keys import check_dtype
 from ..settings import setting
-from ..store.bands import BandReader, plan_bands, read_array, typed
+from ..store.bands import BandReader, plan_bands, read_array
+from ..store.encoding import decoded_dtype
 from .tasks import StoredChunk, StoredLabels
 
 Array = NDArray[Any]
@@ -108,12 +109,6 @@ class Source(ABC):
         """Give the scores as a Dask array whose blocks no other task shares."""
 
 
-def stored_dtype(array: Any) -> np.dtype[Any]:
-    """Give the dtype of stored scores, in native byte order: uint16 may stand for bfloat16."""
-    stored: np.dtype[Any] = np.dtype(array.dtype).newbyteorder("=")
-    return BFLOAT16 if array.attrs.get("dtype") == "bfloat16" and stored == np.uint16 else stored
-
-
 class StoreLayer(MaterializedLayer):
     """The tasks that read a stored array as Dask blocks; remembers the array."""
 
@@ -126,8 +121,8 @@ def lazy_array(array: Any) -> da.Array:
     """Give a stored array as a Dask array: one task for each stored chunk (or shard)."""
     sizes: Any = da.core.normalize_chunks(array.shards or array.chunks, array.shape)
     name = f"avgk-read-{uuid.uuid4().hex[:12]}"
-    dtype = stored_dtype(array)
-    shared = delayed(StoredBlocks(array, dtype), name=f"{name}-store", traverse=False)
+    dtype = decoded_dtype(array)
+    shared = delayed(StoredBlocks(array), name=f"{name}-store", traverse=False)
     bounds = [np.concatenate([[0], np.cumsum(size)]).tolist() for size in sizes]
     tasks: dict[Any, Any] = {
         (name, *place): (
@@ -151,12 +146,12 @@ def stored_array(blocks: Any) -> Any | None:
 class StoredBlocks:
     """Reads blocks of a stored array; travels to the workers once."""
 
-    def __init__(self, array: Any, dtype: np.dtype[Any]) -> None:
-        self.array, self.dtype = array, dtype
+    def __init__(self, array: Any) -> None:
+        self.array = array
 
     def read(self, where: list[tuple[int, int]]) -> Array:
         """Give the values between these bounds."""
-        return typed(read_array(self.array, tuple(slice(*bounds) for bounds in where)), self.dtype)
+        return read_array(self.array, tuple(slice(*bounds) for bounds in where))
 
 
 class StoredSource(Source):
@@ -164,7 +159,7 @@ class StoredSource(Source):
 
     def __init__(self, array: Any, labels: Any, location: str) -> None:
         self.shape = array.shape
-        self.dtype = check_dtype(stored_dtype(array))
+        self.dtype = check_dtype(decoded_dtype(array))
         chunks = array.shards or array.chunks
         self.rows, self.classes = plan_bands(array.shape, chunks, self.dtype.itemsize, setting("slab-bytes"))
         self.columns = [*range(0, array.shape[1], chunks[1]), array.shape[1]]

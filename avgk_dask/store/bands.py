@@ -13,10 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import AvgkError, ReadError
-from ..kernels.keys import BFLOAT16
 from ..reuse import Pool
 from .checked import is_local
 from .direct import ChunkFiles, Scratch
+from .encoding import decode
 from .listing import chunk_key
 from .shards import place_slices, places_within, whole_shards
 
@@ -96,11 +96,16 @@ class BandReader:
     def read(self, band: int, first_class: int, last_class: int, scratch: Scratch | None = None) -> NDArray[Any]:
         """Give the scores of one band and a run of classes; with a scratch, good until that is used again."""
         where = slice(self.rows[band], self.rows[band + 1]), slice(first_class, last_class)
-        return typed(read_array(self.array, where, scratch), self.dtype)
+        return read_array(self.array, where, scratch)
 
 
 def read_array(array: Any, where: tuple[slice, ...], scratch: Scratch | None = None) -> NDArray[Any]:
-    """Read a part of a stored array (whole along axes not named); a failure names the store and the chunk."""
+    """Read a part of a stored array (whole along axes not named), decoded; a failure names the store and the chunk."""
+    return decode(array, read_stored(array, where, scratch))
+
+
+def read_stored(array: Any, where: tuple[slice, ...], scratch: Scratch | None = None) -> NDArray[Any]:
+    """Read a part of a stored array as ``read_array`` does, but give the values as they are stored."""
     where = (*where, *(slice(0, n) for n in array.shape[len(where) :]))
     try:
         return _read(array, where, scratch or Scratch())
@@ -108,11 +113,6 @@ def read_array(array: Any, where: tuple[slice, ...], scratch: Scratch | None = N
         raise
     except Exception as error:
         raise _first_failure(array, where, error) from None
-
-
-def typed(block: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:
-    """Give a block as read in the dtype of its scores: uint16 may stand for bfloat16, bytes be in foreign order."""
-    return block.view(dtype) if dtype == BFLOAT16 else block.astype(dtype, copy=False)
 
 
 def _read(array: Any, where: tuple[slice, ...], scratch: Scratch) -> NDArray[Any]:

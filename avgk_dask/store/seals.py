@@ -16,15 +16,14 @@ from typing import Any
 
 from ..errors import StoreError
 from .documents import Document
+from .encoding import ENCODING_ATTRIBUTES
 
 #: Attribute of the group.
 ATTRIBUTE = "avgk_dask"
 #: Version of what is written. Version 1 had tables only: changed metadata go unnoticed there.
 FORMAT = 2
-#: Attributes of arrays and groups that change what is read: of ours, and those that xarray decodes by.
-SEALED_ATTRIBUTES = (
-    "dtype", "n_classes", "scale_factor", "add_offset", "_FillValue", "missing_value", "_Unsigned",
-)  # fmt: skip
+#: Attributes of arrays and groups that change what is read: of ours, and those that values are decoded by.
+SEALED_ATTRIBUTES = ("dtype", "n_classes", *ENCODING_ATTRIBUTES)
 _CURE = "Restore it, or write the store again."
 
 

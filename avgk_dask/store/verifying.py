@@ -11,7 +11,7 @@ from zarr.core.sync import sync
 
 from ..errors import AvgkError
 from ..showing import ShownAsTable
-from .bands import read_array
+from .bands import read_stored
 from .listing import chunk_key, missing_chunks
 from .seals import metadata_digest
 from .shards import place_slices
@@ -62,7 +62,7 @@ def verify_run(array: Any, places: Sequence[tuple[int, ...]]) -> Verification:
             if store.checks.digest(key) is not None:
                 n_bytes += len(sync(store.get(key, default_buffer_prototype())))
             else:
-                n_bytes += read_array(array, place_slices(array, place)).nbytes
+                n_bytes += read_stored(array, place_slices(array, place)).nbytes
         except AvgkError as error:
             damaged.append((key, str(error)))
     return Verification(len(places), n_bytes, tuple(damaged), store.checks.sealed is not None)

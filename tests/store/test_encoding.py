@@ -1,0 +1,158 @@
+"""Encoded stores: what xarray writes scaled or with missing values is read as xarray reads it, to the bit."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import xarray as xr
+import zarr
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import avgk_dask as avgk
+
+RNG = np.random.default_rng(3)
+SCORES = 0.9 * RNG.random((40, 6))
+LABELS = RNG.integers(0, 6, 40)
+pytestmark = pytest.mark.filterwarnings("ignore::UserWarning", "ignore::xarray.SerializationWarning")
+
+
+def write(path, scores, encoding, *, labels=LABELS, label_encoding=None, zarr_format=3):
+    dataset = xr.Dataset({"scores": (("sample", "class"), scores), "labels": ("sample", labels)})
+    both = {"scores": {"chunks": (16, 6), **encoding}, "labels": label_encoding or {}}
+    dataset.to_zarr(path, encoding=both, zarr_format=zarr_format, consolidated=False, mode="w")
+
+
+def same_bits(a, b):
+    return a.dtype == b.dtype and np.array_equal(a.view(f"u{a.itemsize}"), b.view(f"u{b.itemsize}"))
+
+
+ENCODINGS = {
+    "int16 scaled": {"dtype": "int16", "scale_factor": 1e-4, "add_offset": 0.5},
+    "int16 scaled, missing": {"dtype": "int16", "scale_factor": 1e-4, "add_offset": 0.5, "_FillValue": -32768},
+    "uint8 scaled": {"dtype": "uint8", "scale_factor": 1 / 255},
+    "int32 scaled": {"dtype": "int32", "scale_factor": 1e-8},
+    "float32 offset": {"dtype": "float32", "add_offset": -1.0},
+    "negative scale": {"dtype": "int16", "scale_factor": -1e-4},
+    "unsigned": {"dtype": "int8", "_Unsigned": "true", "scale_factor": 1 / 255, "_FillValue": -1},
+    "missing value": {"dtype": "float32", "missing_value": -9.0, "_FillValue": -9.0},
+    "nan": {"dtype": "float32", "_FillValue": np.nan},
+}
+
+
+@pytest.mark.parametrize("zarr_format", [2, 3])
+@pytest.mark.parametrize("name", ENCODINGS)
+def test_encoded_scores__are_what_xarray_gives(tmp_path, name, zarr_format):
+    path = tmp_path / "a.zarr"
+    write(path, SCORES, ENCODINGS[name], zarr_format=zarr_format)
+    expected = xr.open_zarr(path, consolidated=False)
+    assert same_bits(avgk.open_scores(path).scores.values, expected.scores.values)
+    result = avgk.evaluate(path, k=[1, 2.5])
+    values = expected.scores.values
+    assert result.drop_attrs().identical(avgk.evaluate(values, LABELS, [1, 2.5]).drop_attrs())
+    assert result.drop_attrs().identical(avgk.evaluate(expected.load(), k=[1, 2.5]).drop_attrs())
+    assert result.threshold.values.tolist() == [avgk.threshold(values, k).value for k in (1, 2.5)]
+    assert avgk.info(path)["dtype"] == str(values.dtype)
+    assert avgk.verify(path).ok
+
+
+@settings(max_examples=40)
+@given(data=st.data())
+def test_encoded_scores__are_what_xarray_gives_for_any_encoding(tmp_path_factory, data):
+    path = tmp_path_factory.mktemp("e") / "a.zarr"
+    dtype = np.dtype(data.draw(st.sampled_from(["i1", "u1", "i2", "u2", "i4", "i8", "f2", "f4", "f8", ">i2", ">f4"])))
+    raw = data.draw(st.lists(st.integers(0, 100), min_size=12, max_size=12))
+    numbers = st.one_of(st.floats(-3, 3, width=32), st.integers(-3, 3))
+    attributes = data.draw(st.fixed_dictionaries({}, optional={"scale_factor": numbers, "add_offset": numbers}))
+    if data.draw(st.booleans()):
+        fill = data.draw(st.integers(0, 100))
+        is_float = dtype.kind == "f"
+        attributes["_FillValue"] = xr.backends.zarr.FillValueCoder.encode(fill, dtype) if is_float else fill
+    if data.draw(st.booleans()):
+        attributes["missing_value"] = data.draw(st.integers(0, 100))
+    group = zarr.open_group(path, mode="w")
+    chunks = data.draw(st.sampled_from([(4, 3), (2, 3), (3, 2)]))
+    block = np.array(raw, dtype).reshape(4, 3)
+    array = group.create_array("scores", data=block, chunks=chunks, dimension_names=("sample", "class"))
+    array.attrs.update(attributes)
+    expected = xr.open_zarr(path, consolidated=False).scores.values
+    expected = expected.astype(expected.dtype.newbyteorder("="))
+    assert same_bits(avgk.open_scores(path, missing="fill").scores.values, expected)
+
+
+def test_missing_scores__are_nan_and_refused_by_their_place(tmp_path):
+    scores = SCORES.copy()
+    scores[20, 3] = np.nan
+    write(tmp_path / "a.zarr", scores, ENCODINGS["int16 scaled, missing"])
+    with pytest.raises(avgk.ScoresError, match="sample 20, class 3"):
+        avgk.evaluate(tmp_path / "a.zarr", k=1)
+    assert avgk.evaluate(tmp_path / "a.zarr", k=1, nan_policy="lowest").attrs["n_samples"] == 40
+
+
+@pytest.mark.parametrize("zarr_format", [2, 3])
+def test_missing_labels__are_unlabelled(tmp_path, zarr_format):
+    labels = LABELS.astype(float)
+    labels[[3, 30]] = np.nan
+    stored = {"dtype": "uint8", "_FillValue": 255}
+    write(tmp_path / "a.zarr", SCORES, {}, labels=labels, label_encoding=stored, zarr_format=zarr_format)
+    expected = LABELS.copy()
+    expected[[3, 30]] = -1
+    result = avgk.evaluate(tmp_path / "a.zarr", k=1)
+    assert result.attrs["n_labelled"] == 38
+    assert result.drop_attrs().identical(avgk.evaluate(SCORES, expected, 1).drop_attrs())
+    assert avgk.open_scores(tmp_path / "a.zarr").labels.values.tolist() == expected.tolist()
+
+
+def test_soft_labels__are_decoded(tmp_path):
+    soft = RNG.dirichlet(np.ones(6), 40)
+    path = tmp_path / "a.zarr"
+    dataset = xr.Dataset({"scores": (("sample", "class"), SCORES), "labels": (("sample", "class"), soft)})
+    dataset.to_zarr(path, encoding={"labels": {"dtype": "uint16", "scale_factor": 1 / 65535}}, consolidated=False)
+    values = xr.open_zarr(path, consolidated=False).labels.values
+    assert avgk.evaluate(path, k=2).drop_attrs().identical(avgk.evaluate(SCORES, values, 2).drop_attrs())
+
+
+def test_zeros__of_version_2_are_values(tmp_path):
+    scores = np.round(SCORES)
+    group = zarr.open_group(tmp_path / "a.zarr", mode="w", zarr_format=2)
+    array = group.create_array("scores", data=scores, chunks=(16, 6))
+    array.attrs["_ARRAY_DIMENSIONS"] = ["sample", "class"]
+    assert array.fill_value == 0
+    assert np.array_equal(avgk.open_scores(tmp_path / "a.zarr").scores.values, scores)
+
+
+@pytest.mark.parametrize(
+    "attributes",
+    [{"scale_factor": "two"}, {"scale_factor": [1.0, 2.0]}, {"add_offset": {}}, {"_FillValue": "?"},
+     {"_FillValue": [1]}, {"dtype": "bfloat16", "scale_factor": 2.0}],
+)  # fmt: skip
+def test_encodings__that_cannot_be_decoded_are_refused_by_name(tmp_path, attributes):
+    dtype = "u2" if "dtype" in attributes else "f4"
+    array = zarr.open_group(tmp_path / "a.zarr", mode="w").create_array("scores", data=SCORES.astype(dtype))
+    array.attrs.update(attributes)
+    for call in (avgk.evaluate, avgk.threshold):
+        with pytest.raises(avgk.DtypeError, match="array 'scores' of") as refused:
+            call(tmp_path / "a.zarr", k=1)
+    assert next(name for name in attributes if name != "dtype") in str(refused.value)
+
+
+def test_scaled_labels__are_refused(tmp_path):
+    group = zarr.open_group(tmp_path / "a.zarr", mode="w")
+    group.create_array("scores", data=SCORES)
+    group.create_array("labels", data=LABELS).attrs["scale_factor"] = 2.0
+    with pytest.raises(avgk.LabelsError, match="scale_factor"):
+        avgk.evaluate(tmp_path / "a.zarr", k=1)
+
+
+def test_frames__that_are_not_decoded_are_refused(tmp_path):
+    write(tmp_path / "a.zarr", SCORES, ENCODINGS["negative scale"])
+    raw = xr.open_zarr(tmp_path / "a.zarr", mask_and_scale=False, consolidated=False)
+    with pytest.raises(avgk.ScoresError, match="scale_factor"):
+        avgk.evaluate(raw, k=1)
+
+
+def test_ingestion__stores_decoded_values(tmp_path):
+    write(tmp_path / "a.zarr", SCORES, ENCODINGS["int16 scaled"])
+    avgk.ingest(tmp_path / "a.zarr", out=tmp_path / "b.zarr")
+    expected = xr.open_zarr(tmp_path / "a.zarr", consolidated=False).scores.values
+    assert same_bits(xr.open_zarr(tmp_path / "b.zarr").scores.values, expected)
