@@ -11,10 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..budgets import show
-from ..errors import LABELS_CURE, BudgetError, LabelsError
+from ..errors import LABELS_CURE, BudgetError, LabelsError, ScoresError
 from ..graph.source import lazy_array
 from ..kernels.keys import decode, key_range
-from ..store import StoredArrays, check_chunks, is_zarr
+from ..store import StoredArrays, check_chunks, is_sealed, is_zarr
 from .ambiguity import n_ranked
 from .inputs import as_labels
 
@@ -43,6 +43,10 @@ class TruncatedScores:
         self.location = stored.location
         self._kept = _lazy(stored.scores).rechunk({1: -1})
         self.n_samples, self.n_slots = self._kept.shape
+        #: The number of each sample, as a column in blocks like those of the scores.
+        self._numbers = da.arange(self.n_samples, chunks=(self._kept.chunks[0],))[:, None]
+        if not is_sealed(stored.scores):  # what ScoreWriter wrote is in order
+            self._kept = da.map_blocks(_check_order, self._kept, self._numbers, self.location, dtype=self._kept.dtype)
 
     @property
     def scores(self) -> da.Array:
@@ -66,6 +70,10 @@ class TruncatedScores:
         index = _lazy(self._stored.class_index).rechunk({0: self._kept.chunks[0], 1: -1})
         column = _lazy(labels)
         column = column.rechunk((index.chunks[0],))[:, None]
+        if not is_sealed(self._stored.class_index):
+            index = da.map_blocks(
+                _check_classes, index, self._numbers, self.n_classes, self.location, dtype=index.dtype
+            )
         return da.map_blocks(_find_slots, index, column, self.n_classes, drop_axis=1, dtype=np.int64)
 
     def certify(self, budgets: Sequence[Fraction], thresholds: Sequence[Any], *, straddle: bool) -> None:
@@ -98,6 +106,28 @@ class TruncatedScores:
 
 def _lazy(array: Any) -> da.Array:
     return lazy_array(array) if is_zarr(array) else da.asarray(array)
+
+
+def _check_order(kept: Array, numbers: Array, location: str) -> Array:
+    """Return rows of kept scores; refuse one that does not descend."""
+    bad = (kept[:, 1:] > kept[:, :-1]).any(1)
+    if bad.any():
+        raise ScoresError(
+            f"the scores of a truncated store must descend; those of sample {numbers[bad][0, 0]} of {location} do not. "
+            "Write it with ScoreWriter(..., top_m=...)."
+        )
+    return kept
+
+
+def _check_classes(index: Array, numbers: Array, n_classes: int, location: str) -> Array:
+    """Return the classes of kept scores; refuse what is no class, and one that comes twice in a row."""
+    bad = ((index < 0) | (index >= n_classes)).any(1) | (np.diff(np.sort(index, axis=1), axis=1) == 0).any(1)
+    if bad.any():
+        raise ScoresError(
+            f"class_index must name classes in 0..{n_classes - 1}, each once in a row; sample {numbers[bad][0, 0]} of "
+            f"{location} does not. Write it with ScoreWriter(..., top_m=...)."
+        )
+    return index
 
 
 def _find_slots(index: Array, labels: Array, n_classes: int) -> Array:

@@ -5,7 +5,7 @@ from .drafts import Draft, is_store, writable, write_rows
 from .joining import join_parts
 from .layout import CODECS, Layout
 from .listing import check_chunks
-from .opening import StoredArrays, is_zarr, open_arrays, open_labels
+from .opening import StoredArrays, is_sealed, is_zarr, open_arrays, open_labels
 from .results import write_result
 from .sets import SET_FORMATS, SetBand, SetGrid, SetsWriter, pack_block
 from .showing import shown
@@ -27,6 +27,7 @@ __all__ = [
     "Target",
     "Verification",
     "check_chunks",
+    "is_sealed",
     "is_store",
     "is_zarr",
     "join_parts",

@@ -67,9 +67,11 @@ class Record:
         if not all(map(is_count, counts)) or not counts[2]:
             raise ValueError(f"its number, first row and rows are {counts}")
         digests = {key: (length, value) for key, (length, value) in head["digests"].items()}
+        if {key.split("/")[0] for key in digests} != {"scores", *head["forms"]}:
+            raise ValueError(f"it tells the chunks of {', '.join(digests) or 'no array'}")
+        if len(labels) != 8 * counts[2] * bool(head["labelled"]):
+            raise ValueError(f"it has {len(labels):,} bytes of labels for {counts[2]} rows")
         mine = np.frombuffer(labels, "<i8") if head["labelled"] else None
-        if mine is not None and mine.size != counts[2]:
-            raise ValueError(f"it has {mine.size} labels for {counts[2]} rows")
         return cls(*counts, digests, mine, head["forms"])
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import math
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
@@ -204,6 +204,8 @@ def check_form(array: Any, what: str) -> None:
         raise StoreError(
             f"{what} must be cut into chunks of one shape; got others. Copy it into such chunks first."
         ) from None
+    if not isinstance(array.metadata.attributes, Mapping):
+        raise StoreError(f"{what} must have attributes by name; got {array.metadata.attributes!r}. {_CURE}")
     if not array.shape or min(*inner, *outer) < 1 or min(array.shape) < 0:
         raise StoreError(
             f"{what} must have dimensions, and chunks of at least one value; got shape {array.shape} in chunks of {outer}. {_CURE}"

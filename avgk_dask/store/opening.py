@@ -45,6 +45,12 @@ class StoredArrays:
         return "" if checks is None or checks.manifest is None else table_digest(checks.manifest.table)
 
 
+def is_sealed(array: Any) -> bool:
+    """Return whether an array is one of a store of ours, whose metadata and chunks are checked against its seal."""
+    checks = getattr(getattr(array, "store", None), "checks", None)
+    return checks is not None and checks.sealed is not None
+
+
 def is_zarr(value: Any) -> bool:
     """Whether the value is something zarr has opened, or a store it can open."""
     return isinstance(value, (zarr.Array, zarr.Group, Store, StorePath))

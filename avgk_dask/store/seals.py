@@ -112,7 +112,9 @@ def metadata_digest(document: Document) -> str:
     """
     kept = {name: value for name, value in document.items() if name not in ("attributes", "consolidated_metadata")}
     attributes = document.get("attributes") or {}
-    return _sha256([kept, {name: attributes[name] for name in SEALED_ATTRIBUTES if name in attributes}])
+    if isinstance(attributes, Mapping):
+        attributes = {name: attributes[name] for name in SEALED_ATTRIBUTES if name in attributes}
+    return _sha256([kept, attributes])
 
 
 def form_digest(document: Document) -> str:

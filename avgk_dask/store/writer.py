@@ -330,7 +330,7 @@ class ScoreWriter:
         changed = [f"{name} was {plan[name]!r}" for name, value in mine.items() if plan[name] != value]
         if changed:
             raise OptionError(
-                f"a store must be continued as it was begun; {', '.join(changed)}. Pass the same options."
+                f"{self._location} must be continued as it was begun; {', '.join(changed)}. Pass the same options."
             )
 
     def _check_records(self) -> int:

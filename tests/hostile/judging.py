@@ -1,0 +1,91 @@
+"""What may come of a damaged input: one error of ours that names the place, or the right answer."""
+
+from __future__ import annotations
+
+import pathlib
+import re
+import shutil
+
+import avgk_dask as avgk
+
+
+def evaluate(path):
+    return avgk.evaluate(path, k=[0.5, 1], straddle=False).drop_attrs()
+
+
+def threshold(path):
+    found = avgk.threshold(path, 1)
+    return found.value, found.n_above, found.n_ties, found.n_kept
+
+
+def ingest(path):
+    out = pathlib.Path(path).with_name(f"{pathlib.Path(path).name}-ingested")
+    try:
+        avgk.ingest(path, out=out)
+    except avgk.AvgkError:
+        assert not out.exists(), "a failed ingest left something behind"
+        raise
+    found = evaluate(out)
+    shutil.rmtree(out)
+    return found
+
+
+def verify(path):
+    found = avgk.verify(path)
+    return "ok" if found.ok else str(found.damaged)
+
+
+def info(path):
+    found = avgk.info(path)
+    return {name: found[name] for name in ("n_samples", "n_classes", "dtype", "labels", "values")}
+
+
+#: Reading functions, by name; each gives something that can be compared with what a sound store gives.
+READERS = {"evaluate": evaluate, "threshold": threshold, "info": info, "verify": verify, "ingest": ingest}
+
+
+def outcome(call, *arguments):
+    """Give what a call comes to: ("refused", its text) or ("answer", its value); anything else is a failure."""
+    try:
+        return "answer", call(*arguments)
+    except avgk.AvgkError as error:
+        check_error(error, arguments[0])
+        return "refused", str(error)
+
+
+def check_error(error, path):
+    """Hold that an error is one line that names the place and tells what to do."""
+    text = str(error)
+    assert "\n" not in text
+    named = pathlib.Path(path).name in text or re.search(r"\bsample \d", text)
+    assert named or isinstance(error, avgk.BudgetError), text
+    assert re.search(r"[.?](\s[A-Z].*)?$", text), text
+    assert len(text) < 1500, text
+
+
+def equal(a, b):
+    return a.identical(b) if hasattr(a, "identical") else a == b
+
+
+def answers(path):
+    """Give what each reader says of a sound store; only a truncated one is not ingested."""
+    outcomes = {name: outcome(call, path) for name, call in READERS.items()}
+    refused = [name for name, (kind, _) in outcomes.items() if kind == "refused"]
+    assert refused == (["ingest"] if pathlib.Path(path).name == "truncated" else [])
+    return {name: value for name, (_, value) in outcomes.items()}
+
+
+def judge(path, sound, *, may_change=False, readers=READERS):
+    """Hold that each reader refuses a damaged store or gives what the sound one gives.
+
+    ``may_change`` is for stores without a manifest, whose metadata are all that tells what they hold: any answer is as good
+    as another then, but none may be a foreign exception.
+    """
+    outcomes = {name: outcome(call, path) for name, call in readers.items()}
+    wrong = [
+        name
+        for name, (kind, value) in outcomes.items()
+        if kind == "answer" and name != "verify" and not may_change and not equal(value, sound[name])
+    ]
+    assert not wrong, f"silently wrong: {wrong}"
+    return outcomes
