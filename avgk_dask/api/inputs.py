@@ -173,9 +173,10 @@ def check_scores(scores: Any) -> None:
         raise ScoresError(
             "scores must not be masked; got a masked array. Fill it first, for example with scores.filled(0)."
         )
+    where = str(scores.store_path.store) if is_zarr(scores) else ""
     if scores.ndim != 2:
         raise ScoresError(
-            f"scores must be a matrix (sample, class); got {scores.ndim} dimensions, shape {scores.shape}. Reshape them."
+            f"scores must be a matrix (sample, class); got {scores.ndim} dimensions, shape {scores.shape}{where and f' in {where}'}. Reshape them."
         )
     if any(n != n for n in scores.shape):
         raise ScoresError(
@@ -183,9 +184,9 @@ def check_scores(scores: Any) -> None:
         )
     if 0 in scores.shape:
         raise ScoresError(
-            f"scores must hold at least one sample and one class; got shape {tuple(scores.shape)}. Check where they come from."
+            f"scores must hold at least one sample and one class; got shape {tuple(scores.shape)}{where and f' in {where}'}. Check where they come from."
         )
-    check_dtype(decoded_dtype(scores) if is_zarr(scores) else scores.dtype)
+    check_dtype(decoded_dtype(scores) if is_zarr(scores) else scores.dtype, where)
 
 
 def as_labels(labels: Any, shape: tuple[int, int], missing: str | None = None) -> Any:

@@ -48,6 +48,15 @@ def check_distinct(scores: str | None, labels: str | None) -> None:
         raise StoreError(f"scores and labels must have different names; got {scores!r} for both. Name two.")
 
 
+def check_plain(path: str) -> None:
+    """Refuse a pipe, a device or a socket: reading it may never end."""
+    if not (os.path.isfile(path) or os.path.isdir(path)):
+        raise StoreError(
+            f"a path must be that of a file or folder; got {path!r}, a pipe or device. "
+            "Copy it to a file, or pass - to read an .npy stream from standard input."
+        )
+
+
 def path_advice(path: str) -> str:
     """Say what to do about a path where nothing is: the nearest name in its folder, or to check it."""
     folder, name = os.path.split(path.rstrip("/"))

@@ -47,6 +47,8 @@ def read_header(stream: Any, location: str) -> NpyHeader:
     """Read the header, and leave the stream at the first number. Object arrays are described, never loaded."""
     with reading(location, *NPY_ERRORS):
         version = np.lib.format.read_magic(stream)
+        if version not in ((1, 0), (2, 0), (3, 0)):
+            raise ValueError(f"its header is of version {version}, which is not known")
         # Version 3 is version 2 with UTF-8 field names; arrays with fields are refused later.
         first = version == (1, 0)
         read = np.lib.format.read_array_header_1_0 if first else np.lib.format.read_array_header_2_0
@@ -103,7 +105,7 @@ def open_npy(path: str) -> NpyFile:
         location=path,
         n_samples=n_samples,
         n_classes=n_classes,
-        dtype=check_dtype(header.dtype),
+        dtype=check_dtype(header.dtype, path),
         header=header,
         offset=offset,
     )
@@ -156,7 +158,7 @@ class NpyStream:
         self.n_read = 0
         self._stream = stream
         self._location = location
-        check_dtype(self.header.dtype)
+        check_dtype(self.header.dtype, location)
         check_order(self.header, location)
 
     def take(self, rows: int) -> Array:
@@ -193,6 +195,6 @@ def open_stream(stream: BinaryIO, location: str) -> StreamFile:
         location=location,
         n_samples=n_samples,
         n_classes=n_classes,
-        dtype=check_dtype(source.header.dtype),
+        dtype=check_dtype(source.header.dtype, location),
         stream=source,
     )

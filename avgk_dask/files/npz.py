@@ -55,7 +55,7 @@ def open_npz(path: str, scores: str | None, labels: str | None) -> NpzFile:
         location=path,
         n_samples=shape[0],
         n_classes=shape[1],
-        dtype=check_dtype(headers[scores].dtype),
+        dtype=check_dtype(headers[scores].dtype, path),
         has_labels=labels is not None,
         members=members,
     )

@@ -9,7 +9,7 @@ from typing import Any
 from ..errors import StoreError
 from .delimited import CsvTable
 from .ipc import ArrowTable, hub_files
-from .names import listed, path_advice
+from .names import check_plain, listed, path_advice
 from .npy import open_npy, open_stream
 from .npz import open_npz
 from .parquet import ParquetTable
@@ -82,6 +82,7 @@ def check_path(path: Any) -> str:
         raise StoreError(f"a score file must be on this machine; got {name!r}. Download it first.")
     if not os.path.exists(name):
         raise StoreError(f"a score file must exist; got {name!r}, and nothing is there. {path_advice(name)}")
+    check_plain(name)
     if not is_row_file(name):
         raise StoreError(
             f"a score file must end in {listed(_SUFFIXES)}, or be a folder of .parquet or .arrow files; got {name!r}. "

@@ -34,8 +34,8 @@ _NAMES = {"float16", "float32", "float64", *(f"{u}int{bits}" for u in ("", "u") 
 _BITS = {2: np.int16, 4: np.int32, 8: np.int64}
 
 
-def check_dtype(dtype: Any) -> np.dtype[Any]:
-    """Give the dtype in native byte order, or refuse one whose values have no order we serve."""
+def check_dtype(dtype: Any, where: str = "") -> np.dtype[Any]:
+    """Return the dtype in native byte order, or refuse one whose values have no order we serve; ``where`` they are is told."""
     try:
         dtype = np.dtype(dtype)
     except TypeError as error:
@@ -46,7 +46,7 @@ def check_dtype(dtype: Any) -> np.dtype[Any]:
     if native == BFLOAT16 or native.name in _NAMES:
         return native
     raise DtypeError(
-        f"scores must be real numbers of at most 64 bits; got dtype {dtype}. "
+        f"scores must be real numbers of at most 64 bits; got dtype {dtype}{where and f' in {where}'}. "
         "Convert them first, for example with scores.astype('float32')."
     )
 

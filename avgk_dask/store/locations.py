@@ -10,7 +10,7 @@ from zarr.abc.store import Store
 from zarr.storage import FsspecStore, LocalStore, ZipStore
 
 from ..errors import OptionError, StoreError
-from ..files.names import path_advice
+from ..files.names import check_plain, path_advice
 from .clouds import CLOUDS, S3_NAMES, is_true, open_cloud
 from .failures import cause
 from .showing import Options, shown
@@ -64,6 +64,7 @@ def _local(path: str, write: bool) -> Store:
         return LocalStore(path)
     if not os.path.exists(path):
         raise StoreError(f"store must exist; got {path!r}, and nothing is there. {path_advice(path)}")
+    check_plain(path)
     if os.path.isfile(path) and zipfile.is_zipfile(path) and not path.endswith(".npz"):
         return ZipStore(path, mode="r")
     if os.path.isfile(path):
@@ -119,5 +120,12 @@ def inner_root(store: Store) -> str:
         names = archive.namelist()
     if any(name in _METADATA for name in names):
         return ""
-    roots = [name.rpartition("/")[0] for name in names if name.rpartition("/")[2] in _METADATA]
-    return min(roots, key=lambda name: (name.count("/"), name), default="")
+    roots = {name.rpartition("/")[0] for name in names if name.rpartition("/")[2] in _METADATA}
+    least = min((root.count("/") for root in roots), default=0)
+    first = sorted(root for root in roots if root.count("/") == least)
+    if len(first) > 1:
+        raise StoreError(
+            f"a zip file must hold one Zarr store; got {store.path} with {', '.join(first[:3])} side by side and no root. "
+            "Zip the whole folder of the store."
+        )
+    return first[0] if first else ""
