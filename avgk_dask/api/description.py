@@ -10,6 +10,7 @@ from ..budgets import DEFAULT_BUDGETS, count_labels, parse_budgets
 from ..graph.memory import memory_limit, task_memory
 from ..graph.source import StoredSource
 from ..store import StoredArrays
+from ..store.encoding import encoding_of
 from ..store.facts import StoreFacts, gather_facts
 from .ambiguity import n_ranked
 from .stores import open_stored
@@ -48,8 +49,8 @@ def info(
         All that JSON can hold, under the names below.
     ``store, zarr_format, n_samples, n_classes, dtype``
         Where it is, and what it holds.
-    ``truncated, rounding``
-        What storing left out or rounded; None for nothing.
+    ``truncated, rounding, encoding``
+        What storing left out or rounded, and how the stored values are decoded; None for nothing.
     ``chunks, shards, codecs, n_chunks``
         How it is laid out; ``shards`` is None where there are none.
     ``n_bytes, n_stored_bytes, n_missing_chunks``
@@ -97,6 +98,7 @@ def info(
         "truncated": _truncation(arrays),
         "dtype": str(source.dtype),
         "rounding": facts.rounding,
+        "encoding": _encoding(arrays.scores),
         "chunks": list(facts.chunks),
         "shards": None if facts.shards is None else list(facts.shards),
         "codecs": list(facts.codecs),
@@ -112,6 +114,12 @@ def info(
         "reads": "each chunk once, after a pilot of at most 10 % of the chunks or 8 (two more reads in the worst case)",
         "advice": _advice(facts, arrays.labels, values),
     }
+
+
+def _encoding(scores: Any) -> str | None:
+    """Return how stored values are decoded, in words."""
+    found = encoding_of(scores)
+    return ", ".join(f"{name} {value}" for name, value in found.items()) + f" of {scores.dtype}" if found else None
 
 
 def _truncation(arrays: StoredArrays) -> str | None:

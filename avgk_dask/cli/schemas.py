@@ -110,6 +110,7 @@ _BODIES: dict[str, Schema] = {
         truncated=_or_null(_TEXT),
         dtype=_TEXT,
         rounding=_or_null(_TEXT),
+        encoding=_or_null(_TEXT),
         chunks=_list(_SIZE),
         shards=_or_null(_list(_SIZE)),
         codecs=_list(_TEXT),

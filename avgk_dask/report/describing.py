@@ -28,6 +28,7 @@ def print_info(info: dict[str, Any]) -> str:
 
 def _scores(info: dict[str, Any]) -> str:
     rounding = f" ({info['rounding']})" if info["rounding"] else ""
+    rounding += f", decoded by {info['encoding']}" if info["encoding"] else ""
     rounding += f", {info['truncated']}" if info["truncated"] else ""
     return f"{info['n_samples']:,} samples x {info['n_classes']:,} classes, {info['dtype']}{rounding}"
 

@@ -53,6 +53,7 @@ def test_encoded_scores__are_what_xarray_gives(tmp_path, name, zarr_format):
     assert result.drop_attrs().identical(avgk.evaluate(expected.load(), k=[1, 2.5]).drop_attrs())
     assert result.threshold.values.tolist() == [avgk.threshold(values, k).value for k in (1, 2.5)]
     assert avgk.info(path)["dtype"] == str(values.dtype)
+    assert (avgk.info(path)["encoding"] is None) == (name == "nan")
     assert avgk.verify(path).ok
 
 
