@@ -17,6 +17,7 @@ from .failures import advice, cause
 from .manifest import Digest, Manifest
 from .shards import ShardIndex
 from .sizes import NotAFileError, local_size
+from .wrapping import Wrapping
 
 #: How a missing chunk is taken as the fill value, in Python and in a terminal.
 FILL = 'missing="fill" (on the command line --missing fill)'
@@ -69,7 +70,7 @@ class Checks:
         return cause(error, {f"secret{i}": secret for i, secret in enumerate(self.secrets)})
 
 
-class CheckedStore(WrapperStore[Store]):
+class CheckedStore(Wrapping):
     """Wraps a store; every whole chunk read through it is checked."""
 
     def __init__(self, store: Store, checks: Checks) -> None:
@@ -126,14 +127,6 @@ class CheckedStore(WrapperStore[Store]):
         whole = self._last[1] if self._last[0] == key else await self._get_whole(key, prototype)
         self._last = key, whole
         return None if whole is None else whole[_bounds(byte_range, len(whole))]
-
-    async def get_partial_values(self, prototype: Any, key_ranges: Any) -> list[Any]:
-        """Read parts of keys, checked like whole ones."""
-        return [await self.get(key, prototype, part) for key, part in key_ranges]
-
-    async def _get_many(self, requests: Any) -> Any:
-        for key, prototype, part in requests:
-            yield key, await self.get(key, prototype, part)
 
     async def _get_whole(self, key: str, prototype: Any) -> Any:
         problem = None

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from zarr.abc.store import Store
 from zarr.core.buffer import default_buffer_prototype
 from zarr.core.sync import sync
-from zarr.storage import LocalStore, WrapperStore
+from zarr.storage import LocalStore
 
 from ..errors import OptionError, StoreError
 from ..kernels.keys import BFLOAT16
@@ -29,6 +29,7 @@ from .manifest import GROUP, Digest, chunk_grid, digest_of, empty_table, table_d
 from .seals import ATTRIBUTE, FORMAT, Seal, form_digest, metadata_digest
 from .shards import places_within
 from .showing import Options, shown
+from .wrapping import Wrapping
 
 #: Folder of the parts that several processes write.
 PARTS = "parts"
@@ -39,7 +40,7 @@ Array = NDArray[Any]
 Digests = dict[str, Digest]
 
 
-class RecordingStore(WrapperStore[Store]):
+class RecordingStore(Wrapping):
     """Wraps a store and keeps the digest of everything written through it."""
 
     def __init__(self, store: Store, digests: Digests | None = None) -> None:

@@ -6,10 +6,11 @@ from collections import Counter
 from typing import Any
 
 from zarr.abc.store import Store
-from zarr.storage import WrapperStore
+
+from ..store.wrapping import Wrapping
 
 
-class CountingStore(WrapperStore[Store]):
+class CountingStore(Wrapping):
     """Wraps a Zarr store and counts the reads of each key.
 
     Parameters
@@ -53,12 +54,6 @@ class CountingStore(WrapperStore[Store]):
         """Read a key, and count it."""
         self.reads[key] += 1
         return await super().get(key, prototype, byte_range)
-
-    async def get_partial_values(self, prototype: Any, key_ranges: Any) -> Any:
-        """Read parts of keys, and count each."""
-        key_ranges = list(key_ranges)
-        self.reads.update(key for key, _ in key_ranges)
-        return await super().get_partial_values(prototype, key_ranges)
 
     def chunk_reads(self, array: str = "scores") -> Counter[str]:
         """Give how often each chunk of an array was read, metadata left out.

@@ -51,3 +51,37 @@ def test_run__ends_with_the_error_of_a_chunk(far, tmp_path):
 def test_evaluate__is_the_same_when_reading_ahead(far):
     stored = zarr.create_array({}, data=SCORES, chunks=(4, 3))
     assert avgk.evaluate(stored, k=[1, 3]).equals(avgk.evaluate(SCORES, k=[1, 3]))
+
+
+def test_wrapped_stores__see_every_read_and_write_whatever_way_zarr_takes():
+    """Among them those that only newer versions of zarr have, and a pipeline that reads without the event loop."""
+    from zarr.abc.store import Store
+    from zarr.storage import WrapperStore
+
+    from avgk_dask.store.wrapping import Wrapping
+
+    harmless = {"get", "set", "get_sync", "set_sync", "delete_sync", "set_if_not_exists"}  # the last writes no chunk
+    for name, method in vars(WrapperStore).items():  # what hands things on to the store inside
+        if ("get" in name or "set" in name) and not name.startswith("__") and name not in harmless:
+            assert getattr(Wrapping, name) is not method, f"{name} goes past get and set"
+
+    class Watching(Wrapping):
+        seen: list[str] = []  # noqa: RUF012
+
+        async def get(self, key, prototype, byte_range=None):
+            self.seen.append(f"get {key}")
+            return await super().get(key, prototype, byte_range)
+
+        async def set(self, key, value):
+            self.seen.append(f"set {key}")
+            await super().set(key, value)
+
+    paths = ["zarr.core.codec_pipeline.BatchedCodecPipeline"]
+    if hasattr(Store, "get_ranges"):
+        paths.append("zarr.core.codec_pipeline.FusedCodecPipeline")
+    for path in paths:
+        Watching.seen.clear()
+        with zarr.config.set({"codec_pipeline.path": path}):
+            array = zarr.create_array(Watching(MemoryStore()), data=np.eye(8), chunks=(1, 8), shards=(4, 8))
+            assert np.array_equal(array[2:3], np.eye(8)[2:3])
+        assert {"set c/0/0", "set c/1/0", "get c/0/0"} <= set(Watching.seen)
