@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import AvgkError, ReadError
+from ..errors import AvgkError, ReadError, refuse
 from ..kernels.keys import BFLOAT16
 from ..reuse import Pool
 from .checked import is_local
@@ -107,7 +107,7 @@ def read_array(array: Any, where: tuple[slice, ...], scratch: Scratch | None = N
     except AvgkError:
         raise
     except Exception as error:
-        raise _first_failure(array, where, error) from None
+        refuse(_first_failure(array, where, error))
 
 
 def typed(block: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:

@@ -8,7 +8,7 @@ from typing import Any
 from zarr.abc.store import OffsetByteRequest, RangeByteRequest, Store
 from zarr.storage import LocalStore, MemoryStore, WrapperStore, ZipStore
 
-from ..errors import AvgkError, ReadError
+from ..errors import AvgkError, ReadError, refuse
 from .failures import advice, cause
 from .manifest import Digest, Manifest
 from .shards import ShardIndex
@@ -42,7 +42,7 @@ class Checks:
 
     def scrub(self, error: BaseException) -> str:
         """Give an error's class and text without credentials."""
-        return cause(error, {f"secret{i}": secret for i, secret in enumerate(self.secrets)})
+        return cause(error, self.secrets)
 
 
 class CheckedStore(WrapperStore[Store]):
@@ -112,11 +112,9 @@ class CheckedStore(WrapperStore[Store]):
         except Exception as error:
             if again and "Checksum" in type(error).__name__:  # a client's own check; botocore does not ask again
                 return await self._get(key, prototype, byte_range, again=False)
-            # The cause is told, not chained: its own text may hold credentials.
             why = self.checks.scrub(error)
-            raise ReadError(
-                f"could not read {key} of {self.checks.location}: {why}. {advice(why, 'Check the store, and try again.')}"
-            ) from None
+            todo = advice(why, "Check the store, and try again.")
+            refuse(ReadError(f"could not read {key} of {self.checks.location}: {why}. {todo}"))
 
     def problem(self, key: str, value: Any, *, whole: bool = True) -> str | None:
         """Say what is wrong with a chunk as read (None: it is not there); None where nothing is."""

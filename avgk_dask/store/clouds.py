@@ -11,9 +11,9 @@ from typing import Any
 from zarr.abc.store import Store
 from zarr.storage import ObjectStore
 
-from ..errors import StoreError
+from ..errors import StoreError, refuse
 from .failures import advice, cause
-from .showing import shown
+from .showing import secrets_of, shown
 
 #: The extra that serves each protocol.
 CLOUDS = {"s3": "s3", "s3a": "s3", "gs": "gcs", "gcs": "gcs", "az": "azure", "abfs": "azure", "abfss": "azure",
@@ -78,8 +78,8 @@ def open_cloud(url: str, options: Mapping[str, Any], *, write: bool, required: b
         of_url = obstore.store.HTTPStore.from_url if url.startswith("http") else obstore.store.from_url
         store = of_url(address, **settings)
     except Exception as error:  # obstore's own exception classes
-        why = cause(error, options)
-        raise StoreError(f"could not open {shown(url)}: {why}. {advice(why, 'Check the options.')}") from None
+        why = cause(error, secrets_of(url, options))
+        refuse(StoreError(f"could not open {shown(url)}: {why}. {advice(why, 'Check the options.')}"))
     return ObjectStore(store, read_only=not write)
 
 

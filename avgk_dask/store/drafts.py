@@ -16,7 +16,7 @@ from zarr.core.buffer import default_buffer_prototype
 from zarr.core.sync import sync
 from zarr.storage import LocalStore, WrapperStore
 
-from ..errors import OptionError, StoreError
+from ..errors import OptionError, StoreError, refuse
 from ..kernels.keys import BFLOAT16
 from .checked import bare_store
 from .layout import LABEL_ROWS, Layout, codecs
@@ -41,6 +41,12 @@ class RecordingStore(WrapperStore[Store]):
     def __init__(self, store: Store, digests: Digests | None = None) -> None:
         super().__init__(store)
         self.digests: Digests = {} if digests is None else digests
+
+    def __repr__(self) -> str:
+        return f"RecordingStore({shown(self._store)!r})"
+
+    def __str__(self) -> str:
+        return shown(self._store)
 
     def _with_store(self, store: Store) -> RecordingStore:
         return type(self)(store, self.digests)
@@ -85,8 +91,8 @@ class Draft:
         """Open a draft that was left, or a store that was finished."""
         try:
             group = zarr.open_group(RecordingStore(store), mode="r+", use_consolidated=False)
-        except (FileNotFoundError, ValueError, KeyError) as error:
-            raise StoreError(f"{location} is no Zarr group; it cannot be continued. Choose another path.") from error
+        except (FileNotFoundError, ValueError, KeyError):
+            refuse(StoreError(f"{location} is no Zarr group; it cannot be continued. Choose another path."))
         draft = cls(group, location)
         if not draft.state:
             raise StoreError(
@@ -222,7 +228,7 @@ def _write_json(store: Store, key: str, value: Any) -> None:
 def writable(path: Any, options: Options | None = None) -> tuple[Store, str]:
     """Give the store to write to and its name."""
     if isinstance(path, Store):
-        return path, shown(str(path))
+        return path, shown(path)
     return locate(path, options, write=True), shown(path)
 
 

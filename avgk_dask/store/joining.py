@@ -22,7 +22,7 @@ from .layout import LABEL_ROWS
 from .listing import list_keys
 from .manifest import ATTRIBUTE, chunk_grid
 from .opening import load_table, with_checks
-from .showing import Options
+from .showing import Options, secrets_of
 
 Array = NDArray[Any]
 
@@ -100,7 +100,7 @@ def join_parts(path: Any, n_parts: int | None = None, *, storage_options: Option
 
     """
     store, location = writable(path, storage_options)
-    with writing(location, storage_options):
+    with writing(location, path, storage_options):
         _join_all(path, store, location, n_parts, storage_options)
 
 
@@ -139,7 +139,7 @@ def _open_parts(path: Any, store: Any, n_parts: int | None, options: Options | N
             raise StoreError(
                 f"part {number} of {location} is incomplete: its writer did not finish. Wait or resume it."
             )
-        store_of = CheckedStore(mine, Checks(place))
+        store_of = CheckedStore(mine, Checks(place, secrets=secrets_of(mine, path, options)))
         tables = {name: load_table(draft.group, name, store_of.checks) for name in draft.names}
         arrays = {name: with_checks(draft.group[name], store_of, name, tables[name]) for name in tables}
         yield Part(number, arrays, dict(draft.group.attrs))
