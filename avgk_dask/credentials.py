@@ -38,7 +38,7 @@ _CLOUD_VARIABLES = ("AWS_", "AZURE_", "GOOGLE_", "GCP_", "S3_")
 _DEPTH = 6
 
 #: pathlib makes one slash of two.
-_URL = re.compile(r"^(?P<scheme>[A-Za-z][\w+.-]+:/)(?=[^/])|(?P<scheme2>[A-Za-z][\w+.-]*://)")
+_URL = re.compile(r"(?:^|(?<=::))[A-Za-z][\w+.-]+:/(?=[^/])|[A-Za-z][\w+.-]*://")
 _URL_IN_TEXT = re.compile(r"[A-Za-z][\w+.-]*://[^\s'\"<>|\\]*[^\s'\"<>|\\).,;:\]}]")
 #: Links of a chain such as simplecache::s3://bucket/a; not the colons of an address such as [::1].
 _CHAIN = re.compile(r"::(?![^\[\]]*\])")

@@ -46,12 +46,13 @@ class Group(click.Group):
         try:
             return super().main(*args, **{**kwargs, "standalone_mode": False})
         except click.ClickException as error:
-            _fail(error, error.format_message(), REFUSED, words)
+            status = _tell(error, error.format_message(), REFUSED, words)
         except (KeyboardInterrupt, click.Abort, _InterruptError) as error:
-            _fail(error, "interrupted", INTERRUPTED, words)
+            status = _tell(error, "interrupted", INTERRUPTED, words)
         except Exception as error:
             refused = isinstance(error, AvgkError) and not isinstance(error, (ReadError, WriteError))
-            _fail(error, _message(error), REFUSED if refused else FAILED, words)
+            status = _tell(error, _message(error), REFUSED if refused else FAILED, words)
+        sys.exit(status)
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command of a context."""
@@ -81,12 +82,15 @@ def _message(error: Exception) -> str:
     return str(error) or type(error).__name__
 
 
-def _fail(error: BaseException, message: str, status: int, words: list[str]) -> None:
-    """Say what failed, without the credentials among the words of the command line, and exit."""
+def _tell(error: BaseException, message: str, status: int, words: list[str]) -> int:
+    """Say what failed, without the credentials among the words of the command line; return the status."""
     secrets = {*secrets_in(words), *environment_secrets()}
-    if "--debug" in words:
-        click.echo(hide("".join(traceback.format_exception(error)), secrets), err=True, nl=False)
     told = hide(" ".join(message.split()), secrets)
-    foreign = not isinstance(error, (AvgkError, click.ClickException))
-    click.echo(f"avgk: {spelled(type(error).__name__ if foreign and has_short(told, secrets) else told)}", err=True)
-    sys.exit(status)
+    trace = hide("".join(traceback.format_exception(error)), secrets)
+    if not isinstance(error, (AvgkError, click.ClickException)) and has_short(told + trace, secrets):
+        told = type(error).__name__  # of a library, which may say anything
+        trace = f"{''.join(traceback.format_tb(error.__traceback__))}{told}\n"
+    if "--debug" in words:
+        click.echo(trace, err=True, nl=False)
+    click.echo(f"avgk: {spelled(told)}", err=True)
+    return status

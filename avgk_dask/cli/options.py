@@ -223,7 +223,7 @@ def cluster(
             yield
     else:
         try:
-            client = Client(address=scheduler, scheduler_file=scheduler_file)
+            client = Client(address=None if scheduler_file else remote, scheduler_file=scheduler_file)
         except (OSError, ValueError) as error:  # out of reach, or no address
             why = hide(str(error), {*secrets_of({"host": remote}), *environment_secrets()})
             refuse(

@@ -121,4 +121,4 @@ def _parquet_files(folder: str) -> list[str]:
 
 def _check_no_names(location: str, scores: str | None, labels: str | None) -> None:
     if scores is not None or labels is not None:
-        raise StoreError(f"{location} is a single array without names; got {scores or labels!r}. Drop the name.")
+        raise StoreError(f"{location} is a single array without names; got {shown(scores or labels)!r}. Drop the name.")

@@ -279,7 +279,7 @@ def open_array(group: Any, store: CheckedStore, name: str) -> Any:
     names = _array_names(group)
     near = difflib.get_close_matches(name, names, 1)
     hint = f"Did you mean {near[0]!r}?" if near else "Name the array to use."
-    raise StoreError(f"{location} has no array {name!r}; it has {', '.join(names) or 'no arrays'}. {hint}")
+    raise StoreError(f"{location} has no array {shown(name)!r}; it has {', '.join(names) or 'no arrays'}. {hint}")
 
 
 def with_checks(array: Any, store: CheckedStore, path: str, table: Table | None) -> Any:

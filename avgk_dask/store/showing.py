@@ -7,13 +7,14 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from zarr.abc.store import Store
-from zarr.storage import FsspecStore, StorePath, WrapperStore
+from zarr.storage import FsspecStore, ObjectStore, StorePath, WrapperStore
 
 from .. import credentials
 from ..credentials import environment_secrets, hide, hide_pairs
 
 Options = Mapping[str, Any]
 
+_OBJECT_STORES = {"S3Store": "s3", "GCSStore": "gs", "AzureStore": "az"}
 #: Longer texts of clients are cut.
 _MOST = 400
 
@@ -29,12 +30,24 @@ def shown(place: Any) -> str:
     """
     if isinstance(place, StorePath):
         return f"{shown(place.store)}/{place.path}".rstrip("/")
-    if isinstance(place, FsspecStore) and "://" not in place.path:
-        kind = place.fs.protocol if isinstance(place.fs.protocol, str) else place.fs.protocol[0]
-        return credentials.shown(f"{kind}://{place.path if kind == 'file' else place.path.lstrip('/')}")
-    if isinstance(place, FsspecStore):
-        return credentials.shown(place.path)
-    return hide(str(place), secrets_of(place)) if isinstance(place, Store) else credentials.shown(place)
+    if isinstance(place, (FsspecStore, ObjectStore)):
+        return credentials.shown(address_of(place))
+    return hide(str(place)) if isinstance(place, Store) else credentials.shown(place)
+
+
+def address_of(store: Any) -> str:
+    """Return where a store is, as its client was told: with credentials, if there are any in its URL."""
+    if isinstance(store, FsspecStore) and "://" not in store.path:
+        kind = store.fs.protocol if isinstance(store.fs.protocol, str) else store.fs.protocol[0]
+        return f"{kind}://{store.path if kind == 'file' else store.path.lstrip('/')}"
+    if isinstance(store, FsspecStore):
+        return str(store.path)
+    client: Any = getattr(store, "store", None)
+    kind = _OBJECT_STORES.get(type(client).__name__, "")
+    if isinstance(store, ObjectStore) and kind:  # not as obstore shows it, which may fail
+        bucket = client.config.get("bucket") or client.config.get("container_name")
+        return f"{kind}://{bucket}/{client.prefix or ''}"
+    return str(getattr(client, "url", None) or store)
 
 
 def secrets_of(*given: Any) -> tuple[str, ...]:

@@ -22,7 +22,7 @@ from .checked import bare_store
 from .drafts import check_target, writable
 from .failures import writing
 from .locations import locate
-from .showing import Options
+from .showing import Options, address_of
 
 #: A folder is gone for good if it has not come back after so many pauses of so many seconds.
 _CALM, _PAUSE = 4, 0.05
@@ -107,7 +107,5 @@ def _source_address(source: Any) -> str | None:
 
 def _address(store: Any, path: str) -> str:
     bare = bare_store(store)
-    root = os.path.realpath(bare.root) if isinstance(bare, LocalStore) else str(bare).rstrip("/")
-    if hasattr(bare, "store"):  # of obstore: its class, bucket and prefix
-        root = repr(bare.store).rstrip('")')
+    root = os.path.realpath(bare.root) if isinstance(bare, LocalStore) else address_of(bare).rstrip("/")
     return f"{root}/{path}".rstrip("/")
