@@ -85,9 +85,10 @@ def _message(error: Exception) -> str:
 def _tell(error: BaseException, message: str, status: int, words: list[str]) -> int:
     """Say what failed, without the credentials among the words of the command line; return the status."""
     secrets = {*secrets_in(words), *environment_secrets()}
-    told = hide(" ".join(message.split()), secrets)
+    own = isinstance(error, AvgkError)  # without secrets already
+    told = hide(" ".join(message.split()), () if own else secrets)
     trace = hide("".join(traceback.format_exception(error)), secrets)
-    if not isinstance(error, (AvgkError, click.ClickException)) and has_short(told + trace, secrets):
+    if not own and not isinstance(error, click.ClickException) and has_short(told + trace, secrets):
         told = type(error).__name__  # of a library, which may say anything
         trace = f"{''.join(traceback.format_tb(error.__traceback__))}{told}\n"
     if "--debug" in words:
