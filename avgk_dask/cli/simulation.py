@@ -80,9 +80,9 @@ def demo(out: pathlib.Path, samples: int, classes: int, as_json: bool, quiet: bo
     from ..schema import to_json
 
     store = out / "scores.zarr"
+    check_out(out)
     if out.exists() and not (out.is_dir() and (not any(out.iterdir()) or _is_simulated(store))):
         raise OptionError(f"--out must be a new or empty folder, or one of an earlier demo; got {str(out)!r}.")
-    check_out(out)
     result, seconds = _simulate_and_evaluate(store, samples, classes, shows_progress(quiet))
     write_results(result, out, seconds)
     if as_json:

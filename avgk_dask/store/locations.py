@@ -6,10 +6,11 @@ import os
 import zipfile
 from typing import Any
 
+from fsspec.registry import known_implementations
 from zarr.abc.store import Store
 from zarr.storage import FsspecStore, LocalStore, ZipStore
 
-from ..credentials import shown_address
+from ..credentials import is_url, shown_address
 from ..errors import OptionError, StoreError, refuse
 from ..files.names import path_advice
 from .clouds import CLOUDS, S3_NAMES, is_true, open_cloud
@@ -59,6 +60,8 @@ def locate(path: Any, options: Options | None = None, *, write: bool = False) ->
 
 
 def _local(path: str, write: bool) -> Store:
+    if is_url(path) and path.rpartition("::")[2].split(":")[0].lower() in known_implementations:
+        raise StoreError(f"store must be a path or a URL with two slashes; got {shown(path)!r}. Pass a URL as text.")
     if write:
         if path.endswith(".zip"):
             raise StoreError(f"store must be a folder or a URL to be written; got {path!r}. Zip the finished store.")
