@@ -6,6 +6,8 @@ failed, why, and what to do.
 
 from __future__ import annotations
 
+from typing import NoReturn
+
 #: What to do about labels that do not fit the scores, and about NaN.
 LABELS_CURE = "Check that labels and scores belong together."
 NAN_CURE = 'Repair the scores, or rank NaN last with nan_policy="lowest" (on the command line --nan-policy lowest).'
@@ -195,3 +197,15 @@ class OptionError(AvgkError, ValueError):
     avgk_dask.errors.OptionError: ties must be 'first' or 'spread'; got 'random'. Leave it out to keep the first ones.
 
     """
+
+
+def refuse(error: AvgkError) -> NoReturn:
+    """Raise an error alone, not chained to the one being handled, whose text may hold credentials.
+
+    ``from None`` hides that one from tracebacks, and leaves it to whatever else follows the chain.
+    """
+    try:
+        raise error from None
+    except AvgkError:
+        error.__context__ = None
+        raise

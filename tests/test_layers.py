@@ -15,6 +15,7 @@ PACKAGE = pathlib.Path(avgk_dask.__file__).parent
 
 #: Lower numbers may not import higher ones.
 LAYERS = {
+    "credentials": 0,
     "errors": 0,
     "reuse": 0,
     "settings": 0,

@@ -13,7 +13,7 @@ from ..errors import DtypeError, LabelsError, ScoresError
 from ..files import is_row_file, open_label_file
 from ..graph.source import BlockSource, Source, StoredSource, lazy_array, stored_array
 from ..kernels.keys import BFLOAT16, check_dtype
-from ..store import StoredArrays, check_chunks, is_zarr, open_arrays, open_labels
+from ..store import StoredArrays, check_chunks, is_zarr, open_arrays, open_labels, shown
 from ..store.bands import read_array
 from ..store.encoding import SCALES, decoded_dtype
 
@@ -133,7 +133,7 @@ def _check_alignment(frame: xr.DataArray, labels: xr.DataArray) -> None:
 
 
 def _origin(frame: Any) -> str:
-    return str(frame.encoding.get("source", ""))
+    return shown(frame.encoding.get("source", ""))
 
 
 def _ordered(frame: xr.DataArray) -> xr.DataArray:

@@ -12,8 +12,9 @@ from typing import Any
 
 import click
 
+from ..credentials import environment_secrets, has_short, hide
 from ..errors import AvgkError, ReadError, WriteError
-from .spelling import spelled
+from .spelling import secrets_in, spelled
 
 FAILED, REFUSED, INTERRUPTED = 1, 2, 130
 
@@ -41,16 +42,17 @@ class Group(click.Group):
     def main(self, *args: Any, **kwargs: Any) -> Any:
         """Run a command line; exits with the status of what failed."""
         given = args[0] if args else kwargs.get("args")
-        debug = "--debug" in (sys.argv[1:] if given is None else given)
+        words = list(sys.argv[1:] if given is None else given)
         try:
             return super().main(*args, **{**kwargs, "standalone_mode": False})
         except click.ClickException as error:
-            _fail(error, error.format_message(), REFUSED, debug)
+            status = _tell(error, error.format_message(), REFUSED, words)
         except (KeyboardInterrupt, click.Abort, _InterruptError) as error:
-            _fail(error, "interrupted", INTERRUPTED, debug)
+            status = _tell(error, "interrupted", INTERRUPTED, words)
         except Exception as error:
             refused = isinstance(error, AvgkError) and not isinstance(error, (ReadError, WriteError))
-            _fail(error, _message(error), REFUSED if refused else FAILED, debug)
+            status = _tell(error, _message(error), REFUSED if refused else FAILED, words)
+        sys.exit(status)
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command of a context."""
@@ -80,8 +82,16 @@ def _message(error: Exception) -> str:
     return str(error) or type(error).__name__
 
 
-def _fail(error: BaseException, message: str, status: int, debug: bool) -> None:
-    if debug:
-        traceback.print_exception(error)
-    click.echo(f"avgk: {spelled(' '.join(message.split()))}", err=True)
-    sys.exit(status)
+def _tell(error: BaseException, message: str, status: int, words: list[str]) -> int:
+    """Say what failed, without the credentials among the words of the command line; return the status."""
+    secrets = {*secrets_in(words), *environment_secrets()}
+    own = isinstance(error, AvgkError)  # without secrets already
+    told = hide(" ".join(message.split()), () if own else secrets)
+    trace = hide("".join(traceback.format_exception(error)), secrets)
+    if not own and not isinstance(error, click.ClickException) and has_short(told + trace, secrets):
+        told = type(error).__name__  # of a library, which may say anything
+        trace = f"{''.join(traceback.format_tb(error.__traceback__))}{told}\n"
+    if "--debug" in words:
+        click.echo(trace, err=True, nl=False)
+    click.echo(f"avgk: {spelled(told)}", err=True)
+    return status

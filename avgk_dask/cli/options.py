@@ -7,14 +7,15 @@ import os
 import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fractions import Fraction
 from logging import CRITICAL
 from typing import Any
 
 import click
 
-from ..errors import BudgetError, OptionError, ReadError
+from ..credentials import environment_secrets, hide, secrets_of, shown, shown_address
+from ..errors import BudgetError, OptionError, ReadError, refuse
 
 #: More budgets than this in one range are a typing error.
 _MOST_BUDGETS = 100_000
@@ -111,10 +112,10 @@ def out_options(command: Callable[..., Any]) -> Callable[..., Any]:
 class StoreChoice:
     """A store as named on the command line, and its arrays."""
 
-    store: str
+    store: str = field(repr=False)
     scores: str | None
-    labels: str | None
-    options: dict[str, str] | None
+    labels: str | None = field(repr=False)
+    options: dict[str, str] | None = field(repr=False)
 
     def open(self, missing: str, with_labels: bool = True) -> Any:
         """Open the arrays; reads metadata only."""
@@ -207,7 +208,7 @@ def cluster(
         yield
         return
     if scheduler_file and not os.path.isfile(scheduler_file):
-        raise OptionError(f"--scheduler-file must exist; got {scheduler_file!r}. Check the path.")
+        raise OptionError(f"--scheduler-file must exist; got {shown(scheduler_file)!r}. Check the path.")
     try:
         from distributed import Client, LocalCluster
     except ModuleNotFoundError:
@@ -222,9 +223,11 @@ def cluster(
             yield
     else:
         try:
-            client = Client(address=scheduler, scheduler_file=scheduler_file)
-        except OSError as error:
-            where = scheduler or scheduler_file or remote
-            raise ReadError(f"could not reach a scheduler at {where}: {error}. Check that it runs there.") from None
+            client = Client(address=None if scheduler_file else remote, scheduler_file=scheduler_file)
+        except (OSError, ValueError) as error:  # out of reach, or no address
+            why = hide(str(error), {*secrets_of({"host": remote}), *environment_secrets()})
+            refuse(
+                ReadError(f"could not reach a scheduler at {shown_address(remote)}: {why}. Check that it runs there.")
+            )
         with client:
             yield

@@ -7,6 +7,7 @@ import shutil
 import tempfile
 from typing import Any
 
+from ..credentials import is_url, shown
 from ..errors import OptionError
 
 #: What is written; where all are there already, they are replaced.
@@ -17,6 +18,8 @@ def check_out(out: pathlib.Path) -> None:
     """Refuse a place for results that is a store or no folder, or holds files of their names that are none."""
     from ..store import is_store
 
+    if is_url(out):
+        raise OptionError(f"--out must be a folder on this machine; got {shown(out)!r}. Choose a local one.")
     if is_store(out) or (out.exists() and not out.is_dir()):
         raise OptionError(
             f"--out must be a folder for the results; got {str(out)!r}, which is a store or a file. Choose another."

@@ -9,6 +9,7 @@ from typing import Any
 
 import click
 
+from ..credentials import shown
 from ..errors import OptionError
 from .group import Command
 from .options import json_option, overwrite_option, quiet_option
@@ -17,7 +18,7 @@ from .results import check_out, write_results
 
 
 @click.command(cls=Command, short_help="Write a store of simulated scores.")
-@click.option("--out", required=True, type=click.Path(path_type=pathlib.Path), help="Where to write the store.")
+@click.option("--out", required=True, type=click.Path(), help="Where to write the store.")
 @click.option("--example", type=click.IntRange(1, 4), help="One of the paper's toy problems, with six classes.")
 @click.option("--samples", type=click.IntRange(min=1), default=100_000, show_default=True, help="Number of samples.")
 @click.option("--classes", type=click.IntRange(min=1), default=1_000, show_default=True, help="Number of classes.")
@@ -29,7 +30,7 @@ from .results import check_out, write_results
 @overwrite_option
 @json_option
 @quiet_option
-def simulate(out: pathlib.Path, example: int | None, samples: int, classes: int, seed: int, dtype: str, ambiguity: float,
+def simulate(out: str, example: int | None, samples: int, classes: int, seed: int, dtype: str, ambiguity: float,
              levels: int | None, soft: bool, overwrite: bool, as_json: bool, quiet: bool) -> None:  # fmt: skip
     """Simulated scores with labels: the paper's examples, or large data with chosen ambiguity.
 
@@ -47,10 +48,10 @@ def simulate(out: pathlib.Path, example: int | None, samples: int, classes: int,
     spec = Simulation(samples, n_classes, example, seed, dtype, ambiguity, levels)
     simulate_store(out, spec, soft=soft, overwrite=overwrite, progress=shows_progress(quiet))
     if as_json:
-        print_json({"store": str(out), "n_samples": samples, "n_classes": n_classes, "example": example, "seed": seed,
+        print_json({"store": shown(out), "n_samples": samples, "n_classes": n_classes, "example": example, "seed": seed,
                     "dtype": dtype, "ambiguity": ambiguity, "levels": levels, "soft": soft})  # fmt: skip
     else:
-        click.echo(f"wrote {samples:,} samples x {n_classes:,} classes to {out}")
+        click.echo(f"wrote {samples:,} samples x {n_classes:,} classes to {shown(out)}")
 
 
 def _is_simulated(store: pathlib.Path) -> bool:
@@ -79,9 +80,9 @@ def demo(out: pathlib.Path, samples: int, classes: int, as_json: bool, quiet: bo
     from ..schema import to_json
 
     store = out / "scores.zarr"
+    check_out(out)
     if out.exists() and not (out.is_dir() and (not any(out.iterdir()) or _is_simulated(store))):
         raise OptionError(f"--out must be a new or empty folder, or one of an earlier demo; got {str(out)!r}.")
-    check_out(out)
     result, seconds = _simulate_and_evaluate(store, samples, classes, shows_progress(quiet))
     write_results(result, out, seconds)
     if as_json:

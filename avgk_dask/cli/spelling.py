@@ -1,8 +1,11 @@
-"""Messages as the command line spells them: the package's own errors speak Python."""
+"""Messages as the command line spells them, the package's own errors speak Python; and what they must not repeat."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
+
+from ..credentials import SECRET_NAME, secrets_of
 
 #: What an error says, and what it says to someone who typed a command.
 _FORMS = (
@@ -32,3 +35,29 @@ def spelled(message: str) -> str:
     for pattern, form in _FORMS:
         message = re.sub(pattern, form, message)
     return message
+
+
+def secrets_in(words: Sequence[str]) -> tuple[str, ...]:
+    """Return what must not be shown of the words of a command line.
+
+    Examples
+    --------
+    >>> secrets_in(["info", "s3://bucket/a.zarr", "--storage-option", "secret=swordfish"])
+    ('swordfish',)
+
+    """
+    found: list[str] = []
+    awaited = False
+    for word in words:
+        text = re.sub(r"^--(storage|out)-option(=|$)", "", word)
+        awaited = awaited or text != word
+        name, equals, value = text.partition("=")
+        if not awaited or (word.startswith("-") and text == word):
+            awaited = False
+            found += secrets_of({name: value}) if SECRET_NAME.search(name) and equals else secrets_of(word, value)
+        elif name and value:
+            awaited = False
+            found += secrets_of({name: value})
+        else:  # secret = swordfish
+            found += [part for part in (name, value) if part]
+    return tuple(found)

@@ -6,6 +6,7 @@ import difflib
 import os
 from collections.abc import Sequence
 
+from ..credentials import shown
 from ..errors import StoreError
 
 #: How many names an error lists.
@@ -26,7 +27,7 @@ def find_name(name: str, names: Sequence[str], what: str, location: str) -> str:
         return name
     near = difflib.get_close_matches(name, names, n=1)
     advice = f"Did you mean {near[0]!r}?" if near else f"Name the {what} to use."
-    raise StoreError(f"{location} has no {what} {name!r}; it has {listed(names)}. {advice}")
+    raise StoreError(f"{location} has no {what} {shown(name)!r}; it has {listed(names)}. {advice}")
 
 
 def listed(names: Sequence[str]) -> str:
@@ -45,7 +46,7 @@ def listed(names: Sequence[str]) -> str:
 def check_distinct(scores: str | None, labels: str | None) -> None:
     """Refuse one name for both."""
     if scores is not None and scores == labels:
-        raise StoreError(f"scores and labels must have different names; got {scores!r} for both. Name two.")
+        raise StoreError(f"scores and labels must have different names; got {shown(scores)!r} for both. Name two.")
 
 
 def check_plain(path: str) -> None:

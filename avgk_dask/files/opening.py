@@ -6,6 +6,7 @@ import os
 import sys
 from typing import Any
 
+from ..credentials import shown
 from ..errors import StoreError
 from .delimited import CsvTable
 from .ipc import ArrowTable, hub_files
@@ -56,7 +57,7 @@ def open_file(path: Any, *, scores: str | None = None, labels: str | None = None
     """
     if _is_stream(path) or str(path) == "-":
         stream = path if _is_stream(path) else sys.stdin.buffer
-        location = str(getattr(stream, "name", type(stream).__name__))
+        location = shown(getattr(stream, "name", type(stream).__name__))
         _check_no_names(location, scores, labels)
         return open_stream(stream, location)
     path = check_path(path)
@@ -79,9 +80,9 @@ def check_path(path: Any) -> str:
         )
     name = str(path)
     if "://" in name:
-        raise StoreError(f"a score file must be on this machine; got {name!r}. Download it first.")
+        raise StoreError(f"a score file must be on this machine; got {shown(name)!r}. Download it first.")
     if not os.path.exists(name):
-        raise StoreError(f"a score file must exist; got {name!r}, and nothing is there. {path_advice(name)}")
+        raise StoreError(f"a score file must exist; got {shown(name)!r}, and nothing is there. {path_advice(name)}")
     check_plain(name)
     if not is_row_file(name):
         raise StoreError(
@@ -121,4 +122,4 @@ def _parquet_files(folder: str) -> list[str]:
 
 def _check_no_names(location: str, scores: str | None, labels: str | None) -> None:
     if scores is not None or labels is not None:
-        raise StoreError(f"{location} is a single array without names; got {scores or labels!r}. Drop the name.")
+        raise StoreError(f"{location} is a single array without names; got {shown(scores or labels)!r}. Drop the name.")

@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import AvgkError, LabelsError, OptionError, ReadError, ScoresError
+from ..credentials import environment_secrets, hide
+from ..errors import AvgkError, LabelsError, OptionError, ReadError, ScoresError, refuse
 
 Array = NDArray[Any]
 Dtype = np.dtype[Any]
@@ -66,9 +67,8 @@ def reading(location: str, *causes: type[Exception]) -> Iterator[None]:
         raise
     except expected as error:
         cause = (str(error).splitlines() or [""])[0].rstrip(".") or type(error).__name__
-        raise ReadError(
-            f"{location} could not be read ({cause}). Check that the file is complete and may be read."
-        ) from error
+        told = hide(cause, environment_secrets())  # what a stream reads from may be anywhere
+        refuse(ReadError(f"{location} could not be read ({told}). Check that the file is complete and may be read."))
 
 
 def check_matrix(shape: tuple[int, ...], location: str) -> tuple[int, int]:

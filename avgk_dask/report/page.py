@@ -11,6 +11,8 @@ from typing import Any
 import xarray as xr
 from jinja2 import Environment, StrictUndefined
 
+from ..credentials import is_url, shown
+from ..errors import OptionError
 from ..schema import fingerprint
 from ..showing import visible
 from .figures import pictures
@@ -41,7 +43,7 @@ def render_report(result: xr.Dataset, *, seconds: float | None = None, written: 
     environment = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=StrictUndefined)
     template = environment.from_string(files(__package__).joinpath("page.html").read_text(encoding="utf-8"))
     return template.render(
-        store=visible(str(result.attrs.get("store", ""))),
+        store=visible(shown(result.attrs.get("store", ""))),
         headline=headline(result),
         details=[s for s in (size_sentence(result), tie_sentence(result)) if s],
         why=ambiguity_sentence(result),
@@ -63,6 +65,8 @@ def write_report(result: xr.Dataset, path: str | os.PathLike[str], *, seconds: f
     >>> avgk.report.write_report(avgk.evaluate(np.eye(3), np.arange(3), k=[1, 2]), path)
 
     """
+    if is_url(path):
+        raise OptionError(f"path must be that of a file on this machine; got {shown(path)!r}. Choose a local one.")
     pathlib.Path(path).write_text(render_report(result, seconds=seconds), encoding="utf-8")
 
 
@@ -72,7 +76,7 @@ def _provenance(result: xr.Dataset, seconds: float | None, written: str | None) 
     now = datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
     labelled = attrs.get("n_labelled", 0)
     facts: dict[str, Any] = {
-        "Store": attrs.get("store") or "none: an array",
+        "Store": shown(attrs.get("store") or "none: an array"),
         "Fingerprint of the stored scores": attrs.get("fingerprint", ""),
         "Fingerprint of the result": fingerprint(result),
         "Samples": f"{attrs['n_samples']:,}",

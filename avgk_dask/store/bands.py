@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import AvgkError, ReadError
+from ..errors import AvgkError, ReadError, refuse
 from ..reuse import Pool
 from .checked import is_local
 from .direct import ChunkFiles, Scratch
@@ -112,7 +112,7 @@ def read_stored(array: Any, where: tuple[slice, ...], scratch: Scratch | None = 
     except AvgkError:
         raise
     except Exception as error:
-        raise _first_failure(array, where, error) from None
+        refuse(_first_failure(array, where, error))
 
 
 def _read(array: Any, where: tuple[slice, ...], scratch: Scratch) -> NDArray[Any]:

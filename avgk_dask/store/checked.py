@@ -10,7 +10,7 @@ from zarr.core.buffer import default_buffer_prototype
 from zarr.core.sync import sync
 from zarr.storage import LocalStore, MemoryStore, ObjectStore, WrapperStore, ZipStore
 
-from ..errors import AvgkError, ReadError
+from ..errors import AvgkError, ReadError, refuse
 from ..settings import setting
 from .documents import Document, is_metadata, parse_document
 from .failures import advice, cause
@@ -67,7 +67,7 @@ class Checks:
 
     def scrub(self, error: BaseException) -> str:
         """Give an error's class and text without credentials."""
-        return cause(error, {f"secret{i}": secret for i, secret in enumerate(self.secrets)})
+        return cause(error, self.secrets)
 
 
 class CheckedStore(Wrapping):
@@ -156,11 +156,9 @@ class CheckedStore(Wrapping):
         except Exception as error:
             if again and "Checksum" in type(error).__name__:  # a client's own check; botocore does not ask again
                 return await self._get(key, prototype, byte_range, again=False)
-            # The cause is told, not chained: its own text may hold credentials.
             why = self.checks.scrub(error)
-            raise ReadError(
-                f"could not read {key} of {self.checks.location}: {why}. {advice(why, 'Check the store, and try again.')}"
-            ) from None
+            todo = advice(why, "Check the store, and try again.")
+            refuse(ReadError(f"could not read {key} of {self.checks.location}: {why}. {todo}"))
 
     async def _get_sized(self, key: str, prototype: Any, size: int | None) -> Any:
         """Read a whole object of a size that may be known, unless it is larger than it can be."""

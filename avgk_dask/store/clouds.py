@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import base64
 import os
 from collections.abc import Mapping
 from datetime import timedelta
 from importlib.util import find_spec
 from typing import Any
+from urllib.parse import unquote, urlsplit, urlunsplit
 
 from zarr.abc.store import Store
 from zarr.storage import ObjectStore
 
-from ..errors import StoreError
+from ..errors import StoreError, refuse
 from .failures import advice, cause
-from .showing import shown
+from .showing import secrets_of, shown
 
 #: The extra that serves each protocol.
 CLOUDS = {"s3": "s3", "s3a": "s3", "gs": "gcs", "gcs": "gcs", "az": "azure", "abfs": "azure", "abfss": "azure",
@@ -66,10 +68,15 @@ def open_cloud(url: str, options: Mapping[str, Any], *, write: bool, required: b
     plain_http = str(config.get("endpoint", _environment_endpoint(url))).startswith("http://") or url.startswith(
         "http://"
     )
-    client = {"connect_timeout": timedelta(seconds=_CONNECT_SECONDS), "timeout": timedelta(seconds=30)}
+    client: dict[str, Any] = {
+        "connect_timeout": timedelta(seconds=_CONNECT_SECONDS),
+        "timeout": timedelta(seconds=30),
+    }
     if plain_http:
-        client["allow_http"] = True  # type: ignore[assignment]
-    address = url.replace("s3a://", "s3://", 1).replace("gcs://", "gs://", 1)
+        client["allow_http"] = True
+    address, login = _split_login(url.replace("s3a://", "s3://", 1).replace("gcs://", "gs://", 1))
+    if login:
+        client["default_headers"] = {"authorization": login}
     settings: dict[str, Any] = {"client_options": client, "retry_config": _RETRIES}
     if config:
         settings["config"] = config
@@ -78,9 +85,20 @@ def open_cloud(url: str, options: Mapping[str, Any], *, write: bool, required: b
         of_url = obstore.store.HTTPStore.from_url if url.startswith("http") else obstore.store.from_url
         store = of_url(address, **settings)
     except Exception as error:  # obstore's own exception classes
-        why = cause(error, options)
-        raise StoreError(f"could not open {shown(url)}: {why}. {advice(why, 'Check the options.')}") from None
+        why = cause(error, secrets_of(url, options))
+        refuse(StoreError(f"could not open {shown(url)}: {why}. {advice(why, 'Check the options.')}"))
     return ObjectStore(store, read_only=not write)
+
+
+def _split_login(url: str) -> tuple[str, str]:
+    """Return the URL of a web server without user and password, and the header that tells them, as obstore does not."""
+    parts = urlsplit(url)
+    login, at, host = parts.netloc.rpartition("@")
+    if not at or not url.startswith("http"):
+        return url, ""
+    user, _, password = map(unquote, login.partition(":"))
+    told = base64.b64encode(f"{user}:{password}".encode()).decode()
+    return urlunsplit(parts._replace(netloc=host)), f"Basic {told}"
 
 
 def _translate(scheme: str, options: Mapping[str, Any]) -> dict[str, Any] | None:

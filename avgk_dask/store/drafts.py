@@ -17,7 +17,7 @@ from zarr.core.buffer import default_buffer_prototype
 from zarr.core.sync import sync
 from zarr.storage import LocalStore
 
-from ..errors import OptionError, StoreError
+from ..errors import OptionError, StoreError, refuse
 from ..kernels.keys import BFLOAT16
 from .checked import bare_store
 from .documents import Document, parse_document
@@ -28,7 +28,7 @@ from .locations import locate
 from .manifest import GROUP, Digest, chunk_grid, digest_of, empty_table, table_digest
 from .seals import ATTRIBUTE, FORMAT, Seal, form_digest, metadata_digest
 from .shards import places_within
-from .showing import Options, shown
+from .showing import Options, secrets_of, shown
 from .wrapping import Wrapping
 
 #: Folder of the parts that several processes write.
@@ -46,6 +46,12 @@ class RecordingStore(Wrapping):
     def __init__(self, store: Store, digests: Digests | None = None) -> None:
         super().__init__(store)
         self.digests: Digests = {} if digests is None else digests
+
+    def __repr__(self) -> str:
+        return f"RecordingStore({shown(self._store)!r})"
+
+    def __str__(self) -> str:
+        return shown(self._store)
 
     def _with_store(self, store: Store) -> RecordingStore:
         return type(self)(store, self.digests)
@@ -94,9 +100,8 @@ class Draft:
         try:
             group = zarr.open_group(RecordingStore(store), mode="r+", use_consolidated=False)
         except Exception as error:  # of any metadata that zarr cannot read
-            raise StoreError(
-                f"{location} is no Zarr group ({cause(error)}); it cannot be continued. Choose another path."
-            ) from None
+            why = f"is no Zarr group ({cause(error, secrets_of(store))}); it cannot be continued"
+            refuse(StoreError(f"{location} {why}. Choose another path."))
         seal = Seal.read(document.get("attributes"), location)
         if seal is None:
             raise StoreError(
@@ -248,7 +253,7 @@ def write_document(store: Store, key: str, value: Document) -> None:
 def writable(path: Any, options: Options | None = None) -> tuple[Store, str]:
     """Give the store to write to and its name."""
     if isinstance(path, Store):
-        return path, shown(str(path))
+        return path, shown(path)
     return locate(path, options, write=True), shown(path)
 
 

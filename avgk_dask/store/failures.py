@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
-from ..errors import AvgkError, WriteError
-from .showing import Options, scrubbed
+from ..credentials import has_short
+from ..errors import AvgkError, WriteError, refuse
+from .showing import scrubbed, secrets_of
 
 _KNOWN = {
     ("169.254.169.254", "NoCredentials", "locate credentials"): "No credentials were found: set them in the environment, "
@@ -36,22 +38,21 @@ def _has(text: str, sign: str) -> bool:
     return sign in text and (not sign.isdigit() or re.search(rf"(?<![\d.]){sign}(?!\d)", text) is not None)
 
 
-def cause(error: BaseException, options: Options | None = None) -> str:
-    """Give an error's class and text in one line, without credentials."""
-    text = str(error).split("Debug source:")[0]
-    return scrubbed(f"{type(error).__name__}: {text}", options).rstrip(".")
+def cause(error: BaseException, secrets: Iterable[str] = ()) -> str:
+    """Return an error's class and text in one line, without credentials; the class alone where these cannot be told apart."""
+    name, secrets = type(error).__name__, tuple(secrets)
+    text = scrubbed(str(error).split("Debug source:")[0], secrets).rstrip(".")
+    return name if has_short(text, secrets) else f"{name}: {text}"
 
 
 @contextmanager
-def writing(location: str, options: Options | None = None) -> Iterator[None]:
-    """Turn what fails while writing into a WriteError."""
+def writing(location: str, *given: Any) -> Iterator[None]:
+    """Turn what fails while writing into a WriteError; ``given`` are the path and options, which may hold credentials."""
     try:
         yield
     except AvgkError:
         raise
     except Exception as error:
-        what = cause(error, options)
-        # Not chained: the error's own text may hold credentials.
-        raise WriteError(
-            f"could not write {location}: {what}. {advice(what, 'Check the place and its permissions.')}"
-        ) from None
+        what = cause(error, secrets_of(*given))
+        todo = advice(what, "Check the place and its permissions.")
+        refuse(WriteError(f"could not write {location}: {what}. {todo}"))

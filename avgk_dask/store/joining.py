@@ -23,7 +23,7 @@ from .listing import list_keys
 from .manifest import chunk_grid
 from .nodes import array_document, sealed_array
 from .seals import ATTRIBUTE
-from .showing import Options
+from .showing import Options, secrets_of
 
 Array = NDArray[Any]
 
@@ -101,7 +101,7 @@ def join_parts(path: Any, n_parts: int | None = None, *, storage_options: Option
 
     """
     store, location = writable(path, storage_options)
-    with writing(location, storage_options):
+    with writing(location, path, storage_options):
         _join_all(path, store, location, n_parts, storage_options)
 
 
@@ -140,7 +140,7 @@ def _open_parts(path: Any, store: Any, n_parts: int | None, options: Options | N
             raise StoreError(
                 f"part {number} of {location} is incomplete: its writer did not finish. Wait or resume it."
             )
-        store_of = CheckedStore(mine, Checks(place))
+        store_of = CheckedStore(mine, Checks(place, secrets=secrets_of(mine, path, options)))
         arrays = {name: sealed_array(store_of, "", name, draft.seal) for name in draft.seal.manifest}
         yield Part(number, arrays, dict(draft.group.attrs))
 

@@ -6,14 +6,16 @@ import os
 import zipfile
 from typing import Any
 
+from fsspec.registry import known_implementations
 from zarr.abc.store import Store
 from zarr.storage import FsspecStore, LocalStore, ZipStore
 
-from ..errors import OptionError, StoreError
+from ..credentials import is_url, shown_address
+from ..errors import OptionError, StoreError, refuse
 from ..files.names import check_plain, path_advice
 from .clouds import CLOUDS, S3_NAMES, is_true, open_cloud
-from .failures import cause
-from .showing import Options, shown
+from .failures import advice, cause
+from .showing import Options, secrets_of, shown
 
 _S3FS_NAMES = {
     "access_key_id": "key", "secret_access_key": "secret", "session_token": "token", "endpoint": "endpoint_url",
@@ -48,7 +50,7 @@ def locate(path: Any, options: Options | None = None, *, write: bool = False) ->
     for name in ("endpoint", "endpoint_url"):
         if name in options and "://" not in str(options[name]):
             raise OptionError(
-                f"{name} must begin with http:// or https://; got {shown(options[name])!r}. Put it in front."
+                f"{name} must begin with http:// or https://; got {shown_address(options[name])!r}. Put it in front."
             )
     if scheme in CLOUDS and client != "fsspec":
         store = open_cloud(url, options, write=write, required=client == "obstore")
@@ -58,12 +60,14 @@ def locate(path: Any, options: Options | None = None, *, write: bool = False) ->
 
 
 def _local(path: str, write: bool) -> Store:
+    if is_url(path) and path.rpartition("::")[2].split(":")[0].lower() in known_implementations:
+        raise StoreError(f"store must be a path or a URL with two slashes; got {shown(path)!r}. Pass a URL as text.")
     if write:
         if path.endswith(".zip"):
             raise StoreError(f"store must be a folder or a URL to be written; got {path!r}. Zip the finished store.")
         return LocalStore(path)
     if not os.path.exists(path):
-        raise StoreError(f"store must exist; got {path!r}, and nothing is there. {path_advice(path)}")
+        raise StoreError(f"store must exist; got {shown(path)!r}, and nothing is there. {path_advice(path)}")
     check_plain(path)
     if os.path.isfile(path) and zipfile.is_zipfile(path) and not path.endswith(".npz"):
         return ZipStore(path, mode="r")
@@ -81,14 +85,15 @@ def _through_fsspec(url: str, scheme: str, options: dict[str, Any], write: bool)
     try:
         return FsspecStore.from_url(url, storage_options=options, read_only=not write)
     except ImportError as error:
-        extra = CLOUDS.get(scheme)
-        advice = f"avgk_dask[{extra}]" if extra else "the fsspec file system of this protocol"
-        raise StoreError(f"{shown(url)} needs a client that is not installed ({error}). Install {advice}.") from error
+        extra, why = CLOUDS.get(scheme), cause(error, secrets_of(url, options)).partition(": ")[2]
+        wanted = f"avgk_dask[{extra}]" if extra else "the fsspec file system of this protocol"
+        refuse(StoreError(f"{shown(url)} needs a client that is not installed ({why}). Install {wanted}."))
     except (ValueError, TypeError) as error:
-        why = cause(error, options)
-        raise StoreError(
-            f"store must be a path or a URL that fsspec knows; got {shown(url)} ({why}). Check it."
-        ) from None
+        why = cause(error, secrets_of(url, options))
+        refuse(StoreError(f"store must be a path or a URL that fsspec knows; got {shown(url)} ({why}). Check it."))
+    except Exception as error:  # of a client that connects at once
+        why = cause(error, secrets_of(url, options))
+        refuse(StoreError(f"could not open {shown(url)}: {why}. {advice(why, 'Check the URL and the options.')}"))
 
 
 def _for_s3fs(options: dict[str, Any]) -> dict[str, Any]:

@@ -14,7 +14,8 @@ import zarr
 from zarr.codecs import BloscCodec
 from zarr.storage import StorePath
 
-from ..errors import AvgkError, StoreError
+from ..credentials import shown
+from ..errors import AvgkError, StoreError, refuse
 from ..settings import setting
 from .checked import CheckedStore
 from .documents import Document
@@ -76,7 +77,7 @@ def open_array(group: Any, store: CheckedStore, name: str) -> Any:
     names, location = array_names(group, store), store.checks.location
     near = difflib.get_close_matches(name, names, 1)
     hint = f"Did you mean {near[0]!r}?" if near else "Name the array to use."
-    raise StoreError(f"{location} has no array {name!r}; it has {', '.join(names) or 'no arrays'}. {hint}")
+    raise StoreError(f"{location} has no array {shown(name)!r}; it has {', '.join(names) or 'no arrays'}. {hint}")
 
 
 def has_array(group: Any, store: CheckedStore, name: str) -> bool:
@@ -130,9 +131,8 @@ def _load_table(store: CheckedStore, place: str, name: str, shape: tuple[int, ..
     try:
         found: Table = table[...]
     except Exception as error:
-        raise StoreError(
-            f"the manifest of {location} cannot be read: {store.checks.scrub(error)}. Write the store again."
-        ) from None
+        why = store.checks.scrub(error)
+        refuse(StoreError(f"the manifest of {location} cannot be read: {why}. Write the store again."))
     return found
 
 
@@ -172,8 +172,8 @@ def opening(store: CheckedStore, name: str) -> Iterator[None]:
     except AvgkError:
         raise
     except Exception as error:
-        what = f"array {name or '/'!r} of {store.checks.location}"
-        raise StoreError(f"could not open {what}: {store.checks.scrub(error)}. {_CURE}") from None
+        what = f"array {shown(name or '/')!r} of {store.checks.location}"
+        refuse(StoreError(f"could not open {what}: {store.checks.scrub(error)}. {_CURE}"))
 
 
 def with_checks(

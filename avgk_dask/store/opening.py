@@ -13,7 +13,7 @@ from zarr.core.buffer import default_buffer_prototype
 from zarr.core.sync import sync
 from zarr.storage import FsspecStore, ObjectStore, StorePath
 
-from ..errors import AvgkError, OptionError, ScoresError, StoreError
+from ..errors import AvgkError, OptionError, ScoresError, StoreError, refuse
 from .checked import CheckedStore, Checks, bare_store
 from .failures import advice
 from .locations import inner_root, locate
@@ -126,7 +126,7 @@ def open_node(store: Any, storage_options: Options | None = None, missing: str |
         checked = store.store_path.store.with_checks(missing=missing or store.store_path.store.checks.missing)
         return through(store, checked), checked
     bare, path, location = _find(store, storage_options)
-    checked = CheckedStore(bare, Checks(location, missing or "raise", secrets=secrets_of(storage_options)))
+    checked = CheckedStore(bare, Checks(location, missing or "raise", secrets=secrets_of(bare, store, storage_options)))
     # A group opened without consolidated metadata stays so.
     given = isinstance(store, zarr.Group) and store.metadata.consolidated_metadata is None
     node = _open(checked, path, use_consolidated=False if given else None)
@@ -159,9 +159,9 @@ def _find(store: Any, storage_options: Options | None) -> tuple[Store, str, str]
     if isinstance(store, (zarr.Array, zarr.Group)):
         store = store.store_path
     if isinstance(store, StorePath):
-        return store.store, store.path, shown(str(store))
+        return store.store, store.path, shown(store)
     if isinstance(store, Store):
-        return store, "", shown(str(store))
+        return store, "", shown(store)
     found = locate(store, storage_options)
     return found, inner_root(found), shown(store)
 
@@ -174,20 +174,16 @@ def _open(store: CheckedStore, path: str, use_consolidated: bool | None = None) 
             return zarr.open_group(store, path=path, mode="r", use_consolidated=False)
         return zarr.open(store, path=path, mode="r")
     except TimeoutError:
-        raise StoreError(
-            f"could not open {location}: no answer within {_OPEN_SECONDS} s. Check the endpoint and the network."
-        ) from None
+        why = f"no answer within {_OPEN_SECONDS} s. Check the endpoint and the network."
+        refuse(StoreError(f"could not open {location}: {why}"))
     except AvgkError as error:
         why = str(error).partition(": ")[2].rstrip(".") or str(error)
         todo = advice(why, _WRITE_FIRST)
-        raise StoreError(
-            f"could not open {location}: {why.removesuffix(todo.rstrip('.')).rstrip('. ')}. {todo}"
-        ) from None
+        refuse(StoreError(f"could not open {location}: {why.removesuffix(todo.rstrip('.')).rstrip('. ')}. {todo}"))
     except Exception as error:
         why = store.checks.scrub(error)
-        raise StoreError(
-            f"store must be a Zarr array or group; could not open {location} ({why}). {advice(why, _WRITE_FIRST)}"
-        ) from None
+        todo = advice(why, _WRITE_FIRST)
+        refuse(StoreError(f"store must be a Zarr array or group; could not open {location} ({why}). {todo}"))
 
 
 async def _probe(store: CheckedStore, path: str) -> None:

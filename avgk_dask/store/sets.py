@@ -64,7 +64,7 @@ class SetsWriter:
     def __init__(
         self, path: Any, grid: SetGrid, form: str, *, overwrite: bool = False, options: Options | None = None
     ) -> None:
-        self._options = options
+        self._given = path, options
         store, self._location = writable(path, options)
         with self._writing():
             self._draft = Draft.create(store, self._location, overwrite=overwrite)
@@ -84,7 +84,7 @@ class SetsWriter:
             self._draft.finish(**attributes, n_labels=self.n_labels)
 
     def _writing(self) -> Any:
-        return writing(self._location, self._options)
+        return writing(self._location, *self._given)
 
 
 class _BooleanSets:

@@ -1,21 +1,26 @@
-"""What may be shown of locations and errors: never credentials."""
+"""What may be shown of stores, and of what their clients say: never credentials."""
 
 from __future__ import annotations
 
-import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
-#: Names of environment variables whose values must never be shown.
-_SECRET_NAMES = re.compile(r"KEY|SECRET|TOKEN|PASS|SIGNATURE|CREDENTIAL|CONNECTION|AUTH|COOKIE", re.IGNORECASE)
-_CLOUD_NAMES = ("AWS_", "AZURE_", "GOOGLE_", "GCP_", "S3_")
+from zarr.abc.store import Store
+from zarr.storage import FsspecStore, ObjectStore, StorePath, WrapperStore
+
+from .. import credentials
+from ..credentials import environment_secrets, hide, hide_pairs
 
 Options = Mapping[str, Any]
 
+_OBJECT_STORES = {"S3Store": "s3", "GCSStore": "gs", "AzureStore": "az"}
+#: Longer texts of clients are cut.
+_MOST = 400
 
-def shown(path: Any) -> str:
-    """Give a path or URL as it may be shown: without user, password and query.
+
+def shown(place: Any) -> str:
+    """Return a path, a URL or a Zarr store as it may be shown.
 
     Examples
     --------
@@ -23,44 +28,52 @@ def shown(path: Any) -> str:
     'https://***@example.org/scores.zarr'
 
     """
-    text = os.fspath(path) if isinstance(path, (str, os.PathLike)) else str(path)
-    if "://" not in text:
-        return text
-    return _without_user(text).split("?")[0]
+    if isinstance(place, StorePath):
+        return f"{shown(place.store)}/{place.path}".rstrip("/")
+    if isinstance(place, (FsspecStore, ObjectStore)):
+        return credentials.shown(address_of(place))
+    return hide(str(place)) if isinstance(place, Store) else credentials.shown(place)
 
 
-def _without_user(text: str) -> str:
-    """Hide the user of each URL; Azure's container@account is none."""
-    return re.sub(r"(?<!abfs:)(?<!abfss:)(?<!wasbs:)//[^/\s?#]*@", "//***@", text)
+def address_of(store: Any) -> str:
+    """Return where a store is, as its client was told: with credentials, if there are any in its URL."""
+    if isinstance(store, FsspecStore) and "://" not in store.path:
+        kind = store.fs.protocol if isinstance(store.fs.protocol, str) else store.fs.protocol[0]
+        return f"{kind}://{store.path if kind == 'file' else store.path.lstrip('/')}"
+    if isinstance(store, FsspecStore):
+        return str(store.path)
+    client: Any = getattr(store, "store", None)
+    kind = _OBJECT_STORES.get(type(client).__name__, "")
+    if isinstance(store, ObjectStore) and kind:  # not as obstore shows it, which may fail
+        bucket = client.config.get("bucket") or client.config.get("container_name")
+        return f"{kind}://{bucket}/{client.prefix or ''}"
+    return str(getattr(client, "url", None) or store)
 
 
-def scrubbed(text: str, options: Options | None = None) -> str:
-    """Give an error text in one line without credentials: neither given ones nor those of the environment."""
+def secrets_of(*given: Any) -> tuple[str, ...]:
+    """Return what must not be shown of locations, options and Zarr stores."""
+    return credentials.secrets_of(*(_options_of(one) if isinstance(one, (Store, StorePath)) else one for one in given))
+
+
+def _options_of(store: Any) -> list[Any]:
+    """Give what an opened store was told of where it is and how to reach it."""
+    if isinstance(store, StorePath):
+        return _options_of(store.store)
+    if isinstance(store, WrapperStore):
+        return _options_of(store._store)
+    client = getattr(store, "store", None)  # of obstore
+    found = [getattr(client, name, None) for name in ("url", "config", "client_options")]
+    files = getattr(store, "fs", None)
+    while files is not None:
+        found += [getattr(files, "storage_options", None), getattr(store, "path", None)]
+        files = getattr(files, "sync_fs", None) or getattr(files, "fs", None)
+    return found
+
+
+def scrubbed(text: str, secrets: Iterable[str] = ()) -> str:
+    """Return an error text in one line without credentials: neither these nor those of the environment."""
     code = re.search(r"<Code>(.*?)</Code>(?:\s*<Message>(.*?)</Message>)?", text, re.DOTALL)
     if code:  # what else S3 and Azure say may hold keys and signatures
         text = f"{code[1]}: {code[2]}" if code[2] else code[1]
-    text = " ".join(text.split())
-    text = _without_user(text)
-    text = re.sub(r"(?i)\b(sig|[\w-]*signature|[\w-]*credential|[\w-]*token|[\w-]*key)=[^&\s\"']+", r"\1=***", text)
-    for secret in sorted({*secrets_of(options), *_environment_secrets()}, key=len, reverse=True):
-        text = text.replace(secret, "***")
-    return text if len(text) <= 400 else f"{text[:400]}…"
-
-
-def secrets_of(options: Options | None) -> tuple[str, ...]:
-    """Give the values among storage options that must never be shown."""
-    found: list[str] = []
-    for name, value in (options or {}).items():
-        if isinstance(value, Mapping):
-            found += secrets_of(value)
-        elif isinstance(value, str) and len(value) > 3 and _SECRET_NAMES.search(name):
-            found.append(value)
-    return tuple(found)
-
-
-def _environment_secrets() -> list[str]:
-    return [
-        value
-        for name, value in os.environ.items()
-        if name.startswith(_CLOUD_NAMES) and _SECRET_NAMES.search(name) and len(value) > 3
-    ]
+    text = " ".join(hide_pairs(hide(text, {*secrets, *environment_secrets()})).split())
+    return text if len(text) <= _MOST else f"{text[:_MOST]}…"

@@ -8,7 +8,7 @@ import shutil
 import time
 import uuid
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any
 
@@ -20,8 +20,9 @@ from zarr.storage import LocalStore, StorePath
 from ..errors import OptionError
 from .checked import bare_store
 from .drafts import check_target, writable
+from .failures import writing
 from .locations import locate
-from .showing import Options
+from .showing import Options, address_of
 
 #: A folder is gone for good if it has not come back after so many pauses of so many seconds.
 _CALM, _PAUSE = 4, 0.05
@@ -34,9 +35,9 @@ class Target:
     A local store that is overwritten stays until the new one is finished.
     """
 
-    path: Any
-    place: Any
-    options: Options | None
+    path: Any = field(repr=False)
+    place: Any = field(repr=False)
+    options: Options | None = field(repr=False)
 
     @classmethod
     def of(cls, path: Any, options: Options | None, overwrite: bool, apart_from: Sequence[Any]) -> Target:
@@ -49,7 +50,8 @@ class Target:
                 raise OptionError(
                     f"out must not be where the scores or labels are; got {location!r}. Choose another path."
                 )
-        check_target(store, location, overwrite)
+        with writing(location, path, options):
+            check_target(store, location, overwrite)
         bare = bare_store(store)
         if overwrite and isinstance(bare, LocalStore) and bare.root.exists():
             aside = bare.root.resolve()
@@ -71,12 +73,13 @@ class Target:
             shutil.rmtree(old)
 
     def _remove(self) -> None:
-        store, _ = writable(self.place, self.options)
+        store, location = writable(self.place, self.options)
         bare = bare_store(store)
         if isinstance(bare, LocalStore):
             remove_for_good(bare.root)
         else:
-            sync(store.delete_dir(""))
+            with writing(location, self.place, self.options):
+                sync(store.delete_dir(""))
 
 
 def remove_for_good(root: pathlib.Path) -> None:
@@ -104,7 +107,5 @@ def _source_address(source: Any) -> str | None:
 
 def _address(store: Any, path: str) -> str:
     bare = bare_store(store)
-    root = os.path.realpath(bare.root) if isinstance(bare, LocalStore) else str(bare).rstrip("/")
-    if hasattr(bare, "store"):  # of obstore: its class, bucket and prefix
-        root = repr(bare.store).rstrip('")')
+    root = os.path.realpath(bare.root) if isinstance(bare, LocalStore) else address_of(bare).rstrip("/")
     return f"{root}/{path}".rstrip("/")

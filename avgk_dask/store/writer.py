@@ -165,7 +165,7 @@ class ScoreWriter:
         self._failed = False
         self._forms: dict[str, str] = {}
         self._journal = Journal(store, location)
-        self._location, self._options = location, storage_options
+        self._location, self._given = location, (path, storage_options)
         with self._writing():
             if part is not None:
                 create_parts(root, os.fspath(path))
@@ -241,7 +241,7 @@ class ScoreWriter:
         if self._failed:
             raise StoreError(f"{self._location} could not be written before. Go on with ScoreWriter(..., resume=True).")
         try:
-            with writing(self._location, self._options):
+            with writing(self._location, *self._given):
                 yield
         except BaseException:
             self._failed = True

@@ -7,6 +7,7 @@ from typing import Any
 
 from zarr.abc.store import Store
 
+from ..store import shown
 from ..store.wrapping import Wrapping
 
 
@@ -41,6 +42,12 @@ class CountingStore(Wrapping):
     def __init__(self, store: Store, reads: Counter[str] | None = None) -> None:
         super().__init__(store)
         self.reads: Counter[str] = Counter() if reads is None else reads
+
+    def __repr__(self) -> str:
+        return f"CountingStore({shown(self._store)!r})"
+
+    def __str__(self) -> str:
+        return f"counting {shown(self._store)}"
 
     def _with_store(self, store: Store) -> CountingStore:
         """Wrap what zarr makes of the store, such as its read-only form, with the same counter."""

@@ -21,7 +21,8 @@ from ..errors import ScoresError
 from ..graph.engine import Compute
 from ..graph.progress import computing
 from ..kernels.keys import check_dtype
-from ..store import Draft, Layout, Target, writable, write_rows
+from ..store import Draft, Layout, Target, shown, writable, write_rows
+from ..store.failures import writing
 
 Array = NDArray[Any]
 
@@ -280,7 +281,7 @@ def simulate_store(
     layout = Layout.of(spec.n_classes, item, chunk_rows=chunks[0] if chunks else None)
     layout = replace(layout, chunk_columns=chunks[1]) if chunks else layout
     layout = replace(layout, chunk_rows=min(layout.chunk_rows, spec.n_samples))
-    with Target.of(path, None, overwrite, apart_from=[]) as place:
+    with Target.of(path, None, overwrite, apart_from=[]) as place, writing(shown(path), path):
         _simulate_into(place, spec, layout, soft, overwrite, computing(progress))
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pathlib
+
 import pytest
 from zarr.storage import FsspecStore, LocalStore, ObjectStore
 
@@ -65,7 +67,7 @@ def test_locate__chooses_the_client(tmp_path, monkeypatch):
     "text, safe",
     [
         ("GET https://u:p4ss@h/x", "GET https://***@h/x"),
-        ("https://h/x?sig=abc%3D&se=2026", "https://h/x?sig=***&se=2026"),
+        ("https://h/x?sig=abc%3D&se=2026", "https://h/x"),
         ("X-Amz-Signature=deadbeef", "X-Amz-Signature=***"),
         ("<Error><Code>InvalidAccessKeyId</Code><Message>No such key.</Message><AWSAccessKeyId>AKID</AWSAccessKeyId>",
          "InvalidAccessKeyId: No such key."),
@@ -74,13 +76,22 @@ def test_locate__chooses_the_client(tmp_path, monkeypatch):
     ],
 )  # fmt: skip
 def test_scrubbed__hides_credentials(text, safe):
-    assert scrubbed(text, KEY) == safe
+    assert scrubbed(text, secrets_of(KEY)) == safe
 
 
 def test_scrubbed__hides_those_of_the_environment(monkeypatch):
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "FROMENVIRONMENT")
     assert scrubbed("it was FROMENVIRONMENT") == "it was ***"
     assert secrets_of({"client_kwargs": {"aws_secret_access_key": "DEEPLY"}, "anon": True}) == ("DEEPLY",)
+
+
+@pytest.mark.parametrize("write", [False, True])
+@pytest.mark.parametrize("url", ["https://me:pw@host/a.zarr", "s3://me:pw@bucket/a.zarr", "zip::s3://me:pw@b/a.zip"])
+def test_locate__takes_no_url_for_a_path(tmp_path, monkeypatch, url, write):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(avgk.StoreError, match=r"two slashes; got '[\w:]+:/\*\*\*@.*Pass a URL as text"):
+        locate(pathlib.Path(url), write=write)  # which has one slash left
+    assert not any(tmp_path.iterdir())
 
 
 def test_shown__leaves_paths_alone():

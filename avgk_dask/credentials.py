@@ -1,0 +1,253 @@
+"""Credentials: what is secret in a location, in options and in texts, and how each is shown without it.
+
+What is not known to be harmless is hidden: user and password, query and fragment of a URL, and the
+value of every option but those that say where something is.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import html
+import json
+import os
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import quote, quote_plus, unquote, unquote_plus
+
+HIDDEN = "***"
+#: A shorter secret is part of too many words to be replaced in a text.
+LEAST = 4
+
+#: Names whose values are secret, and so is all below them, whatever it is called there.
+SECRET_NAME = re.compile(
+    r"key|secret|token|pass|pwd|sig|credential|connection|auth|cookie|header|bearer|private|sas", re.IGNORECASE
+)
+#: Names (without their underscores) of options that say where something is.
+_PLACE_NAME = re.compile(
+    r"(endpoint(url)?|region(name)?|account(name|host)|protocol|suffix|host(name)?|port|bucket|container(name)?"
+    r"|project|profile|client|mode|version)$",
+    re.IGNORECASE,
+)
+_PLAIN_VALUES = ("http", "https", "true", "false", "none", "null", "anon", "basic", "bearer")
+_CLOUD_VARIABLES = ("AWS_", "AZURE_", "GOOGLE_", "GCP_", "S3_")
+#: How deep options and objects in them are looked into.
+_DEPTH = 6
+
+#: pathlib makes one slash of two.
+_URL = re.compile(r"(?:^|(?<=::))[A-Za-z][\w+.-]+:/(?=[^/])|[A-Za-z][\w+.-]*://")
+_URL_IN_TEXT = re.compile(r"[A-Za-z][\w+.-]*://[^\s'\"<>|\\]*[^\s'\"<>|\\).,;:\]}]")
+#: Links of a chain such as simplecache::s3://bucket/a; not the colons of an address such as [::1].
+_CHAIN = re.compile(r"::(?![^\[\]]*\])")
+_HOST = re.compile(r"(\[[^\]]*\]|[^:@\[\]]*)(:\d{0,5})?")
+#: Hosts that nobody has for a name: what follows their colon is a port for certain.
+_SURE_HOST = re.compile(r"(localhost|\d+(\.\d+){3}|\[[^\]]*\])(:\d{0,5})?")
+#: There, what comes before the @ is a container.
+_AZURE = re.compile(r"(az|azure|abfss?|wasbs?|adl)://?", re.IGNORECASE)
+_PAIR = re.compile(rf"(?i)([\w.-]*(?:{SECRET_NAME.pattern})[\w.-]*)=([^&;,\s\"'/]+)")
+
+
+def shown(location: Any) -> str:
+    """Return a path or URL as it may be shown: a path as it is, a URL without user, password, query and fragment.
+
+    Examples
+    --------
+    >>> shown("https://me:secret@example.org/scores.zarr?sig=abc"), shown("/home/me@work/a?b.zarr")
+    ('https://***@example.org/scores.zarr', '/home/me@work/a?b.zarr')
+
+    """
+    text = os.fspath(location) if isinstance(location, (str, os.PathLike)) else str(location)
+    if not _URL.search(text):
+        return text
+    told: list[str] = []
+    clear = True  # a password or query that holds :: goes on behind it
+    for part in _CHAIN.split(text):
+        link = _Link.of(part)
+        if link is None:
+            told.append(part if clear and "@" not in part else HIDDEN)
+        else:
+            told.append(link.shown())
+            clear = clear and not (link.user or link.query)
+    return "::".join(told)
+
+
+def is_url(location: Any) -> bool:
+    """Whether a path is a URL, also one of which pathlib has left a single slash."""
+    return bool(_URL.search(str(location)))
+
+
+def shown_address(address: Any) -> str:
+    """Return the address of a server, with its scheme or without, as it may be shown."""
+    return shown(address) if "://" in str(address) else shown(f"http://{address}").removeprefix("http://")
+
+
+@dataclass(frozen=True)
+class _Link:
+    """A URL: what comes before and behind its user and password, and its query with the fragment."""
+
+    scheme: str
+    user: str
+    place: str
+    query: str
+
+    @classmethod
+    def of(cls, text: str) -> _Link | None:
+        """Take a URL apart; None for anything else. Where a text can be read in two ways, the one that hides more holds."""
+        found = _URL.search(text)
+        if found is None:
+            return None
+        scheme, rest = text[: found.end()], text[found.end() :]
+        if "@" in text[: found.start()]:
+            return cls("", text, "", "")
+        if scheme == "file://" and rest.startswith("/"):
+            return cls(scheme, "", rest, "")
+        user, place = _user_of(found[0], rest)
+        if re.search(r"[?#]", user):  # a password with a question mark, or an @ in the query
+            return cls(scheme, rest, "", "")
+        end = re.search(r"[?#]|$", place).start()  # type: ignore[union-attr]
+        return cls(scheme, user, place[:end], place[end:])
+
+    def shown(self) -> str:
+        place = _PAIR.sub(rf"\1={HIDDEN}", self.place)
+        mark = "" if not self.user else HIDDEN if place[:1] in ("", "/") else f"{HIDDEN}@"
+        return f"{self.scheme}{mark}{place}"
+
+
+def _user_of(scheme: str, rest: str) -> tuple[str, str]:
+    """Return the user and password of a URL, slashes in them included, and what follows."""
+    server = re.split(r"[/?#]", rest, maxsplit=1)[0]
+    before, at, behind = rest.rpartition("@")
+    if _AZURE.fullmatch(scheme) and ":" not in server:
+        return "", rest
+    if "@" in server or (at and ":" in server and not _SURE_HOST.fullmatch(server)):
+        return before, behind
+    return ("", rest) if _HOST.fullmatch(server) else (server, rest[len(server) :])
+
+
+def secrets_of(*given: Any) -> tuple[str, ...]:
+    """Return what must not be shown of locations and options: each a URL, a mapping, or a list of either.
+
+    Examples
+    --------
+    >>> secrets_of("https://me:hunter2@example.org/a", {"region": "eu-1", "secret": "swordfish"})
+    ('me:hunter2', 'hunter2', 'swordfish')
+
+    """
+    return tuple(dict.fromkeys(secret for one in given for secret in _secrets("", one, False, 0) if secret))
+
+
+def _secrets(name: str, value: Any, below: bool, depth: int) -> Iterator[str]:
+    """Give what is secret of a named value; all of it where what it lies in is secret (``below``)."""
+    is_named = bool(SECRET_NAME.search(name))
+    below = below or is_named
+    if depth > _DEPTH or value is None or isinstance(value, bool):
+        return
+    if isinstance(value, (bytes, bytearray)):
+        value = bytes(value).decode("utf-8", "backslashreplace")
+    if isinstance(value, os.PathLike):
+        value = os.fspath(value)
+    if isinstance(value, (int, float)):
+        value = str(value) if is_named else ""
+    if isinstance(value, str):
+        # An option may leave out the scheme of an address: me:password@host
+        bare = bool(name) and not _URL.search(value) and re.match(r"[^/\s@]+:.*@", value)
+        yield from _url_secrets(f"http://{value}" if bare else value)
+        is_place = not name or _PLACE_NAME.search(re.sub(r"[\W_]", "", name))
+        if below or not is_place:
+            yield from _value_secrets(value, is_named)
+    elif isinstance(value, Mapping):
+        for key, inner in value.items():
+            yield from _secrets(str(key), inner, below, depth + 1)
+        yield from _logins([v for n, v in value.items() if re.search("(?i)user|login|pass|pwd", str(n))])
+    elif isinstance(value, Iterable) and not hasattr(value, "shape"):
+        values = list(value) if isinstance(value, (Sequence, set, frozenset)) else []
+        for inner in values:
+            yield from _secrets("" if not below else name, inner, below, depth + 1)
+        yield from _logins(values if below else [])
+    elif depth and not callable(value) and hasattr(value, "__dict__"):
+        yield from _secrets(name, {k.strip("_"): v for k, v in vars(value).items()}, below, depth + _DEPTH // 2)
+
+
+def _logins(values: Sequence[Any]) -> Iterator[str]:
+    """Give user and password as they are sent together."""
+    if len(values) >= 2 and all(isinstance(value, str) for value in values[:2]):
+        yield f"{values[0]}:{values[1]}"
+
+
+def _value_secrets(value: str, is_named: bool) -> Iterator[str]:
+    """Give a secret value, and its parts: the words of a header, the values of a connection string or a query."""
+    parts = [value, *value.split()]
+    for name, part in re.findall(r"([^=;&?,\s]+)=([^;&\s]+)", value):
+        if not _PLACE_NAME.search(re.sub(r"[\W_]", "", name)):
+            parts.append(part)
+    for part in parts:
+        if part.lower() not in _PLAIN_VALUES and (len(part) >= LEAST or (is_named and part is value)):
+            yield part
+    if value.lower().startswith("basic "):
+        with suppress(binascii.Error, UnicodeDecodeError):
+            login = base64.b64decode(value[6:]).decode()
+            yield from (login, login.partition(":")[2])
+
+
+def _url_secrets(text: str) -> Iterator[str]:
+    """Give what is secret in a URL, and the parts that its readers cut it into."""
+    clear = True
+    for part in _CHAIN.split(text):
+        link = _Link.of(part)
+        if link is None:
+            if not clear:
+                yield part
+            continue
+        clear = clear and not (link.user or link.query)
+        if link.user:
+            yield link.user
+            name, colon, password = link.user.partition(":")
+            yield from [password] if colon else [name]
+            yield from [name] if colon and len(name) >= LEAST else []
+            pieces = re.split(r"[/?#@:]", password)
+            yield from pieces if len(pieces) > 1 else []
+        for query in re.split(r"[?#]", link.query):
+            yield from _value_secrets(query, False)
+
+
+def environment_secrets() -> tuple[str, ...]:
+    """Return the secrets among the variables of the environment: those of clouds, and of addresses such as a proxy's."""
+    found = [v for n, v in os.environ.items() if n.startswith(_CLOUD_VARIABLES) and SECRET_NAME.search(n)]
+    addresses = [v for v in os.environ.values() if "@" in v and "://" in v]
+    return tuple(secret for secret in (*found, *secrets_of(addresses)) if len(secret) >= LEAST)
+
+
+def hide(text: str, secrets: Iterable[str] = ()) -> str:
+    """Return a text without these secrets, in whatever form a client may spell them, and with URLs as they may be shown."""
+    forms = {form for secret in secrets for form in _forms(secret) if len(form) >= LEAST}
+    for form in sorted(forms, key=len, reverse=True):
+        text = re.sub(re.escape(form), HIDDEN, text, flags=re.IGNORECASE)
+    return _URL_IN_TEXT.sub(lambda found: shown(found[0]), text)
+
+
+def hide_pairs(text: str) -> str:
+    """Return a text without the values of what is named like a secret, and of headers that authorise."""
+    text = re.sub(r"(?i)\b(basic|bearer)\s+[\w+/=.~-]{4,}", rf"\1 {HIDDEN}", text)
+    return _PAIR.sub(rf"\1={HIDDEN}", text)
+
+
+def has_short(text: str, secrets: Iterable[str]) -> bool:
+    """Whether a text holds a secret that is too short to be replaced."""
+    return any(form.lower() in text.lower() for s in secrets if len(s) < LEAST for form in (s, quote(s, safe="")))
+
+
+def _forms(secret: str) -> set[str]:
+    """Give the ways in which clients spell a secret."""
+    plain = {secret, unquote(secret), unquote_plus(secret)}
+    made = {spell(text) for text in plain for spell in _SPELLINGS}
+    coded = {code(text.encode()).decode().rstrip("=") for text in plain for code in _CODES}
+    return plain | made | coded
+
+
+_SPELLINGS: tuple[Callable[[str], str], ...] = (
+    quote, quote_plus, lambda s: quote(s, safe=""), html.escape, lambda s: repr(s)[1:-1], lambda s: json.dumps(s)[1:-1],
+)  # fmt: skip
+_CODES: tuple[Callable[[bytes], bytes], ...] = (base64.b64encode, base64.urlsafe_b64encode)
