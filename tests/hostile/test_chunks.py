@@ -11,8 +11,8 @@ import threading
 import numpy as np
 import pytest
 import zarr
-from conftest import LABELS, SCORES
 from judging import READERS, answers, evaluate, judge, outcome
+from sound_stores import LABELS, SCORES
 from test_metadata import replace
 from zarr.core.buffer import default_buffer_prototype
 from zarr.storage import MemoryStore

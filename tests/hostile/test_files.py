@@ -11,8 +11,8 @@ import zipfile
 
 import numpy as np
 import pytest
-from conftest import LABELS, SCORES, write_ours
 from judging import READERS, check_error, evaluate, judge, outcome
+from sound_stores import LABELS, SCORES, write_ours
 from test_metadata import replace
 
 import avgk_dask as avgk

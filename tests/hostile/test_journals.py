@@ -6,8 +6,8 @@ import json
 
 import numpy as np
 import pytest
-from conftest import LABELS, SCORES
 from judging import check_error, evaluate
+from sound_stores import LABELS, SCORES
 
 import avgk_dask as avgk
 from avgk_dask.store.journal import Record

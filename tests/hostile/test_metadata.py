@@ -81,7 +81,7 @@ def documents(name):
     """Give the metadata of a sound store, made here only to list the edits."""
     import tempfile
 
-    from conftest import write_foreign, write_ours
+    from sound_stores import write_foreign, write_ours
 
     with tempfile.TemporaryDirectory() as folder:
         path = os.path.join(folder, "a")
