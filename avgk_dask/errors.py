@@ -11,6 +11,28 @@ LABELS_CURE = "Check that labels and scores belong together."
 NAN_CURE = 'Repair the scores, or rank NaN last with nan_policy="lowest" (on the command line --nan-policy lowest).'
 
 
+def label_cure(dtype: object) -> str:
+    """Return what to do about class numbers of a dtype that holds none."""
+    kind, name = getattr(dtype, "kind", "O"), str(dtype)
+    if kind in "USTO" or name.startswith(("str", "large_str", "category", "dict")):
+        return (
+            "Turn class names into the numbers of their columns, for example with [names.index(label) for label in "
+            "labels], or numpy.unique(labels, return_inverse=True)[1] where the columns are in the order of the names."
+        )
+    if kind == "f":
+        return "Convert them with labels.astype(int); where NaN means unlabelled, fill it with -1 before."
+    if kind == "b":
+        return 'Convert them with labels.astype(int), nullable ones with labels.astype("Int64").'
+    return "Convert them with labels.astype(int)."
+
+
+def range_cure(least: int, most: int, n_classes: int) -> str:
+    """Return what to do about class numbers from ``least`` (the least that is not negative) to ``most``."""
+    if least >= 1 and most == n_classes:
+        return f"They look as if counted from 1: if so, subtract 1. {LABELS_CURE}"
+    return LABELS_CURE
+
+
 class AvgkError(Exception):
     """Base class: catching it catches every refusal of this package.
 

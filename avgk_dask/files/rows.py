@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import AvgkError, LabelsError, OptionError, ReadError, ScoresError
+from ..errors import AvgkError, LabelsError, OptionError, ReadError, ScoresError, label_cure
 
 Array = NDArray[Any]
 Dtype = np.dtype[Any]
@@ -88,5 +88,5 @@ def check_labels(shape: tuple[int, ...], dtype: Dtype, location: str) -> None:
         return
     raise LabelsError(
         f"labels must be integers, one per sample, or a matrix of probabilities; {location} holds {dtype} of shape "
-        f"{shape}. Convert them first."
+        f"{shape}. {label_cure(dtype) if len(shape) == 1 else 'Convert them first.'}"
     )

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from ..errors import LabelsError, OptionError, StoreError
 from ..kernels.keys import check_dtype
-from .batches import Conversion, RowBuffer, as_numpy, check_labels, check_scores, truncate
+from .batches import Conversion, RowBuffer, as_labels, as_scores, check_labels, check_scores, truncate
 from .drafts import Digests, Draft, create_parts, grown, is_begun, part_path, writable, write_rows
 from .failures import writing
 from .journal import Journal, Record
@@ -196,10 +196,12 @@ class ScoreWriter:
         """
         if self._closed:
             raise StoreError(f"{self._location} is complete; nothing can be added to it. Write another store.")
-        block = as_numpy(scores)
+        block = as_scores(scores)
         check_scores(block, self._plan.n_classes)
         mine = (
-            None if labels is None else check_labels(as_numpy(labels), len(block), self._plan.n_classes, self.n_samples)
+            None
+            if labels is None
+            else check_labels(as_labels(labels), len(block), self._plan.n_classes, self.n_samples)
         )
         kind = "no labels" if mine is None else "hard labels" if mine.ndim == 1 else "soft labels"
         if self._labelled not in (None, kind):
