@@ -219,6 +219,10 @@ def _open_labels(labels: Any, rows: RowFile | _StoreRows, options: Any) -> Any:
     named = isinstance(labels, (str, os.PathLike)) or is_zarr(labels)
     found = in_numpy(find_labels(labels, options) if named else labels)
     found = found if is_zarr(found) else np.asarray(found)
+    if found.ndim not in (1, 2):
+        raise LabelsError(
+            f"labels must be class numbers or rows of probabilities; got shape {found.shape}. Reshape them first."
+        )
     if rows.n_samples is not None and found.shape[0] != rows.n_samples:
         raise LabelsError(
             f"labels must be one for each of the {rows.n_samples} samples; got {found.shape[0]}. {LABELS_CURE}"

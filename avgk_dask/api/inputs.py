@@ -186,13 +186,6 @@ def as_labels(labels: Any, shape: tuple[int, int], missing: str | None = None) -
     """Give labels as a NumPy, Dask or Zarr array that fits the scores' shape."""
     if labels is None:
         return None
-    if isinstance(labels, xr.Dataset):
-        labels = labels.get("labels")
-        if labels is None:
-            raise LabelsError(
-                "labels must be an array, or a Dataset with a variable 'labels'; got a Dataset without one. "
-                "Select the variable that holds them."
-            )
     if isinstance(labels, (str, os.PathLike)) or is_zarr(labels):
         labels = find_labels(labels, missing=missing)
     labels = in_numpy(labels)
@@ -211,6 +204,13 @@ def as_labels(labels: Any, shape: tuple[int, int], missing: str | None = None) -
 
 def in_numpy(labels: Any) -> Any:
     """Return labels as a NumPy, Dask or Zarr array of numbers; missing class numbers are -1."""
+    if isinstance(labels, xr.Dataset):
+        labels = labels.get("labels")
+        if labels is None:
+            raise LabelsError(
+                "labels must be an array, or a Dataset with a variable 'labels'; got a Dataset without one. "
+                "Select the variable that holds them."
+            )
     if isinstance(labels, xr.DataArray):
         labels = _bare(labels)
     if isinstance(labels, da.Array):

@@ -184,8 +184,8 @@ class ScoreWriter:
         scores
             Matrix of samples x ``n_classes``: an array of NumPy, torch, JAX or another that NumPy can read.
         labels
-            One integer for each sample (negative: unlabelled), or a matrix of probabilities like the scores; either all
-            batches have labels, of one kind, or none has.
+            One integer for each sample (negative: unlabelled; a masked or null one is stored as -1), or a matrix of
+            probabilities like the scores; either all batches have labels, of one kind, or none has.
 
         Raises
         ------

@@ -137,9 +137,9 @@ def checked_slabs(
         slab = promised_block(block, dtype)
         first_class += slab.shape[1]
         n_rows = slab.shape[0] if n_rows is None else n_rows
-        if slab.shape[0] != n_rows or first_class > n_classes:
+        if slab.shape[0] != n_rows or not n_rows or first_class > n_classes:
             raise ScoresError(
-                f"scores must be what their metadata promise, {n_rows} rows of {n_classes} classes; got a block of "
+                f"scores must be what their metadata promise, {n_rows or 'some'} rows of {n_classes} classes; got a block of "
                 f"shape {slab.shape}. Correct the chunks of the array."
             )
         yield slab
