@@ -25,17 +25,9 @@ def plain_array(values: Any, what: str = "scores", refusal: Refusal = ScoresErro
     """Return what is in memory as a plain NumPy array; refuse what is masked, missing, sparse or no array."""
     if type(values) is np.ndarray:
         return values
-    values = _computed(values)
-    refuse_other_kinds(values, what, refusal)
-    if isinstance(values, (list, tuple)) and _holds_masked(values):
-        raise refusal(_masked_text(what))
-    columns = _columns_of(values)
-    if columns is not None:
-        return _stacked(columns, what, refusal)
-    missing = _nulls_of(values)
-    if missing is not None and missing.any():
-        raise refusal(_missing_text(what, f"{int(missing.sum())} of {missing.size}"))
-    return _as_array(values, what, refusal)
+    found = _read(values, what, refusal)
+    refuse_other_kinds(found, what, refusal)
+    return np.asarray(found)
 
 
 def plain_labels(values: Any) -> Array:
@@ -43,14 +35,32 @@ def plain_labels(values: Any) -> Array:
     values = _computed(values)
     if isinstance(values, (list, tuple)) and not any(isinstance(v, list | tuple) or np.ndim(v) for v in values[:1]):
         return _from_elements(values)
-    if isinstance(values, np.ma.MaskedArray) and values.ndim < 2:
-        masked = np.ma.getmaskarray(values)
-        return _scattered(values.data[~masked], masked)
     missing = _nulls_of(values)
     if missing is not None and missing.any() and missing.ndim == 1:
         return _scattered(_as_array(_without(values, missing), "labels", LabelsError), missing)
-    found = plain_array(values, "labels", LabelsError)
+    found = _read(values, "labels", LabelsError)
+    if isinstance(found, np.ma.MaskedArray) and found.ndim < 2:
+        masked = np.ma.getmaskarray(found)
+        return _scattered(found.data[~masked], masked)
+    found = plain_array(found, "labels", LabelsError)
     return _from_elements(found.tolist()) if found.dtype == object and found.ndim == 1 else found
+
+
+def _read(values: Any, what: str, refusal: Refusal) -> Array:
+    """Return what is in memory as a NumPy array, perhaps a masked one; refuse other ways to be missing, and sparse ones."""
+    values = _computed(values)
+    if isinstance(values, np.ndarray):
+        return values
+    refuse_other_kinds(values, what, refusal)
+    if isinstance(values, (list, tuple)):
+        return _from_rows(values, what, refusal)
+    columns = _columns_of(values)
+    if columns is not None:
+        return _stacked(columns, what, refusal)
+    missing = _nulls_of(values)
+    if missing is not None and missing.any():
+        raise refusal(_missing_text(what, f"{int(missing.sum())} of {missing.size}"))
+    return _as_array(values, what, refusal)
 
 
 def plain_block(block: Any, what: str = "scores", refusal: Refusal = ScoresError) -> Array:
@@ -139,12 +149,17 @@ def _is_missing(value: Any) -> bool:
     return bool(np.ma.getmaskarray(value).all()) if isinstance(value, np.ma.MaskedArray) else True
 
 
-def _holds_masked(values: Sequence[Any]) -> bool:
-    kinds = set(map(type, values))
-    if any(issubclass(kind, np.ma.MaskedArray) for kind in kinds):
+def _from_rows(values: Sequence[Any], what: str, refusal: Refusal) -> Array:
+    """Return rows, or rows of rows, as one array; none of them may be masked or have nulls."""
+    if any(map(_is_looked_into, set(map(type, values)))):
+        values = [plain_array(row, what, refusal) if _is_looked_into(type(row)) else row for row in values]
+    return _as_array(values, what, refusal)
+
+
+def _is_looked_into(kind: type) -> bool:
+    if issubclass(kind, (list, tuple, np.ma.MaskedArray)):
         return True
-    nested = kinds & {list, tuple}
-    return bool(nested) and any(_holds_masked(value) for value in values if type(value) in nested)
+    return hasattr(kind, "__array__") and not issubclass(kind, (np.ndarray, np.generic))
 
 
 def _computed(values: Any) -> Any:
@@ -193,7 +208,7 @@ def _without(values: Any, missing: NDArray[np.bool_]) -> Any:
 
 def _as_array(values: Any, what: str, refusal: Refusal) -> Array:
     try:
-        return np.asarray(values)
+        return np.asanyarray(values)
     except (TypeError, ValueError, RuntimeError) as error:
         raise refusal(
             f"{what} must be an array; got {_kind(values)} that NumPy cannot read ({str(error).rstrip('.')}). "

@@ -81,6 +81,7 @@ HARD = {
     "arrow chunked": lambda: pytest.importorskip("pyarrow").chunked_array([arrow(LABELS, MASK)[:50], arrow(LABELS, MASK)[50:]]),
     "arrow dictionary": lambda: arrow(LABELS, MASK).dictionary_encode(),
     "polars": lambda: polars().Series(MASKED.tolist()),
+    "masked when read": lambda: Variable(LABELS, MASK),
 }  # fmt: skip
 
 LABELLED = {
@@ -157,7 +158,20 @@ def test_missing_labels__leave_the_range_of_the_others_checked():
             avgk.evaluate(SCORES, labels, 1)
 
 
+class Variable:
+    """Like a variable of netCDF4: NumPy reads a masked array from it."""
+
+    def __init__(self, values, mask):
+        self._values = np.ma.masked_array(values, mask)
+
+    def __array__(self, dtype=None, copy=None):
+        return self._values
+
+
 MATRICES = {
+    "masked when read": Variable,
+    "list of masked when read": lambda x, holes: [Variable(*row) for row in zip(x, holes, strict=True)],
+    "list of dask rows": lambda x, holes: [hidden(*row, (3,)) for row in zip(x[:9], holes[:9], strict=True)],
     "numpy": lambda x, holes: np.ma.masked_array(x, holes),
     "numpy without a masked element": lambda x, holes: np.ma.masked_array(x),
     "list of masked rows": lambda x, holes: list(np.ma.masked_array(x, holes)),
@@ -172,6 +186,9 @@ MATRICES = {
 }  # fmt: skip
 
 FRAMES = {
+    "list of pandas rows": lambda x, holes: [
+        pd.Series(np.ma.masked_array(*row).tolist(), dtype="Float64") for row in zip(x, holes, strict=True)
+    ],
     "pandas Float64": lambda x, holes: pd.DataFrame(np.ma.masked_array(x, holes).tolist(), dtype="Float64"),
     "pandas mixed": lambda x, holes: pd.DataFrame(x).astype({2: "Float64"}).mask(holes),
     "arrow": lambda x, holes: pytest.importorskip("pyarrow").table({f"c{i}": arrow(x[:, i], holes[:, i]) for i in range(C)}),
