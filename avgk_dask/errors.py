@@ -13,6 +13,28 @@ LABELS_CURE = "Check that labels and scores belong together."
 NAN_CURE = 'Repair the scores, or rank NaN last with nan_policy="lowest" (on the command line --nan-policy lowest).'
 
 
+def label_cure(dtype: object) -> str:
+    """Return what to do about class numbers of a dtype that holds none."""
+    kind, name = getattr(dtype, "kind", "O"), str(dtype)
+    if kind in "UST" or name.startswith(("str", "large_str", "category", "dict")):
+        return (
+            "Turn class names into the numbers of their columns, for example with [names.index(label) for label in "
+            "labels], or numpy.unique(labels, return_inverse=True)[1] where the columns are in the order of the names."
+        )
+    if kind == "f":
+        return "Convert them with labels.astype(int); where NaN means unlabelled, fill it with -1 before."
+    if kind == "b":
+        return 'Convert them with labels.astype(int), nullable ones with labels.astype("Int64").'
+    return "Convert them with labels.astype(int)."
+
+
+def range_cure(least: int, most: int, n_classes: int) -> str:
+    """Return what to do about class numbers from ``least`` (the least that is not negative) to ``most``."""
+    if least >= 1 and most == n_classes:
+        return f"They look as if counted from 1: if so, subtract 1. {LABELS_CURE}"
+    return LABELS_CURE
+
+
 class AvgkError(Exception):
     """Base class: catching it catches every refusal of this package.
 
@@ -55,7 +77,8 @@ class ScoresError(AvgkError, ValueError):
     """The score matrix has a wrong shape, or holds values that cannot be ranked; also a ``ValueError``.
 
     Cause: no matrix (sample, class), an empty or transposed one, NaN (the text names the first), masked
-    values, a truncated store where whole rows are needed, or an array that is not what its metadata say.
+    values (also arrays of NumPy's masked type without a masked element) or nulls, a truncated store where whole rows
+    are needed, or an array that is not what its metadata say.
 
     Cure: transpose, fill or repair the scores as the text says; ``nan_policy="lowest"`` ranks NaN last.
 
@@ -75,7 +98,8 @@ class LabelsError(AvgkError, ValueError):
     Cause: another number of labels than samples, a label of C or more, a soft label outside [0, 1], labels
     in another order than the scores (by their coordinate), or none where a function needs them.
 
-    Cure: check that labels and scores belong together; negative labels stand for unlabelled samples.
+    Cure: check that labels and scores belong together; negative, masked and null class numbers stand for unlabelled
+    samples, but no probability may be masked or null.
 
     Examples
     --------
@@ -91,9 +115,9 @@ class DtypeError(AvgkError, TypeError):
     """An argument has a type or dtype that cannot be used; also a ``TypeError``.
 
     Cause: scores that are complex, boolean, text or wider than 64 bits; hard labels that are no integers;
-    or an object that is no array.
+    a sparse matrix, or an object that is no array.
 
-    Cure: convert it first, with ``astype`` or ``numpy.asarray``.
+    Cure: convert it first, with ``astype``, ``toarray`` or ``numpy.asarray``; class names into their columns' numbers.
 
     Examples
     --------

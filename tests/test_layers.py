@@ -22,6 +22,7 @@ LAYERS = {
     "showing": 0,
     "budgets": 1,
     "kernels": 1,
+    "masks": 1,
     "files": 2,
     "schema": 1,
     "summaries": 2,

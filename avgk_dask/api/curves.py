@@ -34,7 +34,7 @@ def error_curve(
     scores
         N x C matrix: NumPy, Dask or Zarr array, xarray object, or the path of a store.
     labels
-        N integers (negative: unlabelled), or an N x C matrix of true probabilities. By default the labels
+        N integers (negative, masked or null: unlabelled), or an N x C matrix of true probabilities. By default the labels
         stored beside the scores.
     nan_policy
         ``"raise"`` refuses NaN; ``"lowest"`` ranks NaN below all numbers and never puts it in a set.

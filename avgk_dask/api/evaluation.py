@@ -47,7 +47,7 @@ def evaluate(
     scores
         N x C matrix: NumPy, Dask or Zarr array, xarray object, or the path of a store.
     labels
-        N integers (negative: unlabelled), or an N x C matrix of true probabilities, or None. By
+        N integers (negative, masked or null: unlabelled), or an N x C matrix of true probabilities, or None. By
         default the labels stored beside the scores.
     k
         Budget or sequence of budgets in (0, C]; top-k results need an integer. A budget given twice counts

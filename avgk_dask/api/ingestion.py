@@ -17,7 +17,7 @@ from ..showing import ShownAsTable
 from ..store import ScoreWriter, Target, Verification, check_chunks, is_zarr, open_arrays
 from ..store.bands import read_array
 from ..store.encoding import decoded_dtype
-from .inputs import find_labels
+from .inputs import find_labels, in_numpy
 from .stores import verify
 
 Array = NDArray[Any]
@@ -216,8 +216,13 @@ def _open_rows(scores: Any, name: str | None, labels: str | None, options: Any, 
 
 
 def _open_labels(labels: Any, rows: RowFile | _StoreRows, options: Any) -> Any:
-    found = find_labels(labels, options) if isinstance(labels, (str, os.PathLike)) or is_zarr(labels) else labels
+    named = isinstance(labels, (str, os.PathLike)) or is_zarr(labels)
+    found = in_numpy(find_labels(labels, options) if named else labels)
     found = found if is_zarr(found) else np.asarray(found)
+    if found.ndim not in (1, 2):
+        raise LabelsError(
+            f"labels must be class numbers or rows of probabilities; got shape {found.shape}. Reshape them first."
+        )
     if rows.n_samples is not None and found.shape[0] != rows.n_samples:
         raise LabelsError(
             f"labels must be one for each of the {rows.n_samples} samples; got {found.shape[0]}. {LABELS_CURE}"

@@ -11,8 +11,10 @@ import xarray as xr
 
 from ..errors import DtypeError, LabelsError, ScoresError
 from ..files import is_row_file, open_label_file
+from ..graph.blocks import checked_labels
 from ..graph.source import BlockSource, Source, StoredSource, lazy_array, stored_array
 from ..kernels.keys import BFLOAT16, check_dtype
+from ..masks import check_label_dtype, plain_array, plain_block, plain_labels, refuse_other_kinds
 from ..store import StoredArrays, check_chunks, is_zarr, open_arrays, open_labels, shown
 from ..store.bands import read_array
 from ..store.encoding import SCALES, decoded_dtype
@@ -35,6 +37,8 @@ def as_source(scores: Any, labels: Any = None, *, own_labels: bool = True, missi
         labels = found
     if missing is not None and is_zarr(scores):
         scores = open_arrays(scores, missing=missing).scores
+    if not isinstance(scores, da.Array) and not is_zarr(scores):
+        scores = plain_array(scores)
     check_scores(scores)
     if isinstance(frame, xr.DataArray) and isinstance(labels, xr.DataArray):
         _check_alignment(_ordered(frame), labels)
@@ -67,15 +71,15 @@ def find_labels(labels: Any, storage_options: Any = None, missing: str | None = 
     return open_labels(labels, storage_options, missing)
 
 
-def lazy_matrix(values: Any) -> da.Array:
-    """Give any matrix as a Dask array, in (sample, class) order where its dimensions are so named."""
+def lazy_matrix(values: Any, what: str) -> da.Array:
+    """Return any matrix as a Dask array, in (sample, class) order where its dimensions are so named."""
     if isinstance(values, xr.DataArray):
         values = _bare(values)
     if isinstance(values, da.Array):
         return values
     if is_zarr(values):
         return lazy_array(open_labels(values))
-    return da.from_array(np.asarray(values))
+    return da.from_array(plain_array(values, what))
 
 
 def opened(scores: Any, missing: str | None = None) -> Any:
@@ -107,10 +111,9 @@ def _unwrap(scores: Any) -> tuple[Any, Any, str]:
         return _bare(scores["scores"]), scores.get("labels"), _origin(scores)
     if isinstance(scores, xr.DataArray):
         return _bare(scores), None, _origin(scores)
-    if isinstance(scores, (np.ndarray, da.Array)):
-        return scores, None, ""
     if isinstance(scores, (list, tuple)) or hasattr(scores, "__array__"):
-        return np.asarray(scores), None, ""
+        return scores, None, ""
+    refuse_other_kinds(scores, "scores", ScoresError)
     raise DtypeError(
         "scores must be a NumPy, Dask or Zarr array, an xarray object, or the path of a store; "
         f"got {type(scores).__name__}. Convert them with numpy.asarray."
@@ -169,10 +172,8 @@ def _bare(frame: xr.DataArray) -> Any:
 
 def check_scores(scores: Any) -> None:
     """Refuse scores that are no matrix of real numbers with samples and classes."""
-    if isinstance(scores, np.ma.MaskedArray):
-        raise ScoresError(
-            "scores must not be masked; got a masked array. Fill it first, for example with scores.filled(0)."
-        )
+    if isinstance(scores, da.Array):
+        plain_block(scores._meta)
     where = str(scores.store_path.store) if is_zarr(scores) else ""
     if scores.ndim != 2:
         raise ScoresError(
@@ -193,28 +194,9 @@ def as_labels(labels: Any, shape: tuple[int, int], missing: str | None = None) -
     """Give labels as a NumPy, Dask or Zarr array that fits the scores' shape."""
     if labels is None:
         return None
-    if isinstance(labels, xr.Dataset):
-        labels = labels.get("labels")
-        if labels is None:
-            raise LabelsError(
-                "labels must be an array, or a Dataset with a variable 'labels'; got a Dataset without one. "
-                "Select the variable that holds them."
-            )
     if isinstance(labels, (str, os.PathLike)) or is_zarr(labels):
         labels = find_labels(labels, missing=missing)
-    if isinstance(labels, xr.DataArray):
-        labels = _bare(labels)
-    elif not isinstance(labels, da.Array) and not is_zarr(labels):
-        labels = np.asarray(labels)
-    dtype = decoded_dtype(labels) if is_zarr(labels) else np.dtype(labels.dtype)
-    if labels.ndim == 1 and dtype.kind not in "iu":
-        raise DtypeError(
-            f"labels must be integers (or an N x C matrix of probabilities); got dtype {dtype}. Convert them with labels.astype(int)."
-        )
-    if labels.ndim == 2 and (dtype.kind not in "fiu" or dtype.itemsize > 8):
-        raise DtypeError(
-            f"soft labels must be real numbers; got dtype {dtype}. Convert them with labels.astype(float)."
-        )
+    labels = in_numpy(labels)
     wanted = shape[:1] if labels.ndim == 1 else shape
     if labels.ndim not in (1, 2) or tuple(labels.shape) != tuple(wanted):
         hint = (
@@ -222,7 +204,28 @@ def as_labels(labels: Any, shape: tuple[int, int], missing: str | None = None) -
             if shape[1] in labels.shape[:1]
             else "Give one label for each sample, or a probability for each sample and class."
         )
+        if any(n != n for n in labels.shape):
+            hint = "Call labels.compute_chunk_sizes() first."
         raise LabelsError(f"labels must fit the scores' shape {tuple(shape)}; got shape {tuple(labels.shape)}. {hint}")
+    return labels
+
+
+def in_numpy(labels: Any) -> Any:
+    """Return labels as a NumPy, Dask or Zarr array of numbers; missing class numbers are -1."""
+    if isinstance(labels, xr.Dataset):
+        labels = labels.get("labels")
+        if labels is None:
+            raise LabelsError(
+                "labels must be an array, or a Dataset with a variable 'labels'; got a Dataset without one. "
+                "Select the variable that holds them."
+            )
+    if isinstance(labels, xr.DataArray):
+        labels = _bare(labels)
+    if isinstance(labels, da.Array):
+        labels = checked_labels(labels)
+    elif not is_zarr(labels):
+        labels = plain_labels(labels)
+    check_label_dtype(decoded_dtype(labels) if is_zarr(labels) else labels.dtype, labels.ndim)
     return labels
 
 

@@ -13,6 +13,7 @@ import xarray as xr
 
 from ..budgets import parse_budgets
 from ..errors import BudgetError, LabelsError, ScoresError
+from ..graph.blocks import checked_matrix
 from ..graph.engine import run_search
 from ..graph.progress import computing
 from ..graph.regret import count_members, labelled_by_itself, set_regret, top_regrets
@@ -263,10 +264,10 @@ def _value(key: int, source: Source) -> float | int:
 
 def _as_sets(sets: Any, shape: tuple[int, int]) -> da.Array:
     """Give sets as a Dask array, if they are boolean and fit."""
-    array = lazy_matrix(sets)
+    array = lazy_matrix(sets, "sets")
     if array.dtype != bool or tuple(array.shape) != tuple(shape):
         raise ScoresError(
             f"sets must be a boolean matrix of eta's shape {tuple(shape)}; got {array.dtype} and shape {array.shape}. "
             "Give what average_k_sets, top_k_sets or predict_sets gives for the same samples."
         )
-    return array
+    return checked_matrix(array, array.dtype, "sets")

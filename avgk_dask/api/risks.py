@@ -43,7 +43,7 @@ def risk(
     scores
         N x C matrix: NumPy, Dask or Zarr array, xarray object, or the path of a store.
     labels
-        N integers (negative: unlabelled), or an N x C matrix of true probabilities. By default the labels
+        N integers (negative, masked or null: unlabelled), or an N x C matrix of true probabilities. By default the labels
         stored beside the scores.
     thresholds
         Number or sequence of numbers, or what ``threshold`` or ``best_threshold`` found.
@@ -172,7 +172,7 @@ def best_threshold(
     scores
         N x C matrix: NumPy, Dask or Zarr array, xarray object, or the path of a store.
     labels
-        N integers (negative: unlabelled), or an N x C matrix of true probabilities. By default the labels
+        N integers (negative, masked or null: unlabelled), or an N x C matrix of true probabilities. By default the labels
         stored beside the scores.
     cost
         What a label in a set costs, where a missed label costs 1; a finite number.

@@ -11,9 +11,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..budgets import show
-from ..errors import LABELS_CURE, BudgetError, LabelsError, ScoresError
+from ..errors import BudgetError, LabelsError, ScoresError
+from ..graph.blocks import checked_matrix
 from ..graph.source import lazy_array
-from ..kernels.keys import decode, key_range
+from ..kernels.keys import check_dtype, decode, key_range
+from ..masks import check_label_range, plain_array
 from ..store import StoredArrays, check_chunks, is_sealed, is_zarr
 from .ambiguity import n_ranked
 from .inputs import as_labels
@@ -41,7 +43,7 @@ class TruncatedScores:
         self._stored = stored
         self.n_classes = int(stored.n_classes or 0)
         self.location = stored.location
-        self._kept = _lazy(stored.scores).rechunk({1: -1})
+        self._kept = _lazy(stored.scores, "scores").rechunk({1: -1})
         self.n_samples, self.n_slots = self._kept.shape
         #: The number of each sample, as a column in blocks like those of the scores.
         self._numbers = da.arange(self.n_samples, chunks=(self._kept.chunks[0],))[:, None]
@@ -67,8 +69,8 @@ class TruncatedScores:
             raise LabelsError(
                 "labels must be class numbers for a truncated store; got probabilities. Store whole rows for those."
             )
-        index = _lazy(self._stored.class_index).rechunk({0: self._kept.chunks[0], 1: -1})
-        column = _lazy(labels)
+        index = _lazy(self._stored.class_index, "class_index").rechunk({0: self._kept.chunks[0], 1: -1})
+        column = lazy_array(labels) if is_zarr(labels) else da.asarray(labels)
         column = column.rechunk((index.chunks[0],))[:, None]
         if not is_sealed(self._stored.class_index):
             index = da.map_blocks(
@@ -104,8 +106,11 @@ class TruncatedScores:
         )
 
 
-def _lazy(array: Any) -> da.Array:
-    return lazy_array(array) if is_zarr(array) else da.asarray(array)
+def _lazy(array: Any, what: str) -> da.Array:
+    if is_zarr(array):
+        return lazy_array(array)
+    array = array if isinstance(array, da.Array) else da.asarray(plain_array(array, what))
+    return checked_matrix(array, check_dtype(array.dtype), what)
 
 
 def _check_order(kept: Array, numbers: Array, location: str) -> Array:
@@ -131,10 +136,7 @@ def _check_classes(index: Array, numbers: Array, n_classes: int, location: str) 
 
 
 def _find_slots(index: Array, labels: Array, n_classes: int) -> Array:
-    if (labels >= n_classes).any():
-        raise LabelsError(
-            f"labels must lie in 0..{n_classes - 1} (or be negative: unlabelled); got {labels.max()}. {LABELS_CURE}"
-        )
+    check_label_range(labels, n_classes)
     here = index == labels
     slots = np.where(here.any(1), here.argmax(1), index.shape[1])
     return np.where(labels[:, 0] < 0, -1, slots)

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import DtypeError, LabelsError, ScoresError, StoreError
+from ..errors import DtypeError, LabelsError, ScoresError, StoreError, label_cure
 from ..kernels.keys import check_dtype
 from .names import check_distinct, find_name, listed
 from .rows import Dtype
@@ -64,14 +64,20 @@ def label_column(types: dict[str, Any], labels: str | None, location: str) -> st
     for name in LABEL_NAMES if labels is None else (labels,):
         if name not in types:
             continue
-        if _is_integer(types[name]) or is_list(types[name]):
+        if _is_integer(types[name]) or is_list(types[name]) or str(types[name]) == "null":
             return name
         if labels is not None or _is_number(types[name]):
             raise LabelsError(
                 f"labels must be class numbers or lists of probabilities; column {name!r} of {location} holds "
-                f"{types[name]}. Convert it to integers, or rename it if it holds scores."
+                f"{types[name]}. {_label_cure(types[name])}"
             )
     return None
+
+
+def _label_cure(kind: Any) -> str:
+    if _is_number(kind):
+        return "Convert it to integers, missing or -1 for unlabelled samples, or rename it if it holds scores."
+    return label_cure("string")
 
 
 def _types(schema: Any, location: str) -> dict[str, Any]:

@@ -32,7 +32,7 @@ def open_label_file(path: Any) -> Array:
     StoreError
         Where there is no file, it is damaged, or it has several columns and none of that name.
     LabelsError
-        Where it holds something else, or a label is missing.
+        Where it holds something else, or a probability is missing; a missing class number means unlabelled, -1.
 
     """
     path = check_path(path)

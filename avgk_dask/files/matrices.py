@@ -1,4 +1,7 @@
-"""Columns of a record batch as matrices of scores and arrays of labels; nulls and ragged lists are refused."""
+"""Columns of a record batch as matrices of scores and arrays of labels; ragged lists are refused.
+
+A missing class number means unlabelled, -1; any other null is refused.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import LabelsError, ScoresError
+from ..masks import with_unlabelled
 from .columns import Columns, is_list
 from .rows import Array, reading
 
@@ -39,11 +43,13 @@ def label_block(batch: Any, columns: Columns, n_classes: int, start: int, locati
 
 
 def label_array(column: Any, n_classes: int | None, start: int, where: str) -> Array:
-    """Give a column of labels as an array of its own: integers, or a matrix where it holds lists."""
+    """Return a column of labels as an array of its own: integers, -1 where one is missing, or a matrix where it holds lists."""
     if is_list(column.type):
         return np.array(list_matrix(column, n_classes, start, LabelsError, where), order="C")
-    _check_nulls(column, start, 1, LabelsError, where)
-    return np.array(column.to_numpy(zero_copy_only=True))
+    if not column.null_count:
+        return np.array(column.to_numpy(zero_copy_only=True))
+    present = column.drop_null().to_numpy(zero_copy_only=False)
+    return with_unlabelled(present, np.asarray(column.is_null(), bool))
 
 
 def list_matrix(column: Any, n_columns: int | None, start: int, refusal: Refusal, where: str) -> Array:

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..credentials import environment_secrets, hide
-from ..errors import AvgkError, LabelsError, OptionError, ReadError, ScoresError, refuse
+from ..errors import AvgkError, LabelsError, OptionError, ReadError, ScoresError, label_cure, refuse
 
 Array = NDArray[Any]
 Dtype = np.dtype[Any]
@@ -88,5 +88,5 @@ def check_labels(shape: tuple[int, ...], dtype: Dtype, location: str) -> None:
         return
     raise LabelsError(
         f"labels must be integers, one per sample, or a matrix of probabilities; {location} holds {dtype} of shape "
-        f"{shape}. Convert them first."
+        f"{shape}. {label_cure(dtype) if len(shape) == 1 else 'Convert them first.'}"
     )

@@ -12,7 +12,7 @@ from dask import threaded
 from dask.delayed import Delayed
 from dask.highlevelgraph import HighLevelGraph
 
-from ..errors import LABELS_CURE, NAN_CURE, LabelsError, ScoresError
+from ..errors import NAN_CURE, LabelsError, ScoresError, range_cure
 from ..selection.bracket import ScanShape
 from ..selection.search import Search
 from ..selection.selection import Selection
@@ -95,10 +95,10 @@ def pilot_tasks(source: Source, budgets: Sequence[int], shape: ScanShape) -> lis
         return []
     fraction = 1.5 * (max(budgets) + 1) / shape.n_scores + 0.01
     token = _token()
-    graph = {
-        f"avgk-pilot-{token}-{number}": (sample_chunk, source.chunk(*place), number, fraction)
-        for number, place in enumerate(source.pilot_chunks())
-    }
+    graph: dict[Any, Any] = {}
+    for number, place in enumerate(source.pilot_chunks()):
+        promise = source.dtype, source.chunk_shape(*place)
+        graph[f"avgk-pilot-{token}-{number}"] = (sample_chunk, source.chunk(*place), number, fraction, *promise)
     return as_tasks(list(graph), graph, source)
 
 
@@ -151,7 +151,9 @@ def refuse_bad_data(tally: CheckedTally, source: Source, nan_policy: str) -> Non
         )
     if tally.n_bad_labels:
         band, row, _ = tally.first_bad_label
-        rule, cure = f"lie in 0..{source.shape[1] - 1} (or be negative: unlabelled)", LABELS_CURE
+        n_classes = source.shape[1]
+        rule = f"lie in 0..{n_classes - 1} (or be negative: unlabelled)"
+        cure = range_cure(tally.least_label, tally.most_label, n_classes)
         if source.labels.ndim == 2:
             rule, cure = "be probabilities in [0, 1]", "Give probabilities; logits need a softmax first."
         raise LabelsError(

@@ -19,6 +19,7 @@ from ..kernels.keys import check_dtype
 from ..settings import setting
 from ..store.bands import BandReader, plan_bands, read_array
 from ..store.encoding import decoded_dtype
+from .blocks import checked_matrix
 from .tasks import StoredChunk, StoredLabels
 
 Array = NDArray[Any]
@@ -72,6 +73,10 @@ class Source(ABC):
         places = [(2 * i + 1) * n // (2 * n_read) for i in range(n_read)]
         # Shifted by the band, so that they do not all fall into the same columns.
         return [(place // n_columns, (place + place // n_columns) % n_columns) for place in places]
+
+    def chunk_shape(self, band: int, column: int) -> tuple[int, int]:
+        """Return the shape of one chunk."""
+        return self.rows[band + 1] - self.rows[band], self.columns[column + 1] - self.columns[column]
 
     def labels_of(self, band: int) -> Any:
         """Give a band's labels: the array, the key of the task that gives it, or what reads it inside a task."""
@@ -191,7 +196,8 @@ class BlockSource(Source):
         self.shape = array.shape
         self.dtype = check_dtype(array.dtype)
         whole: Any = tuple(tuple(size for size in sizes if size) for sizes in array.chunks)
-        blocks = array if whole == array.chunks else array.rechunk(whole)  # empty blocks hold nothing to read
+        # Empty blocks hold nothing to read.
+        blocks = array if whole == array.chunks else checked_matrix(array, self.dtype).rechunk(whole)
         rows, classes = (np.concatenate([[0], np.cumsum(c)]).tolist() for c in blocks.chunks)
         self.rows, self.classes, self.columns = rows, classes, classes
         self.array, self.location, self.labels = array, location, self._fit_labels(labels)
@@ -210,4 +216,4 @@ class BlockSource(Source):
         return [self._blocks, *super().collections()]
 
     def dask_array(self) -> da.Array:  # noqa: D102
-        return self.array
+        return checked_matrix(self.array, self.dtype)

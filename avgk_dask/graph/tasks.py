@@ -11,6 +11,7 @@ from typing import Any
 from numpy.typing import NDArray
 
 from ..store.bands import BandReader, read_array
+from ..summaries.blocks import promised_block
 from ..summaries.cut import TieCut, TieSearch, cut_band
 from ..summaries.pilot import PilotSample
 
@@ -52,9 +53,9 @@ def read_now(value: Any) -> Any:
     return value.read() if isinstance(value, (StoredLabels, StoredChunk)) else value
 
 
-def sample_chunk(block: Any, number: int, fraction: float) -> PilotSample:
-    """Take the pilot's sample of a chunk."""
-    return PilotSample.from_chunk(read_now(block), number, fraction)
+def sample_chunk(block: Any, number: int, fraction: float, dtype: Any, shape: tuple[int, int]) -> PilotSample:
+    """Take the pilot's sample of a chunk of this dtype and shape."""
+    return PilotSample.from_chunk(promised_block(read_now(block), dtype, shape), number, fraction)
 
 
 def tally_run(

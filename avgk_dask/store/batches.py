@@ -8,32 +8,38 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import LABELS_CURE, DtypeError, LabelsError, ScoresError
+from ..errors import DtypeError, LabelsError, ScoresError, label_cure
 from ..kernels.keys import BFLOAT16, check_dtype, encode, is_float
+from ..masks import check_label_range, plain_array, plain_labels
 
 Array = NDArray[Any]
 
 
-def as_numpy(values: Any) -> Array:
-    """Give an array of any library as NumPy's, through ``__array__`` or DLPack, from whichever device.
+def as_scores(values: Any) -> Array:
+    """Return a batch of scores as a NumPy array; refuse what is masked, missing or sparse."""
+    return plain_array(as_numpy(values))
+
+
+def as_labels(values: Any) -> Array:
+    """Return a batch of labels as a NumPy array, hard ones with -1 where they are masked or missing."""
+    return plain_labels(as_numpy(values))
+
+
+def as_numpy(values: Any) -> Any:
+    """Return a tensor as NumPy's array, through ``__array__`` or DLPack, from whichever device; anything else as it is.
 
     Tensors that need gradients are detached, and copied from a device first. Where NumPy has no such
     dtype (torch's bfloat16), values are widened to float32, which is exact.
     """
-    if isinstance(values, np.ma.MaskedArray):
-        raise ScoresError("a batch must not be masked; got a masked array. Fill it first.")
     for step in ("detach", "cpu"):
         values = getattr(values, step)() if hasattr(values, step) else values
+    if isinstance(values, np.ndarray) or hasattr(values, "is_null") or not hasattr(values, "__dlpack__"):
+        return values
     try:
         return np.asarray(values)
-    except (TypeError, BufferError, RuntimeError) as error:
+    except (TypeError, BufferError, RuntimeError):
         if hasattr(values, "float") and "bfloat16" in str(getattr(values, "dtype", "")).lower():
             return np.asarray(values.float())
-        if not hasattr(values, "__dlpack__"):
-            raise DtypeError(
-                f"a batch must be an array that NumPy can read; got {type(values).__name__} ({error}). "
-                "Convert it with numpy.asarray first."
-            ) from error
         return np.from_dlpack(values)
 
 
@@ -137,16 +143,11 @@ def check_labels(labels: Array, n_rows: int, n_classes: int, first: int = 0) -> 
             )
         return labels
     if labels.dtype.kind not in "iu" or labels.shape != (n_rows,):
+        cure = "Give one for each row." if labels.dtype.kind in "iu" else label_cure(labels.dtype)
         raise LabelsError(
-            f"labels must be {n_rows} integers, one for each row of scores; got {labels.dtype}, {labels.shape}. "
-            "Convert or flatten them."
+            f"labels must be {n_rows} integers, one for each row of scores; got {labels.dtype}, {labels.shape}. {cure}"
         )
-    bad = np.flatnonzero(labels >= n_classes)
-    if bad.size:
-        raise LabelsError(
-            f"labels must lie in 0..{n_classes - 1} (or be negative: unlabelled); "
-            f"got {labels[bad[0]]} at sample {first + bad[0]}. {LABELS_CURE}"
-        )
+    check_label_range(labels, n_classes, first)
     return labels.astype(np.int64)
 
 

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from ..errors import LabelsError, OptionError, StoreError
 from ..kernels.keys import check_dtype
-from .batches import Conversion, RowBuffer, as_numpy, check_labels, check_scores, truncate
+from .batches import Conversion, RowBuffer, as_labels, as_scores, check_labels, check_scores, truncate
 from .drafts import Digests, Draft, create_parts, grown, is_begun, part_path, writable, write_rows
 from .failures import writing
 from .journal import Journal, Record
@@ -186,8 +186,8 @@ class ScoreWriter:
         scores
             Matrix of samples x ``n_classes``: an array of NumPy, torch, JAX or another that NumPy can read.
         labels
-            One integer for each sample (negative: unlabelled), or a matrix of probabilities like the scores; either all
-            batches have labels, of one kind, or none has.
+            One integer for each sample (negative: unlabelled; a masked or null one is stored as -1), or a matrix of
+            probabilities like the scores; either all batches have labels, of one kind, or none has.
 
         Raises
         ------
@@ -198,10 +198,12 @@ class ScoreWriter:
         """
         if self._closed:
             raise StoreError(f"{self._location} is complete; nothing can be added to it. Write another store.")
-        block = as_numpy(scores)
+        block = as_scores(scores)
         check_scores(block, self._plan.n_classes)
         mine = (
-            None if labels is None else check_labels(as_numpy(labels), len(block), self._plan.n_classes, self.n_samples)
+            None
+            if labels is None
+            else check_labels(as_labels(labels), len(block), self._plan.n_classes, self.n_samples)
         )
         kind = "no labels" if mine is None else "hard labels" if mine.ndim == 1 else "soft labels"
         if self._labelled not in (None, kind):

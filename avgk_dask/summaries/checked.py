@@ -29,12 +29,15 @@ class CheckedTally:
     first_nan: Place
     n_bad_labels: int
     first_bad_label: Place
+    #: The least hard label that is not negative, and the largest bad one.
+    least_label: int
+    most_label: int
     n_labelled: int
 
     @classmethod
     def mergers(cls) -> Mapping[str, Callable[[list[Any]], Any]]:
         """Give how to merge the fields that are not simply added."""
-        return {"first_nan": min, "first_bad_label": min}
+        return {"first_nan": min, "first_bad_label": min, "least_label": min, "most_label": max}
 
     @classmethod
     def merge(cls, tallies: Sequence[Self]) -> Self:

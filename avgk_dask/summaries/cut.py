@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from ..kernels.events import move_sizes
 from ..kernels.keys import KEY_MAX
-from .entries import Entries, TileReader, streamed_rows
+from .entries import Entries, TileReader, checked_slabs, streamed_rows
 from .events import total
 from .split import ZoneTable, label_weights, split_entries
 
@@ -46,7 +46,7 @@ def cut_band(slabs: Iterable[Array], labels: Array | None, ties: TieSearch) -> l
     """Read a band once for the scores equal to some keys and take the first ones, in row-major order."""
     reader = TileReader(min(key for key, _ in ties.wanted), ties.dtype, ties.tile_scores)
     takers = [_Taker(key, n, labels, ties.n_classes) for key, n in ties.wanted]
-    for entries in _entries(reader, slabs, ties.n_classes):
+    for entries in _entries(reader, checked_slabs(slabs, ties.dtype, ties.n_classes, labels), ties.n_classes):
         for taker in takers:
             taker.take(entries)
     return [taker.cut() for taker in takers]

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from ..errors import ScoresError
 from ..kernels.keys import HALF_NAN, Keys, carrier, carrier_bits, carrier_floor, is_half
 from ..kernels.rows import gather_above, lanes_for, rank_top, row_scratch
+from .blocks import promised_block
 
 Array = NDArray[Any]
 Ints = NDArray[np.int64]
@@ -132,13 +133,14 @@ def checked_slabs(
 ) -> Iterator[Array]:
     """Give the slabs of a band, and refuse those that are not what their metadata promised."""
     n_rows, first_class = None if labels is None else len(labels), 0
-    for slab in slabs:
+    for block in slabs:
+        slab = promised_block(block, dtype)
         first_class += slab.shape[1]
         n_rows = slab.shape[0] if n_rows is None else n_rows
-        if slab.dtype.newbyteorder("=") != dtype or slab.shape[0] != n_rows or first_class > n_classes:
+        if slab.shape[0] != n_rows or not n_rows or first_class > n_classes:
             raise ScoresError(
-                f"scores must be what their metadata promise, {dtype} with {n_classes} classes; got a block of "
-                f"{slab.dtype} and shape {slab.shape}. Correct the dtype and chunks of the array."
+                f"scores must be what their metadata promise, {n_rows or 'some'} rows of {n_classes} classes; got a block of "
+                f"shape {slab.shape}. Correct the chunks of the array."
             )
         yield slab
     if first_class != n_classes:

@@ -17,7 +17,7 @@ from ..kernels.places import place_scores, rank_in_row
 from .checked import NOWHERE, CheckedTally, join_tuples
 from .entries import checked_slabs
 from .exact import Limbs, add_limbs, add_weights, carry, zero_sums
-from .labels import usable_labels
+from .labels import UsableLabels
 from .split import shift_to_fit
 
 Array = NDArray[Any]
@@ -63,7 +63,8 @@ class LabelTally(CheckedTally):
     @classmethod
     def from_band(cls, slabs: Iterable[Array], labels: Array, band: int, dtype: Any, n_classes: int) -> LabelTally:
         """Give the tally of one band with hard labels."""
-        hard, _, bad = usable_labels(labels, n_classes)
+        usable = UsableLabels.of(labels, n_classes)
+        hard = usable.hard
         assert hard is not None
         tile = _whole_rows(slabs, dtype, n_classes, hard)
         ranks = np.empty(hard.size, np.int64)
@@ -77,8 +78,7 @@ class LabelTally(CheckedTally):
             n_rows=hard.size,
             n_nan=n_nan,
             first_nan=(band, *divmod(first_nan, n_classes)) if n_nan else NOWHERE,
-            n_bad_labels=bad.size,
-            first_bad_label=(band, int(bad[0]), 0) if bad.size else NOWHERE,
+            **usable.faults(band),
             n_labelled=labelled.size,
             rank_counts=np.bincount(ranks, minlength=n_classes + 2),
             keys=(np.unique(_real(_carrier_keys(own, dtype), dtype)[0]),),
@@ -132,8 +132,9 @@ class PlaceTally(CheckedTally):
         cost: float | None = None,
     ) -> PlaceTally:
         """Give the tally of one band; with a ``cost`` soft labels above it are tallied apart, too."""
-        hard, soft, bad = usable_labels(labels, n_classes)
-        tile = _whole_rows(slabs, dtype, n_classes, hard if soft is None else soft)
+        usable = UsableLabels.of(labels, n_classes)
+        hard, soft = usable.hard, usable.soft
+        tile = _whole_rows(slabs, dtype, n_classes, usable.given)
         wanted = np.full(len(tile), -1, np.int64) if hard is None else hard
         counts, orders = np.zeros(table.n_places, np.int64), np.zeros(len(tile), np.int64)
         arguments = (tile, *carrier_bits(tile), table.edges, table.starts, table.shift, wanted, counts, orders)
@@ -153,8 +154,7 @@ class PlaceTally(CheckedTally):
             n_rows=len(tile),
             n_nan=n_nan,
             first_nan=(band, *divmod(first_nan, n_classes)) if n_nan else NOWHERE,
-            n_bad_labels=bad.size,
-            first_bad_label=(band, int(bad[0]), 0) if bad.size else NOWHERE,
+            **usable.faults(band),
             n_labelled=len(tile) if soft is not None else int((wanted >= 0).sum()),
             counts=counts,
             hits=np.bincount(2 * j + at, minlength=table.n_places),

@@ -26,7 +26,7 @@ from .events import EventTally
 from .exact import add_weights, carry, zero_sums
 from .kept import KeptEvents
 from .kept_rows import KeptRows
-from .labels import usable_labels
+from .labels import UsableLabels
 from .ranked import MOST_FUSED, RankedTally, narrow_dtype, partitioned_top
 from .split import N_BINS, Split, split_entries
 from .tally import ScanPlan, ScanTally
@@ -64,7 +64,8 @@ class _BandScan:
 
     def __init__(self, labels: Array | None, band: int, plan: ScanPlan) -> None:
         self.plan, self.band = plan, band
-        self.hard, self.soft, self.bad_labels = usable_labels(labels, plan.n_classes)
+        self.labels = UsableLabels.of(labels, plan.n_classes)
+        self.hard, self.soft = self.labels.hard, self.labels.soft
         n = plan.zones.n_intervals
         self.above_parts: list[NDArray[np.int32]] = []
         self.hits = np.zeros(2 * n, np.int64)
@@ -83,7 +84,7 @@ class _BandScan:
     def run(self, slabs: Iterable[Array]) -> ScanTally:
         plan = self.plan
         reader = TileReader(plan.floor, plan.dtype, plan.tile_scores)
-        slabs = checked_slabs(slabs, plan.dtype, plan.n_classes, self.hard if self.soft is None else self.soft)
+        slabs = checked_slabs(slabs, plan.dtype, plan.n_classes, self.labels.given)
         first = next(slabs)
         n_rows = first.shape[0]
         self.histogram = plan.zones.no_histogram(n_rows * plan.n_classes)
@@ -273,14 +274,12 @@ class _BandScan:
     def _finish(self, n_rows: int, reader: TileReader) -> ScanTally:
         above = np.concatenate(self.above_parts or [np.zeros((0, 0), np.int32)])
         size_intervals, sizes, size_counts = _count_sizes(above)
-        bad = self.bad_labels
         n_taken, step = sampled(n_rows, self.plan.n_classes)
         return ScanTally(
             n_rows=n_rows,
             n_nan=reader.n_nan,
             first_nan=(self.band, *reader.first_nan) if reader.n_nan else NOWHERE,
-            n_bad_labels=len(bad),
-            first_bad_label=(self.band, int(bad[0]), 0) if len(bad) else NOWHERE,
+            **self.labels.faults(self.band),
             n_labelled=n_rows if self.soft is not None else 0 if self.hard is None else int((self.hard >= 0).sum()),
             rank_counts=self.rank_counts,
             size_intervals=size_intervals,

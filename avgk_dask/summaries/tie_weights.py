@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from ..kernels.keys import encode
 from .entries import checked_slabs
 from .histogram import KeyHistogram
-from .labels import usable_labels
+from .labels import UsableLabels
 
 Array = NDArray[Any]
 
@@ -37,7 +37,7 @@ class WeightTally:
         cls, slabs: Iterable[Array], labels: Array, dtype: Any, n_classes: int, windows: list[TieWindow], room: int
     ) -> WeightTally:
         """Give the tally of one band with soft labels."""
-        _, soft, _ = usable_labels(labels, n_classes)
+        soft = UsableLabels.of(labels, n_classes).soft
         assert soft is not None
         found: list[list[KeyHistogram]] = [[] for _ in windows]
         first_class = 0

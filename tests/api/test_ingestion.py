@@ -193,3 +193,25 @@ def test_ingest__takes_20_gigabytes_within_500_megabytes_of_memory(tmp_path):
     peak = ingest_sparse(tmp_path, 5_000_000, 1000)
     print(f"peak {peak / 1e6:.0f} MB")
     assert peak < 500e6
+
+
+@pytest.mark.parametrize("name", ["s.parquet", "s.csv"])
+def test_ingest__stores_missing_labels_as_unlabelled(tmp_path, name):
+    pa = pytest.importorskip("pyarrow")
+    labels = pa.array([None if label == 2 else int(label) for label in LABELS])
+    columns = {f"c{i}": SCORES[:, i].astype("f8") for i in range(SCORES.shape[1])}
+    table = pa.table({**columns, "labels": labels})
+    if name == "s.csv":
+        pytest.importorskip("pyarrow.csv").write_csv(table, tmp_path / name)
+    else:
+        pytest.importorskip("pyarrow.parquet").write_table(table, tmp_path / name)
+    avgk.ingest(tmp_path / name, out=tmp_path / "a.zarr")
+    found = avgk.open_scores(tmp_path / "a.zarr").labels.values
+    assert found.tolist() == np.where(LABELS == 2, -1, LABELS).tolist()
+
+
+def test_ingest__refuses_labels_that_are_no_column(tmp_path):
+    np.save(tmp_path / "s.npy", SCORES)
+    for labels in (5, np.zeros((203, 2, 2))):
+        with pytest.raises(avgk.LabelsError, match="labels must be class numbers"):
+            avgk.ingest(tmp_path / "s.npy", labels, out=tmp_path / "a.zarr")

@@ -54,12 +54,20 @@ def test_label_file__csv(tmp_path, text):
     np.testing.assert_array_equal(open_label_file(tmp_path / "a.csv"), HARD)
 
 
-@pytest.mark.parametrize("text", ["y\n1.5\n", "y\ncat\n", "y,label\n1,\n"])
+@pytest.mark.parametrize("text", ["y\n1.5\n", "y\ncat\n", "y,label\n1,x\n"])
 def test_label_file__refuses_csv_without_class_numbers(tmp_path, text):
     pytest.importorskip("pyarrow")
     (tmp_path / "a.csv").write_text(text)
     with pytest.raises(LabelsError):
         open_label_file(tmp_path / "a.csv")
+
+
+def test_label_file__missing_class_numbers_mean_unlabelled(tmp_path):
+    pa, pq = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    (tmp_path / "a.csv").write_text("y,label\n1,\n1,3\n")
+    np.testing.assert_array_equal(open_label_file(tmp_path / "a.csv"), [-1, 3])
+    pq.write_table(pa.table({"labels": pa.array([None, 3, 0], "uint16")}), tmp_path / "a.parquet", row_group_size=1)
+    np.testing.assert_array_equal(open_label_file(tmp_path / "a.parquet"), [-1, 3, 0])
 
 
 @pytest.mark.parametrize("labels", [np.zeros(3), np.zeros((2, 2, 2)), np.array(["a"]), np.array([{}]), np.array(1)])

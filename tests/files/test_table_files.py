@@ -175,10 +175,26 @@ def test_tables__name_the_first_row_with_a_null(tmp_path):
         read(file)
 
 
-def test_tables__refuse_missing_and_ragged_labels(tmp_path):
+@pytest.mark.parametrize("name", FORMATS)
+@pytest.mark.parametrize("kind", ["int64", "uint8", "int32"])
+def test_tables__missing_class_numbers_mean_unlabelled(tmp_path, name, kind):
+    labels = pa.array([1, None, 0, None], kind)
+    path = write(pa.table({"scores": lists(np.eye(4)), "label": labels}), tmp_path / name, 3)
+    np.testing.assert_array_equal(read(open_file(path))[1], [1, -1, 0, -1])
+    path = write(pa.table({"scores": lists(np.eye(4)), "label": pa.nulls(4)}), tmp_path / f"2{name}", 3)
+    np.testing.assert_array_equal(read(open_file(path))[1], [-1, -1, -1, -1])
+
+
+def test_csv__missing_class_numbers_mean_unlabelled(tmp_path):
+    (tmp_path / "a.csv").write_text("label,a,b\n1,2,3\n,3,4\n-5,4,5\n")
+    np.testing.assert_array_equal(read(open_file(tmp_path / "a.csv"))[1], [1, -1, -5])
+
+
+def test_tables__refuse_missing_probabilities_and_ragged_labels(tmp_path):
     scores = lists(np.eye(2))
-    with pytest.raises(LabelsError, match=r"row 1 .*null"):
-        read(open_file(write(pa.table({"scores": scores, "label": [1, None]}), tmp_path / "a.parquet")))
+    for labels in ([[0.5, 0.5], [0.5, None]], [[0.5, 0.5], None]):
+        with pytest.raises(LabelsError, match=r"row 1 .*null"):
+            read(open_file(write(pa.table({"scores": scores, "label": labels}), tmp_path / "a.parquet")))
     labels = [[0.5, 0.5], [0.1, 0.2, 0.7]]
     with pytest.raises(LabelsError, match=r"row 1 .*has 3"):
         read(open_file(write(pa.table({"scores": scores, "labels": labels}), tmp_path / "b.parquet")))
@@ -332,7 +348,6 @@ def test_csv__header_alone_gives_no_rows(tmp_path):
         ("label,b\n1,2\n1,dog\n", ScoresError, "line 3, column 'b' of .* invalid value 'dog'"),
         ("label,b\n1,2\nx,3\n", LabelsError, "line 3, column 'label' .*'x'"),
         ("label,b\n1,2\n2.5,3\n", LabelsError, "line 3, column 'label' .*'2.5'"),
-        ("label,b\n1,2\n,3\n", LabelsError, "row 1 .*column 'label' .*null"),
         ("a,b\n1,2\n1\n", ReadError, "Expected 2 columns, got 1"),
         ("\n1,2\n", ReadError, "first line is empty"),
         ("", ReadError, "first line is empty"),

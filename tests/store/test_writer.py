@@ -132,6 +132,15 @@ def test_writer__takes_arrays_of_other_libraries(tmp_path, kind):
     assert np.array_equal(avgk.open_scores(tmp_path / "a.zarr").scores.values, SCORES[:30])
 
 
+def test_writer__stores_masked_labels_as_unlabelled(tmp_path):
+    with avgk.ScoreWriter(tmp_path / "a.zarr", 20, chunk_rows=7) as writer:
+        for first in range(0, 30, 10):
+            mine = slice(first, first + 10)
+            writer.append(SCORES[mine], np.ma.masked_less(LABELS[mine].astype("u4"), 3))
+    found = avgk.open_scores(tmp_path / "a.zarr").labels.values
+    assert found.tolist() == np.where(LABELS[:30] < 3, -1, LABELS[:30]).tolist()
+
+
 def test_writer__takes_torch_tensors(tmp_path):
     torch = pytest.importorskip("torch", reason="torch is not installed")
     scores = torch.tensor(SCORES[:30], requires_grad=True)

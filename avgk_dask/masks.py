@@ -1,0 +1,232 @@
+"""Missing values: the one place that knows masks of NumPy, and nulls of pandas, Arrow and polars.
+
+A missing class number means unlabelled and becomes -1. Of scores, soft labels and sets nothing may be missing: arrays of
+NumPy's masked type are refused whatever their mask, columns that have nulls where they have one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .errors import AvgkError, DtypeError, LabelsError, ScoresError, label_cure, range_cure
+
+Array = NDArray[Any]
+Refusal = type[AvgkError]
+
+UNLABELLED = -1
+_INT64_MAX = np.iinfo(np.int64).max
+
+
+def plain_array(values: Any, what: str = "scores", refusal: Refusal = ScoresError) -> Array:
+    """Return what is in memory as a plain NumPy array; refuse what is masked, missing, sparse or no array."""
+    if type(values) is np.ndarray:
+        return values
+    found = _read(values, what, refusal)
+    refuse_other_kinds(found, what, refusal)
+    return np.asarray(found)
+
+
+def plain_labels(values: Any) -> Array:
+    """Return labels in memory as a plain NumPy array: hard ones with -1 where they are missing, soft ones as they are."""
+    values = _computed(values)
+    if isinstance(values, (list, tuple)) and not any(isinstance(v, list | tuple) or np.ndim(v) for v in values[:1]):
+        return _from_elements(values)
+    missing = _nulls_of(values)
+    if missing is not None and missing.any() and missing.ndim == 1:
+        return _scattered(_as_array(_without(values, missing), "labels", LabelsError), missing)
+    found = _read(values, "labels", LabelsError)
+    if isinstance(found, np.ma.MaskedArray) and found.ndim < 2:
+        masked = np.ma.getmaskarray(found)
+        return _scattered(found.data[~masked], masked)
+    found = plain_array(found, "labels", LabelsError)
+    return _from_elements(found.tolist()) if found.dtype == object and found.ndim == 1 else found
+
+
+def _read(values: Any, what: str, refusal: Refusal) -> Array:
+    """Return what is in memory as a NumPy array, perhaps a masked one; refuse other ways to be missing, and sparse ones."""
+    values = _computed(values)
+    if isinstance(values, np.ndarray):
+        return values
+    refuse_other_kinds(values, what, refusal)
+    if isinstance(values, (list, tuple)):
+        return _from_rows(values, what, refusal)
+    columns = _columns_of(values)
+    if columns is not None:
+        return _stacked(columns, what, refusal)
+    missing = _nulls_of(values)
+    if missing is not None and missing.any():
+        raise refusal(_missing_text(what, f"{int(missing.sum())} of {missing.size}"))
+    return _as_array(values, what, refusal)
+
+
+def plain_block(block: Any, what: str = "scores", refusal: Refusal = ScoresError) -> Array:
+    """Return a block of a Dask array as a plain NumPy array; refuse a masked one, and one of another library."""
+    if type(block) is np.ndarray:
+        return block
+    refuse_other_kinds(block, what, refusal)
+    if not isinstance(block, np.ndarray):
+        raise DtypeError(
+            f"{what} must come in blocks that are NumPy arrays; got one of {_kind(block)}. "
+            "Convert them with map_blocks(numpy.asarray)."
+        )
+    return np.asarray(block)
+
+
+def refuse_other_kinds(values: Any, what: str, refusal: Refusal) -> None:
+    """Refuse arrays of NumPy's masked type, whatever their mask, and sparse ones."""
+    if isinstance(values, np.ma.MaskedArray):
+        raise refusal(_masked_text(what))
+    for method in ("toarray", "todense"):  # of scipy.sparse, and of the package sparse
+        if hasattr(values, method) and not isinstance(values, np.ndarray):
+            raise DtypeError(
+                f"{what} must be dense; got the sparse {_kind(values)}. Convert them with {what}.{method}(), "
+                f"blocks of a Dask array with map_blocks(lambda block: block.{method}())."
+            )
+
+
+def check_label_dtype(dtype: Any, ndim: int) -> None:
+    """Refuse hard labels that are no integers, and soft ones that are no real numbers of up to 64 bits."""
+    kind, size = getattr(dtype, "kind", "O"), getattr(dtype, "itemsize", 0)
+    if ndim == 1 and kind not in "iu":
+        raise DtypeError(
+            f"labels must be integers (or an N x C matrix of probabilities); got dtype {dtype}. {label_cure(dtype)}"
+        )
+    if ndim == 2 and (kind not in "fiu" or size > 8):
+        raise DtypeError(
+            f"soft labels must be real numbers; got dtype {dtype}. Convert them with labels.astype(float)."
+        )
+
+
+def check_label_range(labels: Array, n_classes: int, first: int | None = None) -> None:
+    """Refuse class numbers of ``n_classes`` and more; where the first label is of sample ``first``, name the sample."""
+    bad = np.flatnonzero(labels >= n_classes)
+    if bad.size:
+        flat = labels.reshape(-1)
+        where = "" if first is None else f" at sample {first + int(bad[0])}"
+        cure = range_cure(int(flat[flat >= 0].min()), int(flat.max()), n_classes)
+        raise LabelsError(
+            f"labels must lie in 0..{n_classes - 1} (or be negative: unlabelled); got {flat[bad[0]]}{where}. {cure}"
+        )
+
+
+def with_unlabelled(present: Array, missing: NDArray[np.bool_]) -> NDArray[np.int64]:
+    """Return class numbers with -1 where one is missing."""
+    labels = np.full(missing.shape, UNLABELLED, np.int64)
+    # Too large for int64 is out of range anyway, and must not become negative.
+    labels[~missing] = np.minimum(present, _INT64_MAX) if present.dtype == np.uint64 else present
+    return labels
+
+
+def _scattered(present: Array, missing: NDArray[np.bool_]) -> Array:
+    """Return the labels that are there and -1 for the others; refuse what are no class numbers."""
+    if present.dtype == object:
+        return _scattered(_as_array(present.tolist(), "labels", LabelsError), missing)
+    if present.ndim != 1:
+        raise LabelsError("labels must all be class numbers, or all be rows of probabilities; got both. Give one kind.")
+    if present.size:
+        check_label_dtype(present.dtype, 1)
+    return with_unlabelled(present, missing)
+
+
+def _from_elements(values: Sequence[Any]) -> Array:
+    """Return labels given one by one, among them None, numpy.ma.masked or pandas.NA."""
+    if not any(map(_may_be_missing, set(map(type, values)))):
+        return _as_array(values, "labels", LabelsError)
+    missing = np.array([_may_be_missing(type(value)) and _is_missing(value) for value in values], bool)
+    present = [value for value, gone in zip(values, missing, strict=True) if not gone]
+    return _scattered(_as_array(present, "labels", LabelsError), missing)
+
+
+def _may_be_missing(kind: type) -> bool:
+    return kind is type(None) or kind.__name__ == "NAType" or issubclass(kind, np.ma.MaskedArray)
+
+
+def _is_missing(value: Any) -> bool:
+    return bool(np.ma.getmaskarray(value).all()) if isinstance(value, np.ma.MaskedArray) else True
+
+
+def _from_rows(values: Sequence[Any], what: str, refusal: Refusal) -> Array:
+    """Return rows, or rows of rows, as one array; none of them may be masked or have nulls."""
+    if any(map(_is_looked_into, set(map(type, values)))):
+        values = [plain_array(row, what, refusal) if _is_looked_into(type(row)) else row for row in values]
+    return _as_array(values, what, refusal)
+
+
+def _is_looked_into(kind: type) -> bool:
+    if issubclass(kind, (list, tuple, np.ma.MaskedArray)):
+        return True
+    return hasattr(kind, "__array__") and not issubclass(kind, (np.ndarray, np.generic))
+
+
+def _computed(values: Any) -> Any:
+    """Return what Dask computes: of its arrays and those in xarray, and of its frames and columns."""
+    values = values.data if hasattr(values, "dims") and hasattr(values, "data") else values
+    return values.compute() if hasattr(values, "__dask_graph__") and hasattr(values, "compute") else values
+
+
+def _columns_of(values: Any) -> list[Any] | None:
+    """Return the columns of a frame of Arrow or polars, or of pandas where some can have nulls; None of anything else."""
+    if hasattr(values, "iloc") and getattr(values, "ndim", 0) == 2:
+        plain = all(isinstance(dtype, np.dtype) for dtype in values.dtypes)
+        return None if plain else [values.iloc[:, i] for i in range(values.shape[1])]
+    if hasattr(values, "num_columns"):
+        return [values.column(i) for i in range(values.num_columns)]
+    return list(values.get_columns()) if hasattr(values, "get_columns") else None
+
+
+def _stacked(columns: list[Any], what: str, refusal: Refusal) -> Array:
+    """Return columns side by side; refuse nulls by the number of their column."""
+    for i, column in enumerate(columns):
+        missing = _nulls_of(column)
+        if missing is not None and missing.any():
+            raise refusal(_missing_text(what, f"one at row {int(missing.argmax())}, column {i}"))
+    arrays = [_as_array(column, what, refusal) for column in columns]
+    if not arrays:
+        return np.empty((0, 0))
+    return np.stack(arrays, axis=1, dtype=None if all(a.dtype.kind in "iuf" for a in arrays) else object)
+
+
+def _nulls_of(values: Any) -> NDArray[np.bool_] | None:
+    """Return where a column has no value; None where its type always has one. NaN among plain floats is a value."""
+    if hasattr(values, "is_null"):  # of Arrow and polars
+        return np.asarray(values.is_null(), bool)
+    if hasattr(values, "isna") and not isinstance(getattr(values, "dtype", np.dtype(bool)), np.dtype):  # of pandas
+        return np.asarray(values.isna(), bool)
+    return None
+
+
+def _without(values: Any, missing: NDArray[np.bool_]) -> Any:
+    for method in ("drop_null", "drop_nulls"):  # of Arrow, of polars
+        if hasattr(values, method):
+            return getattr(values, method)()
+    return values[~missing]
+
+
+def _as_array(values: Any, what: str, refusal: Refusal) -> Array:
+    try:
+        return np.asanyarray(values)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise refusal(
+            f"{what} must be an array; got {_kind(values)} that NumPy cannot read ({str(error).rstrip('.')}). "
+            "Convert them to one array first."
+        ) from error
+
+
+def _kind(values: Any) -> str:
+    kind = type(values)
+    return kind.__name__ if kind.__module__ == "builtins" else f"{kind.__module__.split('.')[0]}.{kind.__name__}"
+
+
+def _masked_text(what: str) -> str:
+    return (
+        f"{what} must not be masked; got a masked array. Fill them first, for example with {what}.filled(0) or "
+        f"dask.array.ma.filled({what}, 0)."
+    )
+
+
+def _missing_text(what: str, found: str) -> str:
+    return f"{what} must not be missing; got {found}. Fill them first, or drop those samples."
