@@ -124,7 +124,7 @@ _ERROR = {
 
 @dataclass(frozen=True)
 class BestThreshold(ShownAsTable):
-    """The threshold of least risk, as ``best_threshold`` finds it; ``predict_sets`` takes it.
+    """The threshold of least risk, as ``best_threshold`` finds it, of equal ones the highest; ``predict_sets`` takes it.
 
     Attributes
     ----------
@@ -164,8 +164,9 @@ def best_threshold(
     """Find the threshold whose sets {score > t} have the least risk, error + cost * average set size, over all t.
 
     Exact: no other threshold has a lower risk on these data. Where the scores are the true probabilities,
-    the cost itself is a best threshold; for estimated scores another one usually is. Of all thresholds with the same
-    sets the least is given: the highest score left out, as in ``threshold`` (-inf where none is).
+    the cost itself is a best threshold; for estimated scores another one usually is. Of equal risks the one of the
+    smallest sets is taken, that is the highest threshold; of all thresholds with the same sets the least is given: the
+    highest score left out, as in ``threshold`` (-inf where none is).
 
     Parameters
     ----------

@@ -127,6 +127,40 @@ def test_best_threshold__has_the_least_risk_of_all(kind, max_edges, data):
         assert np.array_equal(avgk.predict_sets(scores, threshold=best).compute(), sets)
 
 
+@pytest.mark.parametrize("max_edges", [4, 1 << 10])
+@pytest.mark.parametrize("kind", ["hard", "soft"])
+@settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow])
+@given(data=st.data())
+def test_best_threshold__takes_the_smallest_sets_of_equal_risk(kind, max_edges, data):
+    """Costs that are simple fractions of the samples, and label weights of 0, 1/2 and 1, make ties between risks."""
+    scores = data.draw(strategies.score_matrices(("float16", "uint8", "int64"), max_samples=5))
+    n = len(scores)
+    labels = data.draw(strategies.hard_labels(scores.shape))
+    labels[0] = max(labels[0], 0)
+    cost = data.draw(st.sampled_from([Fraction(0), Fraction(1, 4), Fraction(1, 2), Fraction(1)]))
+    if kind == "soft":
+        drawn = data.draw(st.lists(st.sampled_from([0.0, 0.5, 1.0]), min_size=scores.size, max_size=scores.size))
+        labels = np.array(drawn).reshape(scores.shape) / 4
+    with pytest.MonkeyPatch.context() as patch, dask.config.set(scheduler="synchronous"):
+        patch.setattr(places, "_HARD_EDGES", max_edges)
+        patch.setattr(places, "_SOFT_EDGES", max_edges)
+        best = avgk.best_threshold(lazily(data, scores), labels, cost=cost)
+    values = scores.astype(scores.dtype if scores.dtype.kind in "iu" else float).reshape(-1).tolist()
+    everything = [exceeds(scores, t) for t in (-math.inf, *values)]
+    least = min(risk_of(sets, labels, cost) for sets in everything)
+    smallest = min(int(sets.sum()) for sets in everything if risk_of(sets, labels, cost) == least)
+    assert best.average_set_size == smallest / n
+
+
+def test_best_threshold__of_equal_risks_is_the_highest():
+    # Each threshold from 0.3 up has the risk 1: nothing, 1 label with its hit, 2 labels with theirs.
+    scores, labels = np.array([[0.9, 0.1], [0.2, 0.5]]), np.array([0, 1])
+    best = avgk.best_threshold(scores, labels, cost=1)
+    assert (best.value, best.risk, best.average_set_size) == (0.9, 1.0, 0.0)
+    free = avgk.best_threshold(scores, labels, cost=0)  # all sets that hold both labels are without risk
+    assert (free.value, free.risk, free.average_set_size) == (0.2, 0.0, 1.0)
+
+
 def test_best_threshold__is_the_cost_where_scores_are_the_probabilities():
     _, _, eta = Simulation(2_000, 20, dtype="float64").rows(0, 2_000)
     for cost in (0.02, 0.1, 0.4):
