@@ -15,8 +15,8 @@ from ..graph.places import read_labels, read_places
 from ..graph.progress import computing
 from ..graph.source import Source
 from ..schema import build_result
-from ..summaries.exact import as_fraction
-from .attributes import result_attrs
+from ..summaries.exact import as_fraction, error_of
+from .attributes import result_attrs, rounded
 from .inputs import as_source
 from .options import check_nan_policy
 
@@ -87,12 +87,11 @@ def error_curve(
     curves = _hard_curves if source.labels.ndim == 1 else _soft_curves
     n_labelled, top, average, reads = curves(source, nan_policy, compute)
     n_classes = source.shape[1]
-    values = {
-        "top_k_error": _errors(top, n_labelled),
-        "average_k_error": _errors(average, n_labelled),
-        "mean_top_k_error": _mean_error(top, n_labelled),
-        "mean_average_k_error": _mean_error(average, n_labelled),
-    }
+    values: dict[str, Any] = {}
+    for name, inside in (("top_k_error", top), ("average_k_error", average)):
+        errors = [error_of(Fraction(weight), n_labelled) for weight in inside] if n_labelled else [None] * n_classes
+        mean = sum(errors, Fraction(0)) / n_classes if n_labelled else None
+        values |= {name: rounded(errors), f"mean_{name}": rounded([mean])[0]}
     attrs = result_attrs(source, reads, n_labelled=n_labelled)
     return build_result(values, {"k": np.arange(1, n_classes + 1)}, attrs)
 
@@ -122,13 +121,3 @@ def _soft_curves(source: Source, nan_policy: str, compute: Any) -> tuple[int, li
         total += as_fraction(limbs)
         top.append(total)
     return n_samples, top, [search.found[i].weight for i in range(n_classes)], search.n_scans
-
-
-def _errors(inside: list[Any], n_labelled: int) -> list[float]:
-    return [float(1 - Fraction(weight) / n_labelled) if n_labelled else float("nan") for weight in inside]
-
-
-def _mean_error(inside: list[Any], n_labelled: int) -> float:
-    if not n_labelled:
-        return float("nan")
-    return float(1 - sum(inside, Fraction(0)) / (n_labelled * len(inside)))

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..kernels.keys import KEY_MAX, is_float, key_range
-from ..summaries.exact import as_units
+from ..summaries.exact import as_units, error_of
 from ..summaries.places import PlaceTally
 
 Ints = NDArray[np.int64]
@@ -60,7 +60,8 @@ class RiskCurve:
         unit = n * n_labelled * cost.denominator * whole
         inside, labels = _from_edges(weights), _from_edges(tally.counts)
         gains = _by_edge(heavy * per_weight - n_heavy * per_label)
-        risks = unit - inside * per_weight + labels.astype(object) * per_label
+        # Probabilities that sum to more than 1, by rounding, make no negative error.
+        risks = np.maximum(unit - inside * per_weight, 0) + labels.astype(object) * per_label
         return cls(risks, np.maximum(gains, 0), inside, labels, unit, n_labelled * whole)
 
     def at(self, place: int, edges: Ints) -> Risk:
@@ -68,7 +69,7 @@ class RiskCurve:
         return Risk(
             int(edges[place]),
             Fraction(int(self.risks[place]), self.unit),
-            1 - Fraction(int(self.weights[place]), self.weight_unit),
+            error_of(Fraction(int(self.weights[place])), self.weight_unit),
             int(self.n_labels[place]),
         )
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+from decimal import Decimal
 from fractions import Fraction
 
 import dask
 import dask.array as da
 import numpy as np
 import pytest
+import xarray as xr
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -38,7 +40,7 @@ def risk_of(sets, labels, cost):
     """Error plus cost times average set size, as a fraction."""
     if labels.ndim == 2:
         inside = sum(map(Fraction, labels[sets].tolist()), Fraction(0))
-        error = 1 - inside / len(labels)
+        error = max(1 - inside / len(labels), Fraction(0))
     else:
         rows = np.flatnonzero(labels >= 0)
         error = 1 - Fraction(int(sets[rows, labels[rows]].sum()), rows.size)
@@ -110,7 +112,7 @@ def test_best_threshold__has_the_least_risk_of_all(kind, max_edges, data):
     labels = data.draw(strategies.hard_labels(scores.shape) if kind == "hard" else strategies.soft_labels(scores.shape))
     if kind == "hard" and (labels < 0).all():
         labels[0] = 0
-    cost = data.draw(st.fractions(-1, 2, max_denominator=50))
+    cost = data.draw(st.fractions(0, 2, max_denominator=50))
     with pytest.MonkeyPatch.context() as patch, dask.config.set(scheduler="synchronous"):
         patch.setattr(places, "_HARD_EDGES", max_edges)
         patch.setattr(places, "_SOFT_EDGES", max_edges)
@@ -176,6 +178,25 @@ def test_best_threshold__never_lets_minus_infinity_in():
 def test_best_threshold__needs_a_labelled_sample():
     with pytest.raises(avgk.LabelsError, match="one sample at least"):
         avgk.best_threshold(np.eye(2), np.array([-1, -1]), cost=0.1)
+
+
+@pytest.mark.parametrize("cost", [-1, -1e-300, Fraction(-1, 3), math.inf, -math.inf, [0.1], np.array([0.1, 0.2]), "", b"1"])
+def test_cost__must_be_a_number_of_at_least_0(cost):
+    for run in (avgk.best_threshold, lambda *data, cost: avgk.risk(*data, 0.5, cost=cost)):
+        with pytest.raises(avgk.OptionError, match=r"cost must be a finite number of at least 0; got .* a miss costs 1\."):
+            run(np.eye(3), np.arange(3), cost=cost)
+
+
+@pytest.mark.parametrize("cost", [Decimal("0.1"), "0.1", np.float64(0.1), np.array(0.1), Fraction(1, 10), xr.DataArray(0.1)])
+def test_cost__is_taken_as_budgets_are(cost):
+    found = avgk.best_threshold(np.eye(3) / 2, np.arange(3), cost=cost)
+    assert (found.cost, found.risk) == (0.1, 0.1)
+    assert float(avgk.risk(np.eye(3) / 2, np.arange(3), 0.25, cost=cost).risk) == 0.1
+
+
+def test_risk__of_a_negative_threshold_costs_that_much_unless_told():
+    scores, labels = np.array([[1.0, -3.0]]), [0]
+    assert float(avgk.risk(scores, labels, -2.0).risk) == -2.0  # by definition: error + threshold * size
 
 
 @pytest.mark.parametrize("bad", [math.nan, 10**400, "a", None, True])
