@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from fractions import Fraction
 from typing import Any
 
@@ -16,7 +17,7 @@ from ..graph.progress import computing
 from ..graph.source import Source
 from ..schema import build_result
 from ..summaries.exact import as_fraction, error_of
-from .attributes import result_attrs, rounded
+from .attributes import result_attrs
 from .inputs import as_source
 from .options import check_nan_policy
 
@@ -89,9 +90,7 @@ def error_curve(
     n_classes = source.shape[1]
     values: dict[str, Any] = {}
     for name, inside in (("top_k_error", top), ("average_k_error", average)):
-        errors = [error_of(Fraction(weight), n_labelled) for weight in inside] if n_labelled else [None] * n_classes
-        mean = sum(errors, Fraction(0)) / n_classes if n_labelled else None
-        values |= {name: rounded(errors), f"mean_{name}": rounded([mean])[0]}
+        values[name], values[f"mean_{name}"] = _errors(inside, n_labelled)
     attrs = result_attrs(source, reads, n_labelled=n_labelled)
     return build_result(values, {"k": np.arange(1, n_classes + 1)}, attrs)
 
@@ -121,3 +120,11 @@ def _soft_curves(source: Source, nan_policy: str, compute: Any) -> tuple[int, li
         total += as_fraction(limbs)
         top.append(total)
     return n_samples, top, [search.found[i].weight for i in range(n_classes)], search.n_scans
+
+
+def _errors(inside: list[Any], n_labelled: int) -> tuple[list[float], float]:
+    """Return the error for each K, and the mean of them all; NaN without labels."""
+    if not n_labelled:
+        return [math.nan] * len(inside), math.nan
+    errors = [error_of(Fraction(weight), n_labelled) for weight in inside]
+    return [float(error) for error in errors], float(sum(errors, Fraction(0)) / len(errors))

@@ -74,7 +74,9 @@ def write_report(result: xr.Dataset, path: str | os.PathLike[str], *, seconds: f
     """
     check_evaluation(result)
     if not isinstance(path, (str, os.PathLike)):
-        raise DtypeError(f"path must be that of the new file; got {type(path).__name__}. Pass the result, then its path.")
+        raise DtypeError(
+            f"path must be that of the new file; got {type(path).__name__}. Pass the result, then its path."
+        )
     page = render_report(result, seconds=seconds)
     try:
         pathlib.Path(path).write_text(page, encoding="utf-8")

@@ -10,7 +10,7 @@ from zarr.abc.store import Store
 from zarr.storage import FsspecStore, LocalStore, ZipStore
 
 from ..errors import OptionError, StoreError
-from ..files.names import path_advice
+from ..files.names import file_advice, is_pickle, path_advice
 from .clouds import CLOUDS, S3_NAMES, is_true, open_cloud
 from .failures import cause
 from .showing import Options, shown
@@ -64,13 +64,10 @@ def _local(path: str, write: bool) -> Store:
         return LocalStore(path)
     if not os.path.exists(path):
         raise StoreError(f"store must exist; got {path!r}, and nothing is there. {path_advice(path)}")
-    if os.path.isfile(path) and zipfile.is_zipfile(path) and not path.endswith(".npz"):
+    if os.path.isfile(path) and zipfile.is_zipfile(path) and not (path.endswith(".npz") or is_pickle(path)):
         return ZipStore(path, mode="r")
     if os.path.isfile(path):
-        raise StoreError(
-            f"store must be a Zarr store; got the file {path!r}. Copy it into a store first: "
-            f"avgk ingest {path} [LABELS] --out {os.path.splitext(os.path.basename(path))[0]}.zarr"
-        )
+        raise StoreError(f"store must be a Zarr store; got the file {path!r}. {file_advice(path)}")
     return LocalStore(path, read_only=True)
 
 

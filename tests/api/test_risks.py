@@ -180,14 +180,20 @@ def test_best_threshold__needs_a_labelled_sample():
         avgk.best_threshold(np.eye(2), np.array([-1, -1]), cost=0.1)
 
 
-@pytest.mark.parametrize("cost", [-1, -1e-300, Fraction(-1, 3), math.inf, -math.inf, [0.1], np.array([0.1, 0.2]), "", b"1"])
+@pytest.mark.parametrize(
+    "cost", [-1, -1e-300, Fraction(-1, 3), math.inf, -math.inf, [0.1], np.array([0.1, 0.2]), "", b"1"]
+)
 def test_cost__must_be_a_number_of_at_least_0(cost):
     for run in (avgk.best_threshold, lambda *data, cost: avgk.risk(*data, 0.5, cost=cost)):
-        with pytest.raises(avgk.OptionError, match=r"cost must be a finite number of at least 0; got .* a miss costs 1\."):
+        with pytest.raises(
+            avgk.OptionError, match=r"cost must be a finite number of at least 0; got .* a miss costs 1\."
+        ):
             run(np.eye(3), np.arange(3), cost=cost)
 
 
-@pytest.mark.parametrize("cost", [Decimal("0.1"), "0.1", np.float64(0.1), np.array(0.1), Fraction(1, 10), xr.DataArray(0.1)])
+@pytest.mark.parametrize(
+    "cost", [Decimal("0.1"), "0.1", np.float64(0.1), np.array(0.1), Fraction(1, 10), xr.DataArray(0.1)]
+)
 def test_cost__is_taken_as_budgets_are(cost):
     found = avgk.best_threshold(np.eye(3) / 2, np.arange(3), cost=cost)
     assert (found.cost, found.risk) == (0.1, 0.1)

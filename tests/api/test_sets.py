@@ -115,13 +115,15 @@ def test_predict_sets__takes_whatever_is_one_number():
 @pytest.mark.parametrize("several", [avgk.evaluate(np.eye(3), k=[1, 2]), [0.1, 0.2], np.array([0.1, 0.2])])
 def test_predict_sets__refuses_several_thresholds(several):
     for threshold in (several, several.threshold) if isinstance(several, xr.Dataset) else (several,):
-        with pytest.raises(avgk.OptionError, match=r"a single number; got 2 of them\. Pass one, .*threshold\.sel\(k=5\)"):
+        with pytest.raises(
+            avgk.OptionError, match=r"a single number; got 2 of them\. Pass one, .*threshold\.sel\(k=5\)"
+        ):
             avgk.predict_sets(np.eye(3), threshold=threshold)
 
 
 def test_thresholds__of_a_dataset_without_any_are_refused():
     curve = avgk.error_curve(np.eye(3), np.arange(3))
-    with pytest.raises(avgk.OptionError, match="threshold must be a number.* got Dataset"):
+    with pytest.raises(avgk.OptionError, match=r"threshold must be a number.* got Dataset"):
         avgk.predict_sets(np.eye(3), threshold=curve)
     for run in (avgk.average_set_size_at, lambda scores, t: avgk.risk(scores, np.arange(3), t)):
         with pytest.raises(avgk.OptionError, match="a Dataset without the variable threshold"):

@@ -114,7 +114,7 @@ def test_write_report__with_swapped_arguments_or_nowhere_to_write(tmp_path):
     for path in (None, 5, result):
         with pytest.raises(avgk.DtypeError, match=r"path must be .* Pass the result, then its path"):
             write_report(result, path)
-    with pytest.raises(avgk.WriteError, match="could not write .*No such file"):
+    with pytest.raises(avgk.WriteError, match=r"could not write .*No such file"):
         write_report(result, tmp_path / "nowhere" / "x.html")
 
 
@@ -126,8 +126,8 @@ def test_json__of_what_is_no_result_says_what_to_do():
                 use(other)
     with pytest.raises(avgk.OptionError, match="numbers and text only"):
         schema.to_json(result.assign_attrs(made=object()))
-    for text in (5, None, "", "[1]", "{}", '{"variables": {"a": 1}, "coords": [], "attrs": {}}'):
+    for other in (5, None, "", "[1]", "{}", '{"variables": {"a": 1}, "coords": [], "attrs": {}}'):
         with pytest.raises(avgk.OptionError, match="text must be a result as to_json writes it"):
-            schema.from_json(text)
+            schema.from_json(other)
     both = xr.concat([result, result], "model")
     assert schema.from_json(schema.to_json(both)).identical(both)

@@ -25,9 +25,7 @@ def pilot_of(scores):
     """Sample some chunks of whole rows, as the engine does."""
     rows, fraction = N // N_CHUNKS, 1.5 * max(KS) / C + 0.01
     firsts = [(2 * i + 1) * N_CHUNKS // (2 * N_PILOTS) * rows for i in range(N_PILOTS)]
-    return PilotSample.merge(
-        [PilotSample.from_chunk(scores[f : f + rows], i, fraction) for i, f in enumerate(firsts)]
-    )
+    return PilotSample.merge([PilotSample.from_chunk(scores[f : f + rows], i, fraction) for i, f in enumerate(firsts)])
 
 
 def n_failed(seed):

@@ -29,7 +29,9 @@ def test_checked_slabs__refuses_other_rows_than_labels(shape):
 
 def test_checked_slabs__gives_what_fits():
     slabs = [np.zeros((4, 2)), np.ones((4, 1))]
-    assert [s is t for s, t in zip(slabs, checked_slabs(slabs, F8, 3, np.zeros(4, np.int64)), strict=True)] == [True] * 2
+    assert [s is t for s, t in zip(slabs, checked_slabs(slabs, F8, 3, np.zeros(4, np.int64)), strict=True)] == [
+        True
+    ] * 2
 
 
 @pytest.mark.parametrize("n_rows", [3, 5])
