@@ -71,3 +71,10 @@ def test_pair_sum__lower_bound_of_a_bin_is_zero_where_its_sums_say_less():
     exact = sum(max(x - y, 0) for x in [0, 1, *others] for y in [6, 7, *others])
     assert found.total - found.total_error <= exact <= found.total + found.total_error
     assert found.total >= found.total_error
+
+
+def test_straddle_bound__adds_all_orders_up_to_half_the_classes():
+    pairs = {o: PairSum(Fraction(1), Fraction(0), Fraction(o), Fraction(0)) for o in (1, 2, 3)}
+    assert [straddle_bound(pairs, k, 1, 4)[0] for k in (1, 2, 3)] == [1, 3, 1]
+    assert [straddle_bound(pairs, k, 1, 6)[0] for k in (2, 3, 4)] == [3, 6, 1]
+    assert straddle_bound(pairs, 3, 1, 5)[0] == 1  # two orders, but beyond half

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from fractions import Fraction
 
 import dask
 import dask.array as da
@@ -229,3 +230,20 @@ def test_risk_and_regret__have_no_negative_errors_where_probabilities_are_rounde
                   gain.adaptive_gain, plug_in.top_k_error, plug_in.average_k_error, plug_in.average_k_regret):  # fmt: skip
         assert error.values.item() == 0
         assert not np.signbit(error.values.item())
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32", "uint32", "int64"])
+@pytest.mark.parametrize("engine", ENGINES)
+def test_evaluate__at_every_budget_there_is(engine, dtype):
+    """All B from 0 to N C, past the last number where some are NaN; k = C / 2 is among them, with straddles of both orders."""
+    rng = np.random.default_rng(5)
+    for n_samples, levels in ((1, 3), (6, 3), (6, 1000)):
+        scores = (rng.integers(0, levels, (n_samples, 4)) + 1000 * rng.integers(0, 2, (n_samples, 1))).astype(dtype)
+        if dtype.startswith("float"):
+            scores[rng.random(scores.shape) < 0.2] = np.nan
+        labels = rng.integers(-1, 4, n_samples)
+        ks = [Fraction(1, n_samples + 1), *(Fraction(b, n_samples) for b in range(1, scores.size + 1))]
+        with dask.config.set(ENGINES[engine]), dask.config.set(scheduler="synchronous"):
+            result = avgk.evaluate(da.from_array(scores, chunks=(2, 3)), labels, ks, nan_policy="lowest")
+        check_result(result, scores, labels, ks)
+        check_ambiguity(result, scores, ks)
