@@ -233,7 +233,8 @@ def test_risk_and_regret__have_no_negative_errors_where_probabilities_are_rounde
 
 
 @pytest.mark.parametrize("dtype", ["float16", "float32", "uint32", "int64"])
-@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("engine", [*ENGINES.values(), ENGINES["counted ties, no pilot"] | ENGINES["tiles and tree"]],
+                         ids=[*ENGINES, "counted ties in tiles"])  # fmt: skip
 def test_evaluate__at_every_budget_there_is(engine, dtype):
     """All B from 0 to N C, past the last number where some are NaN; k = C / 2 is among them, with straddles of both orders."""
     rng = np.random.default_rng(5)
@@ -243,7 +244,8 @@ def test_evaluate__at_every_budget_there_is(engine, dtype):
             scores[rng.random(scores.shape) < 0.2] = np.nan
         labels = rng.integers(-1, 4, n_samples)
         ks = [Fraction(1, n_samples + 1), *(Fraction(b, n_samples) for b in range(1, scores.size + 1))]
-        with dask.config.set(ENGINES[engine]), dask.config.set(scheduler="synchronous"):
-            result = avgk.evaluate(da.from_array(scores, chunks=(2, 3)), labels, ks, nan_policy="lowest")
+        chunks = (2, 3) if levels == 3 else (4, 4)
+        with dask.config.set(engine), dask.config.set(scheduler="synchronous"):
+            result = avgk.evaluate(da.from_array(scores, chunks=chunks), labels, ks, nan_policy="lowest")
         check_result(result, scores, labels, ks)
         check_ambiguity(result, scores, ks)
