@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from .errors import BudgetError
+from .errors import BudgetError, ScoresError
 
 #: The budgets where none are asked for; with fewer than ten classes, as many as there are.
 DEFAULT_BUDGETS = range(1, 11)
@@ -66,6 +66,8 @@ def parse_budgets(k: Any, n_classes: int) -> tuple[Fraction, ...]:
     (Fraction(2, 1), Fraction(1, 1), Fraction(1, 2))
 
     """
+    if n_classes < 1:
+        raise ScoresError(f"scores must have at least one class; got {n_classes}. Check how they were stored.")
     if k is DEFAULT_BUDGETS:
         k = range(1, min(10, n_classes) + 1)
     budgets = [parse_budget(one) for one in ([k] if is_scalar(k) else k)]

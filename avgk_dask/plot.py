@@ -15,6 +15,7 @@ import xarray as xr
 from numpy.typing import NDArray
 
 from .errors import OptionError
+from .schema import check_result
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -324,7 +325,8 @@ def best_budget(result: xr.Dataset) -> float:
 
 
 def _need(result: xr.Dataset, name: str, what: str) -> None:
-    """Refuse a result without a variable, or with nothing in it."""
+    """Refuse a result without a variable, or with nothing in it, and what is no single result."""
+    check_result(result, [name] if isinstance(result, xr.Dataset) and name in result else [])
     if name not in result or np.isnan(np.asarray(result[name].values, float)).all():
         raise OptionError(f"result must have {name} to draw; got none of it. It needs {what}.")
 
@@ -351,11 +353,15 @@ def _percent(values: xr.DataArray) -> NDArray[np.float64]:
 
 
 def _known_budget(result: xr.Dataset, k: Any) -> float:
-    if float(k) not in result.k.values:
+    try:
+        budget = float(k)
+    except (TypeError, ValueError):
+        budget = np.nan
+    if budget not in result.k.values:
         raise OptionError(
             f"k must be one of the result's budgets, {result.k.values.tolist()}; got {k!r}. Pass one of them."
         )
-    return float(k)
+    return budget
 
 
 def _last_size(counts: NDArray[np.int64]) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
@@ -11,6 +12,8 @@ from typing import Any
 
 import numpy as np
 import xarray as xr
+
+from .errors import DtypeError, OptionError
 
 
 @dataclass(frozen=True)
@@ -201,6 +204,44 @@ def validate(dataset: xr.Dataset) -> None:
             )
 
 
+def check_result(result: Any, names: Sequence[str] = ()) -> None:
+    """Refuse what is no result Dataset, or not a single one with these variables over their own dimensions.
+
+    Raises
+    ------
+    DtypeError
+        For anything but a Dataset.
+    OptionError
+        Where a variable is missing, or has other dimensions: several results in one, or a part of one.
+
+    """
+    if not isinstance(result, xr.Dataset):
+        raise DtypeError(
+            f"result must be a Dataset that evaluate or another function here gave; got {type(result).__name__}. "
+            "Pass the result as the first argument."
+        )
+    for name in names:
+        if name not in result:
+            has = ", ".join(map(str, list(result.data_vars)[:5])) or "none"
+            raise OptionError(f"result must have {name}; got the variables {has}. Pass what evaluate gives.")
+        _check_dims(name, tuple(map(str, result[name].dims)))
+
+
+def _check_dims(name: str, dims: tuple[str, ...]) -> None:
+    wanted = VARIABLES[name].dims
+    more, less = [d for d in dims if d not in wanted], [d for d in wanted if d not in dims]
+    if more:
+        raise OptionError(
+            f"result must be a single one, {name} over {' and '.join(wanted)}; got several along {', '.join(more)}. "
+            f"Take one of them: result.isel({more[0]}=0)."
+        )
+    if less:
+        raise OptionError(
+            f"result must have {name} over {' and '.join(wanted)}; got it without {', '.join(less)}. "
+            f"Select with a list, which keeps the dimension: result.isel({less[0]}=[0])."
+        )
+
+
 @cache
 def versions() -> str:
     """Give the versions that a result was computed with."""
@@ -225,6 +266,7 @@ def fingerprint(dataset: xr.Dataset) -> str:
     True
 
     """
+    check_result(dataset)
     hashed = hashlib.sha256()
     for name in sorted(map(str, dataset.variables)):
         data = dataset[name]
@@ -246,6 +288,7 @@ def to_json(dataset: xr.Dataset) -> str:
     >>> from_json(to_json(result)).identical(result)
     True
     """
+    check_result(dataset)
     variables = {
         str(name): {
             "dims": list(v.dims),
@@ -257,7 +300,13 @@ def to_json(dataset: xr.Dataset) -> str:
     }
     attrs = {name: value.item() if isinstance(value, np.generic) else value for name, value in dataset.attrs.items()}
     content = {"variables": variables, "coords": [str(c) for c in dataset.coords], "attrs": attrs}
-    return json.dumps(content, indent=1, allow_nan=False)
+    try:
+        return json.dumps(content, indent=1, allow_nan=False)
+    except (TypeError, ValueError) as error:
+        raise OptionError(
+            f"result must hold numbers and text only to become JSON; got something else ({error}). "
+            "Drop what you added to it."
+        ) from error
 
 
 def plain_json(value: Any) -> Any:
@@ -270,11 +319,24 @@ def plain_json(value: Any) -> Any:
 
 
 def from_json(text: str) -> xr.Dataset:
-    """Give the result that ``to_json`` wrote."""
-    content = json.loads(text)
-    variables = {}
-    for name, v in content["variables"].items():
-        data = np.array(v["data"], dtype=object).astype(v["dtype"])
-        variables[name] = (tuple(v["dims"]), data, v["attrs"])
-    coords = {name: variables.pop(name) for name in content["coords"]}
-    return xr.Dataset(variables, coords, content["attrs"])
+    """Give the result that ``to_json`` wrote.
+
+    Raises
+    ------
+    OptionError
+        For other text.
+
+    """
+    try:
+        content = json.loads(text)
+        variables = {}
+        for name, v in content["variables"].items():
+            data = np.array(v["data"], dtype=object).astype(v["dtype"])
+            variables[name] = (tuple(v["dims"]), data, v["attrs"])
+        coords = {name: variables.pop(name) for name in content["coords"]}
+        return xr.Dataset(variables, coords, content["attrs"])
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        raise OptionError(
+            f"text must be a result as to_json writes it; got {type(text).__name__} that is none "
+            f"({type(error).__name__}: {error}). Pass the content of a metrics.json."
+        ) from error

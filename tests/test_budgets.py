@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from avgk_dask import budgets
-from avgk_dask.errors import BudgetError
+from avgk_dask.errors import BudgetError, ScoresError
 
 
 @pytest.mark.parametrize(
@@ -57,3 +57,9 @@ def test_count_labels__floors_exactly():
     assert budgets.count_labels(budgets.parse_budget(0.1), 10) == 1
     assert budgets.count_labels(budgets.parse_budget(0.3), 10) == 3  # 0.3 * 10 < 3 in binary
     assert budgets.count_labels(budgets.parse_budget("0.05"), 10) == 0
+
+
+@pytest.mark.parametrize("n_classes", [0, -5])
+def test_parse_budgets__never_names_an_empty_range(n_classes):
+    with pytest.raises(ScoresError, match=f"at least one class; got {n_classes}"):
+        budgets.parse_budgets(1, n_classes)

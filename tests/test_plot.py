@@ -6,6 +6,7 @@ import sys
 
 import numpy as np
 import pytest
+import xarray as xr
 
 import avgk_dask as avgk
 from avgk_dask import plot
@@ -166,3 +167,35 @@ def test_pictures__of_no_errors_and_of_all_labels_show_something():
     assert plot.gains(found).get_ylim()[0] == 0
     assert plot.errors(found).get_ylim()[0] == 0
     assert plot.set_sizes(found).get_xlim()[0] > 40  # the one bar is large enough to see
+
+
+PICTURES = ["errors", "gains", "set_sizes", "set_size_distribution", "ranked_scores", "straddle"]
+
+
+@pytest.mark.parametrize("name", PICTURES)
+def test_pictures__of_what_is_no_single_result_say_what_to_do(name, result):
+    draw = getattr(plot, name)
+    for other in (None, 5, "report.html", np.eye(3), result.threshold):
+        with pytest.raises(avgk.DtypeError, match=r"result must be a Dataset.*; got \w+\. Pass"):
+            draw(other)
+    both = xr.concat([result, result], "model")
+    with pytest.raises(avgk.OptionError, match=r"a single one, .* several along model\. Take one of them"):
+        draw(both)
+    assert draw(both.isel(model=1)).get_xlabel()
+    for other in (xr.Dataset(), xr.Dataset({"a": 1}), avgk.threshold(np.eye(3), [1])):
+        with pytest.raises(avgk.OptionError, match="result must have"):
+            draw(other)
+
+
+@pytest.mark.parametrize("name", ["errors", "gains", "set_sizes", "set_size_distribution", "straddle"])
+def test_pictures__of_one_k_need_its_dimension(name, result):
+    with pytest.raises(avgk.OptionError, match=r"without k\. Select with a list, .*isel\(k=\[0\]\)"):
+        getattr(plot, name)(result.isel(k=0))
+    assert getattr(plot, name)(result.isel(k=[0])).get_xlabel()
+
+
+@pytest.mark.parametrize("k", ["much", None, [1, 2]])
+def test_set_sizes__of_what_is_no_budget_are_refused(result, k):
+    draw = plot.set_size_distribution if k is None else plot.set_sizes
+    with pytest.raises(avgk.OptionError, match="one of the result's budgets"):
+        draw(result, k=[None] if k is None else k)

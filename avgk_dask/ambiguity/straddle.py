@@ -49,10 +49,12 @@ class Straddle:
 def _rounded(value: Fraction, error: Fraction) -> tuple[float, float]:
     """Give a value rounded once, and a float that bounds its error, rounding included; 0 where it was exact before."""
     near = _float(value)
-    if not error or math.isinf(near):
-        return near, _float(error)
+    if not error:
+        return near, 0.0
+    if math.isinf(near):
+        return near, math.inf
     whole = error + abs(Fraction(near) - value)
-    bound = float(whole)
+    bound = _float(whole)
     return near, bound if bound >= whole else math.nextafter(bound, math.inf)
 
 

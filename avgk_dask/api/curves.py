@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from fractions import Fraction
 from typing import Any
 
@@ -15,7 +16,7 @@ from ..graph.places import read_labels, read_places
 from ..graph.progress import computing
 from ..graph.source import Source
 from ..schema import build_result
-from ..summaries.exact import as_fraction
+from ..summaries.exact import as_fraction, error_of
 from .attributes import result_attrs
 from .inputs import as_source
 from .options import check_nan_policy
@@ -87,12 +88,9 @@ def error_curve(
     curves = _hard_curves if source.labels.ndim == 1 else _soft_curves
     n_labelled, top, average, reads = curves(source, nan_policy, compute)
     n_classes = source.shape[1]
-    values = {
-        "top_k_error": _errors(top, n_labelled),
-        "average_k_error": _errors(average, n_labelled),
-        "mean_top_k_error": _mean_error(top, n_labelled),
-        "mean_average_k_error": _mean_error(average, n_labelled),
-    }
+    values: dict[str, Any] = {}
+    for name, inside in (("top_k_error", top), ("average_k_error", average)):
+        values[name], values[f"mean_{name}"] = _errors(inside, n_labelled)
     attrs = result_attrs(source, reads, n_labelled=n_labelled)
     return build_result(values, {"k": np.arange(1, n_classes + 1)}, attrs)
 
@@ -124,11 +122,9 @@ def _soft_curves(source: Source, nan_policy: str, compute: Any) -> tuple[int, li
     return n_samples, top, [search.found[i].weight for i in range(n_classes)], search.n_scans
 
 
-def _errors(inside: list[Any], n_labelled: int) -> list[float]:
-    return [float(1 - Fraction(weight) / n_labelled) if n_labelled else float("nan") for weight in inside]
-
-
-def _mean_error(inside: list[Any], n_labelled: int) -> float:
+def _errors(inside: list[Any], n_labelled: int) -> tuple[list[float], float]:
+    """Return the error for each K, and the mean of them all; NaN without labels."""
     if not n_labelled:
-        return float("nan")
-    return float(1 - sum(inside, Fraction(0)) / (n_labelled * len(inside)))
+        return [math.nan] * len(inside), math.nan
+    errors = [error_of(Fraction(weight), n_labelled) for weight in inside]
+    return [float(error) for error in errors], float(sum(errors, Fraction(0)) / len(errors))

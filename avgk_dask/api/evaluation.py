@@ -84,7 +84,7 @@ def evaluate(
         (n_above + n_kept) / N, which is B / N (less where NaN ranks lowest and the numbers run out).
     ``average_k_error, top_k_error``
         Fraction of the labelled samples whose label is outside its set; with soft labels
-        1 - (sum of the labels inside the sets) / N.
+        1 - (sum of the labels inside the sets) / N, or 0 where that is negative because rows sum to more than 1 by rounding.
     ``average_k_error_lowest, average_k_error_highest, average_k_error_expected``
         The least, the greatest and the mean average-k error over all ways to keep n_kept of the n_ties.
     ``adaptive_gain``

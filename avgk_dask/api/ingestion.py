@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import zipfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -12,6 +13,7 @@ from numpy.typing import NDArray
 
 from ..errors import LABELS_CURE, LabelsError, OptionError, ReadError, ScoresError
 from ..files import RowFile, is_row_file, open_file
+from ..files.names import is_pickle
 from ..graph.progress import counting
 from ..showing import ShownAsTable
 from ..store import ScoreWriter, Target, Verification, check_chunks, is_zarr, open_arrays
@@ -44,6 +46,8 @@ class Ingestion(ShownAsTable):
         What storing did to the scores; None where every value is kept.
     class_names
         Names of the columns where each class was one; else None.
+    ignored
+        Names of the members or columns of the file that were taken neither as scores nor as labels.
     verification
         What ``verify`` found in the new store.
     """
@@ -53,6 +57,7 @@ class Ingestion(ShownAsTable):
     has_labels: bool
     rounding: str | None
     class_names: list[str] | None
+    ignored: tuple[str, ...]
     verification: Verification
 
     @property
@@ -82,6 +87,7 @@ class _StoreRows:
         return self.labels is not None
 
     class_names = None
+    ignored = ()
 
     def blocks(self) -> Iterator[tuple[Array, Array | None]]:
         dtype = decoded_dtype(self.scores)
@@ -125,7 +131,8 @@ def ingest(
         Path of an .npy, .npz, .parquet, .csv, .arrow or .feather file, a folder of Parquet or Arrow files
         (a Hugging Face dataset, say), ``-`` for an .npy stream on standard input, or a Zarr store.
     labels
-        Path of a file or store with the labels, or an array; by default those found beside the scores.
+        Path of a file or store with the labels, or an array; by default those found beside the scores, under a usual
+        name (``labels``, ``label``; ``y``, ``y_true``, ``targets`` or ``target`` where they can be nothing else).
     out
         Path or URL of the new store.
     scores_name, labels_name
@@ -145,7 +152,8 @@ def ingest(
     -------
     Ingestion
         With ``ok``, ``n_samples``, ``n_classes``, ``has_labels``, ``rounding`` (None where every value is kept),
-        ``class_names`` (where each class was a named column) and ``verification``, what ``verify`` found.
+        ``class_names`` (where each class was a named column), ``ignored`` (members or columns that were not used) and
+        ``verification``, what ``verify`` found.
 
     Raises
     ------
@@ -174,6 +182,8 @@ def ingest(
 
     """
     rows = _open_rows(scores, scores_name, labels_name, storage_options, missing)
+    if rows.n_samples == 0:
+        raise _no_samples(rows)
     given = None if labels is None else _open_labels(labels, rows, storage_options)
     target = Target.of(out, out_options, overwrite, apart_from=[scores, labels])
     attributes = {"class_names": rows.class_names} if rows.class_names and len(rows.class_names) <= _MOST_NAMES else {}
@@ -190,11 +200,13 @@ def ingest(
                 f"({found.damaged[0][1].rstrip('.')}). Check the disk or the network, and ingest again."
             )
     has_labels = given is not None or rows.has_labels
-    return Ingestion(writer.n_samples, rows.n_classes, has_labels, writer.rounding, rows.class_names, found)
+    return Ingestion(
+        writer.n_samples, rows.n_classes, has_labels, writer.rounding, rows.class_names, rows.ignored, found
+    )
 
 
 def _open_rows(scores: Any, name: str | None, labels: str | None, options: Any, missing: str) -> RowFile | _StoreRows:
-    if is_row_file(scores):
+    if is_row_file(scores) or _is_other_file(scores):
         return open_file(scores, scores=name, labels=labels)
     if not isinstance(scores, (str, os.PathLike)) and not is_zarr(scores):
         raise OptionError(
@@ -213,6 +225,13 @@ def _open_rows(scores: Any, name: str | None, labels: str | None, options: Any, 
         if array is not None:
             check_chunks(array)
     return _StoreRows(arrays.scores, arrays.labels, arrays.location)
+
+
+def _is_other_file(scores: Any) -> bool:
+    """Whether this is a file on this machine that is no store, either; opening it says which formats are read."""
+    if not isinstance(scores, (str, os.PathLike)) or not os.path.isfile(scores):
+        return False
+    return is_pickle(str(scores)) or not zipfile.is_zipfile(scores)
 
 
 def _open_labels(labels: Any, rows: RowFile | _StoreRows, options: Any) -> Any:
@@ -241,10 +260,16 @@ def _copy(rows: RowFile | _StoreRows, labels: Any, writer: ScoreWriter, progress
                 raise LabelsError(f"labels must be one for each sample; got only {labels.shape[0]}. {LABELS_CURE}")
             writer.append(block, mine)
             advance(block.shape[0])
+        if not writer.n_samples:
+            raise _no_samples(rows)
         if labels is not None and labels.shape[0] != writer.n_samples:
             raise LabelsError(
                 f"labels must be one for each of the {writer.n_samples} samples; got {labels.shape[0]}. {LABELS_CURE}"
             )
+
+
+def _no_samples(rows: RowFile | _StoreRows) -> ScoresError:
+    return ScoresError(f"scores must have at least one sample; {rows.location} has none. Check how it was saved.")
 
 
 def _rows_of(labels: Any, first: int, last: int) -> Array | None:

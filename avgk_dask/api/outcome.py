@@ -12,7 +12,7 @@ from ..graph.engine import run_search
 from ..graph.source import Source
 from ..selection.search import Search
 from ..selection.selection import Selection
-from ..summaries.exact import as_fraction
+from ..summaries.exact import as_fraction, error_of
 from ..summaries.tally import ScanTally
 
 
@@ -46,7 +46,7 @@ class Outcome:
 
     def error(self, weight: Fraction) -> Fraction | None:
         """Give the error of sets with so much label weight inside."""
-        return 1 - weight / self.tally.n_labelled if self.tally.n_labelled else None
+        return error_of(weight, self.tally.n_labelled) if self.tally.n_labelled else None
 
     @cached_property
     def average_errors(self) -> list[Fraction | None]:
@@ -56,15 +56,24 @@ class Outcome:
     @cached_property
     def top_errors(self) -> list[Fraction | None]:
         """The top-k error of each budget; None for a fractional one."""
-        return [self._top_error(budget) for budget in self.budgets]
+        return [self.error(self._top_weight(int(b))) if b.denominator == 1 else None for b in self.budgets]
 
-    def _top_error(self, budget: Fraction) -> Fraction | None:
-        """Give the exact top-k error: labels of rank beyond k, or the soft labels' weight there."""
-        if budget.denominator != 1:
-            return None
-        k, tally = int(budget), self.tally
-        hits = Fraction(int(tally.rank_counts[1 : k + 1].sum()))
-        return self.error(sum((as_fraction(limbs) for limbs in tally.weight_at_rank[:k]), hits))
+    @cached_property
+    def average_weights(self) -> list[Fraction | None]:
+        """The label weight in the average-k sets of each budget, over the number of labelled samples."""
+        n = self.tally.n_labelled
+        return [s.weight / n if n else None for s in self.selections]
+
+    @cached_property
+    def top_weights(self) -> list[Fraction | None]:
+        """The same in the top-k sets; None for a fractional budget."""
+        n = self.tally.n_labelled
+        return [self._top_weight(int(b)) / n if n and b.denominator == 1 else None for b in self.budgets]
+
+    def _top_weight(self, k: int) -> Fraction:
+        """Return the label weight up to rank k: hard labels there, or the soft labels' weight."""
+        hits = Fraction(int(self.tally.rank_counts[1 : k + 1].sum()))
+        return sum((as_fraction(limbs) for limbs in self.tally.weight_at_rank[:k]), hits)
 
     def extremes(self) -> list[tuple[Fraction | None, Fraction | None]]:
         """Give each budget's lowest and highest average-k error over all ways to keep so many of the ties."""

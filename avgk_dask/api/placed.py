@@ -9,13 +9,14 @@ from fractions import Fraction
 from typing import Any
 
 import numpy as np
+import xarray as xr
 from numpy.typing import NDArray
 
 from ..errors import OptionError
 from ..graph.places import read_places
 from ..graph.source import Source
 from ..kernels.keys import first_key_above, key_range
-from ..summaries.exact import as_units
+from ..summaries.exact import as_units, error_of
 from ..summaries.places import PlaceTally
 from .attributes import result_attrs
 
@@ -42,7 +43,7 @@ class Places:
         tally = read_places(source, edges, nan_policy, compute)
         counts, weights = [*tally.n_from().tolist(), 0], _weights_from(tally)
         place = [int(np.searchsorted(edges, key)) if key <= top else edges.size for key in firsts]
-        errors = [None if not tally.n_labelled else 1 - weights[i] / tally.n_labelled for i in place]
+        errors = [error_of(weights[i], tally.n_labelled) if tally.n_labelled else None for i in place]
         return cls([counts[i] for i in place], errors, result_attrs(source, 1))
 
 
@@ -54,9 +55,21 @@ def _weights_from(tally: PlaceTally) -> list[Fraction]:
     return [*(Fraction(int(u), 1 << 1074) for u in units), Fraction(0)]
 
 
+def given_thresholds(thresholds: Any) -> Any:
+    """Return thresholds as a number or a sequence: those of a result Dataset, and computed if they are lazy."""
+    if isinstance(thresholds, xr.Dataset):
+        if "threshold" not in thresholds:
+            raise OptionError(
+                "thresholds must be numbers, or a result that has some; got a Dataset without the variable threshold. "
+                "Pass what threshold or evaluate gives."
+            )
+        thresholds = thresholds["threshold"]
+    return thresholds.compute() if hasattr(thresholds, "compute") else thresholds
+
+
 def check_thresholds(thresholds: Any) -> list[Any]:
     """Give thresholds as a list of numbers; what ``threshold`` and ``best_threshold`` found counts as one."""
-    thresholds = thresholds.compute() if hasattr(thresholds, "compute") else thresholds
+    thresholds = given_thresholds(thresholds)
     given = [thresholds] if np.ndim(thresholds) == 0 else list(thresholds)
     found = [getattr(t, "value", t) for t in given]
     found = [t.item() if getattr(t, "ndim", None) == 0 else t for t in found]
@@ -66,6 +79,25 @@ def check_thresholds(thresholds: Any) -> list[Any]:
     if not found:
         raise OptionError("thresholds must name at least one number; got an empty sequence. Pass a number or several.")
     return found
+
+
+def check_threshold(threshold: Any) -> Any:
+    """Return what stands for one threshold as a number: also a sequence or a result that has only one."""
+    try:
+        found = check_thresholds(threshold)
+    except OptionError as error:
+        value = getattr(threshold, "value", threshold)
+        got = value if isinstance(value, (float, np.floating)) else type(threshold).__name__
+        raise OptionError(
+            "threshold must be a number, or what threshold, best_threshold or evaluate gave for one k; "
+            f"got {got}. Pass one number."
+        ) from error
+    if len(found) > 1:
+        raise OptionError(
+            f"threshold must be a single number; got {len(found)} of them. "
+            "Pass one, for example result.threshold.sel(k=5)."
+        )
+    return found[0]
 
 
 def fits_a_float(value: Any) -> bool:

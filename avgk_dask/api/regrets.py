@@ -19,7 +19,7 @@ from ..graph.progress import computing
 from ..graph.regret import count_members, labelled_by_itself, set_regret, top_regrets
 from ..graph.source import Source
 from ..schema import build_result
-from ..summaries.exact import as_fraction
+from ..summaries.exact import as_fraction, error_of
 from .attributes import result_attrs, rounded
 from .inputs import as_source, lazy_matrix
 from .options import check_nan_policy
@@ -44,7 +44,8 @@ def adaptive_gain(eta: Any, k: Any, *, progress: bool | None = None) -> xr.Datas
     Returns
     -------
     Dataset
-        Over ``k``. Both gains are exact sums rounded once, computed apart, and equal to the last bit.
+        Over ``k``. Both gains are exact sums rounded once, computed apart, and equal to the last bit (no error is below 0,
+        though: where rows of eta sum to more than 1 by rounding, the gain may differ from that of the errors by as much).
     ``threshold, top_k_error, average_k_error``
         As in ``evaluate``, with eta as scores and as soft labels.
     ``adaptive_gain``
@@ -93,7 +94,7 @@ def adaptive_gain(eta: Any, k: Any, *, progress: bool | None = None) -> xr.Datas
         "threshold": [float(t) for t in thresholds],
         "top_k_error": rounded(outcome.top_errors),
         "average_k_error": rounded(outcome.average_errors),
-        "adaptive_gain": rounded(_differences(outcome.top_errors, outcome.average_errors)),
+        "adaptive_gain": rounded(_differences(outcome.average_weights, outcome.top_weights)),
         "adaptive_gain_symmetric": rounded([s / source.shape[0] for s in sums]),
     }
     attrs = result_attrs(source, outcome.search.n_scans + 1)
@@ -118,11 +119,11 @@ def regret(sets: Any, eta: Any, *, progress: bool | None = None) -> xr.Dataset:
         Without dimensions; the attribute ``n_labels`` is the number of labels in the sets. Both forms of the regret
         are exact sums rounded once, computed apart, and equal to the last bit.
     ``set_error``
-        1 - (sum of eta inside the sets) / N.
+        1 - (sum of eta inside the sets) / N, but never below 0.
     ``optimal_error``
         The same for the sets of the ``n_labels`` largest eta.
     ``regret``
-        set_error - optimal_error.
+        set_error - optimal_error, before either is cut at 0.
     ``regret_symmetric``
         The mean over samples of the sum of abs(eta - lambda) over the classes in exactly one of the set and the
         best set, lambda the threshold of the best sets.
@@ -159,11 +160,10 @@ def regret(sets: Any, eta: Any, *, progress: bool | None = None) -> xr.Dataset:
     threshold = _value(search.found[0].key, source)
     tally = set_regret(source, members, float(threshold), compute)
     n_samples = source.shape[0]
-    from_sets = 1 - as_fraction(tally.weight[0]) / n_samples
-    optimal = 1 - search.found[0].weight / n_samples
-    names = "set_error", "optimal_error", "regret", "regret_symmetric"
+    inside, most = as_fraction(tally.weight[0]), search.found[0].weight
     second = tally.symmetric_difference(Fraction(threshold)) / n_samples
-    values = dict(zip(names, rounded([from_sets, optimal, from_sets - optimal, second]), strict=True))
+    exact = error_of(inside, n_samples), error_of(most, n_samples), (most - inside) / n_samples, second
+    values = dict(zip(("set_error", "optimal_error", "regret", "regret_symmetric"), rounded(exact), strict=True))
     return build_result(values, {}, result_attrs(source, search.n_scans + 1, n_labels=n_labels))
 
 
@@ -237,8 +237,8 @@ def plug_in_regret(
     values = {
         "top_k_error": rounded(mine.top_errors),
         "average_k_error": rounded(mine.average_errors),
-        "top_k_regret": rounded(_differences(mine.top_errors, best.top_errors)),
-        "average_k_regret": rounded(_differences(mine.average_errors, best.average_errors)),
+        "top_k_regret": rounded(_differences(best.top_weights, mine.top_weights)),
+        "average_k_regret": rounded(_differences(best.average_weights, mine.average_weights)),
         "plug_in_bound": rounded([mine.plug_in_bound])[0],
     }
     attrs = result_attrs(source, mine.search.n_scans)

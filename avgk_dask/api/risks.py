@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import numbers
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
@@ -12,7 +11,7 @@ import numpy as np
 import xarray as xr
 
 from ..budgets import parse_budget
-from ..errors import LabelsError, OptionError
+from ..errors import BudgetError, LabelsError, OptionError
 from ..graph.engine import run_search
 from ..graph.places import least_risk
 from ..graph.progress import computing
@@ -20,7 +19,7 @@ from ..graph.source import Source
 from ..showing import ShownAsTable
 from .inputs import as_source
 from .options import check_nan_policy
-from .placed import SET_SIZE, Places, check_thresholds, coordinate, fits_a_float
+from .placed import SET_SIZE, Places, check_thresholds, coordinate, fits_a_float, given_thresholds
 from .thresholds import score_value
 
 
@@ -46,10 +45,10 @@ def risk(
         N integers (negative, masked or null: unlabelled), or an N x C matrix of true probabilities. By default the labels
         stored beside the scores.
     thresholds
-        Number or sequence of numbers, or what ``threshold`` or ``best_threshold`` found.
+        Number or sequence of numbers, or what ``threshold``, ``best_threshold`` or ``evaluate`` gave.
     cost
-        What a label costs; a float means the decimal that Python prints for it. By default the threshold
-        itself, which is the best threshold for that cost where the scores are the true probabilities; each
+        What a label costs, at least 0; a float means the decimal that Python prints for it. By default the threshold
+        itself, whatever its sign, which is the best threshold for that cost where the scores are the true probabilities; each
         row then has a cost of its own, and the risks of different rows do not compare.
     nan_policy
         ``"raise"`` refuses NaN; ``"lowest"`` never counts NaN.
@@ -74,7 +73,7 @@ def risk(
     LabelsError
         Where the labels do not fit the scores, or there are none.
     OptionError
-        Where a threshold or the cost is no number.
+        Where a threshold is no number, or the cost none of at least 0.
     MemoryLimitError
         Where a task cannot fit its share of memory; before anything is read.
     StoreError
@@ -98,6 +97,7 @@ def risk(
         raise OptionError(
             "thresholds must be a number or a sequence of numbers; got None. Pass those to place the scores at."
         )
+    thresholds = given_thresholds(thresholds)
     wanted = check_thresholds(thresholds)
     costs = [_finite(t) for t in wanted] if cost is None else [_check_cost(cost)] * len(wanted)
     places = Places.read(source, wanted, nan_policy, computing(progress))
@@ -124,7 +124,7 @@ _ERROR = {
 
 @dataclass(frozen=True)
 class BestThreshold(ShownAsTable):
-    """The threshold of least risk, as ``best_threshold`` finds it; ``predict_sets`` takes it.
+    """The threshold of least risk, as ``best_threshold`` finds it, of equal ones the highest; ``predict_sets`` takes it.
 
     Attributes
     ----------
@@ -164,8 +164,9 @@ def best_threshold(
     """Find the threshold whose sets {score > t} have the least risk, error + cost * average set size, over all t.
 
     Exact: no other threshold has a lower risk on these data. Where the scores are the true probabilities,
-    the cost itself is a best threshold; for estimated scores another one usually is. Of all thresholds with the same
-    sets the least is given: the highest score left out, as in ``threshold`` (-inf where none is).
+    the cost itself is a best threshold; for estimated scores another one usually is. Of equal risks the one of the
+    smallest sets is taken, that is the highest threshold; of all thresholds with the same sets the least is given: the
+    highest score left out, as in ``threshold`` (-inf where none is).
 
     Parameters
     ----------
@@ -175,7 +176,7 @@ def best_threshold(
         N integers (negative, masked or null: unlabelled), or an N x C matrix of true probabilities. By default the labels
         stored beside the scores.
     cost
-        What a label in a set costs, where a missed label costs 1; a finite number.
+        What a label in a set costs, where a missed label costs 1: a finite number of at least 0, as exact as budgets are.
     nan_policy
         ``"raise"`` refuses NaN; ``"lowest"`` ranks NaN below all numbers and never puts it in a set.
     progress
@@ -193,7 +194,7 @@ def best_threshold(
     LabelsError
         Where the labels do not fit the scores, or no sample has one.
     OptionError
-        Where the cost is no finite number.
+        Where the cost is no finite number of at least 0.
     MemoryLimitError
         Where a task cannot fit its share of memory; before anything is read.
     StoreError
@@ -242,7 +243,12 @@ def _finite(value: Any) -> Fraction | None:
 
 
 def _check_cost(cost: Any) -> Fraction:
-    value = cost.item() if getattr(cost, "ndim", None) == 0 and hasattr(cost, "item") else cost
-    if isinstance(value, bool) or not isinstance(value, numbers.Real) or not fits_a_float(value) or math.isinf(value):
-        raise OptionError(f"cost must be a finite number; got {cost!r}. Pass what a label costs where a miss costs 1.")
-    return parse_budget(value)
+    try:
+        value = parse_budget(cost)
+    except BudgetError:
+        value = Fraction(-1)
+    if value < 0 or not fits_a_float(value):
+        raise OptionError(
+            f"cost must be a finite number of at least 0; got {cost!r}. Pass what a label costs where a miss costs 1."
+        )
+    return value

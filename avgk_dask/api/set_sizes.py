@@ -15,7 +15,7 @@ from ..graph.progress import computing
 from .attributes import result_attrs
 from .inputs import as_source
 from .options import check_nan_policy
-from .placed import SET_SIZE, Places, check_thresholds, coordinate
+from .placed import SET_SIZE, Places, check_thresholds, coordinate, given_thresholds
 from .thresholds import score_value, threshold_values
 
 
@@ -32,7 +32,7 @@ def average_set_size_at(
     scores
         N x C matrix: NumPy, Dask or Zarr array, xarray object, or the path of a store.
     thresholds
-        Number or sequence of numbers, or what ``threshold`` or ``best_threshold`` found.
+        Number or sequence of numbers, or what ``threshold``, ``best_threshold`` or ``evaluate`` gave.
     nan_policy
         ``"raise"`` refuses NaN; ``"lowest"`` never counts NaN.
     progress
@@ -67,6 +67,7 @@ def average_set_size_at(
     """
     check_nan_policy(nan_policy)
     source = as_source(scores, own_labels=False)
+    thresholds = given_thresholds(thresholds)
     wanted = check_thresholds(thresholds)
     places = Places.read(source, wanted, nan_policy, computing(progress))
     sizes = [n / source.shape[0] for n in places.n_labels]

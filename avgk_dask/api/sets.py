@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-import math
-import numbers
 from typing import Any
 
 import dask.array as da
-import numpy as np
 import xarray as xr
 
 from ..budgets import count_labels, parse_budgets, show
-from ..errors import BudgetError, OptionError
+from ..errors import BudgetError
 from ..graph.apply import SetRule, apply_rule, find_rule, top_rule
 from ..kernels.keys import first_key_above
 from .inputs import as_lazy
 from .options import check_nan_policy, check_ties
-from .risks import BestThreshold
-from .thresholds import Threshold
+from .placed import check_threshold
 
 
 def average_k_sets(scores: Any, k: Any, *, nan_policy: str = "raise", ties: str = "first") -> da.Array | xr.DataArray:
@@ -138,7 +134,7 @@ def predict_sets(scores: Any, *, threshold: Any, nan_policy: str = "raise") -> d
     scores
         N x C matrix: NumPy, Dask or Zarr array, xarray object, or the path of a store.
     threshold
-        Number, or what ``threshold`` or ``best_threshold`` found.
+        Number, or what ``threshold``, ``best_threshold`` or ``evaluate`` gave for one k.
     nan_policy
         ``"raise"`` refuses NaN; ``"lowest"`` ranks NaN below all numbers and never puts it in a set.
 
@@ -150,7 +146,7 @@ def predict_sets(scores: Any, *, threshold: Any, nan_policy: str = "raise") -> d
     Raises
     ------
     OptionError
-        Where the threshold is no number.
+        Where the threshold is no number, or several.
     ScoresError, DtypeError
         Where the scores are no matrix of real numbers, or hold NaN.
     StoreError
@@ -169,14 +165,7 @@ def predict_sets(scores: Any, *, threshold: Any, nan_policy: str = "raise") -> d
     """
     check_nan_policy(nan_policy)
     source, frame = as_lazy(scores)
-    value: Any = threshold.value if isinstance(threshold, (Threshold, BestThreshold)) else threshold
-    if getattr(value, "ndim", None) == 0 and not isinstance(value, np.generic):  # of NumPy or xarray
-        value = value.item()
-    if isinstance(value, (bool, np.bool_)) or not isinstance(value, (numbers.Real, np.number)) or math.isnan(value):
-        raise OptionError(
-            "threshold must be a number or what avgk.threshold or avgk.best_threshold found; "
-            f"got {value if isinstance(value, (float, np.floating)) else type(threshold).__name__}. Pass one number."
-        )
+    value = check_threshold(threshold)
     rule = SetRule.from_first_key(first_key_above(value, source.dtype))
     return _wrap(apply_rule(source, rule, nan_policy), frame, "predict_sets", threshold=float(value))
 

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..budgets import show
-from ..errors import BudgetError, LabelsError, ScoresError
+from ..errors import BudgetError, LabelsError, ScoresError, StoreError
 from ..graph.blocks import checked_matrix
 from ..graph.source import lazy_array
 from ..kernels.keys import check_dtype, decode, key_range
@@ -45,6 +45,11 @@ class TruncatedScores:
         self.location = stored.location
         self._kept = _lazy(stored.scores, "scores").rechunk({1: -1})
         self.n_samples, self.n_slots = self._kept.shape
+        if self.n_classes < self.n_slots:
+            raise StoreError(
+                f"n_classes of {self.location} must be at least {self.n_slots}, the scores it keeps of each row; "
+                f"got {self.n_classes}. Correct the attribute, or write the store again."
+            )
         #: The number of each sample, as a column in blocks like those of the scores.
         self._numbers = da.arange(self.n_samples, chunks=(self._kept.chunks[0],))[:, None]
         if not is_sealed(stored.scores):  # what ScoreWriter wrote is in order
@@ -100,10 +105,13 @@ class TruncatedScores:
         hint = ""
         if straddle and self.n_slots // 2 == most:
             hint = " With straddle=False (on the command line --no-straddle) a larger k may be certain."
-        return (
-            f"k must be at most {most} to be certain from {self.location}, which keeps {self.n_slots} of "
-            f"{self.n_classes} scores of each row; got {show(budget)}. Use a smaller k, or a store with more of them.{hint}"
-        )
+        rule = f"at most {most}" if most else f"below {show(Fraction(n_sure, self.n_samples))}"
+        kept = f"{self.location}, which keeps {self.n_slots} of {self.n_classes} scores of each row"
+        if not most and (not n_sure or (straddle and self.n_slots < 2)):
+            return (
+                f"k must be certain; got {show(budget)}, and none is from {kept}. Use a store with more of them.{hint}"
+            )
+        return f"k must be {rule} to be certain from {kept}; got {show(budget)}. Use a smaller k, or a store with more of them.{hint}"
 
 
 def _lazy(array: Any, what: str) -> da.Array:

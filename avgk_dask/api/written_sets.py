@@ -22,6 +22,7 @@ from ..schema import plain_json
 from ..store import SET_FORMATS, SetBand, SetGrid, SetsWriter, StoredArrays, Target, shown
 from .inputs import as_lazy
 from .options import check_nan_policy, check_ties
+from .placed import check_threshold
 from .sets import predict_sets, top_k_sets
 from .thresholds import score_value
 
@@ -144,7 +145,7 @@ def _choose(scores: Any, source: Source, choice: SetChoice, progress: bool | Non
 
 def _plain_number(threshold: Any) -> float | int:
     """Give a threshold as JSON can hold it."""
-    value = getattr(threshold, "value", threshold)
+    value = check_threshold(threshold)
     return int(value) if isinstance(value, Integral) else float(value)
 
 

@@ -99,6 +99,7 @@ _BODIES: dict[str, Schema] = {
         has_labels=_FLAG,
         rounding=_or_null(_TEXT),
         class_names=_or_null(_list(_TEXT)),
+        ignored=_list(_TEXT),
         n_chunks=_COUNT,
         n_bytes=_COUNT,
     ),

@@ -57,6 +57,7 @@ def ingest(scores: str, labels: str | None, out: str, storage_option: tuple[str,
         print_json({
             "store": shown(out), "n_samples": found.n_samples, "n_classes": found.n_classes,
             "has_labels": found.has_labels, "rounding": found.rounding, "class_names": found.class_names,
+            "ignored": list(found.ignored),
             "n_chunks": found.verification.n_chunks, "n_bytes": found.verification.n_bytes,
         })  # fmt: skip
     else:
@@ -76,6 +77,9 @@ def _print_ingestion(found: Any, store: str) -> None:
         names = [visible(name) for name in found.class_names]
         middle = ", …, " if len(names) > 4 else ", " if len(names) > 3 else ""
         click.echo(f"each column is a class: {', '.join(names[:3])}{middle}{names[-1] if len(names) > 3 else ''}")
+    if found.ignored:
+        more = f" and {len(found.ignored) - 20} more" if len(found.ignored) > 20 else ""
+        click.echo(f"not used: {', '.join(visible(name) for name in found.ignored[:20])}{more}")
     if found.rounding:
         click.echo(f"the scores are {found.rounding}")
 

@@ -10,12 +10,8 @@ import numpy as np
 
 from ..errors import DtypeError, LabelsError, ScoresError, StoreError, label_cure
 from ..kernels.keys import check_dtype
-from .names import check_distinct, find_name, listed
+from .names import LABEL_NAMES, OTHER_LABEL_NAMES, SCORE_NAMES, check_distinct, find_name, listed
 from .rows import Dtype
-
-#: Names under which models' scores and labels are looked for, in this order.
-SCORE_NAMES = ("scores", "logits", "probabilities")
-LABEL_NAMES = ("labels", "label")
 
 #: The column in which pandas keeps a frame's index: numbers, but no scores.
 _PANDAS_INDEX = re.compile(r"__index_level_\d+__")
@@ -30,6 +26,8 @@ class Columns:
     dtype: Dtype
     label: str | None
     width: int | None
+    #: Columns that are neither.
+    ignored: tuple[str, ...] = ()
 
     @property
     def names(self) -> list[str]:
@@ -40,8 +38,9 @@ class Columns:
 def choose_columns(schema: Any, scores: str | None, labels: str | None, location: str) -> Columns:
     """Choose the columns by the names given, or by what the columns are called and hold.
 
-    The labels are the column ``labels`` or ``label`` of integers or of lists. The scores are the
-    column of lists ``scores``, ``logits`` or ``probabilities``, else the only one of lists of numbers,
+    The labels are the column ``labels`` or ``label`` of integers or of lists, else the one of integers with another
+    usual name (``y``, ``target``) where the scores are no integers. The scores are the column of lists ``scores``,
+    ``logits``, ``probabilities`` and so on, else the only one of lists of numbers,
     else all columns of numbers, in file order, but the labels and the index of a pandas frame.
     """
     check_distinct(scores, labels)
@@ -51,10 +50,14 @@ def choose_columns(schema: Any, scores: str | None, labels: str | None, location
     chosen = _list_column(candidates, scores, location)
     if chosen is not None:
         kind = candidates[chosen]
-        return Columns((chosen,), True, _dtype(kind.value_type), label, _width(kind))
+        return Columns((chosen,), True, _dtype(kind.value_type), label, _width(kind), _others(candidates, [chosen]))
     classes = _class_columns(candidates, location)
     dtype = np.result_type(*{_dtype(candidates[name]) for name in classes})
-    return Columns(tuple(classes), False, check_dtype(dtype), label, len(classes))
+    return Columns(tuple(classes), False, check_dtype(dtype), label, len(classes), _others(candidates, classes))
+
+
+def _others(types: dict[str, Any], used: list[str]) -> tuple[str, ...]:
+    return tuple(name for name in types if name not in used and not _PANDAS_INDEX.fullmatch(name))
 
 
 def label_column(types: dict[str, Any], labels: str | None, location: str) -> str | None:
@@ -71,7 +74,17 @@ def label_column(types: dict[str, Any], labels: str | None, location: str) -> st
                 f"labels must be class numbers or lists of probabilities; column {name!r} of {location} holds "
                 f"{types[name]}. {_label_cure(types[name])}"
             )
-    return None
+    return _usual_label(types) if labels is None else None
+
+
+def _usual_label(types: dict[str, Any]) -> str | None:
+    """Return the column of integers with another usual name for labels, if there is one and it can be nothing else."""
+    if any(name in types for name in LABEL_NAMES):
+        return None
+    found = [name for name in OTHER_LABEL_NAMES if name in types and _is_integer(types[name])]
+    rest = [kind for name, kind in types.items() if name not in found and _is_number(kind)]
+    may_be_class = not any(map(is_list, types.values())) and (not rest or any(map(_is_integer, rest)))
+    return found[0] if len(found) == 1 and not may_be_class else None
 
 
 def _label_cure(kind: Any) -> str:

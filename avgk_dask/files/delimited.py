@@ -10,8 +10,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from ..errors import LabelsError, ScoresError
-from .columns import LABEL_NAMES
-from .names import find_name
+from .names import LABEL_NAMES, OTHER_LABEL_NAMES, find_name
 from .rows import reading
 from .tables import load_arrow
 
@@ -32,7 +31,6 @@ class CsvTable:
 
     def __init__(self, path: str, labels: str | None) -> None:
         self.location = path
-        self.n_rows: int | None = None
         arrow = load_arrow()
         self._errors = (arrow.ArrowException, ValueError, EOFError, zlib.error)
         with reading(path, *self._errors, csv.Error):
@@ -42,6 +40,7 @@ class CsvTable:
         self._second = second
         self._longest = max(sum(map(len, line)) + len(line) for line in (first, second))
         self._is_empty = self._has_header and not second
+        self.n_rows: int | None = 0 if self._is_empty else None
         self._check_header(first)
         self._label = self._label_name(labels)
         self.schema: Any = arrow.schema(
@@ -51,7 +50,14 @@ class CsvTable:
     def _label_name(self, labels: str | None) -> str | None:
         if labels is not None:
             return find_name(labels, self._names, "column", self.location)
-        return next((name for name in LABEL_NAMES if name in self._names), None)
+        usual = next((name for name in LABEL_NAMES if name in self._names), None)
+        return self._other_label() if usual is None else usual
+
+    def _other_label(self) -> str | None:
+        """Return the column with another usual name for labels that begins with an integer, where others do not."""
+        whole = {name: _is_whole(field) for name, field in zip(self._names, self._second, strict=False)}
+        found = [name for name in OTHER_LABEL_NAMES if whole.get(name)]
+        return found[0] if len(found) == 1 and sum(whole.values()) == 1 < len(whole) else None
 
     def _check_header(self, first: list[str]) -> None:
         if "" in self._names:
@@ -130,6 +136,10 @@ def _first_lines(path: str) -> tuple[list[str], list[str]]:
         raise ValueError(f"its lines are longer than {_LONGEST_LINE} bytes")
     first, second = (next(csv.reader([line.decode("utf-8-sig").rstrip("\r\n")]), []) for line in lines)
     return first, second
+
+
+def _is_whole(field: str) -> bool:
+    return re.fullmatch(r"\s*[+-]?\d+\s*", field) is not None
 
 
 def _is_number(field: str) -> bool:

@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 
 from ..errors import LabelsError, StoreError
-from .columns import LABEL_NAMES, label_column
+from .columns import label_column
 from .delimited import CsvTable
 from .matrices import label_array
-from .names import listed
+from .names import LABEL_NAMES, listed
 from .npy import NPY_ERRORS, map_header
 from .npz import read_headers, read_member
 from .opening import as_table, check_path
@@ -24,8 +24,8 @@ _ROWS, _BYTES = 1 << 16, 1 << 24
 def open_label_file(path: Any) -> Array:
     """Give the labels in a file: class numbers, one per sample, or a matrix of probabilities.
 
-    An npy file is mapped to memory. Other files are read: the member or column called ``labels`` (in
-    tables also ``label``), else the only one there is. Nothing is unpickled.
+    An npy file is mapped to memory. Other files are read: the member or column called ``labels`` or ``label``,
+    else the only one there is. Nothing is unpickled.
 
     Raises
     ------
@@ -40,7 +40,7 @@ def open_label_file(path: Any) -> Array:
         return _mapped(path)
     if path.lower().endswith(".npz"):
         headers = read_headers(path)
-        name = _only([*headers], ("labels",), "member", path)
+        name = _only([*headers], "member", path)
         check_labels(headers[name].shape, headers[name].dtype, f"member {name!r} of {path}")
         return read_member(path, name)
     return _column(as_table(path, None), path)
@@ -57,7 +57,7 @@ def _mapped(path: str) -> Array:
 
 
 def _column(table: Table, path: str) -> Array:
-    name = _only(list(table.schema.names), LABEL_NAMES, "column", path)
+    name = _only(list(table.schema.names), "column", path)
     if isinstance(table, CsvTable):
         table = CsvTable(path, name)
     if label_column({name: table.schema.field(name).type}, name, path) is None:
@@ -73,8 +73,8 @@ def _column(table: Table, path: str) -> Array:
     return np.concatenate(parts) if parts else np.empty(0, np.int64)
 
 
-def _only(names: list[str], usual: tuple[str, ...], what: str, path: str) -> str:
-    for name in usual:
+def _only(names: list[str], what: str, path: str) -> str:
+    for name in LABEL_NAMES:
         if name in names:
             return name
     if len(names) == 1:

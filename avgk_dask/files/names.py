@@ -4,10 +4,22 @@ from __future__ import annotations
 
 import difflib
 import os
+import shlex
 from collections.abc import Sequence
 
 from ..credentials import shown
 from ..errors import StoreError
+
+#: How score files end.
+CSV_SUFFIXES, ARROW_SUFFIXES = (".csv", ".csv.gz"), (".arrow", ".feather")
+SUFFIXES = (".npy", ".npz", ".parquet", *CSV_SUFFIXES, *ARROW_SUFFIXES)
+#: How files end that only unpickling could read.
+_PICKLES = (".pkl", ".pickle", ".pt", ".pth", ".ckpt", ".joblib", ".dill")
+
+#: Names under which models' scores are looked for, in this order; and labels: the second ones only where nothing else fits.
+SCORE_NAMES = ("scores", "logits", "probabilities", "probs", "preds", "predictions")
+LABEL_NAMES = ("labels", "label")
+OTHER_LABEL_NAMES = ("y", "y_true", "targets", "target")
 
 #: How many names an error lists.
 _LISTED = 20
@@ -66,3 +78,27 @@ def path_advice(path: str) -> str:
     except OSError:
         return "Check the path: its folder cannot be listed, either."
     return f"Did you mean {os.path.join(folder, near[0])!r}?" if near else "Check the path."
+
+
+def is_pickle(path: str) -> bool:
+    """Whether a file is, by its name, one that only unpickling could read."""
+    return path.lower().endswith(_PICKLES)
+
+
+def file_advice(path: str) -> str:
+    """Say what to do with a file that is no store: ingest it, or save it in a format that is read here.
+
+    Examples
+    --------
+    >>> file_advice("my scores.npy")
+    "Copy it into a store first: avgk ingest 'my scores.npy' [LABELS] --out 'my scores.zarr'"
+
+    """
+    if path.lower().endswith(SUFFIXES):
+        name = next(s for s in SUFFIXES[::-1] if path.lower().endswith(s))
+        out = os.path.basename(path)[: -len(name)] + ".zarr"
+        return f"Copy it into a store first: avgk ingest {shlex.quote(path)} [LABELS] --out {shlex.quote(out)}"
+    taken = f"Formats read here: {listed(SUFFIXES)}, folders of .parquet or .arrow files, Zarr stores."
+    if is_pickle(path):
+        return f"Pickles are never loaded, as they can run any code: load it yourself, and use numpy.save. {taken}"
+    return f"Convert it, for example with numpy.save. {taken}"

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from ..errors import LabelsError, StoreError
 from ..kernels.keys import check_dtype
-from .names import check_distinct, find_name, listed
+from .names import LABEL_NAMES, OTHER_LABEL_NAMES, SCORE_NAMES, check_distinct, find_name, listed
 from .npy import NpyHeader, NpyStream, check_order, check_size, read_header
 from .rows import Array, Block, RowFile, check_labels, check_matrix, reading
 
@@ -46,6 +46,7 @@ def open_npz(path: str, scores: str | None, labels: str | None) -> NpzFile:
     labels = find_name(labels, [*headers], "member", path) if labels else ("labels" if "labels" in headers else None)
     scores = _scores_name(headers, scores, labels, path)
     shape = check_matrix(headers[scores].shape, f"member {scores!r} of {path}")
+    labels = _labels_name(headers, scores) if labels is None else labels
     if labels is not None:
         _check_label_member(headers[labels], shape, f"member {labels!r} of {path}")
     members = (scores,) if labels is None else (scores, labels)
@@ -58,6 +59,7 @@ def open_npz(path: str, scores: str | None, labels: str | None) -> NpzFile:
         dtype=check_dtype(headers[scores].dtype, path),
         has_labels=labels is not None,
         members=members,
+        ignored=tuple(name for name in headers if name not in members),
     )
 
 
@@ -91,12 +93,21 @@ def _scores_name(headers: dict[str, NpyHeader], scores: str | None, labels: str 
     if "scores" in headers and labels != "scores":
         return "scores"
     matrices = [name for name, header in headers.items() if len(header.shape) == 2 and name != labels]
-    if len(matrices) == 1:
-        return matrices[0]
+    usual = [name for name in SCORE_NAMES if name in matrices]
+    if len(matrices) == 1 or len(usual) == 1:
+        return (usual or matrices)[0]
     raise StoreError(
         f"{path} must have a member 'scores', or one matrix; it has {listed([*headers])}. "
         "Name the member that holds the scores."
     )
+
+
+def _labels_name(headers: dict[str, NpyHeader], scores: str) -> str | None:
+    """Return the member of a usual name for labels that holds an integer for each sample, if it is the only one."""
+    n_samples = headers[scores].shape[:1]
+    fitting = [name for name, header in headers.items() if header.shape == n_samples and header.dtype.kind in "iu"]
+    found = [name for name in (*LABEL_NAMES, *OTHER_LABEL_NAMES) if name in fitting]
+    return found[0] if len(found) == 1 else None
 
 
 def _check_label_member(labels: NpyHeader, shape: tuple[int, int], what: str) -> None:

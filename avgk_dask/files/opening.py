@@ -10,16 +10,13 @@ from ..credentials import shown
 from ..errors import StoreError
 from .delimited import CsvTable
 from .ipc import ArrowTable, hub_files
-from .names import check_plain, listed, path_advice
+from .names import CSV_SUFFIXES, SUFFIXES, check_plain, file_advice, path_advice
 from .npy import open_npy, open_stream
 from .npz import open_npz
 from .parquet import ParquetTable
 from .rows import RowFile
 from .tables import Table, open_table
 
-_CSV = (".csv", ".csv.gz")
-_ARROW = (".arrow", ".feather")
-_SUFFIXES = (".npy", ".npz", ".parquet", *_CSV, *_ARROW)
 _HUB_FILES = ("state.json", "dataset_dict.json")
 
 
@@ -37,7 +34,7 @@ def is_row_file(path: Any) -> bool:
     name = str(path)
     if os.path.isdir(name):
         return _folder_format(name) is not None
-    return name == "-" or name.lower().endswith(_SUFFIXES)
+    return name == "-" or name.lower().endswith(SUFFIXES)
 
 
 def open_file(path: Any, *, scores: str | None = None, labels: str | None = None) -> RowFile:
@@ -86,8 +83,8 @@ def check_path(path: Any) -> str:
     check_plain(name)
     if not is_row_file(name):
         raise StoreError(
-            f"a score file must end in {listed(_SUFFIXES)}, or be a folder of .parquet or .arrow files; got {name!r}. "
-            "Rename or convert it."
+            f"a score file must be of a format that is read here; got the {'folder' if os.path.isdir(name) else 'file'} "
+            f"{name!r}. {file_advice(name)}"
         )
     return name
 
@@ -99,7 +96,7 @@ def as_table(path: str, labels: str | None) -> Table:
         if not files:
             raise StoreError(f"{path} must hold at least one Arrow file; its state.json lists none. Save it again.")
         return ParquetTable(files, path) if _folder_format(path) == "parquet" else ArrowTable(files, path)
-    if path.lower().endswith(_CSV):
+    if path.lower().endswith(CSV_SUFFIXES):
         return CsvTable(path, labels)
     return ParquetTable([path], path) if path.lower().endswith(".parquet") else ArrowTable([path], path)
 

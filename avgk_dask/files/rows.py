@@ -25,7 +25,7 @@ class RowFile(ABC):
     """A score file, opened but not read: what is known of it, and its rows in blocks.
 
     ``n_samples`` is None where only reading tells (CSV). ``class_names`` are known where each
-    class is a named column.
+    class is a named column; ``ignored`` are the members or columns that are neither scores nor labels.
     """
 
     location: str
@@ -34,6 +34,7 @@ class RowFile(ABC):
     dtype: Dtype
     has_labels: bool = False
     class_names: list[str] | None = None
+    ignored: tuple[str, ...] = ()
 
     @abstractmethod
     def blocks(self, max_bytes: int) -> Iterator[Block]:

@@ -75,6 +75,7 @@ def open_table(table: Table, scores: str | None, labels: str | None) -> TableFil
         dtype=columns.dtype,
         has_labels=columns.label is not None,
         class_names=None if columns.is_list else list(columns.scores),
+        ignored=columns.ignored,
         table=table,
         columns=columns,
     )
@@ -99,6 +100,6 @@ def _first_length(table: Table, name: str) -> int:
         row = list_matrix(batch.column(name), None, 0, ScoresError, f"column {name!r} of {table.location}")
         return int(row.shape[1])
     raise ScoresError(
-        f"scores must have at least one row to tell the number of classes; {table.location} has none. "
-        "Store them as fixed-size lists, or check how it was saved."
+        f"scores must have at least one sample, to tell the number of classes; {table.location} has none. "
+        "Check how it was saved."
     )

@@ -176,9 +176,7 @@ def carrier_bits(tile: Array) -> tuple[Array, np.int64]:
 
 
 def carrier_floor(key: int, dtype: np.dtype[Any]) -> Any:
-    """Give the carrier value of a key, clipped to the dtype's range: what a first look compares with."""
-    low, high = key_range(dtype)
-    key = min(max(key, low), high)
+    """Return the carrier value of a key of the dtype's range: what a first look compares with."""
     if dtype in (np.float32, np.float64):
         return decode(np.array([key]), dtype)[0]
     return carrier(np.zeros(1, dtype)).dtype.type(key)

@@ -50,9 +50,7 @@ def _values(values: dict[str, Any] | None) -> str:
         return "none are stored"
     if values["low"] is None:
         return str(values["kind"])
-    return (
-        f"{values['kind']} ({values['low']:.6g} to {values['high']:.6g} in the first {values['n_rows_sampled']} rows)"
-    )
+    return f"{values['kind']} ({values['low'] + 0.0:.6g} to {values['high'] + 0.0:.6g} in the first {values['n_rows_sampled']} rows)"
 
 
 def _bytes(n: int) -> str:

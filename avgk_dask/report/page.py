@@ -12,11 +12,11 @@ import xarray as xr
 from jinja2 import Environment, StrictUndefined
 
 from ..credentials import is_url, shown
-from ..errors import OptionError
+from ..errors import DtypeError, OptionError, WriteError
 from ..schema import fingerprint
 from ..showing import visible
 from .figures import pictures
-from .tables import Table, ambiguity_table, results_table, tie_table
+from .tables import Table, ambiguity_table, check_evaluation, results_table, tie_table
 from .text import ambiguity_sentence, headline, size_sentence, tie_sentence
 
 
@@ -40,6 +40,7 @@ def render_report(result: xr.Dataset, *, seconds: float | None = None, written: 
     True
 
     """
+    check_evaluation(result)
     environment = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=StrictUndefined)
     template = environment.from_string(files(__package__).joinpath("page.html").read_text(encoding="utf-8"))
     return template.render(
@@ -58,6 +59,13 @@ def render_report(result: xr.Dataset, *, seconds: float | None = None, written: 
 def write_report(result: xr.Dataset, path: str | os.PathLike[str], *, seconds: float | None = None) -> None:
     """Write the report of a result to a file.
 
+    Raises
+    ------
+    DtypeError, OptionError
+        Where the result is none of ``evaluate``, or the path is no path.
+    WriteError
+        Where the file cannot be written.
+
     Examples
     --------
     >>> import tempfile, numpy as np, avgk_dask as avgk
@@ -65,9 +73,20 @@ def write_report(result: xr.Dataset, path: str | os.PathLike[str], *, seconds: f
     >>> avgk.report.write_report(avgk.evaluate(np.eye(3), np.arange(3), k=[1, 2]), path)
 
     """
+    check_evaluation(result)
+    if not isinstance(path, (str, os.PathLike)):
+        raise DtypeError(
+            f"path must be that of the new file; got {type(path).__name__}. Pass the result, then its path."
+        )
     if is_url(path):
         raise OptionError(f"path must be that of a file on this machine; got {shown(path)!r}. Choose a local one.")
-    pathlib.Path(path).write_text(render_report(result, seconds=seconds), encoding="utf-8")
+    page = render_report(result, seconds=seconds)
+    try:
+        pathlib.Path(path).write_text(page, encoding="utf-8")
+    except OSError as error:
+        raise WriteError(
+            f"could not write {visible(str(path))}: {error.strerror or error}. Check the place and its permissions."
+        ) from error
 
 
 def _provenance(result: xr.Dataset, seconds: float | None, written: str | None) -> Table:

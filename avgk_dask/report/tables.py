@@ -9,6 +9,9 @@ import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
 
+from ..errors import OptionError
+from ..schema import check_result
+
 
 @dataclass(frozen=True)
 class Table:
@@ -18,14 +21,43 @@ class Table:
     rows: list[tuple[str, ...]]
 
 
+def fixed(value: float, digits: int, sign: str = "-") -> str:
+    """Return a number with so many digits behind the point; what rounds to 0 has no minus.
+
+    Examples
+    --------
+    >>> fixed(-0.001, 2), fixed(-0.001, 1, "+"), fixed(-0.25, 1)
+    ('0.00', '+0.0', '-0.2')
+
+    """
+    return f"{round(value, digits) + 0.0:{sign}.{digits}f}"
+
+
 def percent(value: float) -> str:
     """Give a fraction in percent; nothing for NaN."""
-    return "" if math.isnan(value) else f"{100 * value:.2f} %"
+    return "" if math.isnan(value) else f"{fixed(100 * value, 2)} %"
 
 
 def number(value: float) -> str:
     """Give a number in a few digits; nothing for NaN."""
-    return "" if math.isnan(value) else f"{value:.4g}"
+    return "" if math.isnan(value) else f"{value + 0.0:.4g}"
+
+
+#: What a table and a report cannot do without.
+_NEEDED = (
+    "threshold", "top_k_error", "average_k_error", "relative_gain", "set_size_count", "n_ties", "n_kept",
+)  # fmt: skip
+
+
+def check_evaluation(result: xr.Dataset) -> None:
+    """Refuse what is not the result of one ``evaluate``, with its attributes."""
+    check_result(result, _NEEDED)
+    lost = [name for name in ("n_samples", "n_classes", "reads") if name not in result.attrs]
+    if lost:
+        raise OptionError(
+            f"result must have the attributes that evaluate gave it; got none called {lost[0]}. "
+            "Keep them: xarray.set_options(keep_attrs=True), or result.assign_attrs(...)."
+        )
 
 
 def results_table(result: xr.Dataset) -> Table:
@@ -40,7 +72,7 @@ def results_table(result: xr.Dataset) -> Table:
             f"{one.threshold.item():.6g}" if one.threshold.dtype.kind == "f" else str(one.threshold.item()),
             percent(float(one.top_k_error)),
             percent(float(one.average_k_error)),
-            "" if math.isnan(gain) else f"{100 * gain:+.1f} %",
+            "" if math.isnan(gain) else f"{fixed(100 * gain, 1, '+')} %",
             " / ".join(map(str, size_quartiles(one.set_size_count.values))),
             f"{int(one.n_ties):,}",
             f"{int(one.n_kept):,}",

@@ -6,11 +6,12 @@ import numpy as np
 import xarray as xr
 
 from .. import plot
-from .tables import percent, results_table
+from .tables import check_evaluation, fixed, percent, results_table
 
 
 def print_table(result: xr.Dataset) -> str:
     """Give the table of a result as text with aligned columns, and one sentence that sums it up."""
+    check_evaluation(result)
     table = results_table(result)
     rows = [table.header, *table.rows]
     widths = [max(len(row[c]) for row in rows) for c in range(len(table.header))]
@@ -94,7 +95,7 @@ def headline(result: xr.Dataset) -> str:
         return f"Average-k makes no fewer errors than top-k at any of these budgets.{hint}"
     labels = "1 label" if k == "1" else f"{k} labels"
     errors = f"{percent(float(best.average_k_error))} instead of {percent(float(best.top_k_error))}{_counted(best)}"
-    return f"With {labels} per sample on average, average-{k} makes {100 * gain:.1f} % fewer errors than top-{k}: {errors}."
+    return f"With {labels} per sample on average, average-{k} makes {fixed(100 * gain, 1)} % fewer errors than top-{k}: {errors}."
 
 
 def size_sentence(result: xr.Dataset) -> str:

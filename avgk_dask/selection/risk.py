@@ -2,7 +2,8 @@
 
 Between two edges the risk can only fall below that at the upper one by what the scores between them
 could gain at most: those whose label weight exceeds its cost. Intervals that cannot beat the best edge
-are settled; the others are cut again and read once more, until single keys are left.
+are settled; the others are cut again and read once more, until single keys are left. Of equal risks the
+highest key is the best, whose sets are the smallest.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..kernels.keys import KEY_MAX, is_float, key_range
-from ..summaries.exact import as_units
+from ..summaries.exact import as_units, error_of
 from ..summaries.places import PlaceTally
 
 Ints = NDArray[np.int64]
@@ -59,7 +60,8 @@ class RiskCurve:
         unit = n * n_labelled * cost.denominator * whole
         inside, labels = _from_edges(weights), _from_edges(tally.counts)
         gains = _by_edge(heavy * per_weight - n_heavy * per_label)
-        risks = unit - inside * per_weight + labels.astype(object) * per_label
+        # Probabilities that sum to more than 1, by rounding, make no negative error.
+        risks = np.maximum(unit - inside * per_weight, 0) + labels.astype(object) * per_label
         return cls(risks, np.maximum(gains, 0), inside, labels, unit, n_labelled * whole)
 
     def at(self, place: int, edges: Ints) -> Risk:
@@ -67,7 +69,7 @@ class RiskCurve:
         return Risk(
             int(edges[place]),
             Fraction(int(self.risks[place]), self.unit),
-            1 - Fraction(int(self.weights[place]), self.weight_unit),
+            error_of(Fraction(int(self.weights[place])), self.weight_unit),
             int(self.n_labels[place]),
         )
 
@@ -84,7 +86,7 @@ def _by_edge(by_place: NDArray[Any]) -> NDArray[Any]:
 
 @dataclass(frozen=True)
 class RiskSearch:
-    """What is known between two reads: the best so far, and the intervals that may hold a better one."""
+    """What is known between two reads: the best so far (of equal risks the highest key), and the intervals that may hold a better one."""
 
     cost: Fraction
     max_edges: int
@@ -124,6 +126,9 @@ class RiskSearch:
         still = []
         for first, last in self.parts():
             i = int(np.searchsorted(edges, first))
-            if first < last and curve.risks[i + 1] - curve.gains[i] < lowest:
+            least = curve.risks[i + 1] - curve.gains[i]
+            # Smaller sets of the same risk count as better, unless it is those at the next edge.
+            as_good = least == lowest and curve.gains[i] > 0 and last > best.first_key
+            if first < last and (least < lowest or as_good):
                 still.append((first + 1, last))
         return RiskSearch(self.cost, self.max_edges, tuple(still), best, self.n_reads + 1)

@@ -12,7 +12,7 @@ from zarr.storage import FsspecStore, LocalStore, ZipStore
 
 from ..credentials import is_url, shown_address
 from ..errors import OptionError, StoreError, refuse
-from ..files.names import check_plain, path_advice
+from ..files.names import check_plain, file_advice, is_pickle, path_advice
 from .clouds import CLOUDS, S3_NAMES, is_true, open_cloud
 from .failures import advice, cause
 from .showing import Options, secrets_of, shown
@@ -69,13 +69,10 @@ def _local(path: str, write: bool) -> Store:
     if not os.path.exists(path):
         raise StoreError(f"store must exist; got {shown(path)!r}, and nothing is there. {path_advice(path)}")
     check_plain(path)
-    if os.path.isfile(path) and zipfile.is_zipfile(path) and not path.endswith(".npz"):
+    if os.path.isfile(path) and zipfile.is_zipfile(path) and not (path.endswith(".npz") or is_pickle(path)):
         return ZipStore(path, mode="r")
     if os.path.isfile(path):
-        raise StoreError(
-            f"store must be a Zarr store; got the file {path!r}. Copy it into a store first: "
-            f"avgk ingest {path} [LABELS] --out {os.path.splitext(os.path.basename(path))[0]}.zarr"
-        )
+        raise StoreError(f"store must be a Zarr store; got the file {path!r}. {file_advice(path)}")
     return LocalStore(path, read_only=True)
 
 

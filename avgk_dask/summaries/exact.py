@@ -57,6 +57,20 @@ def as_units(sums: Limbs) -> NDArray[Any]:
     return total
 
 
+def error_of(weight: Fraction, n_labelled: int) -> Fraction:
+    """Return the error of sets that hold so much label weight: 1 - weight / n, but never below 0.
+
+    Stored probabilities are rounded: ten of 0.1 sum to a little more than 1, which is no negative error.
+
+    Examples
+    --------
+    >>> error_of(Fraction(3), 4), error_of(10 * Fraction(0.1), 1)
+    (Fraction(1, 4), Fraction(0, 1))
+
+    """
+    return max(1 - weight / n_labelled, Fraction(0))
+
+
 def sum_weights(weights: NDArray[Any]) -> Fraction:
     """Give the exact sum of an array of weights."""
     sums = zero_sums(1)

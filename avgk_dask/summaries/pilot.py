@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..kernels.keys import carrier, encode
+from ..kernels.keys import HALF_NAN, carrier, check_dtype, encode, is_half
 
 Ints = NDArray[np.int64]
 
@@ -82,10 +82,11 @@ class PilotSample:
 
 def _lowest_and_top(values: NDArray[Any], n_top: int) -> tuple[int, Ints]:
     """Give the key of the lowest number, and those of the ``n_top`` highest, descending; NaN left out."""
+    half = is_half(check_dtype(values.dtype))
     values = carrier(values)
     low = values.min()
-    if low != low:
-        values = values[~np.isnan(values)]
+    if low != low or (half and low == HALF_NAN):
+        values = values[values != HALF_NAN] if half else values[~np.isnan(values)]
     if not values.size:
         return 0, np.zeros(0, np.int64)
     n_top = min(n_top, values.size)

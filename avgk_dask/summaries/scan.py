@@ -163,11 +163,10 @@ class _BandScan:
     def _keep_ranked(self, scores: Array) -> None:
         self.ranked.append(RankedTally.from_rows(scores, self.plan.dtype, self.plan.ranked_room))
 
-    def _without_nan(self, tile: Array, labels: Ints) -> Ints:
-        """Count half-float labels whose score is NaN as beyond all ranks; give the others."""
+    @staticmethod
+    def _without_nan(tile: Array, labels: Ints) -> Ints:
+        """Return half-float labels without those whose score is NaN: they are in no set."""
         is_nan = (labels >= 0) & (tile[np.arange(labels.size), np.maximum(labels, 0)] == HALF_NAN)
-        if self.plan.n_ranks and self.hard is not None:
-            self.rank_counts[-1] += is_nan.sum()
         return np.where(is_nan, -1, labels)
 
     def _sampled(self, first: Array, rest: Iterable[Array]) -> Iterable[Array]:

@@ -61,7 +61,7 @@ class ScanPlan:
 class ScanTally(CheckedTally):
     """Counts, histograms and events of the bands read so far; ``merge`` adds them up."""
 
-    #: Labels at each rank 1.., in the last place those beyond.
+    #: Labels at each rank 1..; the first and the last place take those that are in no top-k set, and are not read.
     rank_counts: Ints
     #: Sets of each (interval, size) when only the scores above the interval are in, sparse.
     size_intervals: Ints

@@ -156,7 +156,7 @@ def oracle_tie_sensitivity(scores: Array, labels: Array, k: Any) -> tuple[float,
     most = sum(weights[:n_kept], Fraction(0))
     least = sum(weights[n_ties - n_kept :], Fraction(0))
     mean = sum(weights, Fraction(0)) * n_kept / n_ties
-    low, high, expected = (float(1 - (base + extra) / n_labelled) for extra in (most, least, mean))
+    low, high, expected = (_outside(base + extra, n_labelled) for extra in (most, least, mean))
     return low, high, expected
 
 
@@ -197,17 +197,22 @@ def oracle_top_k_sets(scores: Array, k: int) -> NDArray[np.bool_]:
     return chosen
 
 
+def _outside(weight: Fraction, n_labelled: int) -> float:
+    """Return 1 - weight / n as one exact fraction, rounded once; 0 where probabilities sum to more than 1 by rounding."""
+    return float(max(1 - weight / n_labelled, Fraction(0)))
+
+
 def _error(sets: NDArray[np.bool_], labels: Array | None) -> float:
-    """Give 1 - (label weight inside the sets) / (labelled samples), as one exact fraction, rounded once."""
+    """Return the error of sets: the label weight outside, over the labelled samples."""
     if labels is None:
         return math.nan
     if labels.ndim == 2:
         inside = sum((Fraction(x) for x in labels[sets].astype(np.float64).tolist()), Fraction(0))
-        return float(1 - inside / len(labels))
+        return _outside(inside, len(labels))
     labelled = [i for i, label in enumerate(labels.tolist()) if label >= 0]
     if not labelled:
         return math.nan
-    return float(1 - Fraction(sum(bool(sets[i, labels[i]]) for i in labelled), len(labelled)))
+    return _outside(Fraction(sum(bool(sets[i, labels[i]]) for i in labelled)), len(labelled))
 
 
 def oracle_evaluate(scores: Array, labels: Array | None, k: Any, ties: str = "first") -> dict[str, Any]:

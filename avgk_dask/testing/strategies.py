@@ -1,4 +1,4 @@
-"""Hypothesis strategies: small hostile matrices, ragged chunks, labels and budgets."""
+"""Hypothesis strategies: small hostile matrices, ragged chunks, labels and budgets, with their boundaries on purpose."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ import ml_dtypes
 import numpy as np
 from hypothesis import strategies as st
 from numpy.typing import NDArray
+
+from ..kernels.keys import decode, encode, key_range
 
 Array = NDArray[Any]
 
@@ -34,30 +36,53 @@ def as_dtype(name: str) -> np.dtype[Any]:
     return np.dtype(ml_dtypes.bfloat16) if name == "bfloat16" else np.dtype(name)
 
 
+def _sizes(most: int) -> Any:
+    """Draw a number of samples or classes, 1 and the most on purpose."""
+    return st.one_of(st.sampled_from([1, most]), st.integers(1, most))
+
+
+@st.composite
+def bin_ends(draw: Any, dtype: Any, anchors: list[Any]) -> list[Any]:
+    """Draw the last value of a bin of 2**s order keys that begins at the lowest value or at an anchor, and the next one."""
+    low, high = key_range(dtype)
+    starts = [low, *(int(key) for key in encode(_as_array(anchors, dtype)) if key >= low)]
+    last = draw(st.sampled_from(starts)) + (1 << draw(st.integers(0, (high - low).bit_length()))) - 1
+    keys = [key for key in (last, last + 1) if key <= high]
+    kind = int if dtype.kind in "iu" else float
+    return [kind(value) for value in decode(keys, dtype)]
+
+
+def _as_array(values: list[Any], dtype: Any) -> Array:
+    """Return Python numbers as an array, without a dtype between that would round them."""
+    exact = np.array(values, dtype=object).astype(dtype if dtype.kind in "iu" else np.float64)
+    return np.asarray(exact.astype(dtype))
+
+
+def _values(dtype: Any) -> tuple[list[Any], Any]:
+    """Return the special values of a dtype, and a strategy for all of them."""
+    if dtype.kind in "iu":
+        info = np.iinfo(dtype)
+        low, high = int(info.min), int(info.max)
+        return [0, 1, 2, 3, low, high, high - 1], st.integers(low, high)
+    special = [0.0, -0.0, 0.5, 0.25, -1.0, 1.0, float("inf"), float("-inf"), 1e-7]
+    return special, st.floats(width=16, allow_nan=False)
+
+
 @st.composite
 def score_matrices(
     draw: Any, dtypes: tuple[str, ...] = DTYPES, max_samples: int = 12, max_classes: int = 9, nan: bool = False
 ) -> Array:
-    """Draw a matrix with heavy ties, both zeros, infinities and the dtype's extremes."""
+    """Draw a matrix with heavy ties, both zeros, infinities, the dtype's extremes and the ends of bins of keys."""
     dtype = as_dtype(draw(st.sampled_from(dtypes)))
-    shape = draw(st.integers(1, max_samples)), draw(st.integers(1, max_classes))
-    if dtype.kind in "iu":
-        info = np.iinfo(dtype)
-        anything: Any = st.integers(int(info.min), int(info.max))
-        special: list[Any] = [0, 1, 2, 3, int(info.min), int(info.max), int(info.max) - 1]
-    else:
-        anything = st.floats(width=16, allow_nan=False)
-        special = [0.0, -0.0, 0.5, 0.25, -1.0, 1.0, float("inf"), float("-inf"), 1e-7]
-        if nan:
-            special.append(float("nan"))
+    shape = draw(_sizes(max_samples)), draw(_sizes(max_classes))
+    special, anything = _values(dtype)
     pool = draw(st.lists(st.one_of(st.sampled_from(special), anything), min_size=1, max_size=8))
+    if draw(st.booleans()):
+        pool += draw(bin_ends(dtype, pool))
+    if nan and dtype.kind not in "iu" and draw(st.booleans()):
+        pool += [float("nan")] * draw(st.sampled_from([1, len(pool), 3 * len(pool)]))
     values = draw(st.lists(st.sampled_from(pool), min_size=shape[0] * shape[1], max_size=shape[0] * shape[1]))
-    return (
-        np.array(values, dtype=object)
-        .astype(np.float64 if dtype.kind not in "iu" else dtype)
-        .astype(dtype)
-        .reshape(shape)
-    )
+    return _as_array(values, dtype).reshape(shape)
 
 
 @st.composite
@@ -93,15 +118,33 @@ def hard_labels(draw: Any, shape: tuple[int, int]) -> Array:
 
 @st.composite
 def soft_labels(draw: Any, shape: tuple[int, int]) -> Array:
-    """Draw probabilities for each sample and class, tiny ones included."""
-    one = st.one_of(st.sampled_from([0.0, 1.0, 1 / 3, 5e-324, 1e-300]), st.floats(0, 1))
+    """Draw probabilities for each sample and class, tiny ones included; rows sum to 1 at most, but for rounding."""
+    one = st.one_of(st.sampled_from([0.0, 1.0, 0.1, 1 / 3, 5e-324, 1e-300]), st.floats(0, 1))
     n = shape[0] * shape[1]
-    return np.array(draw(st.lists(one, min_size=n, max_size=n))).reshape(shape)
+    drawn = np.array(draw(st.lists(one, min_size=n, max_size=n))).reshape(shape)
+    return np.asarray(drawn / np.maximum(drawn.sum(1, keepdims=True), 1))
 
 
 @st.composite
-def budgets(draw: Any, n_classes: int) -> list[Any]:
-    """Draw different budgets in (0, C]: integers, and fractions of all kinds."""
+def budgets(draw: Any, n_classes: int, scores: Array | None = None) -> list[Any]:
+    """Draw different budgets in (0, C]: integers, C and C/2, fractions of all kinds, and the boundaries of some scores."""
+    ends = sorted({Fraction(n_classes), max(Fraction(n_classes, 2), Fraction(1)), Fraction(max(1, n_classes - 1))})
     whole = st.integers(1, n_classes)
     part = st.fractions(Fraction(1, 30), n_classes, max_denominator=30)
-    return list(draw(st.lists(st.one_of(whole, part), min_size=1, max_size=4, unique=True)))
+    kinds = [whole, part, st.sampled_from(ends)]
+    if scores is not None:
+        kinds.append(_boundaries(scores))
+    return list(draw(st.lists(st.one_of(kinds), min_size=1, max_size=4, unique=True)))
+
+
+@st.composite
+def _boundaries(draw: Any, scores: Array) -> Fraction:
+    """Draw a budget at which something changes: B = 0, 1, N C, the numbers that are not NaN, or all scores down to one."""
+    n_samples, numbers = len(scores), scores[scores == scores]
+    n_real = numbers.size
+    counts = [0, 1, scores.size - 1, scores.size, n_real, n_real, n_real - 1, n_real + 1]
+    if n_real:
+        one = numbers[draw(st.integers(0, n_real - 1))]
+        counts += [int((numbers > one).sum()), int((numbers >= one).sum())]
+    count = draw(st.sampled_from([n for n in counts if 0 <= n <= scores.size]))
+    return Fraction(count, n_samples) if count else Fraction(1, n_samples + 1)

@@ -176,7 +176,7 @@ def test_ranked_supports__bins_are_equally_wide_for_every_dtype(dtype):
 @given(data=st.data())
 def test_supports_overlap__alone_equals_that_of_evaluate(data):
     scores = data.draw(strategies.score_matrices())
-    ks = data.draw(strategies.budgets(scores.shape[1]))
+    ks = data.draw(strategies.budgets(scores.shape[1], scores))
     assert avgk.supports_overlap(scores, ks).identical(avgk.evaluate(scores, None, ks).supports_overlap)
 
 

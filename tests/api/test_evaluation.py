@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from fractions import Fraction
 
 import dask
 import dask.array as da
@@ -92,7 +93,7 @@ def draw_labels(data, kind, shape):
 def test_evaluate__equals_the_definitions(engine, kind, data):
     scores = data.draw(strategies.score_matrices())
     labels = draw_labels(data, kind, scores.shape)
-    ks = data.draw(strategies.budgets(scores.shape[1]))
+    ks = data.draw(strategies.budgets(scores.shape[1], scores))
     chunks = data.draw(strategies.chunkings(scores.shape))
     with dask.config.set(ENGINES[engine]), dask.config.set(scheduler="synchronous"):
         result = avgk.evaluate(da.from_array(scores, chunks=chunks), labels, ks)
@@ -107,7 +108,7 @@ def test_evaluate__equals_the_definitions(engine, kind, data):
 def test_evaluate__spreads_ties_by_sample_and_class(engine, kind, data):
     scores = data.draw(strategies.score_matrices())
     labels = draw_labels(data, kind, scores.shape)
-    ks = data.draw(strategies.budgets(scores.shape[1]))
+    ks = data.draw(strategies.budgets(scores.shape[1], scores))
     lazy = da.from_array(scores, chunks=data.draw(strategies.chunkings(scores.shape)))
     with dask.config.set(ENGINES[engine]), dask.config.set(scheduler="synchronous"):
         result = avgk.evaluate(lazy, labels, ks, ties="spread", straddle=False)
@@ -148,7 +149,7 @@ def test_evaluate__reads_zarr_chunked_along_both_axes(engine, kind, slab_bytes, 
     names = tuple(d for d in strategies.DTYPES if d != "bfloat16")
     scores = data.draw(strategies.score_matrices(names))
     labels = draw_labels(data, kind, scores.shape)
-    ks = data.draw(strategies.budgets(scores.shape[1]))
+    ks = data.draw(strategies.budgets(scores.shape[1], scores))
     chunks = tuple(data.draw(st.integers(1, n)) for n in scores.shape)
     stored = zarr.create_array({}, data=scores, chunks=chunks, config={"write_empty_chunks": True})
     with dask.config.set(ENGINES[engine]), dask.config.set({"scheduler": "synchronous", "avgk.slab-bytes": slab_bytes}):
@@ -164,7 +165,7 @@ def test_evaluate__reads_files_into_memory_used_before(engine, tmp_path, data):
     """One task reads all bands, so that all are read into the same memory, for any codec of our own reader."""
     scores = data.draw(strategies.score_matrices(("float32", "float64", "uint8", "float16")))
     labels = draw_labels(data, data.draw(st.sampled_from(["hard", "soft"])), scores.shape)
-    ks = data.draw(strategies.budgets(scores.shape[1]))
+    ks = data.draw(strategies.budgets(scores.shape[1], scores))
     options = {"chunks": tuple(data.draw(st.integers(1, n)) for n in scores.shape), "overwrite": True}
     codec = data.draw(st.sampled_from([None, "auto", BloscCodec(cname="lz4", shuffle="bitshuffle")]))
     options |= {"compressors": codec, "config": {"write_empty_chunks": True}}
@@ -185,7 +186,7 @@ def test_evaluate__reads_files_into_memory_used_before(engine, tmp_path, data):
 def test_evaluate__ranks_nan_lowest_and_never_takes_it(engine, data):
     scores = data.draw(strategies.score_matrices(("float16", "float32", "float64", "bfloat16"), nan=True))
     labels = draw_labels(data, data.draw(st.sampled_from(["none", "hard", "soft"])), scores.shape)
-    ks = data.draw(strategies.budgets(scores.shape[1]))
+    ks = data.draw(strategies.budgets(scores.shape[1], scores))
     chunks = data.draw(strategies.chunkings(scores.shape))
     with dask.config.set(ENGINES[engine]), dask.config.set(scheduler="synchronous"):
         result = avgk.evaluate(da.from_array(scores, chunks=chunks), labels, ks, nan_policy="lowest")
@@ -195,3 +196,56 @@ def test_evaluate__ranks_nan_lowest_and_never_takes_it(engine, data):
     if nan.size:
         with pytest.raises(avgk.ScoresError, match=f"sample {nan[0][0]}, class {nan[0][1]}"):
             avgk.evaluate(da.from_array(scores, chunks=chunks), labels, ks)
+
+
+@pytest.mark.parametrize("engine", ["no pilot", "counted ties"])
+def test_evaluate__has_no_negative_errors_where_probabilities_are_rounded(engine):
+    """Ten of the float nearest to 0.1 sum to more than 1."""
+    scores = np.full((4, 10), 0.1)
+    with dask.config.set(ENGINES[engine]):
+        result = avgk.evaluate(scores, scores, k=[10, 9.99, 5])
+        curve = avgk.error_curve(scores, scores)
+    check_result(result, scores, scores, [10, 9.99, 5])
+    for name in ("average_k_error", "average_k_error_lowest", "average_k_error_highest", "average_k_error_expected"):
+        assert result[name].values[0] == 0
+        assert not np.signbit(result[name].values).any()
+    for found in (result, curve):
+        assert found.top_k_error.sel(k=10) == 0
+        assert not np.signbit(found.top_k_error.values).any()
+    assert not np.signbit(result.adaptive_gain.values[0])
+    assert float(curve.mean_top_k_error) == pytest.approx(0.45)
+    assert float(curve.mean_average_k_error) >= 0
+
+
+def test_risk_and_regret__have_no_negative_errors_where_probabilities_are_rounded():
+    eta = np.full((4, 10), 0.1)
+    found = avgk.risk(eta, eta, 0.05, cost=0)
+    assert (float(found.error), float(found.risk)) == (0, 0)
+    best = avgk.best_threshold(eta, eta, cost=0)
+    assert (best.error, best.risk) == (0, 0)
+    regret = avgk.regret(np.ones((4, 10), bool), eta)
+    gain = avgk.adaptive_gain(eta, 10)
+    plug_in = avgk.plug_in_regret(eta, eta, 10)
+    for error in (regret.set_error, regret.optimal_error, regret.regret, gain.top_k_error, gain.average_k_error,
+                  gain.adaptive_gain, plug_in.top_k_error, plug_in.average_k_error, plug_in.average_k_regret):  # fmt: skip
+        assert error.values.item() == 0
+        assert not np.signbit(error.values.item())
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32", "uint32", "int64"])
+@pytest.mark.parametrize("engine", [*ENGINES.values(), ENGINES["counted ties, no pilot"] | ENGINES["tiles and tree"]],
+                         ids=[*ENGINES, "counted ties in tiles"])  # fmt: skip
+def test_evaluate__at_every_budget_there_is(engine, dtype):
+    """All B from 0 to N C, past the last number where some are NaN; k = C / 2 is among them, with straddles of both orders."""
+    rng = np.random.default_rng(5)
+    for n_samples, levels in ((1, 3), (6, 3), (6, 1000)):
+        scores = (rng.integers(0, levels, (n_samples, 4)) + 1000 * rng.integers(0, 2, (n_samples, 1))).astype(dtype)
+        if dtype.startswith("float"):
+            scores[rng.random(scores.shape) < 0.2] = np.nan
+        labels = rng.integers(-1, 4, n_samples)
+        ks = [Fraction(1, n_samples + 1), *(Fraction(b, n_samples) for b in range(1, scores.size + 1))]
+        chunks = (2, 3) if levels == 3 else (4, 4)
+        with dask.config.set(engine), dask.config.set(scheduler="synchronous"):
+            result = avgk.evaluate(da.from_array(scores, chunks=chunks), labels, ks, nan_policy="lowest")
+        check_result(result, scores, labels, ks)
+        check_ambiguity(result, scores, ks)

@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 import textwrap
+import zipfile
 
 import numpy as np
 import pytest
@@ -215,3 +216,109 @@ def test_ingest__refuses_labels_that_are_no_column(tmp_path):
     for labels in (5, np.zeros((203, 2, 2))):
         with pytest.raises(avgk.LabelsError, match="labels must be class numbers"):
             avgk.ingest(tmp_path / "s.npy", labels, out=tmp_path / "a.zarr")
+
+
+@pytest.mark.parametrize("name", ["x.pkl", "X.PICKLE", "x.pt", "x.ckpt", "x.joblib"])
+def test_ingest__never_loads_pickles_and_says_so(tmp_path, name):
+    (tmp_path / name).write_bytes(b"cos\nsystem\n(S'touch pwned'\ntR.")
+    if name == "x.pt":  # as torch writes them: a zip archive
+        with zipfile.ZipFile(tmp_path / name, "w") as archive:
+            archive.writestr("archive/data.pkl", b"")
+    np.save(tmp_path / "s.npy", SCORES)
+    for use in (lambda p: avgk.ingest(p, out=tmp_path / "o.zarr"), avgk.evaluate, avgk.info, avgk.open_scores,
+                lambda p: avgk.ingest(tmp_path / "s.npy", p, out=tmp_path / "o.zarr")):  # fmt: skip
+        with pytest.raises(avgk.StoreError, match="Pickles are never loaded") as refused:
+            use(tmp_path / name)
+        assert "avgk ingest" not in str(refused.value)
+    assert not (tmp_path / "o.zarr").exists()
+
+
+@pytest.mark.parametrize("name", ["x.h5", "x.txt", "x.json", "x", "x.mat", "x.zarr", "x.npy.bak"])
+def test_ingest__of_an_unknown_format_says_which_are_read(tmp_path, name):
+    (tmp_path / name).write_bytes(b"{}")
+    for use in (lambda p: avgk.ingest(p, out=tmp_path / "o.zarr"), avgk.evaluate):
+        with pytest.raises(
+            avgk.StoreError, match=r"the file .* numpy\.save\. Formats read here: \.npy, .* Zarr stores"
+        ) as no:
+            use(tmp_path / name)
+        assert "avgk ingest" not in str(no.value)
+
+
+@pytest.mark.parametrize("name", ["s.npy", "s.npz", "s.csv", "blank.csv", "s.parquet", "lists.parquet", "s.zarr"])
+@pytest.mark.parametrize("labels", [None, "l.npy"])
+def test_ingest__of_no_rows_blames_the_file(tmp_path, name, labels):
+    np.save(tmp_path / "l.npy", np.zeros(0, np.int64))
+    np.save(tmp_path / "s.npy", SCORES[:0])
+    np.savez(tmp_path / "s.npz", scores=SCORES[:0], labels=LABELS[:0])
+    (tmp_path / "s.csv").write_text("a,b,labels\n")
+    (tmp_path / "blank.csv").write_text("a,b\n\n\n")
+    zarr.open_group(tmp_path / "s.zarr", mode="w").create_array("scores", data=SCORES[:0])
+    if name.endswith(("parquet", "csv")):
+        arrow = pytest.importorskip("pyarrow", reason="pyarrow is not installed")
+        import pyarrow.parquet
+
+        none = arrow.array([], arrow.float32())
+        pyarrow.parquet.write_table(arrow.table({"a": none, "b": none}), tmp_path / "s.parquet")
+        lists = arrow.array([], arrow.list_(arrow.float32()))
+        pyarrow.parquet.write_table(arrow.table({"scores": lists}), tmp_path / "lists.parquet")
+    before = sorted(tmp_path.iterdir())
+    with pytest.raises(avgk.ScoresError, match=rf"at least one sample.*{name} has none\. Check how it was saved"):
+        avgk.ingest(tmp_path / name, labels and tmp_path / labels, out=tmp_path / "o.zarr")
+    assert sorted(tmp_path.iterdir()) == before
+
+
+@pytest.mark.parametrize(
+    "members, has_labels, ignored",
+    [
+        ({"probs": SCORES, "y": LABELS}, True, ()),
+        ({"logits": SCORES, "target": LABELS.astype("u1"), "ids": LABELS}, True, ("ids",)),
+        ({"predictions": SCORES, "label": LABELS, "embedding": SCORES[:, :3]}, True, ("embedding",)),
+        ({"scores": SCORES, "labels": LABELS, "y": LABELS}, True, ("y",)),
+        ({"probs": SCORES, "y": LABELS, "target": LABELS}, False, ("y", "target")),  # which of them?
+        ({"probs": SCORES, "y": LABELS[:5]}, False, ("y",)),
+        ({"probs": SCORES, "y": LABELS.astype(float)}, False, ("y",)),
+        ({"probs": SCORES, "y": np.eye(7)[LABELS]}, False, ("y",)),
+        ({"anything": SCORES, "else": LABELS}, False, ("else",)),
+    ],
+)
+def test_ingest__takes_usual_names_of_an_npz_and_tells_what_is_left(tmp_path, members, has_labels, ignored):
+    np.savez(tmp_path / "s.npz", **members)
+    found = avgk.ingest(tmp_path / "s.npz", out=tmp_path / "o.zarr")
+    assert (found.has_labels, found.ignored, found.n_classes) == (has_labels, ignored, 7)
+    opened = avgk.open_scores(tmp_path / "o.zarr")
+    assert np.array_equal(opened.scores, SCORES)
+    assert not has_labels or np.array_equal(opened.labels, LABELS)
+
+
+def test_ingest__of_several_usual_names_asks_for_one(tmp_path):
+    np.savez(tmp_path / "s.npz", probs=SCORES, logits=SCORES)
+    with pytest.raises(avgk.StoreError, match="Name the member that holds the scores"):
+        avgk.ingest(tmp_path / "s.npz", out=tmp_path / "o.zarr")
+
+
+TABLES = [
+    ({"probs": list(SCORES), "y": LABELS, "id": LABELS}, "y", ("id",)),
+    ({"scores": list(SCORES), "logits": list(SCORES), "name": ["a"] * 203}, None, ("logits", "name")),
+    ({"a": SCORES[:, 0], "b": SCORES[:, 1], "target": LABELS % 2}, "target", ()),
+    ({"a": SCORES[:, 0], "b": SCORES[:, 1], "y": SCORES[:, 2]}, None, ()),  # a class of that name
+    ({"a": LABELS, "b": LABELS, "y": LABELS}, None, ()),  # quantised scores, and a class of that name
+]
+
+
+@pytest.mark.parametrize("columns, label, ignored", TABLES)
+@pytest.mark.parametrize("suffix", ["parquet", "csv"])
+def test_ingest__takes_usual_names_of_a_table_and_tells_what_is_left(tmp_path, suffix, columns, label, ignored):
+    arrow = pytest.importorskip("pyarrow", reason="pyarrow is not installed")
+    import pyarrow.csv
+    import pyarrow.parquet
+
+    if suffix == "csv" and "a" not in columns:
+        pytest.skip("lists have no CSV")
+    table = arrow.table(columns)
+    write = pyarrow.csv.write_csv if suffix == "csv" else pyarrow.parquet.write_table
+    write(table, tmp_path / f"s.{suffix}")
+    found = avgk.ingest(tmp_path / f"s.{suffix}", out=tmp_path / "o.zarr")
+    assert (found.has_labels, found.ignored) == (label is not None, ignored)
+    if label:
+        assert np.array_equal(avgk.open_scores(tmp_path / "o.zarr").labels, columns[label])
+        assert label not in (found.class_names or [])

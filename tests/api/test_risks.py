@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+from decimal import Decimal
 from fractions import Fraction
 
 import dask
 import dask.array as da
 import numpy as np
 import pytest
+import xarray as xr
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -38,7 +40,7 @@ def risk_of(sets, labels, cost):
     """Error plus cost times average set size, as a fraction."""
     if labels.ndim == 2:
         inside = sum(map(Fraction, labels[sets].tolist()), Fraction(0))
-        error = 1 - inside / len(labels)
+        error = max(1 - inside / len(labels), Fraction(0))
     else:
         rows = np.flatnonzero(labels >= 0)
         error = 1 - Fraction(int(sets[rows, labels[rows]].sum()), rows.size)
@@ -110,7 +112,7 @@ def test_best_threshold__has_the_least_risk_of_all(kind, max_edges, data):
     labels = data.draw(strategies.hard_labels(scores.shape) if kind == "hard" else strategies.soft_labels(scores.shape))
     if kind == "hard" and (labels < 0).all():
         labels[0] = 0
-    cost = data.draw(st.fractions(-1, 2, max_denominator=50))
+    cost = data.draw(st.fractions(0, 2, max_denominator=50))
     with pytest.MonkeyPatch.context() as patch, dask.config.set(scheduler="synchronous"):
         patch.setattr(places, "_HARD_EDGES", max_edges)
         patch.setattr(places, "_SOFT_EDGES", max_edges)
@@ -125,6 +127,40 @@ def test_best_threshold__has_the_least_risk_of_all(kind, max_edges, data):
         assert best.value == avgk.threshold_at(scores, Fraction(int(sets.sum()), len(scores))).item()
         assert float(avgk.average_set_size_at(scores, best)) == best.average_set_size
         assert np.array_equal(avgk.predict_sets(scores, threshold=best).compute(), sets)
+
+
+@pytest.mark.parametrize("max_edges", [4, 1 << 10])
+@pytest.mark.parametrize("kind", ["hard", "soft"])
+@settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow])
+@given(data=st.data())
+def test_best_threshold__takes_the_smallest_sets_of_equal_risk(kind, max_edges, data):
+    """Costs that are simple fractions of the samples, and label weights of 0, 1/2 and 1, make ties between risks."""
+    scores = data.draw(strategies.score_matrices(("float16", "uint8", "int64"), max_samples=5))
+    n = len(scores)
+    labels = data.draw(strategies.hard_labels(scores.shape))
+    labels[0] = max(labels[0], 0)
+    cost = data.draw(st.sampled_from([Fraction(0), Fraction(1, 4), Fraction(1, 2), Fraction(1)]))
+    if kind == "soft":
+        drawn = data.draw(st.lists(st.sampled_from([0.0, 0.5, 1.0]), min_size=scores.size, max_size=scores.size))
+        labels = np.array(drawn).reshape(scores.shape) / 4
+    with pytest.MonkeyPatch.context() as patch, dask.config.set(scheduler="synchronous"):
+        patch.setattr(places, "_HARD_EDGES", max_edges)
+        patch.setattr(places, "_SOFT_EDGES", max_edges)
+        best = avgk.best_threshold(lazily(data, scores), labels, cost=cost)
+    values = scores.astype(scores.dtype if scores.dtype.kind in "iu" else float).reshape(-1).tolist()
+    everything = [exceeds(scores, t) for t in (-math.inf, *values)]
+    least = min(risk_of(sets, labels, cost) for sets in everything)
+    smallest = min(int(sets.sum()) for sets in everything if risk_of(sets, labels, cost) == least)
+    assert best.average_set_size == smallest / n
+
+
+def test_best_threshold__of_equal_risks_is_the_highest():
+    # Each threshold from 0.3 up has the risk 1: nothing, 1 label with its hit, 2 labels with theirs.
+    scores, labels = np.array([[0.9, 0.1], [0.2, 0.5]]), np.array([0, 1])
+    best = avgk.best_threshold(scores, labels, cost=1)
+    assert (best.value, best.risk, best.average_set_size) == (0.9, 1.0, 0.0)
+    free = avgk.best_threshold(scores, labels, cost=0)  # all sets that hold both labels are without risk
+    assert (free.value, free.risk, free.average_set_size) == (0.2, 0.0, 1.0)
 
 
 def test_best_threshold__is_the_cost_where_scores_are_the_probabilities():
@@ -142,6 +178,31 @@ def test_best_threshold__never_lets_minus_infinity_in():
 def test_best_threshold__needs_a_labelled_sample():
     with pytest.raises(avgk.LabelsError, match="one sample at least"):
         avgk.best_threshold(np.eye(2), np.array([-1, -1]), cost=0.1)
+
+
+@pytest.mark.parametrize(
+    "cost", [-1, -1e-300, Fraction(-1, 3), math.inf, -math.inf, [0.1], np.array([0.1, 0.2]), "", b"1"]
+)
+def test_cost__must_be_a_number_of_at_least_0(cost):
+    for run in (avgk.best_threshold, lambda *data, cost: avgk.risk(*data, 0.5, cost=cost)):
+        with pytest.raises(
+            avgk.OptionError, match=r"cost must be a finite number of at least 0; got .* a miss costs 1\."
+        ):
+            run(np.eye(3), np.arange(3), cost=cost)
+
+
+@pytest.mark.parametrize(
+    "cost", [Decimal("0.1"), "0.1", np.float64(0.1), np.array(0.1), Fraction(1, 10), xr.DataArray(0.1)]
+)
+def test_cost__is_taken_as_budgets_are(cost):
+    found = avgk.best_threshold(np.eye(3) / 2, np.arange(3), cost=cost)
+    assert (found.cost, found.risk) == (0.1, 0.1)
+    assert float(avgk.risk(np.eye(3) / 2, np.arange(3), 0.25, cost=cost).risk) == 0.1
+
+
+def test_risk__of_a_negative_threshold_costs_that_much_unless_told():
+    scores, labels = np.array([[1.0, -3.0]]), [0]
+    assert float(avgk.risk(scores, labels, -2.0).risk) == -2.0  # by definition: error + threshold * size
 
 
 @pytest.mark.parametrize("bad", [math.nan, 10**400, "a", None, True])

@@ -30,7 +30,7 @@ FLOATS = ("float16", "float32", "float64", "bfloat16")
 @given(data=st.data())
 def test_average_k_sets__equal_the_definition(engine, data):
     scores = data.draw(strategies.score_matrices(nan=data.draw(st.booleans())))
-    (k, *_) = data.draw(strategies.budgets(scores.shape[1]))
+    (k, *_) = data.draw(strategies.budgets(scores.shape[1], scores))
     lazy = da.from_array(scores, chunks=data.draw(strategies.chunkings(scores.shape)))
     with dask.config.set(engine), dask.config.set(scheduler="synchronous"):
         sets = avgk.average_k_sets(lazy, k, nan_policy="lowest")
@@ -101,7 +101,36 @@ def test_predict_sets__takes_a_threshold_found_elsewhere():
     assert np.array_equal(avgk.predict_sets(calibration, threshold=found).compute(), calibration > found.value)
 
 
-@pytest.mark.parametrize("bad", [float("nan"), True, "0.5", None])
+def test_predict_sets__takes_whatever_is_one_number():
+    scores = np.random.default_rng(0).random((20, 5))
+    one, found = avgk.evaluate(scores, k=2), avgk.threshold(scores, 2)
+    expected = scores > found.value
+    lists = [found.value], np.array([found.value]), da.from_array([found.value])
+    for threshold in (found, one, one.threshold, one.threshold[0], one.threshold.chunk(), one.isel(k=0),
+                      avgk.threshold(scores, [2]), np.float64(found.value), np.array(found.value), *lists):  # fmt: skip
+        assert np.array_equal(avgk.predict_sets(scores, threshold=threshold).compute(), expected)
+        assert float(avgk.average_set_size_at(scores, threshold).squeeze()) == expected.sum() / 20
+
+
+@pytest.mark.parametrize("several", [avgk.evaluate(np.eye(3), k=[1, 2]), [0.1, 0.2], np.array([0.1, 0.2])])
+def test_predict_sets__refuses_several_thresholds(several):
+    for threshold in (several, several.threshold) if isinstance(several, xr.Dataset) else (several,):
+        with pytest.raises(
+            avgk.OptionError, match=r"a single number; got 2 of them\. Pass one, .*threshold\.sel\(k=5\)"
+        ):
+            avgk.predict_sets(np.eye(3), threshold=threshold)
+
+
+def test_thresholds__of_a_dataset_without_any_are_refused():
+    curve = avgk.error_curve(np.eye(3), np.arange(3))
+    with pytest.raises(avgk.OptionError, match=r"threshold must be a number.* got Dataset"):
+        avgk.predict_sets(np.eye(3), threshold=curve)
+    for run in (avgk.average_set_size_at, lambda scores, t: avgk.risk(scores, np.arange(3), t)):
+        with pytest.raises(avgk.OptionError, match="a Dataset without the variable threshold"):
+            run(np.eye(3), curve)
+
+
+@pytest.mark.parametrize("bad", [float("nan"), True, "0.5", None, np.array([True]), [], [None], np.zeros((1, 1))])
 def test_predict_sets__refuses_what_is_no_threshold(bad):
     with pytest.raises(avgk.OptionError, match="threshold must be a number"):
         avgk.predict_sets(np.eye(2), threshold=bad)

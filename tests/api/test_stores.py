@@ -107,7 +107,7 @@ def test_open_scores__refuses_what_is_no_score_store(tmp_path):
     for name, match in {
         "nothing": "must exist",
         "folder": "no zarr.json",
-        "file.txt": "avgk ingest",
+        "file.txt": r"numpy\.save\. Formats read here: \.npy, \.npz",
         "s.npy": "avgk ingest",
     }.items():
         with pytest.raises(avgk.StoreError, match=match):

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
+from fractions import Fraction
 
 import numpy as np
 import pytest
+import zarr
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -17,6 +19,20 @@ def write(path, scores, labels, top_m, **options):
     with avgk.ScoreWriter(path, scores.shape[1], top_m=top_m, **options) as writer:
         writer.append(scores, labels)
     return path
+
+
+def check_advice(refusal, path, scores, labels, k, **options):
+    """A refusal names budgets that are certain, if there are any."""
+    found = re.search(r"k must be (at most|below) (\S+) to be certain", refusal)
+    if found is None:
+        assert "and none is from" in refusal
+        with pytest.raises(avgk.BudgetError):
+            avgk.evaluate(path, k=Fraction(1, 2 * len(scores)), **options)
+        return
+    most = int(found[2]) if found[1] == "at most" else Fraction(found[2]) * Fraction(999, 1000)
+    assert 0 < most < k
+    again = avgk.evaluate(path, k=most, **options)
+    assert again.equals(avgk.evaluate(scores, labels, most, **options))
 
 
 @settings(max_examples=40)
@@ -38,11 +54,7 @@ def test_evaluate__is_that_of_the_whole_matrix_or_refused(tmp_path_factory, data
         try:
             result = avgk.evaluate(path, k=k, straddle=straddle)
         except avgk.BudgetError as error:
-            most = int(re.search(r"k must be at most (\d+)", str(error))[1])
-            assert most < k
-            if most:
-                again = avgk.evaluate(path, k=most, straddle=straddle)
-                assert again.equals(avgk.evaluate(scores, labels, most, straddle=straddle))
+            check_advice(str(error), path, scores, labels, k, straddle=straddle)
             continue
         assert result.equals(expected)
         assert result.attrs["n_classes"] == c
@@ -78,3 +90,22 @@ def test_truncated__is_refused_where_whole_rows_are_needed(tmp_path):
         avgk.evaluate(path, k=7)
     with pytest.raises(avgk.LabelsError, match=r"0\.\.5"):
         avgk.evaluate(path, np.full(20, 9), 1)
+
+
+@pytest.mark.parametrize("n_classes", [-5, 0, 2])
+def test_truncated__with_an_impossible_number_of_classes_blames_that(tmp_path, n_classes):
+    path = write(tmp_path / "a.zarr", np.random.default_rng(0).random((9, 6)), None, 3)
+    group = zarr.open_group(path, mode="r+", use_consolidated=False)
+    group.attrs["n_classes"] = n_classes
+    zarr.consolidate_metadata(path)
+    for run in (avgk.evaluate, avgk.threshold):
+        with pytest.raises(avgk.AvgkError, match="classes") as refused:
+            run(path, k=1)
+        assert "Pass numbers above 0" not in str(refused.value)
+
+
+@pytest.mark.parametrize("straddle", [True, False])
+def test_truncated__of_equal_scores_says_that_no_budget_is_certain(tmp_path, straddle):
+    path = write(tmp_path / "a.zarr", np.ones((9, 6)), None, 3)
+    with pytest.raises(avgk.BudgetError, match=r"k must be certain; got 1, and none is from .* keeps 3 of 6"):
+        avgk.evaluate(path, k=1, straddle=straddle)

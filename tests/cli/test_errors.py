@@ -17,6 +17,10 @@ from avgk_dask.cli.spelling import spelled
         ("evaluate ./deep/scores.zar", "Check the path"),
         ("evaluate scores.npy", "avgk ingest scores.npy [LABELS] --out scores.zarr"),
         ("threshold scores.npy -k 1", "avgk ingest scores.npy [LABELS] --out scores.zarr"),
+        ("evaluate scores.pkl", "Pickles are never loaded, as they can run any code: load it yourself, and use numpy.save."),
+        ("ingest scores.pkl --out x.zarr", "Formats read here: .npy, .npz, .parquet, .csv, .csv.gz, .arrow, .feather, folders"),
+        ("ingest scores.npy scores.pkl --out x.zarr", "Pickles are never loaded"),
+        ("ingest none.csv --out x.zarr", "scores must have at least one sample; none.csv has none. Check how it was saved."),
         ("ingest score.npy --out x.zarr", "Did you mean 'scores.npy'?"),
         ("ingest scores.npy label.npy --out x.zarr", "Did you mean 'labels.npy'?"),
         ("evaluate scores.zarr --scores scoers", "Did you mean 'scores'?"),
@@ -36,6 +40,8 @@ from avgk_dask.cli.spelling import spelled
 )  # fmt: skip
 def test_errors__hint_at_what_was_meant(own_folder, run, line, message):
     zarr.open_group(own_folder / "deep.zarr", mode="w").create_array("run1/logits", data=np.eye(3))
+    (own_folder / "scores.pkl").write_bytes(b"")
+    (own_folder / "none.csv").write_text("a,b\n")
     before = sorted(own_folder.rglob("*"))
     done = run(*line.split(), cwd=own_folder)
     assert message in done.stderr

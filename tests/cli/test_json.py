@@ -19,7 +19,8 @@ LINES = {
     "threshold": ["scores.zarr -k 1,2.5", "infinite.zarr -k 1"],
     "sets": ["scores.zarr -k 2.5 --out a.zarr", "scores.zarr -k 2 --rule top --format indices --out b.zarr",
              "scores.zarr --threshold 0.25 --out c.zarr", "infinite.zarr -k 1 --out d.zarr"],
-    "ingest": ["scores.npy labels.npy --out e.zarr", "scores.npy --dtype float16 --out f.zarr", "named.csv --out g.zarr"],
+    "ingest": ["scores.npy labels.npy --out e.zarr", "scores.npy --dtype float16 --out f.zarr", "named.csv --out g.zarr",
+               "more.npz --out m.zarr"],
     "info": ["scores.zarr", "plain.zarr", "infinite.zarr"],
     "verify": ["scores.zarr", "plain.zarr"],
     "join": ["parts.zarr --parts 2"],
@@ -40,6 +41,7 @@ def files(own_folder):
     zarr.open_group(own_folder / "plain.zarr", mode="w").create_array("scores", data=np.eye(4, dtype="f4"))
     zarr.create_array(own_folder / "infinite.zarr", data=np.array([[np.inf, np.inf], [np.inf, -np.inf]]))
     (own_folder / "named.csv").write_text("cat,dog\n0.25,0.75\n0.5,0.5\n")
+    np.savez(own_folder / "more.npz", probs=np.eye(3), y=np.arange(3), ids=np.arange(3), extra=np.eye(3))
     return own_folder
 
 
@@ -88,3 +90,13 @@ def test_evaluate__without_labels_says_how_to_give_them(files, run):
     assert (done.returncode, "4 samples x 4 classes" in done.stdout) == (0, True)
     assert "--labels labels.npy" in done.stderr
     assert run("evaluate", "plain.zarr", "-k", 1, "--quiet", cwd=files).stderr == ""
+
+
+def test_ingest__tells_what_it_did_not_use(files, run):
+    done = run("ingest", "more.npz", "--out", "m.zarr", "--json", cwd=files)
+    found = check("ingest", done.stdout)
+    assert (found["has_labels"], found["ignored"]) == (True, ["ids", "extra"])
+    done = run("ingest", "more.npz", "--out", "n.zarr", cwd=files)
+    assert "with labels to n.zarr" in done.stdout
+    assert "not used: ids, extra\n" in done.stdout
+    assert "not used" not in run("ingest", "scores.npy", "--out", "o.zarr", cwd=files).stdout

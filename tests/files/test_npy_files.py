@@ -256,10 +256,12 @@ def test_npz__round_trip(tmp_path_factory, scores, max_bytes, compressed, kind):
 
 
 def test_npz__takes_the_only_matrix_and_named_members(tmp_path):
-    np.savez(tmp_path / "a.npz", logits=np.eye(2), y=[1, 0], note=np.array(["x"]))
+    np.savez(tmp_path / "a.npz", logits=np.eye(2), z=[1, 0], note=np.array(["x"]))
     assert not open_file(tmp_path / "a.npz").has_labels
-    file = open_file(tmp_path / "a.npz", scores="logits", labels="y")
+    assert open_file(tmp_path / "a.npz").ignored == ("z", "note")
+    file = open_file(tmp_path / "a.npz", scores="logits", labels="z")
     np.testing.assert_array_equal(read(file, 1)[1], [1, 0])
+    assert file.ignored == ("note",)
 
 
 def test_npz__refuses_what_is_not_there(tmp_path):
@@ -316,7 +318,7 @@ def test_open_file__refuses_paths_that_are_no_files_here(tmp_path):
     (tmp_path / "a.txt").write_text("0.1")
     with pytest.raises(StoreError, match="nothing is there"):
         open_file(tmp_path / "missing.npy")
-    with pytest.raises(StoreError, match=r"must end in \.npy"):
+    with pytest.raises(StoreError, match=r"Formats read here: \.npy"):
         open_file(tmp_path / "a.txt")
     with pytest.raises(StoreError, match="on this machine"):
         open_file("s3://bucket/a.parquet")

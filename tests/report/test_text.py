@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
+import pytest
+import xarray as xr
 
 import avgk_dask as avgk
-from avgk_dask.report import text
+from avgk_dask import schema
+from avgk_dask.report import print_info, print_table, render_report, text, write_report
 from avgk_dask.testing import simulate
 
 
@@ -62,3 +67,67 @@ def test_tie_sentence__tells_how_far_ties_matter():
     )
     assert text.tie_sentence(avgk.evaluate(scores, np.array([1, 2]), k=1)) == ""
     assert text.tie_sentence(avgk.evaluate(scores, None, k=2)) == ""
+
+
+def test_texts__never_show_a_negative_zero():
+    scores = np.full((4, 10), 0.1)
+    assert "-0" not in print_table(avgk.evaluate(scores, scores, k=[10, 5]))
+    result = avgk.evaluate(scores, scores, k=[5])
+    for name in ("relative_gain", "average_k_error", "top_k_error", "adaptive_gain"):
+        result[name][:] = -1e-9
+    result["support_low"][:] = -0.0
+    page = re.sub(r"<(svg|style).*?</\1>|<[^>]*>", " ", render_report(result), flags=re.S)
+    for shown in (print_table(result), page):
+        assert "0.00 %" in shown
+        assert not re.search(r"(?<!\w)[-\N{MINUS SIGN}]0(\.0+)?(?![\d.])", shown)
+
+
+def test_print_info__never_shows_a_negative_zero(tmp_path):
+    with avgk.ScoreWriter(tmp_path / "s.zarr", n_classes=2) as writer:
+        writer.append(np.array([[-0.0, 0.5]]))
+    assert "(0 to 0.5 in" in print_info(avgk.info(tmp_path / "s.zarr"))
+
+
+@pytest.mark.parametrize("use", [print_table, render_report, lambda result: write_report(result, "never.html")])
+def test_reports__of_what_is_no_single_result_say_what_to_do(use, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    result = avgk.evaluate(np.eye(3), np.arange(3), k=[1, 2])
+    for other in (5, None, "report.html", result.threshold):
+        with pytest.raises(avgk.DtypeError, match=r"result must be a Dataset .*; got .* as the first argument"):
+            use(other)
+    for other in (xr.Dataset(), avgk.error_curve(np.eye(3), np.arange(3)), avgk.threshold(np.eye(3), [1])):
+        with pytest.raises(avgk.OptionError, match=r"result must have \w+; got .*\. Pass what evaluate gives"):
+            use(other)
+    with pytest.raises(avgk.OptionError, match="several along model"):
+        use(xr.concat([result, result], "model"))
+    with pytest.raises(avgk.OptionError, match=r"without k\. Select with a list"):
+        use(result.isel(k=0))
+    with pytest.raises(avgk.OptionError, match="attributes that evaluate gave it; got none called n_samples"):
+        use(result.drop_attrs())
+    assert not list(tmp_path.iterdir())
+
+
+def test_write_report__with_swapped_arguments_or_nowhere_to_write(tmp_path):
+    result = avgk.evaluate(np.eye(3), np.arange(3), k=1)
+    with pytest.raises(avgk.DtypeError, match=r"got str\. Pass the result as the first argument"):
+        write_report("x.html", result)
+    for path in (None, 5, result):
+        with pytest.raises(avgk.DtypeError, match=r"path must be .* Pass the result, then its path"):
+            write_report(result, path)
+    with pytest.raises(avgk.WriteError, match=r"could not write .*No such file"):
+        write_report(result, tmp_path / "nowhere" / "x.html")
+
+
+def test_json__of_what_is_no_result_says_what_to_do():
+    result = avgk.evaluate(np.eye(3), k=1)
+    for other in (5, None, "x", result.threshold):
+        for use in (schema.to_json, schema.fingerprint):
+            with pytest.raises(avgk.DtypeError, match="result must be a Dataset"):
+                use(other)
+    with pytest.raises(avgk.OptionError, match="numbers and text only"):
+        schema.to_json(result.assign_attrs(made=object()))
+    for other in (5, None, "", "[1]", "{}", '{"variables": {"a": 1}, "coords": [], "attrs": {}}'):
+        with pytest.raises(avgk.OptionError, match="text must be a result as to_json writes it"):
+            schema.from_json(other)
+    both = xr.concat([result, result], "model")
+    assert schema.from_json(schema.to_json(both)).identical(both)

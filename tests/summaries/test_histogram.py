@@ -5,6 +5,7 @@ from __future__ import annotations
 from fractions import Fraction
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -66,3 +67,13 @@ def test_pair_sum__of_negative_and_subnormal_floats():
     assert column.pairs_above(column).total == expected
     binned = BinnedColumn(KeyHistogram.from_keys(encode(values), 4096), values.dtype)
     assert binned.pairs_above(binned).total == expected
+
+
+@pytest.mark.parametrize("room", [2, 3, 5000])
+def test_key_histogram__sums_of_the_widest_bins_do_not_overflow(room):
+    """Offsets of up to 63 bits, thousands of them in one bin."""
+    keys = np.random.default_rng(0).integers(-(2**63), 2**63 - 1, 20_000)
+    parts = [KeyHistogram.from_keys(part, room) for part in np.array_split(keys, 3)]
+    for found in (KeyHistogram.from_keys(keys, room), KeyHistogram.merge(parts)):
+        starts = (found.bins << found.shift).astype(object)
+        assert (starts * found.counts.astype(object) + found.offset_sums()).sum() == sum(keys.tolist())
