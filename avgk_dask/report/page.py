@@ -54,7 +54,12 @@ def render_report(result: xr.Dataset, *, seconds: float | None = None, written: 
 
 
 def write_report(result: xr.Dataset, path: str | os.PathLike[str], *, seconds: float | None = None) -> None:
-    """Write the report of a result to a file.
+    """Write the report of a result to a file, which is there whole or as it was.
+
+    Raises
+    ------
+    WriteError
+        Where it cannot be written.
 
     Examples
     --------
@@ -63,7 +68,11 @@ def write_report(result: xr.Dataset, path: str | os.PathLike[str], *, seconds: f
     >>> avgk.report.write_report(avgk.evaluate(np.eye(3), np.arange(3), k=[1, 2]), path)
 
     """
-    pathlib.Path(path).write_text(render_report(result, seconds=seconds), encoding="utf-8")
+    from ..store import writing, written_whole
+
+    page = render_report(result, seconds=seconds)
+    with writing(str(path)), written_whole(pathlib.Path(path)) as place:
+        place.write_text(page, encoding="utf-8")
 
 
 def _provenance(result: xr.Dataset, seconds: float | None, written: str | None) -> Table:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pathlib
 import zipfile
 from typing import Any
 
@@ -11,6 +12,7 @@ from zarr.storage import FsspecStore, LocalStore, ZipStore
 
 from ..errors import OptionError, StoreError
 from ..files.names import path_advice
+from .asides import left_beside
 from .clouds import CLOUDS, S3_NAMES, is_true, open_cloud
 from .failures import cause
 from .showing import Options, shown
@@ -63,7 +65,7 @@ def _local(path: str, write: bool) -> Store:
             raise StoreError(f"store must be a folder or a URL to be written; got {path!r}. Zip the finished store.")
         return LocalStore(path)
     if not os.path.exists(path):
-        raise StoreError(f"store must exist; got {path!r}, and nothing is there. {path_advice(path)}")
+        raise StoreError(f"store must exist; got {path!r}, and nothing is there. {_left(path) or path_advice(path)}")
     if os.path.isfile(path) and zipfile.is_zipfile(path) and not path.endswith(".npz"):
         return ZipStore(path, mode="r")
     if os.path.isfile(path):
@@ -72,6 +74,16 @@ def _local(path: str, write: bool) -> Store:
             f"avgk ingest {path} [LABELS] --out {os.path.splitext(os.path.basename(path))[0]}.zarr"
         )
     return LocalStore(path, read_only=True)
+
+
+def _left(path: str) -> str:
+    """Return where a store is that a run was about to replace when it was killed; empty where there is none."""
+    for folder, _, _ in left_beside(pathlib.Path(path).resolve()):
+        if (folder / "old").is_dir():
+            return (
+                f"A run that was to replace it was killed: the next one that writes there puts back {folder / 'old'}."
+            )
+    return ""
 
 
 def _through_fsspec(url: str, scheme: str, options: dict[str, Any], write: bool) -> Store:
