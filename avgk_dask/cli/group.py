@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import difflib
+import errno
 import signal
 import sys
 import threading
@@ -20,6 +21,8 @@ import click
 from ..errors import AvgkError, LeftoverWarning, ReadError, WriteError
 from .spelling import spelled
 
+#: What the system says of a full disk, a quota that is used up, or a file that may not grow.
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 FAILED, REFUSED, INTERRUPTED, TERMINATED = 1, 2, 130, 143
 
 
@@ -138,6 +141,8 @@ def _interruption(error: BaseException) -> _InterruptError:
 
 def _message(error: Exception) -> str:
     """Give what to say about an error: the package's own say it themselves."""
+    if isinstance(error, OSError) and error.errno in _FULL and error.filename is None:
+        return f"could not write the output: {error.strerror}. Make room, or choose another place."
     if isinstance(error, OSError) and not isinstance(error, AvgkError) and error.filename is not None:
         return f"could not read or write {str(error.filename)!r}: {error.strerror}. Check the path and its permissions."
     return str(error) or type(error).__name__

@@ -33,7 +33,11 @@ class Aside:
         self.new, self.ready, self.old = (self.folder / name for name in ("new", "ready", "old"))
         self.folder.mkdir(parents=True)
         self.mark = self.folder / "owner"
-        self.mark.write_bytes(holder.to_bytes())
+        try:
+            self.mark.write_bytes(holder.to_bytes())
+        except BaseException:
+            self.remove()
+            raise
 
     @classmethod
     def under(cls, lease: Lease, target: pathlib.Path) -> Aside:

@@ -86,7 +86,9 @@ class Draft:
             clear(store, keep=("zarr.json", LEASES))
         root["attributes"] = {**(attributes or {}), ATTRIBUTE: {**state, **(noted or {})}}
         _write_json(store, "zarr.json", root)  # in one write: whatever is there says that it is incomplete
-        return cls.reopen(store, location)
+        draft = cls.reopen(store, location)
+        draft.clean()
+        return draft
 
     @classmethod
     def reopen(cls, store: Store, location: str) -> Draft:

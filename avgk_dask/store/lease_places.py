@@ -106,6 +106,7 @@ class FilePlace:
             os.write(target, data)
         except BaseException:
             path.unlink(missing_ok=True)
+            self._remove_folders(self._folder)
             raise
         finally:
             os.close(target)
@@ -119,9 +120,12 @@ class FilePlace:
     def remove(self) -> None:
         """Remove the folder, and those above it that are empty and were not there before."""
         shutil.rmtree(self._folder, ignore_errors=True)
+        self._remove_folders()
+
+    def _remove_folders(self, *first: pathlib.Path) -> None:
         with contextlib.suppress(OSError):
-            for folder in self._made:
-                folder.rmdir()
+            for folder in (*first, *self._made):
+                folder.rmdir()  # only if it is empty
 
     def key(self, number: int) -> str:
         """Return the path of the folder."""
