@@ -223,6 +223,22 @@ class OptionError(AvgkError, ValueError):
     """
 
 
+class LeftoverWarning(UserWarning):
+    """Something that an earlier run left was taken over, put back or removed; a ``UserWarning``, never raised.
+
+    Cause: a writer was killed: its lease, its draft or its folder ``.NAME-avgk-…`` beside the target was still there.
+
+    Cure: nothing is to be done; the text says what was found and done. On the command line it is a line on stderr,
+    unless ``--quiet``.
+
+    Examples
+    --------
+    >>> import warnings, avgk_dask as avgk
+    >>> warnings.filterwarnings("default", category=avgk.LeftoverWarning)
+
+    """
+
+
 def refuse(error: AvgkError) -> NoReturn:
     """Raise an error alone, not chained to the one being handled, whose text may hold credentials.
 

@@ -187,13 +187,13 @@ def ingest(
     given = None if labels is None else _open_labels(labels, rows, storage_options)
     target = Target.of(out, out_options, overwrite, apart_from=[scores, labels])
     attributes = {"class_names": rows.class_names} if rows.class_names and len(rows.class_names) <= _MOST_NAMES else {}
-    with target as path:
+    with target as place:
         writer = ScoreWriter(
-            path, rows.n_classes, dtype=dtype, chunk_rows=chunk_rows, top_m=top_m, overwrite=overwrite, codec=codec,
+            place, rows.n_classes, dtype=dtype, chunk_rows=chunk_rows, top_m=top_m, overwrite=overwrite, codec=codec,
             shard_chunks=shard_chunks, storage_options=out_options, attributes=attributes,
         )  # fmt: skip
         _copy(rows, given, writer, progress)
-        found = verify(path, storage_options=out_options, progress=progress)
+        found = verify(place, storage_options=out_options, progress=progress)
         if not found.ok:
             raise ReadError(
                 f"out must hold every chunk as written; got {len(found.damaged)} damaged, the first {found.damaged[0][0]} "

@@ -106,11 +106,11 @@ def write_sets(
     given = scores.scores if isinstance(scores, StoredArrays) else scores
     target = Target.of(out, out_options, overwrite, apart_from=[given])
     source, _ = as_lazy(scores)
-    sets, facts = _choose(scores, source, choice, progress)
-    grid = _grid(source, sets)
-    with target as path, _writing_thread() as thread:
+    with target as place, _writing_thread() as thread:
+        sets, facts = _choose(scores, source, choice, progress)
+        grid = _grid(source, sets)
         writer = thread.submit(
-            SetsWriter, path, grid, format, overwrite=overwrite, options=out_options
+            SetsWriter, place, grid, format, overwrite=overwrite, options=out_options
         ).result()  # fmt: skip
         _write_all(sets.rechunk(grid.shards or grid.chunks), writer, thread, progress)
         found = WrittenSets(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pathlib
 import time
+from contextlib import nullcontext
 from typing import Any
 
 import click
@@ -26,7 +27,7 @@ from .options import (
     ties_option,
 )
 from .output import print_json, remark, shows_progress
-from .results import check_out, write_results
+from .results import ResultsFolder
 
 
 @click.command(cls=Command, short_help="Errors, gains, thresholds and ambiguity of a store.")
@@ -59,27 +60,27 @@ def evaluate(chosen: StoreChoice, k: Any, out: pathlib.Path | None, as_json: boo
     from ..report import print_table
     from ..schema import to_json
 
-    if out is not None:
-        check_out(out)
-    arrays = chosen.open(missing)
-    with cluster(**where):
-        start = time.perf_counter()
-        result = run(
-            arrays,
-            None,
-            k or DEFAULT_BUDGETS,
-            straddle=straddle,
-            ties=ties,
-            nan_policy=nan_policy,
-            progress=shows_progress(quiet),
-        )
-        seconds = time.perf_counter() - start
-    result.attrs["store"] = arrays.location
-    if arrays.fingerprint:
-        result.attrs["fingerprint"] = arrays.fingerprint
-    if out is not None:
-        write_results(result, out, seconds)
-        remark(f"wrote {out / 'report.html'}, metrics.json and metrics.zarr", quiet)
+    folder = nullcontext() if out is None else ResultsFolder(out)
+    with folder:
+        arrays = chosen.open(missing)
+        with cluster(**where):
+            start = time.perf_counter()
+            result = run(
+                arrays,
+                None,
+                k or DEFAULT_BUDGETS,
+                straddle=straddle,
+                ties=ties,
+                nan_policy=nan_policy,
+                progress=shows_progress(quiet),
+            )
+            seconds = time.perf_counter() - start
+        result.attrs["store"] = arrays.location
+        if arrays.fingerprint:
+            result.attrs["fingerprint"] = arrays.fingerprint
+        if isinstance(folder, ResultsFolder):
+            folder.write(result, seconds)
+            remark(f"wrote {folder.out / 'report.html'}, metrics.json and metrics.zarr", quiet)
     click.echo(to_json(result) if as_json else print_table(result))
     if not result.attrs["n_labelled"]:
         remark("errors need labels: name them with --labels NAME, or give a file with --labels labels.npy", quiet)

@@ -1,22 +1,30 @@
 """How commands run: an error is one line on stderr, and an exit status.
 
-0 done, 1 failed, 2 refused, 130 interrupted.
+0 done, 1 failed, 2 refused, 130 interrupted (Ctrl-C), 143 terminated (SIGTERM).
 """
 
 from __future__ import annotations
 
 import difflib
+import errno
+import signal
 import sys
+import threading
 import traceback
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import click
 
 from ..credentials import environment_secrets, has_short, hide
-from ..errors import AvgkError, ReadError, WriteError
+from ..errors import AvgkError, LeftoverWarning, ReadError, WriteError
 from .spelling import secrets_in, spelled
 
-FAILED, REFUSED, INTERRUPTED = 1, 2, 130
+#: What the system says of a full disk, a quota that is used up, or a file that may not grow.
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+FAILED, REFUSED, INTERRUPTED, TERMINATED = 1, 2, 130, 143
 
 
 class Command(click.Command):
@@ -33,7 +41,53 @@ def debug_option() -> click.Option:
 
 
 class _InterruptError(Exception):
-    """Ctrl-C: click would print an empty line for it."""
+    """Ctrl-C or SIGTERM: click would print an empty line for it."""
+
+    def __init__(self, message: str = "interrupted", status: int = INTERRUPTED) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+class _Terminated(KeyboardInterrupt):
+    """SIGTERM: what undoes an interrupted write undoes this one."""
+
+
+@contextmanager
+def _answering_sigterm() -> Iterator[None]:
+    """Let SIGTERM end a command as Ctrl-C does; a second one does not disturb the tidying up.
+
+    Where the process has an answer of its own, or ignores the signal, that stays.
+    """
+    if threading.current_thread() is not threading.main_thread() or signal.getsignal(signal.SIGTERM) != signal.SIG_DFL:
+        yield
+        return
+
+    def stop(*_: Any) -> None:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        raise _Terminated
+
+    signal.signal(signal.SIGTERM, stop)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+
+@contextmanager
+def _telling_leftovers(quiet: bool) -> Iterator[None]:
+    """Show what was done about an earlier run's leavings as a line on stderr, unless quiet."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore" if quiet else "always", LeftoverWarning)
+        show = warnings.showwarning
+
+        def tell(message: Any, category: Any, *where: Any, **more: Any) -> None:
+            if issubclass(category, LeftoverWarning):
+                click.echo(f"avgk: {message}", err=True)
+            else:
+                show(message, category, *where, **more)
+
+        warnings.showwarning = tell
+        yield
 
 
 class Group(click.Group):
@@ -44,10 +98,14 @@ class Group(click.Group):
         given = args[0] if args else kwargs.get("args")
         words = list(sys.argv[1:] if given is None else given)
         try:
-            return super().main(*args, **{**kwargs, "standalone_mode": False})
+            with _answering_sigterm(), _telling_leftovers("--quiet" in words):
+                return super().main(*args, **{**kwargs, "standalone_mode": False})
         except click.ClickException as error:
             status = _tell(error, error.format_message(), REFUSED, words)
-        except (KeyboardInterrupt, click.Abort, _InterruptError) as error:
+        except (_Terminated, _InterruptError) as error:
+            stop = _interruption(error)
+            status = _tell(error, str(stop), stop.status, words)
+        except (KeyboardInterrupt, click.Abort) as error:
             status = _tell(error, "interrupted", INTERRUPTED, words)
         except Exception as error:
             refused = isinstance(error, AvgkError) and not isinstance(error, (ReadError, WriteError))
@@ -59,7 +117,7 @@ class Group(click.Group):
         try:
             return super().invoke(ctx)
         except KeyboardInterrupt as error:
-            raise _InterruptError from error
+            raise _interruption(error) from error
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Give the commands in the order they were added: the most used first."""
@@ -75,8 +133,17 @@ class Group(click.Group):
         return super().resolve_command(ctx, args)
 
 
+def _interruption(error: BaseException) -> _InterruptError:
+    """Return what to say about Ctrl-C or SIGTERM."""
+    if isinstance(error, _InterruptError):
+        return error
+    return _InterruptError("terminated", TERMINATED) if isinstance(error, _Terminated) else _InterruptError()
+
+
 def _message(error: Exception) -> str:
     """Give what to say about an error: the package's own say it themselves."""
+    if isinstance(error, OSError) and error.errno in _FULL and error.filename is None:
+        return f"could not write the output: {error.strerror}. Make room, or choose another place."
     if isinstance(error, OSError) and not isinstance(error, AvgkError) and error.filename is not None:
         return f"could not read or write {str(error.filename)!r}: {error.strerror}. Check the path and its permissions."
     return str(error) or type(error).__name__

@@ -17,7 +17,7 @@ from .stores import info, ingest, join, verify
 def main(ctx: click.Context) -> None:
     """Evaluate average-k and top-k classification on score matrices of any size, exactly.
 
-    Exit status: 0 done, 1 failed, 2 refused, 130 interrupted.
+    Exit status: 0 done, 1 failed, 2 refused, 130 interrupted, 143 terminated.
 
     Example: avgk demo --samples 5000 --classes 100
     """

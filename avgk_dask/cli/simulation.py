@@ -14,7 +14,7 @@ from ..errors import OptionError
 from .group import Command
 from .options import json_option, overwrite_option, quiet_option
 from .output import print_json, shows_progress
-from .results import check_out, write_results
+from .results import ResultsFolder
 
 
 @click.command(cls=Command, short_help="Write a store of simulated scores.")
@@ -54,13 +54,31 @@ def simulate(out: str, example: int | None, samples: int, classes: int, seed: in
         click.echo(f"wrote {samples:,} samples x {n_classes:,} classes to {shown(out)}")
 
 
+def _check_demo(out: pathlib.Path) -> None:
+    """Refuse a folder that holds anything but an earlier demo, or what a killed one left."""
+    from ..store import holds_anything, recover, writable
+
+    store = out / "scores.zarr"
+    if out.is_dir():
+        recover(store.resolve(), str(store))
+    if holds_anything(writable(out)[0]) and not (out.is_dir() and _is_simulated(store)):
+        raise OptionError(f"--out must be a new or empty folder, or one of an earlier demo; got {str(out)!r}.")
+
+
 def _is_simulated(store: pathlib.Path) -> bool:
-    """Whether a store was written by a simulation, and so may be replaced by another."""
-    try:
-        metadata = json.loads((store / "scores" / "zarr.json").read_text())
-    except (OSError, ValueError):
-        return False
-    return "simulation" in metadata.get("attributes", {})
+    """Whether a simulation wrote a store, or had begun to, and so may replace it."""
+    from ..store import holds_anything, writable
+
+    for name, where in (("scores/zarr.json", ()), ("zarr.json", ("avgk_dask",))):
+        try:
+            found = json.loads((store / name).read_text())["attributes"]
+            for key in where:
+                found = found[key]
+        except (OSError, ValueError, KeyError, TypeError):
+            continue
+        if "simulation" in found:
+            return True
+    return store.is_dir() and not holds_anything(writable(store)[0])
 
 
 @click.command(cls=Command, short_help="Simulate, evaluate and report, in one command.")
@@ -80,11 +98,11 @@ def demo(out: pathlib.Path, samples: int, classes: int, as_json: bool, quiet: bo
     from ..schema import to_json
 
     store = out / "scores.zarr"
-    check_out(out)
-    if out.exists() and not (out.is_dir() and (not any(out.iterdir()) or _is_simulated(store))):
-        raise OptionError(f"--out must be a new or empty folder, or one of an earlier demo; got {str(out)!r}.")
-    result, seconds = _simulate_and_evaluate(store, samples, classes, shows_progress(quiet))
-    write_results(result, out, seconds)
+    results = ResultsFolder(out)
+    _check_demo(out)
+    with results as folder:
+        result, seconds = _simulate_and_evaluate(store, samples, classes, shows_progress(quiet))
+        folder.write(result, seconds)
     if as_json:
         print_json({"store": str(store), "report": str(out / "report.html"), "result": json.loads(to_json(result))})
         return

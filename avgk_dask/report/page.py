@@ -12,7 +12,7 @@ import xarray as xr
 from jinja2 import Environment, StrictUndefined
 
 from ..credentials import is_url, shown
-from ..errors import DtypeError, OptionError, WriteError
+from ..errors import DtypeError, OptionError
 from ..schema import fingerprint
 from ..showing import visible
 from .figures import pictures
@@ -57,7 +57,7 @@ def render_report(result: xr.Dataset, *, seconds: float | None = None, written: 
 
 
 def write_report(result: xr.Dataset, path: str | os.PathLike[str], *, seconds: float | None = None) -> None:
-    """Write the report of a result to a file.
+    """Write the report of a result to a file, which is there whole or as it was.
 
     Raises
     ------
@@ -73,6 +73,8 @@ def write_report(result: xr.Dataset, path: str | os.PathLike[str], *, seconds: f
     >>> avgk.report.write_report(avgk.evaluate(np.eye(3), np.arange(3), k=[1, 2]), path)
 
     """
+    from ..store import writing, written_whole
+
     check_evaluation(result)
     if not isinstance(path, (str, os.PathLike)):
         raise DtypeError(
@@ -81,12 +83,8 @@ def write_report(result: xr.Dataset, path: str | os.PathLike[str], *, seconds: f
     if is_url(path):
         raise OptionError(f"path must be that of a file on this machine; got {shown(path)!r}. Choose a local one.")
     page = render_report(result, seconds=seconds)
-    try:
-        pathlib.Path(path).write_text(page, encoding="utf-8")
-    except OSError as error:
-        raise WriteError(
-            f"could not write {visible(str(path))}: {error.strerror or error}. Check the place and its permissions."
-        ) from error
+    with writing(visible(str(path))), written_whole(pathlib.Path(path)) as place:
+        place.write_text(page, encoding="utf-8")
 
 
 def _provenance(result: xr.Dataset, seconds: float | None, written: str | None) -> Table:

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from zarr.abc.store import Store
 from zarr.core.buffer import default_buffer_prototype
 from zarr.core.sync import sync
-from zarr.storage import LocalStore
+from zarr.storage import FsspecStore, LocalStore
 
 from ..errors import OptionError, StoreError, refuse
 from ..kernels.keys import BFLOAT16
@@ -23,6 +23,8 @@ from .checked import bare_store
 from .documents import Document, parse_document
 from .failures import cause
 from .layout import LABEL_ROWS, Layout, codecs
+from .lease_places import FOLDER as LEASES
+from .leases import lease_of, refuse_held_parts
 from .listing import chunk_key, list_keys
 from .locations import locate
 from .manifest import GROUP, Digest, chunk_grid, digest_of, empty_table, table_digest
@@ -85,13 +87,21 @@ class Draft:
 
         ``noted`` is for a writer that goes on with the draft.
         """
-        check_target(store, location, overwrite)
+        lease = lease_of(store)
+        if lease:
+            lease.has_begun = True
+        else:
+            check_target(store, location, overwrite)
+        state = Seal(FORMAT, False, {"owner": lease.holder.owner if lease else None}).to_state()
+        root: Document = {"attributes": {ATTRIBUTE: state}, "zarr_format": 3, "node_type": "group"}
         if overwrite and is_begun(store):
-            sync(store.delete_dir(""))
-        state = Seal(FORMAT, False, noted or {}).to_state()
-        root = {"attributes": {**(attributes or {}), ATTRIBUTE: state}, "zarr_format": 3, "node_type": "group"}
+            write_document(store, "zarr.json", root)  # whatever is left while the rest goes says that it is incomplete
+            clear(store, keep=("zarr.json", LEASES))
+        root["attributes"] = {**(attributes or {}), ATTRIBUTE: {**state, **(noted or {})}}
         write_document(store, "zarr.json", root)  # in one write: whatever is there says that it is incomplete
-        return cls.reopen(store, location)
+        draft = cls.reopen(store, location)
+        draft.clean()
+        return draft
 
     @classmethod
     def reopen(cls, store: Store, location: str) -> Draft:
@@ -112,6 +122,12 @@ class Draft:
                 f"{location} was begun in format {seal.format}, which cannot be continued in format {FORMAT}. Write it again."
             )
         return cls(group, location, seal)
+
+    def check(self, *, surely: bool = False) -> None:
+        """Stop where another writer has taken over."""
+        lease = lease_of(self.group.store)
+        if lease:
+            lease.check(surely=surely)
 
     def clean(self) -> None:
         """Remove the temporary files of a writer that was killed."""
@@ -163,6 +179,7 @@ class Draft:
 
     def finish(self, **attributes: Any) -> None:
         """Write the manifest and say that the store is complete, in one last write of the root's metadata."""
+        self.check(surely=True)
         tables = {name: self._table(self.group[name]) for name in self.names}
         if GROUP in self.group:
             del self.group[GROUP]
@@ -203,7 +220,9 @@ class Draft:
 
 def write_rows(array: Any, first: int, block: Array) -> Digests:
     """Write whole stored chunks of rows; give the digest of each by its key."""
-    last = first + block.shape[0]
+    lease, last = lease_of(array.store_path.store), first + block.shape[0]
+    if lease:
+        lease.check()
     array[first:last] = block.view(array.dtype) if block.dtype == BFLOAT16 else block
     where = (slice(first, last), *(slice(0, n) for n in array.shape[1:]))
     recorded = array.store_path.store.digests
@@ -260,6 +279,8 @@ def writable(path: Any, options: Options | None = None) -> tuple[Store, str]:
 def check_target(store: Store, location: str, overwrite: bool) -> None:
     """Refuse a place that holds anything, unless it is a store that may be overwritten."""
     metadata = is_begun(store)
+    if overwrite and metadata:
+        refuse_held_parts(store, location, part_numbers(store))
     if not overwrite and (metadata or holds_anything(store)):
         raise StoreError(
             f"store must be new; got {location!r}, which exists. "
@@ -295,8 +316,41 @@ def holds_anything(store: Store) -> bool:
         root = bare.root
         if not root.is_dir():
             return root.is_symlink() or root.exists()
-        return any(not path.name.endswith(".partial") for path in root.iterdir())  # of a writer that was killed
-    return bool(list_keys(store, ""))
+        # What a writer that was killed may leave before its draft is one.
+        return any(path.name != LEASES and not path.name.endswith(".partial") for path in root.iterdir())
+    return any(not key.startswith(f"{LEASES}/") for key in list_keys(store, "") or ())
+
+
+def draft_owner(store: Store) -> str | None:
+    """Return the owner of the lease under which an incomplete store was begun; None where there is none."""
+    if not _exists(store, "zarr.json"):
+        return None
+    try:
+        seal = Seal.read(_read_json(store, "zarr.json", "").get("attributes"), "")
+    except StoreError:  # of damaged metadata, which are nobody's
+        return None
+    owner = None if seal is None or seal.complete else seal.noted.get("owner")
+    return owner if isinstance(owner, str) else None
+
+
+def clear(store: Store, keep: tuple[str, ...] = (LEASES,)) -> None:
+    """Remove all that a store holds, but for what is named of its root."""
+    bare = bare_store(store)
+    if isinstance(bare, LocalStore):
+        keys: Any = {path.name: None for path in bare.root.iterdir() if path.is_file() or path.is_symlink()}
+        names = {path.name for path in bare.root.iterdir()}
+    else:
+        if isinstance(bare, FsspecStore):
+            bare.fs.invalidate_cache()
+        keys = list_keys(store, "") or {}
+        names = {key.split("/")[0] for key in keys}
+    for name in sorted(names - set(keep)):
+        sync(store.delete(name) if name in keys else store.delete_dir(name))
+
+
+def part_numbers(store: Store) -> list[str]:
+    """Return the names of the parts that are there."""
+    return sorted({key.split("/")[1] for key in list_keys(store, PARTS) or {} if key.count("/") > 1})
 
 
 def is_store(path: Any) -> bool:

@@ -12,6 +12,7 @@ from ..errors import AvgkError, WriteError, refuse
 from .showing import scrubbed, secrets_of
 
 _KNOWN = {
+    ("No space left", "os error 28", "quota exceeded", "QuotaExceeded", "File too large"): "Make room, or choose another place.",
     ("169.254.169.254", "NoCredentials", "locate credentials"): "No credentials were found: set them in the environment, "
     "pass them as storage options, or anon=True.",
     ("[Errno 13]", "Permission denied (os error 13)"): "Check the permissions of the place.",
@@ -21,7 +22,6 @@ _KNOWN = {
     ("NoSuchBucket", "bucket does not exist", "ContainerNotFound", "NoSuchContainer"): "Check the bucket's name.",
     ("sending request", "onnect", "resolve", "dns", "imeout"): "Check the endpoint and the network.",
     ("unexpected keyword", "got an unexpected"): "Check the names of the storage options.",
-    ("No space left",): "Make room, or choose another place.",
 }  # fmt: skip
 
 

@@ -16,14 +16,16 @@ from zarr.storage import FsspecStore, LocalStore, ObjectStore
 from ..errors import StoreError
 from .batches import RowBuffer
 from .checked import CheckedStore, Checks, bare_store
-from .drafts import PARTS, Draft, part_path, writable, write_document, write_rows
+from .drafts import PARTS, Draft, is_begun, part_numbers, part_path, writable, write_document, write_rows
 from .failures import writing
 from .layout import LABEL_ROWS
+from .leases import refuse_held_parts
 from .listing import list_keys
 from .manifest import chunk_grid
 from .nodes import array_document, sealed_array
 from .seals import ATTRIBUTE
 from .showing import Options, secrets_of
+from .targets import claim
 
 Array = NDArray[Any]
 
@@ -102,7 +104,18 @@ def join_parts(path: Any, n_parts: int | None = None, *, storage_options: Option
     """
     store, location = writable(path, storage_options)
     with writing(location, path, storage_options):
-        _join_all(path, store, location, n_parts, storage_options)
+        leased = claim(store, location, lambda: _check_root(store, location))
+        try:
+            _join_all(path, leased, location, n_parts, storage_options)
+        finally:
+            leased.release()
+
+
+def _check_root(store: Any, location: str) -> None:
+    """Refuse what is no store, before anything is written there, and one of which a part is being written."""
+    if not is_begun(store):
+        raise StoreError(f"{location} is no Zarr store; there is nothing to join. Check the path.")
+    refuse_held_parts(store, location, part_numbers(store))
 
 
 def _join_all(path: Any, store: Any, location: str, n_parts: int | None, storage_options: Options | None) -> None:
@@ -126,11 +139,11 @@ def _join_all(path: Any, store: Any, location: str, n_parts: int | None, storage
 
 
 def _open_parts(path: Any, store: Any, n_parts: int | None, options: Options | None, location: str) -> Iterator[Part]:
-    names = {key.split("/")[1] for key in list_keys(store, PARTS) or {} if key.count("/") > 1}
+    names = part_numbers(store)
     wanted = [f"{i:05}" for i in range(len(names) if n_parts is None else n_parts)]
-    if sorted(names) != wanted or not names:
+    if names != wanted or not names:
         raise StoreError(
-            f"the parts of {location} must be 0..{max(len(wanted), 1) - 1}; got {', '.join(sorted(names)) or 'none'}. "
+            f"the parts of {location} must be 0..{max(len(wanted), 1) - 1}; got {', '.join(names) or 'none'}. "
             "Write those that are missing, or correct the number of parts."
         )
     for number in range(len(wanted)):
@@ -202,6 +215,7 @@ def _move_runs(root: Draft, part: Part, name: str, row: int) -> int:
     source = f"{PARTS}/{part.number:05}/"
     there = list_keys(root.group.store, f"{source}{name}") or {}
     for run in range(part.n_whole):
+        root.check()
         for column in range(table.shape[1]):
             old, new = f"{name}/c/{run}/{column}", f"{name}/c/{row // part.run + run}/{column}"
             if source + old in there:

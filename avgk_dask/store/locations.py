@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pathlib
 import zipfile
 from typing import Any
 
@@ -13,6 +14,7 @@ from zarr.storage import FsspecStore, LocalStore, ZipStore
 from ..credentials import is_url, shown_address
 from ..errors import OptionError, StoreError, refuse
 from ..files.names import check_plain, file_advice, is_pickle, path_advice
+from .asides import left_beside
 from .clouds import CLOUDS, S3_NAMES, is_true, open_cloud
 from .failures import advice, cause
 from .showing import Options, secrets_of, shown
@@ -67,13 +69,24 @@ def _local(path: str, write: bool) -> Store:
             raise StoreError(f"store must be a folder or a URL to be written; got {path!r}. Zip the finished store.")
         return LocalStore(path)
     if not os.path.exists(path):
-        raise StoreError(f"store must exist; got {shown(path)!r}, and nothing is there. {path_advice(path)}")
+        todo = _left(path) or path_advice(path)
+        raise StoreError(f"store must exist; got {shown(path)!r}, and nothing is there. {todo}")
     check_plain(path)
     if os.path.isfile(path) and zipfile.is_zipfile(path) and not (path.endswith(".npz") or is_pickle(path)):
         return ZipStore(path, mode="r")
     if os.path.isfile(path):
         raise StoreError(f"store must be a Zarr store; got the file {path!r}. {file_advice(path)}")
     return LocalStore(path, read_only=True)
+
+
+def _left(path: str) -> str:
+    """Return where a store is that a run was about to replace when it was killed; empty where there is none."""
+    for folder, _, _ in left_beside(pathlib.Path(path).resolve()):
+        if (folder / "old").is_dir():
+            return (
+                f"A run that was to replace it was killed: the next one that writes there puts back {folder / 'old'}."
+            )
+    return ""
 
 
 def _through_fsspec(url: str, scheme: str, options: dict[str, Any], write: bool) -> Store:

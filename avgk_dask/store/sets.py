@@ -74,6 +74,7 @@ class SetsWriter:
     def write(self, band: SetBand) -> None:
         """Write the next band."""
         with self._writing():
+            self._draft.check()
             self.n_labels += self._form.write(band)
 
     def finish(self, **attributes: Any) -> None:

@@ -3,12 +3,7 @@
 from __future__ import annotations
 
 import os
-import pathlib
-import shutil
-import time
-import uuid
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Any
 
@@ -17,31 +12,65 @@ from zarr.abc.store import Store
 from zarr.core.sync import sync
 from zarr.storage import LocalStore, StorePath
 
-from ..errors import OptionError
+from ..errors import OptionError, WriteError
+from .asides import Aside, recover, remove_for_good
 from .checked import bare_store
-from .drafts import check_target, writable
+from .drafts import check_target, clear, draft_owner, is_begun, writable
 from .failures import writing
+from .lease_places import place_of
+from .leases import Lease, LeasedStore, refuse_held, tell
 from .locations import locate
 from .showing import Options, address_of
 
-#: A folder is gone for good if it has not come back after so many pauses of so many seconds.
-_CALM, _PAUSE = 4, 0.05
+
+def claim(store: Store, location: str, check: Callable[[], None], *, whole: bool = False) -> LeasedStore:
+    """Return a store under a lease: whoever else would write it is refused until it is released.
+
+    ``check`` refuses what may not be written, before anything is, and again once nobody else can change it. What killed
+    runs have left is dealt with first, with a word (LeftoverWarning).
+
+    Raises
+    ------
+    StoreError
+        Where another is at work, or ``check`` refuses.
+
+    """
+    if isinstance(store, LeasedStore):
+        return store.lent()
+    bare, place = bare_store(store), place_of(store)
+    stale = refuse_held(place, location)
+    if isinstance(bare, LocalStore):
+        recover(bare.root.resolve(), location)
+    if stale is None:
+        check()
+    lease = Lease.take(place, location, whole=whole)
+    try:
+        before = lease.predecessor
+        if whole and before and before.whole and draft_owner(store) == before.owner:
+            clear(store)
+            tell(f"removed what {before} had written of {location}")
+        check()
+    except BaseException:
+        lease.release()
+        raise
+    return LeasedStore(store, lease, location)
 
 
-@dataclass(frozen=True)
 class Target:
-    """A place for a new store. As a context it gives the path to write to; what fails is removed.
+    """A place for a new store, which no other run may write meanwhile. As a context it gives the store to write to.
 
-    A local store that is overwritten stays until the new one is finished.
+    What fails is removed. A local store that is overwritten stays until the new one is finished.
     """
 
-    path: Any = field(repr=False)
-    place: Any = field(repr=False)
-    options: Options | None = field(repr=False)
+    def __init__(self, store: Store, location: str, given: tuple[Any, ...], overwrite: bool) -> None:
+        #: Path and options as they were given: their secrets are in no error.
+        self._given = given
+        self._store, self._location, self._overwrite = store, location, overwrite
+        self._aside: Aside | None = None
 
     @classmethod
     def of(cls, path: Any, options: Options | None, overwrite: bool, apart_from: Sequence[Any]) -> Target:
-        """Give the target at a path, which must not be where any of the sources is."""
+        """Return the target at a path, which must not be where any of the sources is."""
         store, location = writable(path, options)
         mine = _address(store, "")
         for source in apart_from:
@@ -50,45 +79,54 @@ class Target:
                 raise OptionError(
                     f"out must not be where the scores or labels are; got {location!r}. Choose another path."
                 )
-        with writing(location, path, options):
-            check_target(store, location, overwrite)
-        bare = bare_store(store)
-        if overwrite and isinstance(bare, LocalStore) and bare.root.exists():
-            aside = bare.root.resolve()
-            return cls(aside, aside.with_name(f".{aside.name}-{uuid.uuid4().hex[:8]}"), options)
-        return cls(path, path, options)
+        return cls(store, location, (path, options), overwrite)
 
-    def __enter__(self) -> Any:
-        return self.place
+    def __enter__(self) -> LeasedStore:
+        with writing(self._location, *self._given):
+            self._leased = claim(self._store, self._location, self._check, whole=True)
+            try:
+                return self._prepare()
+            except BaseException:
+                self._leased.release()
+                raise
+
+    def _check(self) -> None:
+        check_target(self._store, self._location, self._overwrite)
+
+    def _prepare(self) -> LeasedStore:
+        bare = bare_store(self._store)
+        if not (self._overwrite and isinstance(bare, LocalStore) and is_begun(self._store)):
+            return self._leased.lent()
+        self._aside = Aside.under(self._leased.lease, bare.root.resolve())
+        return LeasedStore(LocalStore(self._aside.new), self._leased.lease, self._location, is_lent=True)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if kind is not None:
-            self._remove()
-        elif self.place is not self.path:
-            old = self.place.with_name(f"{self.place.name}-old")
-            os.replace(self.path, old)
-            os.replace(self.place, self.path)
-            shutil.rmtree(old)
+        try:
+            if kind is None and self._aside:
+                with writing(self._location, *self._given):
+                    self._leased.lease.check(surely=True)
+                    self._aside.swap()
+            elif kind is not None and not self._aside and self._leased.lease.has_begun:
+                self._remove()
+        finally:
+            if self._aside:
+                self._aside.remove(for_good=kind is not None)
+            self._leased.release()
 
     def _remove(self) -> None:
-        store, location = writable(self.place, self.options)
-        bare = bare_store(store)
+        """Remove what was written, unless another has taken over the place."""
+        try:
+            self._leased.lease.check(surely=True)
+        except WriteError:
+            return
+        bare = bare_store(self._store)
         if isinstance(bare, LocalStore):
             remove_for_good(bare.root)
         else:
-            with writing(location, self.place, self.options):
-                sync(store.delete_dir(""))
-
-
-def remove_for_good(root: pathlib.Path) -> None:
-    """Remove a folder, again where a write that was under way when this one was interrupted has put back some of it."""
-    n_calm = 0
-    while n_calm < _CALM:
-        shutil.rmtree(root, ignore_errors=True)
-        time.sleep(_PAUSE)
-        n_calm = 0 if root.exists() else n_calm + 1
+            with writing(self._location, *self._given):
+                sync(self._store.delete_dir(""))
 
 
 def _source_address(source: Any) -> str | None:

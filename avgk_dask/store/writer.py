@@ -16,11 +16,14 @@ from numpy.typing import NDArray
 from ..errors import LabelsError, OptionError, StoreError
 from ..kernels.keys import check_dtype
 from .batches import Conversion, RowBuffer, as_labels, as_scores, check_labels, check_scores, truncate
-from .drafts import Digests, Draft, create_parts, grown, is_begun, part_path, writable, write_rows
+from .drafts import Digests, Draft, check_target, create_parts, grown, is_begun, part_path, writable, write_rows
 from .failures import writing
 from .journal import Journal, Record
 from .layout import LABEL_ROWS, SHARD_CHUNKS, Layout
+from .lease_places import place_of
+from .leases import LeasedStore, refuse_held
 from .showing import Options
+from .targets import claim
 
 Array = NDArray[Any]
 
@@ -164,17 +167,28 @@ class ScoreWriter:
         self._closed = False
         self._failed = False
         self._forms: dict[str, str] = {}
-        self._journal = Journal(store, location)
         self._location, self._given = location, (path, storage_options)
+        self._leased: LeasedStore | None = None
         with self._writing():
             if part is not None:
                 create_parts(root, os.fspath(path))
+
+            def check() -> None:
+                if part is not None:
+                    refuse_held(place_of(root), os.fspath(path))
+                if not (resume and is_begun(store)):
+                    check_target(store, location, overwrite)
+
+            self._leased = claim(store, location, check)
+            self._journal = Journal(self._leased, location)
             if resume and is_begun(store):
-                self._draft = Draft.reopen(store, location)
+                self._draft = Draft.reopen(self._leased, location)
                 self._resume()
             else:
                 noted = {"plan": asdict(self._plan)}
-                self._draft = Draft.create(store, location, overwrite=overwrite, attributes=attributes, noted=noted)
+                self._draft = Draft.create(
+                    self._leased, location, overwrite=overwrite, attributes=attributes, noted=noted
+                )
 
     def append(self, scores: Any, labels: Any = None) -> None:
         """Add a batch: samples x classes scores, and one label (or a row of probabilities) for each sample.
@@ -247,7 +261,13 @@ class ScoreWriter:
                 yield
         except BaseException:
             self._failed = True
+            self._release()
             raise
+
+    def _release(self) -> None:
+        """Let another writer go on with the store."""
+        if self._leased is not None:
+            self._leased.release()
 
     def _write_run(self, layout: Layout, n_rows: int) -> Record:
         """Write one stored chunk (or shard) of rows; give its record."""
@@ -302,6 +322,7 @@ class ScoreWriter:
             self.n_samples = draft.group["scores"].shape[0] if "scores" in draft.group else 0
             self._journal.clear()
             self._closed = True
+            self._release()
             return
         self._check_plan(draft.seal.noted.get("plan"))
         n_records = self._check_records()
@@ -371,6 +392,7 @@ class ScoreWriter:
         with self._writing():
             self._finish()
         self._closed = True
+        self._release()
 
     def _finish(self) -> None:
         if self._layout and len(self._rows):
@@ -393,5 +415,8 @@ class ScoreWriter:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if kind is None:
-            self.close()
+        try:
+            if kind is None:
+                self.close()
+        finally:
+            self._release()

@@ -21,8 +21,7 @@ from ..errors import ScoresError
 from ..graph.engine import Compute
 from ..graph.progress import computing
 from ..kernels.keys import check_dtype
-from ..store import Draft, Layout, Target, shown, writable, write_rows
-from ..store.failures import writing
+from ..store import Draft, Layout, Target, shown, writable, write_rows, writing
 
 Array = NDArray[Any]
 
@@ -285,10 +284,10 @@ def simulate_store(
         _simulate_into(place, spec, layout, soft, overwrite, computing(progress))
 
 
-def _simulate_into(path: Any, spec: Simulation, layout: Layout, soft: bool, overwrite: bool, compute: Compute) -> None:
+def _simulate_into(place: Any, spec: Simulation, layout: Layout, soft: bool, overwrite: bool, compute: Compute) -> None:
     """Write a simulated store to a place that is removed if this fails."""
     shape = spec.n_samples, spec.n_classes
-    draft = Draft.create(*writable(path), overwrite=overwrite)
+    draft = Draft.create(*writable(place), overwrite=overwrite, noted={"simulation": True})
     scores = draft.add_matrix("scores", shape, check_dtype(spec.dtype), layout)
     scores.attrs["simulation"] = asdict(spec)
     soft_labels = draft.add_matrix("labels", shape, np.float64, layout) if soft else None

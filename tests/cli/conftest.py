@@ -69,20 +69,20 @@ def own_folder(tmp_path):
 
 @pytest.fixture
 def interrupt_at(monkeypatch):
-    """Give a function that sets the number of the write at which Ctrl-C comes; the write itself goes on."""
-    left, original = [0], LocalStore.set
+    """Give a function that sets the number of the write at which a signal comes, Ctrl-C by default; the write goes on."""
+    left, original = [0, signal.SIGINT], LocalStore.set
 
     async def write(self, *arguments):
         left[0] -= 1
         if left[0] == 0:
-            signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
+            signal.pthread_kill(threading.main_thread().ident, left[1])
         return await original(self, *arguments)
 
     monkeypatch.setattr(LocalStore, "set", write)
     before = signal.signal(signal.SIGINT, signal.default_int_handler)  # jobs in the background ignore it
 
-    def at(n: int) -> list[int]:
-        left[0] = n
+    def at(n: int, number: int = signal.SIGINT) -> list[int]:
+        left[:] = n, number
         return left
 
     yield at

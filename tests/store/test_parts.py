@@ -90,6 +90,9 @@ def test_join__refuses_missing_incomplete_and_unlike_parts(tmp_path):
         avgk.join_parts(tmp_path / "a.zarr", 3)
     writer = avgk.ScoreWriter(tmp_path / "a.zarr", 6, part=2, chunk_rows=50)
     writer.append(SCORES[:60], LABELS[:60])
+    with pytest.raises(avgk.StoreError, match=r"part 2 of .* is being written by process"):
+        avgk.join_parts(tmp_path / "a.zarr")
+    del writer
     with pytest.raises(avgk.StoreError, match=r"part 2 of .* is incomplete"):
         avgk.join_parts(tmp_path / "a.zarr")
     write_parts(tmp_path / "b.zarr", [0, 200], chunk_rows=50)

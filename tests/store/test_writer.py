@@ -249,6 +249,7 @@ def test_resume__begins_where_nothing_is_and_ends_where_all_is(tmp_path):
 def test_resume__refuses_another_plan_or_foreign_stores(tmp_path):
     writer = avgk.ScoreWriter(tmp_path / "a.zarr", 20, chunk_rows=100)
     writer.append(SCORES[:150], LABELS[:150])
+    del writer  # which lets go of the store
     with pytest.raises(avgk.OptionError, match="chunk_rows was 100"):
         avgk.ScoreWriter(tmp_path / "a.zarr", 20, chunk_rows=50, resume=True)
     zarr.create_array(tmp_path / "f.zarr", data=SCORES)
