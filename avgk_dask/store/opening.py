@@ -290,10 +290,21 @@ def open_array(group: Any, store: CheckedStore, name: str) -> Any:
 
 def with_checks(array: Any, store: CheckedStore, path: str, table: Table | None) -> Any:
     """Give the array at a path of a store, its reads checked against the digests of its chunks and its shards' indices."""
+    _refuse_uneven_chunks(array, store.checks.location)
     index = ShardIndex.of(array)
     index = None if index is None else replace(index, array=path)
     manifest = None if table is None else Manifest(path, table)
     return _through(array, store.with_checks(manifest=manifest, index=index, is_blosc=_is_blosc(array)), path)
+
+
+def _refuse_uneven_chunks(array: Any, location: str) -> None:
+    """Raise StoreError for an array whose chunks have several sizes along an axis, which newer versions of zarr can write."""
+    grid = array.metadata.to_dict().get("chunk_grid", {"name": "regular"})
+    if grid["name"] != "regular":
+        raise StoreError(
+            f"array {array.path or '/'!r} of {location} must have chunks of one size; got a {grid['name']} chunk grid. "
+            "Write it again with equal chunks."
+        )
 
 
 def _is_blosc(array: Any) -> bool:
