@@ -24,6 +24,7 @@ from zarr.storage import LocalStore
 
 from ..errors import ReadError
 from .checked import CheckedStore
+from .layout import configured
 from .listing import chunk_key
 from .shards import place_slices, places_within
 
@@ -62,7 +63,7 @@ class ChunkFiles:
         if metadata.zarr_format != 3 or array.shards is not None or sys.byteorder != "little":
             return None
         first, *rest = metadata.codecs
-        if not isinstance(first, BytesCodec) or getattr(first.endian, "value", "little") != "little":
+        if not isinstance(first, BytesCodec) or configured(first, "endian") == "big":
             return None
         has_checksum = bool(rest) and isinstance(rest[-1], Crc32cCodec)
         rest = rest[:-1] if has_checksum else rest

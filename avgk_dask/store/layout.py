@@ -75,3 +75,11 @@ def codecs(name: str, itemsize: int) -> list[Any]:
         "none": [],
     }
     return [*compressors[name], Crc32cCodec()]
+
+
+def configured(codec: Any, option: str) -> Any:
+    """Return an option of a codec as its stored metadata spell it, None where it is absent.
+
+    As attributes the same options are enumerations in some versions of zarr and strings in others.
+    """
+    return (codec.to_dict().get("configuration") or {}).get(option)

@@ -197,13 +197,13 @@ def with_checks(
 
 def check_form(array: Any, what: str) -> None:
     """Raise StoreError for an array whose shape, chunks or dtype no store of scores can have."""
-    try:
-        inner = tuple(array.chunks)
-        outer = tuple(array.shards or inner)
-    except (NotImplementedError, AttributeError):
+    grid = array.metadata.to_dict().get("chunk_grid", {"name": "regular"})
+    if grid["name"] != "regular":  # newer versions of zarr write others
         raise StoreError(
-            f"{what} must be cut into chunks of one shape; got others. Copy it into such chunks first."
-        ) from None
+            f"{what} must have chunks of one size; got a {grid['name']} chunk grid. Write it with equal chunks."
+        )
+    inner = tuple(array.chunks)
+    outer = tuple(array.shards or inner)
     if not isinstance(array.metadata.attributes, Mapping):
         raise StoreError(f"{what} must have attributes by name; got {array.metadata.attributes!r}. {_CURE}")
     if not array.shape or min(*inner, *outer) < 1 or min(array.shape) < 0:

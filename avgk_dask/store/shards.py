@@ -11,6 +11,7 @@ import numpy as np
 import zarr
 from zarr.codecs import BytesCodec, Crc32cCodec, ShardingCodec
 
+from .layout import configured
 from .manifest import place_of
 
 #: Offset and length of a chunk that a shard does not hold.
@@ -37,7 +38,7 @@ class ShardIndex:
         plain = [type(codec) for codec in coding.index_codecs] == [BytesCodec, Crc32cCodec]
         if not plain:
             return None
-        return cls(array.path, array.shape, array.shards, array.chunks, coding.index_location.value == "end")
+        return cls(array.path, array.shape, array.shards, array.chunks, configured(coding, "index_location") == "end")
 
     def n_absent(self, key: str, data: Any) -> tuple[int, bool]:
         """Give the number of inner chunks that lie in the array and not in the shard, and whether its index points outside of it."""

@@ -139,6 +139,17 @@ def test_foreign_byte_order__is_read_right_from_memory_and_stores(tmp_path, dtyp
         assert np.array_equal(avgk.top_k_sets(given, 2).compute(), avgk.top_k_sets(native, 2).compute())
 
 
+@pytest.mark.parametrize("order", ["little", "big"])
+@pytest.mark.parametrize("codec", [None, "auto"])
+def test_byte_order_of_the_codec__is_heeded_whatever_the_dtype(expected, tmp_path, order, codec):
+    from zarr.codecs import BytesCodec
+
+    serializer = BytesCodec(endian=order)
+    group = zarr.create_group(tmp_path / "a.zarr")
+    group.create_array("scores", data=SCORES, chunks=(7, 8), serializer=serializer, compressors=codec)
+    assert avgk.evaluate(tmp_path / "a.zarr", LABELS, [1, 2.5]).drop_attrs().identical(expected)
+
+
 def test_labels__may_come_from_a_store_of_their_own(expected, tmp_path):
     group = as_store(tmp_path / "a.zarr", scores=SCORES[::-1].copy())
     for labels in (
