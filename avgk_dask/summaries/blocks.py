@@ -35,10 +35,9 @@ def promised_labels(block: Any, shape: tuple[int, ...]) -> Array:
             f"labels must be what their metadata promise, of shape {shape}; got a block of shape {labels.shape}. {_CURE}"
         )
     if labels.dtype.kind not in ("iu" if hard else "iuf") or labels.dtype.itemsize > 8:
-        kind, cure = ("integers", f" {label_cure(labels.dtype)}") if hard else ("real numbers of up to 64 bits", "")
-        raise LabelsError(
-            f"labels must be {kind}, as their metadata promise; got a block of {labels.dtype}. {_CURE}{cure}"
-        )
+        kind = "integers" if hard else "real numbers of up to 64 bits"
+        cure = f"{_CURE} {label_cure(labels.dtype)}" if hard else _CURE
+        raise LabelsError(f"labels must be {kind}, as their metadata promise; got a block of {labels.dtype}. {cure}")
     return with_unlabelled(labels, np.zeros(shape, bool)) if hard else labels
 
 
