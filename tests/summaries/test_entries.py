@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dask
 import dask.array as da
 import numpy as np
 import pytest
@@ -46,3 +47,19 @@ def test_evaluate__refuses_a_block_with_other_rows_than_its_neighbour(n_rows):
     for run in (avgk.evaluate, avgk.threshold, avgk.ranked_supports):
         with pytest.raises(avgk.ScoresError, match="scores must be what their metadata promise"):
             run(scores, **({"ranks": 1} if run is avgk.ranked_supports else {"k": 2}))
+
+
+@pytest.mark.parametrize("soft", [False, True])
+def test_bad_data__is_named_by_its_first_place_over_all_bands(soft):
+    scores, labels = np.random.default_rng(0).random((12, 3)), np.zeros(12, np.int64)
+    labels[[5, 10]] = 7
+    labels = np.where(np.arange(3) == labels[:, None], 1.0, 2.0 * (labels[:, None] > 2)) if soft else labels
+    lazy = da.from_array(scores, chunks=(2, 3))
+    with dask.config.set({"scheduler": "synchronous", "avgk.task-bytes": 1, "avgk.fan-in": 2}):
+        for run in (lambda s: avgk.evaluate(s, labels, k=1), lambda s: avgk.error_curve(s, labels),
+                    lambda s: avgk.risk(s, labels, 0.5)):  # fmt: skip
+            with pytest.raises(avgk.LabelsError, match="got 2 that do not, the first at sample 5"):
+                run(lazy)
+            scores[[4, 9], 1] = np.nan
+            with pytest.raises(avgk.ScoresError, match="got 2 of them, the first at sample 4, class 1"):
+                run(da.from_array(scores.copy(), chunks=(2, 2)))
