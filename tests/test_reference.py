@@ -219,7 +219,9 @@ def pages(tmp_path_factory):
     command = [sys.executable, "-m", "pdoc", *MODULES, "-o", str(folder), "--docformat", "numpy", "--no-show-source"]
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    assert not re.search(r"Warn|Error", done.stderr), done.stderr
+    # Of zarr's class that CountingStore extends pdoc cannot read every annotation.
+    ours = [line for line in done.stderr.splitlines() if " for zarr." not in line]
+    assert not re.search(r"Warn|Error", "\n".join(ours)), done.stderr
     found = {}
     for module in MODULES:
         reader = Sections()
