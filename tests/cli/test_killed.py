@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pathlib
+import pickle
 import re
 import shutil
 import subprocess
@@ -21,9 +22,14 @@ from avgk_dask.store.processes import Process
 DRIVER = """
 import contextlib, hashlib, io, json, os, pathlib, shutil, signal, sys
 import avgk_dask.api.evaluation, avgk_dask.api.ingestion, avgk_dask.api.written_sets, avgk_dask.report, avgk_dask.store
-import avgk_dask.plot, avgk_dask.testing.simulation, matplotlib.figure, matplotlib.backends.backend_svg
+import avgk_dask.testing.simulation
+import avgk_dask.report.page, pickle
 from avgk_dask.cli import main
 
+# Computing and drawing take longer than all the rest, and are not what is tried here.
+result = pickle.loads(pathlib.Path(sys.argv[1]).with_name("result").read_bytes())
+avgk_dask.api.evaluation.evaluate = lambda *arguments, **options: result.copy()
+avgk_dask.report.page.pictures = lambda result: {}
 start, work, most, command = pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2]), int(sys.argv[3]), sys.argv[4:]
 
 def tree():
@@ -35,8 +41,10 @@ seen, moves = [0], []
 def dies_before(n):
     def counted(change):
         def call(*arguments, **options):
+            if not str(work) in str(arguments[0]) and pathlib.Path(arguments[0]).is_absolute():
+                return change(*arguments, **options)  # numba's own, say
             seen[0] += 1
-            if change.__name__ in ("replace", "rename") and not str(arguments[0]).endswith(".partial"):
+            if change.__name__ == "replace" and "-avgk-" in str(arguments[:2]) and ".partial" not in str(arguments[0]):
                 moves.append(seen[0])
             if seen[0] == n:
                 os.kill(os.getpid(), signal.SIGKILL)
@@ -94,6 +102,8 @@ def start(folder, tmp_path_factory):
         ["demo", "--samples", "100", "--classes", "10", "--out", "demo"],
     ):
         subprocess.run([sys.executable, "-m", "avgk_dask", *command], cwd=made, check=True, capture_output=True)
+    result = avgk.evaluate(made / "scores.zarr", k=2)
+    made.with_name("result").write_bytes(pickle.dumps(result))
     return made
 
 
@@ -177,7 +187,7 @@ def test_replaced_store__is_old_or_new_and_put_back_where_a_kill_fell_between(st
 
 
 @MOST
-@pytest.mark.parametrize("out", ["new", "results", "far/away/new"])
+@pytest.mark.parametrize("out", ["new", "results"])
 def test_results__of_a_killed_run_are_finished_or_removed(start, tmp_path, out, most):
     whole, found = kills(start, tmp_path, f"evaluate scores.zarr -k 2 --out {out}", most)
     for n, _, between, status, said, after in found:
@@ -189,7 +199,7 @@ def test_results__of_a_killed_run_are_finished_or_removed(start, tmp_path, out, 
 
 
 @MOST
-@pytest.mark.parametrize("out", ["new", "demo"])
+@pytest.mark.parametrize("out", ["demo", pytest.param("new", marks=pytest.mark.slow)])
 def test_demo__is_run_again_after_any_kill(start, tmp_path, out, most):
     whole, found = kills(start, tmp_path, f"demo --samples 50 --classes 10 --out {out}", most)
     for n, _, _, status, said, after in found:
