@@ -74,17 +74,17 @@ def open_cloud(url: str, options: Mapping[str, Any], *, write: bool, required: b
     }
     if plain_http:
         client["allow_http"] = True
-    address, login = _split_login(url.replace("s3a://", "s3://", 1).replace("gcs://", "gs://", 1))
-    if login:
-        client["default_headers"] = {"authorization": login}
     settings: dict[str, Any] = {"client_options": client, "retry_config": _RETRIES}
     if config:
         settings["config"] = config
     try:
+        address, login = _split_login(url.replace("s3a://", "s3://", 1).replace("gcs://", "gs://", 1))
+        if login:
+            client["default_headers"] = {"authorization": login}
         # A web server stays one, though its name may look like a cloud's.
         of_url = obstore.store.HTTPStore.from_url if url.startswith("http") else obstore.store.from_url
         store = of_url(address, **settings)
-    except Exception as error:  # obstore's own exception classes
+    except Exception as error:  # obstore's own exception classes, and those of URLs that are none
         why = cause(error, secrets_of(url, options))
         refuse(StoreError(f"could not open {shown(url)}: {why}. {advice(why, 'Check the options.')}"))
     return ObjectStore(store, read_only=not write)

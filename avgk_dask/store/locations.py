@@ -40,6 +40,8 @@ def locate(path: Any, options: Options | None = None, *, write: bool = False) ->
 
     """
     url = os.fspath(path)
+    if not isinstance(url, str) or "\0" in url:
+        raise StoreError(f"store must be a path or a URL, without null characters; got {url!r}. Check it.")
     if url.startswith("file://"):
         url = url.removeprefix("file://")
     scheme = url.split("://")[0] if "://" in url else ""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pathlib
 
+import numpy as np
 import pytest
 from zarr.storage import FsspecStore, LocalStore, ObjectStore
 
@@ -113,3 +114,19 @@ def test_errors__do_not_take_the_digits_of_a_time_for_a_status():
     assert advice("took 0.401 s", "nothing") == "nothing"
     assert "credentials" in advice("Client error with status 403 Forbidden", "nothing")
     assert "credentials" in advice("(401) no", "nothing")
+
+
+@pytest.mark.parametrize(
+    "location", ["a\0b.zarr", "https://[::1", "zip::file:///nowhere.zip", "ftp://127.0.0.1:1/x.zarr"]
+)
+@pytest.mark.parametrize("use", [
+    avgk.info, avgk.verify, avgk.open_scores, lambda path: avgk.evaluate(path, k=1),
+    lambda path: avgk.evaluate(np.eye(3), path, k=1), lambda path: avgk.ScoreWriter(path, 3), avgk.join_parts,
+    lambda path: avgk.ingest(path, out="o.zarr"),
+])  # fmt: skip
+def test_locations__that_cannot_be_end_in_one_error_of_ours(tmp_path, monkeypatch, use, location):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(avgk.StoreError) as refused:
+        use(location)
+    assert "\n" not in str(refused.value)
+    assert not list(tmp_path.iterdir())
