@@ -187,7 +187,7 @@ def test_replaced_store__is_old_or_new_and_put_back_where_a_kill_fell_between(st
 
 
 @MOST
-@pytest.mark.parametrize("out", ["new", "results"])
+@pytest.mark.parametrize("out", ["results", pytest.param("new", marks=pytest.mark.slow)])
 def test_results__of_a_killed_run_are_finished_or_removed(start, tmp_path, out, most):
     whole, found = kills(start, tmp_path, f"evaluate scores.zarr -k 2 --out {out}", most)
     for n, _, between, status, said, after in found:
@@ -198,8 +198,9 @@ def test_results__of_a_killed_run_are_finished_or_removed(start, tmp_path, out, 
             assert "moved in what was ready" in said
 
 
+@pytest.mark.slow
 @MOST
-@pytest.mark.parametrize("out", ["demo", pytest.param("new", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("out", ["demo", "new"])
 def test_demo__is_run_again_after_any_kill(start, tmp_path, out, most):
     whole, found = kills(start, tmp_path, f"demo --samples 50 --classes 10 --out {out}", most)
     for n, _, _, status, said, after in found:
