@@ -21,7 +21,7 @@ from ..kernels.keys import BFLOAT16
 from .checked import bare_store
 from .layout import LABEL_ROWS, Layout, codecs
 from .lease_places import FOLDER as LEASES
-from .leases import lease_of, refuse_held_parts
+from .leased import lease_of, refuse_held_parts
 from .listing import chunk_key, list_keys
 from .locations import locate
 from .manifest import ATTRIBUTE, FORMAT, GROUP, Digest, chunk_grid, digest_of, empty_table, table_digest
