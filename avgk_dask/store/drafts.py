@@ -24,7 +24,7 @@ from .documents import Document, parse_document
 from .failures import cause
 from .layout import LABEL_ROWS, Layout, codecs
 from .lease_places import FOLDER as LEASES
-from .leases import lease_of, refuse_held_parts
+from .leased import lease_of, refuse_held_parts
 from .listing import chunk_key, list_keys
 from .locations import locate
 from .manifest import GROUP, Digest, chunk_grid, digest_of, empty_table, table_digest

@@ -19,7 +19,7 @@ from .checked import CheckedStore, Checks, bare_store
 from .drafts import PARTS, Draft, is_begun, part_numbers, part_path, writable, write_document, write_rows
 from .failures import writing
 from .layout import LABEL_ROWS
-from .leases import refuse_held_parts
+from .leased import refuse_held_parts
 from .listing import list_keys
 from .manifest import chunk_grid
 from .nodes import array_document, sealed_array
@@ -83,7 +83,7 @@ def join_parts(path: Any, n_parts: int | None = None, *, storage_options: Option
     Raises
     ------
     StoreError
-        Where a part is missing, incomplete, or does not fit the others.
+        Where a part is missing, incomplete, being written, or does not fit the others; where another joins them.
 
     Notes
     -----

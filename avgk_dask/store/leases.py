@@ -24,17 +24,14 @@ import time
 import uuid
 import warnings
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
-from zarr.abc.store import Store
-from zarr.storage import WrapperStore
-
 from ..errors import LeftoverWarning, StoreError, WriteError
-from .lease_places import FilePlace, Found, Place, place_of
+from .lease_places import FilePlace, Found, Place
 from .processes import Process
 
 #: Seconds that a lease lasts without renewal.
@@ -258,48 +255,3 @@ def holding() -> Iterator[Holder]:
         yield holder
     finally:
         _HELD.discard(holder.owner)
-
-
-class LeasedStore(WrapperStore[Store]):
-    """Wraps a store with the lease under which it is written. In other processes, as of a cluster, it is a plain store."""
-
-    def __init__(self, store: Store, lease: Lease, location: str, *, is_lent: bool = False) -> None:
-        super().__init__(store)
-        self.lease, self.location, self._is_lent = lease, location, is_lent
-
-    def _with_store(self, store: Store) -> LeasedStore:
-        return type(self)(store, self.lease, self.location, is_lent=self._is_lent)
-
-    def __reduce__(self) -> tuple[Callable[[Store], Store], tuple[Store]]:
-        return _itself, (self._store,)
-
-    def __str__(self) -> str:
-        return self.location
-
-    def lent(self) -> LeasedStore:
-        """Return the store for a writer that does not let go of the lease."""
-        return type(self)(self._store, self.lease, self.location, is_lent=True)
-
-    def release(self) -> None:
-        """Let go of the lease, unless it is lent."""
-        if not self._is_lent:
-            self.lease.release()
-
-
-def _itself(store: Store) -> Store:
-    return store
-
-
-def lease_of(store: Any) -> Lease | None:
-    """Return the lease under which a store is written; None for one without."""
-    while isinstance(store, WrapperStore):
-        if isinstance(store, LeasedStore):
-            return store.lease
-        store = store._store
-    return None
-
-
-def refuse_held_parts(store: Any, location: str, numbers: list[str]) -> None:
-    """Refuse a store of which another writes a part."""
-    for number in numbers:
-        refuse_held(place_of(store, f"parts/{number}"), f"part {int(number)} of {location}")

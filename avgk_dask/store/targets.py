@@ -18,7 +18,8 @@ from .checked import bare_store
 from .drafts import check_target, clear, draft_owner, is_begun, writable
 from .failures import writing
 from .lease_places import place_of
-from .leases import Lease, LeasedStore, refuse_held, tell
+from .leased import LeasedStore
+from .leases import Lease, refuse_held, tell
 from .locations import locate
 from .showing import Options, address_of
 

@@ -21,8 +21,9 @@ from .failures import writing
 from .journal import Journal, Record
 from .layout import LABEL_ROWS, SHARD_CHUNKS, Layout
 from .lease_places import place_of
-from .leases import LeasedStore, refuse_held
-from .showing import Options
+from .leased import LeasedStore
+from .leases import refuse_held
+from .showing import Options, shown
 from .targets import claim
 
 Array = NDArray[Any]
@@ -67,7 +68,8 @@ class ScoreWriter:
     Chunks are whole rows of about 10 MB, compressed with blosc lz4 and bit shuffle, four to a shard
     on object stores; each has a checksum, and the store a manifest of all. The number of samples need
     not be known. Until ``close`` (or the end of the ``with`` block) the store says that it is
-    incomplete, and no function of this package evaluates it.
+    incomplete, and no function of this package evaluates it. Meanwhile no other writer is let at it, on this machine
+    or another: one that is not closed holds it until it fails, is deleted, or its process ends.
 
     Parameters
     ----------
@@ -109,7 +111,7 @@ class ScoreWriter:
     Raises
     ------
     StoreError
-        Where there is something already, or it cannot be written.
+        Where there is something already, or it cannot be written; where another is writing it: the text says who.
     OptionError, DtypeError
         Where an option is none of the values it may take, or other than the store was begun with.
 
@@ -117,6 +119,9 @@ class ScoreWriter:
     -----
     Cost: each chunk is written once, followed by a small record from which an interrupted writer goes on. Memory for one
     chunk (or shard) of rows and a batch.
+
+    A writer that was killed is resumed at once on the same machine, and from another 15 minutes after its last sign of
+    life; a ``LeftoverWarning`` says so. It stops itself with a ``WriteError`` should it come back after that.
 
     Examples
     --------
@@ -175,7 +180,7 @@ class ScoreWriter:
 
             def check() -> None:
                 if part is not None:
-                    refuse_held(place_of(root), os.fspath(path))
+                    refuse_held(place_of(root), shown(path))
                 if not (resume and is_begun(store)):
                     check_target(store, location, overwrite)
 

@@ -632,3 +632,38 @@ class leases_held:  # noqa: N801
 
     def __exit__(self, *_):
         self._lease.release()
+
+
+def test_leased_store__is_a_plain_one_elsewhere(tmp_path):
+    """What a cluster's workers write through has no lease to renew, nor lets go of any."""
+    import pickle
+
+    from avgk_dask.store.leased import lease_of
+    from avgk_dask.store.targets import claim
+
+    leased = claim(*writable(tmp_path / "a.zarr"), lambda: None)
+    sent = pickle.loads(pickle.dumps(leased))
+    assert lease_of(leased)
+    assert lease_of(sent) is None
+    assert sent == writable(tmp_path / "a.zarr")[0]
+    leased.release()
+    assert not (tmp_path / "a.zarr").exists()
+
+
+def test_refusals__show_no_credentials():
+    url = f"memory://me:PASSWORD@{uuid.uuid4().hex}.zarr?token=PASSWORD"
+    holder = avgk.ScoreWriter(url, 4)
+    part = f"memory://me:PASSWORD@{uuid.uuid4().hex}.zarr"
+    with avgk.ScoreWriter(part, 4, part=0) as writer:
+        writer.append(SCORES)
+    lease = leases.Lease.take(place_of(writable(part)[0]), "a join")
+    for use in (
+        lambda: avgk.ScoreWriter(url, 4, resume=True),
+        lambda: avgk.ScoreWriter(part, 4, part=1),
+        lambda: avgk.join_parts(part),
+    ):
+        with pytest.raises(avgk.StoreError, match="is being written") as refused:
+            use()
+        assert "PASSWORD" not in str(refused.value)
+    lease.release()
+    del holder

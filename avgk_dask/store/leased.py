@@ -1,0 +1,57 @@
+"""Stores that are written under a lease."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from zarr.abc.store import Store
+from zarr.storage import WrapperStore
+
+from .lease_places import place_of
+from .leases import Lease, refuse_held
+
+
+class LeasedStore(WrapperStore[Store]):
+    """Wraps a store with the lease under which it is written. In other processes, as of a cluster, it is a plain store."""
+
+    def __init__(self, store: Store, lease: Lease, location: str, *, is_lent: bool = False) -> None:
+        super().__init__(store)
+        self.lease, self.location, self._is_lent = lease, location, is_lent
+
+    def _with_store(self, store: Store) -> LeasedStore:
+        return type(self)(store, self.lease, self.location, is_lent=self._is_lent)
+
+    def __reduce__(self) -> tuple[Callable[[Store], Store], tuple[Store]]:
+        return _itself, (self._store,)
+
+    def __str__(self) -> str:
+        return self.location
+
+    def lent(self) -> LeasedStore:
+        """Return the store for a writer that does not let go of the lease."""
+        return type(self)(self._store, self.lease, self.location, is_lent=True)
+
+    def release(self) -> None:
+        """Let go of the lease, unless it is lent."""
+        if not self._is_lent:
+            self.lease.release()
+
+
+def _itself(store: Store) -> Store:
+    return store
+
+
+def lease_of(store: Any) -> Lease | None:
+    """Return the lease under which a store is written; None for one without."""
+    while isinstance(store, WrapperStore):
+        if isinstance(store, LeasedStore):
+            return store.lease
+        store = store._store
+    return None
+
+
+def refuse_held_parts(store: Any, location: str, numbers: list[str]) -> None:
+    """Refuse a store of which another writes a part."""
+    for number in numbers:
+        refuse_held(place_of(store, f"parts/{number}"), f"part {int(number)} of {location}")
