@@ -9,6 +9,7 @@ A folder without the mark of an owner is not one of these, whatever its name; th
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import pathlib
 import re
@@ -88,6 +89,8 @@ def written_whole(path: pathlib.Path) -> Iterator[pathlib.Path]:
         yield path
         return
     target = path.resolve()
+    if not target.parent.is_dir():
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(path))
     recover(target, str(path))
     with holding() as holder:
         aside = Aside(target, holder)

@@ -16,13 +16,13 @@ from zarr.storage import FsspecStore, LocalStore, ObjectStore
 from ..errors import StoreError
 from .batches import RowBuffer
 from .checked import CheckedStore, Checks, bare_store
-from .drafts import PARTS, Draft, is_begun, part_numbers, part_path, writable, write_document, write_rows
+from .drafts import PARTS, Draft, is_begun, part_numbers, part_path, writable, write_rows
 from .failures import writing
 from .layout import LABEL_ROWS
 from .leased import refuse_held_parts
 from .listing import list_keys
 from .manifest import chunk_grid
-from .nodes import array_document, sealed_array
+from .nodes import sealed_array
 from .seals import ATTRIBUTE
 from .showing import Options, secrets_of
 from .targets import claim
@@ -205,7 +205,8 @@ def _join(root: Draft, parts: list[Part]) -> None:
 
 def _copy_metadata(root: Draft, array: Any, name: str, n_samples: int) -> None:
     """Create an array like that of a part, as that was sealed, for all samples."""
-    write_document(root.group.store, f"{name}/zarr.json", array_document(array.store_path.store, "", name))
+    data = array.metadata.to_buffer_dict(default_buffer_prototype())["zarr.json"]
+    sync(root.group.store.set(f"{name}/zarr.json", data))
     root.group[name].resize((n_samples, *array.shape[1:]))
 
 

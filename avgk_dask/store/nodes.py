@@ -21,7 +21,7 @@ from .checked import CheckedStore
 from .documents import Document
 from .listing import list_keys
 from .manifest import GROUP, Manifest, Table, chunk_grid, table_digest
-from .seals import Seal
+from .seals import Seal, without_notes
 from .shards import ShardIndex
 from .sizes import most_bytes
 
@@ -52,8 +52,10 @@ def seal_of(store: CheckedStore, path: str) -> Seal | None:
             else "continue it with ScoreWriter(..., resume=True), or write it again"
         )
         raise StoreError(f"{location} is incomplete: its writer did not finish. Wait for it, or {how}.")
-    if seal is not None:
-        seal.check_metadata("", document, location)
+    if seal is not None and not seal.covers("", document):
+        raise StoreError(
+            f"the metadata of {location} are damaged: its number of classes, or what it is, is not as it was written. {_CURE}"
+        )
     return seal
 
 
@@ -109,9 +111,7 @@ def _place_of(group: Any, name: str) -> tuple[str, str]:
 def sealed_array(store: CheckedStore, place: str, name: str, seal: Seal) -> Any:
     """Return an array that a seal covers, read as its digests say."""
     location, path = store.checks.location, _join(place, name)
-    document = array_document(store, place, name)
-    seal.check_metadata(name, document, location)
-    array = _from_document(store, path, name, document)
+    array = _from_document(store, path, name, sealed_document(store, place, name, seal))
     grid = chunk_grid(array)
     if seal.n_chunks and seal.n_chunks.get(name) != math.prod(grid):
         raise StoreError(f"the manifest of {location} is damaged: it is not of all chunks of {name}. {_CURE}")
@@ -124,7 +124,7 @@ def sealed_array(store: CheckedStore, place: str, name: str, seal: Seal) -> Any:
 def _load_table(store: CheckedStore, place: str, name: str, shape: tuple[int, ...]) -> Table:
     """Read the digests of the chunks of an array."""
     location, inner = store.checks.location, f"{GROUP}/{name}"
-    table = _from_document(store, _join(place, inner), inner, array_document(store, place, inner))
+    table = _from_document(store, _join(place, inner), inner, next(_documents(store, place, inner)))
     chunks = tuple(max(1, n) for n in shape)
     if table.shape != shape or table.chunks != chunks or table.dtype != "uint64":
         raise StoreError(f"the manifest of {location} is damaged: its table for {name} has another form. {_CURE}")
@@ -236,16 +236,49 @@ def _from_document(store: CheckedStore, path: str, name: str, document: Document
         return array
 
 
-def array_document(store: CheckedStore, place: str, name: str) -> Document:
-    """Return the metadata of an array: those beside the group's own, as far as they are there."""
-    document = _consolidated(_group_document(store, place)).get(name)
-    if document is None:
-        document = store.document(f"{_join(place, name)}/zarr.json")
-    if not isinstance(document, dict):
+def sealed_document(store: CheckedStore, place: str, name: str, seal: Seal) -> Document:
+    """Return the metadata of an array that its seal covers: the copy beside the group's own, or those of the array itself.
+
+    Whoever consolidates the metadata of a finished store again may spell them in other words: that copy is passed over.
+    """
+    for document in _documents(store, place, name):
+        if seal.covers(name, document):
+            return document
+    raise StoreError(
+        f"the metadata of array {name!r} of {store.checks.location} are damaged: they are not those that were written. "
+        "Restore them, or write the store again."
+    )
+
+
+def _documents(store: CheckedStore, place: str, name: str) -> Iterator[Document]:
+    """Give the copies of an array's metadata that there are."""
+    copy = copied_document(store, place, name)
+    if copy is not None:
+        yield copy
+    own = store.document(f"{_join(place, name)}/zarr.json")
+    if own is not None:
+        yield own
+    elif copy is None:
         raise StoreError(
             f"array {name!r} of {store.checks.location} is missing: it has no metadata. Write the store again."
         )
-    return document
+
+
+def copied_document(store: CheckedStore, place: str, name: str) -> Document | None:
+    """Return the copy of an array's metadata beside those of its group; None where there is none."""
+    copy = _consolidated(_group_document(store, place)).get(name)
+    return copy if isinstance(copy, dict) else None
+
+
+def same_array(store: CheckedStore, path: str, one: Document, other: Document) -> bool:
+    """Return whether two spellings of metadata describe the same array, but for a user's own attributes."""
+    try:
+        first, second = (
+            _from_document(store, path, path, without_notes(document)).metadata for document in (one, other)
+        )
+    except StoreError:
+        return False
+    return bool(first == second)
 
 
 def _consolidated(document: Document) -> Document:

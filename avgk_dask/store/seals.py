@@ -75,13 +75,9 @@ class Seal:
             state["seal"] = _sha256(state)
         return state
 
-    def check_metadata(self, name: str, document: Document, location: str) -> None:
-        """Raise StoreError for metadata of an array (or of the group, with an empty name) that are not those written."""
-        if self.metadata and metadata_digest(document) != self.metadata.get(name):
-            what = f"array {name!r}" if name else "the group"
-            raise StoreError(
-                f"the metadata of {what} of {location} are damaged: they are not those that were written. {_CURE}"
-            )
+    def covers(self, name: str, document: Document) -> bool:
+        """Return whether the metadata of an array (or of the group, with an empty name) are those that were written."""
+        return not self.metadata or metadata_digest(document) == self.metadata.get(name)
 
 
 _FIELDS = ("format", "complete", "manifest", "metadata", "n_chunks", "seal")
@@ -110,11 +106,15 @@ def metadata_digest(document: Document) -> str:
     True
 
     """
-    kept = {name: value for name, value in document.items() if name not in ("attributes", "consolidated_metadata")}
+    return _sha256({n: value for n, value in without_notes(document).items() if n != "consolidated_metadata"})
+
+
+def without_notes(document: Document) -> Document:
+    """Return metadata without the attributes that change no number, which are a user's own."""
     attributes = document.get("attributes") or {}
     if isinstance(attributes, Mapping):
         attributes = {name: attributes[name] for name in SEALED_ATTRIBUTES if name in attributes}
-    return _sha256([kept, attributes])
+    return {**document, "attributes": attributes}
 
 
 def form_digest(document: Document) -> str:

@@ -13,6 +13,7 @@ from ..errors import AvgkError
 from ..showing import ShownAsTable
 from .bands import read_stored
 from .listing import chunk_key, missing_chunks
+from .nodes import copied_document, same_array
 from .seals import metadata_digest
 from .shards import place_slices
 
@@ -69,18 +70,23 @@ def verify_run(array: Any, places: Sequence[tuple[int, ...]]) -> Verification:
 
 
 def verify_metadata(array: Any) -> Verification:
-    """Check an array's own metadata against the store's seal; those beside the group's were checked on opening."""
+    """Check an array's own metadata against the store's seal, and the copy beside those of its group against them."""
     store = array.store_path.store
     if store.checks.sealed is None:
         return Verification(0, 0, (), False)
-    key = f"{array.path}/zarr.json"
+    place, _, name = array.path.rpartition("/")
+    damaged, key = [], f"{array.path}/zarr.json"
     try:
-        document = store.document(key)
-        what = "it is missing" if document is None else "it is not as it was written"
-        damaged = document is None or metadata_digest(document) != store.checks.sealed
+        own, copy = store.document(key), copied_document(store, place, name)
+        if own is None or metadata_digest(own) != store.checks.sealed:
+            damaged.append((key, "it is missing" if own is None else "it is not as it was written"))
+        elif copy is not None and not same_array(store, array.path, copy, own):
+            damaged.append(
+                (f"{place}/zarr.json".lstrip("/"), f"its copy of the metadata of {name} is not as it was written")
+            )
     except AvgkError as error:
-        what, damaged = str(error), True
-    return Verification(0, 0, ((key, what),) if damaged else (), True)
+        damaged.append((key, str(error)))
+    return Verification(0, 0, tuple(damaged), True)
 
 
 def verify_listing(array: Any) -> Verification:
