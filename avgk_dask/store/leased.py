@@ -22,6 +22,10 @@ class LeasedStore(WrapperStore[Store]):
     def _with_store(self, store: Store) -> LeasedStore:
         return type(self)(store, self.lease, self.location, is_lent=self._is_lent)
 
+    def with_read_only(self, read_only: bool = False) -> LeasedStore:
+        """Return the store in its read-only (or writable) form, under the same lease."""
+        return self._with_store(self._store.with_read_only(read_only))
+
     def __reduce__(self) -> tuple[Callable[[Store], Store], tuple[Store]]:
         return _itself, (self._store,)
 
