@@ -18,11 +18,13 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from .lease_places import FOLDER
+from .lease_places import FOLDER, read_small
 from .leases import Holder, Lease, holding, refusal, tell
 
 #: A folder is gone for good if it has not come back after so many pauses of so many seconds.
 _CALM, _PAUSE = 4, 0.05
+#: ... and is left to the next run after so many.
+_MOST_TRIES = 200
 
 
 class Aside:
@@ -119,12 +121,19 @@ def move_in(ready: pathlib.Path, target: pathlib.Path) -> None:
 
 
 def remove_for_good(root: pathlib.Path) -> None:
-    """Remove a folder, again where a write that was under way when this one was interrupted has put back some of it."""
+    """Remove a folder, again where a write that was under way when this one was interrupted has put back some of it.
+
+    Of a link, or a folder that may not be removed itself, what it holds is removed.
+    """
     n_calm = 0
-    while n_calm < _CALM:
-        shutil.rmtree(root, ignore_errors=True)
+    for _ in range(_MOST_TRIES):
+        held = sorted(root.iterdir()) if root.is_symlink() and root.is_dir() else [root]
+        for path in held:
+            shutil.rmtree(path, ignore_errors=True) if path.is_dir() else path.unlink(missing_ok=True)
         time.sleep(_PAUSE)
-        n_calm = 0 if root.exists() else n_calm + 1
+        n_calm = 0 if root.is_dir() and any(root.iterdir()) else n_calm + 1
+        if n_calm == _CALM:
+            return
 
 
 def recover(target: pathlib.Path, location: str) -> None:
@@ -144,8 +153,8 @@ def recover(target: pathlib.Path, location: str) -> None:
             raise refusal(location, holder, str(folder))
         done = "removed"
         with contextlib.suppress(FileNotFoundError):  # another run does the same
+            shutil.rmtree(folder / "old" / FOLDER, ignore_errors=True)
             if put_back(folder / "old", target):
-                shutil.rmtree(target / FOLDER, ignore_errors=True)
                 done = f"put {target.name} back, which it was about to replace, and removed"
             elif (folder / "ready").is_dir():
                 move_in(folder / "ready", target)
@@ -160,7 +169,7 @@ def left_beside(target: pathlib.Path) -> list[tuple[pathlib.Path, Holder, float]
     for folder in _folders_beside(target):
         mark = folder / "owner"
         with contextlib.suppress(OSError):
-            holder = Holder.from_bytes(mark.read_bytes())
+            holder = Holder.from_bytes(read_small(mark)[0])
             if holder is not None and folder.name.endswith(holder.owner[:8]):
                 found.append((folder, holder, mark.stat().st_mtime))
     return found

@@ -25,7 +25,7 @@ from .failures import cause
 from .layout import LABEL_ROWS, Layout, codecs
 from .lease_places import FOLDER as LEASES
 from .leased import lease_of, refuse_held_parts
-from .listing import chunk_key, list_keys
+from .listing import chunk_key, listed_keys
 from .locations import locate
 from .manifest import GROUP, Digest, chunk_grid, digest_of, empty_table, table_digest
 from .seals import ATTRIBUTE, FORMAT, Seal, form_digest, metadata_digest
@@ -253,7 +253,7 @@ def create_parts(store: Store, location: str) -> None:
             write_document(store, key, {"attributes": attributes, "zarr_format": 3, "node_type": "group"})
     if (_read_json(store, "zarr.json", location).get("attributes") or {}).get(ATTRIBUTE) != state:
         raise StoreError(
-            f"store must be new, or one that is written in parts; got another, {shown(location)!r}. Choose another path."
+            f"store must be new, or one that is written in parts; got another, {location!r}. Choose another path."
         )
 
 
@@ -318,7 +318,7 @@ def holds_anything(store: Store) -> bool:
             return root.is_symlink() or root.exists()
         # What a writer that was killed may leave before its draft is one.
         return any(path.name != LEASES and not path.name.endswith(".partial") for path in root.iterdir())
-    return any(not key.startswith(f"{LEASES}/") for key in list_keys(store, "") or ())
+    return any(not key.startswith(f"{LEASES}/") for key in listed_keys(store, ""))
 
 
 def draft_owner(store: Store) -> str | None:
@@ -342,7 +342,7 @@ def clear(store: Store, keep: tuple[str, ...] = (LEASES,)) -> None:
     else:
         if isinstance(bare, FsspecStore):
             bare.fs.invalidate_cache()
-        keys = list_keys(store, "") or {}
+        keys = listed_keys(store, "")
         names = {key.split("/")[0] for key in keys}
     for name in sorted(names - set(keep)):
         sync(store.delete(name) if name in keys else store.delete_dir(name))
@@ -350,7 +350,7 @@ def clear(store: Store, keep: tuple[str, ...] = (LEASES,)) -> None:
 
 def part_numbers(store: Store) -> list[str]:
     """Return the names of the parts that are there."""
-    return sorted({key.split("/")[1] for key in list_keys(store, PARTS) or {} if key.count("/") > 1})
+    return sorted({key.split("/")[1] for key in listed_keys(store, PARTS) if key.count("/") > 1})
 
 
 def is_store(path: Any) -> bool:

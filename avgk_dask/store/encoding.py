@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from ..errors import DtypeError, LabelsError
 from ..kernels.keys import BFLOAT16
+from ..masks import with_unlabelled
 
 Array = NDArray[Any]
 
@@ -123,7 +124,7 @@ def _unlabelled(block: Array, found: dict[str, Any]) -> NDArray[np.int64]:
             f"labels must be stored as integers, not encoded by {', '.join(found)}; got {block.dtype}. {_CURE}"
         )
     missing = np.isin(block, [value for each in found.values() for value in np.ravel(each)])
-    return np.where(missing, -1, block.astype(np.int64))
+    return with_unlabelled(block[~missing], missing)
 
 
 def _is_bfloat16(array: Any) -> bool:

@@ -20,9 +20,9 @@ from .drafts import PARTS, Draft, is_begun, part_numbers, part_path, writable, w
 from .failures import writing
 from .layout import LABEL_ROWS
 from .leased import refuse_held_parts
-from .listing import list_keys
+from .listing import listed_keys
 from .manifest import chunk_grid
-from .nodes import sealed_array
+from .nodes import group_attributes, seal_of, sealed_array
 from .seals import ATTRIBUTE
 from .showing import Options, secrets_of
 from .targets import claim
@@ -132,6 +132,7 @@ def _join_all(path: Any, store: Any, location: str, n_parts: int | None, storage
     for part in filled:
         _check_chunks(root, part)
     _join(root, filled)
+    _check_joined(root)
     first = filled[0]
     keep = {name: value for name, value in first.attributes.items() if name != ATTRIBUTE}
     root.finish(**keep, part_samples=[part.n_samples for part in parts], part_run=first.run)
@@ -154,8 +155,9 @@ def _open_parts(path: Any, store: Any, n_parts: int | None, options: Options | N
                 f"part {number} of {location} is incomplete: its writer did not finish. Wait or resume it."
             )
         store_of = CheckedStore(mine, Checks(place, secrets=secrets_of(mine, path, options)))
+        seal_of(store_of, "")  # its number of classes is under a digest, too
         arrays = {name: sealed_array(store_of, "", name, draft.seal) for name in draft.seal.manifest}
-        yield Part(number, arrays, dict(draft.group.attrs))
+        yield Part(number, arrays, group_attributes(draft.group, store_of, ""))
 
 
 def _check_forms(parts: list[Part], location: str) -> None:
@@ -173,17 +175,23 @@ def _check_chunks(root: Draft, part: Part) -> None:
     """Refuse a part of which a chunk is neither in its place nor moved already, before anything is moved."""
     source, store = f"{PARTS}/{part.number:05}/", root.group.store
     for name, array in part.arrays.items():
-        here = list_keys(store, f"{source}{name}")
-        if here is None:
-            continue
-        moved = set((list_keys(store, name) or {}).values())
+        here = listed_keys(store, f"{source}{name}")
+        moved = set(listed_keys(store, name).values())
         for place in np.ndindex(*chunk_grid(array)):
             key = f"{source}{name}/c/{'/'.join(map(str, place))}"
             length = int(array.store_path.store.checks.manifest.table[place][0])
-            if here.get(key) != length and (key in here or length not in moved):
+            if here.get(key, 0) not in (length, None) and (key in here or not moved & {length, None}):
                 raise StoreError(
                     f"chunk {key} of {root.location} is missing or damaged. Write part {part.number} again."
                 )
+
+
+def _check_joined(root: Draft) -> None:
+    """Refuse to finish, and so to remove the parts, where a chunk is not in its new place."""
+    there = listed_keys(root.group.store, "")
+    for key, (length, _) in root.digests.items():
+        if there.get(key, 0) not in (length, None):
+            raise StoreError(f"chunk {key} of {root.location} was not moved into its place. Join the parts again.")
 
 
 def _join(root: Draft, parts: list[Part]) -> None:
@@ -214,7 +222,7 @@ def _move_runs(root: Draft, part: Part, name: str, row: int) -> int:
     """Move the whole chunks of a part's array to their places; give the number of rows moved."""
     table = part.arrays[name].store_path.store.checks.manifest.table
     source = f"{PARTS}/{part.number:05}/"
-    there = list_keys(root.group.store, f"{source}{name}") or {}
+    there = listed_keys(root.group.store, f"{source}{name}")
     for run in range(part.n_whole):
         root.check()
         for column in range(table.shape[1]):

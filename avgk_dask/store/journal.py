@@ -18,7 +18,7 @@ from zarr.core.sync import sync
 
 from ..errors import StoreError
 from .drafts import Digests
-from .listing import list_keys
+from .listing import listed_keys
 from .manifest import digest_of
 from .seals import is_count
 
@@ -94,14 +94,16 @@ class Journal:
             For a record that is damaged, or stands in another's place.
 
         """
-        names = list_keys(self._store, _FOLDER) or {}
-        stored = {key: length for key, length in (list_keys(self._store, "") or {}).items() if "/c/" in key}
+        names = listed_keys(self._store, _FOLDER)
+        stored = {key: length for key, length in listed_keys(self._store, "").items() if "/c/" in key}
         first_row = 0
         for number in range(len(names)):
-            if not names.get(_key(number)):  # absent, or empty: a record that a crash left without its bytes
+            if names.get(_key(number), 0) == 0:  # absent, or empty: a record that a crash left without its bytes
                 return
             record = self._read(number, first_row)
-            if record is None or any(stored.get(key) != length for key, (length, _) in record.digests.items()):
+            if record is None or any(
+                stored.get(key, 0) not in (length, None) for key, (length, _) in record.digests.items()
+            ):
                 return
             first_row += record.n_rows
             yield record
@@ -120,6 +122,12 @@ class Journal:
                 "Restore it; or remove it and the records behind it, and append their rows again."
             ) from None
         return record
+
+    def cut(self, number: int) -> None:
+        """Remove the records from a number on: what they tell of is written again."""
+        for key in listed_keys(self._store, _FOLDER):
+            if key >= _key(number):
+                sync(self._store.delete(key))
 
     def clear(self) -> None:
         """Remove all records."""

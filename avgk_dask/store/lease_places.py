@@ -10,6 +10,7 @@ import contextlib
 import os
 import pathlib
 import shutil
+import stat
 import threading
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -23,6 +24,8 @@ from .listing import list_keys
 
 #: At the root of a draft: a name that is no node and no chunk.
 FOLDER = ".avgk-lease"
+#: Bytes that a lease may have.
+_MOST_BYTES = 1 << 16
 
 
 @dataclass(frozen=True)
@@ -83,8 +86,7 @@ class FilePlace:
         """Return the lease of the highest number."""
         try:
             number = max(_numbers(os.listdir(self._folder)), default=0)
-            with open(self._folder / str(number), "rb") as file:
-                return Found(number, file.read(), os.fstat(file.fileno()).st_mtime)
+            return Found(number, *read_small(self._folder / str(number)))
         except (FileNotFoundError, NotADirectoryError):
             return None
 
@@ -234,6 +236,17 @@ class KeyPlace:
     def key(self, number: int) -> str:
         """Return the key of a lease."""
         return f"{self._prefix}/{number}"
+
+
+def read_small(path: pathlib.Path) -> tuple[bytes, float]:
+    """Return the bytes of a small file and the time of its last change; no bytes of what is no plain file, or is large."""
+    target = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        found = os.fstat(target)
+        is_small = stat.S_ISREG(found.st_mode) and found.st_size <= _MOST_BYTES
+        return os.read(target, _MOST_BYTES) if is_small else b"", found.st_mtime
+    finally:
+        os.close(target)
 
 
 def _numbers(names: list[str]) -> list[int]:

@@ -36,6 +36,8 @@ from .processes import Process
 
 #: Seconds that a lease lasts without renewal.
 LASTS = 900.0
+#: A time behind all that a lease can tell (the year 5138).
+_MOST_TIME = 1e11
 #: How often a lease that has just gone is tried again.
 _ATTEMPTS = 20
 #: Owners of the leases that this process holds.
@@ -73,12 +75,20 @@ class Holder:
         """Return the holder; None where the bytes are none (yet)."""
         try:
             read = json.loads(data)
-            process = Process(**read.pop("process"))
-            holder = cls(**read, process=process)
-            is_whole = isinstance(holder.renewed + holder.since + holder.lasts + process.pid, (int, float))
-        except (ValueError, TypeError, KeyError, AttributeError):
+            holder = cls(**{**read, "process": Process(**read["process"])})
+        except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
             return None
-        return holder if is_whole else None
+        return holder if holder._is_sound() else None
+
+    def _is_sound(self) -> bool:
+        texts = self.owner, self.process.host, self.process.machine, self.process.started
+        times = self.since, self.renewed, self.lasts
+        return (
+            all(isinstance(text, str) for text in texts)
+            and all(type(moment) in (int, float) and 0 <= moment < _MOST_TIME for moment in times)
+            and type(self.process.pid) is int
+            and 0 < self.process.pid < 1 << 31
+        )
 
     def is_held(self, modified: float | None) -> bool:
         """Whether its lease holds, last changed at a time (None: not known)."""
@@ -144,10 +154,16 @@ class _Held:
         self.place, self.holder, self.number, self.location = place, holder, number, location
         self._looked = now()
         self._is_over = threading.Event()
+        #: So that what is let go of is not renewed at the same moment.
+        self._lock = threading.RLock()
         _HELD.add(holder.owner)
 
     def check(self, *, surely: bool = False) -> None:
         """Stop a writer that has lost its lease; renew it where a third of its time has passed."""
+        with self._lock:
+            self._check(surely)
+
+    def _check(self, surely: bool) -> None:
         if self._is_over.is_set():
             raise WriteError(f"{self.location} was let go by this writer. Go on with ScoreWriter(..., resume=True).")
         due = now() - self._looked >= self.holder.lasts / 3
@@ -175,7 +191,13 @@ class _Held:
 
     def release(self) -> None:
         """Remove the lease, if it is still this one; not in a child process, which has a copy of all this."""
-        if self._is_over.is_set() or self.holder.process.pid != os.getpid():
+        if self.holder.process.pid != os.getpid():
+            return
+        with self._lock:
+            self._release()
+
+    def _release(self) -> None:
+        if self._is_over.is_set():
             return
         self._is_over.set()
         with contextlib.suppress(Exception):  # it will be found stale: this process lets go of it

@@ -17,6 +17,7 @@ from zarr.storage import FsspecStore, LocalStore, ObjectStore, ZipStore
 from ..errors import ReadError
 from .checked import FILL, CheckedStore, bare_store
 from .manifest import chunk_grid
+from .showing import shown
 
 #: Chunks named in an error.
 _NAMED = 3
@@ -30,6 +31,23 @@ def list_keys(store: Any, prefix: str) -> dict[str, int | None] | None:
         return _list_keys(bare_store(store), prefix)
     except Exception:  # of any client: reading may be allowed where listing is not
         return None
+
+
+def listed_keys(store: Any, prefix: str) -> dict[str, int | None]:
+    """Return the keys below a prefix with their lengths, for whoever writes: what cannot be listed is not taken for empty.
+
+    Raises
+    ------
+    ReadError
+        Where the store cannot be listed.
+
+    """
+    found = list_keys(store, prefix)
+    if found is None:
+        raise ReadError(
+            f"{shown(bare_store(store))} could not be listed, which writing needs. Check the place and its permissions, and try again."
+        )
+    return found
 
 
 def _list_keys(store: Any, prefix: str) -> dict[str, int | None] | None:

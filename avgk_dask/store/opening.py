@@ -11,9 +11,9 @@ import zarr
 from zarr.abc.store import Store
 from zarr.core.buffer import default_buffer_prototype
 from zarr.core.sync import sync
-from zarr.storage import FsspecStore, ObjectStore, StorePath
+from zarr.storage import FsspecStore, LocalStore, ObjectStore, StorePath
 
-from ..errors import AvgkError, OptionError, ScoresError, StoreError, refuse
+from ..errors import AvgkError, OptionError, ReadError, ScoresError, StoreError, refuse
 from .checked import CheckedStore, Checks, bare_store
 from .failures import advice
 from .locations import inner_root, locate
@@ -133,8 +133,10 @@ def open_node(store: Any, storage_options: Options | None = None, missing: str |
     if isinstance(node, zarr.Group):
         seal_of(checked, path)
         return node, checked
-    if not path and isinstance(store, (str, os.PathLike)):
-        checked, path = _outer_store(os.fspath(store), storage_options, checked)
+    here = bare_store(bare)
+    if not path and (isinstance(store, (str, os.PathLike)) or isinstance(here, LocalStore)):
+        place = str(here.root) if isinstance(here, LocalStore) else os.fspath(store)
+        checked, path = _outer_store(place, storage_options, checked)
     place, _, name = path.rpartition("/")
     seal = seal_of(checked, place) if path else None
     if seal is not None and name in seal.manifest:
@@ -146,11 +148,15 @@ def _outer_store(path: str, options: Options | None, checked: CheckedStore) -> t
     """Give the store of ours that the array at a path lies in, and its path there; the given store, if it lies in none."""
     outer, _, name = (path.rstrip("/") if "://" in path else os.path.abspath(path)).rpartition("/")
     try:
-        store = locate(outer, options)
-        outside = CheckedStore(store, checked.checks)
-        document = outside.document("zarr.json") or {}
-    except Exception:  # nothing there, or nothing that may be read
+        outside = CheckedStore(locate(outer, options), checked.checks)
+    except StoreError:  # nothing is there
         return checked, ""
+    try:
+        document = outside.document("zarr.json") or {}
+    except ReadError:
+        if isinstance(bare_store(outside), LocalStore):
+            raise
+        return checked, ""  # that much of an object store may not be for us to read
     return (outside, name) if ATTRIBUTE in (document.get("attributes") or {}) else (checked, "")
 
 

@@ -62,6 +62,8 @@ class Seal:
             raise StoreError(
                 f"the manifest of {location} is damaged: complete must be true or false; got {state.get('complete')!r}. {_CURE}"
             )
+        if state["format"] == 1 and any(name in state for name in ("metadata", "n_chunks", "seal")):
+            raise StoreError(f"the manifest of {location} is damaged: it is not of the format that it tells. {_CURE}")
         noted = {name: value for name, value in state.items() if name not in _FIELDS}
         if not state["complete"]:
             return cls(state["format"], False, noted)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
@@ -176,7 +175,7 @@ class ScoreWriter:
         self._leased: LeasedStore | None = None
         with self._writing():
             if part is not None:
-                create_parts(root, os.fspath(path))
+                create_parts(root, shown(path))
 
             def check() -> None:
                 if part is not None:
@@ -331,6 +330,7 @@ class ScoreWriter:
             return
         self._check_plan(draft.seal.noted.get("plan"))
         n_records = self._check_records()
+        self._journal.cut(n_records)
         draft.clean()
         if "labels" in draft.group and draft.group["labels"].ndim == 1:
             del draft.group["labels"]  # the records hold all labels

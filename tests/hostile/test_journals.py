@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 
 import numpy as np
 import pytest
@@ -185,3 +186,69 @@ def test_records__come_back_as_they_were_written():
         data[place] ^= 1
         with pytest.raises((ValueError, TypeError, KeyError, AttributeError)):
             Record.from_bytes(bytes(data))
+
+
+def no_listing(monkeypatch, fails):
+    """Let listings fail, as ``fails`` says of the number of each."""
+    from avgk_dask.store import listing
+
+    original, seen = listing._list_keys, [0]
+
+    def listed(*arguments):
+        seen[0] += 1
+        if fails(seen[0]):
+            raise OSError("no answer")
+        return original(*arguments)
+
+    monkeypatch.setattr(listing, "_list_keys", listed)
+
+
+@pytest.mark.parametrize("number", [1, 2, 3])
+def test_a_draft__that_cannot_be_listed_is_not_taken_for_an_empty_one(store, sound, monkeypatch, number):
+    path = store("draft")
+    before = tree(path)
+    with monkeypatch.context() as patch:
+        no_listing(patch, lambda n: n == number)
+        with suppress(avgk.ReadError):  # the later ones may do without that listing
+            resume(path)
+            before = tree(path)
+    assert tree(path) == before
+    check_resumed(path, sound, must_refuse=False)
+
+
+@pytest.mark.parametrize("number", range(1, 8))
+def test_parts__that_cannot_be_listed_are_not_lost(tmp_path, sound, monkeypatch, number):
+    path = tmp_path / "a.zarr"
+    for part, rows in enumerate((slice(0, 32), slice(32, 60))):
+        with avgk.ScoreWriter(path, 5, chunk_rows=16, part=part) as writer:
+            writer.append(SCORES[rows], LABELS[rows])
+    with monkeypatch.context() as patch:
+        no_listing(patch, lambda n: n == number)
+        with suppress(avgk.ReadError):
+            avgk.join_parts(path)
+    avgk.join_parts(path)
+    assert evaluate(path).identical(sound)
+    assert avgk.verify(path).ok
+
+
+def test_parts__whose_number_of_classes_was_edited_are_not_joined(tmp_path):
+    path = tmp_path / "a.zarr"
+    with avgk.ScoreWriter(path, 5, part=0, top_m=3) as writer:
+        writer.append(SCORES, LABELS)
+    root = path / "parts" / "00000" / "zarr.json"
+    root.write_text(root.read_text().replace('"n_classes": 5', '"n_classes": 3'))
+    with pytest.raises(avgk.StoreError, match="number of classes"):
+        avgk.join_parts(path)
+
+
+def test_records__behind_a_chunk_that_is_not_as_told_are_written_again(store):
+    path = store("draft")
+    with open(path / "scores/c/1/0", "ab") as file:
+        file.write(b"more")
+    writer = avgk.ScoreWriter(path, 5, chunk_rows=16, resume=True)
+    assert writer.n_samples == 16
+    writer.append(1 - SCORES[:16], LABELS[:16])
+    writer.__exit__(KeyboardInterrupt, KeyboardInterrupt(), None)
+    again = avgk.ScoreWriter(path, 5, chunk_rows=16, resume=True)
+    assert again.n_samples == 32  # and not 48, with a run of the first time behind
+    again.__exit__(KeyboardInterrupt, KeyboardInterrupt(), None)

@@ -240,6 +240,7 @@ STATES = {
     "negative chunks": lambda state, root: state["n_chunks"].update(scores=-4),
     "no digest of metadata": lambda state, root: state["metadata"].pop("scores"),
     "a list": lambda state, root: state.update(manifest=["scores"]),
+    "said to be of the first format": lambda state, root: state.update(format=1),
 }
 
 
@@ -309,3 +310,29 @@ def test_stores_of_the_first_format__are_read_and_said_to_be_less_sure(store, so
     assert evaluate(path).identical(sound["ours"]["evaluate"])
     assert avgk.verify(path).ok
     assert not avgk.verify(path).has_manifest
+
+
+def as_int32(path):
+    """Let an array of a store say that it holds integers, everywhere it says so."""
+    root = read(path / "zarr.json")
+    made = edited(root["consolidated_metadata"]["metadata"]["scores"], ("data_type",), "int32")
+    root["consolidated_metadata"]["metadata"]["scores"] = made | {"fill_value": 0}
+    write(path / "zarr.json", root)
+    write(path / "scores" / "zarr.json", made | {"fill_value": 0})
+
+
+@pytest.mark.parametrize("opened", [str, zarr.open_array, lambda path: zarr.open_array(path).store])
+def test_arrays_of_our_stores__are_checked_however_they_are_opened(store, opened):
+    path = store("ours")
+    assert avgk.threshold(opened(path / "scores"), 1).value == avgk.threshold(path, 1).value
+    as_int32(path)
+    with pytest.raises(avgk.StoreError, match=r"metadata of array 'scores' .* not those that were written"):
+        avgk.threshold(opened(path / "scores"), 1)
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"[]"])
+def test_arrays_of_our_stores__are_refused_where_what_tells_of_them_is_damaged(store, content):
+    path = store("ours")
+    (path / "zarr.json").write_bytes(content)
+    with pytest.raises(avgk.StoreError, match=r"zarr\.json .* is damaged"):
+        avgk.threshold(path / "scores", 1)

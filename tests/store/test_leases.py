@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import pathlib
 import shutil
 import signal
@@ -667,3 +668,39 @@ def test_refusals__show_no_credentials():
         assert "PASSWORD" not in str(refused.value)
     lease.release()
     del holder
+
+
+def test_leases__that_are_no_files_do_not_hang(tmp_path):
+    path = tmp_path / "a.zarr"
+    (path / ".avgk-lease").mkdir(parents=True)
+    os.mkfifo(path / ".avgk-lease" / "1")
+    with pytest.raises(avgk.StoreError, match="is being written by another process"):
+        avgk.ScoreWriter(path, 3)
+
+
+@pytest.mark.parametrize("mark", [
+    None, b"", b"5", b'{"owner": 5}', b'{"owner": null, "process": {}}',
+    b'{"owner": "deadbeef", "process": {"host": "h", "machine": "", "pid": 1.5, "started": ""}, "since": 1, "renewed": 1, "lasts": 1}',
+    b'{"owner": "deadbeef", "process": {"host": "h", "machine": "", "pid": 1, "started": ""}, "since": 1e300, "renewed": 1, "lasts": NaN}',
+])  # fmt: skip
+def test_marks__that_are_none_are_left_alone(tmp_path, mark):
+    folder = tmp_path / ".a.zarr-avgk-deadbeef"
+    folder.mkdir()
+    if mark is None:
+        os.mkfifo(folder / "owner")
+    else:
+        (folder / "owner").write_bytes(mark)
+    with pytest.raises(avgk.StoreError, match="nothing is there"):
+        avgk.evaluate(tmp_path / "a.zarr", k=1)
+    with avgk.ScoreWriter(tmp_path / "a.zarr", 3) as writer:
+        writer.append(np.eye(3))
+    assert (folder / "owner").exists()
+
+
+def test_failed_runs__on_a_link_to_a_folder_end_and_leave_it_empty(tmp_path):
+    (tmp_path / "real").mkdir()
+    (tmp_path / "link.zarr").symlink_to("real")
+    np.save(tmp_path / "s.npy", np.eye(3))
+    with pytest.raises(avgk.LabelsError):
+        avgk.ingest(tmp_path / "s.npy", [0, 1, 7], out=tmp_path / "link.zarr")
+    assert not list((tmp_path / "real").iterdir())
