@@ -146,7 +146,7 @@ def without_traces(tree):
     [
         "simulate --samples 60 --classes 20 --out new.zarr",
         "ingest scores.npy labels.npy --chunk-rows 25 --out new.zarr",
-        "sets scores.zarr -k 2 --out new.zarr",
+        pytest.param("sets scores.zarr -k 2 --out new.zarr", marks=pytest.mark.slow),
     ],
 )
 def test_new_store__whose_run_was_killed_is_written_by_the_next(start, tmp_path, command, most):
@@ -167,7 +167,7 @@ def test_new_store__whose_run_was_killed_is_written_by_the_next(start, tmp_path,
     [
         "simulate --samples 60 --classes 20 --overwrite --out scores.zarr",
         "ingest scores.npy --overwrite --out scores.zarr",
-        "sets parts.zarr/parts/00000 -k 2 --overwrite --out scores.zarr",
+        pytest.param("sets parts.zarr/parts/00000 -k 2 --overwrite --out scores.zarr", marks=pytest.mark.slow),
     ],
 )
 def test_replaced_store__is_old_or_new_and_put_back_where_a_kill_fell_between(start, tmp_path, command, most):
@@ -186,8 +186,9 @@ def test_replaced_store__is_old_or_new_and_put_back_where_a_kill_fell_between(st
     assert "put scores.zarr back, which it was about to replace" in told
 
 
+@pytest.mark.slow
 @MOST
-@pytest.mark.parametrize("out", ["results", pytest.param("new", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("out", ["results", "new"])
 def test_results__of_a_killed_run_are_finished_or_removed(start, tmp_path, out, most):
     whole, found = kills(start, tmp_path, f"evaluate scores.zarr -k 2 --out {out}", most)
     for n, _, between, status, said, after in found:
