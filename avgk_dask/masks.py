@@ -222,9 +222,10 @@ def _kind(values: Any) -> str:
 
 
 def _masked_text(what: str) -> str:
+    value = "-numpy.inf" if what == "scores" else "0"  # what ranks last, or is not in
     return (
-        f"{what} must not be masked; got a masked array. Fill them first, for example with {what}.filled(0) or "
-        f"dask.array.ma.filled({what}, 0)."
+        f"{what} must not be masked; got a masked array. Fill them first, for example with {what}.filled({value}) or "
+        f"dask.array.ma.filled({what}, {value})."
     )
 
 

@@ -9,7 +9,7 @@ import numpy as np
 from ..budgets import DEFAULT_BUDGETS, count_labels, parse_budgets
 from ..graph.memory import memory_limit, task_memory
 from ..graph.source import StoredSource
-from ..store import StoredArrays
+from ..store import StoredArrays, is_zarr
 from ..store.encoding import encoding_of
 from ..store.facts import StoreFacts, gather_facts
 from .ambiguity import n_ranked
@@ -131,7 +131,9 @@ def _truncation(arrays: StoredArrays) -> str | None:
 def _labels(labels: Any) -> str | None:
     if labels is None:
         return None
-    return f"{'class numbers' if labels.ndim == 1 else 'probabilities'}, {labels.dtype}, shape {tuple(labels.shape)}"
+    encoding = _encoding(labels) if is_zarr(labels) else None
+    decoded = f", decoded by {encoding}" if encoding else ""
+    return f"{'class numbers' if labels.ndim == 1 else 'probabilities'}, {labels.dtype}, shape {tuple(labels.shape)}{decoded}"
 
 
 def _values(source: StoredSource) -> dict[str, Any]:

@@ -16,7 +16,12 @@ def print_info(info: dict[str, Any]) -> str:
         ("layout", _layout(info)),
         ("codecs", f"Zarr v{info['zarr_format']}: {' + '.join(info['codecs'])}"),
         ("size", _size(info)),
-        ("missing", "cannot be listed" if info["n_missing_chunks"] is None else f"{info['n_missing_chunks']:,} chunks"),
+        (
+            "missing",
+            "cannot be listed"
+            if info["n_missing_chunks"] is None
+            else f"{info['n_missing_chunks']:,} {'chunk' if info['n_missing_chunks'] == 1 else 'chunks'}",
+        ),
         ("manifest", "yes: every read is checked" if info["has_manifest"] else "none"),
         ("values", _values(info["values"])),
         ("memory", f"{_bytes(info['task_memory'])} a task (k = 1:10), of {_bytes(info['memory_limit'])}"),

@@ -16,6 +16,7 @@ from zarr.storage import FsspecStore, LocalStore, ObjectStore, ZipStore
 
 from ..errors import ReadError
 from .checked import FILL, CheckedStore, bare_store
+from .documents import is_metadata
 from .manifest import chunk_grid
 from .showing import shown
 
@@ -64,18 +65,20 @@ def _list_keys(store: Any, prefix: str) -> dict[str, int | None] | None:
     return sync(_other_keys(store, prefix), timeout=_LIST_SECONDS)
 
 
-def _local_keys(root: str, prefix: str) -> Iterator[tuple[str, int]]:
-    """Give plain files only: a folder or a dangling link is no chunk."""
+def _local_keys(root: str, prefix: str) -> Iterator[tuple[str, int | None]]:
+    """Give plain files only: a folder or a dangling link is no chunk. Metadata are given whatever they are: they are read, and refused."""
     try:
         entries = list(os.scandir(os.path.join(root, prefix)))
     except (FileNotFoundError, NotADirectoryError):
         return
     for entry in entries:
         key = f"{prefix}/{entry.name}" if prefix else entry.name
-        if entry.is_dir():
+        if entry.is_dir() and not is_metadata(key):
             yield from _local_keys(root, key)
         elif entry.is_file():
             yield key, entry.stat().st_size
+        elif is_metadata(key):
+            yield key, None
 
 
 def _object_keys(store: Any, prefix: str) -> dict[str, int | None] | None:

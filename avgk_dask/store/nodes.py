@@ -131,8 +131,8 @@ def _load_table(store: CheckedStore, place: str, name: str, shape: tuple[int, ..
     try:
         found: Table = table[...]
     except Exception as error:
-        why = store.checks.scrub(error)
-        refuse(StoreError(f"the manifest of {location} cannot be read: {why}. Write the store again."))
+        why = str(error).partition(". ")[0] if isinstance(error, AvgkError) else store.checks.scrub(error)
+        refuse(StoreError(f"the manifest of {location} cannot be read: {why}. Restore it, or write the store again."))
     return found
 
 
@@ -153,13 +153,16 @@ def _listed_names(group: Any, store: CheckedStore) -> list[str]:
     found = []
     for key in keys:
         name, _, kind = key.removeprefix(prefix).rpartition("/")
-        if name and (kind == ".zarray" or (kind == "zarr.json" and _is_array(store.document(key)))):
+        if name and (kind == ".zarray" or (kind == "zarr.json" and _is_array(store, key))):
             found.append(name)
     return found
 
 
-def _is_array(document: Document | None) -> bool:
-    return document is not None and document.get("node_type") == "array"
+def _is_array(store: CheckedStore, key: str) -> bool:
+    document = store.document(key)
+    if document is None:  # it was listed
+        raise StoreError(f"{key} of {store.checks.location} is no plain file. Restore it, or write the store again.")
+    return document.get("node_type") == "array"
 
 
 @contextmanager
