@@ -20,7 +20,7 @@ from zarr.core.sync import sync
 from zarr.storage import FsspecStore, LocalStore, ObjectStore
 
 from .checked import bare_store
-from .listing import list_keys
+from .listing import list_keys, objects
 
 #: At the root of a draft: a name that is no node and no chunk.
 FOLDER = ".avgk-lease"
@@ -157,9 +157,7 @@ class ObjectPlace:
         return Found(number, bytes(got.bytes()), got.meta["last_modified"].timestamp(), version)
 
     def _numbers(self) -> list[int]:
-        import obstore
-
-        found = [meta["path"] for batch in obstore.list(self._store, self._prefix) for meta in batch]
+        found = [key for key, _ in objects(self._store, self._prefix)]
         return _numbers([path.rpartition("/")[2] for path in found])
 
     def create(self, number: int, data: bytes) -> None:

@@ -14,7 +14,7 @@ from zarr.codecs import BytesCodec
 from zarr.core.sync import sync
 from zarr.storage import FsspecStore, LocalStore, ObjectStore, ZipStore
 
-from ..errors import ReadError
+from ..errors import ReadError, refuse
 from .checked import FILL, CheckedStore, bare_store
 from .documents import is_metadata
 from .manifest import chunk_grid
@@ -82,11 +82,22 @@ def _local_keys(root: str, prefix: str) -> Iterator[tuple[str, int | None]]:
 
 
 def _object_keys(store: Any, prefix: str) -> dict[str, int | None] | None:
-    import obstore
-
     if type(store.store).__name__ == "HTTPStore":
         return None
-    return {meta["path"]: meta["size"] for batch in obstore.list(store.store, prefix) for meta in batch}
+    return dict(objects(store.store, prefix))
+
+
+def objects(store: Any, prefix: str) -> Iterator[tuple[str, int]]:
+    """Give the objects of an object store below a prefix, and their sizes."""
+    import obstore
+
+    try:
+        for batch in obstore.list(store, prefix):
+            yield from ((meta["path"], meta["size"]) for meta in batch)
+    except BaseException as error:
+        if type(error).__name__ != "PanicException":
+            raise
+        refuse(ReadError(f"{shown(store)} could not be listed: its client failed. Check the endpoint."))
 
 
 async def _other_keys(store: Any, prefix: str) -> dict[str, int | None] | None:

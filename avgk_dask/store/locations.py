@@ -6,6 +6,7 @@ import os
 import pathlib
 import zipfile
 from typing import Any
+from urllib.parse import urlsplit
 
 from fsspec.registry import known_implementations
 from zarr.abc.store import Store
@@ -52,15 +53,29 @@ def locate(path: Any, options: Options | None = None, *, write: bool = False) ->
     if not scheme:
         return _local(url, write)
     for name in ("endpoint", "endpoint_url"):
-        if name in options and "://" not in str(options[name]):
-            raise OptionError(
-                f"{name} must begin with http:// or https://; got {shown_address(options[name])!r}. Put it in front."
-            )
+        if name in options:
+            _check_endpoint(name, str(options[name]))
     if scheme in CLOUDS and client != "fsspec":
         store = open_cloud(url, options, write=write, required=client == "obstore")
         if store is not None:
             return store
     return _through_fsspec(url, scheme, options, write)
+
+
+def _check_endpoint(name: str, address: str) -> None:
+    """Refuse an endpoint that is no address of a server: a client may fail on it in any way."""
+    if "://" not in address:
+        raise OptionError(
+            f"{name} must begin with http:// or https://; got {shown_address(address)!r}. Put it in front."
+        )
+    try:
+        is_address = bool(urlsplit(address).hostname) and urlsplit(address).port != 0
+    except ValueError:
+        is_address = False
+    if not is_address:
+        refuse(
+            OptionError(f"{name} must be http://HOST:PORT or https://HOST; got {shown_address(address)!r}. Correct it.")
+        )
 
 
 def _local(path: str, write: bool) -> Store:

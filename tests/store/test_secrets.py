@@ -81,7 +81,7 @@ KINDS = {
 }  # fmt: skip
 
 #: Public names that take no location.
-NO_LOCATION = {"BestThreshold", "Threshold"} | {n for n in avgk.__all__ if n.endswith("Error")}
+NO_LOCATION = {"BestThreshold", "Threshold"} | {n for n in avgk.__all__ if n.endswith(("Error", "Warning"))}
 READS = {
     "adaptive_gain": lambda at: avgk.adaptive_gain(at, 1),
     "average_k_sets": lambda at: avgk.average_k_sets(at, 1),
