@@ -209,9 +209,10 @@ def check_form(array: Any, what: str) -> None:
     outer = tuple(array.shards or inner)
     if not isinstance(array.metadata.attributes, Mapping):
         raise StoreError(f"{what} must have attributes by name; got {array.metadata.attributes!r}. {_CURE}")
-    if not array.shape or min(*inner, *outer) < 1 or min(array.shape) < 0:
+    whole = all(type(n) is int for n in (*array.shape, *inner, *outer))
+    if not whole or not array.shape or min(*inner, *outer) < 1 or min(array.shape) < 0:
         raise StoreError(
-            f"{what} must have dimensions, and chunks of at least one value; got shape {array.shape} in chunks of {outer}. {_CURE}"
+            f"{what} must have dimensions in whole numbers, and chunks of at least one value; got shape {array.shape} in chunks of {outer}. {_CURE}"
         )
     n_chunks, most = math.prod(-(-n // size) for n, size in zip(array.shape, outer, strict=True)), setting("max-chunks")
     if n_chunks > most:

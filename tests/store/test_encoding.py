@@ -163,7 +163,7 @@ def test_ingestion__stores_decoded_values(tmp_path):
 def test_labels__too_large_for_int64_are_out_of_range_and_not_negative(tmp_path, attributes):
     group = zarr.open_group(tmp_path / "a.zarr", mode="w")
     group.create_array("scores", data=SCORES)
-    labels = np.where(np.arange(40) % 2, 2**63 + 5, 1).astype(np.uint64)
+    labels = np.where(np.arange(40) % 2, np.uint64(2**63 + 5), np.uint64(1))
     group.create_array("labels", data=labels).attrs.update(attributes)
     with pytest.raises(avgk.LabelsError, match="lie in"):
         avgk.evaluate(tmp_path / "a.zarr", k=1)
