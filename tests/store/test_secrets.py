@@ -463,3 +463,16 @@ def test_streams__are_named_without_their_secret(scan):
     stream.name = f"http://me:{SLASHED}@{DEAD}/x.npy"
     _, error, _ = scan(lambda: avgk.ingest(stream, out="new.zarr"))
     assert f"http://***@{DEAD}/x.npy" in str(error)
+
+
+def test_parts__of_a_store_that_is_damaged_are_refused_without_the_secret():
+    from fsspec.implementations.memory import MemoryFileSystem
+
+    url = "memory://me:hunter22@host/parts.zarr"
+    MemoryFileSystem().pipe_file("/me:hunter22@host/parts.zarr/zarr.json", b"{")
+    try:
+        with pytest.raises(avgk.StoreError, match="is damaged") as refused:
+            avgk.ScoreWriter(url, 3, part=1)
+    finally:
+        MemoryFileSystem().rm("/me:hunter22@host/parts.zarr", recursive=True)
+    assert "hunter22" not in "".join(traceback.format_exception(refused.value))
