@@ -313,11 +313,14 @@ def holds_anything(store: Store) -> bool:
     """Whether there is any key in a store."""
     bare = bare_store(store)
     if isinstance(bare, LocalStore):
-        root = bare.root
-        if not root.is_dir():
-            return root.is_symlink() or root.exists()
+        try:  # one look: another may make the folder between two
+            names = os.listdir(bare.root)
+        except FileNotFoundError:
+            return bare.root.is_symlink()
+        except NotADirectoryError:
+            return True
         # What a writer that was killed may leave before its draft is one.
-        return any(path.name != LEASES and not path.name.endswith(".partial") for path in root.iterdir())
+        return any(name != LEASES and not name.endswith(".partial") for name in names)
     return any(not key.startswith(f"{LEASES}/") for key in listed_keys(store, ""))
 
 

@@ -12,7 +12,7 @@ from zarr.abc.store import Store
 from zarr.core.sync import sync
 from zarr.storage import LocalStore, StorePath
 
-from ..errors import OptionError, WriteError
+from ..errors import AvgkError, OptionError, WriteError
 from .asides import Aside, recover, remove_for_good
 from .checked import bare_store
 from .drafts import check_target, clear, draft_owner, is_begun, writable
@@ -43,7 +43,11 @@ def claim(store: Store, location: str, check: Callable[[], None], *, whole: bool
     if isinstance(bare, LocalStore):
         recover(bare.root.resolve(), location)
     if stale is None:
-        check()
+        try:
+            check()
+        except AvgkError:
+            refuse_held(place, location)  # what it found may be what another has begun this moment
+            raise
     lease = Lease.take(place, location, whole=whole)
     try:
         before = lease.predecessor

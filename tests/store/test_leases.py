@@ -22,9 +22,10 @@ from zarr.storage import MemoryStore
 
 import avgk_dask as avgk
 from avgk_dask.store import leases
-from avgk_dask.store.drafts import writable
+from avgk_dask.store.drafts import check_target, holds_anything, writable
 from avgk_dask.store.lease_places import FOLDER, place_of
 from avgk_dask.store.processes import Process
+from avgk_dask.store.targets import claim
 from avgk_dask.testing import Simulation, simulate_store
 
 SCORES = np.random.default_rng(1).random((60, 4), dtype=np.float32)
@@ -453,6 +454,36 @@ def test_processes__that_start_at_once_are_all_refused_but_one(tmp_path, how, ho
     assert sorted(told) == ["lost True"] * 3 + ["won"]
     assert np.all(avgk.open_scores(path).scores.values == told.index("won"))
     assert not (path / FOLDER).exists()
+
+
+def test_a_place__that_another_begins_during_the_check_is_said_to_be_written(tmp_path):
+    path = tmp_path / "a.zarr"
+    store, location = writable(path)
+    others = []
+
+    def check():  # sees the store of one that was quicker
+        others.append(avgk.ScoreWriter(path, 4))
+        check_target(store, location, False)
+
+    with pytest.raises(avgk.StoreError, match=BUSY):
+        claim(store, location, check)
+
+
+def test_a_folder__that_another_makes_during_the_look_is_empty(tmp_path, monkeypatch):
+    path = tmp_path / "a.zarr"
+
+    def made(look):
+        def looked(*given):
+            try:
+                return look(*given)
+            finally:
+                path.mkdir(exist_ok=True)
+
+        return looked
+
+    monkeypatch.setattr(os, "listdir", made(os.listdir))
+    monkeypatch.setattr(pathlib.Path, "is_dir", made(pathlib.Path.is_dir))
+    assert not holds_anything(writable(path)[0])
 
 
 def test_threads__that_start_at_once_are_all_refused_but_one(anywhere):
