@@ -19,16 +19,16 @@ from .errors import (
 )
 
 if TYPE_CHECKING:
-    from .api.ambiguity import ranked_supports, straddle_strength, supports_overlap
     from .api.curves import error_curve
     from .api.description import info
     from .api.evaluation import evaluate
     from .api.ingestion import ingest
     from .api.regrets import adaptive_gain, plug_in_regret, regret
     from .api.risks import BestThreshold, best_threshold, risk
+    from .api.set_functions import average_k_sets, predict_sets, top_k_sets
     from .api.set_sizes import average_set_size_at, threshold_at
-    from .api.sets import average_k_sets, predict_sets, top_k_sets
-    from .api.stores import open_scores, verify
+    from .api.store_functions import open_scores, verify
+    from .api.straddling import ranked_supports, straddle_strength, supports_overlap
     from .api.thresholds import Threshold, threshold
     from .store import ScoreWriter, join_parts
 
@@ -75,7 +75,7 @@ __all__ = [
 
 #: Where public names live; they are imported when first used: a worker never needs xarray, nor a command that only helps.
 _HOMES = {
-    "api.ambiguity": ("ranked_supports", "straddle_strength", "supports_overlap"),
+    "api.straddling": ("ranked_supports", "straddle_strength", "supports_overlap"),
     "api.curves": ("error_curve",),
     "api.description": ("info",),
     "api.evaluation": ("evaluate",),
@@ -83,8 +83,8 @@ _HOMES = {
     "api.regrets": ("adaptive_gain", "plug_in_regret", "regret"),
     "api.risks": ("BestThreshold", "best_threshold", "risk"),
     "api.set_sizes": ("average_set_size_at", "threshold_at"),
-    "api.sets": ("average_k_sets", "predict_sets", "top_k_sets"),
-    "api.stores": ("open_scores", "verify"),
+    "api.set_functions": ("average_k_sets", "predict_sets", "top_k_sets"),
+    "api.store_functions": ("open_scores", "verify"),
     "api.thresholds": ("Threshold", "threshold"),
     "store": ("ScoreWriter", "join_parts"),
 }

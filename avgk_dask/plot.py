@@ -15,7 +15,7 @@ import xarray as xr
 from numpy.typing import NDArray
 
 from .errors import OptionError
-from .schema import check_result
+from .results.registry import check_result
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

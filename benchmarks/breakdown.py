@@ -24,12 +24,13 @@ from measuring import bare_read, best_of, make_store, markdown, parser, scores_o
 
 import avgk_dask as avgk
 from avgk_dask.api import evaluation
-from avgk_dask.graph import engine
-from avgk_dask.selection.search import Search
-from avgk_dask.store import direct
-from avgk_dask.store.checked import CheckedStore
-from avgk_dask.summaries import scan
-from avgk_dask.summaries.tally import ScanTally
+from avgk_dask.scans import band_scan as scan
+from avgk_dask.scans import pilot
+from avgk_dask.searches import threshold_search
+from avgk_dask.searches.threshold_search import ThresholdSearch
+from avgk_dask.states.scan_tally import ScanTally
+from avgk_dask.store.read import direct
+from avgk_dask.store.read.checked import CheckedStore
 
 #: The parts of a run: where the function that does it is looked up, and its name. Inner ones come first.
 PARTS = {
@@ -38,11 +39,11 @@ PARTS = {
     "decode": (direct.ChunkFiles, "_chunk"),
     "kernel": (scan, "keep_rows"),
     "kernel, events": (scan, "scan_rows"),
-    "rest of a band": (engine, "scan_band"),
+    "rest of a band": (threshold_search, "scan_band"),
     "merge": (ScanTally, "merge"),
-    "pilot": (engine, "sample_chunk"),
+    "pilot": (pilot, "sample_block"),
     "open": (evaluation, "as_source"),
-    "settle": (Search, "advance"),
+    "settle": (ThresholdSearch, "advance"),
     "straddle": (evaluation, "analyse"),
 }
 COLUMNS = (

@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ..exact.units import smallest_unit
 from ..kernels.keys import key_range
-from ..summaries.histogram import KeyHistogram
-from ..summaries.units import smallest_unit
-from .values import PairSum, all_finite, real_ends
+from ..states.key_histogram import KeyHistogram
+from .pair_sums import PairSum, all_finite, real_ends
 
 Array = NDArray[Any]
 

@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ..exact.units import float_format, smallest_unit
 from ..kernels.keys import is_float, key_range
 from ..kernels.pairs import add_products, count_lower
-from ..summaries.ranked import RankedTally
-from ..summaries.units import float_format, smallest_unit
+from ..states.ranked_scores import RankedTally
 from .binned import BinnedColumn
-from .values import PairSum, all_finite, real_ends
+from .pair_sums import PairSum, all_finite, real_ends
 
 Array = NDArray[Any]
 

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
-from .values import PairSum
+from .pair_sums import PairSum
 
 
 def orders_of(k: int, n_classes: int) -> range:

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from ..kernels.keys import encode, is_float
 from .columns import Column
-from .values import values_of
+from .pair_sums import values_of
 
 Array = NDArray[Any]
 

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from fractions import Fraction
 from typing import Any
 
-from ..graph.source import Source
-from ..schema import versions
+from ..results.registry import versions
+from ..sources.source import Source
 
 
 def result_attrs(source: Source, reads: int, **more: Any) -> dict[str, Any]:

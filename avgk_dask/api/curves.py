@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from fractions import Fraction
+from itertools import accumulate
 from typing import Any
 
 import numpy as np
@@ -11,15 +12,15 @@ import xarray as xr
 from numpy.typing import NDArray
 
 from ..errors import LabelsError
-from ..graph.engine import run_search
-from ..graph.places import read_labels, read_places
-from ..graph.progress import computing
-from ..graph.source import Source
-from ..schema import build_result
-from ..summaries.exact import as_fraction, error_of
+from ..exact.sums import error_of
+from ..passes.finding import find_thresholds
+from ..passes.progress import computing
+from ..passes.run import Run, drive
+from ..results.registry import build_result
+from ..searches.label_ranks import LabelRankSearch
 from .attributes import result_attrs
 from .inputs import as_source
-from .options import check_nan_policy
+from .policies import check_nan_policy
 
 
 def error_curve(
@@ -84,42 +85,34 @@ def error_curve(
             "labels must be given for an error curve; got None, and none are stored beside the scores. "
             "Pass class numbers or probabilities."
         )
-    compute = computing(progress)
-    curves = _hard_curves if source.labels.ndim == 1 else _soft_curves
-    n_labelled, top, average, reads = curves(source, nan_policy, compute)
+    run = Run(source, computing(progress), nan_policy)
+    n_labelled, top, average = (_soft_curves if source.has_soft_labels else _hard_curves)(run)
     n_classes = source.shape[1]
     values: dict[str, Any] = {}
     for name, inside in (("top_k_error", top), ("average_k_error", average)):
         values[name], values[f"mean_{name}"] = _errors(inside, n_labelled)
-    attrs = result_attrs(source, reads, n_labelled=n_labelled)
+    attrs = result_attrs(source, run.reads, n_labelled=n_labelled)
     return build_result(values, {"k": np.arange(1, n_classes + 1)}, attrs)
 
 
-def _hard_curves(source: Source, nan_policy: str, compute: Any) -> tuple[int, list[Any], list[Any], int]:
-    """Give the number of labels inside the sets for each K, both ways."""
-    n_samples, n_classes = source.shape
-    labels = read_labels(source, nan_policy, compute)
-    top = np.cumsum(labels.rank_counts[1 : n_classes + 1]).tolist()
-    edges = labels.edges()
-    if not edges.size:
-        return labels.n_labelled, top, [0] * n_classes, 1
-    ranks = read_places(source, edges, nan_policy, compute).label_ranks()
-    first_k: NDArray[np.int64] = -(-ranks // n_samples)
+def _hard_curves(run: Run) -> tuple[int, list[Any], list[Any]]:
+    """Return the number of labelled samples, and of labels inside the sets for each K, both ways."""
+    n_samples, n_classes = run.source.shape
+    search = drive(LabelRankSearch(run.source.dtype, n_classes), run)
+    assert search.labels is not None
+    top = np.cumsum(search.row_ranks()).tolist()
+    first_k: NDArray[np.int64] = -(-search.ranks() // n_samples)
     average = np.cumsum(np.bincount(first_k, minlength=n_classes + 1)[1:]).tolist()
-    return labels.n_labelled, top, average, 2
+    return search.labels.n_labelled, top, average
 
 
-def _soft_curves(source: Source, nan_policy: str, compute: Any) -> tuple[int, list[Any], list[Any], int]:
-    """Give the label weight inside the sets for each K, both ways."""
-    n_samples, n_classes = source.shape
-    budgets = [n_samples * k for k in range(1, n_classes + 1)]
-    search = run_search(source, budgets, n_ranks=n_classes, nan_policy=nan_policy, compute=compute)
+def _soft_curves(run: Run) -> tuple[int, list[Any], list[Any]]:
+    """Return the number of samples, and the label weight inside the sets for each K, both ways."""
+    n_samples, n_classes = run.source.shape
+    search = find_thresholds(run, [n_samples * k for k in range(1, n_classes + 1)], n_ranks=n_classes)
     assert search.first_tally is not None
-    top, total = [], Fraction(0)
-    for limbs in search.first_tally.weight_at_rank:
-        total += as_fraction(limbs)
-        top.append(total)
-    return n_samples, top, [search.found[i].weight for i in range(n_classes)], search.n_scans
+    top = list(accumulate(search.first_tally.weight_at_rank.fractions()))
+    return n_samples, top, [search.found[i].weight for i in range(n_classes)]
 
 
 def _errors(inside: list[Any], n_labelled: int) -> tuple[list[float], float]:

@@ -6,14 +6,14 @@ from typing import Any
 
 import numpy as np
 
-from ..budgets import DEFAULT_BUDGETS, count_labels, parse_budgets
-from ..graph.memory import memory_limit, task_memory
-from ..graph.source import StoredSource
+from ..exact.budgets import DEFAULT_BUDGETS, count_labels, parse_budgets
+from ..passes.memory import memory_limit, task_memory
+from ..sources.stored import StoredSource
 from ..store import StoredArrays, is_zarr
-from ..store.encoding import encoding_of
-from ..store.facts import StoreFacts, gather_facts
-from .ambiguity import n_ranked
-from .stores import open_stored
+from ..store.read.encoding import encoding_of
+from ..store.read.facts import StoreFacts, gather_facts
+from .store_functions import open_stored
+from .straddling import n_ranked
 
 #: Rows whose values are looked at.
 _SAMPLE_ROWS = 256

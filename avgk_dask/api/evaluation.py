@@ -8,17 +8,18 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
-from ..budgets import DEFAULT_BUDGETS, parse_budgets
+from ..ambiguity.analysis import analyse
 from ..errors import OptionError
-from ..graph.analysis import analyse
-from ..graph.extremes import settle_extremes
-from ..graph.progress import computing
-from ..schema import build_result
-from .ambiguity import ambiguity_values, integers, n_ranked
+from ..exact.budgets import DEFAULT_BUDGETS, parse_budgets
+from ..passes.finding import settle_extremes
+from ..passes.progress import computing
+from ..passes.run import Run
+from ..results.registry import build_result
 from .attributes import result_attrs, rounded
 from .inputs import as_source, opened
-from .options import check_nan_policy, check_ties
 from .outcome import Outcome
+from .policies import check_nan_policy, check_ties
+from .straddling import ambiguity_values, integers, n_ranked
 from .thresholds import score_value, threshold_values
 from .truncation import TruncatedScores, is_truncated
 
@@ -162,15 +163,15 @@ def evaluate(
     source = as_source(scores, labels, missing=missing)
     budgets = parse_budgets(k, source.shape[1])
     ranked = n_ranked(budgets, source.shape[1]) if straddle else 0
-    compute = computing(progress)
-    outcome = Outcome.find(source, budgets, compute, n_ranked=ranked, nan_policy=nan_policy, ties=ties)
-    outcome = replace(outcome, search=settle_extremes(source, outcome.search, compute))
+    run = Run(source, computing(progress), nan_policy)
+    outcome = Outcome.find(run, budgets, n_ranked=ranked, ties=ties)
+    outcome = replace(outcome, search=settle_extremes(run, outcome.search))
     values, coords = _values(outcome)
     if straddle:
         ambiguity = analyse(outcome.tally.ranked, integers(budgets), source.dtype, source.shape[1])
         more, ranks = ambiguity_values(ambiguity, budgets, source)
         values, coords = values | more, coords | ranks
-    attrs = result_attrs(source, outcome.search.n_scans, n_labelled=outcome.tally.n_labelled)
+    attrs = result_attrs(source, run.reads, n_labelled=outcome.tally.n_labelled)
     return build_result(values, coords, attrs)
 
 
@@ -213,6 +214,6 @@ def _values(outcome: Outcome) -> tuple[dict[str, Any], dict[str, Any]]:
         ),
         "set_size_count": [np.pad(s.set_sizes, (0, n_sizes - s.set_sizes.size)) for s in found],
     }
-    if source.labels is not None and source.labels.ndim == 2:
+    if source.has_soft_labels:
         (values["plug_in_bound"],) = rounded([outcome.plug_in_bound])
     return values, {"k": [float(b) for b in outcome.budgets], "size": np.arange(n_sizes)}

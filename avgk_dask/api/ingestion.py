@@ -14,13 +14,13 @@ from numpy.typing import NDArray
 from ..errors import LABELS_CURE, LabelsError, OptionError, ReadError, ScoresError
 from ..files import RowFile, is_row_file, open_file
 from ..files.names import is_pickle
-from ..graph.progress import counting
-from ..showing import ShownAsTable
+from ..passes.progress import counting
+from ..results.showing import ShownAsTable
 from ..store import ScoreWriter, Target, Verification, check_chunks, is_zarr, open_arrays
-from ..store.bands import read_array
-from ..store.encoding import decoded_dtype
+from ..store.read.bands import read_array
+from ..store.read.encoding import decoded_dtype
 from .inputs import find_labels, in_numpy
-from .stores import verify
+from .store_functions import verify
 
 Array = NDArray[Any]
 

@@ -11,13 +11,16 @@ import xarray as xr
 
 from ..errors import DtypeError, LabelsError, ScoresError
 from ..files import is_row_file, open_label_file
-from ..graph.blocks import checked_labels
-from ..graph.source import BlockSource, Source, StoredSource, lazy_array, stored_array
 from ..kernels.keys import BFLOAT16, check_dtype
 from ..masks import check_label_dtype, plain_array, plain_block, plain_labels, refuse_other_kinds
+from ..sources.blocks import BlockSource
+from ..sources.checked_blocks import checked_labels
+from ..sources.lazy_arrays import lazy_array, stored_array
+from ..sources.source import Source
+from ..sources.stored import StoredSource
 from ..store import StoredArrays, check_chunks, is_zarr, open_arrays, open_labels, shown
-from ..store.bands import read_array
-from ..store.encoding import SCALES, decoded_dtype
+from ..store.read.bands import read_array
+from ..store.read.encoding import SCALES, decoded_dtype
 
 #: Rows of an array in memory are handed to the tasks in blocks of about this many bytes.
 _BLOCK_BYTES = 8 << 20

@@ -7,13 +7,14 @@ from fractions import Fraction
 from functools import cached_property
 from typing import Any
 
-from ..budgets import count_labels, largest_integer
-from ..graph.engine import run_search
-from ..graph.source import Source
-from ..selection.search import Search
-from ..selection.selection import Selection
-from ..summaries.exact import as_fraction, error_of
-from ..summaries.tally import ScanTally
+from ..exact.budgets import count_labels, largest_integer
+from ..exact.sums import error_of
+from ..passes.finding import find_thresholds
+from ..passes.run import Run
+from ..searches.selection import Selection
+from ..searches.threshold_search import ThresholdSearch
+from ..sources.source import Source
+from ..states.scan_tally import ScanTally
 
 
 @dataclass(frozen=True)
@@ -22,15 +23,15 @@ class Outcome:
 
     source: Source
     budgets: tuple[Fraction, ...]
-    search: Search
+    search: ThresholdSearch
 
     @classmethod
-    def find(cls, source: Source, budgets: tuple[Fraction, ...], compute: Any, **options: Any) -> Outcome:
-        """Search the thresholds of all budgets; options are those of ``run_search``."""
+    def find(cls, run: Run, budgets: tuple[Fraction, ...], **options: Any) -> Outcome:
+        """Search the thresholds of all budgets; options are those of ``find_thresholds``."""
+        source = run.source
         counts = [count_labels(b, source.shape[0]) for b in budgets]
         n_ranks = 0 if source.labels is None else largest_integer(budgets)
-        soft = source.labels is not None and source.labels.ndim == 2
-        search = run_search(source, counts, n_ranks=n_ranks, with_distance=soft, compute=compute, **options)
+        search = find_thresholds(run, counts, n_ranks=n_ranks, with_distance=source.has_soft_labels, **options)
         return cls(source, budgets, search)
 
     @property
@@ -73,7 +74,7 @@ class Outcome:
     def _top_weight(self, k: int) -> Fraction:
         """Return the label weight up to rank k: hard labels there, or the soft labels' weight."""
         hits = Fraction(int(self.tally.rank_counts[1 : k + 1].sum()))
-        return sum((as_fraction(limbs) for limbs in self.tally.weight_at_rank[:k]), hits)
+        return sum(self.tally.weight_at_rank.fractions()[:k], hits)
 
     def extremes(self) -> list[tuple[Fraction | None, Fraction | None]]:
         """Give each budget's lowest and highest average-k error over all ways to keep so many of the ties."""

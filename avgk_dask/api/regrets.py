@@ -11,19 +11,21 @@ import dask.array as da
 import numpy as np
 import xarray as xr
 
-from ..budgets import parse_budgets
 from ..errors import BudgetError, LabelsError, ScoresError
-from ..graph.blocks import checked_matrix
-from ..graph.engine import run_search
-from ..graph.progress import computing
-from ..graph.regret import count_members, labelled_by_itself, set_regret, top_regrets
-from ..graph.source import Source
-from ..schema import build_result
-from ..summaries.exact import as_fraction, error_of
+from ..exact.budgets import parse_budgets
+from ..exact.sums import error_of
+from ..passes.finding import find_thresholds
+from ..passes.progress import computing, count_members
+from ..passes.run import Run
+from ..results.registry import build_result
+from ..scans.set_regrets import set_pass, top_pass
+from ..sources.blocks import labelled_by_itself
+from ..sources.checked_blocks import checked_matrix
+from ..sources.source import Source
 from .attributes import result_attrs, rounded
 from .inputs import as_source, lazy_matrix
-from .options import check_nan_policy
 from .outcome import Outcome
+from .policies import check_nan_policy
 from .thresholds import score_value
 
 
@@ -84,11 +86,12 @@ def adaptive_gain(eta: Any, k: Any, *, progress: bool | None = None) -> xr.Datas
     budgets = parse_budgets(k, source.shape[1])
     if any(b.denominator != 1 for b in budgets):
         raise BudgetError(f"k must be an integer for a gain over top-k; got {k!r}. Use evaluate for a fractional k.")
-    compute = computing(progress)
+    run = Run(source, computing(progress))
     with _about_eta():
-        outcome = Outcome.find(labelled_by_itself(source), budgets, compute)
+        outcome = Outcome.find(run.over(labelled_by_itself(source)), budgets)
     thresholds = [_value(s.key, source) for s in outcome.selections]
-    tallies = top_regrets(source, [int(b) for b in budgets], [float(t) for t in thresholds], compute)
+    wanted = top_pass(source.dtype, source.shape[1], [int(b) for b in budgets], [float(t) for t in thresholds])
+    tallies = run.read(wanted).tallies
     sums = [t.symmetric_difference(Fraction(value)) for t, value in zip(tallies, thresholds, strict=True)]
     values = {
         "threshold": [float(t) for t in thresholds],
@@ -97,7 +100,7 @@ def adaptive_gain(eta: Any, k: Any, *, progress: bool | None = None) -> xr.Datas
         "adaptive_gain": rounded(_differences(outcome.average_weights, outcome.top_weights)),
         "adaptive_gain_symmetric": rounded([s / source.shape[0] for s in sums]),
     }
-    attrs = result_attrs(source, outcome.search.n_scans + 1)
+    attrs = result_attrs(source, run.reads)
     return build_result(values, {"k": [float(b) for b in budgets]}, attrs)
 
 
@@ -153,18 +156,19 @@ def regret(sets: Any, eta: Any, *, progress: bool | None = None) -> xr.Dataset:
     """
     source = as_source(eta, own_labels=False)
     members = _as_sets(sets, source.shape)
-    compute = computing(progress)
-    n_labels = count_members(members, compute)
+    run = Run(source, computing(progress))
+    n_labels = count_members(members, run.compute)
     with _about_eta():
-        search = run_search(labelled_by_itself(source), [n_labels], compute=compute)
+        search = find_thresholds(run.over(labelled_by_itself(source)), [n_labels])
     threshold = _value(search.found[0].key, source)
-    tally = set_regret(source, members, float(threshold), compute)
+    wanted = set_pass(source.dtype, source.shape[1], float(threshold))
+    (tally,) = run.over(source.with_labels(members)).read(wanted).tallies
     n_samples = source.shape[0]
-    inside, most = as_fraction(tally.weight[0]), search.found[0].weight
+    inside, most = tally.weight[0], search.found[0].weight
     second = tally.symmetric_difference(Fraction(threshold)) / n_samples
     exact = error_of(inside, n_samples), error_of(most, n_samples), (most - inside) / n_samples, second
     values = dict(zip(("set_error", "optimal_error", "regret", "regret_symmetric"), rounded(exact), strict=True))
-    return build_result(values, {}, result_attrs(source, search.n_scans + 1, n_labels=n_labels))
+    return build_result(values, {}, result_attrs(source, run.reads, n_labels=n_labels))
 
 
 def plug_in_regret(
@@ -230,10 +234,10 @@ def plug_in_regret(
     in_memory = isinstance(eta, (np.ndarray, da.Array, xr.DataArray, list, tuple))
     source = as_source(scores, eta if in_memory else truth.dask_array())
     budgets = parse_budgets(k, source.shape[1])
-    compute = computing(progress)
+    run = Run(source, computing(progress), nan_policy)
     with _about_eta():
-        mine = Outcome.find(source, budgets, compute, nan_policy=nan_policy)
-        best = Outcome.find(labelled_by_itself(truth), budgets, compute)
+        mine = Outcome.find(run, budgets)
+        best = Outcome.find(Run(labelled_by_itself(truth), run.compute), budgets)
     values = {
         "top_k_error": rounded(mine.top_errors),
         "average_k_error": rounded(mine.average_errors),
@@ -241,7 +245,7 @@ def plug_in_regret(
         "average_k_regret": rounded(_differences(best.average_weights, mine.average_weights)),
         "plug_in_bound": rounded([mine.plug_in_bound])[0],
     }
-    attrs = result_attrs(source, mine.search.n_scans)
+    attrs = result_attrs(source, run.reads)
     return build_result(values, {"k": [float(b) for b in budgets]}, attrs)
 
 

@@ -10,16 +10,16 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
-from ..budgets import parse_budget
 from ..errors import BudgetError, LabelsError, OptionError
-from ..graph.engine import run_search
-from ..graph.places import least_risk
-from ..graph.progress import computing
-from ..graph.source import Source
-from ..showing import ShownAsTable
+from ..exact.budgets import parse_budget
+from ..passes.finding import find_thresholds, least_risk
+from ..passes.progress import computing
+from ..passes.run import Run
+from ..results.showing import ShownAsTable
+from ..sources.source import Source
 from .inputs import as_source
-from .options import check_nan_policy
-from .placed import SET_SIZE, Places, check_thresholds, coordinate, fits_a_float, given_thresholds
+from .placed_thresholds import SET_SIZE, Places, check_thresholds, coordinate, fits_a_float, given_thresholds
+from .policies import check_nan_policy
 from .thresholds import score_value
 
 
@@ -100,7 +100,7 @@ def risk(
     thresholds = given_thresholds(thresholds)
     wanted = check_thresholds(thresholds)
     costs = [_finite(t) for t in wanted] if cost is None else [_check_cost(cost)] * len(wanted)
-    places = Places.read(source, wanted, nan_policy, computing(progress))
+    places = Places.read(Run(source, computing(progress), nan_policy), wanted)
     sizes = [Fraction(n, source.shape[0]) for n in places.n_labels]
     risks = [
         math.nan if e is None or c is None else float(e + c * s)
@@ -216,16 +216,13 @@ def best_threshold(
     check_nan_policy(nan_policy)
     source = _labelled_source(scores, labels)
     exact = _check_cost(cost)
-    compute = computing(progress)
-    search = least_risk(source, exact, nan_policy, compute)
-    best = search.best
+    run = Run(source, computing(progress), nan_policy)
+    best = least_risk(run, exact).best
     value: float | int = -math.inf
-    reads = search.n_reads
     if best.n_labels < source.shape[0] * source.shape[1]:  # the highest score left out, as everywhere
-        last = run_search(source, [best.n_labels], nan_policy=nan_policy, compute=compute)
-        value, reads = score_value(last.found[0].key, source.dtype), reads + last.n_scans
+        value = score_value(find_thresholds(run, [best.n_labels]).found[0].key, source.dtype)
     size = Fraction(best.n_labels, source.shape[0])
-    return BestThreshold(value, float(best.risk), float(best.error), float(size), float(exact), reads)
+    return BestThreshold(value, float(best.risk), float(best.error), float(size), float(exact), run.reads)
 
 
 def _labelled_source(scores: Any, labels: Any) -> Source:

@@ -8,14 +8,15 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
-from ..budgets import count_labels, parse_budget
 from ..errors import BudgetError
-from ..graph.engine import run_search
-from ..graph.progress import computing
+from ..exact.budgets import count_labels, parse_budget
+from ..passes.finding import find_thresholds
+from ..passes.progress import computing
+from ..passes.run import Run
 from .attributes import result_attrs
 from .inputs import as_source
-from .options import check_nan_policy
-from .placed import SET_SIZE, Places, check_thresholds, coordinate, given_thresholds
+from .placed_thresholds import SET_SIZE, Places, check_thresholds, coordinate, given_thresholds
+from .policies import check_nan_policy
 from .thresholds import score_value, threshold_values
 
 
@@ -69,7 +70,7 @@ def average_set_size_at(
     source = as_source(scores, own_labels=False)
     thresholds = given_thresholds(thresholds)
     wanted = check_thresholds(thresholds)
-    places = Places.read(source, wanted, nan_policy, computing(progress))
+    places = Places.read(Run(source, computing(progress), nan_policy), wanted)
     sizes = [n / source.shape[0] for n in places.n_labels]
     result = xr.DataArray(
         sizes, {"threshold": coordinate(wanted)}, "threshold", "average_set_size", SET_SIZE | places.attrs
@@ -137,7 +138,8 @@ def threshold_at(
         )
     n_samples, n_classes = source.shape
     counts = [count_labels(min(size, Fraction(n_classes)), n_samples) for size in sizes]
-    search = run_search(source, counts, nan_policy=nan_policy, compute=computing(progress))
+    run = Run(source, computing(progress), nan_policy)
+    search = find_thresholds(run, counts)
     values = [score_value(search.found[i].key, source.dtype) for i in range(len(counts))]
     attrs = {"long_name": "threshold", "description": "The least t with at most that many scores above it, over N."}
     result = xr.DataArray(
@@ -145,6 +147,6 @@ def threshold_at(
         {"average_set_size": [float(size) for size in sizes]},
         "average_set_size",
         "threshold",
-        attrs | result_attrs(source, search.n_scans),
+        attrs | result_attrs(source, run.reads),
     )
     return result[0] if np.ndim(average_set_sizes) == 0 else result

@@ -9,16 +9,17 @@ import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
 
-from ..budgets import count_labels, is_scalar, parse_budgets
-from ..graph.engine import run_search
-from ..graph.progress import computing
+from ..exact.budgets import count_labels, is_scalar, parse_budgets
 from ..kernels.keys import decode
-from ..schema import build_result
-from ..selection.selection import Selection
-from ..showing import ShownAsTable
+from ..passes.finding import find_thresholds
+from ..passes.progress import computing
+from ..passes.run import Run
+from ..results.registry import build_result
+from ..results.showing import ShownAsTable
+from ..searches.selection import Selection
 from .attributes import result_attrs
 from .inputs import as_source, opened
-from .options import check_nan_policy
+from .policies import check_nan_policy
 from .truncation import TruncatedScores, is_truncated
 
 
@@ -111,7 +112,8 @@ def threshold(
     source = as_source(scores, own_labels=False)
     budgets = parse_budgets(k, source.shape[1])
     counts = [count_labels(b, source.shape[0]) for b in budgets]
-    search = run_search(source, counts, nan_policy=nan_policy, compute=computing(progress))
+    run = Run(source, computing(progress), nan_policy)
+    search = find_thresholds(run, counts)
     found = [_threshold(search.found[i], source.dtype) for i in range(len(budgets))]
     if is_scalar(k):
         return found[0]
@@ -122,7 +124,7 @@ def threshold(
         "n_kept": [t.n_kept for t in found],
         "average_set_size": [(t.n_above + t.n_kept) / source.shape[0] for t in found],
     }
-    return build_result(values, {"k": [float(b) for b in budgets]}, result_attrs(source, search.n_scans))
+    return build_result(values, {"k": [float(b) for b in budgets]}, result_attrs(source, run.reads))
 
 
 def _truncated_threshold(

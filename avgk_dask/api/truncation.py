@@ -10,15 +10,15 @@ import dask.array as da
 import numpy as np
 from numpy.typing import NDArray
 
-from ..budgets import show
 from ..errors import BudgetError, LabelsError, ScoresError, StoreError
-from ..graph.blocks import checked_matrix
-from ..graph.source import lazy_array
+from ..exact.budgets import show
 from ..kernels.keys import check_dtype, decode, key_range
 from ..masks import check_label_range, plain_array
+from ..sources.checked_blocks import checked_matrix
+from ..sources.lazy_arrays import lazy_array
 from ..store import StoredArrays, check_chunks, is_sealed, is_zarr
-from .ambiguity import n_ranked
 from .inputs import as_labels
+from .straddling import n_ranked
 
 Array = NDArray[Any]
 

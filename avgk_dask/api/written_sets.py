@@ -12,18 +12,19 @@ from typing import Any
 
 import dask.array as da
 
-from ..budgets import count_labels, parse_budgets
 from ..errors import OptionError
-from ..graph.apply import apply_rule, settle_rule
-from ..graph.progress import computing, counting
-from ..graph.set_bands import set_windows
-from ..graph.source import Source, StoredSource
-from ..schema import plain_json
+from ..exact.budgets import count_labels, parse_budgets
+from ..passes.progress import computing, counting
+from ..results.registry import plain_json
+from ..rules.lazy_sets import apply_rule, settle_rule
+from ..rules.set_windows import set_windows
+from ..sources.source import Source
+from ..sources.stored import StoredSource
 from ..store import SET_FORMATS, SetBand, SetGrid, SetsWriter, StoredArrays, Target, shown
 from .inputs import as_lazy
-from .options import check_nan_policy, check_ties
-from .placed import check_threshold
-from .sets import predict_sets, top_k_sets
+from .placed_thresholds import check_threshold
+from .policies import check_nan_policy, check_ties
+from .set_functions import predict_sets, top_k_sets
 from .thresholds import score_value
 
 RULES = ("average", "top", "threshold")

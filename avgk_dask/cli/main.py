@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import click
 
-from .evaluation import evaluate, sets, threshold
+from .evaluate_commands import evaluate, sets, threshold
 from .group import Command, Group, debug_option
 from .schemas import SCHEMAS
-from .simulation import demo, simulate
-from .stores import info, ingest, join, verify
+from .simulate_command import demo, simulate
+from .store_commands import info, ingest, join, verify
 
 
 @click.group(cls=Group, invoke_without_command=True, context_settings={"help_option_names": ["-h", "--help"]})
@@ -32,7 +32,7 @@ def schema(command: str | None) -> None:
 
     Example: avgk schema evaluate
     """
-    from .output import print_json
+    from .printing import print_json
 
     if command is None:
         click.echo("\n".join(SCHEMAS))

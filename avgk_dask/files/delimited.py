@@ -10,9 +10,9 @@ from collections.abc import Iterator
 from typing import Any
 
 from ..errors import LabelsError, ScoresError
+from .arrow_tables import load_arrow
 from .names import LABEL_NAMES, OTHER_LABEL_NAMES, find_name
-from .rows import reading
-from .tables import load_arrow
+from .row_blocks import reading
 
 #: Longest line that is read: a million classes of 64 characters each.
 _LONGEST_LINE = 1 << 26

@@ -9,10 +9,10 @@ from collections.abc import Iterator
 from typing import Any
 
 from ..errors import StoreError
+from .arrow_tables import load_arrow
 from .names import listed
 from .parquet import check_same
-from .rows import reading
-from .tables import load_arrow
+from .row_blocks import reading
 
 _FILE_MAGIC, _FEATHER_1 = b"ARROW1", b"FEA1"
 

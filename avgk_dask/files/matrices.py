@@ -11,8 +11,8 @@ import numpy as np
 
 from ..errors import LabelsError, ScoresError
 from ..masks import with_unlabelled
-from .columns import Columns, is_list
-from .rows import Array, reading
+from .row_blocks import Array, reading
+from .table_columns import Columns, is_list
 
 Refusal = type[ScoresError] | type[LabelsError]
 _WHAT = {ScoresError: "scores", LabelsError: "labels"}

@@ -12,7 +12,7 @@ import numpy as np
 
 from ..errors import ReadError, StoreError
 from ..kernels.keys import check_dtype
-from .rows import Array, Block, Dtype, RowFile, check_matrix, reading
+from .row_blocks import Array, Block, Dtype, RowFile, check_matrix, reading
 
 #: What NumPy raises on headers that are none, or whose array cannot be.
 NPY_ERRORS = (

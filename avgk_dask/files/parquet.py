@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from ..errors import StoreError
-from .rows import reading
-from .tables import load_arrow
+from .arrow_tables import load_arrow
+from .row_blocks import reading
 
 #: The buffers of all columns together take a block's bytes, within these bounds for one column.
 _LEAST_BUFFER, _MOST_BUFFER = 1 << 12, 1 << 20

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..showing import visible
+from ..results.showing import visible
 
 
 def print_info(info: dict[str, Any]) -> str:

@@ -13,8 +13,8 @@ from jinja2 import Environment, StrictUndefined
 
 from ..credentials import is_url, shown
 from ..errors import DtypeError, OptionError
-from ..schema import fingerprint
-from ..showing import visible
+from ..results.registry import fingerprint
+from ..results.showing import visible
 from .figures import pictures
 from .tables import Table, ambiguity_table, check_evaluation, results_table, tie_table
 from .text import ambiguity_sentence, headline, size_sentence, tie_sentence

@@ -10,7 +10,7 @@ import xarray as xr
 from numpy.typing import NDArray
 
 from ..errors import OptionError
-from ..schema import check_result
+from ..results.registry import check_result
 
 
 @dataclass(frozen=True)

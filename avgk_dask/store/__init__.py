@@ -1,19 +1,19 @@
 """Zarr, obstore and fsspec: opening score stores, planning bands, writing. Nothing else imports zarr."""
 
-from .asides import Aside, recover, written_whole
-from .bands import BandReader, plan_bands
-from .drafts import Draft, holds_anything, is_store, writable, write_rows
-from .failures import writing
-from .joining import join_parts
-from .layout import CODECS, Layout
-from .listing import check_chunks
-from .opening import StoredArrays, is_sealed, is_zarr, open_arrays, open_labels
-from .results import write_result
-from .sets import SET_FORMATS, SetBand, SetGrid, SetsWriter, pack_block
-from .showing import shown
-from .targets import Target, claim
-from .verifying import Verification, verify_listing, verify_run
-from .writer import ScoreWriter
+from .read.bands import BandReader, plan_bands
+from .read.layout import CODECS, Layout
+from .read.listing import check_chunks
+from .read.opening import StoredArrays, is_sealed, is_zarr, open_arrays, open_labels
+from .read.verifying import Verification, verify_listing, verify_run
+from .where.addresses import shown
+from .where.failures import writing
+from .write.asides import Aside, recover, written_whole
+from .write.drafts import Draft, holds_anything, is_store, writable, write_rows
+from .write.joining import join_parts
+from .write.result_stores import write_result
+from .write.stored_sets import SET_FORMATS, SetBand, SetGrid, SetsWriter, pack_block
+from .write.targets import Target, claim
+from .write.writer import ScoreWriter
 
 __all__ = [
     "CODECS",

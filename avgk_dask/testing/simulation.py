@@ -18,9 +18,9 @@ import xarray as xr
 from numpy.typing import NDArray
 
 from ..errors import ScoresError
-from ..graph.engine import Compute
-from ..graph.progress import computing
 from ..kernels.keys import check_dtype
+from ..passes.progress import computing
+from ..passes.run import Compute
 from ..store import Draft, Layout, Target, shown, writable, write_rows, writing
 
 Array = NDArray[Any]

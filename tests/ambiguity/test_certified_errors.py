@@ -11,10 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from avgk_dask.ambiguity.binned import BinnedColumn
+from avgk_dask.ambiguity.pair_sums import PairSum
 from avgk_dask.ambiguity.straddle import Straddle, straddle_bound
-from avgk_dask.ambiguity.values import PairSum
 from avgk_dask.kernels.keys import encode
-from avgk_dask.summaries.histogram import KeyHistogram
+from avgk_dask.states.key_histogram import KeyHistogram
 
 parts = st.fractions(0, 10, max_denominator=1000)
 

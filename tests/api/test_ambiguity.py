@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import avgk_dask as avgk
-from avgk_dask import schema
+from avgk_dask.results import registry as schema
 from avgk_dask.testing import Simulation, oracle_supports, simulate, simulate_store, strategies
 
 # The paper's table: top-2 and average-2 error, weight, magnitude and d(2, 1), with epsilon = 0.01.

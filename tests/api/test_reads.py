@@ -141,7 +141,7 @@ def test_evaluate__reads_three_times_at_most_when_little_can_be_kept(make, kept_
 
 
 def test_evaluate__reads_local_files_once_each(tmp_path, monkeypatch):
-    from avgk_dask.store.direct import ChunkFiles
+    from avgk_dask.store.read.direct import ChunkFiles
 
     places = []
     read = ChunkFiles.read

@@ -10,7 +10,7 @@ import xarray as xr
 import zarr
 
 import avgk_dask as avgk
-from avgk_dask import schema
+from avgk_dask.results import registry as schema
 from avgk_dask.testing import Simulation
 
 N, C = 3_000, 120

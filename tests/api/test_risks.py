@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import avgk_dask as avgk
-from avgk_dask.graph import places
+from avgk_dask.passes import placing as places
 from avgk_dask.testing import Simulation, strategies
 
 SYNCHRONOUS = dask.config.set(scheduler="synchronous")

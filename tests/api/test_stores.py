@@ -13,7 +13,7 @@ import zarr
 from zarr.storage import MemoryStore
 
 import avgk_dask as avgk
-from avgk_dask.graph.source import StoredSource, stored_array
+from avgk_dask.sources.source import StoredSource, stored_array
 from avgk_dask.testing import CountingStore
 
 SCORES = np.random.default_rng(1).dirichlet(np.ones(8), 120).astype(np.float32)

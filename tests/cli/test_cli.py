@@ -14,7 +14,7 @@ import xarray as xr
 import zarr
 
 import avgk_dask as avgk
-from avgk_dask import schema
+from avgk_dask.results import registry as schema
 
 
 def avgk_process(*args, cwd=None):

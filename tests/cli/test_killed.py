@@ -14,7 +14,7 @@ import sys
 import pytest
 
 import avgk_dask as avgk
-from avgk_dask.store.processes import Process
+from avgk_dask.store.write.processes import Process
 
 # Runs a command in children of its own that are killed before the n-th change to the file system, for some n or all, and
 # then once more; prints what was there in between, how the second run ended and what is there then. Children, since starting Python
@@ -246,7 +246,7 @@ def gone():
 
 def make_aside(target, process, **more):
     """Make a folder as a run leaves it that was killed."""
-    from avgk_dask.store.leases import Holder
+    from avgk_dask.store.write.leases import Holder
 
     folder = target.with_name(f".{target.name}-avgk-00000000")
     (folder / "new").mkdir(parents=True)
@@ -281,7 +281,7 @@ def test_folders__of_live_runs_and_of_users_are_left_alone(own_folder, run):
 
 
 def _started(pid):
-    from avgk_dask.store.processes import _stat
+    from avgk_dask.store.write.processes import _stat
 
     return _stat(pid)[1]
 

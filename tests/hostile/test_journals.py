@@ -11,8 +11,8 @@ from judging import check_error, evaluate
 from sound_stores import LABELS, SCORES
 
 import avgk_dask as avgk
-from avgk_dask.store.journal import Record
-from avgk_dask.store.manifest import digest_of
+from avgk_dask.store.read.manifest import digest_of
+from avgk_dask.store.write.journal import Record
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -190,7 +190,7 @@ def test_records__come_back_as_they_were_written():
 
 def no_listing(monkeypatch, fails):
     """Let listings fail, as ``fails`` says of the number of each."""
-    from avgk_dask.store import listing
+    from avgk_dask.store.read import listing
 
     original, seen = listing._list_keys, [0]
 

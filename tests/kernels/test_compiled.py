@@ -7,11 +7,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from avgk_dask.kernels import bits, events, keys, pairs, places, plain, rows
+from avgk_dask.kernels import bits, events, keys, pairs, plain, rows
+from avgk_dask.kernels import placing as places
 from avgk_dask.kernels import rows as compiled
-from avgk_dask.summaries.entries import Listing
-from avgk_dask.summaries.places import EdgeTable
-from avgk_dask.summaries.split import Split, ZoneTable
+from avgk_dask.kernels.edges import EdgeTable
+from avgk_dask.kernels.zones import ZoneTable
+from avgk_dask.scans.entries import Listing
+from avgk_dask.scans.splitting import Split
 from avgk_dask.testing import strategies
 
 NATIVE = ("float32", "float64", "uint8", "int16", "int32", "int64")

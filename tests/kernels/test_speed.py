@@ -15,10 +15,11 @@ from numba import njit
 
 from avgk_dask.kernels import pairs, rows
 from avgk_dask.kernels.keys import carrier_bits, encode
-from avgk_dask.selection.bracket import ScanShape, plan_rows, plan_scan
-from avgk_dask.summaries.entries import Listing, ranking_room
-from avgk_dask.summaries.kept_rows import KeptRows, SetCounts
-from avgk_dask.summaries.split import Split, ZoneTable
+from avgk_dask.kernels.zones import ZoneTable
+from avgk_dask.scans.entries import Listing, ranking_room
+from avgk_dask.scans.splitting import Split
+from avgk_dask.searches.brackets import ScanShape, plan_rows, plan_scan
+from avgk_dask.states.kept_rows import KeptRows, SetCounts
 from avgk_dask.testing import Simulation
 
 N_ROWS, N_CLASSES = 64, 1000

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 import avgk_dask as avgk
-from avgk_dask import schema
 from avgk_dask.report import render_report, write_report
+from avgk_dask.results import registry as schema
 from avgk_dask.testing import simulate
 
 HOSTILE = (

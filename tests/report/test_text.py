@@ -9,8 +9,8 @@ import pytest
 import xarray as xr
 
 import avgk_dask as avgk
-from avgk_dask import schema
 from avgk_dask.report import print_info, print_table, render_report, text, write_report
+from avgk_dask.results import registry as schema
 from avgk_dask.testing import simulate
 
 

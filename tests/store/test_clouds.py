@@ -23,7 +23,7 @@ import services
 import zarr
 
 import avgk_dask as avgk
-from avgk_dask.store import opening
+from avgk_dask.store.read import opening
 
 pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
 

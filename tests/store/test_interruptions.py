@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import itertools
+import pathlib
 
 import numpy as np
 import pytest
 from zarr.storage import LocalStore
 
 import avgk_dask as avgk
+from avgk_dask.store.write.asides import remove_for_good
 
 SCORES = np.random.default_rng(1).random((57, 4), dtype=np.float32)
 LABELS = np.random.default_rng(2).integers(0, 4, 57)
@@ -145,7 +147,8 @@ def test_parts__are_refused_beside_a_store_that_is_complete(tmp_path):
 
 
 def test_labels__beyond_a_million_survive_a_stop(tmp_path, monkeypatch):
-    from avgk_dask.store import layout, writer
+    from avgk_dask.store.read import layout
+    from avgk_dask.store.write import writer
 
     for module in (layout, writer):
         monkeypatch.setattr(module, "LABEL_ROWS", 12)
@@ -161,3 +164,17 @@ def test_labels__beyond_a_million_survive_a_stop(tmp_path, monkeypatch):
         assert np.array_equal(opened.labels.values, LABELS)
         assert np.array_equal(opened.scores.values, SCORES)
         assert avgk.verify(tmp_path / name).ok
+
+
+def test_a_folder__that_a_write_puts_back_during_its_removal_is_removed_again(tmp_path, monkeypatch):
+    path = tmp_path / "new"
+    is_dir, looks = pathlib.Path.is_dir, []
+
+    def missed_at_first(self):
+        looks.append(self)
+        return is_dir(self) if len(looks) > 2 else False
+
+    path.mkdir()
+    monkeypatch.setattr(pathlib.Path, "is_dir", missed_at_first)
+    remove_for_good(path)
+    assert not is_dir(path)

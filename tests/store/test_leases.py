@@ -21,11 +21,11 @@ from zarr.core.sync import sync
 from zarr.storage import MemoryStore
 
 import avgk_dask as avgk
-from avgk_dask.store import leases
-from avgk_dask.store.drafts import check_target, holds_anything, writable
-from avgk_dask.store.lease_places import FOLDER, place_of
-from avgk_dask.store.processes import Process
-from avgk_dask.store.targets import claim
+from avgk_dask.store.write import leases
+from avgk_dask.store.write.drafts import check_target, holds_anything, writable
+from avgk_dask.store.write.lease_places import FOLDER, place_of
+from avgk_dask.store.write.processes import Process
+from avgk_dask.store.write.targets import claim
 from avgk_dask.testing import Simulation, simulate_store
 
 SCORES = np.random.default_rng(1).random((60, 4), dtype=np.float32)
@@ -397,7 +397,7 @@ def test_lease__is_renewed_while_a_writer_waits(tmp_path, monkeypatch):
     """By a thread: a model may take longer for a chunk than a lease lasts."""
     monkeypatch.setattr(leases, "LASTS", 0.03)
     renewed = threading.Event()
-    from avgk_dask.store.lease_places import FilePlace
+    from avgk_dask.store.write.lease_places import FilePlace
 
     renew = FilePlace.renew
 
@@ -556,7 +556,7 @@ def test_parts__have_leases_of_their_own_and_a_join_waits_for_all(anywhere):
 
 
 def test_part__is_refused_while_a_join_is_at_work(tmp_path, monkeypatch):
-    from avgk_dask.store import joining
+    from avgk_dask.store.write import joining
 
     path = tmp_path / "a.zarr"
     for part in range(2):
@@ -631,7 +631,7 @@ def test_process__is_known_by_its_start_too(monkeypatch):
 
 def test_process__that_ended_and_was_not_waited_for_is_gone():
     child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-    from avgk_dask.store import processes
+    from avgk_dask.store.write import processes
 
     here = Process.here()
     mine = Process(here.host, here.machine, child.pid, processes._stat(child.pid)[1])
@@ -670,8 +670,8 @@ def test_leased_store__is_a_plain_one_elsewhere(tmp_path):
     """What a cluster's workers write through has no lease to renew, nor lets go of any."""
     import pickle
 
-    from avgk_dask.store.leased import lease_of
-    from avgk_dask.store.targets import claim
+    from avgk_dask.store.write.leased import lease_of
+    from avgk_dask.store.write.targets import claim
 
     leased = claim(*writable(tmp_path / "a.zarr"), lambda: None)
     sent = pickle.loads(pickle.dumps(leased))

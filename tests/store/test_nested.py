@@ -123,8 +123,8 @@ def test_soft_labels__may_be_sharded(tmp_path, options):
 def test_parts_of_shards__are_checked_and_the_shard_is_read_once(tmp_path):
     write(tmp_path / "a.zarr", shard_chunks=4)
     store = CountingStore(LocalStore(tmp_path / "a.zarr", read_only=True))
-    from avgk_dask.store.bands import read_array
-    from avgk_dask.store.opening import open_arrays
+    from avgk_dask.store.read.bands import read_array
+    from avgk_dask.store.read.opening import open_arrays
 
     scores = open_arrays(store).scores
     assert np.array_equal(read_array(scores, (slice(3, 9),)), SCORES[3:9])

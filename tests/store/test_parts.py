@@ -11,7 +11,7 @@ import pytest
 import xarray as xr
 
 import avgk_dask as avgk
-from avgk_dask.store import joining
+from avgk_dask.store.write import joining
 
 SCORES = np.random.default_rng(1).random((503, 6), dtype=np.float32)
 LABELS = np.random.default_rng(2).integers(0, 6, 503)

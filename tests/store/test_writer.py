@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import avgk_dask as avgk
-from avgk_dask.store.batches import truncate
+from avgk_dask.store.write.batches import truncate
 
 SCORES = np.random.default_rng(1).random((1003, 20), dtype=np.float32)
 LABELS = np.random.default_rng(2).integers(-1, 20, 1003)

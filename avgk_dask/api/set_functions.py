@@ -1,0 +1,175 @@
+"""Sets: lazy boolean matrices, chunked like the scores."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import dask.array as da
+import xarray as xr
+
+from ..errors import BudgetError
+from ..exact.budgets import count_labels, parse_budgets, show
+from ..kernels.keys import first_key_above
+from ..rules.lazy_sets import apply_rule, find_rule, top_rule
+from ..rules.set_rule import SetRule
+from .inputs import as_lazy
+from .placed_thresholds import check_threshold
+from .policies import check_nan_policy, check_ties
+
+
+def average_k_sets(scores: Any, k: Any, *, nan_policy: str = "raise", ties: str = "first") -> da.Array | xr.DataArray:
+    """Give the average-k sets: every label above one global threshold, floor(N k) in all, exactly.
+
+    A class is in the set of a sample if its score > lambda, the (B + 1)-th largest of all scores with
+    B = floor(N k), or if it is one of the B - n_above ties with lambda that are kept. Lazy: reads metadata
+    only, until computed.
+
+    Parameters
+    ----------
+    scores
+        N x C matrix: NumPy, Dask or Zarr array, xarray object, or the path of a store.
+    k
+        Budget in (0, C].
+    nan_policy
+        ``"raise"`` refuses NaN; ``"lowest"`` ranks NaN below all numbers and never puts it in a set.
+    ties
+        Which ties at the threshold are kept where not all fit: ``"first"`` the first ones in row-major order;
+        ``"spread"`` those that come first in a fixed pseudo-random order of (sample, class), which spreads
+        them over the samples and is the same for any chunking.
+
+    Returns
+    -------
+    DataArray or dask Array
+        Boolean, N x C, lazy, chunked like the scores; a DataArray where the scores are one.
+
+    Raises
+    ------
+    BudgetError
+        Where a budget is no number in (0, C].
+    ScoresError, DtypeError
+        Where the scores are no matrix of real numbers, or hold NaN.
+    OptionError
+        Where an option is none of the values it may take.
+    StoreError
+        Where the store cannot be opened or read.
+
+    Notes
+    -----
+    Cost: computing it finds the threshold (one read, and a pilot before) and then reads the scores once more;
+    where ties are cut, one band again, and with ``ties="spread"`` one more read. The sets are as many bytes as
+    there are scores: the one thing here as large as the matrix.
+
+    Examples
+    --------
+    >>> import numpy as np, avgk_dask as avgk
+    >>> avgk.average_k_sets(np.array([[0.6, 0.3, 0.1], [0.4, 0.4, 0.2]]), 1.5).compute().astype(int)
+    array([[1, 0, 0],
+           [1, 1, 0]])
+
+    """
+    check_nan_policy(nan_policy)
+    check_ties(ties)
+    source, frame = as_lazy(scores)
+    (budget,) = parse_budgets([k], source.shape[1])
+    rule = find_rule(source, count_labels(budget, source.shape[0]), nan_policy, ties)
+    return _wrap(apply_rule(source, rule, nan_policy), frame, "average_k_sets", k=show(budget))
+
+
+def top_k_sets(scores: Any, k: Any, *, nan_policy: str = "raise") -> da.Array | xr.DataArray:
+    """Give the top-k sets: each row's k highest scores, among equals the lowest class index first.
+
+    Lazy: reads metadata only, until computed.
+
+    Parameters
+    ----------
+    scores
+        N x C matrix: NumPy, Dask or Zarr array, xarray object, or the path of a store.
+    k
+        Integer budget in 1..C.
+    nan_policy
+        ``"raise"`` refuses NaN; ``"lowest"`` ranks NaN below all numbers and never puts it in a set.
+
+    Returns
+    -------
+    DataArray or dask Array
+        Boolean, N x C, lazy, chunked like the scores; a DataArray where the scores are one.
+
+    Raises
+    ------
+    BudgetError
+        Where k is no integer in 1..C.
+    ScoresError, DtypeError
+        Where the scores are no matrix of real numbers, or hold NaN.
+    StoreError
+        Where the store cannot be opened or read.
+
+    Notes
+    -----
+    Cost: computing it reads the scores once. A task holds whole rows; the sets are as many bytes as there are scores.
+
+    Examples
+    --------
+    >>> import numpy as np, avgk_dask as avgk
+    >>> avgk.top_k_sets(np.array([[0.4, 0.2, 0.4, 0.4]]), 2).compute().astype(int)
+    array([[1, 0, 1, 0]])
+
+    """
+    check_nan_policy(nan_policy)
+    source, frame = as_lazy(scores)
+    (budget,) = parse_budgets([k], source.shape[1])
+    if budget.denominator != 1:
+        raise BudgetError(
+            f"k must be an integer for top-k sets; got {show(budget)}. Use average_k_sets for a fractional k."
+        )
+    return _wrap(top_rule(source, int(budget), nan_policy), frame, "top_k_sets", k=show(budget))
+
+
+def predict_sets(scores: Any, *, threshold: Any, nan_policy: str = "raise") -> da.Array | xr.DataArray:
+    """Give the sets {score > threshold} for a threshold found elsewhere, such as on a calibration set.
+
+    The comparison is exact: the threshold is not rounded to the scores' dtype. Ties with it are out, so that on tied
+    data the sets can be smaller than those of ``average_k_sets``, which keeps some. Lazy: reads metadata only, until computed.
+
+    Parameters
+    ----------
+    scores
+        N x C matrix: NumPy, Dask or Zarr array, xarray object, or the path of a store.
+    threshold
+        Number, or what ``threshold``, ``best_threshold`` or ``evaluate`` gave for one k.
+    nan_policy
+        ``"raise"`` refuses NaN; ``"lowest"`` ranks NaN below all numbers and never puts it in a set.
+
+    Returns
+    -------
+    DataArray or dask Array
+        Boolean, N x C, lazy, chunked like the scores; a DataArray where the scores are one.
+
+    Raises
+    ------
+    OptionError
+        Where the threshold is no number, or several.
+    ScoresError, DtypeError
+        Where the scores are no matrix of real numbers, or hold NaN.
+    StoreError
+        Where the store cannot be opened or read.
+
+    Notes
+    -----
+    Cost: computing it reads the scores once. The sets are as many bytes as there are scores.
+
+    Examples
+    --------
+    >>> import numpy as np, avgk_dask as avgk
+    >>> avgk.predict_sets(np.array([[0.6, 0.3, 0.1]]), threshold=0.3).compute().astype(int)
+    array([[1, 0, 0]])
+
+    """
+    check_nan_policy(nan_policy)
+    source, frame = as_lazy(scores)
+    value = check_threshold(threshold)
+    rule = SetRule.from_first_key(first_key_above(value, source.dtype))
+    return _wrap(apply_rule(source, rule, nan_policy), frame, "predict_sets", threshold=float(value))
+
+
+def _wrap(sets: da.Array, frame: xr.DataArray | None, name: str, **attrs: Any) -> da.Array | xr.DataArray:
+    return sets if frame is None else xr.DataArray(sets, frame.coords, frame.dims, name, attrs)

@@ -1,0 +1,170 @@
+"""Opening and verifying stores."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from typing import Any
+
+import xarray as xr
+
+from ..errors import StoreError
+from ..files import is_row_file
+from ..passes.progress import computing
+from ..passes.verification import verify_array
+from ..sources.lazy_arrays import lazy_array
+from ..store import StoredArrays, Verification, is_zarr, open_arrays
+from ..store.read.encoding import ENCODING_ATTRIBUTES
+from ..store.read.opening import open_all
+from .inputs import as_labels, check_scores, find_labels
+
+
+def open_scores(
+    store: Any,
+    *,
+    scores: str | None = None,
+    labels: Any = None,
+    storage_options: dict[str, Any] | None = None,
+    missing: str = "raise",
+) -> xr.Dataset:
+    """Open a score store as a lazy Dataset with ``scores``, and ``labels`` where present; reads metadata only.
+
+    Every function of the package takes the Dataset, and reads it as fast, and as carefully checked, as the store itself.
+
+    Parameters
+    ----------
+    store
+        Local path or zip file; URL (``s3://``, ``gs://``, ``az://``, ``abfs://``, ``https://``,
+        ``memory://`` or another that fsspec knows); or a Zarr store, group or array already opened.
+    scores
+        Name of the scores inside the store, if it is not ``scores``; may be a path such as
+        ``run1/logits``.
+    labels
+        Name of the labels inside the store, by default ``labels`` beside the scores; or the path of
+        an .npy file, or of another store, that holds them.
+    storage_options
+        How to reach the store: ``key``, ``secret``, ``token``, ``endpoint_url``, ``region``, ``anon``
+        for S3; ``account_name``, ``account_key``, ``sas_token``, ``connection_string``, ``anon`` for
+        Azure; ``client="fsspec"`` goes through fsspec with all the options that it knows. Credentials
+        are best left in the environment of the workers: those given here travel with the tasks.
+    missing
+        What a chunk that is not there means: ``"raise"`` an error that names it; ``"fill"`` the
+        array's fill value, for stores whose writer left out chunks that hold nothing else.
+
+    Returns
+    -------
+    Dataset
+        ``scores`` over (sample, class) and, where there are any, ``labels`` over (sample) or, if soft,
+        (sample, class). A truncated store has ``scores`` and ``class_index`` over (sample, slot), and the attribute
+        ``n_classes``.
+
+    Raises
+    ------
+    StoreError
+        Where there is no store, no array of that name, or the store's writer did not finish.
+    ScoresError
+        Where the scores are no matrix (sample, class).
+    LabelsError, DtypeError
+        Where the labels do not fit the scores, or either has a dtype that cannot be used.
+    OptionError
+        Where ``missing`` or the option ``client`` is none of the values it may take.
+
+    Notes
+    -----
+    Cost: reads metadata, and labels that a table or .npz file holds; no scores until something is computed.
+
+    Examples
+    --------
+    >>> import tempfile, numpy as np, avgk_dask as avgk
+    >>> path = tempfile.mkdtemp() + "/scores.zarr"
+    >>> with avgk.ScoreWriter(path, n_classes=3) as writer:
+    ...     writer.append(np.eye(3), [0, 1, 2])
+    >>> dict(avgk.open_scores(path).sizes)
+    {'sample': 3, 'class': 3}
+
+    """
+    arrays = open_stored(store, scores, labels, storage_options, missing)
+    check_scores(arrays.scores)
+    dims = "sample", "class" if arrays.class_index is None else "slot"
+    found: dict[str, Any] = {"scores": (dims, lazy_array(arrays.scores))}
+    if arrays.class_index is not None:
+        found["class_index"] = dims, lazy_array(arrays.class_index)
+    mine: Any = as_labels(arrays.labels, (arrays.scores.shape[0], arrays.n_classes or arrays.scores.shape[1]))
+    if mine is not None:
+        mine = lazy_array(mine) if is_zarr(mine) else mine
+        found["labels"] = (("sample", "class")[: mine.ndim], mine)
+    dataset = xr.Dataset(found, attrs={} if arrays.n_classes is None else {"n_classes": arrays.n_classes})
+    dataset["scores"].attrs = {
+        name: value
+        for name, value in arrays.scores.attrs.items()
+        if not name.startswith("_") and name not in ENCODING_ATTRIBUTES
+    }
+    dataset.encoding["source"] = arrays.location
+    for name in found:
+        dataset[name].encoding["source"] = arrays.location
+    return dataset
+
+
+def open_stored(
+    store: Any, scores: str | None, labels: Any, storage_options: dict[str, Any] | None, missing: str | None
+) -> StoredArrays:
+    """Open the arrays of a store, with labels from wherever they are."""
+    options: dict[str, Any] = {"scores": scores, "storage_options": storage_options, "missing": missing}
+    if labels is None:
+        return open_arrays(store, **options)
+    inside = isinstance(labels, str) and "://" not in labels and not is_row_file(labels)
+    if inside:
+        try:
+            return open_arrays(store, labels=labels, **options)
+        except StoreError:
+            if not os.path.exists(labels):
+                raise
+    arrays = open_arrays(store, own_labels=False, **options)
+    return replace(arrays, labels=find_labels(labels, storage_options))
+
+
+def verify(store: Any, *, storage_options: dict[str, Any] | None = None, progress: bool | None = None) -> Verification:
+    """Read every stored chunk of a store and check it, against the store's manifest where it has one.
+
+    Stores written by this package have a manifest: a changed, swapped, lost or cut chunk is found with
+    certainty but for one in 2**64. In other stores lost, empty and undecodable chunks are found, and
+    changed bytes only where their codec has a checksum.
+
+    Parameters
+    ----------
+    store
+        Path, URL, or a Zarr store, group or array already opened, as for ``open_scores``.
+    storage_options
+        How to reach the store, as for ``open_scores``.
+    progress
+        Whether to show a progress bar on stderr.
+
+    Returns
+    -------
+    Verification
+        With ``ok`` (nothing is wrong), ``n_chunks``, ``n_bytes`` read, ``damaged`` (pairs of chunk key and what is
+        wrong) and ``has_manifest``.
+
+    Raises
+    ------
+    StoreError
+        Where there is no store, its writer did not finish, or its manifest is damaged.
+
+    Notes
+    -----
+    Cost: one read of everything stored. Chunks in a manifest are hashed, not decoded.
+
+    Examples
+    --------
+    >>> import tempfile, numpy as np, avgk_dask as avgk
+    >>> path = tempfile.mkdtemp() + "/scores.zarr"
+    >>> with avgk.ScoreWriter(path, n_classes=3) as writer:
+    ...     writer.append(np.eye(3), [0, 1, 2])
+    >>> avgk.verify(path).ok
+    True
+
+    """
+    compute = computing(progress)
+    return Verification.merge(
+        [verify_array(array, compute) for array in open_all(store, storage_options=storage_options)]
+    )

@@ -1,0 +1,191 @@
+"""``avgk evaluate``, ``avgk threshold`` and ``avgk sets``."""
+
+from __future__ import annotations
+
+import pathlib
+import time
+from contextlib import nullcontext
+from typing import Any
+
+import click
+
+from ..errors import OptionError
+from .group import Command
+from .parameters import (
+    StoreChoice,
+    budget_option,
+    cluster,
+    cluster_options,
+    json_option,
+    missing_option,
+    nan_option,
+    out_options,
+    overwrite_option,
+    parse_storage_options,
+    quiet_option,
+    store_options,
+    ties_option,
+)
+from .printing import print_json, remark, shows_progress
+from .result_files import ResultsFolder
+
+
+@click.command(cls=Command, short_help="Errors, gains, thresholds and ambiguity of a store.")
+@store_options
+@budget_option("Budgets: 5 or 1,3,5 or 1:10 or 0.5,2.5.  [default: 1:10, or all classes if fewer]")
+@click.option(
+    "--out",
+    type=click.Path(path_type=pathlib.Path),
+    help="Write metrics.json, metrics.zarr and report.html here, over those of an earlier run.",
+)
+@click.option("--straddle/--no-straddle", default=True, help="Analyse the ambiguity, too (default), or not.")
+@ties_option
+@nan_option
+@missing_option
+@json_option
+@quiet_option
+@cluster_options
+def evaluate(chosen: StoreChoice, k: Any, out: pathlib.Path | None, as_json: bool, straddle: bool, ties: str,
+             nan_policy: str, missing: str, quiet: bool, **where: Any) -> None:  # fmt: skip
+    """Thresholds, errors, gains, set sizes and ambiguity of a store, all budgets in one scan.
+
+    STORE is the path or URL of a Zarr store; avgk ingest makes one of a file.
+
+    Example: avgk evaluate scores.zarr -k 1:10 --out results
+
+    Example: avgk evaluate scores.zarr --labels labels.npy --no-straddle
+    """
+    from ..api.evaluation import evaluate as run
+    from ..exact.budgets import DEFAULT_BUDGETS
+    from ..report import print_table
+    from ..results.registry import to_json
+
+    folder = nullcontext() if out is None else ResultsFolder(out)
+    with folder:
+        arrays = chosen.open(missing)
+        with cluster(**where):
+            start = time.perf_counter()
+            result = run(
+                arrays,
+                None,
+                k or DEFAULT_BUDGETS,
+                straddle=straddle,
+                ties=ties,
+                nan_policy=nan_policy,
+                progress=shows_progress(quiet),
+            )
+            seconds = time.perf_counter() - start
+        result.attrs["store"] = arrays.location
+        if arrays.fingerprint:
+            result.attrs["fingerprint"] = arrays.fingerprint
+        if isinstance(folder, ResultsFolder):
+            folder.write(result, seconds)
+            remark(f"wrote {folder.out / 'report.html'}, metrics.json and metrics.zarr", quiet)
+    click.echo(to_json(result) if as_json else print_table(result))
+    if not result.attrs["n_labelled"]:
+        remark("errors need labels: name them with --labels NAME, or give a file with --labels labels.npy", quiet)
+
+
+@click.command(cls=Command, short_help="The exact threshold of each budget.")
+@store_options
+@budget_option("Budgets: 5 or 1,3,5 or 1:10 or 0.5,2.5.", required=True)
+@nan_option
+@missing_option
+@json_option
+@quiet_option
+@cluster_options
+def threshold(chosen: StoreChoice, k: Any, as_json: bool, nan_policy: str, missing: str, quiet: bool,
+              **where: Any) -> None:  # fmt: skip
+    """The threshold of each budget, exactly, with the scores above it, its ties and those kept.
+
+    Example: avgk threshold scores.zarr -k 5
+    """
+    from ..api.thresholds import threshold as run
+
+    arrays = chosen.open(missing)
+    with cluster(**where):
+        found: Any = run(arrays, k, nan_policy=nan_policy, progress=shows_progress(quiet))
+    names = ("threshold", "n_above", "n_ties", "n_kept")
+    rows = [{"k": float(found.k[i]), **{n: found[n][i].item() for n in names}} for i in range(found.sizes["k"])]
+    if as_json:
+        print_json(rows)
+        return
+    for row in rows:
+        click.echo(f"k = {row['k']:g}: threshold {row['threshold']!r}, above {row['n_above']}, "
+                   f"ties {row['n_ties']}, kept {row['n_kept']}")  # fmt: skip
+
+
+class Number(click.ParamType):  # type: ignore[type-arg,unused-ignore]
+    """A number: an integer as it is, anything else as a float."""
+
+    name = "VALUE"
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> Any:
+        """Give the number of a text."""
+        for kind in (int, float):
+            try:
+                return kind(value)
+            except ValueError:
+                continue
+        return self.fail(f"a threshold must be a number such as 0.25; got {value!r}.", param, ctx)
+
+
+@click.command(cls=Command, short_help="Write average-k or top-k sets to a store.")
+@store_options
+@budget_option("Budget: labels per sample on average, such as 5 or 2.5.")
+@click.option("--threshold", "limit", type=Number(), help="Take all scores above this, instead of a budget.")
+@click.option(
+    "--rule", type=click.Choice(["average", "top"]), default="average", show_default=True,
+    help="The average-k sets, or the top-k sets.",
+)  # fmt: skip
+@click.option(
+    "--format", "form", type=click.Choice(["booleans", "indices"]), default="booleans", show_default=True,
+    help="A matrix sets (sample, class), or class indices with offsets (sample + 1).",
+)  # fmt: skip
+@out_options
+@overwrite_option
+@ties_option
+@nan_option
+@missing_option
+@json_option
+@quiet_option
+@cluster_options
+def sets(chosen: StoreChoice, k: Any, limit: Any, rule: str, form: str, out: str, out_option: tuple[str, ...],
+         overwrite: bool, ties: str, nan_policy: str, missing: str, as_json: bool, quiet: bool,
+         **where: Any) -> None:  # fmt: skip
+    """Write the sets of a budget, or of a threshold, to a new store, out of core.
+
+    As indices, the set of sample i is classes[offsets[i]:offsets[i + 1]].
+
+    Example: avgk sets scores.zarr -k 2.5 --out sets.zarr
+
+    Example: avgk sets scores.zarr -k 2.5 --format indices --out ragged.zarr
+
+    Example: avgk sets scores.zarr -k 2 --rule top --out top.zarr
+
+    Example: avgk sets scores.zarr --threshold 0.25 --out above.zarr
+    """
+    from dataclasses import asdict
+
+    from ..api.written_sets import SetChoice, write_sets
+    from ..store import shown
+
+    if (k is None) == (limit is None) or (limit is not None and rule == "top"):
+        raise OptionError("sets must be those of one budget (-k 5) or of one threshold (--threshold 0.25).")
+    if k is not None and len(k) != 1:
+        raise OptionError(f"-k must be one budget for sets; got {len(k)}. Write one store for each.")
+    arrays = chosen.open(missing, with_labels=False)
+    choice = SetChoice(rule if limit is None else "threshold", k and k[0], limit, ties, nan_policy)
+    with cluster(**where):
+        found = write_sets(
+            arrays, out, choice, format=form, overwrite=overwrite, progress=shows_progress(quiet),
+            out_options=parse_storage_options(out_option, "--out-option"),
+        )  # fmt: skip
+    if as_json:
+        print_json({"store": shown(out), **asdict(found)})
+        return
+    what = "threshold" if found.k is None else f"{rule}-{found.k:g}"
+    click.echo(
+        f"wrote {what} sets of {found.n_samples:,} samples x {found.n_classes:,} classes to {shown(out)}: "
+        f"{found.n_labels:,} labels in all" + ("" if found.threshold is None else f", threshold {found.threshold!r}")
+    )

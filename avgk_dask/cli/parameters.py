@@ -1,0 +1,233 @@
+"""What several commands share: budgets, stores, clusters, output."""
+
+from __future__ import annotations
+
+import functools
+import os
+import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from fractions import Fraction
+from logging import CRITICAL
+from typing import Any
+
+import click
+
+from ..credentials import environment_secrets, hide, secrets_of, shown, shown_address
+from ..errors import BudgetError, OptionError, ReadError, refuse
+
+#: More budgets than this in one range are a typing error.
+_MOST_BUDGETS = 100_000
+
+
+class Budgets(click.ParamType):  # type: ignore[type-arg,unused-ignore]
+    """Budgets as people write them: ``5``, ``1,3,5``, ``1:10``, ``0.5,2.5``."""
+
+    name = "K"
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> Any:
+        """Give the list of budgets."""
+        if not isinstance(value, str):
+            return value
+        return [k for part in value.split(",") for k in self._range(part.strip(), param, ctx)]
+
+    def _range(self, part: str, param: Any, ctx: Any) -> list[Fraction]:
+        if ":" in part:
+            ends = re.fullmatch(r"(\d+):(\d+)", part)
+            if ends and 0 <= int(ends[2]) - int(ends[1]) < _MOST_BUDGETS:
+                return [Fraction(k) for k in range(int(ends[1]), int(ends[2]) + 1)]
+            self.fail(
+                "a range of budgets must be two integers, the lower first, such as 1:10 "
+                f"(at most {_MOST_BUDGETS:,}); got {part!r}.", param, ctx,
+            )  # fmt: skip
+        from ..exact.budgets import parse_budget  # late: it brings NumPy along, which help and completion do not need
+
+        try:
+            return [parse_budget(part)]
+        except BudgetError:
+            self.fail(
+                f"a budget must be a number such as 5 or 2.5, or several: 1,3,5 or 1:10; got {part!r}.", param, ctx
+            )
+
+
+def budget_option(text: str, *, required: bool = False) -> Callable[..., Any]:
+    """Give the option ``-k``."""
+    return click.option("-k", "k", type=Budgets(), required=required, help=text)
+
+
+def nan_option(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the option ``--nan-policy``."""
+    policies = click.Choice(["raise", "lowest"])
+    text = "What to do with NaN: refuse it, or rank it last."
+    return click.option("--nan-policy", type=policies, default="raise", show_default=True, help=text)(command)
+
+
+def missing_option(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the option ``--missing``."""
+    text = "A chunk that is not there: refuse it, or take it as the fill value."
+    choice = click.Choice(["raise", "fill"])
+    return click.option("--missing", type=choice, default="raise", show_default=True, help=text)(command)
+
+
+def ties_option(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the option ``--ties``."""
+    text = "Which ties are kept: the first ones, or spread over the samples."
+    choice = click.Choice(["first", "spread"])
+    return click.option("--ties", type=choice, default="first", show_default=True, help=text)(command)
+
+
+def json_option(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the option ``--json``."""
+    text = "Print one JSON document (avgk schema describes it)."
+    return click.option("--json", "as_json", is_flag=True, help=text)(command)
+
+
+def quiet_option(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the option ``--quiet``."""
+    return click.option("--quiet", is_flag=True, help="No progress bar and no remarks: errors alone on stderr.")(
+        command
+    )
+
+
+def overwrite_option(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the option ``--overwrite``."""
+    return click.option("--overwrite", is_flag=True, help="Replace a store that is there.")(command)
+
+
+def storage_option(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the option ``--storage-option``."""
+    text = "How to reach the store, such as endpoint_url=http://host:9000 or anon=true."
+    return click.option("--storage-option", multiple=True, metavar="KEY=VALUE", help=text)(command)
+
+
+def out_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the options that say where a new store goes."""
+    text = "How to reach the new store, such as anon=true."
+    command = click.option("--out-option", multiple=True, metavar="KEY=VALUE", help=text)(command)
+    return click.option("--out", required=True, type=click.Path(), help="Path or URL of the new store.")(command)
+
+
+@dataclass(frozen=True)
+class StoreChoice:
+    """A store as named on the command line, and its arrays."""
+
+    store: str = field(repr=False)
+    scores: str | None
+    labels: str | None = field(repr=False)
+    options: dict[str, str] | None = field(repr=False)
+
+    def open(self, missing: str, with_labels: bool = True) -> Any:
+        """Open the arrays; reads metadata only."""
+        from ..api.store_functions import open_stored
+        from ..store import open_arrays
+
+        if not with_labels and self.labels is None:
+            options: Any = {"scores": self.scores, "storage_options": self.options, "missing": missing}
+            return open_arrays(self.store, own_labels=False, **options)
+        return open_stored(self.store, self.scores, self.labels, self.options, missing)
+
+
+def store_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the store, and the options that name its arrays and how to reach it, as one argument ``chosen``."""
+
+    @functools.wraps(command)
+    def with_choice(
+        store: str, scores_name: str | None, labels_name: str | None, storage_option: tuple[str, ...], **rest: Any
+    ) -> Any:
+        return command(StoreChoice(store, scores_name, labels_name, parse_storage_options(storage_option)), **rest)
+
+    names = "Name of the labels inside the store, or the path of an .npy file or another store."
+    made: Callable[..., Any] = with_choice
+    for option in (
+        storage_option,
+        click.option("--labels", "labels_name", metavar="NAME", help=names),
+        click.option("--scores", "scores_name", metavar="NAME", help="Name of the scores inside the store."),
+        click.argument("store", type=click.Path()),
+    ):
+        made = option(made)
+    return made
+
+
+def layout_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the options that say how scores are stored."""
+    for option in (
+        click.option("--top-m", type=click.IntRange(min=1), help="Keep only the M largest scores of each row."),
+        click.option("--shard-chunks", type=click.IntRange(min=1), help="Chunks to a shard (4 on object stores)."),
+        click.option(
+            "--codec",
+            type=click.Choice(["blosc", "zstd", "gzip", "none"]),
+            default="blosc",
+            show_default=True,
+            help="How chunks are compressed; each has a checksum.",
+        ),
+        click.option("--chunk-rows", type=click.IntRange(min=1), help="Rows of a chunk (about 10 MB of them)."),
+        click.option("--dtype", metavar="DTYPE", help="Type of the stored scores, such as float16; rounding is said."),
+    ):
+        command = option(command)
+    return command
+
+
+def parse_storage_options(pairs: tuple[str, ...], name: str = "--storage-option") -> dict[str, str] | None:
+    """Give the storage options as a mapping; None where there are none."""
+    for pair in pairs:
+        if "=" not in pair:
+            raise OptionError(f"{name} must be KEY=VALUE; got one without '='.")
+    return dict(pair.split("=", 1) for pair in pairs) or None
+
+
+def cluster_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the options that choose where to compute."""
+    for option in (
+        click.option("--memory-limit", metavar="BYTES", help="Memory of each local worker, such as 4GB."),
+        click.option("--threads", type=click.IntRange(min=1), help="Threads of each local worker."),
+        click.option("--workers", type=click.IntRange(min=1), help="Start so many local worker processes."),
+        click.option("--scheduler-file", type=click.Path(), help="Use the cluster that wrote this file."),
+        click.option("--scheduler", metavar="ADDRESS", help="Use the cluster at this address."),
+    ):
+        command = option(command)
+    return command
+
+
+@contextmanager
+def cluster(
+    scheduler: str | None,
+    scheduler_file: str | None,
+    workers: int | None,
+    threads: int | None,
+    memory_limit: str | None,
+) -> Iterator[None]:
+    """Compute on the cluster asked for; with none asked for, the threaded scheduler runs at once."""
+    local = (workers, threads, memory_limit) != (None, None, None)
+    remote = scheduler or scheduler_file or os.environ.get("DASK_SCHEDULER_ADDRESS")
+    if (scheduler or scheduler_file) and local:
+        raise OptionError(
+            "--scheduler and --scheduler-file use a running cluster; drop --workers, --threads and --memory-limit."
+        )
+    if not remote and not local:
+        yield
+        return
+    if scheduler_file and not os.path.isfile(scheduler_file):
+        raise OptionError(f"--scheduler-file must exist; got {shown(scheduler_file)!r}. Check the path.")
+    try:
+        from distributed import Client, LocalCluster
+    except ModuleNotFoundError:
+        raise OptionError("clusters must have distributed; it is not here. Install avgk_dask[distributed].") from None
+
+    if local:
+        size = {"n_workers": workers, "threads_per_worker": threads, "memory_limit": memory_limit or "auto"}
+        with (
+            LocalCluster(**size, dashboard_address="127.0.0.1:0", host="127.0.0.1", silence_logs=CRITICAL) as own,
+            Client(own),
+        ):
+            yield
+    else:
+        try:
+            client = Client(address=None if scheduler_file else remote, scheduler_file=scheduler_file)
+        except (OSError, ValueError) as error:  # out of reach, or no address
+            why = hide(str(error), {*secrets_of({"host": remote}), *environment_secrets()})
+            refuse(
+                ReadError(f"could not reach a scheduler at {shown_address(remote)}: {why}. Check that it runs there.")
+            )
+        with client:
+            yield

@@ -1,0 +1,71 @@
+"""The folder of results: metrics.json, metrics.zarr and report.html."""
+
+from __future__ import annotations
+
+import pathlib
+from types import TracebackType
+from typing import Any, Self
+
+from ..credentials import is_url, shown
+from ..errors import OptionError
+
+#: What is written; where all are there already, they are replaced.
+_NAMES = ("metrics.json", "metrics.zarr", "report.html")
+
+
+class ResultsFolder:
+    """A folder for results, which no other run may write meanwhile: nothing half-written is left in it."""
+
+    def __init__(self, out: pathlib.Path) -> None:
+        if is_url(out):
+            raise OptionError(f"--out must be a folder on this machine; got {shown(out)!r}. Choose a local one.")
+        self.out = out
+
+    def __enter__(self) -> Self:
+        from ..store import claim, writable, writing
+
+        store, location = writable(self.out)
+        with writing(location):
+            self._leased = claim(store, location, lambda: check_out(self.out))
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._leased.release()
+
+    def write(self, result: Any, seconds: float) -> None:
+        """Write all results to a folder beside their own first, then move them in."""
+        from ..report import write_report
+        from ..results.registry import to_json
+        from ..store import Aside, write_result, writing
+
+        is_done = False
+        with writing(str(self.out)):
+            aside = Aside.under(self._leased.lease, self.out.resolve())
+            try:
+                aside.new.mkdir()
+                (aside.new / "metrics.json").write_text(to_json(result), encoding="utf-8")
+                write_result(result, aside.new / "metrics.zarr")
+                write_report(result, aside.new / "report.html", seconds=seconds)
+                self._leased.lease.check(surely=True)
+                aside.move_in()
+                is_done = True
+            finally:
+                aside.remove(for_good=not is_done)
+
+
+def check_out(out: pathlib.Path) -> None:
+    """Refuse a place for results that is a store or no folder, or holds files of their names that are none."""
+    from ..store import is_store
+
+    if is_store(out) or (out.exists() and not out.is_dir()):
+        raise OptionError(
+            f"--out must be a folder for the results; got {str(out)!r}, which is a store or a file. Choose another."
+        )
+    there = [name for name in _NAMES if (out / name).exists()]
+    if 0 < len(there) < len(_NAMES):
+        raise OptionError(
+            f"--out must be a folder without {', '.join(_NAMES)}, or with all three of an earlier run, which are replaced; "
+            f"got {str(out)!r} with {', '.join(there)}. Choose another."
+        )

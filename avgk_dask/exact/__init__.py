@@ -1,0 +1,1 @@
+"""Exact numbers: sums that no order can change, the units of scores, budgets as fractions."""

@@ -1,0 +1,99 @@
+"""Budgets: any real ``k`` in (0, C], kept as an exact fraction."""
+
+from __future__ import annotations
+
+import math
+import numbers
+from collections.abc import Iterable, Sequence
+from decimal import Decimal, InvalidOperation
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+
+from ..errors import BudgetError, ScoresError
+
+#: The budgets where none are asked for; with fewer than ten classes, as many as there are.
+DEFAULT_BUDGETS = range(1, 11)
+
+#: Digits before or after the point past which a number is no budget, but would take for ever as a fraction.
+_MOST_DIGITS = 1000
+
+_RULE = "k must be a real number in (0, C]"
+
+
+def parse_budget(k: Any) -> Fraction:
+    """Give ``k`` as an exact fraction; a float means the decimal that Python prints for it.
+
+    Raises
+    ------
+    BudgetError
+        For a bool, NaN, infinity, or anything that is no number.
+
+    Examples
+    --------
+    >>> parse_budget(0.1), parse_budget("2.5"), parse_budget(3)
+    (Fraction(1, 10), Fraction(5, 2), Fraction(3, 1))
+
+    """
+    if getattr(k, "ndim", None) == 0 and hasattr(k, "item"):  # a NumPy or xarray scalar
+        k = k if isinstance(k, np.generic) else k.item()
+    if isinstance(k, (bool, np.bool_)):
+        raise BudgetError(f"{_RULE}; got the bool {k}. Pass the number of labels per sample.")
+    if isinstance(k, numbers.Rational):
+        return Fraction(int(k.numerator), int(k.denominator))
+    try:
+        if isinstance(k, (float, np.floating, Decimal, str)):
+            number = Decimal(str(k).strip())
+            if abs(number.adjusted()) < _MOST_DIGITS:
+                return Fraction(number)
+    except (InvalidOperation, ValueError, OverflowError):
+        pass
+    raise BudgetError(f"{_RULE}; got {k!r}. Pass an int, float, Fraction, Decimal or decimal string.")
+
+
+def is_scalar(k: Any) -> bool:
+    """Whether ``k`` stands for one budget rather than a sequence of them."""
+    return isinstance(k, (str, bytes)) or not isinstance(k, Iterable) or getattr(k, "ndim", 1) == 0
+
+
+def parse_budgets(k: Any, n_classes: int) -> tuple[Fraction, ...]:
+    """Give one or several budgets as exact fractions, those of one float once, checked against the number of classes.
+
+    Examples
+    --------
+    >>> parse_budgets([2, 1, "2.0", 0.5], 3)
+    (Fraction(2, 1), Fraction(1, 1), Fraction(1, 2))
+
+    """
+    if n_classes < 1:
+        raise ScoresError(f"scores must have at least one class; got {n_classes}. Check how they were stored.")
+    if k is DEFAULT_BUDGETS:
+        k = range(1, min(10, n_classes) + 1)
+    budgets = [parse_budget(one) for one in ([k] if is_scalar(k) else k)]
+    if not budgets:
+        raise BudgetError("k must name at least one budget; got an empty sequence. Pass a number or several.")
+    for budget in budgets:
+        if not 0 < budget <= n_classes:
+            raise BudgetError(
+                f"{_RULE} with C = {n_classes} classes; got {show(budget)}. Pass numbers above 0, up to {n_classes}."
+            )
+    named: dict[float, Fraction] = {}  # results name them by floats
+    for budget in budgets:
+        named.setdefault(float(budget), budget)
+    return tuple(named.values())
+
+
+def count_labels(budget: Fraction, n_samples: int) -> int:
+    """Give B = floor(N * k), the number of labels all sets hold together."""
+    return math.floor(budget * n_samples)
+
+
+def largest_integer(budgets: Sequence[Fraction]) -> int:
+    """Give the largest integer budget, 0 where there is none (top-k needs integers)."""
+    return max((int(b) for b in budgets if b.denominator == 1), default=0)
+
+
+def show(budget: Fraction) -> str:
+    """Give a budget as people write it: ``5`` or ``2.5``."""
+    return str(budget.numerator) if budget.denominator == 1 else str(float(budget))

@@ -1,0 +1,129 @@
+"""Exact sums of floats: fixed point, rounded once, at the very end. Nothing else knows the unit."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Annotated, Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..kernels.bits import add_exact
+from ..records import ADDED, State
+
+Ints = NDArray[np.int64]
+
+#: Sums are integers in units of the smallest double, in limbs of 32 bits: as many as values below ``_MOST`` need, and
+#: 2**60 of them.
+_UNIT = 1 << 1074
+_N_LIMBS = 36
+_MOST = 2.0**32
+
+
+@dataclass(frozen=True)
+class ExactSums(State):
+    """Several exact sums of float64 values of either sign: no order of adding or merging can change a bit.
+
+    Examples
+    --------
+    >>> sums = ExactSums.zeros(2)
+    >>> sums.add(np.array([0.1, 0.2, -0.3]), np.array([0, 1, 1]))
+    >>> float(sums[0]), float(sums[1])
+    (0.1, -0.09999999999999998)
+
+    """
+
+    limbs: Annotated[Ints, ADDED]
+
+    @classmethod
+    def zeros(cls, n: int) -> Self:
+        """Return ``n`` sums of nothing."""
+        return cls(np.zeros((n, _N_LIMBS), np.int64))
+
+    @classmethod
+    def of(cls, values: NDArray[Any]) -> Self:
+        """Return the one sum of some values."""
+        sums = cls.zeros(1)
+        sums.add(values, np.zeros(values.size, np.int64))
+        return sums.settled()
+
+    def add(self, values: NDArray[Any], groups: NDArray[Any]) -> None:
+        """Add each value to the sum its group names. In place: for those who make sums, not for those who got them."""
+        wide = np.ascontiguousarray(values, np.float64)
+        names = np.ascontiguousarray(groups, np.int64)
+        if wide.size and not (wide.min() > -_MOST and wide.max() < _MOST):
+            raise OverflowError(
+                f"values must lie between -2**32 and 2**32 to be summed; got {wide.min()}, {wide.max()}"
+            )
+        negative = np.signbit(wide)
+        if not negative.any():
+            add_exact(wide.view(np.int64), names, self.limbs)
+            return
+        add_exact(wide[~negative].view(np.int64), names[~negative], self.limbs)
+        other = np.zeros_like(self.limbs)
+        add_exact(np.abs(wide[negative]).view(np.int64), names[negative], other)
+        self.limbs[:] -= other
+
+    def settled(self) -> Self:
+        """Return the same sums with every limb but the last in [0, 2**32), so that many more can be added."""
+        if not self.limbs.size:
+            return self
+        limbs = self.limbs.copy()
+        for place in range(_N_LIMBS - 1):
+            limbs[:, place + 1] += limbs[:, place] >> 32
+            limbs[:, place] &= 0xFFFFFFFF
+        return type(self)(limbs)
+
+    def __len__(self) -> int:
+        return len(self.limbs)
+
+    def __getitem__(self, i: int) -> Fraction:
+        units = sum(int(limb) << (32 * place) for place, limb in enumerate(self.limbs[i].tolist()))
+        return Fraction(units, _UNIT)
+
+    def fractions(self) -> list[Fraction]:
+        """Return all sums."""
+        return [self[i] for i in range(len(self))]
+
+    def running(self) -> Self:
+        """Return the sum of each and all before it."""
+        return type(self)(np.cumsum(self.settled().limbs, axis=0)).settled()
+
+    def integers(self) -> tuple[NDArray[Any], int]:
+        """Return the sums as Python integers, and the integer that stands for 1."""
+        total = np.zeros(len(self), object)
+        for place in range(_N_LIMBS):
+            total = total + (self.limbs[:, place].astype(object) << (32 * place))
+        return total, _UNIT
+
+    def scattered(self) -> tuple[Ints, Ints, Ints]:
+        """Return what of the sums is not zero: whose it is, where it stands, and how much; ``gathered`` takes it."""
+        group, place = np.nonzero(self.limbs)
+        return group, place, self.limbs[group, place]
+
+    @classmethod
+    def gathered(cls, places: Ints, amounts: Ints) -> Fraction:
+        """Return the sum of all that ``scattered`` gave of some sums."""
+        limbs = np.zeros(_N_LIMBS, object)
+        np.add.at(limbs, places, amounts.astype(object))
+        return Fraction(sum(int(limb) << (32 * place) for place, limb in enumerate(limbs.tolist())), _UNIT)
+
+
+def error_of(weight: Fraction, n_labelled: int) -> Fraction:
+    """Return the error of sets that hold so much label weight: 1 - weight / n, but never below 0.
+
+    Stored probabilities are rounded: ten of 0.1 sum to a little more than 1, which is no negative error.
+
+    Examples
+    --------
+    >>> error_of(Fraction(3), 4), error_of(10 * Fraction(0.1), 1)
+    (Fraction(1, 4), Fraction(0, 1))
+
+    """
+    return max(1 - weight / n_labelled, Fraction(0))
+
+
+def total_weight(weights: NDArray[Any]) -> Fraction:
+    """Return the exact sum of hits, which are small integers, or of soft labels."""
+    return ExactSums.of(weights)[0] if weights.dtype.kind == "f" else Fraction(int(weights.sum(dtype=np.int64)))

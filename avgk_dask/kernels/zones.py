@@ -1,0 +1,103 @@
+"""Tables that find the zone of a key: intervals of keys and the gaps above them, as the kernels take them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .keys import KEY_MAX
+
+Array = NDArray[Any]
+Ints = NDArray[np.int64]
+
+#: Bins that all zones together share, and entries of the table that finds a key's zone.
+N_BINS = 1 << 14
+_N_STARTS = 1 << 13
+
+
+@dataclass(frozen=True)
+class ZoneTable:
+    """Zones of keys, from the top down: zone 2 j is the gap above interval j, zone 2 j + 1 interval j.
+
+    A zone reaches from its floor up to the floor of the zone before; what lies below the last
+    interval has none. ``starts`` gives, for runs of ``2**table_shift`` keys from the last floor up,
+    the first zone a key of that run can be in, and in its last place that of all keys beyond. Each zone has ``n_bins`` bins of ``2**shift`` keys.
+    """
+
+    floors: Ints
+    shifts: NDArray[np.uint64]
+    starts: NDArray[np.int32]
+    table_shift: np.uint64
+    n_bins: int
+
+    @classmethod
+    def from_intervals(
+        cls, intervals: list[tuple[int, int]], top: int, all_bins: int = N_BINS, usual_top: int | None = None
+    ) -> ZoneTable:
+        """Give the zones of intervals [low, high] that descend and are disjoint; ``top`` is the highest key.
+
+        Keys up to ``usual_top`` are found fast.
+        """
+        floors: list[int] = []
+        spans: list[int] = []
+        ceiling = top
+        for low, high in intervals:
+            floors += [min(high + 1, KEY_MAX), low]
+            spans += [max(ceiling - high, 1), high - low + 1]
+            ceiling = low - 1
+        n_bins = max(64, all_bins // len(floors))
+        highest = floors[0] if usual_top is None else min(floors[0], max(usual_top, floors[-1]))
+        table_shift = shift_to_fit(highest - floors[-1] + 1, _N_STARTS - 1)
+        # An interval up to the very highest int64 leaves no gap above it: no key starts there.
+        first = int(intervals[0][1] == KEY_MAX)
+        starts = np.full(_N_STARTS, first, np.int32)
+        lasts = _last_of_runs(_N_STARTS - 1, table_shift)
+        ascending = np.array([floor - floors[-1] for floor in floors[::-1]], np.uint64)
+        starts[:-1] = np.maximum(first, len(floors) - np.searchsorted(ascending, lasts, side="right"))
+        shifts = np.array([shift_to_fit(span, n_bins) for span in spans], np.uint64)
+        return cls(np.array(floors, np.int64), shifts, starts, np.uint64(table_shift), n_bins)
+
+    @property
+    def n_intervals(self) -> int:
+        """Number of intervals."""
+        return self.floors.size // 2
+
+    @property
+    def first_zone(self) -> int:
+        """The highest zone a key can be in: 1 where interval 0 reaches the highest int64, else 0."""
+        return int(self.starts[-1])
+
+    def interval(self, j: int) -> tuple[int, int]:
+        """Give interval j as (low, high)."""
+        return int(self.floors[2 * j + 1]), self.zone_ceiling(2 * j + 1, KEY_MAX)
+
+    def zone_ceiling(self, zone: int, top: int) -> int:
+        """Give the highest key of a zone, ``top`` for the first one in use."""
+        return int(self.floors[zone - 1]) - 1 if zone > self.first_zone else top
+
+    def intervals_of(self, keys: Ints) -> Ints:
+        """Give the interval each key lies in (all must)."""
+        return self.n_intervals - np.searchsorted(self.floors[1::2][::-1], keys, side="right")
+
+    def arrays(self) -> tuple[Any, ...]:
+        """Give the table in the form the kernels take."""
+        return self.floors, self.shifts, self.starts, self.table_shift
+
+    def no_histogram(self, n_scores: int = 0) -> Array:
+        """Give the histogram of no score; narrow, to stay in cache, unless so many scores might not fit."""
+        return np.zeros((self.floors.size, self.n_bins), np.int32 if n_scores < 1 << 31 else np.int64)
+
+
+def _last_of_runs(n: int, shift: int) -> NDArray[np.uint64]:
+    """Give the last number of each of n runs of ``2**shift`` from 0 on, at most the highest uint64."""
+    most = (1 << 64 - shift) - 1
+    ends = np.arange(1, n + 1, dtype=np.uint64)
+    return np.where(ends > most, np.uint64(2**64 - 1), (ends << np.uint64(shift)) - np.uint64(1))
+
+
+def shift_to_fit(span: int, n_bins: int) -> int:
+    """Give the least shift with which ``span`` keys fit into ``n_bins`` bins."""
+    return max(0, (-(-span // n_bins) - 1).bit_length())

@@ -1,0 +1,1 @@
+"""Reads of all bands: the tasks, their tree of merges, the memory they take, their progress."""

@@ -1,0 +1,99 @@
+"""Searches over a run: the thresholds of budgets, whatever the order of ties, and what other ties would change."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from fractions import Fraction
+
+from ..scans.band_pass import Pass
+from ..scans.pilot import PilotPlan, sample_chunk
+from ..scans.plan import ScanShape
+from ..searches.least_risk import RiskSearch
+from ..searches.threshold_search import ThresholdSearch
+from ..searches.tie_extremes import ExtremesSearch
+from ..settings import setting
+from ..sources.source import Source
+from ..sources.spread import spread_source
+from ..states.pilot_sample import PilotSample
+from .memory import check_memory, kept_room, max_band_events, ranked_room
+from .run import Run, drive
+
+
+def scan_shape(source: Source, n_ranks: int = 0, n_ranked: int = 0, with_distance: bool = False) -> ScanShape:
+    """Return what all scans of this source have in common."""
+    return ScanShape(
+        n_samples=source.shape[0],
+        n_classes=source.shape[1],
+        dtype=source.dtype,
+        n_ranks=n_ranks,
+        n_chunks=source.n_chunks,
+        max_events=max_band_events(source),
+        all_events=setting("max-events"),
+        tile_scores=setting("tile-scores"),
+        n_ranked=n_ranked,
+        ranked_room=ranked_room(source, n_ranked),
+        with_distance=with_distance,
+        max_kept=kept_room(source),
+    )
+
+
+def find_thresholds(
+    run: Run,
+    budgets: Sequence[int],
+    *,
+    n_ranks: int = 0,
+    n_ranked: int = 0,
+    with_distance: bool = False,
+    ties: str = "first",
+) -> ThresholdSearch:
+    """Find every budget's selection, exactly. Reads the store once, and the pilot's chunks before.
+
+    ``n_ranks`` is the highest rank a label's place is told apart to, ``n_ranked`` the number of ranks whose scores are
+    kept; ``with_distance`` measures how far scores are from soft labels. With ``ties="spread"`` the ties kept are not the
+    first ones but those of a fixed pseudo-random order, which takes one more read where ties are cut.
+    """
+    check_memory(run.source, budgets, n_ranks, n_ranked)
+    shape = scan_shape(run.source, n_ranks, n_ranked, with_distance)
+    begun = ThresholdSearch.begin(shape, budgets, pilot_pass(run.source, budgets), cuts_ties=ties == "first")
+    search = drive(begun, run)
+    return search if ties == "first" else _spread_ties(run, search)
+
+
+def pilot_pass(source: Source, budgets: Sequence[int]) -> Pass | None:
+    """Return the pass over a few chunks; None where the matrix is small or no threshold is sought."""
+    n_scores = source.shape[0] * source.shape[1]
+    if n_scores <= setting("small-scores") or not budgets:
+        return None
+    places = source.pilot_chunks()
+    shapes = tuple(source.chunk_shape(*place) for place in places)
+    plan = PilotPlan(1.5 * (max(budgets) + 1) / n_scores + 0.01, source.dtype, shapes)
+    bands, columns = zip(*places, strict=True)
+    return Pass("pilot", sample_chunk, plan, PilotSample, bands, columns)
+
+
+def _spread_ties(run: Run, search: ThresholdSearch) -> ThresholdSearch:
+    """Return the search with its cut ties kept in the pseudo-random order: one more search for those budgets."""
+    cut = {i: s for i, s in search.found.items() if s.is_cut}
+    if not cut:
+        return search
+    refined = run.over(spread_source(run.source, (s.key for s in cut.values())), "lowest")
+    again = find_thresholds(refined, [s.budget for s in cut.values()])
+    found = dict(search.found)
+    for number, (i, selection) in enumerate(cut.items()):
+        other = again.found[number]
+        found[i] = replace(selection, set_sizes=other.set_sizes, weight=other.weight, cut=None)
+    return replace(search, found=found)
+
+
+def settle_extremes(run: Run, search: ThresholdSearch) -> ThresholdSearch:
+    """Find the least and the most weight of kept ties where they are not known: two more reads for all budgets."""
+    source = run.source
+    extremes = ExtremesSearch.begin(source.dtype, source.shape[1], setting("ranked-bins"), search.found)
+    return replace(search, found=drive(extremes, run).settle(search.found))
+
+
+def least_risk(run: Run, cost: Fraction) -> RiskSearch:
+    """Find the threshold of least risk, exactly: usually two to four reads."""
+    source = run.source
+    return drive(RiskSearch.begin(cost, source.dtype, source.shape[1], soft=source.has_soft_labels), run)

@@ -1,0 +1,105 @@
+"""Runs: the one place where passes are read, checked and counted, and the one driver of all searches."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeVar
+
+import dask
+from dask.delayed import Delayed
+
+from ..errors import NAN_CURE, LabelsError, ScoresError, range_cure
+from ..records import Several, State
+from ..scans.band_pass import Pass, Search
+from ..sources.source import Source
+from ..states.checks import CheckedTally
+from .memory import check_pass_memory
+from .tree import pass_task
+
+#: Computes tasks; the text names the stage, for whoever shows progress.
+Compute = Callable[[list[Delayed], str], list[Any]]
+AnySearch = TypeVar("AnySearch", bound=Search)
+
+
+def compute_plainly(tasks: list[Delayed], stage: str) -> list[Any]:
+    """Compute with whatever scheduler Dask would use."""
+    return list(dask.compute(*tasks))
+
+
+@dataclass
+class _Reads:
+    n: int = 0
+
+
+@dataclass(frozen=True)
+class Run:
+    """What all passes of one call have in common: the source, how to compute, what NaN means, and the reads so far."""
+
+    source: Source
+    compute: Compute = compute_plainly
+    nan_policy: str = "raise"
+    _reads: _Reads = field(default_factory=_Reads)
+
+    @property
+    def reads(self) -> int:
+        """How often all bands were read."""
+        return self._reads.n
+
+    def over(self, source: Source, nan_policy: str | None = None) -> Run:
+        """Return the run over another source, whose reads count together with these."""
+        return replace(self, source=source, nan_policy=nan_policy or self.nan_policy)
+
+    def read(self, what: Pass) -> Any:
+        """Read a pass, and return its state; what the data must not hold is refused."""
+        check_pass_memory(self.source, what)
+        (state,) = self.compute([pass_task(self.source, what)], what.name)
+        self._check(state, what)
+        self._reads.n += what.bands is None
+        return state
+
+    def _check(self, state: State, what: Pass) -> None:
+        if isinstance(state, Several):
+            for part in state.parts:
+                self._check(part, what)
+        if isinstance(state, CheckedTally):
+            bounds, bands = self.source.rows, what.bands
+            n_rows = self.source.shape[0] if bands is None else sum(bounds[b + 1] - bounds[b] for b in bands)
+            refuse_bad_data(state, self.source, self.nan_policy)
+            refuse_other_rows(state, n_rows)
+
+
+def drive(search: AnySearch, run: Run) -> AnySearch:
+    """Read what a search asks for, until it knows the answer."""
+    while (what := search.next_pass()) is not None:
+        search = search.advance(run.read(what))
+    return search
+
+
+def refuse_bad_data(tally: CheckedTally, source: Source, nan_policy: str) -> None:
+    """Raise for NaN and bad labels met in a pass, naming the first place."""
+    if tally.n_nan and nan_policy == "raise":
+        band, row, class_ = tally.first_nan
+        raise ScoresError(
+            f"scores must not hold NaN; got {tally.n_nan} of them, the first at sample "
+            f"{source.rows[band] + row}, class {class_}. {NAN_CURE}"
+        )
+    if tally.n_bad_labels:
+        band, row, _ = tally.first_bad_label
+        n_classes = source.shape[1]
+        rule = f"lie in 0..{n_classes - 1} (or be negative: unlabelled)"
+        cure = range_cure(tally.least_label, tally.most_label, n_classes)
+        if source.has_soft_labels:
+            rule, cure = "be probabilities in [0, 1]", "Give probabilities; logits need a softmax first."
+        raise LabelsError(
+            f"labels must {rule}; got {tally.n_bad_labels:,} that {'does' if tally.n_bad_labels == 1 else 'do'} not, the first at sample {source.rows[band] + row}. {cure}"
+        )
+
+
+def refuse_other_rows(tally: CheckedTally, n_rows: int) -> None:
+    """Raise where a pass met more or fewer rows than the metadata say."""
+    if tally.n_rows != n_rows:
+        raise ScoresError(
+            f"scores must have the {n_rows} rows their metadata say; got {tally.n_rows} when read. "
+            "Correct the shape and chunks of the array."
+        )

@@ -1,0 +1,57 @@
+"""The graph of a pass: one task for some bands each, and a tree of merges over them."""
+
+from __future__ import annotations
+
+from dask.delayed import Delayed
+
+from ..scans.band_pass import Pass
+from ..settings import setting
+from ..sources.source import Key, Source
+from .band_tasks import merge_states, read_bands, read_chunk
+from .dask_tasks import Graph, as_delayed, constant, task, token_of
+
+#: States a task holds before it merges them.
+_HELD_STATES = 8
+
+
+def pass_task(source: Source, what: Pass) -> Delayed:
+    """Return the one task that the states of all bands of a pass merge into. Its name is a hash of what it computes."""
+    token = token_of(source.token, what.name, what.work, what.plan, what.bands, what.columns, setting("fan-in"))
+    shared = f"avgk-plan-{token}"
+    graph: Graph = {shared: constant(shared, what)}
+    keys = (_chunk_tasks if what.columns is not None else _band_tasks)(source, what, Key(shared), graph, token)
+    root = _merge_tree(keys, graph, token)
+    (found,) = as_delayed([root], graph, source.collections(), f"avgk-{what.name}-{token}")
+    return found
+
+
+def _band_tasks(source: Source, what: Pass, shared: Key, graph: Graph, token: str) -> list[str]:
+    n_held = 2 if what.max_tasks else _HELD_STATES
+    keys = []
+    for numbers in source.groups(what.max_tasks, what.bands):
+        key = f"avgk-{what.name}-{token}-{numbers[0]}"
+        labels = [source.labels_of(band) for band in numbers]
+        graph[key] = task(key, read_bands, source.bands(numbers), labels, numbers, shared, n_held)
+        keys.append(key)
+    return keys
+
+
+def _chunk_tasks(source: Source, what: Pass, shared: Key, graph: Graph, token: str) -> list[str]:
+    keys = []
+    for number, (band, column) in enumerate(zip(what.bands or (), what.columns or (), strict=True)):
+        key = f"avgk-{what.name}-{token}-{number}"
+        graph[key] = task(key, read_chunk, source.reader_key(), source.chunk(band, column), number, shared)
+        keys.append(key)
+    return keys
+
+
+def _merge_tree(keys: list[str], graph: Graph, token: str) -> str:
+    """Add a tree of merges, of the configured fan-in, to a graph; return the key of its root."""
+    fan_in, level = setting("fan-in"), 0
+    while len(keys) > 1:
+        parts = [keys[i : i + fan_in] for i in range(0, len(keys), fan_in)]
+        keys = [f"avgk-merge-{token}-{level}-{i}" for i in range(len(parts))]
+        for key, part in zip(keys, parts, strict=True):
+            graph[key] = task(key, merge_states, [Key(name) for name in part])
+        level += 1
+    return keys[0]

@@ -1,0 +1,213 @@
+"""Records and states: what tasks send on instead of scores, declared once.
+
+A *record* is a frozen dataclass of plain values: numbers, arrays, other records, and tuples of those. A *state* is a
+record that merges. Each of its fields says how, as ``Annotated[type, RULE]``; fields that are states or exact sums merge
+by their own rule. From the fields follow
+
+- ``merge``, associative, and the same for any order;
+- ``nothing``, the state that changes none it is merged with;
+- the true size, which Dask asks for (``__sizeof__``);
+- a digest, the same on every machine;
+- a form of plain arrays with a version, to be stored without pickle.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields, is_dataclass
+from functools import cache
+from itertools import chain
+from typing import Annotated, Any, ClassVar, Self, get_args, get_type_hints
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .errors import ReadError
+
+Array = NDArray[Any]
+
+#: Larger than any place, label or count.
+BEYOND = 2**63 - 1
+#: Under this name the arrays of a stored record hold its form: a JSON text, as bytes.
+FORM = "form"
+
+
+@dataclass(frozen=True)
+class Merging:
+    """How a field merges, and what it is in the state of nothing, given what it is in another."""
+
+    merge: Callable[[list[Any]], Any]
+    nothing: Callable[[Any], Any]
+
+
+def _each(columns: list[tuple[Any, ...]]) -> tuple[Any, ...]:
+    filled = [column for column in columns if column]
+    return tuple(type(parts[0]).merge(list(parts)) for parts in zip(*filled, strict=True))
+
+
+def _in_order(parts: list[tuple[Any, ...]]) -> tuple[Any, ...]:
+    return tuple(sorted(chain.from_iterable(parts), key=lambda part: part.band))
+
+
+#: Numbers and arrays of counts: added.
+ADDED = Merging(sum, lambda value: value * 0)
+#: Numbers and places: the least, or the most; none are beyond all others.
+LEAST = Merging(min, lambda value: (BEYOND,) * len(value) if isinstance(value, tuple) else 2 * BEYOND + 1)
+MOST = Merging(max, lambda _: -1)
+#: Flags: set where any is.
+ANY = Merging(np.logical_or.reduce, np.zeros_like)
+#: Arrays, and tuples: one after the other; tuples of parts of bands in the order of the bands.
+JOINED = Merging(np.concatenate, lambda value: value[:0])
+LISTED = Merging(lambda parts: tuple(chain.from_iterable(parts)), lambda _: ())
+BY_BAND = Merging(_in_order, lambda _: ())
+#: Tuples of states: the first with the first, and so on; no states at all are nothing.
+EACH = Merging(_each, lambda _: ())
+#: What all states of one pass have in common.
+SAME = Merging(lambda values: values[0], lambda value: value)
+
+Count = Annotated[int, ADDED]
+Counts = Annotated[NDArray[np.int64], ADDED]
+
+
+class Record:
+    """A frozen dataclass of plain values: sized, digested, stored."""
+
+    #: Raised whenever the fields change.
+    VERSION: ClassVar[int] = 1
+    _KINDS: ClassVar[dict[str, type[Record]]] = {}
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        Record._KINDS[cls.__name__] = cls
+
+    def __sizeof__(self) -> int:
+        return object.__sizeof__(self) + sum(_bytes_of(value) for value in self._values().values())
+
+    def _values(self) -> dict[str, Any]:
+        assert is_dataclass(self)
+        return {field.name: getattr(self, field.name) for field in fields(self)}
+
+    def to_arrays(self) -> dict[str, Array]:
+        """Return the record as plain arrays, as ``numpy.savez`` takes them."""
+        arrays: dict[str, Array] = {}
+        form = json.dumps(_packed(self, "", arrays), sort_keys=True)
+        return {FORM: np.frombuffer(form.encode(), np.uint8), **arrays}
+
+    @classmethod
+    def from_arrays(cls, arrays: Mapping[str, Array]) -> Self:
+        """Return the record that ``to_arrays`` gave.
+
+        Raises
+        ------
+        ReadError
+            Where the arrays are of another kind or version, or damaged.
+
+        """
+        try:
+            found = _unpacked(json.loads(np.asarray(arrays[FORM], np.uint8).tobytes()), arrays)
+        except (KeyError, ValueError, TypeError, AttributeError, RecursionError) as error:
+            raise ReadError(
+                f"a stored state must be what this version writes; got {error}. Compute it again."
+            ) from error
+        if not isinstance(found, cls):
+            raise ReadError(f"a stored state must be a {cls.__name__}; got a {type(found).__name__}. Compute it again.")
+        return found
+
+    def digest(self) -> str:
+        """Return the SHA-256 of all it holds, as hexadecimal digits; the same on every machine."""
+        found = hashlib.sha256()
+        for name, array in sorted(self.to_arrays().items()):
+            little = np.ascontiguousarray(array, array.dtype.newbyteorder("<"))
+            found.update(f"{name} {little.dtype.str} {array.shape}\n".encode())
+            found.update(little.tobytes())
+        return found.hexdigest()
+
+
+class State(Record):
+    """A record that merges, field by field, as its annotations say."""
+
+    @classmethod
+    def merge(cls, states: Sequence[Self]) -> Self:
+        """Return the state of all together."""
+        if len(states) == 1:
+            return states[0]
+        kind: Any = cls
+        rules = _merging(kind).items()
+        merged = {name: rule.merge([getattr(state, name) for state in states]) for name, rule in rules}
+        return cls(**merged).settled()
+
+    def settled(self) -> Self:
+        """Return the same with what merging left apart put together."""
+        return self
+
+    def nothing(self) -> Self:
+        """Return the state of nothing: merged with this one, or one like it, it changes nothing."""
+        kind: Any = type(self)
+        rules = _merging(kind).items()
+        return type(self)(**{name: rule.nothing(getattr(self, name)) for name, rule in rules})
+
+
+@cache
+def _merging(cls: Any) -> dict[str, Merging]:
+    """Return how each field of a state merges."""
+    found = {}
+    hints = get_type_hints(cls, include_extras=True)
+    for field in fields(cls):
+        hint = hints[field.name]
+        rule = next((part for part in get_args(hint) if isinstance(part, Merging)), None)
+        if rule is None and isinstance(hint, type) and issubclass(hint, State):
+            rule = Merging(hint.merge, hint.nothing)
+        if rule is None:
+            raise TypeError(f"{cls.__name__}.{field.name} does not say how it merges")
+        found[field.name] = rule
+    return found
+
+
+@dataclass(frozen=True)
+class Several(State):
+    """States of several passes that shared one read."""
+
+    parts: Annotated[tuple[State, ...], EACH]
+
+
+def _bytes_of(value: Any) -> int:
+    if isinstance(value, np.ndarray):
+        return int(value.nbytes)
+    if isinstance(value, Record):
+        return value.__sizeof__()
+    if isinstance(value, tuple):
+        return 56 + sum(_bytes_of(part) for part in value)
+    return 32
+
+
+def _packed(value: Any, name: str, arrays: dict[str, Array]) -> Any:
+    """Return a value as JSON can hold it, its arrays put aside under their names."""
+    if isinstance(value, np.ndarray):
+        arrays[name] = value
+        return {"array": name}
+    if isinstance(value, Record):
+        inner = {key: _packed(part, f"{name}.{key}".lstrip("."), arrays) for key, part in value._values().items()}
+        return {"kind": type(value).__name__, "version": value.VERSION, "fields": inner}
+    if isinstance(value, tuple):
+        return [_packed(part, f"{name}.{i}", arrays) for i, part in enumerate(value)]
+    return value.item() if isinstance(value, np.generic) else value
+
+
+def _unpacked(form: Any, arrays: Mapping[str, Array]) -> Any:
+    if isinstance(form, list):
+        return tuple(_unpacked(part, arrays) for part in form)
+    if not isinstance(form, dict):
+        return form
+    if "array" in form:
+        return arrays[form["array"]]
+    kind = Record._KINDS[form["kind"]]
+    if form["version"] != kind.VERSION:
+        raise ValueError(f"version {form['version']} of {form['kind']}, not {kind.VERSION}")
+    return kind(**{name: _unpacked(part, arrays) for name, part in form["fields"].items()})
+
+
+def all_states() -> Iterable[type[State]]:
+    """Return every kind of state there is."""
+    return [kind for kind in Record._KINDS.values() if issubclass(kind, State) and kind is not State]

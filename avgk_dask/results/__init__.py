@@ -1,0 +1,1 @@
+"""Results: the registry of variables, and how they are shown."""

@@ -1,0 +1,1 @@
+"""What one task does with a band: from its slabs to a state."""

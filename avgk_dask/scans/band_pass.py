@@ -1,0 +1,80 @@
+"""Passes: what one read of the bands does, as plain data. Searches ask for them, and ``passes.drive`` runs them."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any, Protocol, Self
+
+from numpy.typing import NDArray
+
+from ..records import Several, State
+
+Array = NDArray[Any]
+#: ``work(slabs, labels, number, plan)`` reads one band and returns its state. The number is that of the band, or, in a
+#: pass over single chunks, that of the chunk.
+Work = Callable[[Iterable[Array], Any, int, Any], State]
+
+
+@dataclass(frozen=True)
+class Pass:
+    """One read: a plan, the same for all bands, the work on a band, and the state that the bands' states merge into."""
+
+    #: Names the tasks, and the stage that progress tells of.
+    name: str
+    work: Work
+    plan: Any
+    state: type[State]
+    #: The bands to read; None for all, which counts as a read of the store.
+    bands: tuple[int, ...] | None = None
+    #: The class chunk to read of each of those bands, instead of the whole of it.
+    columns: tuple[int, ...] | None = None
+    #: Where states are large: at most so many tasks, each of which adds one band's to the last.
+    max_tasks: int | None = None
+
+
+class Search(Protocol):
+    """What asks for passes until it knows the answer. Pure: it reads nothing, and ``advance`` returns a new one."""
+
+    def next_pass(self) -> Pass | None:
+        """Return the pass that is needed next; None once the answer is known."""
+
+    def advance(self, state: Any) -> Self:
+        """Return the search that knows what a pass has found."""
+
+
+@dataclass(frozen=True)
+class Together:
+    """Several searches as one: passes over the same bands share a read."""
+
+    searches: tuple[Any, ...]
+
+    def next_pass(self) -> Pass | None:
+        """Return one pass that does the work of all that can share a read."""
+        shared = [what for what in self._passes() if what is not None]
+        if not shared:
+            return None
+        limits = [what.max_tasks for what in shared if what.max_tasks]
+        name = "-".join(dict.fromkeys(what.name for what in shared))
+        return Pass(name, work_together, tuple(shared), Several, shared[0].bands, None, min(limits, default=None))
+
+    def _passes(self) -> list[Pass | None]:
+        """Return the pass of each search that joins the next read: those over the bands of the first."""
+        wanted = [search.next_pass() for search in self.searches]
+        bands = next((what.bands for what in wanted if what is not None), None)
+        if any(what is not None and what.columns is not None for what in wanted):
+            raise ValueError("passes over single chunks cannot share a read")
+        return [what if what is not None and what.bands == bands else None for what in wanted]
+
+    def advance(self, state: Several) -> Together:
+        """Hand each search its part."""
+        parts = iter(state.parts)
+        pairs = zip(self.searches, self._passes(), strict=True)
+        return Together(tuple(search if what is None else search.advance(next(parts)) for search, what in pairs))
+
+
+def work_together(slabs: Iterable[Array], labels: Any, number: int, plan: tuple[Pass, ...]) -> Several:
+    """Do the work of several passes on one band, which is held whole."""
+    held = [copy.copy(slab) for slab in slabs]  # a slab is good until the next one is asked for
+    return Several(tuple(what.work(iter(held), labels, number, what.plan) for what in plan))

@@ -1,0 +1,342 @@
+"""The scan of one band: from its slabs to its tally."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..exact.sums import ExactSums
+from ..kernels.bits import count_bins, count_columns
+from ..kernels.keys import HALF_NAN, KEY_MAX, encode, is_half, key_range
+from ..kernels.rows import keep_rows, lanes_for, scan_rows
+from ..kernels.zones import N_BINS
+from ..states.checks import NOWHERE
+from ..states.counted_events import EventTally
+from ..states.distances import DistanceTally
+from ..states.kept_events import KeptEvents
+from ..states.kept_rows import KeptRows
+from ..states.ranked_scores import MOST_FUSED, RankedTally, narrow_dtype, partitioned_top
+from ..states.scan_tally import ScanTally
+from .entries import (
+    Entries,
+    Listing,
+    TileReader,
+    TopRanks,
+    checked_slabs,
+    ranking_room,
+    streamed_rows,
+)
+from .plan import ScanPlan
+from .splitting import Split, split_entries
+from .usable_labels import UsableLabels
+
+Array = NDArray[Any]
+Ints = NDArray[np.int64]
+
+
+#: Events that a scan writes before it returns from its kernel.
+EVENT_ROOM = 1 << 17
+#: Where a band has more than this share of the events it may keep, some are looked at to see whether
+#: they are ties, and each key of ties then occurs so many times.
+_MANY, _LOOKED_AT, _TIED = 1 / 16, 1 << 12, 8
+#: Scores that a band's sample has at least.
+_LEAST_SAMPLE = 1 << 13
+
+
+def sampled(n_rows: int, n_classes: int) -> tuple[int, int]:
+    """Give how many rows of a band enter the sample histogram, and the step between their classes: about one score in a hundred, of small bands more."""
+    wanted = max(_LEAST_SAMPLE, n_rows * n_classes >> 7)
+    n_taken = min(n_rows, -(-wanted // n_classes))
+    return n_taken, max(1, n_taken * n_classes // wanted)
+
+
+def scan_band(slabs: Iterable[Array], labels: Array | None, band: int, plan: ScanPlan) -> ScanTally:
+    """Read one band, given as blocks along the classes, and tally it.
+
+    ``labels`` is one integer a row, or the soft labels of all classes, or None.
+    """
+    return _BandScan(labels, band, plan).run(slabs)
+
+
+class _BandScan:
+    """The state of one band's scan."""
+
+    def __init__(self, labels: Array | None, band: int, plan: ScanPlan) -> None:
+        self.plan, self.band = plan, band
+        self.labels = UsableLabels.of(labels, plan.shape.n_classes)
+        self.hard, self.soft = self.labels.hard, self.labels.soft
+        n = plan.zones.n_intervals
+        self.above_parts: list[NDArray[np.int32]] = []
+        self.hits = np.zeros(2 * n, np.int64)
+        self.weight_above = ExactSums.zeros(0 if self.soft is None else n)
+        self.weight_at_rank = ExactSums.zeros(0 if self.soft is None else plan.shape.n_ranks)
+        self.sample = np.zeros(N_BINS, np.int64)
+        self.rows: list[KeptRows] = []
+        self.kept: list[KeptEvents] = []
+        self.counted = EventTally.empty()
+        self.counting = False
+        self.dropped = np.zeros(n, bool)
+        self.rank_counts = np.zeros(plan.shape.n_ranks + 2, np.int64)
+        self.ranked: list[RankedTally] = []
+        self.distance = DistanceTally.empty()
+
+    def run(self, slabs: Iterable[Array]) -> ScanTally:
+        plan = self.plan
+        reader = TileReader(plan.floor, plan.shape.dtype, plan.shape.tile_scores)
+        slabs = checked_slabs(slabs, plan.shape.dtype, plan.shape.n_classes, self.labels.given)
+        first = next(slabs)
+        n_rows = first.shape[0]
+        self.histogram = plan.zones.no_histogram(n_rows * plan.shape.n_classes)
+        self._take_sample(first)
+        if first.shape[1] == plan.shape.n_classes and self.soft is None:
+            self._take_rows(reader, first)
+        else:
+            n_top = max(plan.shape.n_ranks, plan.shape.n_ranked)
+            top = TopRanks(n_rows, n_top, plan.shape.dtype) if n_top else None
+            for entries in streamed_rows(reader, self._sampled(first, slabs), top):
+                self._take(entries)
+            if top is not None:
+                self._take_ranks(top)
+        return self._finish(n_rows, reader)
+
+    def _take_rows(self, reader: TileReader, block: Array) -> None:
+        """Scan a block of whole rows: the way of ordinary stores, in as few calls as possible."""
+        plan = self.plan
+        n_ranks = 0 if self.hard is None else plan.shape.n_ranks
+        labels = np.full(block.shape[0], -1, np.int64) if self.hard is None else self.hard
+        fused = plan.shape.n_ranked if plan.shape.n_ranked <= MOST_FUSED else 0
+        with plan.pool.lend(lambda: _Room(plan, fused)) as room:
+            for first, tile in reader.tiles(block):
+                mine = labels[first : first + tile.shape[0]]
+                if is_half(plan.shape.dtype):
+                    reader.note_half_nan(tile, first)
+                    mine = self._without_nan(tile, mine)
+                places = np.empty(mine.size, np.int32)
+                ranking, n_nan_before = ranking_room(tile.shape, fused, plan.shape.dtype), reader.n_nan
+                scan = self._keep_rows if plan.keeps_rows else self._scan_rows
+                for n_nan, first_nan in scan(reader.as_arguments(tile), first, (mine, places, n_ranks), ranking, room):
+                    reader.note_nan(tile, n_nan, first_nan, first)
+                if fused:
+                    self._keep_ranked(ranking[0])
+                elif plan.shape.n_ranked:
+                    self._rank_many(tile, has_nan=reader.n_nan > n_nan_before)
+
+    def _keep_rows(self, tile: Any, _: int, labels: Any, ranking: Any, room: _Room) -> Iterator[tuple[int, int]]:
+        """Scan a tile and keep its rows; gives the number of NaN met by each call, and the place of the first."""
+        n_rows, zones, listing = tile[0].shape[0], self.plan.zones.arrays(), room.listing.arrays()
+        lengths, places = np.empty(n_rows, np.int32), labels[1]
+        kept, tallies = (room.events.columns[1], lengths), (self.rank_counts, self.histogram)
+        row = 0
+        while row < n_rows:
+            stop, *nan, n = keep_rows(tile, row, listing, kept, zones, labels, tallies, ranking)
+            mine = slice(row, stop)
+            self.rows.append(KeptRows(self.band, kept[0][:n].copy(), lengths[mine], places[mine]))
+            yield nan[0], nan[1]
+            row = stop
+
+    def _scan_rows(self, tile: Any, first: int, labels: Any, ranking: Any, room: _Room) -> Iterator[tuple[int, int]]:
+        """Scan a tile and keep its events; gives the number of NaN met by each call, and the place of the first."""
+        n_rows, zones, listing = tile[0].shape[0], self.plan.zones.arrays(), room.listing.arrays()
+        above = np.empty((n_rows, self.plan.zones.n_intervals), np.int32)
+        self.above_parts.append(above)
+        tallies = self.rank_counts, above, self.histogram, self.hits
+        row = 0
+        while row < n_rows:
+            row, *nan, n = scan_rows(tile, row, listing, room.events.columns, zones, labels, tallies, ranking)
+            self._keep(room.events, n, first)
+            yield nan[0], nan[1]
+
+    def _rank_many(self, tile: Array, has_nan: bool) -> None:
+        """Keep more ranks than are found while scanning."""
+        n_ranked = self.plan.shape.n_ranked
+        step = max(1, self.plan.shape.tile_scores // tile.shape[1])
+        for first in range(0, tile.shape[0], step):
+            rows = tile[first : first + step]
+            if not has_nan or is_half(self.plan.shape.dtype):  # a half float's NaN is the smallest number here
+                self._keep_ranked(partitioned_top(rows, n_ranked))
+                continue
+            top = TopRanks(rows.shape[0], n_ranked, self.plan.shape.dtype)
+            top.insert(rows, 0, 0)
+            self._keep_ranked(top.scores)
+
+    def _keep_ranked(self, scores: Array) -> None:
+        self.ranked.append(RankedTally.from_rows(scores, self.plan.shape.dtype, self.plan.shape.ranked_room))
+
+    @staticmethod
+    def _without_nan(tile: Array, labels: Ints) -> Ints:
+        """Return half-float labels without those whose score is NaN: they are in no set."""
+        is_nan = (labels >= 0) & (tile[np.arange(labels.size), np.maximum(labels, 0)] == HALF_NAN)
+        return np.where(is_nan, -1, labels)
+
+    def _sampled(self, first: Array, rest: Iterable[Array]) -> Iterable[Array]:
+        self._take_distance(first, 0)
+        yield first
+        first_class = first.shape[1]
+        for slab in rest:
+            self._take_sample(slab)
+            self._take_distance(slab, first_class)
+            first_class += slab.shape[1]
+            yield slab
+
+    def _take_distance(self, slab: Array, first_class: int) -> None:
+        """Add how far a slab's scores are from the soft labels."""
+        if self.soft is None or not self.plan.shape.with_distance:
+            return
+        step = max(1, self.plan.shape.tile_scores // slab.shape[1])
+        for first in range(0, slab.shape[0], step):
+            rows = slice(first, first + step)
+            labels = self.soft[rows, first_class : first_class + slab.shape[1]]
+            self.distance = DistanceTally.merge([self.distance, DistanceTally.from_block(slab[rows], labels)])
+
+    def _take_sample(self, block: Array) -> None:
+        """Count some of the scores below the floor, too; where every score is listed, there are none."""
+        if self.plan.floor <= key_range(self.plan.shape.dtype)[0]:
+            return
+        n_rows = block.shape[0]
+        n_taken, step = sampled(n_rows, self.plan.shape.n_classes)
+        some = block[(2 * np.arange(n_taken) + 1) * n_rows // (2 * n_taken), ::step]
+        keys = encode(np.ascontiguousarray(some, self.plan.shape.dtype)).reshape(-1)
+        taken = np.zeros(N_BINS, np.int64)
+        count_bins(keys, self.plan.sample_base, self.plan.sample_shift, taken)
+        self.sample += taken * (step * n_rows // n_taken)
+
+    def _take_ranks(self, top: TopRanks) -> None:
+        if self.plan.shape.n_ranked:
+            self._keep_ranked(top.scores[:, : self.plan.shape.n_ranked])
+        if self.soft is not None:
+            row, rank = np.nonzero(top.classes[:, : self.plan.shape.n_ranks] >= 0)
+            self.weight_at_rank.add(self.soft[row, top.classes[row, rank]], rank)
+        elif self.hard is not None and self.plan.shape.n_ranks:
+            self.rank_counts += np.bincount(
+                top.ranks_of(self.hard, self.plan.shape.n_ranks), minlength=self.rank_counts.size
+            )
+
+    def _take(self, entries: Entries) -> None:
+        """Split a tile's entries by the intervals, and keep what the split yields."""
+        plan = self.plan
+        labels = None if self.hard is None else self.hard[entries.first_row : entries.first_row + entries.n_rows]
+        if plan.keeps_rows:
+            for zone, floor in list(enumerate(plan.zones.floors.tolist()))[plan.zones.first_zone :]:
+                ceiling = plan.zones.zone_ceiling(zone, KEY_MAX)
+                mine = entries.keys[(entries.keys >= floor) & (entries.keys <= ceiling)]
+                count_bins(mine, floor, plan.zones.shifts[zone], self.histogram[zone])
+            self.rows.append(_kept_rows(self.band, entries, labels, narrow_dtype(plan.shape.dtype)))
+            return
+        above, split, n_events = split_entries(entries, plan.zones, self.histogram, labels, self.hits)
+        self.above_parts.append(above)
+        if self.soft is not None:
+            self._take_weight_above(entries, self.soft)
+        self._keep(split, n_events, entries.first_row)
+
+    def _take_weight_above(self, entries: Entries, soft: NDArray[np.float64]) -> None:
+        """Add each listed weight to the first interval that lies below its score."""
+        weights = soft[entries.rows(), entries.classes]
+        # Interval j lies below a key that is in its gap or higher, that is from the gap's floor up.
+        zones = self.plan.zones
+        gaps = zones.floors[0::2][zones.first_zone :]
+        n_below = np.searchsorted(gaps[::-1], entries.keys, side="right")
+        inner = n_below > 0
+        self.weight_above.add(weights[inner], zones.n_intervals - n_below[inner])
+
+    def _keep(self, split: Split, n_events: int, first_row: int) -> None:
+        """Keep the events of some rows; count equal ones together where they are ties or grow too many."""
+        plan = self.plan
+        self.kept.append(split.kept(n_events, self.band, first_row, plan.zones.n_intervals, self.soft))
+        n_kept = sum(part.keys.size for part in self.kept)
+        ties = n_kept > _MANY * plan.shape.max_events and _are_ties(self.kept[-1].keys)
+        if not self.counting and n_kept <= plan.shape.max_events and not ties:
+            return
+        self.counting = True
+        counted = EventTally.merge([part.counted() for part in self.kept])
+        self.kept = []
+        self.counted = EventTally.merge([self.counted, self._without_dropped(counted)])
+        self._drop_crowds()
+
+    def _without_dropped(self, events: EventTally) -> EventTally:
+        if not self.dropped.any():
+            return events
+        return events.select(lambda keys, _: ~self.dropped[self.plan.zones.intervals_of(keys)])
+
+    def _drop_crowds(self) -> None:
+        """Drop the intervals whose counted events are too many."""
+        zones, excess = self.plan.zones, self.counted.n_stored - self.plan.shape.max_events
+        if excess <= 0:
+            return
+        crowd = np.bincount(zones.intervals_of(self.counted.keys), minlength=zones.n_intervals)
+        # One key has as many entries as there are set sizes: always kept.
+        low, high = np.array([zones.interval(j) for j in range(zones.n_intervals)], object).T
+        crowd[low == high] = 0
+        fullest = np.argsort(crowd)[::-1]
+        n_dropped = int(np.searchsorted(np.cumsum(crowd[fullest]), excess)) + 1
+        self.dropped[[j for j in fullest[:n_dropped] if crowd[j]]] = True
+        self.counted = self._without_dropped(self.counted)
+
+    def _finish(self, n_rows: int, reader: TileReader) -> ScanTally:
+        above = np.concatenate(self.above_parts or [np.zeros((0, 0), np.int32)])
+        size_intervals, sizes, size_counts = _count_sizes(above)
+        n_taken, step = sampled(n_rows, self.plan.shape.n_classes)
+        return ScanTally(
+            n_rows=n_rows,
+            n_nan=reader.n_nan,
+            first_nan=(self.band, *reader.first_nan) if reader.n_nan else NOWHERE,
+            **self.labels.faults(self.band),
+            n_labelled=n_rows if self.soft is not None else 0 if self.hard is None else int((self.hard >= 0).sum()),
+            rank_counts=self.rank_counts,
+            size_intervals=size_intervals,
+            sizes=sizes,
+            size_counts=size_counts,
+            hits=self.hits,
+            weight_above=self.weight_above.running(),
+            weight_at_rank=self.weight_at_rank.settled(),
+            max_kept=self.plan.shape.max_kept if self.plan.keeps_rows else 0,
+            kept=tuple(self.rows),
+            events=tuple(self.kept),
+            counted=self.counted,
+            dropped=self.dropped,
+            histogram=self.histogram.astype(np.int64),
+            sample=self.sample,
+            n_sampled=n_taken * -(-self.plan.shape.n_classes // step),
+            ranked=RankedTally.merge([RankedTally(), *self.ranked]),
+            distance=self.distance,
+        ).settled()
+
+
+class _Room:
+    """What a scan of whole rows works in."""
+
+    def __init__(self, plan: ScanPlan, n_ranked: int) -> None:
+        self.listing = Listing.small(plan.shape.n_classes, lanes_for(n_ranked, plan.shape.n_classes), plan.shape.dtype)
+        self.events = Split(self.listing.keys.size + EVENT_ROOM, narrow_dtype(plan.shape.dtype))
+
+
+def _kept_rows(band: int, entries: Entries, labels: Ints | None, dtype: np.dtype[Any]) -> KeptRows:
+    """Return a run of entries as kept rows."""
+    lengths = np.diff(entries.offsets).astype(np.int32)
+    places = np.full(lengths.size, -1, np.int32)
+    if labels is not None:
+        rows = entries.rows() - entries.first_row
+        hits = np.flatnonzero(entries.classes == labels[rows])
+        places[rows[hits]] = hits - entries.offsets[rows[hits]]
+    return KeptRows(band, entries.keys.astype(dtype), lengths, places)
+
+
+def _are_ties(keys: Array) -> bool:
+    """Whether events are mostly ties, from a look at some of them."""
+    some = keys[:: max(1, keys.size // _LOOKED_AT)][:_LOOKED_AT]
+    return np.unique(some).size * _TIED < some.size
+
+
+def _count_sizes(above: NDArray[np.int32]) -> tuple[Ints, Ints, Ints]:
+    """Give (interval, size, count) of the set sizes in each column."""
+    _n_rows, n_intervals = above.shape
+    width = int(above.max(initial=0)) + 1
+    if n_intervals * width > 4 * above.size:
+        values, counts = np.unique(above + np.arange(n_intervals) * width, return_counts=True)
+        return values // width, values % width, counts
+    table = np.zeros((n_intervals, width), np.int64)
+    count_columns(above, table)
+    intervals, sizes = np.nonzero(table)
+    return intervals, sizes, table[intervals, sizes]

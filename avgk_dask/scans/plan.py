@@ -1,0 +1,63 @@
+"""What a scan looks for: the same for every band."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from ..kernels.zones import N_BINS, ZoneTable
+from ..reuse import Pool
+
+
+@dataclass(frozen=True)
+class ScanShape:
+    """What all scans of one search have in common."""
+
+    n_samples: int
+    n_classes: int
+    dtype: np.dtype[Any]
+    n_ranks: int
+    n_chunks: int
+    #: Events a band may keep, and how many are expected to be kept in all at most.
+    max_events: int
+    all_events: int
+    tile_scores: int
+    #: Ranks whose scores are kept, and the room of their histograms (0: keep all scores).
+    n_ranked: int = 0
+    ranked_room: int = 0
+    #: Whether to measure how far scores are from soft labels.
+    with_distance: bool = False
+    #: Bins that the zones share.
+    n_bins: int = N_BINS
+    #: Keys of listed scores that may be kept in all (0: keep events).
+    max_kept: int = 0
+
+    @property
+    def n_scores(self) -> int:
+        """N * C."""
+        return self.n_samples * self.n_classes
+
+
+@dataclass(frozen=True)
+class ScanPlan:
+    """What one scan looks for.
+
+    The intervals of ``zones`` are expected to hold the thresholds, each one or more. Scores below the last
+    interval are not listed, only sampled, in bins of ``2**sample_shift`` keys from ``sample_base`` up.
+    """
+
+    shape: ScanShape
+    zones: ZoneTable
+    sample_base: int
+    sample_shift: int
+    #: Whether the keys of all listed scores are kept, up to the shape's ``max_kept``; else events are.
+    keeps_rows: bool = False
+    #: Room for the scans to work in.
+    pool: Pool = field(default_factory=Pool, compare=False, repr=False)
+
+    @property
+    def floor(self) -> int:
+        """The lowest key that is listed."""
+        return int(self.zones.floors[-1])

@@ -1,0 +1,60 @@
+"""Sets against probabilities: what one band contributes to a regret."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..kernels.keys import carrier
+from ..states.regret_tally import RegretTallies, RegretTally
+from .band_pass import Pass
+from .entries import TopRanks, checked_slabs
+
+Array = NDArray[Any]
+
+
+@dataclass(frozen=True)
+class RegretPlan:
+    """The thresholds of the best sets; ``ks`` are those of top-k sets, none where the sets are given as labels."""
+
+    dtype: np.dtype[Any]
+    n_classes: int
+    thresholds: tuple[float, ...]
+    ks: tuple[int, ...] = ()
+
+
+def set_pass(dtype: np.dtype[Any], n_classes: int, threshold: float) -> Pass:
+    """Return the pass that tallies sets, given as labels, against probabilities."""
+    return Pass("regret", tally_sets, RegretPlan(dtype, n_classes, (threshold,)), RegretTallies)
+
+
+def top_pass(dtype: np.dtype[Any], n_classes: int, ks: Sequence[int], thresholds: Sequence[float]) -> Pass:
+    """Return the pass that tallies the top-k sets of several k against probabilities, each with its threshold."""
+    return Pass("gain", tally_tops, RegretPlan(dtype, n_classes, tuple(thresholds), tuple(ks)), RegretTallies)
+
+
+def tally_sets(slabs: Iterable[Array], sets: Array, band: int, plan: RegretPlan) -> RegretTallies:
+    """Return the tally of a band's sets."""
+    found, first = [], 0
+    for eta in checked_slabs(slabs, plan.dtype, plan.n_classes, sets):
+        inside = sets[:, first : first + eta.shape[1]]
+        found.append(RegretTally.from_block(eta, inside, plan.thresholds[0]))
+        first += eta.shape[1]
+    return RegretTallies((RegretTally.merge(found),))
+
+
+def tally_tops(slabs: Iterable[Array], labels: Any, band: int, plan: RegretPlan) -> RegretTallies:
+    """Return the tally of a band's top-k sets for each k; holds the band's whole rows."""
+    eta = np.concatenate([slab.copy() for slab in checked_slabs(slabs, plan.dtype, plan.n_classes, None)], axis=1)
+    top = TopRanks(eta.shape[0], max(plan.ks), eta.dtype)
+    top.insert(carrier(np.ascontiguousarray(eta)), 0, 0)
+    found = []
+    for k, threshold in zip(plan.ks, plan.thresholds, strict=True):
+        inside = np.zeros(eta.shape, bool)
+        np.put_along_axis(inside, top.classes[:, :k], True, axis=1)
+        found.append(RegretTally.from_block(eta, inside, threshold))
+    return RegretTallies(tuple(found))

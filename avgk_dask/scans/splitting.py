@@ -1,0 +1,63 @@
+"""Splitting entries by intervals of keys: counts above, histograms by zone, and events inside."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..kernels.events import group_order
+from ..kernels.rows import split_rows
+from ..kernels.zones import ZoneTable
+from ..states.kept_events import KeptEvents
+from .entries import Entries
+
+Array = NDArray[Any]
+Ints = NDArray[np.int64]
+
+
+class Split:
+    """Room for the events of a run of rows, used again for every run; their keys are of the given dtype."""
+
+    def __init__(self, n: int, key_dtype: np.dtype[Any]) -> None:
+        dtypes = (np.int32, key_dtype, np.int32, np.int32, np.int32, np.uint8)
+        self.columns = tuple(np.empty(n, dtype) for dtype in dtypes)
+
+    def kept(self, n: int, band: int, first_row: int, n_intervals: int, soft: Array | None = None) -> KeptEvents:
+        """Give the first n events, grouped by interval; their rows are counted from ``first_row`` on."""
+        intervals, keys, rows, bases, classes, hits = (column[:n] for column in self.columns)
+        starts, order = np.empty(n_intervals + 1, np.int64), np.empty(n, np.int64)
+        group_order(intervals, starts, order)
+        mine = rows[order] + np.int32(first_row)
+        weights = hits[order] if soft is None else soft[mine, classes[order]]
+        return KeptEvents(band, starts, keys[order], mine, bases[order], weights)
+
+
+def split_entries(
+    entries: Entries, zones: ZoneTable, histogram: Array, labels: Ints | None = None, hits: Ints | None = None
+) -> tuple[NDArray[np.int32], Split, int]:
+    """Split entries by the zones; adds to the histogram of each zone, and to its hits.
+
+    Gives the number of scores of each row above each interval, the events inside, and how many they are.
+    """
+    above = np.empty((entries.n_rows, zones.n_intervals), np.int32)
+    if labels is None:
+        labels = np.full(entries.n_rows, -1, np.int64)
+    if hits is None:
+        hits = np.zeros(zones.floors.size, np.int64)
+    split = Split(entries.keys.size, np.dtype(np.int64))
+    n_events = split_rows(
+        entries.offsets, entries.keys, entries.classes, zones.arrays(), above, histogram, labels, hits,
+        0, 0, split.columns,
+    )  # fmt: skip
+    return above, split, n_events
+
+
+def label_weights(labels: Array | None, rows: Ints, classes: Ints) -> Array:
+    """Give the weight that hard or soft labels put on each (row, class): 0 where there are none."""
+    if labels is None:
+        return np.zeros(rows.size, np.uint8)
+    if labels.ndim == 2:
+        return np.asarray(labels[rows, classes], np.float64)
+    return np.asarray(labels[rows] == classes, np.uint8)

@@ -1,0 +1,56 @@
+"""The label weights of a band's ties."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..kernels.keys import encode
+from ..states.key_histogram import KeyHistogram
+from ..states.weight_tally import WeightTally
+from .entries import checked_slabs
+from .usable_labels import UsableLabels
+
+Array = NDArray[Any]
+
+
+@dataclass(frozen=True)
+class TieWindow:
+    """The ties at one key whose label weight, as an order key, lies from ``low`` to ``high``."""
+
+    key: int
+    low: int
+    high: int
+
+
+@dataclass(frozen=True)
+class WeightPlan:
+    """The windows to look into, and the room of the histogram of each."""
+
+    dtype: np.dtype[Any]
+    n_classes: int
+    windows: tuple[TieWindow, ...]
+    room: int
+
+
+def tally_weights(slabs: Iterable[Array], labels: Array, band: int, plan: WeightPlan) -> WeightTally:
+    """Return the tally of one band with soft labels."""
+    soft = UsableLabels.of(labels, plan.n_classes).soft
+    assert soft is not None
+    found = [[KeyHistogram.empty(plan.room)] for _ in plan.windows]
+    first_class = 0
+    for slab in checked_slabs(slabs, plan.dtype, plan.n_classes, soft):
+        keys = encode(np.ascontiguousarray(slab, plan.dtype))
+        weights = soft[:, first_class : first_class + slab.shape[1]]
+        first_class += slab.shape[1]
+        for key in {window.key for window in plan.windows}:
+            mine = encode(weights[keys == key])
+            for window, parts in zip(plan.windows, found, strict=True):
+                inside = mine[(mine >= window.low) & (mine <= window.high)] if window.key == key else mine[:0]
+                if inside.size:
+                    parts.append(KeyHistogram.from_keys(inside, plan.room))
+    return WeightTally(tuple(KeyHistogram.merge(parts) for parts in found))

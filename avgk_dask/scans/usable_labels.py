@@ -1,0 +1,60 @@
+"""Labels as a band's tally takes them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..states.checks import NOWHERE
+
+Array = NDArray[Any]
+Ints = NDArray[np.int64]
+
+#: No label: larger than any.
+_NO_LABEL = 2**64 - 1
+
+
+@dataclass(frozen=True)
+class UsableLabels:
+    """The hard or the soft labels of a band, with the bad ones blanked, the rows of those, and the range of hard ones.
+
+    ``least`` is the least label that is not negative, ``most`` the largest bad one (-1 where there is none).
+    """
+
+    hard: Ints | None = None
+    soft: NDArray[np.float64] | None = None
+    bad: Ints | tuple[int, ...] = ()
+    least: int = _NO_LABEL
+    most: int = -1
+
+    @classmethod
+    def of(cls, labels: Array | None, n_classes: int) -> UsableLabels:
+        """Return what is usable of labels as they came."""
+        if labels is None:
+            return cls()
+        if labels.ndim == 2:
+            soft = labels.astype(np.float64)
+            bad = np.flatnonzero(~((soft >= 0) & (soft <= 1)).all(1))
+            soft[bad] = 0
+            return cls(soft=soft, bad=bad)
+        bad = np.flatnonzero(labels >= n_classes)
+        hard = labels.astype(np.int64)
+        least = int(hard.view(np.uint64).min(initial=_NO_LABEL))  # negative ones are large there
+        most = int(labels[bad].max(initial=0)) if bad.size else -1
+        hard[bad] = -1
+        return cls(hard, None, bad, least, most)
+
+    @property
+    def given(self) -> Array | None:
+        """The labels, of whichever kind."""
+        return self.hard if self.soft is None else self.soft
+
+    def faults(self, band: int) -> dict[str, Any]:
+        """Return what a tally keeps of bad labels, by the names of its fields."""
+        first = (band, int(self.bad[0]), 0) if len(self.bad) else NOWHERE
+        return {
+            "n_bad_labels": len(self.bad), "first_bad_label": first, "least_label": self.least, "most_label": self.most
+        }  # fmt: skip

@@ -1,0 +1,1 @@
+"""Pure searches: from states to thresholds, least risks and tie weights. They read nothing."""

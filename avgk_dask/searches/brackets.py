@@ -1,0 +1,170 @@
+"""Brackets: where the scan should look closely, guessed from the pilot or known from counts."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..kernels.keys import key_range
+from ..kernels.zones import N_BINS, ZoneTable, shift_to_fit
+from ..scans.plan import ScanPlan, ScanShape
+from ..states.pilot_sample import PilotSample
+from ..states.scan_tally import ScanTally
+
+Ints = NDArray[np.int64]
+
+#: Standard errors a pilot's bracket reaches to either side. Four and a half leave one search in
+#: some thousands a second scan; a spread estimated from few unlike chunks is itself uncertain,
+#: hence the larger numbers for those.
+_REACH = 4.5
+#: Shares of the keys beyond the pilot's highest at which bins of another width begin.
+_BEYOND = (2**40, 64, 8)
+_REACH_CHUNKS = {2: 12.0, 3: 8.0, 4: 6.5}
+
+
+def plan_from_pilot(shape: ScanShape, sample: PilotSample, ranks: Sequence[int]) -> ScanPlan:
+    """Plan the first scan for the scores of some ranks: keep all that can matter, or only what is close to them."""
+    ((floor, _),) = _guess(sample, shape, [max(ranks)], 1.0)
+    n_listed = int(sample.weights[sample.keys >= floor].sum()) * shape.n_scores // sample.n_scores
+    if floor > key_range(shape.dtype)[0] and n_listed <= shape.max_kept:
+        return plan_rows(shape, floor, sample.lowest, sample.highest)
+    return plan_scan(shape, guess_brackets(sample, shape, ranks), sample.lowest, sample.highest)
+
+
+def plan_rows(shape: ScanShape, floor: int, lowest: int, highest: int) -> ScanPlan:
+    """Return the plan of a scan that keeps all scores from a floor up."""
+    plan = plan_scan(shape, [(floor, max(floor, highest))], lowest, highest)
+    zones = ZoneTable.from_intervals([(floor, max(floor, highest))], key_range(shape.dtype)[1], shape.n_bins)
+    return replace(plan, zones=zones, keeps_rows=True)
+
+
+def plan_scan(shape: ScanShape, brackets: Sequence[tuple[int, int]], lowest: int, highest: int) -> ScanPlan:
+    """Return the plan of a scan that keeps what lies inside the brackets (keys, both ends in).
+
+    Brackets that overlap share what they hold: it is cut half-way between their middles. ``lowest`` and ``highest`` are the keys between which the
+    scores lie as far as known: they only place the bins.
+    """
+    top = key_range(shape.dtype)[1]
+    # Bins of their own for what lies beyond, finer near by: it may be close, far away, or all there is.
+    beyond = {highest + 1 + (top - highest) // share for share in _BEYOND} if highest < top else set()
+    brackets = [*brackets, *((key, key) for key in beyond if key <= top)]
+    intervals = _disjoint(brackets)
+    zones = ZoneTable.from_intervals(intervals, top, shape.n_bins, usual_top=highest)
+    floor = intervals[-1][0]
+    lowest = min(lowest, floor)
+    return ScanPlan(shape, zones, lowest, shift_to_fit(max(floor - lowest, 1), N_BINS))
+
+
+def _join(brackets: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Return brackets from the top down, those that overlap joined."""
+    joined: list[tuple[int, int]] = []
+    for low, high in sorted(brackets, reverse=True, key=lambda bracket: (bracket[1], bracket[0])):
+        if joined and high >= joined[-1][0]:
+            joined[-1] = min(joined[-1][0], low), joined[-1][1]
+        else:
+            joined.append((low, high))
+    return joined
+
+
+def _disjoint(brackets: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Return intervals from the top down that hold what the brackets hold, each about one of them."""
+    middles = sorted({(low + high) // 2 for low, high in brackets}, reverse=True)
+    intervals: list[tuple[int, int]] = []
+    for low, high in _join(brackets):
+        cuts = [(a + b) // 2 for a, b in pairwise(m for m in middles if low <= m <= high)]
+        intervals += zip([*(cut + 1 for cut in cuts), low], [high, *cuts], strict=True)
+    return intervals
+
+
+def guess_brackets(sample: PilotSample, shape: ScanShape, ranks: Sequence[int]) -> list[tuple[int, int]]:
+    """Guess, for the score of each rank among all N * C, a bracket of keys that holds it.
+
+    Very large matrices would keep too many events inside; theirs are narrowed, since where a
+    bracket fails, the zone's bins give one that is narrow *and* holds.
+    """
+    brackets = _guess(sample, shape, ranks, 1.0)
+    inside = sum(_distinct_between(sample, low, high) for low, high in _join(brackets))
+    expected = inside * shape.n_scores / sample.n_scores
+    return brackets if expected <= shape.all_events else _guess(sample, shape, ranks, shape.all_events / expected)
+
+
+def _distinct_between(sample: PilotSample, low: int, high: int) -> int:
+    """Return the weight of a bracket's distinct keys in the sample: ties are counted together."""
+    mine = (sample.keys >= low) & (sample.keys <= high)
+    return int(sample.weights[mine].mean() * np.unique(sample.keys[mine]).size) if mine.any() else 0
+
+
+def _guess(sample: PilotSample, shape: ScanShape, ranks: Sequence[int], narrowing: float) -> list[tuple[int, int]]:
+    chunks = np.unique(sample.strip_chunks)
+    cumulative = np.cumsum(sample.weights)
+    thinning = int(sample.weights.max(initial=1) - 1) * sample.strip_scores.size
+    left_out = math.sqrt(1 - chunks.size / max(shape.n_chunks, chunks.size))
+    low_end, high_end = key_range(shape.dtype)
+    brackets = []
+    for rank in ranks:
+        target = rank / shape.n_scores * sample.n_scores
+        n_before = int(np.searchsorted(cumulative, target))
+        error = _margin(sample, n_before) * left_out * narrowing if left_out else 0.0
+        margin = error * sample.n_scores + 1 + thinning
+        high = _key_at(sample, cumulative, target - margin, high_end)
+        low = _key_at(sample, cumulative, target + margin, low_end)
+        brackets.append((low, max(low, high)))
+    return brackets
+
+
+def _key_at(sample: PilotSample, cumulative: Ints, position: float, beyond: int) -> int:
+    """Return the sample's key at a position from the top; past either end, ``beyond``."""
+    if position < 1 or position >= sample.n_scores or not sample.keys.size:
+        return beyond
+    return int(sample.keys[min(int(np.searchsorted(cumulative, position)), sample.keys.size - 1)])
+
+
+def _margin(sample: PilotSample, n_before: int) -> float:
+    """Return how far the fraction of scores above the sample's key number ``n_before`` may be off.
+
+    From the spread between strips of rows; where whole chunks differ by more than their strips
+    explain, from the spread between chunks.
+    """
+    counts = np.bincount(sample.strips[:n_before], sample.weights[:n_before], sample.strip_scores.size)
+    fraction = max(counts.sum(), 1) / sample.n_scores
+    by_score = 2 * math.sqrt(fraction / sample.n_scores)
+    by_strip = _standard_error(counts, sample.strip_scores)
+    _, chunk_of = np.unique(sample.strip_chunks, return_inverse=True)
+    n_chunks = int(chunk_of.max()) + 1
+    by_chunk = _standard_error(np.bincount(chunk_of, counts), np.bincount(chunk_of, sample.strip_scores))
+    margin = _REACH * max(by_score, by_strip)
+    unlike = by_chunk > 1.5 * by_strip
+    return max(margin, _REACH_CHUNKS.get(n_chunks, 5.0) * by_chunk) if unlike else margin
+
+
+def _standard_error(counts: NDArray[Any], totals: NDArray[Any]) -> float:
+    shares = counts / totals
+    return float(shares.std(ddof=1)) / math.sqrt(shares.size) if shares.size > 1 else 0.0
+
+
+def bracket_below(tally: ScanTally, plan: ScanPlan, shape: ScanShape, rank: int, n_listed: int) -> tuple[int, int]:
+    """Guess a bracket for a score that lies below the floor of a scan, from its sample.
+
+    The sample is spread over all bands, so it does not share the pilot's blind spots.
+    """
+    low_end = key_range(shape.dtype)[0]
+    n_floor_bins = min(N_BINS, ((plan.floor - plan.sample_base) >> plan.sample_shift) + 1)
+    from_floor = np.cumsum(tally.sample[:n_floor_bins][::-1])
+    if from_floor[-1] == 0:
+        return low_end, plan.floor - 1
+    missing = (rank - n_listed) / max(tally.n_rows * shape.n_classes - n_listed, 1) * float(from_floor[-1])
+    k = max(rank / shape.n_samples, 1e-3)
+    everything = tally.n_sampled == tally.n_rows * shape.n_classes
+    share = k / shape.n_classes
+    spread = 0.0 if everything else 8 / math.sqrt(tally.n_sampled * share) * share * float(tally.sample.sum())
+    first, last = (int(np.searchsorted(from_floor, missing + d)) for d in (-spread, spread))
+    high_bin, low_bin = n_floor_bins - 1 - first, n_floor_bins - 1 - last
+    low = low_end if low_bin <= 0 else plan.sample_base + (low_bin << plan.sample_shift)
+    high = plan.sample_base + ((high_bin + 1) << plan.sample_shift) - 1
+    return low, max(low, min(high, plan.floor - 1))

@@ -1,0 +1,159 @@
+"""The threshold of least risk: error plus cost times set size, minimised over all thresholds, exactly.
+
+Between two edges the risk can only fall below that at the upper one by what the scores between them
+could gain at most: those whose label weight exceeds its cost. Intervals that cannot beat the best edge
+are settled; the others are cut again and read once more, until single keys are left. Of equal risks the
+highest key is the best, whose sets are the smallest.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import LabelsError
+from ..exact.sums import error_of
+from ..kernels.keys import KEY_MAX, is_float, key_range
+from ..scans.band_pass import Pass
+from ..scans.places import place_pass
+from ..states.place_tally import PlaceTally
+
+Ints = NDArray[np.int64]
+
+#: Keys at which one read tells the risk: 16 bytes each, with soft labels 1200.
+_HARD_EDGES = 1 << 16
+_SOFT_EDGES = 1 << 13
+
+
+@dataclass(frozen=True)
+class Risk:
+    """The risk of the sets {key >= first_key}, which hold ``n_labels`` labels in all."""
+
+    first_key: int
+    risk: Fraction
+    error: Fraction
+    n_labels: int
+
+
+@dataclass(frozen=True)
+class RiskCurve:
+    """The risk at ascending edges, and behind the last one: that of empty sets.
+
+    All in integers, of which ``unit`` make 1. ``gains`` bounds how far the risk may fall below that
+    at the next edge anywhere between an edge and the next.
+    """
+
+    risks: NDArray[Any]
+    gains: NDArray[Any]
+    weights: NDArray[Any]
+    n_labels: Ints
+    unit: int
+    weight_unit: int
+
+    @classmethod
+    def from_tally(cls, tally: PlaceTally, cost: Fraction) -> RiskCurve:
+        """Return the curve at the edges of a read."""
+        weights = heavy = n_heavy = tally.hits.astype(object)
+        whole = 1
+        if len(tally.weights):  # of soft labels
+            (weights, whole), (heavy, _) = tally.weights.integers(), tally.heavy_weights.integers()
+            n_heavy = tally.heavy_counts.astype(object)
+        n, n_labelled = tally.n_rows, tally.n_labelled
+        per_weight, per_label = n * cost.denominator, cost.numerator * n_labelled * whole
+        unit = n * n_labelled * cost.denominator * whole
+        inside, labels = _from_edges(weights), _from_edges(tally.counts)
+        gains = _by_edge(heavy * per_weight - n_heavy * per_label)
+        # Probabilities that sum to more than 1, by rounding, make no negative error.
+        risks = np.maximum(unit - inside * per_weight, 0) + labels.astype(object) * per_label
+        return cls(risks, np.maximum(gains, 0), inside, labels, unit, n_labelled * whole)
+
+    def at(self, place: int, edges: Ints) -> Risk:
+        """Return the risk at an edge."""
+        return Risk(
+            int(edges[place]),
+            Fraction(int(self.risks[place]), self.unit),
+            error_of(Fraction(int(self.weights[place])), self.weight_unit),
+            int(self.n_labels[place]),
+        )
+
+
+def _from_edges(by_place: NDArray[Any]) -> NDArray[Any]:
+    """Return the sum at or above each edge, and 0 behind the last."""
+    return np.append(np.cumsum(by_place[::-1])[::-1][1::2], 0)
+
+
+def _by_edge(by_place: NDArray[Any]) -> NDArray[Any]:
+    """Return the sum from each edge to the next."""
+    return np.asarray(by_place[1::2] + by_place[2::2])
+
+
+@dataclass(frozen=True)
+class RiskSearch:
+    """What is known between two reads: the best so far (of equal risks the highest key), and the intervals that may hold a better one."""
+
+    cost: Fraction
+    dtype: np.dtype[Any]
+    n_classes: int
+    max_edges: int
+    #: Intervals of keys [first, last] that are still open; none once the minimum is found.
+    open: tuple[tuple[int, int], ...]
+    best: Risk
+
+    @classmethod
+    def begin(cls, cost: Fraction, dtype: np.dtype[Any], n_classes: int, *, soft: bool) -> RiskSearch:
+        """Begin with all keys, and the empty sets as the best known."""
+        low, high = key_range(dtype)
+        low += is_float(dtype)  # no threshold lets -inf in
+        most = _SOFT_EDGES if soft else _HARD_EDGES
+        return cls(cost, dtype, n_classes, most, ((low, high),), Risk(high + 1, Fraction(1), Fraction(1), 0))
+
+    def next_pass(self) -> Pass | None:
+        """Return the pass that tells the risk at the next edges; None once the minimum is found."""
+        # A soft label is heavy if it exceeds the cost; rounding the cost down only keeps more intervals open.
+        return place_pass(self.dtype, self.n_classes, self.edges(), _below(self.cost)) if self.open else None
+
+    def parts(self) -> list[tuple[int, int]]:
+        """Cut the open intervals into as many parts as there is room for."""
+        room = max(2, self.max_edges // len(self.open))
+        cut = []
+        for first, last in self.open:
+            step = -(-(last - first + 1) // room)
+            cut += [(key, min(key + step - 1, last)) for key in range(first, last + 1, step)]
+        return cut
+
+    def edges(self) -> Ints:
+        """Return the keys at which the next read should know the risk: where parts begin, and behind their ends."""
+        parts = self.parts()
+        behind = {last + 1 for _, last in parts if last < KEY_MAX}
+        return np.array(sorted({first for first, _ in parts} | behind), np.int64)
+
+    def advance(self, state: PlaceTally) -> RiskSearch:
+        """Take a read at the edges: keep the best of them, and the parts that may hold a better one."""
+        if not state.n_labelled:
+            raise LabelsError(
+                "labels must name the class of one sample at least; got negative ones only. Label some samples."
+            )
+        edges, curve = self.edges(), RiskCurve.from_tally(state, self.cost)
+        place = int(np.argmin(curve.risks[::-1][1:]))
+        best = min(self.best, curve.at(edges.size - 1 - place, edges), key=lambda r: (r.risk, -r.first_key))
+        lowest = best.risk * curve.unit
+        still = []
+        for first, last in self.parts():
+            i = int(np.searchsorted(edges, first))
+            least = curve.risks[i + 1] - curve.gains[i]
+            # Smaller sets of the same risk count as better, unless it is those at the next edge.
+            as_good = least == lowest and curve.gains[i] > 0 and last > best.first_key
+            if first < last and (least < lowest or as_good):
+                still.append((first + 1, last))
+        return replace(self, open=tuple(still), best=best)
+
+
+def _below(cost: Fraction) -> float:
+    """Return a float that is not above the cost."""
+    value = float(cost)
+    return value if value <= cost else math.nextafter(value, -math.inf)

@@ -1,0 +1,66 @@
+"""The outcome for one budget."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from fractions import Fraction
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..states.kept_events import Cut
+from ..states.tie_cuts import TieCut
+
+Ints = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Selection:
+    """The exact outcome for one budget.
+
+    ``set_sizes[s]`` is the number of sets of size s, and ``weight`` the exact label weight inside
+    the sets. Where the cut through the ties is pending, those of its band are still missing from both.
+    """
+
+    budget: int
+    key: int
+    n_above: int
+    n_ties: int
+    n_kept: int
+    set_sizes: Ints
+    weight: Fraction
+    #: Where the kept ties end, if some are kept and some not.
+    cut: Cut | None
+    #: The weight above the threshold and that of all ties; the least and most any kept ties can bring, if known.
+    weight_above: Fraction
+    tie_weight: Fraction
+    extremes: tuple[Fraction, Fraction] | None
+    #: Row (in the cut's band) and class of the last kept tie, once the band has been read for it.
+    last_tie: tuple[int, int] | None = None
+
+    @property
+    def expected_weight(self) -> Fraction:
+        """The mean label weight inside the sets over all ways to keep so many of the ties."""
+        return self.weight_above + (self.tie_weight * self.n_kept / self.n_ties if self.n_kept else 0)
+
+    @property
+    def is_cut(self) -> bool:
+        """Whether some ties are kept and some are not."""
+        return 0 < self.n_kept < self.n_ties
+
+    def with_ties(self, ties: TieCut) -> Selection:
+        """Return the outcome with the kept ties of the cut's band taken in."""
+        return replace(
+            self,
+            set_sizes=changed_sizes(self.set_sizes, ties.changes),
+            weight=self.weight + ties.weight[0],
+            cut=None if self.cut is None else replace(self.cut, pending=False),
+            last_tie=(ties.row, ties.last_class),
+        )
+
+
+def changed_sizes(counts: Ints, changes: Ints) -> Ints:
+    """Return the number of sets of each size after a change, up to the largest there is."""
+    out = changes.copy()
+    out[: counts.size] += counts
+    return out[: int(np.flatnonzero(out)[-1]) + 1]

@@ -1,0 +1,155 @@
+"""Settling budgets from kept rows: their thresholds from the keys near by, then all sets in one pass over the rows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from itertools import chain, pairwise
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..kernels.keys import KEY_MAX
+from ..kernels.zones import ZoneTable
+from ..states.kept_events import Cut
+from ..states.kept_rows import Brackets, KeptRows, SetCounts
+from ..threads import in_threads
+from .selection import Selection
+from .tie_extremes import extreme_weights
+
+Array = NDArray[Any]
+Ints = NDArray[np.int64]
+
+#: Rows that make a run.
+_RUN_ROWS = 1 << 14
+_ALL = np.iinfo(np.int64).max
+
+
+@dataclass(frozen=True)
+class Bracketed:
+    """A budget whose threshold is the score of some rank among the keys from ``low`` to ``high``, with the count above."""
+
+    budget: int
+    low: int
+    high: int
+    n_above: int
+    rank: int
+
+
+@dataclass(frozen=True)
+class SettledKey:
+    """A budget's threshold, and how many scores are above and at it."""
+
+    budget: int
+    key: int
+    n_above: int
+    n_ties: int
+
+    @property
+    def n_kept(self) -> int:
+        """How many ties are kept."""
+        return min(self.budget - self.n_above, self.n_ties)
+
+
+def select_from_rows(parts: Sequence[KeptRows], brackets: Sequence[Bracketed]) -> list[Selection]:
+    """Return the outcome of each budget."""
+    rows = _Rows.gather(parts, brackets)
+    return rows.select([rows.threshold(bracket) for bracket in brackets])
+
+
+@dataclass(frozen=True)
+class _Rows:
+    """All kept rows in row-major order, in runs long enough for a thread each, with the keys of each part near the thresholds."""
+
+    parts: list[KeptRows]
+    runs: list[slice]
+    near: Sequence[Array]
+    all_near: Array
+
+    @classmethod
+    def gather(cls, parts: Sequence[KeptRows], brackets: Sequence[Bracketed]) -> _Rows:
+        """Look for the keys inside the brackets."""
+        ordered = list(parts)
+        run_of = np.cumsum([part.lengths.size for part in ordered]) // _RUN_ROWS
+        edges = [0, *(np.flatnonzero(np.diff(run_of)) + 1).tolist(), len(ordered)]
+        runs = [slice(*ends) for ends in pairwise(edges)]
+        table = Brackets.table([(b.low, b.high) for b in brackets])
+
+        def look(run: slice) -> list[Array]:
+            return [part.near(table) for part in ordered[run]]
+
+        near = list(chain.from_iterable(in_threads(look, runs)))
+        all_near = np.concatenate(near)
+        all_near.sort()
+        return cls(ordered, runs, near, all_near)
+
+    def threshold(self, b: Bracketed) -> SettledKey:
+        """Find a budget's threshold."""
+        last = int(_span(self.all_near, b.low, b.high)[1])
+        key = int(self.all_near[last - b.rank])
+        lower, higher = (int(i) for i in _span(self.all_near, key, key))
+        return SettledKey(b.budget, key, b.n_above + last - higher, higher - lower)
+
+    def select(self, thresholds: Sequence[SettledKey]) -> list[Selection]:
+        """Return the outcome of each threshold."""
+        order = sorted(range(len(thresholds)), key=lambda i: -thresholds[i].key)
+        ordered = [thresholds[i] for i in order]
+        keys = sorted({t.key for t in ordered}, reverse=True)
+        zones = ZoneTable.from_intervals([(key, key) for key in keys], KEY_MAX)
+        interval_of = {key: j for j, key in enumerate(keys)}
+        intervals = np.array([interval_of[t.key] for t in ordered], np.int64)
+        ties, cuts = self._share_ties(ordered)
+
+        def count(run: slice) -> SetCounts:
+            return SetCounts.count(self.parts[run], zones, intervals, ties[run])
+
+        counts = SetCounts.merge(in_threads(count, self.runs))
+        above, at = np.cumsum(counts.hits)[0::2], counts.hits[1::2]
+        sizes = counts.sizes.astype(np.int64)
+        found = {
+            i: _selection(t, sizes[b], (above[j], at[j], counts.kept_hits[b]), cuts.get(b))
+            for b, (i, t, j) in enumerate(zip(order, ordered, intervals, strict=True))
+        }
+        return [found[i] for i in range(len(thresholds))]
+
+    def _share_ties(self, thresholds: Sequence[SettledKey]) -> tuple[Ints, dict[int, Cut]]:
+        """Return how many ties each part takes at each threshold, and where the kept ones end."""
+        whole = np.array([_ALL if t.n_kept == t.n_ties else 0 for t in thresholds], np.int64)
+        shares = np.tile(whole, (len(self.parts), 1))
+        cut = [j for j, t in enumerate(thresholds) if 0 < t.n_kept < t.n_ties]
+        keys = np.array([thresholds[j].key for j in cut], np.int64)
+        n_equal = np.array([np.diff(_span(near, keys, keys), axis=0)[0] for near in self.near])
+        bands = np.array([part.band for part in self.parts])
+        cuts = {}
+        for j, mine in zip(cut, n_equal.T, strict=True):
+            before = np.cumsum(mine) - mine
+            shares[:, j] = np.clip(thresholds[j].n_kept - before, 0, mine)
+            band = int(bands[np.flatnonzero(shares[:, j])[-1]])
+            cuts[j] = Cut(band, int(shares[bands == band, j].sum()), pending=False)
+        return shares, cuts
+
+
+def _span(keys: Array, low: Any, high: Any) -> tuple[Any, Any]:
+    """Return where the keys from ``low`` to ``high`` begin and end among ascending ones."""
+    low, high = (np.asarray(key).astype(keys.dtype) for key in (low, high))  # else NumPy would convert all the keys
+    return np.searchsorted(keys, low, side="left"), np.searchsorted(keys, high, side="right")
+
+
+def _selection(threshold: SettledKey, sizes: Ints, hits: tuple[int, int, int], cut: Cut | None) -> Selection:
+    above, at, kept = (Fraction(int(n)) for n in hits)
+    n_kept = threshold.n_kept
+    return Selection(
+        threshold.budget,
+        threshold.key,
+        threshold.n_above,
+        threshold.n_ties,
+        n_kept,
+        sizes[: int(np.flatnonzero(sizes)[-1]) + 1],
+        above + kept,
+        cut,
+        above,
+        at,
+        extreme_weights(threshold.n_ties, n_kept, at),
+    )

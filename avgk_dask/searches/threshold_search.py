@@ -1,0 +1,217 @@
+"""The search for thresholds: scan, prove, and look again only where a bracket failed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from fractions import Fraction
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import ScoresError
+from ..kernels.keys import NAN_KEY, key_range
+from ..kernels.zones import N_BINS
+from ..scans.band_pass import Pass
+from ..scans.band_scan import scan_band
+from ..scans.cutting import CutPlan, WantedTies, cut_band
+from ..scans.plan import ScanPlan, ScanShape
+from ..states.counted_events import EventTally
+from ..states.kept_events import IntervalEvents
+from ..states.pilot_sample import PilotSample
+from ..states.scan_tally import ScanTally
+from ..states.tie_cuts import TieCuts
+from .brackets import bracket_below, plan_from_pilot, plan_rows, plan_scan
+from .selection import Selection, changed_sizes
+from .settled_rows import Bracketed, select_from_rows
+from .tie_extremes import extreme_weights
+
+Ints = NDArray[np.int64]
+
+#: Scans no search can need: brackets shrink at least 64-fold with each, from 2**64 keys down to one.
+MOST_SCANS = 30
+#: Events a band may keep in a second scan, whose brackets are narrow: they may all lie in one band, as in sorted data.
+RESCAN_EVENTS = 1 << 19
+
+
+@dataclass(frozen=True)
+class ThresholdSearch:
+    """What is known between two passes: pilot, scan, scans of what failed, and the cuts through ties."""
+
+    shape: ScanShape
+    budgets: tuple[int, ...]
+    #: The pilot, until it has been read.
+    pilot: Pass | None
+    #: The next scan; None before the pilot, and once every budget is settled.
+    plan: ScanPlan | None = None
+    #: Whether to read again the bands in which a cut through counted ties falls.
+    cuts_ties: bool = True
+    found: dict[int, Selection] = field(default_factory=dict)
+    n_scans: int = 0
+    #: Positions of the budgets that are still to be settled.
+    open: tuple[int, ...] = ()
+    first_tally: ScanTally | None = None
+
+    @classmethod
+    def begin(
+        cls, shape: ScanShape, budgets: Sequence[int], pilot: Pass | None = None, *, cuts_ties: bool = True
+    ) -> ThresholdSearch:
+        """Begin with the pilot, where there is one; else with a scan that keeps everything."""
+        begun = cls(shape, tuple(budgets), pilot, cuts_ties=cuts_ties, open=tuple(range(len(budgets))))
+        return begun if pilot else replace(begun, plan=begun._first_plan(None))
+
+    def _first_plan(self, sample: PilotSample | None) -> ScanPlan:
+        shape = self.shape
+        low, high = key_range(shape.dtype)
+        if not self.budgets:  # nothing but the highest key needs to be listed
+            return plan_scan(shape, [(high, high)], low, high)
+        if sample is None or not sample.keys.size:
+            keep_rows = shape.n_scores <= shape.max_kept
+            return plan_rows(shape, low, low, high) if keep_rows else plan_scan(shape, [(low, high)], low, high)
+        return plan_from_pilot(shape, sample, [min(b + 1, shape.n_scores) for b in self.budgets])
+
+    def next_pass(self) -> Pass | None:
+        """Return the next pass; None once every budget is settled, and its ties are cut."""
+        if self.pilot is not None:
+            return self.pilot
+        if self.plan is not None:
+            return Pass("rescan" if self.n_scans else "scan", scan_band, self.plan, ScanTally)
+        cut = {i: s for i, s in self.found.items() if s.cut is not None and s.cut.pending}
+        return cut_pass(self.shape, cut) if cut and self.cuts_ties else None
+
+    def advance(self, state: PilotSample | ScanTally | TieCuts) -> ThresholdSearch:
+        """Take what the last pass found."""
+        if isinstance(state, PilotSample):
+            return replace(self, pilot=None, plan=self._first_plan(state))
+        if isinstance(state, TieCuts):
+            found = {cut.budget: self.found[cut.budget].with_ties(cut) for cut in state.cuts}
+            return replace(self, found=self.found | found)
+        return self._after_scan(state)
+
+    def _after_scan(self, tally: ScanTally) -> ThresholdSearch:
+        """Settle the budgets that a scan proves, and plan the next one for the others."""
+        assert self.plan is not None
+        found = dict(self.found)
+        again: dict[int, tuple[int, int]] = {}
+        rows: dict[int, Bracketed] = {}
+        for i in self.open:
+            outcome = self._settle(tally, self.plan, self.budgets[i])
+            if isinstance(outcome, Selection):
+                found[i] = outcome
+            elif isinstance(outcome, Bracketed):
+                rows[i] = outcome
+            else:
+                again[i] = outcome
+        if rows:
+            selections = select_from_rows(tally.kept, list(rows.values()))
+            found |= {i: self._with_nan(s, tally) for i, s in zip(rows, selections, strict=True)}
+        if self.n_scans > MOST_SCANS:
+            raise ScoresError("scores must stay the same from one read to the next; got others. Store them first.")
+        slim = replace(tally, kept=(), events=(), counted=EventTally.empty())
+        return replace(
+            self,
+            plan=self._next_plan(list(again.values())) if again else None,
+            found=found,
+            n_scans=self.n_scans + 1,
+            open=tuple(again),
+            first_tally=self.first_tally or slim,
+        )
+
+    def _next_plan(self, brackets: list[tuple[int, int]]) -> ScanPlan:
+        """Plan another scan: the first has ranked all labels; with fewer budgets to find there is room for finer bins."""
+        max_events = max(self.shape.max_events, min(RESCAN_EVENTS, 16 * self.shape.max_events))
+        rest = replace(self.shape, n_ranks=0, n_ranked=0, with_distance=False, n_bins=8 * N_BINS, max_events=max_events)
+        return plan_scan(rest, brackets, *key_range(rest.dtype))
+
+    def _with_nan(self, s: Selection, tally: ScanTally) -> Selection:
+        """Return the outcome where the (B+1)-th largest is a NaN: all numbers are above it."""
+        n_real = self.shape.n_scores - tally.n_nan
+        if not tally.n_nan or s.budget < n_real:
+            return s
+        none = Fraction(0)
+        return replace(
+            s,
+            key=NAN_KEY,
+            n_above=n_real,
+            n_ties=tally.n_nan,
+            n_kept=0,
+            cut=None,
+            weight_above=s.weight,
+            tie_weight=none,
+            extremes=(none, none),
+        )
+
+    def _settle(self, tally: ScanTally, plan: ScanPlan, budget: int) -> Selection | Bracketed | tuple[int, int]:
+        """Return the outcome for a budget, or how the kept rows give it, or a narrower bracket that must be searched."""
+        n_real = self.shape.n_scores - tally.n_nan
+        rank = min(budget + 1, n_real)
+        if rank == 0:
+            return _all_nan(tally, budget)
+        by_zone = np.cumsum(tally.histogram.sum(1))
+        zone = int(np.searchsorted(by_zone, rank))
+        if zone == by_zone.size:
+            n_listed = int(by_zone[-1])
+            if self.n_scans >= 1:
+                return key_range(self.shape.dtype)[0], plan.floor - 1
+            return bracket_below(tally, plan, self.shape, rank, n_listed)
+        n_before = int(by_zone[zone - 1]) if zone else 0
+        low, high, n_higher = _narrow(tally, plan, zone, rank - n_before, key_range(self.shape.dtype)[1])
+        if plan.keeps_rows and not tally.dropped.any():
+            return Bracketed(budget, low, high, n_before + n_higher, rank - n_before - n_higher)
+        if not plan.keeps_rows and zone % 2 and not tally.dropped[zone // 2]:
+            return self._with_nan(_select(tally, plan, zone, budget, n_before, rank - n_before, (low, high)), tally)
+        return low, high
+
+
+def _narrow(tally: ScanTally, plan: ScanPlan, zone: int, rank: int, top: int) -> tuple[int, int, int]:
+    """Return the bin of a zone that holds the score of this rank from the zone's top, a hard bracket, and the count above."""
+    bins = tally.histogram[zone]
+    from_top = np.cumsum(bins[::-1])
+    place = int(np.searchsorted(from_top, rank))
+    bin_ = bins.size - 1 - place
+    shift, base = int(plan.zones.shifts[zone]), int(plan.zones.floors[zone])
+    ceiling = plan.zones.zone_ceiling(zone, top)
+    high = ceiling if bin_ == bins.size - 1 else min(base + ((bin_ + 1) << shift) - 1, ceiling)
+    return base + (bin_ << shift), high, int(from_top[place - 1]) if place else 0
+
+
+def _select(
+    tally: ScanTally, plan: ScanPlan, zone: int, budget: int, n_before: int, rank: int, near: tuple[int, int]
+) -> Selection:
+    """Read a budget's outcome off the events of the interval that provably holds its threshold."""
+    j = zone // 2
+    events = IntervalEvents.gather(tally.events, tally.counted, j, plan.zones.interval(j))
+    key = events.key_at_rank(rank, *near)
+    taken = events.take(key, budget - n_before, plan.shape.n_classes)
+    n_above, n_ties = n_before + taken.n_above, taken.n_ties
+    n_kept = min(budget - n_above, n_ties)
+    soft = len(tally.weight_above) > 0
+    above = Fraction(int(tally.hits[: 2 * j + 1].sum())) + (tally.weight_above[j] if soft else 0)
+    above += taken.weight_above
+    weight, tie_weight = above + taken.weight_kept, taken.weight_ties
+    extremes = None
+    if not soft or taken.tie_weights is not None or n_kept in (0, n_ties) or not tie_weight:
+        extremes = extreme_weights(n_ties, n_kept, tie_weight, taken.tie_weights if soft else None)
+    sizes = changed_sizes(_base_sizes(tally, j), taken.changes)
+    return Selection(budget, key, n_above, n_ties, n_kept, sizes, weight, taken.cut, above, tie_weight, extremes)
+
+
+def _all_nan(tally: ScanTally, budget: int) -> Selection:
+    sizes = np.array([tally.n_rows], np.int64)
+    none = Fraction(0)
+    return Selection(budget, NAN_KEY, 0, tally.n_nan, 0, sizes, none, None, none, none, (none, none))
+
+
+def _base_sizes(tally: ScanTally, j: int) -> Ints:
+    """Return how many rows have each number of scores above interval j."""
+    mine = slice(*np.searchsorted(tally.size_intervals, [j, j + 1]))
+    counts = np.zeros(int(tally.sizes[mine].max(initial=0)) + 1, np.int64)
+    counts[tally.sizes[mine]] = tally.size_counts[mine]
+    return counts
+
+
+def cut_pass(shape: ScanShape, selections: Mapping[int, Selection]) -> Pass:
+    """Return the pass over the bands in which cuts fall that finds where the kept ties end, by the budget's position."""
+    wanted = tuple(WantedTies(s.cut.band, i, s.key, s.cut.n_ties) for i, s in selections.items() if s.cut is not None)
+    plan = CutPlan(wanted, shape.dtype, shape.n_classes, shape.tile_scores)
+    return Pass("cut", cut_band, plan, TieCuts, bands=tuple(sorted({ties.band for ties in wanted})))

@@ -1,1 +1,0 @@
-"""Exact selection: from tallies to thresholds. Pure functions of small arrays; reads nothing."""

@@ -1,0 +1,60 @@
+"""Scores in a Dask array: its blocks come to the tasks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import dask
+import dask.array as da
+import numpy as np
+
+from ..kernels.keys import check_dtype
+from .checked_blocks import checked_matrix
+from .source import Key, Source
+
+
+class BlockSource(Source):
+    """Scores in a Dask array: its blocks come to the tasks."""
+
+    def __init__(self, array: da.Array, labels: Any, location: str) -> None:
+        self.shape = array.shape
+        self.dtype = check_dtype(array.dtype)
+        whole: Any = tuple(tuple(size for size in sizes if size) for sizes in array.chunks)
+        # Empty blocks hold nothing to read.
+        blocks = array if whole == array.chunks else checked_matrix(array, self.dtype).rechunk(whole)
+        rows, classes = (np.concatenate([[0], np.cumsum(c)]).tolist() for c in blocks.chunks)
+        self.rows, self.classes, self.columns = rows, classes, classes
+        self.array, self.location, self.labels = array, location, self._fit_labels(labels)
+        (self._blocks,) = dask.optimize(blocks)
+
+    def slab_bytes(self) -> int:  # noqa: D102
+        return self.band_bytes()
+
+    def held_bytes(self) -> int:  # noqa: D102
+        return self.slab_bytes()
+
+    @property
+    def token(self) -> str:  # noqa: D102
+        return f"{self._blocks.name} {self._labels_token()}"
+
+    def with_labels(self, labels: Any) -> BlockSource:  # noqa: D102
+        return BlockSource(self.array, labels, self.location)
+
+    def chunk(self, band: int, column: int) -> Any:  # noqa: D102
+        return Key((self._blocks.name, band, column))
+
+    def bands(self, numbers: Sequence[int]) -> Any:  # noqa: D102
+        return [[self.chunk(band, j) for j in range(len(self.columns) - 1)] for band in numbers]
+
+    def collections(self) -> list[Any]:  # noqa: D102
+        return [self._blocks, *super().collections()]
+
+    def dask_array(self) -> da.Array:  # noqa: D102
+        return checked_matrix(self.array, self.dtype)
+
+
+def labelled_by_itself(source: Source) -> Source:
+    """Return probabilities with themselves as soft labels."""
+    blocks = source.dask_array()
+    return BlockSource(blocks, blocks, source.location)

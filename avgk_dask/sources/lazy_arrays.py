@@ -1,0 +1,62 @@
+"""Stored arrays as Dask arrays, and back."""
+
+from __future__ import annotations
+
+import uuid
+from typing import Any
+
+import dask.array as da
+import numpy as np
+from dask.delayed import delayed
+from dask.highlevelgraph import HighLevelGraph, MaterializedLayer
+from numpy.typing import NDArray
+
+from ..store.read.bands import read_array
+from ..store.read.encoding import decoded_dtype
+
+Array = NDArray[Any]
+
+
+class StoreLayer(MaterializedLayer):
+    """The tasks that read a stored array as Dask blocks; remembers the array."""
+
+    def __init__(self, tasks: dict[Any, Any], stored: Any) -> None:
+        super().__init__(tasks)
+        self.stored = stored
+
+
+def lazy_array(array: Any) -> da.Array:
+    """Return a stored array as a Dask array: one task for each stored chunk (or shard)."""
+    sizes: Any = da.core.normalize_chunks(array.shards or array.chunks, array.shape)
+    name = f"avgk-read-{uuid.uuid4().hex[:12]}"
+    dtype = decoded_dtype(array)
+    shared = delayed(StoredBlocks(array), name=f"{name}-store", traverse=False)
+    bounds = [np.concatenate([[0], np.cumsum(size)]).tolist() for size in sizes]
+    tasks: dict[Any, Any] = {
+        (name, *place): (
+            StoredBlocks.read,
+            shared.key,
+            [(b[i], b[i + 1]) for b, i in zip(bounds, place, strict=True)],
+        )
+        for place in np.ndindex(*map(len, sizes))
+    }
+    layers = {name: StoreLayer(tasks, array), **shared.dask.layers}
+    graph = HighLevelGraph(layers, {name: set(shared.__dask_layers__()), **shared.dask.dependencies})
+    return da.Array(graph, name, sizes, dtype=dtype)
+
+
+def stored_array(blocks: Any) -> Any | None:
+    """Return the stored array that a Dask array is, unchanged; None for any other."""
+    layer = blocks.dask.layers.get(blocks.name) if isinstance(blocks, da.Array) else None
+    return layer.stored if isinstance(layer, StoreLayer) else None
+
+
+class StoredBlocks:
+    """Reads blocks of a stored array; travels to the workers once."""
+
+    def __init__(self, array: Any) -> None:
+        self.array = array
+
+    def read(self, where: list[tuple[int, int]]) -> Array:
+        """Return the values between these bounds."""
+        return read_array(self.array, tuple(slice(*bounds) for bounds in where))

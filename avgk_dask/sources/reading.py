@@ -1,0 +1,49 @@
+"""What tasks read of stored arrays, on the workers. Apart from what plans it, so that a worker imports no Dask arrays.
+
+Those bring xarray and pandas along, some 100 MB of a worker's memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+from numpy.typing import NDArray
+
+from ..store.read.bands import BandReader, read_array
+
+Array = NDArray[Any]
+
+
+class StoredLabels:
+    """A run of stored labels, read inside the task that needs them."""
+
+    # Not a dataclass: Dask would look for tasks inside one, field by field.
+    def __init__(self, array: Any, first: int, last: int) -> None:
+        self.array, self.first, self.last = array, first, last
+
+    def read(self) -> Array:
+        """Return the labels of the run."""
+        return read_array(self.array, (slice(self.first, self.last),))
+
+
+class StoredChunk:
+    """One chunk of a stored array, read inside the task that needs it."""
+
+    def __init__(self, band: int, first: int, last: int) -> None:
+        self.band, self.first, self.last = band, first, last
+
+
+def slabs_of(bands: Any, numbers: Sequence[int]) -> Iterator[Iterable[Array]]:
+    """Return the slabs of each of some bands, one after the other, inside a task."""
+    return bands.run(numbers) if isinstance(bands, BandReader) else iter(bands)
+
+
+def chunk_of(reader: Any, chunk: Any) -> Iterable[Array]:
+    """Return a chunk as the one slab there is of it."""
+    return [reader.read(chunk.band, chunk.first, chunk.last)] if isinstance(chunk, StoredChunk) else [chunk]
+
+
+def labels_now(labels: Any) -> Any:
+    """Return labels that may still have to be read."""
+    return labels.read() if isinstance(labels, StoredLabels) else labels

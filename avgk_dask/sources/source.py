@@ -1,0 +1,145 @@
+"""Sources: a score matrix with its labels, as bands of whole rows that tasks read."""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import Any
+
+import dask
+import dask.array as da
+import numpy as np
+from dask.tokenize import tokenize
+from numpy.typing import NDArray
+
+from ..settings import setting
+from ..store.read.opening import array_token
+from .reading import StoredLabels
+
+Array = NDArray[Any]
+
+
+class Source(ABC):
+    """A score matrix with its labels, as bands of rows."""
+
+    shape: tuple[int, int]
+    dtype: np.dtype[Any]
+    #: Bounds of the bands, of the slabs each is read in, and of the class chunks.
+    rows: Sequence[int]
+    classes: Sequence[int]
+    columns: Sequence[int]
+    location: str
+    labels: Any
+
+    @property
+    def n_bands(self) -> int:
+        """Number of bands."""
+        return len(self.rows) - 1
+
+    @property
+    def n_chunks(self) -> int:
+        """Number of chunks a pilot can choose from."""
+        return self.n_bands * (len(self.columns) - 1)
+
+    @property
+    def has_soft_labels(self) -> bool:
+        """Whether the labels are probabilities."""
+        return self.labels is not None and self.labels.ndim == 2
+
+    def band_bytes(self) -> int:
+        """Return the bytes of the largest band."""
+        return int(np.diff(self.rows).max()) * self.shape[1] * self.dtype.itemsize
+
+    @abstractmethod
+    def slab_bytes(self) -> int:
+        """Return the bytes of the largest piece of a band that is in memory at once."""
+
+    @abstractmethod
+    def held_bytes(self) -> int:
+        """Return the bytes that a task holds of the scores at once: as stored, decoded, and read ahead."""
+
+    def groups(self, max_tasks: int | None = None, bands: Sequence[int] | None = None) -> list[Sequence[int]]:
+        """Return the bands that each task reads: enough to be worth a task, and not too many tasks."""
+        mine = range(self.n_bands) if bands is None else bands
+        per_band = max(1, self.shape[0] * self.shape[1] * self.dtype.itemsize // self.n_bands)
+        size = max(math.ceil(setting("task-bytes") / per_band), math.ceil(len(mine) / setting("max-tasks")))
+        # A small matrix still gives every core something to do.
+        size = max(1, min(size, len(mine) // 8 if len(mine) > 8 else 1))
+        size = max(size, math.ceil(len(mine) / max_tasks)) if max_tasks else size
+        return [mine[i : i + size] for i in range(0, len(mine), size)]
+
+    def pilot_chunks(self) -> list[tuple[int, int]]:
+        """Choose (band, class chunk) of the chunks the pilot reads, spread over the matrix."""
+        n = self.n_chunks
+        share = max(setting("pilot-least"), min(int(setting("pilot-share") * n), setting("pilot-most")))
+        n_read = min(n, share, max(1, n // 2))
+        n_columns = len(self.columns) - 1
+        places = [(2 * i + 1) * n // (2 * n_read) for i in range(n_read)]
+        # Shifted by the band, so that they do not all fall into the same columns.
+        return [(place // n_columns, (place + place // n_columns) % n_columns) for place in places]
+
+    def chunk_shape(self, band: int, column: int) -> tuple[int, int]:
+        """Return the shape of one chunk."""
+        return self.rows[band + 1] - self.rows[band], self.columns[column + 1] - self.columns[column]
+
+    def labels_of(self, band: int) -> Any:
+        """Return a band's labels: an array, what reads it inside a task, or the key of the block that is it."""
+        first, last = self.rows[band], self.rows[band + 1]
+        if self.labels is None:
+            return None
+        if isinstance(self.labels, da.Array):
+            return Key((self.labels.name, band, *(0,) * (self.labels.ndim - 1)))
+        if isinstance(self.labels, np.ndarray):
+            return self.labels[first:last]
+        return StoredLabels(self.labels, first, last)
+
+    def collections(self) -> list[Any]:
+        """Return the Dask collections whose tasks the keys of bands, chunks and labels name."""
+        return [self.labels] if isinstance(self.labels, da.Array) else []
+
+    @property
+    @abstractmethod
+    def token(self) -> str:
+        """A name of the scores and labels, the same only where both are the same."""
+
+    def _labels_token(self) -> str:
+        labels = self.labels
+        if isinstance(labels, da.Array):
+            return str(labels.name)
+        return str(tokenize(labels) if labels is None or isinstance(labels, np.ndarray) else array_token(labels))
+
+    def _fit_labels(self, labels: Any) -> Any:
+        """Return the labels, with one block for each band if they are a Dask array."""
+        if not isinstance(labels, da.Array):
+            return labels
+        rows: Any = tuple(np.diff(self.rows).tolist())
+        (fitted,) = dask.optimize(labels.rechunk((rows, *(-1,) * (labels.ndim - 1))))
+        return fitted
+
+    @abstractmethod
+    def with_labels(self, labels: Any) -> Source:
+        """Return the same scores with other labels: any matrix or column with a row for each sample."""
+
+    @abstractmethod
+    def chunk(self, band: int, column: int) -> Any:
+        """Return one chunk, as an argument of a task."""
+
+    def reader_key(self) -> Any:
+        """Return the key of what reads chunks inside tasks; None where blocks come to them."""
+        return None
+
+    @abstractmethod
+    def bands(self, numbers: Sequence[int]) -> Any:
+        """Return some bands, as an argument of a task."""
+
+    @abstractmethod
+    def dask_array(self) -> da.Array:
+        """Return the scores as a Dask array whose blocks no other task shares."""
+
+
+class Key:
+    """The key of another task, among the arguments of a task."""
+
+    def __init__(self, key: Any) -> None:
+        self.key = key

@@ -1,0 +1,63 @@
+"""Scores in a Zarr array: tasks read their bands themselves."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import dask.array as da
+import numpy as np
+from dask.delayed import delayed
+
+from ..kernels.keys import check_dtype
+from ..settings import setting
+from ..store.read.bands import BandReader, plan_bands
+from ..store.read.encoding import decoded_dtype
+from ..store.read.opening import array_token
+from .lazy_arrays import lazy_array
+from .reading import StoredChunk
+from .source import Key, Source
+
+
+class StoredSource(Source):
+    """Scores in a Zarr array: tasks read their bands themselves."""
+
+    def __init__(self, array: Any, labels: Any, location: str) -> None:
+        self.shape = array.shape
+        self.dtype = check_dtype(decoded_dtype(array))
+        chunks = array.shards or array.chunks
+        self.rows, self.classes = plan_bands(array.shape, chunks, self.dtype.itemsize, setting("slab-bytes"))
+        self.columns = [*range(0, array.shape[1], chunks[1]), array.shape[1]]
+        self.array, self.location, self.labels = array, location, self._fit_labels(labels)
+        self.chunks = chunks
+        self.reader = BandReader(array, tuple(self.rows), tuple(self.classes), self.dtype)
+        self._token = array_token(array)
+        self._shared = delayed(self.reader, name=f"avgk-store-{self._token}", traverse=False)
+
+    def slab_bytes(self) -> int:  # noqa: D102
+        return int(np.diff(self.rows).max() * np.diff(self.classes).max()) * self.dtype.itemsize
+
+    def held_bytes(self) -> int:  # noqa: D102
+        return self.slab_bytes() * (2 + self.reader.n_ahead)
+
+    @property
+    def token(self) -> str:  # noqa: D102
+        return f"{self._token} {self._labels_token()}"
+
+    def with_labels(self, labels: Any) -> StoredSource:  # noqa: D102
+        return StoredSource(self.array, labels, self.location)
+
+    def chunk(self, band: int, column: int) -> Any:  # noqa: D102
+        return StoredChunk(band, self.columns[column], self.columns[column + 1])
+
+    def reader_key(self) -> Any:  # noqa: D102
+        return Key(self._shared.key)
+
+    def bands(self, numbers: Sequence[int]) -> Any:  # noqa: D102
+        return self.reader_key()
+
+    def collections(self) -> list[Any]:  # noqa: D102
+        return [self._shared, *super().collections()]
+
+    def dask_array(self) -> da.Array:  # noqa: D102
+        return lazy_array(self.array)

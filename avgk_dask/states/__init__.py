@@ -1,0 +1,1 @@
+"""Frozen, mergeable states: what a task sends on instead of scores."""

@@ -1,0 +1,95 @@
+"""Kept rows: the keys of all listed scores, row by row, from which thresholds and sets follow without another read.
+
+The simplest that can be kept, and the fastest while it fits: one key for each listed score. Where it would
+be too much, a scan keeps only what lies close to the thresholds (``kept``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..kernels.events import collect_near
+from ..kernels.rows import count_sets
+from ..kernels.zones import ZoneTable, shift_to_fit
+from ..records import Counts, Merging, Record, State
+
+Array = NDArray[Any]
+Ints = NDArray[np.int64]
+
+#: Runs of keys in a table of brackets; the last one is never wanted.
+_RUNS = 1 << 14
+
+
+@dataclass(frozen=True)
+class KeptRows(Record):
+    """The listed keys of some rows of a band in row-major order, how many each row has, and its label's place among them."""
+
+    band: int
+    keys: Array
+    lengths: NDArray[np.int32]
+    #: -1 where the label is not listed, or there is none.
+    label_places: NDArray[np.int32]
+
+    def near(self, brackets: Brackets) -> Array:
+        """Give the keys inside the brackets, and some close by, ascending."""
+        keys = np.empty(self.keys.size, self.keys.dtype)
+        n = collect_near(self.keys, brackets.base, brackets.shift, brackets.wanted, keys)
+        return np.sort(keys[:n])
+
+
+@dataclass(frozen=True)
+class Brackets:
+    """Brackets of keys as a table: which runs of ``2**shift`` keys from ``base`` up they touch."""
+
+    base: int
+    shift: int
+    wanted: NDArray[np.uint8]
+
+    @classmethod
+    def table(cls, brackets: Sequence[tuple[int, int]]) -> Brackets:
+        """Give the table of brackets (keys, both ends in)."""
+        base, top = min(low for low, _ in brackets), max(high for _, high in brackets)
+        shift = shift_to_fit(top - base + 1, _RUNS - 1)
+        wanted = np.zeros(_RUNS, np.uint8)
+        for low, high in brackets:
+            wanted[low - base >> shift : (high - base >> shift) + 1] = 1
+        return cls(base, shift, wanted)
+
+
+def _add_wide(tables: list[Array]) -> Array:
+    total = np.zeros((tables[0].shape[0], max(table.shape[1] for table in tables)), np.int64)
+    for table in tables:
+        total[:, : table.shape[1]] += table
+    return total
+
+
+#: Tables of counts by size, which end at different sizes.
+_WIDEST = Merging(_add_wide, lambda table: table[:, :0])
+
+
+@dataclass(frozen=True)
+class SetCounts(State):
+    """For each budget: the sets by size, and the labels among the ties taken; and the labels in each zone."""
+
+    sizes: Annotated[Array, _WIDEST]
+    hits: Counts
+    kept_hits: Counts
+
+    @classmethod
+    def count(cls, parts: Sequence[KeptRows], zones: ZoneTable, thresholds: Ints, ties: Ints) -> SetCounts:
+        """Count the sets of some rows; ``ties[i]`` are the ties that each budget takes from part i."""
+        width = 1 + max(int(part.lengths.max(initial=0)) for part in parts)
+        n = thresholds.size
+        sizes = np.zeros((n, width), np.int32)
+        hits, kept_hits = np.zeros(zones.floors.size, np.int64), np.zeros(n, np.int64)
+        for part, left in zip(parts, ties, strict=True):
+            count_sets(
+                part.keys, part.lengths, part.label_places, zones.arrays(), thresholds, left.copy(),
+                sizes, hits, kept_hits,
+            )  # fmt: skip
+        return cls(sizes, hits, kept_hits)

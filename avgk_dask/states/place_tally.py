@@ -1,0 +1,83 @@
+"""Places: how many scores lie between given keys, and where the labels' own scores lie among all.
+
+A label's rank in its row tells all top-K errors, its rank among all scores all average-K errors.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..exact.sums import ExactSums
+from ..records import BY_BAND, LISTED, Counts, Record
+from .checks import CheckedTally
+
+Ints = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class LabelTally(CheckedTally):
+    """The labels of the bands read so far: their scores' keys, and how many have each rank in their row."""
+
+    rank_counts: Counts
+    keys: Annotated[tuple[Ints, ...], LISTED]
+
+    def edges(self) -> Ints:
+        """Return the distinct keys of the labels' scores, ascending; NaN left out."""
+        return np.unique(np.concatenate(self.keys))
+
+
+@dataclass(frozen=True)
+class BandLabels(Record):
+    """Where the labels of one band lie: at which edge, and how many of the band's scores at that edge come before.
+
+    ``equal`` are the edges that scores of the band equal, and ``n_equal`` how many do.
+    """
+
+    band: int
+    edges: Ints
+    orders: Ints
+    equal: Ints
+    n_equal: Ints
+
+
+@dataclass(frozen=True)
+class PlaceTally(CheckedTally):
+    """Counts of all scores by place, label weight by place, and where each label lies."""
+
+    counts: Counts
+    #: Hard labels by place; exact sums of soft labels by place.
+    hits: Counts
+    weights: ExactSums
+    #: How many soft labels exceed the cost, and their exact sums, by place.
+    heavy_counts: Counts
+    heavy_weights: ExactSums
+    bands: Annotated[tuple[BandLabels, ...], BY_BAND]
+
+    def n_from(self) -> Ints:
+        """Return, for each edge, how many scores are at it or above."""
+        return _from_top(self.counts)[1::2]
+
+    def hits_from(self) -> Ints:
+        """Return, for each edge, how many hard labels' scores are at it or above."""
+        return _from_top(self.hits)[1::2]
+
+    def label_ranks(self) -> Ints:
+        """Return the rank among all scores of every label whose score is an edge: ties in row-major order.
+
+        The bands' ties come one after the other, so their labels' orders are carried on from band to band.
+        """
+        above = _from_top(self.counts)[2::2]
+        so_far = np.zeros(above.size, np.int64)
+        ranks = []
+        for band in self.bands:
+            ranks.append(above[band.edges] + so_far[band.edges] + band.orders + 1)
+            so_far[band.equal] += band.n_equal
+        return np.concatenate(ranks)
+
+
+def _from_top(counts: Ints) -> Ints:
+    return np.cumsum(counts[::-1])[::-1]

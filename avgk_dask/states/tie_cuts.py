@@ -1,0 +1,33 @@
+"""Cut ties: the first ones of a band, in row-major order, when not all are kept."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..exact.sums import ExactSums
+from ..records import BY_BAND, Record, State
+
+
+@dataclass(frozen=True)
+class TieCut(Record):
+    """The first ties of a band: where they end, and what they add to sets and label weight."""
+
+    band: int
+    #: The position of the budget they are for.
+    budget: int
+    row: int
+    last_class: int
+    #: By size, what the number of sets of that size changes by.
+    changes: NDArray[np.int64]
+    weight: ExactSums
+
+
+@dataclass(frozen=True)
+class TieCuts(State):
+    """The cuts in all bands that were read for them."""
+
+    cuts: Annotated[tuple[TieCut, ...], BY_BAND]

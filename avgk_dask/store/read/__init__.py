@@ -1,0 +1,1 @@
+"""Stores as they are read: opened, listed, checked, decoded."""

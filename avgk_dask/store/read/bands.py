@@ -1,0 +1,155 @@
+"""Bands: runs of whole rows along the store's own chunks. Integers in, integers out."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from itertools import islice, pairwise
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...errors import AvgkError, ReadError, refuse
+from ...reuse import Pool
+from .checked import is_local
+from .direct import ChunkFiles, Scratch
+from .encoding import decode
+from .listing import chunk_key
+from .shards import place_slices, places_within, whole_shards
+
+#: Requests that one task has under way at most ...
+_AT_ONCE = 16
+#: ... and the bytes they may bring together.
+AHEAD_BYTES = 8 << 20
+
+
+def plan_bands(
+    shape: tuple[int, ...], chunks: tuple[int, ...], itemsize: int, slab_bytes: int
+) -> tuple[list[int], list[int]]:
+    """Give the row bounds of the bands and the class bounds of the slabs each is read in.
+
+    Both follow the chunks (or shards), so that no chunk is read twice. Slabs join class chunks up
+    to ``slab_bytes``.
+
+    Examples
+    --------
+    >>> plan_bands((10, 8), (4, 2), 4, slab_bytes=64)
+    ([0, 4, 8, 10], [0, 4, 8])
+
+    """
+    rows = [*range(0, shape[0], chunks[0]), shape[0]]
+    width = max(1, slab_bytes // (chunks[0] * chunks[1] * itemsize)) * chunks[1]
+    return rows, [*range(0, shape[1], width), shape[1]]
+
+
+@dataclass(frozen=True)
+class BandReader:
+    """Reads bands of a stored array; travels to the workers instead of the scores."""
+
+    array: Any
+    rows: tuple[int, ...]
+    classes: tuple[int, ...]
+    dtype: np.dtype[Any]
+    #: What the threads of a process read into.
+    pool: Pool = field(default_factory=Pool, compare=False, repr=False)
+
+    @property
+    def n_ahead(self) -> int:
+        """Slabs read at once: one of local files, several small ones where each request has to wait."""
+        if is_local(self.array.store_path.store):
+            return 1
+        rows = max(last - first for first, last in pairwise(self.rows))
+        width = max(last - first for first, last in pairwise(self.classes))
+        return max(1, min(_AT_ONCE, AHEAD_BYTES // (rows * width * self.dtype.itemsize)))
+
+    def run(self, bands: Sequence[int]) -> Iterator[Iterator[NDArray[Any]]]:
+        """Return the slabs of each of some bands, read ahead of their use where that saves waiting.
+
+        A slab is good until the next one is asked for: its memory is used again.
+        """
+        n_ahead = self.n_ahead
+        if n_ahead == 1:
+            with self.pool.lend(Scratch) as scratch:
+                yield from (self.slabs(band, scratch) for band in bands)
+            return
+        places = [(band, *part) for band in bands for part in pairwise(self.classes)]
+        with ThreadPoolExecutor(n_ahead) as pool:
+            waiting = deque(pool.submit(self.read, *place) for place in places[:n_ahead])
+            left = iter(places[n_ahead:])
+
+            def take() -> NDArray[Any]:
+                block = waiting.popleft().result()
+                waiting.extend(pool.submit(self.read, *place) for place in islice(left, 1))
+                return block
+
+            for _ in bands:
+                yield (take() for _ in range(len(self.classes) - 1))
+
+    def slabs(self, band: int, scratch: Scratch | None = None) -> Iterator[NDArray[Any]]:
+        """Give the band's slabs, one after the other along the classes."""
+        for first, last in pairwise(self.classes):
+            yield self.read(band, first, last, scratch)
+
+    def read(self, band: int, first_class: int, last_class: int, scratch: Scratch | None = None) -> NDArray[Any]:
+        """Give the scores of one band and a run of classes; with a scratch, good until that is used again."""
+        where = slice(self.rows[band], self.rows[band + 1]), slice(first_class, last_class)
+        return read_array(self.array, where, scratch)
+
+
+def read_array(array: Any, where: tuple[slice, ...], scratch: Scratch | None = None) -> NDArray[Any]:
+    """Read a part of a stored array (whole along axes not named), decoded; a failure names the store and the chunk."""
+    return decode(array, read_stored(array, where, scratch))
+
+
+def read_stored(array: Any, where: tuple[slice, ...], scratch: Scratch | None = None) -> NDArray[Any]:
+    """Read a part of a stored array as ``read_array`` does, but give the values as they are stored."""
+    where = (*where, *(slice(0, n) for n in array.shape[len(where) :]))
+    try:
+        return _read(array, where, scratch or Scratch())
+    except AvgkError:
+        raise
+    except Exception as error:
+        refuse(_first_failure(array, where, error))
+
+
+def _read(array: Any, where: tuple[slice, ...], scratch: Scratch) -> NDArray[Any]:
+    files = ChunkFiles.of(array)
+    block = files.read(where, scratch) if files else None
+    if block is None:
+        block = np.asarray((whole_shards(array) if array.shards else array)[_rounded(array, where)])
+        block = block[tuple(slice(0, part.stop - part.start) for part in where)]
+    return block
+
+
+def _rounded(array: Any, where: tuple[slice, ...]) -> tuple[slice, ...]:
+    """Give a part that reaches the array's edge up to the end of its last shard, so that zarr reads that whole."""
+    if not array.shards:
+        return where
+    return tuple(
+        slice(part.start, -(-size // shard) * shard if part.stop == size else part.stop)
+        for part, size, shard in zip(where, array.shape, array.shards, strict=True)
+    )
+
+
+def _first_failure(array: Any, where: tuple[slice, ...], error: Exception) -> ReadError:
+    """Give the error that names the first chunk of a part that cannot be read."""
+    places = places_within(array, where)
+    for place in places if len(places) > 1 else []:
+        try:
+            _read(array, place_slices(array, place), Scratch())
+        except AvgkError as found:
+            return ReadError(str(found))
+        except Exception as found:
+            places, error = [place], found
+            break
+    checks = array.store_path.store.checks
+    why, key = checks.scrub(error), chunk_key(array, places[0])
+    if isinstance(error, PermissionError):
+        return ReadError(f"chunk {key} of {checks.location} may not be read: {why}. Check its permissions.")
+    return ReadError(
+        f"chunk {key} of {checks.location} cannot be decoded: {why}. "
+        "It is damaged (restore it, or write the store again), or its codec is not installed."
+    )

@@ -1,0 +1,244 @@
+"""A store whose reads are checked: no missing chunk is filled in, no damaged one passes, each is named."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from zarr.abc.store import OffsetByteRequest, RangeByteRequest, Store
+from zarr.core.buffer import default_buffer_prototype
+from zarr.core.sync import sync
+from zarr.storage import LocalStore, MemoryStore, ObjectStore, WrapperStore, ZipStore
+
+from ...errors import AvgkError, ReadError, refuse
+from ...settings import setting
+from ..where.failures import advice, cause
+from .documents import Document, is_metadata, parse_document
+from .manifest import Digest, Manifest
+from .shards import ShardIndex
+from .sizes import NotAFileError, local_size
+from .wrapping import Wrapping
+
+#: How a missing chunk is taken as the fill value, in Python and in a terminal.
+FILL = 'missing="fill" (on the command line --missing fill)'
+#: How often a chunk that is not as written is read.
+_ATTEMPTS = 3
+
+
+@dataclass(frozen=True)
+class Checks:
+    """How reads of a store are checked, and how it is named in errors."""
+
+    location: str
+    #: "raise" refuses a missing chunk, "fill" takes the array's fill value, as zarr does.
+    missing: str = "raise"
+    #: What the chunks of the array must be, and which inner chunks its shards must hold, where that is known.
+    manifest: Manifest | None = None
+    index: ShardIndex | None = None
+    #: The digest of the metadata that the array was written with (of a store of ours).
+    sealed: str | None = None
+    #: Whether chunks are stored as Blosc leaves them: their header tells their length.
+    is_blosc: bool = False
+    #: The bytes that a chunk of the array can have, where that is known.
+    most_bytes: int | None = None
+    #: Values that must not appear in an error.
+    secrets: tuple[str, ...] = field(default=(), repr=False)
+
+    def digest(self, key: str) -> Digest | None:
+        """Give the digest that a chunk was written with; None where that is not known."""
+        return None if self.manifest is None else self.manifest.find(key)
+
+    def refuse_size(self, key: str, size: int) -> None:
+        """Raise ReadError for what is larger than a key can hold, before it is read."""
+        written = self.digest(key)
+        if is_metadata(key):
+            most = setting("metadata-bytes")
+            if size > most:
+                raise ReadError(
+                    f"{key} of {self.location} is damaged: it has {size:,} bytes, and metadata may have {most:,}. "
+                    "Restore it, or raise the setting avgk.metadata-bytes."
+                )
+        elif written is not None and size != written[0]:
+            told = f"it has {size:,} bytes, and was written with {written[0]:,}"
+            raise ReadError(f"chunk {key} of {self.location} is damaged: {told}. Write the store again.")
+        elif self.most_bytes is not None and size > self.most_bytes:
+            told = f"it has {size:,} bytes, and can need {self.most_bytes:,} at most"
+            raise ReadError(f"chunk {key} of {self.location} is damaged: {told}. Write the store again.")
+
+    def scrub(self, error: BaseException) -> str:
+        """Give an error's class and text without credentials."""
+        return cause(error, self.secrets)
+
+
+class CheckedStore(Wrapping):
+    """Wraps a store; every whole chunk read through it is checked."""
+
+    def __init__(self, store: Store, checks: Checks) -> None:
+        super().__init__(store)
+        self.checks = checks
+        self._last: tuple[str | None, Any] = (None, None)
+        self._documents: dict[str, Document | None] = {}
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_last": (None, None), "_documents": {}}
+
+    def __repr__(self) -> str:
+        return f"CheckedStore({self.checks.location!r})"
+
+    def __str__(self) -> str:
+        return self.checks.location
+
+    def _with_store(self, store: Store) -> CheckedStore:
+        return type(self)(store, self.checks)
+
+    def with_read_only(self, read_only: bool = False) -> CheckedStore:
+        """Give the store in its read-only (or writable) form, with the same checks."""
+        return type(self)(self._store.with_read_only(read_only), self.checks)
+
+    def with_checks(self, **changes: Any) -> CheckedStore:
+        """Give the store with other checks."""
+        return type(self)(self._store, replace(self.checks, **changes))
+
+    def document(self, key: str) -> Document | None:
+        """Return the JSON object at a key, as it was last read or reading it now; None where there is none."""
+        if key not in self._documents:
+            sync(self.get(key, default_buffer_prototype()))
+        return self._documents.get(key)
+
+    async def get(self, key: str, prototype: Any, byte_range: Any = None) -> Any:
+        """Read a key; raise ReadError where it fails, or where a chunk is missing or damaged.
+
+        A chunk that is not as written is read again: it may have changed on its way only. A part of one
+        whose bytes can be checked is cut from the whole, which is kept for the parts that follow.
+        """
+        if is_metadata(key):
+            value = await self._get(key, prototype)
+            what = f"{key} of {self.checks.location}"
+            self._documents[key] = None if value is None else parse_document(value.to_bytes(), what)
+            return value
+        if byte_range is None:
+            return await self._get_whole(key, prototype)
+        if self.checks.manifest is None and self.checks.index is None:
+            value = await self._get(key, prototype, byte_range)
+            problem = self.problem(key, value, whole=False)
+            if problem:
+                raise ReadError(problem)
+            return value
+        whole = self._last[1] if self._last[0] == key else await self._get_whole(key, prototype)
+        self._last = key, whole
+        return None if whole is None else whole[_bounds(byte_range, len(whole))]
+
+    async def _get_whole(self, key: str, prototype: Any) -> Any:
+        problem = None
+        for _ in range(_ATTEMPTS):
+            value = await self._get(key, prototype)
+            problem = self.problem(key, value)
+            if problem is None:
+                return value
+            if value is None:
+                break
+        raise ReadError(problem)
+
+    async def _get(self, key: str, prototype: Any, byte_range: Any = None, again: bool = True) -> Any:
+        try:
+            size = local_size(bare_store(self), key)
+            if byte_range is not None:
+                return await super().get(key, prototype, byte_range)
+            return await self._get_sized(key, prototype, size)
+        except AvgkError:
+            raise
+        except NotAFileError as error:
+            if not is_metadata(key):
+                return None  # as a folder: no chunk is there
+            raise ReadError(
+                f"could not read {key} of {self.checks.location}: {error}. Restore it, or write the store again."
+            ) from None
+        except Exception as error:
+            if again and "Checksum" in type(error).__name__:  # a client's own check; botocore does not ask again
+                return await self._get(key, prototype, byte_range, again=False)
+            why = self.checks.scrub(error)
+            todo = advice(why, "Check the store, and try again.")
+            refuse(ReadError(f"could not read {key} of {self.checks.location}: {why}. {todo}"))
+
+    async def _get_sized(self, key: str, prototype: Any, size: int | None) -> Any:
+        """Read a whole object of a size that may be known, unless it is larger than it can be."""
+        if size is not None:
+            self.checks.refuse_size(key, size)
+        elif isinstance(self._store, ObjectStore):
+            return await self._get_object(self._store, key, prototype)
+        value = await super().get(key, prototype)
+        if size is None and value is not None:
+            self.checks.refuse_size(key, len(value))
+        return value
+
+    async def _get_object(self, store: Any, key: str, prototype: Any) -> Any:
+        """Read an object, which tells its size before its bytes come."""
+        import obstore
+
+        try:
+            found = await obstore.get_async(store.store, key)
+        except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
+            return None
+        self.checks.refuse_size(key, found.meta["size"])
+        return prototype.buffer.from_bytes(await found.bytes_async())
+
+    def problem(self, key: str, value: Any, *, whole: bool = True) -> str | None:
+        """Say what is wrong with a chunk as read (None: it is not there); None where nothing is."""
+        where = f"chunk {key} of {self.checks.location}"
+        if value is None:
+            if self.checks.missing == "fill" and self.checks.digest(key) is None:
+                return None
+            if self.checks.digest(key) is not None:
+                return f"{where} is missing, or no plain file. Restore it, or write the store again."
+            return f"{where} is missing, or no plain file. Restore it, or take it as the fill value with {FILL}."
+        if not whole:
+            return None
+        data = value.as_buffer_like() if hasattr(value, "as_buffer_like") else value
+        if not memoryview(data).nbytes:
+            complaint: str | None = "it is empty"
+        else:
+            complaint = self._complaint(key, data)
+        return f"{where} is damaged: {complaint}. Write the store again." if complaint else None
+
+    def _complaint(self, key: str, data: Any) -> str | None:
+        """Say what is wrong with a chunk's bytes, as far as can be told without decoding them."""
+        if self.checks.digest(key) is not None and self.checks.manifest is not None:
+            return self.checks.manifest.complaint(key, data)
+        if self.checks.is_blosc:
+            # Blosc itself takes a chunk that was stored without compression as it is, however short.
+            length, told = memoryview(data).nbytes, int.from_bytes(memoryview(data).cast("B")[12:16], "little")
+            if told != length:
+                return f"it has {length:,} bytes, and its header says {told:,}"
+        return self._absent(key, data)
+
+    def _absent(self, key: str, data: Any) -> str | None:
+        """Say that inner chunks are missing from a shard; None where all are there, or none must be."""
+        if self.checks.index is None:
+            return None
+        n, is_cut = self.checks.index.n_absent(key, data)
+        if is_cut:
+            return f"its index does not fit its {memoryview(data).nbytes:,} bytes; some were lost or added"
+        if not n or self.checks.missing == "fill":
+            return None
+        return f"{n:,} of its inner chunks {'is' if n == 1 else 'are'} missing ({FILL} takes such as the fill value)"
+
+
+def _bounds(byte_range: Any, length: int) -> slice:
+    """Give the part of a value that a request for bytes means."""
+    if isinstance(byte_range, RangeByteRequest):
+        return slice(byte_range.start, byte_range.end)
+    if isinstance(byte_range, OffsetByteRequest):
+        return slice(byte_range.offset, length)
+    return slice(max(0, length - byte_range.suffix), length)
+
+
+def is_local(store: Any) -> bool:
+    """Whether a store answers at once: a folder, a zip file or memory."""
+    return isinstance(bare_store(store), (LocalStore, ZipStore, MemoryStore))
+
+
+def bare_store(store: Any) -> Any:
+    """Give the store inside all wrappers."""
+    while isinstance(store, WrapperStore):
+        store = store._store
+    return store

@@ -1,0 +1,184 @@
+"""Reading chunk files directly: for local, plainly coded arrays twice as fast as through zarr.
+
+zarr hands every chunk from thread to thread and copies it once more in its event loop, into memory that is
+new each time. Where a chunk is one local file in one of the common codecs, reading and decoding it in the
+task's own thread, into memory used before, needs none of that. Anything unusual is left to zarr.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+import sys
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import google_crc32c
+import numcodecs
+import numpy as np
+from numpy.typing import NDArray
+from zarr.codecs import BloscCodec, BytesCodec, Crc32cCodec, ZstdCodec
+from zarr.storage import LocalStore
+
+from ...errors import ReadError
+from .checked import CheckedStore
+from .layout import configured
+from .listing import chunk_key
+from .shards import place_slices, places_within
+
+Array = NDArray[Any]
+#: Decodes the first array into the second one, which has the size it must have; may give the first as it is.
+Decode = Callable[[Array, Array], Array]
+
+
+class Scratch:
+    """Memory that one thread reads into, again and again."""
+
+    def __init__(self) -> None:
+        self._rooms: dict[str, Array] = {}
+
+    def room(self, name: str, n_bytes: int) -> Array:
+        """Give so many bytes of the memory with this name; what was there before is gone."""
+        held = self._rooms.get(name)
+        if held is None or held.size < n_bytes:
+            self._rooms.pop(name, None)
+            held = self._rooms[name] = np.empty(n_bytes, np.uint8)
+        return held[:n_bytes]
+
+
+class ChunkFiles:
+    """Reads parts of an array from its files."""
+
+    def __init__(self, array: Any, decode: Decode, has_checksum: bool) -> None:
+        self._array, self._decode, self._has_checksum = array, decode, has_checksum
+
+    @classmethod
+    def of(cls, array: Any) -> ChunkFiles | None:
+        """Give the reader of an array's files; None where zarr must read it."""
+        metadata, store = array.metadata, array.store_path.store
+        if type(store) is not CheckedStore or type(store._store) is not LocalStore:
+            return None
+        if metadata.zarr_format != 3 or array.shards is not None or sys.byteorder != "little":
+            return None
+        first, *rest = metadata.codecs
+        if not isinstance(first, BytesCodec) or configured(first, "endian") == "big":
+            return None
+        has_checksum = bool(rest) and isinstance(rest[-1], Crc32cCodec)
+        rest = rest[:-1] if has_checksum else rest
+        decode = _as_it_is if not rest else _CODECS.get(type(rest[0])) if len(rest) == 1 else None
+        big_endian = np.dtype(array.dtype).byteorder == ">"
+        return cls(array, decode, has_checksum) if decode and not big_endian else None
+
+    def read(self, where: tuple[slice, ...], scratch: Scratch) -> Array | None:
+        """Give a part of the array, good until the scratch is used again; None where zarr must read it."""
+        places = places_within(self._array, where)
+        if len(places) == 1:
+            chunk = self._chunk(places[0], scratch)
+            return chunk if chunk is None else _cut(chunk, where, place_slices(self._array, places[0]))
+        shape = tuple(part.stop - part.start for part in where)
+        dtype = np.dtype(self._array.dtype)
+        whole: Array = scratch.room("part", int(np.prod(shape)) * dtype.itemsize).view(dtype).reshape(shape)
+        for place in places:
+            chunk = self._chunk(place, scratch)
+            if chunk is None:
+                return None
+            mine = place_slices(self._array, place)
+            shared = tuple(slice(max(a.start, b.start), min(a.stop, b.stop)) for a, b in zip(where, mine, strict=True))
+            _cut(whole, shared, where)[:] = _cut(chunk, shared, mine)
+        return whole
+
+    def _chunk(self, place: tuple[int, ...], scratch: Scratch) -> Array | None:
+        """Give a whole chunk; None where the file is missing, which zarr fills in."""
+        chunks, dtype = self._array.chunks, np.dtype(self._array.dtype)
+        data = self._data(chunk_key(self._array, place), scratch)
+        if data is None:
+            return None
+        out = scratch.room("chunk", int(np.prod(chunks)) * dtype.itemsize)
+        chunk: Array = self._decode(data, out).view(dtype).reshape(chunks)
+        return chunk
+
+    def _data(self, key: str, scratch: Scratch) -> Array | None:
+        """Give a chunk's stored bytes, checked, without their own checksum; None where the file is missing."""
+        store = self._array.store_path.store
+        data = _read_file(store._store.root / key, scratch, partial(store.checks.refuse_size, key))
+        problem = store.problem(key, data)
+        if problem:
+            raise ReadError(problem)
+        if data is None or not self._has_checksum:
+            return data
+        # The manifest's hash covered all of it; otherwise its own checksum must fit.
+        told = int.from_bytes(data[-4:].tobytes(), "little")
+        if store.checks.digest(key) is None and google_crc32c.value(data[:-4]) != told:
+            raise ValueError("its checksum does not fit")
+        return data[:-4]
+
+
+def _read_file(path: Any, scratch: Scratch, check_size: Callable[[int], None]) -> Array | None:
+    """Return a file's bytes, of a size that is checked first; None where there is no plain file."""
+    try:
+        # A pipe that nobody writes to would block the opening, but for the flag.
+        with open(path, "rb", buffering=0, opener=lambda path, flags: os.open(path, flags | os.O_NONBLOCK)) as file:
+            found = os.fstat(file.fileno())
+            if not stat.S_ISREG(found.st_mode):
+                return None
+            check_size(found.st_size)
+            data = scratch.room("file", found.st_size)
+            n = 0
+            while n < data.size:
+                more = file.readinto(data[n:])  # type: ignore[arg-type]
+                if not more:
+                    break
+                n += more
+            return data[:n]
+    except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
+        return None
+    except OSError as error:
+        if error.errno in (errno.ENXIO, errno.ENODEV):  # a socket, or a device that is not there
+            return None
+        raise
+
+
+def _cut(block: Array, part: tuple[slice, ...], whole: tuple[slice, ...]) -> Array:
+    """Give a part of a block that holds some larger part of the array."""
+    return block[tuple(slice(p.start - w.start, p.stop - w.start) for p, w in zip(part, whole, strict=True))]
+
+
+def _decode_blosc(data: Array, out: Array) -> Array:
+    # The header of a Blosc chunk gives its decoded and its encoded size in bytes 4..8 and 12..16.
+    decoded, encoded = (int.from_bytes(data[i : i + 4].tobytes(), "little") for i in (4, 12))
+    if decoded != out.size or encoded != data.size:
+        raise ValueError(f"the chunk has {data.size} bytes for {out.size}, its header says {encoded} for {decoded}")
+    numcodecs.Blosc().decode(data, out=out)
+    return out
+
+
+def _decode_zstd(data: Array, out: Array) -> Array:
+    size = _zstd_size(data)
+    if size == out.size:
+        numcodecs.Zstd().decode(data, out=out)
+        return out
+    if size is not None:
+        raise ValueError(f"the chunk decodes to {size} bytes, not {out.size}")
+    return _as_it_is(np.frombuffer(numcodecs.Zstd().decode(data), np.uint8), out)
+
+
+def _zstd_size(data: Array) -> int | None:
+    """Give the decoded size that the header of a Zstandard frame tells; None where it does not."""
+    if data.size < 18:
+        return None
+    flags = int(data[4])
+    single, dictionary, kind = flags >> 5 & 1, (0, 1, 2, 4)[flags & 3], flags >> 6
+    first, length = 5 + (1 - single) + dictionary, (single, 2, 4, 8)[kind]
+    size = int.from_bytes(data[first : first + length].tobytes(), "little")
+    return None if not length else size + 256 if length == 2 else size
+
+
+def _as_it_is(data: Array, out: Array) -> Array:
+    if data.size != out.size:
+        raise ValueError(f"the chunk decodes to {data.size} bytes, not {out.size}")
+    return data
+
+
+_CODECS: dict[type, Decode] = {BloscCodec: _decode_blosc, ZstdCodec: _decode_zstd}

@@ -1,0 +1,140 @@
+"""Encodings: how stored values become scores and labels.
+
+Values may be stored scaled or with a value that stands for "missing" (the CF conventions, as xarray writes them). They
+are decoded by xarray itself, block by block, so that a path gives what ``xarray.open_zarr`` gives, to the bit. Where
+nothing is encoded, nothing is done, and xarray is not imported.
+"""
+
+from __future__ import annotations
+
+import base64
+import struct
+import warnings
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...errors import DtypeError, LabelsError
+from ...kernels.keys import BFLOAT16
+from ...masks import with_unlabelled
+
+Array = NDArray[Any]
+
+#: Attributes that tell how values are encoded.
+SCALES = ("scale_factor", "add_offset", "_Unsigned")
+ENCODING_ATTRIBUTES = (*SCALES, "_FillValue", "missing_value")
+_CURE = "Decode it with xarray, and store the values themselves."
+
+
+def decoded_dtype(array: Any) -> np.dtype[Any]:
+    """Return the dtype of an array's values once they are decoded, in native byte order."""
+    stored: np.dtype[Any] = np.dtype(array.dtype).newbyteorder("=")
+    found = encoding_of(array)
+    if found and array.ndim == 1:
+        return np.dtype(np.int64)
+    if found:
+        return _decoded(array, np.zeros((0,) * array.ndim, array.dtype), found).dtype
+    return BFLOAT16 if _is_bfloat16(array) else stored
+
+
+def decode(array: Any, block: Array) -> Array:
+    """Return a block of an array as read: scores and soft labels as xarray decodes them, hard labels as integers.
+
+    A hard label that is missing is -1: unlabelled.
+    """
+    found = encoding_of(array)
+    if found and array.ndim == 1:
+        return _unlabelled(block, found)
+    if found:
+        return _decoded(array, block, found)
+    if _is_bfloat16(array):
+        return block.view(BFLOAT16)
+    return block.astype(block.dtype.newbyteorder("="), copy=False)
+
+
+def encoding_of(array: Any) -> dict[str, Any]:
+    """Return the attributes by which an array's values are decoded; none where they are stored as they are.
+
+    Raises
+    ------
+    DtypeError
+        Where they cannot be decoded.
+
+    """
+    attributes = array.metadata.attributes
+    found = {name: attributes[name] for name in ENCODING_ATTRIBUTES if name in attributes}
+    if array.metadata.zarr_format == 2:
+        found = _with_fill_value(array, found)
+    elif not found:
+        return found
+    elif "_FillValue" in found:
+        found["_FillValue"] = _fill_value(array, found["_FillValue"])
+    if np.dtype(array.dtype).kind == "f" and all(map(_is_nan, found.values())):
+        return {}  # what is missing is NaN already
+    if found and _is_bfloat16(array):
+        raise DtypeError(f"{_named(array)} must not be encoded by {', '.join(found)}: it holds bfloat16. {_CURE}")
+    return found
+
+
+def _with_fill_value(array: Any, found: dict[str, Any]) -> dict[str, Any]:
+    """Return what encodes an array of Zarr v2, whose fill value stands for "missing" where xarray wrote it.
+
+    A fill value of 0 and nothing else is zarr's own default: zeros are values then.
+    """
+    fill = array.metadata.fill_value
+    by_xarray = "_ARRAY_DIMENSIONS" in array.metadata.attributes and fill != 0
+    return {**found, "_FillValue": fill} if fill is not None and (found or by_xarray) else found
+
+
+def _fill_value(array: Any, value: Any) -> Any:
+    """Return the missing value of an array of Zarr v3, where xarray keeps that of floats as the base64 of a double."""
+    kind = np.dtype(array.dtype).kind
+    try:
+        if kind == "f":
+            return struct.unpack("<d", base64.b64decode(value, validate=True))[0]
+        if kind in "iu" and not isinstance(value, str):
+            return np.dtype(array.dtype).type(value)
+    except (TypeError, ValueError, OverflowError, struct.error):
+        pass
+    raise DtypeError(f"{_named(array)} must have a _FillValue as xarray writes it; got {value!r}. {_CURE}")
+
+
+def _decoded(array: Any, block: Array, found: dict[str, Any]) -> Array:
+    """Return a block as xarray decodes it."""
+    import xarray as xr
+
+    dims = [f"dim_{i}" for i in range(block.ndim)]
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of several missing values, which are all taken
+            variable = xr.conventions.decode_cf_variable(
+                "scores", xr.Variable(dims, block, found), decode_times=False, decode_timedelta=False
+            )
+            values: Array = np.asarray(variable.values)
+    except Exception as error:
+        told = ", ".join(f"{name} = {value!r}" for name, value in found.items())
+        raise DtypeError(f"{_named(array)} must be encoded as xarray does it; got {told} ({error}). {_CURE}") from None
+    return values
+
+
+def _unlabelled(block: Array, found: dict[str, Any]) -> NDArray[np.int64]:
+    if block.dtype.kind not in "iu" or any(name in found for name in SCALES):
+        raise LabelsError(
+            f"labels must be stored as integers, not encoded by {', '.join(found)}; got {block.dtype}. {_CURE}"
+        )
+    missing = np.isin(block, [value for each in found.values() for value in np.ravel(each)])
+    return with_unlabelled(block[~missing], missing)
+
+
+def _is_bfloat16(array: Any) -> bool:
+    """Return whether uint16 stands for bfloat16, which Zarr does not know."""
+    return bool(array.metadata.attributes.get("dtype") == "bfloat16" and np.dtype(array.dtype) == np.uint16)
+
+
+def _is_nan(value: Any) -> bool:
+    return isinstance(value, (float, np.floating)) and bool(value != value)
+
+
+def _named(array: Any) -> str:
+    return f"array {array.path or '/'!r} of {array.store_path.store}"

@@ -1,0 +1,306 @@
+"""Nodes: the arrays of a store's groups, opened through its checks; those of a store of ours as they were sealed."""
+
+from __future__ import annotations
+
+import difflib
+import math
+import warnings
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+import zarr
+from zarr.codecs import BloscCodec
+from zarr.storage import StorePath
+
+from ...credentials import shown
+from ...errors import AvgkError, StoreError, refuse
+from ...settings import setting
+from .checked import CheckedStore
+from .documents import Document
+from .listing import list_keys
+from .manifest import GROUP, Manifest, Table, chunk_grid, table_digest
+from .seals import Seal, without_notes
+from .shards import ShardIndex
+from .sizes import most_bytes
+
+#: A chunk may have so many bytes when decoded, or be twice its array; more is taken for damaged metadata.
+_CHUNK_BYTES = 1 << 31
+_CURE = "Its metadata are damaged: restore them, or write the store again."
+
+
+def seal_of(store: CheckedStore, path: str) -> Seal | None:
+    """Return the seal of the group at a path; None where it is not one of ours.
+
+    Raises
+    ------
+    StoreError
+        Where the seal is damaged, or the writer did not finish.
+
+    """
+    document, location = _group_document(store, path), store.checks.location
+    seal = Seal.read(document.get("attributes"), location)
+    if seal is None and any(name.startswith(f"{GROUP}/") for name in _consolidated(document)):
+        raise StoreError(
+            f"{location} holds a manifest, and no longer says what it is of. Restore its zarr.json, or write the store again."
+        )
+    if seal is not None and not seal.complete:
+        how = (
+            "join its parts with avgk join once all are written"
+            if seal.noted.get("parts")
+            else "continue it with ScoreWriter(..., resume=True), or write it again"
+        )
+        raise StoreError(f"{location} is incomplete: its writer did not finish. Wait for it, or {how}.")
+    if seal is not None and not seal.covers("", document):
+        raise StoreError(
+            f"the metadata of {location} are damaged: its number of classes, or what it is, is not as it was written. {_CURE}"
+        )
+    return seal
+
+
+def open_array(group: Any, store: CheckedStore, name: str) -> Any:
+    """Return an array of a group, its reads checked; one of ours only as it was sealed.
+
+    Raises
+    ------
+    StoreError
+        Where there is no such array, or its metadata or its manifest are damaged.
+
+    """
+    place, base = _place_of(group, name)
+    seal = seal_of(store, place)
+    if seal is not None and base in seal.manifest:
+        return sealed_array(store, place, base, seal)
+    with opening(store, name):
+        node = group.get(name)
+    if isinstance(node, zarr.Array):
+        return with_checks(node, store, node.path)
+    names, location = array_names(group, store), store.checks.location
+    near = difflib.get_close_matches(name, names, 1)
+    hint = f"Did you mean {near[0]!r}?" if near else "Name the array to use."
+    raise StoreError(f"{location} has no array {shown(name)!r}; it has {', '.join(names) or 'no arrays'}. {hint}")
+
+
+def has_array(group: Any, store: CheckedStore, name: str) -> bool:
+    """Return whether a group has a node of a name, or its seal says that it has."""
+    place, base = _place_of(group, name)
+    seal = seal_of(store, place)
+    if seal is not None and base in seal.manifest:
+        return True
+    with opening(store, name):
+        return name in group
+
+
+def group_attributes(group: Any, store: CheckedStore, folder: str) -> Document:
+    """Return the attributes of a group, or of one inside it: as they are in its own metadata."""
+    place, _ = _place_of(group, folder)
+    document = _group_document(store, place)
+    if document:
+        return dict(document.get("attributes") or {})
+    with opening(store, folder):
+        return dict((group[folder.rstrip("/")] if folder else group).attrs)
+
+
+def _place_of(group: Any, name: str) -> tuple[str, str]:
+    """Return the path of the folder that a node lies in, and its name there."""
+    folder, _, base = name.rpartition("/")
+    return "/".join(part for part in (group.path, folder) if part), base
+
+
+def sealed_array(store: CheckedStore, place: str, name: str, seal: Seal) -> Any:
+    """Return an array that a seal covers, read as its digests say."""
+    location, path = store.checks.location, _join(place, name)
+    array = _from_document(store, path, name, sealed_document(store, place, name, seal))
+    grid = chunk_grid(array)
+    if seal.n_chunks and seal.n_chunks.get(name) != math.prod(grid):
+        raise StoreError(f"the manifest of {location} is damaged: it is not of all chunks of {name}. {_CURE}")
+    table = _load_table(store, place, name, (*grid, 2))
+    if table_digest(table) != seal.manifest[name]:
+        raise StoreError(f"the manifest of {location} is damaged: {name}. Write the store again.")
+    return with_checks(array, store, path, table, seal.metadata.get(name))
+
+
+def _load_table(store: CheckedStore, place: str, name: str, shape: tuple[int, ...]) -> Table:
+    """Read the digests of the chunks of an array."""
+    location, inner = store.checks.location, f"{GROUP}/{name}"
+    table = _from_document(store, _join(place, inner), inner, next(_documents(store, place, inner)))
+    chunks = tuple(max(1, n) for n in shape)
+    if table.shape != shape or table.chunks != chunks or table.dtype != "uint64":
+        raise StoreError(f"the manifest of {location} is damaged: its table for {name} has another form. {_CURE}")
+    try:
+        found: Table = table[...]
+    except Exception as error:
+        why = str(error).partition(". ")[0] if isinstance(error, AvgkError) else store.checks.scrub(error)
+        refuse(StoreError(f"the manifest of {location} cannot be read: {why}. Restore it, or write the store again."))
+    return found
+
+
+def array_names(group: Any, store: CheckedStore) -> list[str]:
+    """Return the paths of all arrays below a group, but for those of manifests."""
+    known = group.metadata.consolidated_metadata
+    if known is not None:
+        nodes = [name for name, node in known.flattened_metadata.items() if hasattr(node, "shape")]
+    else:
+        nodes = _listed_names(group, store)
+    return sorted(name for name in nodes if GROUP not in name.split("/")[:-1])
+
+
+def _listed_names(group: Any, store: CheckedStore) -> list[str]:
+    keys, prefix = list_keys(store, group.path), f"{group.path}/" if group.path else ""
+    if keys is None:  # a store that cannot list
+        return [name for name in ("scores", "class_index", "labels") if has_array(group, store, name)]
+    found = []
+    for key in keys:
+        name, _, kind = key.removeprefix(prefix).rpartition("/")
+        if name and (kind == ".zarray" or (kind == "zarr.json" and _is_array(store, key))):
+            found.append(name)
+    return found
+
+
+def _is_array(store: CheckedStore, key: str) -> bool:
+    document = store.document(key)
+    if document is None:  # it was listed
+        raise StoreError(f"{key} of {store.checks.location} is no plain file. Restore it, or write the store again.")
+    return document.get("node_type") == "array"
+
+
+@contextmanager
+def opening(store: CheckedStore, name: str) -> Iterator[None]:
+    """Turn what zarr raises on the metadata of an array into one StoreError."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of zarr's, about what it finds in metadata
+            yield
+    except AvgkError:
+        raise
+    except Exception as error:
+        what = f"array {shown(name or '/')!r} of {store.checks.location}"
+        refuse(StoreError(f"could not open {what}: {store.checks.scrub(error)}. {_CURE}"))
+
+
+def with_checks(
+    array: Any, store: CheckedStore, path: str, table: Table | None = None, sealed: str | None = None
+) -> Any:
+    """Return the array at a path of a store, its reads checked against the digests of its chunks and its shards' indices."""
+    with opening(store, path):
+        check_form(array, f"array {path or '/'!r} of {store.checks.location}")
+        index = ShardIndex.of(array)
+        index = None if index is None else replace(index, array=path)
+        manifest = None if table is None else Manifest(path, table)
+        checks = {
+            "manifest": manifest,
+            "sealed": sealed,
+            "index": index,
+            "is_blosc": _is_blosc(array),
+            "most_bytes": most_bytes(array),
+        }
+        return through(array, store.with_checks(**checks), path)
+
+
+def check_form(array: Any, what: str) -> None:
+    """Raise StoreError for an array whose shape, chunks or dtype no store of scores can have."""
+    grid = array.metadata.to_dict().get("chunk_grid", {"name": "regular"})
+    if grid["name"] != "regular":  # newer versions of zarr write others
+        raise StoreError(
+            f"{what} must have chunks of one size; got a {grid['name']} chunk grid. Write it with equal chunks."
+        )
+    inner = tuple(array.chunks)
+    outer = tuple(array.shards or inner)
+    if not isinstance(array.metadata.attributes, Mapping):
+        raise StoreError(f"{what} must have attributes by name; got {array.metadata.attributes!r}. {_CURE}")
+    whole = all(type(n) is int for n in (*array.shape, *inner, *outer))
+    if not whole or not array.shape or min(*inner, *outer) < 1 or min(array.shape) < 0:
+        raise StoreError(
+            f"{what} must have dimensions in whole numbers, and chunks of at least one value; got shape {array.shape} in chunks of {outer}. {_CURE}"
+        )
+    n_chunks, most = math.prod(-(-n // size) for n, size in zip(array.shape, outer, strict=True)), setting("max-chunks")
+    if n_chunks > most:
+        raise StoreError(
+            f"{what} must have at most {most:,} chunks (the setting avgk.max-chunks); got {n_chunks:,} for shape {array.shape}. {_CURE}"
+        )
+    item = array.dtype.itemsize
+    chunk, whole = math.prod(outer) * item, math.prod(array.shape) * item
+    if chunk > max(_CHUNK_BYTES, 2 * whole):
+        raise StoreError(
+            f"{what} must not have chunks larger than itself; got chunks of {chunk:,} bytes for {whole:,}. {_CURE}"
+        )
+
+
+def through(array: Any, store: CheckedStore, path: str | None = None) -> Any:
+    """Return an array that is read through a store."""
+    place = StorePath(store, array.path if path is None else path)
+    return zarr.Array(zarr.AsyncArray(metadata=array.metadata, store_path=place, config={"order": array.order}))
+
+
+def _from_document(store: CheckedStore, path: str, name: str, document: Document) -> Any:
+    with opening(store, name):
+        array = zarr.Array.from_dict(StorePath(store, path), document)
+        check_form(array, f"array {name!r} of {store.checks.location}")
+        return array
+
+
+def sealed_document(store: CheckedStore, place: str, name: str, seal: Seal) -> Document:
+    """Return the metadata of an array that its seal covers: the copy beside the group's own, or those of the array itself.
+
+    Whoever consolidates the metadata of a finished store again may spell them in other words: that copy is passed over.
+    """
+    for document in _documents(store, place, name):
+        if seal.covers(name, document):
+            return document
+    raise StoreError(
+        f"the metadata of array {name!r} of {store.checks.location} are damaged: they are not those that were written. "
+        "Restore them, or write the store again."
+    )
+
+
+def _documents(store: CheckedStore, place: str, name: str) -> Iterator[Document]:
+    """Give the copies of an array's metadata that there are."""
+    copy = copied_document(store, place, name)
+    if copy is not None:
+        yield copy
+    own = store.document(f"{_join(place, name)}/zarr.json")
+    if own is not None:
+        yield own
+    elif copy is None:
+        raise StoreError(
+            f"array {name!r} of {store.checks.location} is missing: it has no metadata. Write the store again."
+        )
+
+
+def copied_document(store: CheckedStore, place: str, name: str) -> Document | None:
+    """Return the copy of an array's metadata beside those of its group; None where there is none."""
+    copy = _consolidated(_group_document(store, place)).get(name)
+    return copy if isinstance(copy, dict) else None
+
+
+def same_array(store: CheckedStore, path: str, one: Document, other: Document) -> bool:
+    """Return whether two spellings of metadata describe the same array, but for a user's own attributes."""
+    try:
+        first, second = (
+            _from_document(store, path, path, without_notes(document)).metadata for document in (one, other)
+        )
+    except StoreError:
+        return False
+    return bool(first == second)
+
+
+def _consolidated(document: Document) -> Document:
+    found: Any = document.get("consolidated_metadata")
+    found = found.get("metadata") if isinstance(found, dict) else None
+    return found if isinstance(found, dict) else {}
+
+
+def _group_document(store: CheckedStore, path: str) -> Document:
+    return store.document(_join(path, "zarr.json")) or {}
+
+
+def _join(path: str, name: str) -> str:
+    return f"{path}/{name}" if path else name
+
+
+def _is_blosc(array: Any) -> bool:
+    """Return whether the last codec of an array is Blosc."""
+    if array.metadata.zarr_format == 2:
+        return getattr(array.metadata.compressor, "codec_id", None) == "blosc"
+    return isinstance(array.metadata.codecs[-1], BloscCodec)

@@ -1,0 +1,241 @@
+"""Opening stores: a path, a URL, a Zarr group or array becomes score and label arrays, reads checked."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import os
+import uuid
+from dataclasses import dataclass
+from typing import Any
+
+import zarr
+from zarr.abc.store import Store
+from zarr.core.buffer import default_buffer_prototype
+from zarr.core.sync import sync
+from zarr.storage import FsspecStore, LocalStore, ObjectStore, StorePath
+
+from ...errors import AvgkError, OptionError, ReadError, ScoresError, StoreError, refuse
+from ..where.addresses import Options, secrets_of, shown
+from ..where.failures import advice
+from ..where.locations import inner_root, locate
+from .checked import CheckedStore, Checks, bare_store
+from .manifest import table_digest
+from .nodes import array_names, group_attributes, has_array, open_array, seal_of, sealed_array, through, with_checks
+from .seals import ATTRIBUTE
+
+#: A store that has not answered its first request by then is given up.
+_OPEN_SECONDS = 20
+_WRITE_FIRST = "Check the path, or write a store first (avgk simulate, avgk ingest or ScoreWriter)."
+
+
+@dataclass(frozen=True)
+class StoredArrays:
+    """The arrays of a score store, not read yet."""
+
+    scores: Any
+    labels: Any | None
+    location: str
+    #: Of a truncated store: the class of each score kept, and the number of classes there were.
+    class_index: Any | None = None
+    n_classes: int | None = None
+
+    @property
+    def fingerprint(self) -> str:
+        """The SHA-256 of the manifest of the scores: of what is stored; empty where there is none."""
+        checks = getattr(self.scores.store, "checks", None)
+        return "" if checks is None or checks.manifest is None else table_digest(checks.manifest.table)
+
+
+def is_sealed(array: Any) -> bool:
+    """Return whether an array is one of a store of ours, whose metadata and chunks are checked against its seal."""
+    checks = getattr(getattr(array, "store", None), "checks", None)
+    return checks is not None and checks.sealed is not None
+
+
+def array_token(array: Any) -> str:
+    """Return a name of an array that is the same only where its values are the same.
+
+    Of a sealed one it is a hash of all that its seal covers; what is not sealed may change at any moment, so that each
+    opened array has a name of its own.
+    """
+    checks = getattr(getattr(array, "store", None), "checks", None)
+    if checks is None or checks.sealed is None or checks.manifest is None:
+        return f"{id(array):x}-{uuid.uuid4().hex[:12]}"
+    told = "\n".join((checks.location, checks.missing, array.path, checks.sealed, table_digest(checks.manifest.table)))
+    return hashlib.sha256(told.encode()).hexdigest()[:24]
+
+
+def is_zarr(value: Any) -> bool:
+    """Whether the value is something zarr has opened, or a store it can open."""
+    return isinstance(value, (zarr.Array, zarr.Group, Store, StorePath))
+
+
+def open_arrays(
+    store: Any,
+    *,
+    scores: str | None = None,
+    labels: str | None = None,
+    storage_options: Options | None = None,
+    missing: str | None = None,
+    own_labels: bool = True,
+) -> StoredArrays:
+    """Open the scores, and the labels where present, of a store; reads metadata only.
+
+    ``scores`` and ``labels`` name the arrays inside a group (by default ``scores`` and ``labels``;
+    labels are looked for beside the scores). ``missing`` is what a chunk that is not there means:
+    ``"raise"`` an error (the default), ``"fill"`` the array's fill value. Without ``own_labels``
+    labels that are not named are not looked for.
+
+    Raises
+    ------
+    StoreError
+        Where there is no store, no array of that name in it, or its writer did not finish.
+
+    """
+    node, root = open_node(store, storage_options, missing)
+    location = root.checks.location
+    if isinstance(node, zarr.Array):
+        if scores is not None or labels is not None:
+            raise StoreError(f"store must be a group to hold named arrays; got the array {location}. Drop the names.")
+        return StoredArrays(_by_sample(node, location), None, location)
+    folder = f"{(scores or '').rpartition('/')[0]}/".removeprefix("/")
+    found = open_array(node, root, scores or "scores")
+    has_labels = labels is not None or (own_labels and has_array(node, root, f"{folder}labels"))
+    mine = open_array(node, root, labels or f"{folder}labels") if has_labels else None
+    if not has_array(node, root, f"{folder}class_index"):
+        return StoredArrays(_by_sample(found, location), mine, location)
+    index = open_array(node, root, f"{folder}class_index")
+    n_classes = group_attributes(node, root, folder).get("n_classes")
+    whole = isinstance(n_classes, int) and not isinstance(n_classes, bool)
+    if index.shape != found.shape or found.ndim != 2 or not whole or n_classes < found.shape[1]:
+        raise ScoresError(
+            "a truncated store must have class_index of the scores' shape and an attribute n_classes of at least its "
+            f"slots; got {location}, where this is not so. Write it with ScoreWriter(..., top_m=...)."
+        )
+    return StoredArrays(found, mine, location, index, n_classes)
+
+
+def open_all(store: Any, *, storage_options: Options | None = None, missing: str | None = None) -> list[Any]:
+    """Open every array of a store, those of its inner groups included, or the array it is."""
+    node, root = open_node(store, storage_options, missing)
+    if isinstance(node, zarr.Array):
+        return [node]
+    names = array_names(node, root)
+    if not names:
+        raise StoreError(f"{root.checks.location} holds no arrays. Check the path.")
+    return [open_array(node, root, name) for name in names]
+
+
+def open_labels(store: Any, storage_options: Options | None = None, missing: str | None = None) -> Any:
+    """Open labels kept on their own: an array, or the array ``labels`` of a group; reads metadata only."""
+    node, root = open_node(store, storage_options, missing)
+    return node if isinstance(node, zarr.Array) else open_array(node, root, "labels")
+
+
+def open_node(store: Any, storage_options: Options | None = None, missing: str | None = None) -> tuple[Any, Any]:
+    """Open a Zarr group or array; give it with the checked store its arrays are read through."""
+    if missing not in (None, "raise", "fill"):
+        raise OptionError(f"missing must be 'raise' or 'fill'; got {missing!r}. Leave it out to refuse missing chunks.")
+    if isinstance(store, zarr.Array) and isinstance(store.store_path.store, CheckedStore):
+        checked = store.store_path.store.with_checks(missing=missing or store.store_path.store.checks.missing)
+        return through(store, checked), checked
+    bare, path, location = _find(store, storage_options)
+    checked = CheckedStore(bare, Checks(location, missing or "raise", secrets=secrets_of(bare, store, storage_options)))
+    # A group opened without consolidated metadata stays so.
+    given = isinstance(store, zarr.Group) and store.metadata.consolidated_metadata is None
+    node = _open(checked, path, use_consolidated=False if given else None)
+    if isinstance(node, zarr.Group):
+        seal_of(checked, path)
+        return node, checked
+    here = bare_store(bare)
+    if not path and (isinstance(store, (str, os.PathLike)) or isinstance(here, LocalStore)):
+        place = str(here.root) if isinstance(here, LocalStore) else os.fspath(store)
+        checked, path = _outer_store(place, storage_options, checked)
+    place, _, name = path.rpartition("/")
+    seal = seal_of(checked, place) if path else None
+    if seal is not None and name in seal.manifest:
+        return sealed_array(checked, place, name, seal), checked
+    return with_checks(node, checked, path), checked
+
+
+def _outer_store(path: str, options: Options | None, checked: CheckedStore) -> tuple[CheckedStore, str]:
+    """Give the store of ours that the array at a path lies in, and its path there; the given store, if it lies in none."""
+    outer, _, name = (path.rstrip("/") if "://" in path else os.path.abspath(path)).rpartition("/")
+    try:
+        outside = CheckedStore(locate(outer, options), checked.checks)
+    except StoreError:  # nothing is there
+        return checked, ""
+    try:
+        document = outside.document("zarr.json") or {}
+    except ReadError:
+        if isinstance(bare_store(outside), LocalStore):
+            raise
+        return checked, ""  # that much of an object store may not be for us to read
+    return (outside, name) if ATTRIBUTE in (document.get("attributes") or {}) else (checked, "")
+
+
+def _find(store: Any, storage_options: Options | None) -> tuple[Store, str, str]:
+    """Give the store, the path in it and its name of whatever a user may pass."""
+    if isinstance(store, (zarr.Array, zarr.Group)):
+        store = store.store_path
+    if isinstance(store, StorePath):
+        return store.store, store.path, shown(store)
+    if isinstance(store, Store):
+        return store, "", shown(store)
+    found = locate(store, storage_options)
+    return found, inner_root(found), shown(store)
+
+
+def _open(store: CheckedStore, path: str, use_consolidated: bool | None = None) -> Any:
+    location = store.checks.location
+    try:
+        sync(_probe(store, path), timeout=None)
+        if use_consolidated is False:
+            return zarr.open_group(store, path=path, mode="r", use_consolidated=False)
+        return zarr.open(store, path=path, mode="r")
+    except TimeoutError:
+        why = f"no answer within {_OPEN_SECONDS} s. Check the endpoint and the network."
+        refuse(StoreError(f"could not open {location}: {why}"))
+    except AvgkError as error:
+        why = str(error).partition(": ")[2].rstrip(".") or str(error)
+        todo = advice(why, _WRITE_FIRST)
+        refuse(StoreError(f"could not open {location}: {why.removesuffix(todo.rstrip('.')).rstrip('. ')}. {todo}"))
+    except Exception as error:
+        why = store.checks.scrub(error)
+        todo = advice(why, _WRITE_FIRST)
+        refuse(StoreError(f"store must be a Zarr array or group; could not open {location} ({why}). {todo}"))
+
+
+async def _probe(store: CheckedStore, path: str) -> None:
+    """Ask for the root's metadata, one after the other: a store out of reach fails at once, and with one error."""
+    prefix = f"{path}/" if path else ""
+    async with asyncio.timeout(_OPEN_SECONDS):
+        await store._ensure_open()
+        for name in ("zarr.json", ".zgroup", ".zarray"):
+            if await store.get(prefix + name, default_buffer_prototype()) is not None:
+                return
+        await _ask_for_bucket(bare_store(store))
+    raise StoreError("no zarr.json, .zgroup or .zarray is there")
+
+
+async def _ask_for_bucket(store: Any) -> None:
+    """Let a client that takes an absent bucket for an absent key say that there is no bucket."""
+    if isinstance(store, ObjectStore) and type(store.store).__name__ != "HTTPStore":
+        async for _ in store.list_dir(""):
+            return
+    if isinstance(store, FsspecStore) and "s3" in str(store.fs.protocol):
+        await store.fs._ls(store.path.split("/")[0])
+
+
+def _by_sample(array: Any, location: str) -> Any:
+    """Refuse scores whose dimensions are named the other way round, or as those of a truncated store."""
+    names = tuple(getattr(array.metadata, "dimension_names", None) or array.attrs.get("_ARRAY_DIMENSIONS") or ())
+    if names == ("class", "sample"):
+        raise ScoresError(f"scores must be (sample, class); {location} holds (class, sample). Transpose it first.")
+    if names == ("sample", "slot"):
+        raise ScoresError(
+            f"scores must be (sample, class); {location} holds the slots of a truncated store. Open the whole store, "
+            "with its class_index."
+        )
+    return array

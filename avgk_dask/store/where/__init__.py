@@ -1,0 +1,1 @@
+"""Where stores are: paths, URLs, object stores, and what of them may be shown."""

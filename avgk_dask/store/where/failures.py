@@ -1,0 +1,58 @@
+"""Failures: whatever a client raises becomes one error of ours, without credentials, with what to do."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from ...credentials import has_short
+from ...errors import AvgkError, WriteError, refuse
+from .addresses import scrubbed, secrets_of
+
+_KNOWN = {
+    ("No space left", "os error 28", "quota exceeded", "QuotaExceeded", "File too large"): "Make room, or choose another place.",
+    ("169.254.169.254", "NoCredentials", "locate credentials"): "No credentials were found: set them in the environment, "
+    "pass them as storage options, or anon=True.",
+    ("[Errno 13]", "Permission denied (os error 13)"): "Check the permissions of the place.",
+    ("AccessDenied", "InvalidAccessKeyId", "SignatureDoesNotMatch", "403", "401", "Forbidden", "Unauthor",
+     "AuthenticationFailed", "Authorization", "PermissionDenied", "PermissionError", "NoAuthenticationInformation", "Access Key"):
+    "Check the credentials, and that they may do this.",
+    ("NoSuchBucket", "bucket does not exist", "ContainerNotFound", "NoSuchContainer"): "Check the bucket's name.",
+    ("sending request", "onnect", "resolve", "dns", "imeout"): "Check the endpoint and the network.",
+    ("unexpected keyword", "got an unexpected"): "Check the names of the storage options.",
+}  # fmt: skip
+
+
+def advice(text: str, otherwise: str) -> str:
+    """Give what to do about an error of a store's client."""
+    for signs, what in _KNOWN.items():
+        if any(_has(text, sign) for sign in signs):
+            return what
+    return otherwise
+
+
+def _has(text: str, sign: str) -> bool:
+    """Whether a text has a sign; a number only as a whole one, not among the digits of a time."""
+    return sign in text and (not sign.isdigit() or re.search(rf"(?<![\d.]){sign}(?!\d)", text) is not None)
+
+
+def cause(error: BaseException, secrets: Iterable[str] = ()) -> str:
+    """Return an error's class and text in one line, without credentials; the class alone where these cannot be told apart."""
+    name, secrets = type(error).__name__, tuple(secrets)
+    text = scrubbed(str(error).split("Debug source:")[0], secrets).rstrip(".")
+    return name if has_short(text, secrets) else f"{name}: {text}"
+
+
+@contextmanager
+def writing(location: str, *given: Any) -> Iterator[None]:
+    """Turn what fails while writing into a WriteError; ``given`` are the path and options, which may hold credentials."""
+    try:
+        yield
+    except AvgkError:
+        raise
+    except Exception as error:
+        what = cause(error, secrets_of(*given))
+        todo = advice(what, "Check the place and its permissions.")
+        refuse(WriteError(f"could not write {location}: {what}. {todo}"))

@@ -1,0 +1,283 @@
+"""Joining: the parts that several processes wrote become one store; whole chunks move, they are not copied."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from zarr.core.buffer import default_buffer_prototype
+from zarr.core.sync import sync
+from zarr.storage import FsspecStore, LocalStore, ObjectStore
+
+from ...errors import StoreError
+from ..read.checked import CheckedStore, Checks, bare_store
+from ..read.layout import LABEL_ROWS
+from ..read.listing import listed_keys
+from ..read.manifest import chunk_grid
+from ..read.nodes import group_attributes, seal_of, sealed_array
+from ..read.seals import ATTRIBUTE
+from ..where.addresses import Options, secrets_of
+from ..where.failures import writing
+from .batches import RowBuffer
+from .drafts import PARTS, Draft, is_begun, part_numbers, part_path, writable, write_rows
+from .leased import refuse_held_parts
+from .targets import claim
+
+Array = NDArray[Any]
+
+
+@dataclass(frozen=True)
+class Part:
+    """One part: its arrays, read with checks, and its attributes."""
+
+    number: int
+    arrays: dict[str, Any]
+    attributes: dict[str, Any]
+
+    @property
+    def n_samples(self) -> int:
+        """Number of samples."""
+        return int(self.arrays["scores"].shape[0]) if self.arrays else 0
+
+    @property
+    def run(self) -> int:
+        """Rows of a stored chunk (or shard)."""
+        scores = self.arrays["scores"]
+        return int((scores.shards or scores.chunks)[0])
+
+    @property
+    def n_whole(self) -> int:
+        """Number of runs that a whole chunk holds."""
+        return self.n_samples // self.run if self.arrays else 0
+
+    def form(self) -> Any:
+        """Give what all parts must have in common."""
+        return {
+            name: (a.shape[1:], a.dtype, a.attrs.get("dtype"), a.shards or a.chunks, str(a.metadata.codecs))
+            for name, a in self.arrays.items()
+            if a.ndim == 2
+        } | {"labels": "labels" in self.arrays, "n_classes": self.attributes.get("n_classes")}
+
+
+def join_parts(path: Any, n_parts: int | None = None, *, storage_options: Options | None = None) -> None:
+    """Make one store of the parts that ``ScoreWriter(path, part=0)``, ``part=1``, … wrote.
+
+    The samples are in the order of the parts, except that those of the incomplete last chunks come at
+    the end (again in the order of the parts): the attribute ``part_samples`` holds the number of
+    samples of each part, and ``part_run`` the rows of a chunk. One process joins, after all have written; an
+    interrupted join can be repeated.
+
+    Parameters
+    ----------
+    path
+        Path or URL of the store.
+    n_parts
+        Number of parts that must be there; by default as many as there are.
+    storage_options
+        How to reach the store, as for ``open_scores``.
+
+    Raises
+    ------
+    StoreError
+        Where a part is missing, incomplete, being written, or does not fit the others; where another joins them.
+
+    Notes
+    -----
+    Cost: whole chunks are moved, not copied; only the last, incomplete chunk of each part and the hard labels are read and
+    written again.
+
+    Examples
+    --------
+    >>> import tempfile, numpy as np, avgk_dask as avgk
+    >>> path = tempfile.mkdtemp() + "/scores.zarr"
+    >>> for rank in range(2):  # in two processes, or on two machines
+    ...     with avgk.ScoreWriter(path, n_classes=3, part=rank) as writer:
+    ...         writer.append(np.eye(3), [0, 1, 2])
+    >>> avgk.join_parts(path, 2)
+    >>> avgk.open_scores(path).sizes["sample"]
+    6
+
+    """
+    store, location = writable(path, storage_options)
+    with writing(location, path, storage_options):
+        leased = claim(store, location, lambda: _check_root(store, location))
+        try:
+            _join_all(path, leased, location, n_parts, storage_options)
+        finally:
+            leased.release()
+
+
+def _check_root(store: Any, location: str) -> None:
+    """Refuse what is no store, before anything is written there, and one of which a part is being written."""
+    if not is_begun(store):
+        raise StoreError(f"{location} is no Zarr store; there is nothing to join. Check the path.")
+    refuse_held_parts(store, location, part_numbers(store))
+
+
+def _join_all(path: Any, store: Any, location: str, n_parts: int | None, storage_options: Options | None) -> None:
+    root = Draft.reopen(store, location)
+    if root.seal.complete:
+        sync(store.delete_dir(PARTS))  # left by a join that was killed at its end
+        return
+    if not root.seal.noted.get("parts"):
+        raise StoreError(f"{location} was not written in parts; there is nothing to join. Check the path.")
+    parts = list(_open_parts(path, store, n_parts, storage_options, location))
+    filled = [part for part in parts if part.n_samples]
+    _check_forms(filled, location)
+    root.clean()
+    for part in filled:
+        _check_chunks(root, part)
+    _join(root, filled)
+    _check_joined(root)
+    first = filled[0]
+    keep = {name: value for name, value in first.attributes.items() if name != ATTRIBUTE}
+    root.finish(**keep, part_samples=[part.n_samples for part in parts], part_run=first.run)
+    sync(store.delete_dir(PARTS))
+
+
+def _open_parts(path: Any, store: Any, n_parts: int | None, options: Options | None, location: str) -> Iterator[Part]:
+    names = part_numbers(store)
+    wanted = [f"{i:05}" for i in range(len(names) if n_parts is None else n_parts)]
+    if names != wanted or not names:
+        raise StoreError(
+            f"the parts of {location} must be 0..{max(len(wanted), 1) - 1}; got {', '.join(names) or 'none'}. "
+            "Write those that are missing, or correct the number of parts."
+        )
+    for number in range(len(wanted)):
+        mine, place = writable(part_path(path, number), options)
+        draft = Draft.reopen(mine, place)
+        if not draft.seal.complete:
+            raise StoreError(
+                f"part {number} of {location} is incomplete: its writer did not finish. Wait or resume it."
+            )
+        store_of = CheckedStore(mine, Checks(place, secrets=secrets_of(mine, path, options)))
+        seal_of(store_of, "")  # its number of classes is under a digest, too
+        arrays = {name: sealed_array(store_of, "", name, draft.seal) for name in draft.seal.manifest}
+        yield Part(number, arrays, group_attributes(draft.group, store_of, ""))
+
+
+def _check_forms(parts: list[Part], location: str) -> None:
+    if not parts:
+        raise StoreError(f"the parts of {location} hold no samples; there is nothing to join. Append some to a part.")
+    for part in parts:
+        if part.form() != parts[0].form():
+            raise StoreError(
+                f"part {part.number} of {location} differs from part {parts[0].number}: all must have the same "
+                f"classes, dtype, chunks, codec and kind of labels. Write part {part.number} again."
+            )
+
+
+def _check_chunks(root: Draft, part: Part) -> None:
+    """Refuse a part of which a chunk is neither in its place nor moved already, before anything is moved."""
+    source, store = f"{PARTS}/{part.number:05}/", root.group.store
+    for name, array in part.arrays.items():
+        here = listed_keys(store, f"{source}{name}")
+        moved = set(listed_keys(store, name).values())
+        for place in np.ndindex(*chunk_grid(array)):
+            key = f"{source}{name}/c/{'/'.join(map(str, place))}"
+            length = int(array.store_path.store.checks.manifest.table[place][0])
+            if here.get(key, 0) not in (length, None) and (key in here or not moved & {length, None}):
+                raise StoreError(
+                    f"chunk {key} of {root.location} is missing or damaged. Write part {part.number} again."
+                )
+
+
+def _check_joined(root: Draft) -> None:
+    """Refuse to finish, and so to remove the parts, where a chunk is not in its new place."""
+    there = listed_keys(root.group.store, "")
+    for key, (length, _) in root.digests.items():
+        if there.get(key, 0) not in (length, None):
+            raise StoreError(f"chunk {key} of {root.location} was not moved into its place. Join the parts again.")
+
+
+def _join(root: Draft, parts: list[Part]) -> None:
+    first, n_samples = parts[0], sum(part.n_samples for part in parts)
+    matrices = [name for name, array in first.arrays.items() if array.ndim == 2]
+    for name in matrices:
+        _copy_metadata(root, first.arrays[name], name, n_samples)
+        target, row = root.group[name], 0
+        for part in parts:
+            row += _move_runs(root, part, name, row)
+        tails = RowBuffer()
+        for part in parts:
+            tails.add(_tail(part, name))
+            row = _write_tails(root, target, tails, row, first.run, least=first.run)
+        _write_tails(root, target, tails, row, first.run, least=1)
+    if "labels" in first.arrays and "labels" not in matrices:
+        _join_labels(root, parts, n_samples)
+
+
+def _copy_metadata(root: Draft, array: Any, name: str, n_samples: int) -> None:
+    """Create an array like that of a part, as that was sealed, for all samples."""
+    data = array.metadata.to_buffer_dict(default_buffer_prototype())["zarr.json"]
+    sync(root.group.store.set(f"{name}/zarr.json", data))
+    root.group[name].resize((n_samples, *array.shape[1:]))
+
+
+def _move_runs(root: Draft, part: Part, name: str, row: int) -> int:
+    """Move the whole chunks of a part's array to their places; give the number of rows moved."""
+    table = part.arrays[name].store_path.store.checks.manifest.table
+    source = f"{PARTS}/{part.number:05}/"
+    there = listed_keys(root.group.store, f"{source}{name}")
+    for run in range(part.n_whole):
+        root.check()
+        for column in range(table.shape[1]):
+            old, new = f"{name}/c/{run}/{column}", f"{name}/c/{row // part.run + run}/{column}"
+            if source + old in there:
+                _move(bare_store(root.group.store), source + old, new)
+            length, value = table[run, column].tolist()
+            root.digests[new] = length, value
+    return part.n_whole * part.run
+
+
+def _move(store: Any, old: str, new: str) -> None:
+    if isinstance(store, LocalStore):
+        target = store.root / new
+        target.parent.mkdir(parents=True, exist_ok=True)
+        os.replace(store.root / old, target)
+    elif isinstance(store, ObjectStore):
+        import obstore
+
+        obstore.rename(store.store, old, new)
+    else:
+        sync(_move_through(store, old, new))
+
+
+async def _move_through(store: Any, old: str, new: str) -> None:
+    if isinstance(store, FsspecStore):
+        root = store.path.rstrip("/")
+        await store.fs._cp_file(f"{root}/{old}", f"{root}/{new}")
+    else:
+        await store.set(new, await store.get(old, default_buffer_prototype()))
+    await store.delete(old)
+
+
+def _tail(part: Part, name: str) -> Array:
+    """Give the rows of a part behind its last whole chunk, checked against its manifest."""
+    array = part.arrays[name]
+    return np.asarray(array[part.n_whole * part.run :])
+
+
+def _write_tails(root: Draft, target: Any, tails: RowBuffer, row: int, run: int, least: int) -> int:
+    """Write runs of rows while there are enough; give the next row."""
+    while len(tails) >= least:
+        (block,) = tails.take(min(run, len(tails)))
+        root.digests |= write_rows(target, row, block)
+        row += block.shape[0]
+    return row
+
+
+def _join_labels(root: Draft, parts: list[Part], n_samples: int) -> None:
+    target = root.group["labels"] if "labels" in root.group else root.add_column("labels", n_samples)
+    buffer, row = RowBuffer(), 0
+    for is_tail in (False, True):
+        for part in parts:
+            cut = part.n_whole * part.run
+            where = slice(cut, None) if is_tail else slice(0, cut)
+            buffer.add(np.asarray(part.arrays["labels"][where]))
+            row = _write_tails(root, target, buffer, row, LABEL_ROWS, least=LABEL_ROWS)
+    _write_tails(root, target, buffer, row, LABEL_ROWS, least=1)

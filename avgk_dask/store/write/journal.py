@@ -1,0 +1,138 @@
+"""Journals: one small record for each stored chunk, written after it; what has a record survives a kill.
+
+A record is whole or refused: its number, its rows, the digests of its chunks, the form of the arrays they belong to
+and its labels are all under one digest.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from zarr.core.buffer import default_buffer_prototype
+from zarr.core.sync import sync
+
+from ...errors import StoreError
+from ..read.listing import listed_keys
+from ..read.manifest import digest_of
+from ..read.seals import is_count
+from .drafts import Digests
+
+#: Inside an array, where zarr does not look for further nodes.
+_FOLDER = "scores/journal"
+
+
+@dataclass(frozen=True)
+class Record:
+    """What was written of one run of rows: the digests of its chunks, and its hard labels."""
+
+    number: int
+    first_row: int
+    n_rows: int
+    digests: Digests
+    labels: NDArray[np.int64] | None = None
+    #: The form of each array that the chunks belong to (``Draft.forms``).
+    forms: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def labelled(self) -> str:
+        """The kind of labels these rows have."""
+        if self.labels is not None:
+            return "hard labels"
+        return "soft labels" if any(key.startswith("labels/") for key in self.digests) else "no labels"
+
+    def to_bytes(self) -> bytes:
+        """Return the record as a line with a digest, a line of JSON that tells what was written, and the labels."""
+        head = {
+            "number": self.number, "first_row": self.first_row, "n_rows": self.n_rows, "digests": self.digests,
+            "forms": dict(self.forms), "labelled": self.labels is not None,
+        }  # fmt: skip
+        labels = b"" if self.labels is None else self.labels.astype("<i8").tobytes()
+        body = json.dumps(head).encode() + b"\n" + labels
+        return json.dumps(digest_of(body)).encode() + b"\n" + body
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> Record:
+        """Return the record in some bytes; raise ValueError where they are not those that were written."""
+        told, _, body = data.partition(b"\n")
+        if tuple(json.loads(told)) != digest_of(body):
+            raise ValueError("its digest does not fit")
+        line, _, labels = body.partition(b"\n")
+        head = json.loads(line)
+        counts = head["number"], head["first_row"], head["n_rows"]
+        if not all(map(is_count, counts)) or not counts[2]:
+            raise ValueError(f"its number, first row and rows are {counts}")
+        digests = {key: (length, value) for key, (length, value) in head["digests"].items()}
+        if {key.split("/")[0] for key in digests} != {"scores", *head["forms"]}:
+            raise ValueError(f"it tells the chunks of {', '.join(digests) or 'no array'}")
+        if len(labels) != 8 * counts[2] * bool(head["labelled"]):
+            raise ValueError(f"it has {len(labels):,} bytes of labels for {counts[2]} rows")
+        mine = np.frombuffer(labels, "<i8") if head["labelled"] else None
+        return cls(*counts, digests, mine, head["forms"])
+
+
+class Journal:
+    """The records of a draft, by the number of their run of rows."""
+
+    def __init__(self, store: Any, location: str) -> None:
+        self._store, self._location = store, location
+
+    def write(self, record: Record) -> None:
+        """Write the record of a run whose chunks are all written."""
+        sync(self._store.set(_key(record.number), default_buffer_prototype().buffer.from_bytes(record.to_bytes())))
+
+    def read(self) -> Iterator[Record]:
+        """Return the records from the first on, up to the first that is absent or whose chunks are not there.
+
+        Raises
+        ------
+        StoreError
+            For a record that is damaged, or stands in another's place.
+
+        """
+        names = listed_keys(self._store, _FOLDER)
+        stored = {key: length for key, length in listed_keys(self._store, "").items() if "/c/" in key}
+        first_row = 0
+        for number in range(len(names)):
+            if names.get(_key(number), 0) == 0:  # absent, or empty: a record that a crash left without its bytes
+                return
+            record = self._read(number, first_row)
+            if record is None or any(
+                stored.get(key, 0) not in (length, None) for key, (length, _) in record.digests.items()
+            ):
+                return
+            first_row += record.n_rows
+            yield record
+
+    def _read(self, number: int, first_row: int) -> Record | None:
+        found = sync(self._store.get(_key(number), default_buffer_prototype()))
+        if found is None:
+            return None
+        try:
+            record = Record.from_bytes(found.to_bytes())
+            if (record.number, record.first_row) != (number, first_row):
+                raise ValueError(f"it is record {record.number}, of the rows from {record.first_row} on")
+        except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+            raise StoreError(
+                f"record {_key(number)} of {self._location} is damaged: {error}. "
+                "Restore it; or remove it and the records behind it, and append their rows again."
+            ) from None
+        return record
+
+    def cut(self, number: int) -> None:
+        """Remove the records from a number on: what they tell of is written again."""
+        for key in listed_keys(self._store, _FOLDER):
+            if key >= _key(number):
+                sync(self._store.delete(key))
+
+    def clear(self) -> None:
+        """Remove all records."""
+        sync(self._store.delete_dir(_FOLDER))
+
+
+def _key(number: int) -> str:
+    return f"{_FOLDER}/{number:010}"

@@ -1,0 +1,279 @@
+"""Leases: one writer of a store at a time. What a dead one held is taken over with a word; a live one's is refused.
+
+A lease is a small JSON object in the draft (``lease_places``): a random owner, its process, since when, and how long it
+lasts without renewal. A thread renews it each third of that time, so that a model's loop may be slow.
+
+- The same machine: whether the process still runs decides, however old the lease. A killed writer is resumed at once.
+- Another machine: the lease is stale 15 minutes after its last renewal, by the time of the object's last change where
+  the store tells it. The clocks of the machines must agree better than that.
+- A writer looks before each stored chunk and before it finishes, and stops where another has taken over. On object
+  stores a look costs requests, and nobody may take over what was renewed within its time: there it looks once a third
+  of the time has passed. A chunk that was on its way meanwhile is noticed by the manifest of the store.
+
+Files and objects are created on condition: exactly one of several writers wins. Other stores (fsspec's file systems that
+know no such condition) are read, then written: exact within a process, and nearly so among several.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import threading
+import time
+import uuid
+import warnings
+import weakref
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
+from datetime import UTC, datetime
+from typing import Any
+
+from ...errors import LeftoverWarning, StoreError, WriteError
+from .lease_places import FilePlace, Found, Place
+from .processes import Process
+
+#: Seconds that a lease lasts without renewal.
+LASTS = 900.0
+#: A time behind all that a lease can tell (the year 5138).
+_MOST_TIME = 1e11
+#: How often a lease that has just gone is tried again.
+_ATTEMPTS = 20
+#: Owners of the leases that this process holds.
+_HELD: set[str] = set()
+
+
+def now() -> float:
+    """Return the time that leases go by."""
+    return time.time()
+
+
+@dataclass(frozen=True)
+class Holder:
+    """Who holds a lease."""
+
+    owner: str
+    process: Process
+    since: float
+    renewed: float
+    lasts: float
+    #: Whether it writes a store at once or not at all: what it leaves is of no use.
+    whole: bool = False
+
+    @classmethod
+    def here(cls, whole: bool) -> Holder:
+        """Return a new holder: this process, now."""
+        return cls(uuid.uuid4().hex, Process.here(), now(), now(), LASTS, whole)
+
+    def to_bytes(self) -> bytes:
+        """Return the holder as JSON."""
+        return json.dumps(asdict(self), indent=1).encode()
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> Holder | None:
+        """Return the holder; None where the bytes are none (yet)."""
+        try:
+            read = json.loads(data)
+            holder = cls(**{**read, "process": Process(**read["process"])})
+        except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+            return None
+        return holder if holder._is_sound() else None
+
+    def _is_sound(self) -> bool:
+        texts = self.owner, self.process.host, self.process.machine, self.process.started
+        times = self.since, self.renewed, self.lasts
+        return (
+            all(isinstance(text, str) for text in texts)
+            and all(type(moment) in (int, float) and 0 <= moment < _MOST_TIME for moment in times)
+            and type(self.process.pid) is int
+            and 0 < self.process.pid < 1 << 31
+        )
+
+    def is_held(self, modified: float | None) -> bool:
+        """Whether its lease holds, last changed at a time (None: not known)."""
+        running = self.process.is_running()
+        if running and self.process.pid == os.getpid():
+            return self.owner in _HELD
+        if running is not None:
+            return running
+        return now() - (self.renewed if modified is None else modified) < self.lasts
+
+    def __str__(self) -> str:
+        return f"{self.process} since {_told(self.since)}"
+
+
+def _told(moment: float) -> str:
+    return datetime.fromtimestamp(moment, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+
+
+def _holder(found: Found) -> Holder | None:
+    return Holder.from_bytes(found.data)
+
+
+def refuse_held(place: Place, location: str) -> Found | None:
+    """Refuse a store that another writes; return the stale lease that is there, if any.
+
+    Raises
+    ------
+    StoreError
+        With who holds it since when, and how to break a lease that is wrong.
+
+    """
+    found = place.newest()
+    if found is None:
+        return None
+    holder = _holder(found)
+    if holder is None:  # being created this moment, or damaged
+        held = found.modified is not None and now() - found.modified < LASTS
+    else:
+        held = holder.is_held(found.modified)
+    if held:
+        raise refusal(location, holder, place.key(found.number))
+    return found
+
+
+def refusal(location: str, holder: Holder | None, key: str) -> StoreError:
+    """Return the error that says who is writing."""
+    who = "another process" if holder is None else str(holder)
+    return StoreError(
+        f"{location} is being written by {who}. Wait for it, or write elsewhere; if it is surely gone, remove {key} and "
+        "try again."
+    )
+
+
+def tell(text: str) -> None:
+    """Say what was done about something that an earlier run left."""
+    warnings.warn(LeftoverWarning(text), stacklevel=2)
+
+
+class _Held:
+    """A lease that this process holds, without what lets go of it: the thread that renews it knows this alone."""
+
+    def __init__(self, place: Place, holder: Holder, number: int, location: str) -> None:
+        self.place, self.holder, self.number, self.location = place, holder, number, location
+        self._looked = now()
+        self._is_over = threading.Event()
+        #: So that what is let go of is not renewed at the same moment.
+        self._lock = threading.RLock()
+        _HELD.add(holder.owner)
+
+    def check(self, *, surely: bool = False) -> None:
+        """Stop a writer that has lost its lease; renew it where a third of its time has passed."""
+        with self._lock:
+            self._check(surely)
+
+    def _check(self, surely: bool) -> None:
+        if self._is_over.is_set():
+            raise WriteError(f"{self.location} was let go by this writer. Go on with ScoreWriter(..., resume=True).")
+        due = now() - self._looked >= self.holder.lasts / 3
+        if due or surely or self.place.is_near:
+            found = self.place.newest()
+            holder = None if found is None else _holder(found)
+            if found is None or holder is None or holder.owner != self.holder.owner:
+                raise WriteError(
+                    f"{self.location} was taken over by {holder or 'another process'}; this writer stops. "
+                    "Wait for the other, and go on with ScoreWriter(..., resume=True) if that ends early."
+                )
+            if due:
+                self._renew(found)
+
+    def _renew(self, found: Found) -> None:
+        self.holder = replace(self.holder, renewed=now())
+        self.place.renew(found, self.holder.to_bytes())
+        self._looked = now()
+
+    def renew_on(self) -> None:
+        """Renew the lease until it is over; what fails now is tried again, and told by the next write."""
+        while not self._is_over.wait(self.holder.lasts / 3):
+            with contextlib.suppress(Exception):
+                self.check()
+
+    def release(self) -> None:
+        """Remove the lease, if it is still this one; not in a child process, which has a copy of all this."""
+        if self.holder.process.pid != os.getpid():
+            return
+        with self._lock:
+            self._release()
+
+    def _release(self) -> None:
+        if self._is_over.is_set():
+            return
+        self._is_over.set()
+        with contextlib.suppress(Exception):  # it will be found stale: this process lets go of it
+            found = self.place.newest()
+            holder = None if found is None else _holder(found)
+            if holder is not None and holder.owner == self.holder.owner:
+                self.place.remove()
+        _HELD.discard(self.holder.owner)
+
+
+class Lease:
+    """The right to write a store, until it is released, forgotten, or the interpreter exits."""
+
+    def __init__(self, held: _Held, predecessor: Holder | None) -> None:
+        self._held = held
+        #: Whose stale lease was taken over; None where there was none.
+        self.predecessor = predecessor
+        #: Whether a draft has been begun under it.
+        self.has_begun = False
+        self._finalizer = weakref.finalize(self, held.release)
+        threading.Thread(target=held.renew_on, name="avgk-lease", daemon=True).start()
+
+    @classmethod
+    def take(cls, place: Place, location: str, *, whole: bool = False) -> Lease:
+        """Take the lease of a store, also one that is stale.
+
+        Raises
+        ------
+        StoreError
+            Where another holds it.
+
+        """
+        mine = Holder.here(whole)
+        _HELD.add(mine.owner)  # before it is seen by other threads
+        try:
+            for _ in range(_ATTEMPTS):
+                stale = refuse_held(place, location)
+                number = stale.number + 1 if stale else 1
+                place.create(number, mine.to_bytes())
+                found = place.newest()
+                if found is not None and found.data == mine.to_bytes():
+                    before = None if stale is None else _holder(stale)
+                    lease = cls(_Held(place, mine, number, location), before)
+                    if stale:
+                        tell(f"{location} was left by {before or 'a process'}, which is gone; this one takes over")
+                    return lease
+            raise refusal(location, None, place.key(1))
+        except BaseException:
+            _HELD.discard(mine.owner)
+            raise
+
+    @property
+    def holder(self) -> Holder:
+        """Who holds it."""
+        return self._held.holder
+
+    def check(self, *, surely: bool = False) -> None:
+        """Raise WriteError where another has taken over; ``surely`` looks also where that costs requests."""
+        self._held.check(surely=surely)
+
+    def renew_with(self, path: Any) -> None:
+        """Renew a file's time with the lease, too."""
+        if isinstance(self._held.place, FilePlace):
+            self._held.place.more.append(path)
+
+    def release(self) -> None:
+        """Let go of the store."""
+        self._finalizer()
+
+
+@contextmanager
+def holding() -> Iterator[Holder]:
+    """Give a holder that is known to be alive for now, without a lease."""
+    holder = Holder.here(whole=True)
+    _HELD.add(holder.owner)
+    try:
+        yield holder
+    finally:
+        _HELD.discard(holder.owner)

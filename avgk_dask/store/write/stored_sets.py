@@ -1,0 +1,160 @@
+"""Written sets: a store of their own, as a boolean matrix or as ragged class indices, band by band."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..read.layout import LABEL_ROWS, codecs
+from ..where.addresses import Options
+from ..where.failures import writing
+from .drafts import Draft, grown, writable
+
+Array = NDArray[Any]
+
+SET_FORMATS = ("booleans", "indices")
+#: Scores of a band whose membership is unpacked at once.
+_STRIP_SCORES = 1 << 20
+
+
+def pack_block(block: NDArray[np.bool_]) -> NDArray[np.uint8]:
+    """Give a block of booleans as bits, row by row: an eighth of its bytes to send and to hold."""
+    return np.packbits(block, axis=1)
+
+
+@dataclass(frozen=True)
+class SetBand:
+    """The sets of a run of rows: the bits of each class chunk."""
+
+    first: int
+    n_rows: int
+    columns: tuple[int, ...]
+    bits: tuple[NDArray[np.uint8], ...]
+
+    def block(self, column: int, rows: slice = slice(None)) -> NDArray[np.bool_]:
+        """Give the booleans of one class chunk."""
+        width = self.columns[column + 1] - self.columns[column]
+        return np.unpackbits(self.bits[column][rows], axis=1, count=width).view(np.bool_)
+
+    def strips(self) -> Iterator[NDArray[np.bool_]]:
+        """Give the booleans of whole rows, a few rows at a time."""
+        step = max(1, _STRIP_SCORES // self.columns[-1])
+        for first in range(0, self.n_rows, step):
+            rows = slice(first, first + step)
+            yield np.concatenate([self.block(j, rows) for j in range(len(self.bits))], axis=1)
+
+
+@dataclass(frozen=True)
+class SetGrid:
+    """The shape of a boolean matrix of sets, and how it is cut: like the scores."""
+
+    shape: tuple[int, int]
+    chunks: tuple[int, int]
+    shards: tuple[int, int] | None = None
+
+
+class SetsWriter:
+    """Writes sets, band after band, into a new store that is incomplete until ``finish``."""
+
+    def __init__(
+        self, path: Any, grid: SetGrid, form: str, *, overwrite: bool = False, options: Options | None = None
+    ) -> None:
+        self._given = path, options
+        store, self._location = writable(path, options)
+        with self._writing():
+            self._draft = Draft.create(store, self._location, overwrite=overwrite)
+            self._form = (_BooleanSets if form == "booleans" else _IndexSets)(self._draft, grid)
+        self.n_labels = 0
+
+    def write(self, band: SetBand) -> None:
+        """Write the next band."""
+        with self._writing():
+            self._draft.check()
+            self.n_labels += self._form.write(band)
+
+    def finish(self, **attributes: Any) -> None:
+        """Write the manifest and the attributes, and say that the store is complete."""
+        with self._writing():
+            self._form.finish()
+            self._draft.digests |= self._draft.group.store.digests
+            self._draft.finish(**attributes, n_labels=self.n_labels)
+
+    def _writing(self) -> Any:
+        return writing(self._location, *self._given)
+
+
+class _BooleanSets:
+    """``sets (sample, class)``, chunked like the scores."""
+
+    def __init__(self, draft: Draft, grid: SetGrid) -> None:
+        self._array = draft.group.create_array(
+            "sets", shape=grid.shape, dtype=bool, chunks=grid.chunks, shards=grid.shards,
+            compressors=codecs("blosc", 1), dimension_names=("sample", "class"), config={"write_empty_chunks": True},
+        )  # fmt: skip
+
+    def write(self, band: SetBand) -> int:
+        n_labels, rows = 0, slice(band.first, band.first + band.n_rows)
+        for column, (first, last) in enumerate(pairwise(band.columns)):
+            block = band.block(column)
+            self._array[rows, first:last] = block
+            n_labels += int(np.count_nonzero(block))
+        return n_labels
+
+    def finish(self) -> None:
+        """Nothing is held back."""
+
+
+class _IndexSets:
+    """``offsets (sample + 1)`` and ``classes``: the set of sample i is ``classes[offsets[i]:offsets[i + 1]]``."""
+
+    def __init__(self, draft: Draft, grid: SetGrid) -> None:
+        n_samples, n_classes = grid.shape
+        dtype = np.int32 if n_classes <= np.iinfo(np.int32).max else np.int64
+        self._offsets = _Column(draft.add_column("offsets", n_samples + 1, dimension="bound"))
+        self._classes = _Column(draft.add_column("classes", 0, dtype, LABEL_ROWS, dimension="label"))
+        self._offsets.append(np.zeros(1, np.int64))
+
+    def write(self, band: SetBand) -> int:
+        before = self._classes.n
+        for strip in band.strips():
+            offsets = self._classes.n + np.cumsum(np.count_nonzero(strip, axis=1), dtype=np.int64)
+            self._classes.append(np.nonzero(strip)[1])
+            self._offsets.append(offsets)
+        return self._classes.n - before
+
+    def finish(self) -> None:
+        self._offsets.finish()
+        self._classes.finish()
+
+
+class _Column:
+    """Appends values to a stored column, in whole chunks."""
+
+    def __init__(self, array: Any) -> None:
+        self._array, self._run = array, array.chunks[0]
+        self._held: list[Array] = []
+        self._n_written = 0
+        self.n = 0
+
+    def append(self, values: Array) -> None:
+        self._held.append(values.astype(self._array.dtype, copy=False))
+        self.n += values.size
+        if self.n - self._n_written >= self._run:
+            self._write(self.n - (self.n - self._n_written) % self._run)
+
+    def finish(self) -> None:
+        self._array.resize((self.n,))
+        if self.n > self._n_written:
+            self._write(self.n)
+
+    def _write(self, last: int) -> None:
+        """Write what is held up to a bound: whole chunks, or all there is."""
+        held = np.concatenate(self._held)
+        n = last - self._n_written
+        grown(self._array, last)[self._n_written : last] = held[:n]
+        self._held, self._n_written = [held[n:].copy()], last

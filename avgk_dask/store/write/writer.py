@@ -1,0 +1,427 @@
+"""The writer: batches from a model's loop become a well laid-out store, complete or saying that it is not."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
+from itertools import islice
+from types import TracebackType
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...errors import LabelsError, OptionError, StoreError
+from ...kernels.keys import check_dtype
+from ..read.layout import LABEL_ROWS, SHARD_CHUNKS, Layout
+from ..where.addresses import Options, shown
+from ..where.failures import writing
+from .batches import Conversion, RowBuffer, as_labels, as_scores, check_labels, check_scores, truncate
+from .drafts import Digests, Draft, check_target, create_parts, grown, is_begun, part_path, writable, write_rows
+from .journal import Journal, Record
+from .lease_places import place_of
+from .leased import LeasedStore
+from .leases import refuse_held
+from .targets import claim
+
+Array = NDArray[Any]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a store is asked to be; a writer that goes on with it must ask for the same."""
+
+    n_classes: int
+    dtype: str | None
+    chunk_rows: int | None
+    top_m: int | None
+    codec: str
+    shard_chunks: int
+
+    def __post_init__(self) -> None:
+        for name, value, most in (("n_classes", self.n_classes, None), ("top_m", self.top_m, self.n_classes)):
+            whole = isinstance(value, int) and not isinstance(value, bool)
+            if value is not None and not (whole and value >= 1 and (most is None or value <= most)):
+                raise OptionError(
+                    f"{name} must be a positive integer{f' up to {most}' if most else ''}; got {value!r}. "
+                    "Pass a whole number."
+                )
+        self.layout(1)
+
+    @property
+    def columns(self) -> int:
+        """Number of scores kept of each row."""
+        return self.top_m or self.n_classes
+
+    def layout(self, itemsize: int) -> Layout:
+        """Give the layout of scores of a dtype of this many bytes."""
+        return Layout.of(
+            self.columns, itemsize, chunk_rows=self.chunk_rows, shard_chunks=self.shard_chunks, codec=self.codec
+        )
+
+
+class ScoreWriter:
+    """Appends batches of scores and labels to a store, from a model's evaluation loop.
+
+    Chunks are whole rows of about 10 MB, compressed with blosc lz4 and bit shuffle, four to a shard
+    on object stores; each has a checksum, and the store a manifest of all. The number of samples need
+    not be known. Until ``close`` (or the end of the ``with`` block) the store says that it is
+    incomplete, and no function of this package evaluates it. Meanwhile no other writer is let at it, on this machine
+    or another: one that is not closed holds it until it fails, is deleted, or its process ends.
+
+    Parameters
+    ----------
+    path
+        Path, URL or Zarr store to write to; it must be new.
+    n_classes
+        Number of classes.
+    dtype
+        Type of the stored scores; by default that of the first batch. Narrower floats are rounded to
+        nearest, which the scores' attribute ``rounding`` says; what would overflow is refused.
+    chunk_rows
+        Rows of a chunk.
+    top_m
+        Keep only each row's ``top_m`` largest scores, with their classes (a truncated store).
+    resume
+        Go on with a store whose writer was interrupted: the next batch must start at sample
+        ``n_samples``. Where nothing is there yet, a new store begins.
+    overwrite
+        Replace a Zarr store that is there (unless it is resumed).
+    codec
+        ``"blosc"``, ``"zstd"``, ``"gzip"`` or ``"none"``.
+    shard_chunks
+        Chunks to a shard; 1 for none.
+    part
+        Number of this process, from 0, where several write parts of one store; ``join_parts`` makes
+        one of them.
+    storage_options
+        How to reach the store, as for ``open_scores``.
+    attributes
+        Attributes of the store, such as the model's name.
+
+    Attributes
+    ----------
+    n_samples
+        Samples appended so far; after ``resume`` those that are safely written.
+    rounding
+        What storing does to the scores, such as "float32 rounded to float16, …"; None for nothing.
+
+    Raises
+    ------
+    StoreError
+        Where there is something already, or it cannot be written; where another is writing it: the text says who.
+    OptionError, DtypeError
+        Where an option is none of the values it may take, or other than the store was begun with.
+
+    Notes
+    -----
+    Cost: each chunk is written once, followed by a small record from which an interrupted writer goes on. Memory for one
+    chunk (or shard) of rows and a batch.
+
+    A writer that was killed is resumed at once on the same machine, and from another 15 minutes after its last sign of
+    life; a ``LeftoverWarning`` says so. It stops itself with a ``WriteError`` should it come back after that.
+
+    Examples
+    --------
+    >>> import tempfile, numpy as np
+    >>> path = tempfile.mkdtemp() + "/scores.zarr"
+    >>> with ScoreWriter(path, n_classes=4) as writer:
+    ...     for seed in range(3):
+    ...         scores = np.random.default_rng(seed).random((10, 4), dtype=np.float32)
+    ...         writer.append(scores, scores.argmax(axis=1))
+    >>> writer.n_samples
+    30
+
+    """
+
+    def __init__(
+        self,
+        path: Any,
+        n_classes: int,
+        *,
+        dtype: Any = None,
+        chunk_rows: int | None = None,
+        top_m: int | None = None,
+        resume: bool = False,
+        overwrite: bool = False,
+        codec: str = "blosc",
+        shard_chunks: int | None = None,
+        part: int | None = None,
+        storage_options: Options | None = None,
+        attributes: Mapping[str, Any] | None = None,
+    ) -> None:
+        root, location = writable(path, storage_options)
+        store, location = (root, location) if part is None else writable(part_path(path, part), storage_options)
+        if shard_chunks is None:
+            remote = "://" in location and not location.startswith(("memory:", "file:"))
+            shard_chunks = SHARD_CHUNKS if remote else 1
+        name = None if dtype is None else str(check_dtype(dtype))
+        n_classes = int(n_classes) if isinstance(n_classes, np.integer) else n_classes
+        self._plan = Plan(n_classes, name, chunk_rows, top_m, codec, shard_chunks)
+        self._is_part = part is not None
+        self.n_samples = 0
+        self.rounding: str | None = None
+        self._layout: Layout | None = None
+        self._stored: Any = dtype
+        self._labelled: str | None = None
+        self._soft_dtype: Any = None
+        self._rows, self._labels = RowBuffer(), RowBuffer()
+        self._n_runs = self._n_labels = 0
+        self._closed = False
+        self._failed = False
+        self._forms: dict[str, str] = {}
+        self._location, self._given = location, (path, storage_options)
+        self._leased: LeasedStore | None = None
+        with self._writing():
+            if part is not None:
+                create_parts(root, shown(path))
+
+            def check() -> None:
+                if part is not None:
+                    refuse_held(place_of(root), shown(path))
+                if not (resume and is_begun(store)):
+                    check_target(store, location, overwrite)
+
+            self._leased = claim(store, location, check)
+            self._journal = Journal(self._leased, location)
+            if resume and is_begun(store):
+                self._draft = Draft.reopen(self._leased, location)
+                self._resume()
+            else:
+                noted = {"plan": asdict(self._plan)}
+                self._draft = Draft.create(
+                    self._leased, location, overwrite=overwrite, attributes=attributes, noted=noted
+                )
+
+    def append(self, scores: Any, labels: Any = None) -> None:
+        """Add a batch: samples x classes scores, and one label (or a row of probabilities) for each sample.
+
+        A batch that is refused leaves the store as it was.
+
+        Parameters
+        ----------
+        scores
+            Matrix of samples x ``n_classes``: an array of NumPy, torch, JAX or another that NumPy can read.
+        labels
+            One integer for each sample (negative: unlabelled; a masked or null one is stored as -1), or a matrix of
+            probabilities like the scores; either all batches have labels, of one kind, or none has.
+
+        Raises
+        ------
+        ScoresError, LabelsError, DtypeError
+            Where the batch does not fit the store.
+        StoreError
+            Where the store is complete already, or cannot be written.
+        """
+        if self._closed:
+            raise StoreError(f"{self._location} is complete; nothing can be added to it. Write another store.")
+        block = as_scores(scores)
+        check_scores(block, self._plan.n_classes)
+        mine = (
+            None
+            if labels is None
+            else check_labels(as_labels(labels), len(block), self._plan.n_classes, self.n_samples)
+        )
+        kind = "no labels" if mine is None else "hard labels" if mine.ndim == 1 else "soft labels"
+        if self._labelled not in (None, kind):
+            raise LabelsError(
+                f"labels must be of one kind in all batches; got {kind} after {self._labelled}. "
+                "Give the same kind with every batch."
+            )
+        if mine is not None and mine.ndim == 2:
+            mine = self._as_soft(mine)
+        conversion = Conversion.to(block.dtype, self._stored)
+        arrays = [conversion.apply(block, self.n_samples)]
+        if self._plan.top_m is not None:
+            arrays = [*truncate(arrays[0], self._plan.top_m, self.n_samples)]
+        with self._writing():
+            self._stored, self._labelled = conversion.stored, kind
+            self.rounding = self.rounding or conversion.rounding
+            self._layout = self._layout or self._plan.layout(conversion.stored.itemsize)
+            self._rows.add(*arrays, *([] if mine is None else [mine]))
+            self.n_samples += block.shape[0]
+            while len(self._rows) >= self._layout.rows:
+                self._journal.write(self._write_run(self._layout, self._layout.rows))
+                self._n_runs += 1
+
+    def _as_soft(self, labels: Array) -> Array:
+        """Give soft labels in the dtype of the first batch; refuse what would be rounded."""
+        if self._soft_dtype is None:
+            self._soft_dtype = labels.dtype
+        if not np.can_cast(labels.dtype, self._soft_dtype):
+            raise LabelsError(
+                f"soft labels must be {self._soft_dtype}, as in the first batch; got {labels.dtype}. Convert them."
+            )
+        return labels.astype(self._soft_dtype)
+
+    @contextmanager
+    def _writing(self) -> Iterator[None]:
+        """Name what fails, and write no more after it: rows that were under way would be missing."""
+        if self._failed:
+            raise StoreError(f"{self._location} could not be written before. Go on with ScoreWriter(..., resume=True).")
+        try:
+            with writing(self._location, *self._given):
+                yield
+        except BaseException:
+            self._failed = True
+            self._release()
+            raise
+
+    def _release(self) -> None:
+        """Let another writer go on with the store."""
+        if self._leased is not None:
+            self._leased.release()
+
+    def _write_run(self, layout: Layout, n_rows: int) -> Record:
+        """Write one stored chunk (or shard) of rows; give its record."""
+        block, *more = self._rows.take(n_rows)
+        first = self._n_runs * layout.rows
+        digests: Digests = {}
+        if self._plan.top_m is not None:
+            digests |= self._write("class_index", "slot", layout, first, more.pop(0))
+        second = "class" if self._plan.top_m is None else "slot"
+        digests |= self._write("scores", second, layout, first, block)
+        labels = more.pop() if more else None
+        if labels is not None and labels.ndim == 2:
+            digests |= self._write("labels", "class", layout, first, labels)
+            labels = None
+        self._forms = self._forms or self._draft.forms()
+        forms = {name: self._forms[name] for name in {key.split("/")[0] for key in digests}}
+        record = Record(self._n_runs, first, n_rows, digests, labels, forms)
+        self._take_in(record)
+        return record
+
+    def _write(self, name: str, second: str, layout: Layout, first: int, block: Array) -> Any:
+        """Write rows of one of the matrices; give the digests of their chunks."""
+        group, columns = self._draft.group, block.shape[1]
+        if name not in group:
+            # All arrays have the same rows to a chunk, or a run could not be written at once.
+            mine = replace(layout, columns=columns, chunk_columns=columns)
+            array = self._draft.add_matrix(name, (0, columns), block.dtype, mine, second)
+            if name == "scores" and self.rounding:
+                array.attrs["rounding"] = self.rounding
+        return write_rows(grown(group[name], first + block.shape[0]), first, block)
+
+    def _take_in(self, record: Record) -> None:
+        """Take in the digests and labels of a run of rows that is written."""
+        self._draft.digests |= record.digests
+        if record.labels is not None:
+            self._labels.add(record.labels)
+            while len(self._labels) >= LABEL_ROWS:
+                self._write_labels(LABEL_ROWS)
+
+    def _write_labels(self, n_rows: int) -> None:
+        """Write a chunk of hard labels, or the last of them."""
+        (labels,) = self._labels.take(n_rows)
+        if "labels" not in self._draft.group:
+            self._draft.add_column("labels", 0, chunk_rows=n_rows)
+        first, self._n_labels = self._n_labels, self._n_labels + n_rows
+        self._draft.digests |= write_rows(grown(self._draft.group["labels"], self._n_labels), first, labels)
+
+    def _resume(self) -> None:
+        """Take in what an interrupted writer has safely written."""
+        draft = self._draft
+        if draft.seal.complete:
+            self.n_samples = draft.group["scores"].shape[0] if "scores" in draft.group else 0
+            self._journal.clear()
+            self._closed = True
+            self._release()
+            return
+        self._check_plan(draft.seal.noted.get("plan"))
+        n_records = self._check_records()
+        self._journal.cut(n_records)
+        draft.clean()
+        if "labels" in draft.group and draft.group["labels"].ndim == 1:
+            del draft.group["labels"]  # the records hold all labels
+        for record in islice(self._journal.read(), n_records):
+            self._labelled = record.labelled
+            self.n_samples += record.n_rows
+            self._n_runs += 1
+            self._take_in(record)
+        if self.n_samples:
+            scores = draft.group["scores"]
+            self._stored = scores.attrs.get("dtype", scores.dtype)
+            self.rounding = scores.attrs.get("rounding")
+            self._soft_dtype = draft.group["labels"].dtype if self._labelled == "soft labels" else None
+            self._layout = self._plan.layout(np.dtype(self._stored).itemsize)
+        else:
+            draft.clear()
+
+    def _check_plan(self, plan: Any) -> None:
+        """Refuse to go on with a store that was begun with other options."""
+        mine = asdict(self._plan)
+        if not isinstance(plan, dict) or set(plan) != set(mine):
+            raise StoreError(
+                f"{self._location} was not begun by this version of ScoreWriter; it cannot be continued. Write it again."
+            )
+        changed = [f"{name} was {plan[name]!r}" for name, value in mine.items() if plan[name] != value]
+        if changed:
+            raise OptionError(
+                f"{self._location} must be continued as it was begun; {', '.join(changed)}. Pass the same options."
+            )
+
+    def _check_records(self) -> int:
+        """Return the number of good records; refuse bad ones, and arrays that are no longer as they were written to."""
+        forms, n_records, labelled = self._draft.forms(), 0, None
+        for record in self._journal.read():
+            labelled = labelled or record.labelled
+            for name, form in record.forms.items():
+                if forms.get(name) != form:
+                    raise StoreError(
+                        f"the metadata of array {name!r} of {self._location} are damaged: they are not those that its "
+                        "chunks were written with. Restore them, or write the store again."
+                    )
+            if record.labelled != labelled:
+                raise StoreError(
+                    f"the records of {self._location} are damaged: number {n_records} has {record.labelled}, and those "
+                    f"before it {labelled}. Restore them, or write the store again."
+                )
+            n_records += 1
+        return n_records
+
+    def close(self) -> None:
+        """Write what is left, the labels and the manifest, and say that the store is complete.
+
+        The end of a ``with`` block does it, unless by an exception: the store then stays incomplete, to be resumed.
+
+        Raises
+        ------
+        StoreError
+            Where no sample was appended, or the store cannot be written.
+        """
+        if self._closed:
+            return
+        if not self.n_samples and not self._is_part:
+            raise StoreError(f"{self._location} has no samples. Append some before closing it.")
+        with self._writing():
+            self._finish()
+        self._closed = True
+        self._release()
+
+    def _finish(self) -> None:
+        if self._layout and len(self._rows):
+            layout = self._layout
+            if not self._n_runs and not self._is_part:  # all fits in one chunk: it need not be larger
+                layout = replace(layout, chunk_rows=-(-len(self._rows) // layout.shard_chunks))
+            self._write_run(layout, len(self._rows))  # without a record: after a kill it is written again
+        if len(self._labels):
+            self._write_labels(len(self._labels))
+        if self.rounding and self._draft.group["scores"].attrs.get("rounding") != self.rounding:
+            self._draft.group["scores"].attrs["rounding"] = self.rounding
+        more: dict[str, Any] = {"n_classes": self._plan.n_classes} if self._plan.top_m else {}
+        self._draft.resize(self.n_samples)
+        self._draft.finish(**more)
+        self._journal.clear()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            if kind is None:
+                self.close()
+        finally:
+            self._release()

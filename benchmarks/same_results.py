@@ -1,0 +1,154 @@
+"""Compare the results of two versions of the package, byte by byte, on random cases.
+
+    python benchmarks/same_results.py --before PATH_OF_ANOTHER_CHECKOUT --cases 200
+
+Each version runs in a process of its own. A case is a matrix (shape, dtype, ties, NaN, chunks along both axes, as NumPy,
+Dask or Zarr array), labels (hard, soft or none), settings that send even small matrices through every part of the
+engine, and one public function. What must be equal is every variable, coordinate and attribute but the versions, or the
+error that is raised.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+
+SETTINGS = [
+    {},
+    {"avgk.small-scores": 0},
+    {"avgk.small-scores": 0, "avgk.kept-bytes": 0},
+    {"avgk.small-scores": 0, "avgk.kept-bytes": 0, "avgk.least-events": 8, "avgk.max-events": 8},
+    {"avgk.small-scores": 0, "avgk.kept-bytes": 200},
+    {"avgk.ranked-bytes": 0, "avgk.task-bytes": 1, "avgk.fan-in": 2},
+    {"avgk.small-scores": 0, "avgk.slab-bytes": 64, "avgk.tile-scores": 16},
+]
+
+
+def draw(number, folder):
+    """Return the scores, labels, settings and random numbers of a case."""
+    import dask.array as da
+    import numpy as np
+    import zarr
+
+    rng = np.random.default_rng(number)
+    n, c = int(rng.integers(1, 400)), int(rng.integers(1, 40))
+    dtype = np.dtype(str(rng.choice(["float16", "float32", "float64", "uint8", "int16", "int64"])))
+    raw = rng.dirichlet(np.full(c, 0.5), n)
+    if rng.random() < 0.5:
+        raw = np.round(raw, int(rng.integers(1, 3)))
+    scores = (raw * 200).astype(dtype) if dtype.kind in "iu" else raw.astype(dtype)
+    if dtype.kind == "f" and rng.random() < 0.15:
+        scores[rng.random(scores.shape) < 0.02] = np.nan
+    if rng.random() < 0.3:
+        scores = scores[np.argsort(scores.max(1))]
+    kind = rng.choice(["hard", "soft", "none"])
+    labels = {"hard": rng.integers(-1, c, n), "soft": rng.dirichlet(np.ones(c), n), "none": None}[kind]
+    rows, columns = int(rng.integers(1, n + 1)), int(rng.integers(1, c + 1))
+    form = rng.choice(["numpy", "dask", "zarr"])
+    given = scores
+    if form == "dask":
+        given = da.from_array(scores, chunks=(rows, columns))
+    if form == "zarr":
+        path = f"{folder}/{number}.zarr"
+        given = zarr.create_array(path, data=scores, chunks=(rows, columns), config={"write_empty_chunks": True})
+    return given, scores, labels, SETTINGS[int(rng.integers(len(SETTINGS)))], rng
+
+
+def run(number, folder):
+    """Return what a case gives."""
+    import dask
+    import numpy as np
+
+    import avgk_dask as avgk
+
+    given, scores, labels, settings, rng = draw(number, folder)
+    c = scores.shape[1]
+    ks = sorted({int(rng.integers(1, c + 1)) for _ in range(3)} | {float(np.round(rng.uniform(0.1, c), 2))})
+    nan_policy = "lowest" if rng.random() < 0.7 else "raise"
+    options = {"nan_policy": nan_policy}
+    calls = [
+        lambda: avgk.evaluate(given, labels, ks, ties=str(rng.choice(["first", "spread"])), **options),
+        lambda: avgk.evaluate(given, labels, ks, straddle=False, **options),
+        lambda: avgk.threshold(given, ks, **options),
+        lambda: avgk.error_curve(given, labels, **options),
+        lambda: avgk.risk(given, labels, [0.05, 0.3, 20], cost=0.1, **options),
+        lambda: avgk.best_threshold(given, labels, cost=float(rng.choice([0.0, 0.02, 0.3])), **options),
+        lambda: avgk.straddle_strength(given, ks, **options),
+        lambda: avgk.ranked_supports(given, list(range(1, c + 1)), **options),
+        lambda: avgk.adaptive_gain(scores.astype("f8") if scores.dtype.kind == "f" else scores / 200, [1]),
+        lambda: avgk.regret(np.asarray(rng.random(scores.shape) < 0.3), given),
+        lambda: avgk.plug_in_regret(given, rng.dirichlet(np.ones(c), len(scores)), ks, **options),
+        lambda: avgk.average_k_sets(given, ks[0], ties=str(rng.choice(["first", "spread"])), **options),
+        lambda: avgk.average_set_size_at(given, [0.05, 0.3], **options),
+    ]
+    with dask.config.set(settings), dask.config.set(scheduler="threads", num_workers=2):
+        try:
+            found = calls[number % len(calls)]()
+            return plain(found.compute() if hasattr(found, "compute") else found)
+        except avgk.AvgkError as error:
+            return f"{type(error).__name__}: {error}".replace(folder, "FOLDER")
+
+
+def plain(found):
+    """Return a result as text that shows every bit."""
+    import numpy as np
+    import xarray as xr
+
+    if isinstance(found, xr.DataArray):
+        found = found.to_dataset(name="value")
+    if isinstance(found, xr.Dataset):
+        parts = {
+            str(name): [str(v.dtype), v.dims, v.shape, np.ascontiguousarray(v.values).tobytes().hex(), plain_attrs(v)]
+            for name, v in sorted(found.variables.items())
+        }
+        return json.dumps([parts, plain_attrs(found)], sort_keys=True)
+    return repr(found.tolist() if isinstance(found, np.ndarray) else found)
+
+
+def plain_attrs(found):
+    return {name: str(value) for name, value in sorted(found.attrs.items()) if name not in ("versions", "store")}
+
+
+def work(first, last):
+    """Print the digest of what each case gives, and its beginning."""
+    with tempfile.TemporaryDirectory() as folder:
+        for number in range(first, last):
+            text = run(number, folder)
+            print(json.dumps([number, hashlib.sha256(text.encode()).hexdigest(), text[:200]]), flush=True)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--before", help="another checkout of the package")
+    parser.add_argument("--cases", type=int, default=200)
+    parser.add_argument("--first", type=int, default=0)
+    parser.add_argument("--work", action="store_true", help=argparse.SUPPRESS)
+    given = parser.parse_args()
+    last = given.first + given.cases
+    if given.work:
+        work(given.first, last)
+        return
+    here = pathlib.Path(__file__).resolve().parent.parent
+    found = []
+    for checkout in (given.before, here):
+        command = [sys.executable, __file__, "--work", "--cases", str(given.cases), "--first", str(given.first)]
+        done = subprocess.run(
+            command, env={**os.environ, "PYTHONPATH": str(checkout)}, capture_output=True, text=True, check=True
+        )
+        found.append([json.loads(line) for line in done.stdout.splitlines()])
+    other = [(a, b) for a, b in zip(*found, strict=True) if a[1] != b[1]]
+    refused = sum("Error: " in text[:40] for _, _, text in found[1])
+    print(f"{len(found[1])} cases, {refused} of them refused by both; {len(other)} differ")
+    for a, b in other:
+        print(f"case {a[0]}:\n  before {a[2]}\n  after  {b[2]}")
+    sys.exit(bool(other))
+
+
+if __name__ == "__main__":
+    main()
