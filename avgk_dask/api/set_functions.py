@@ -10,8 +10,9 @@ import xarray as xr
 from ..errors import BudgetError
 from ..exact.budgets import count_labels, parse_budgets, show
 from ..kernels.keys import first_key_above
-from ..rules.lazy_sets import apply_rule, find_rule, top_rule
-from ..rules.set_rule import SetRule
+from ..rules.lazy_sets import apply_rule, find_rule
+from ..rules.threshold_rule import ThresholdRule
+from ..rules.top_rule import TopRule
 from .inputs import as_lazy
 from .placed_thresholds import check_threshold
 from .policies import check_nan_policy, check_ties
@@ -121,7 +122,7 @@ def top_k_sets(scores: Any, k: Any, *, nan_policy: str = "raise") -> da.Array | 
         raise BudgetError(
             f"k must be an integer for top-k sets; got {show(budget)}. Use average_k_sets for a fractional k."
         )
-    return _wrap(top_rule(source, int(budget), nan_policy), frame, "top_k_sets", k=show(budget))
+    return _wrap(apply_rule(source, TopRule(int(budget)), nan_policy), frame, "top_k_sets", k=show(budget))
 
 
 def predict_sets(scores: Any, *, threshold: Any, nan_policy: str = "raise") -> da.Array | xr.DataArray:
@@ -167,7 +168,7 @@ def predict_sets(scores: Any, *, threshold: Any, nan_policy: str = "raise") -> d
     check_nan_policy(nan_policy)
     source, frame = as_lazy(scores)
     value = check_threshold(threshold)
-    rule = SetRule.from_first_key(first_key_above(value, source.dtype))
+    rule = ThresholdRule.from_first_key(first_key_above(value, source.dtype))
     return _wrap(apply_rule(source, rule, nan_policy), frame, "predict_sets", threshold=float(value))
 
 

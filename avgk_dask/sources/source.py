@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 
 from ..settings import setting
 from ..store.read.opening import array_token
-from .reading import StoredLabels
+from .reading import Preparation, StoredLabels
+from .transforms import Transform
 
 Array = NDArray[Any]
 
@@ -24,13 +25,17 @@ class Source(ABC):
     """A score matrix with its labels, as bands of rows."""
 
     shape: tuple[int, int]
+    #: The dtype that is ranked, and the one that is read.
     dtype: np.dtype[Any]
+    stored_dtype: np.dtype[Any]
     #: Bounds of the bands, of the slabs each is read in, and of the class chunks.
     rows: Sequence[int]
     classes: Sequence[int]
     columns: Sequence[int]
     location: str
     labels: Any
+    #: What happens to scores between reading and ordering; None for nothing.
+    transform: Transform | None = None
 
     @property
     def n_bands(self) -> int:
@@ -124,6 +129,17 @@ class Source(ABC):
     @abstractmethod
     def chunk(self, band: int, column: int) -> Any:
         """Return one chunk, as an argument of a task."""
+
+    @property
+    def preparation(self) -> Preparation | None:
+        """What tasks need to know to transform what they read; None where nothing is to be done."""
+        if self.transform is None:
+            return None
+        return Preparation(self.transform, self.stored_dtype, tuple(self.rows), tuple(self.columns))
+
+    @abstractmethod
+    def whole_band(self, band: int) -> Any:
+        """Return a band in one piece, as an argument of a task."""
 
     def reader_key(self) -> Any:
         """Return the key of what reads chunks inside tasks; None where blocks come to them."""
