@@ -312,14 +312,14 @@ def straddle(result: xr.Dataset, ax: Axes | None = None) -> Axes:
 
 
 def _density(counts: NDArray[np.int64], edges: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Give counts over the widths of their bins, the greatest as 1; empty bins of no width have none."""
+    """Return counts over the widths of their bins, the greatest as 1; empty bins of no width have none."""
     widths = np.diff(edges / 2)  # halves: the difference of two floats might overflow
     found = np.divide(counts, widths, out=np.zeros(counts.size), where=widths > 0)
     return np.asarray(found / max(found.max(), np.finfo(float).tiny))
 
 
 def best_budget(result: xr.Dataset) -> float:
-    """Give the budget with the largest relative gain; the largest one where there are no gains."""
+    """Return the budget with the largest relative gain; the largest one where there are no gains."""
     gain = result.relative_gain.values if "relative_gain" in result else np.full(result.sizes["k"], np.nan)
     return float(result.k.values.max() if np.isnan(gain).all() else result.k.values[np.nanargmax(gain)])
 
@@ -365,7 +365,7 @@ def _known_budget(result: xr.Dataset, k: Any) -> float:
 
 
 def _last_size(counts: NDArray[np.int64]) -> int:
-    """Give the last size to draw: the largest there is, or where few samples are left if that is far out."""
+    """Return the last size to draw: the largest there is, or where few samples are left if that is far out."""
     largest = int(np.flatnonzero(counts)[-1])
     if largest <= _WIDE:
         return largest
@@ -373,7 +373,7 @@ def _last_size(counts: NDArray[np.int64]) -> int:
 
 
 def _spaced(values: NDArray[Any], n: int) -> list[float]:
-    """Give up to n of some values, evenly spaced among them, ascending."""
+    """Return up to n of some values, evenly spaced among them, ascending."""
     ordered = np.unique(values)
     return [float(v) for v in ordered[np.unique(np.linspace(0, ordered.size - 1, n).round().astype(int))]]
 

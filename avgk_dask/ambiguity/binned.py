@@ -62,7 +62,7 @@ class BinnedColumn:
         return (finite[0] << shift, (finite[-1] + 1 << shift) - 1) if finite else None
 
     def counts_from(self, edges: Sequence[int]) -> tuple[list[int], Array]:
-        """Give how many keys lie from each ascending edge to the next, with the edges moved down to those of bins."""
+        """Return how many keys lie from each ascending edge to the next, with the edges moved down to those of bins."""
         shift, low = self.histogram.shift, edges[0]
         moved = [low, *(max(edge >> shift << shift, low) for edge in edges[1:])]
         cumulative = np.concatenate([[0], np.cumsum(self.histogram.counts)])

@@ -30,7 +30,7 @@ class PairSum:
 
 
 def real_ends(low: int, high: int, dtype: np.dtype[Any]) -> tuple[int, int]:
-    """Give the ends of a column of narrow keys as order keys: what stands for NaN becomes the key of NaN."""
+    """Return the ends of a column of narrow keys as order keys: what stands for NaN becomes the key of NaN."""
     if not is_float(dtype):
         return low, high
     missing = missing_key(dtype)
@@ -44,6 +44,6 @@ def all_finite(ends: tuple[int, int], dtype: np.dtype[Any]) -> bool:
 
 
 def values_of(keys: list[int], dtype: np.dtype[Any]) -> Array:
-    """Give the scores of keys: float64, which holds every score but 64-bit integers; those as they are."""
+    """Return the scores of keys: float64, which holds every score but 64-bit integers; those as they are."""
     values = decode(np.array(keys, np.int64), dtype)
     return values if dtype.kind in "iu" and dtype.itemsize == 8 else values.astype(np.float64)

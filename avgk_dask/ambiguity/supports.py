@@ -25,7 +25,7 @@ def do_overlap(k: int, supports: Sequence[tuple[int, int]]) -> bool:
 
 
 def rank_histogram(column: Column, dtype: np.dtype[Any], n_bins: int, log: bool = False) -> tuple[Array, Array]:
-    """Give counts of a rank's scores in bins over its support, and the lowest score each bin may hold.
+    """Return counts of a rank's scores in bins over its support, and the lowest score each bin may hold.
 
     The bins are equally wide between the lowest and the highest finite score, to the precision of the dtype,
     or with ``log``, where those are positive and an order of magnitude apart, each wider by the same factor
@@ -37,7 +37,7 @@ def rank_histogram(column: Column, dtype: np.dtype[Any], n_bins: int, log: bool 
 
 
 def _inner_edges(column: Column, dtype: np.dtype[Any], n_bins: int, log: bool) -> list[int]:
-    """Give the first key of each bin but the first; all at the lowest where no score is finite."""
+    """Return the first key of each bin but the first; all at the lowest where no score is finite."""
     finite = column.finite_ends
     if finite is None:
         return [column.ends[0]] * (n_bins - 1)

@@ -21,27 +21,24 @@ from ..searches.label_ranks import LabelRankSearch
 from .attributes import result_attrs
 from .inputs import as_source
 from .policies import check_nan_policy
+from .shared_text import documented
 
 
+@documented
 def error_curve(
     scores: Any, labels: Any = None, *, nan_policy: str = "raise", progress: bool | None = None
 ) -> xr.Dataset:
-    """Give top-K and average-K error for every K = 1..C, and their means over K. Exact, ties included.
+    """Compute top-K and average-K error for every K = 1..C, and their means over K. Exact, ties included.
 
     A label's rank r in its row tells for which K it is in its top-K set, K >= r, and its rank R among all N C
     scores (ties in row-major order) for which K it is in its average-K set, N K >= R.
 
     Parameters
     ----------
-    scores
-        N x C matrix: NumPy, Dask or Zarr array, xarray object, or the path of a store.
-    labels
-        N integers (negative, masked or null: unlabelled), or an N x C matrix of true probabilities. By default the labels
-        stored beside the scores.
-    nan_policy
-        ``"raise"`` refuses NaN; ``"lowest"`` ranks NaN below all numbers and never puts it in a set.
-    progress
-        Whether to show a progress bar on stderr.
+    {scores}
+    {labels}
+    {nan_policy}
+    {progress}
 
     Returns
     -------
@@ -54,14 +51,11 @@ def error_curve(
 
     Raises
     ------
-    ScoresError, DtypeError
-        Where the scores are no matrix of real numbers, or hold NaN.
+    {refused_scores}
     LabelsError
         Where the labels do not fit the scores, or there are none.
-    MemoryLimitError
-        Where a task cannot fit its share of memory; before anything is read.
-    StoreError
-        Where the store cannot be opened or read.
+    {refused_memory}
+    {refused_store}
 
     Notes
     -----

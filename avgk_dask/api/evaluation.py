@@ -19,11 +19,13 @@ from .attributes import result_attrs, rounded
 from .inputs import as_source, opened
 from .outcome import Outcome
 from .policies import check_nan_policy, check_ties
+from .shared_text import documented
 from .straddling import ambiguity_values, integers, n_ranked
 from .thresholds import score_value, threshold_values
 from .truncation import TruncatedScores, is_truncated
 
 
+@documented
 def evaluate(
     scores: Any,
     labels: Any = None,
@@ -45,8 +47,7 @@ def evaluate(
 
     Parameters
     ----------
-    scores
-        N x C matrix: NumPy, Dask or Zarr array, xarray object, or the path of a store.
+    {scores}
     labels
         N integers (negative, masked or null: unlabelled), or an N x C matrix of true probabilities, or None. By
         default the labels stored beside the scores.
@@ -61,10 +62,8 @@ def evaluate(
         Which ties at a threshold are kept where not all fit: ``"first"`` the first ones in row-major
         order, as in the paper's listing; ``"spread"`` those that come first in a fixed pseudo-random
         order of (sample, class), the same for any chunking, for one more read.
-    nan_policy
-        ``"raise"`` refuses NaN; ``"lowest"`` ranks NaN below all numbers and never puts it in a set.
-    progress
-        Whether to show a progress bar on stderr.
+    {nan_policy}
+    {progress}
     checkpoint
         Reserved; this version keeps no checkpoints and refuses a place for them.
     missing
@@ -122,16 +121,13 @@ def evaluate(
     ------
     BudgetError
         Where a budget is no number in (0, C], or cannot be certain from a truncated store.
-    ScoresError, DtypeError
-        Where the scores are no matrix of real numbers, or hold NaN.
+    {refused_scores}
     LabelsError
         Where the labels do not fit the scores.
     OptionError
         Where an option is none of the values it may take.
-    MemoryLimitError
-        Where a task cannot fit its share of memory; before anything is read.
-    StoreError
-        Where the store cannot be opened or read.
+    {refused_memory}
+    {refused_store}
 
     Notes
     -----
@@ -191,7 +187,7 @@ def _evaluate_truncated(truncated: TruncatedScores, labels: Any, k: Any, **optio
 
 
 def _values(outcome: Outcome) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Give the variables and coordinates of an outcome."""
+    """Return the variables and coordinates of an outcome."""
     source, found = outcome.source, outcome.selections
     top, average = outcome.top_errors, outcome.average_errors
     extremes = outcome.extremes()

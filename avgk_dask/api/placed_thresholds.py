@@ -49,7 +49,7 @@ class Places:
 
 
 def _weights_from(tally: PlaceTally) -> list[Fraction]:
-    """Give the label weight at or above each edge, and none behind the last."""
+    """Return the label weight at or above each edge, and none behind the last."""
     if not len(tally.weights):
         return [*(Fraction(n) for n in tally.hits_from().tolist()), Fraction(0)]
     weights, one = tally.weights.integers()
@@ -70,7 +70,7 @@ def given_thresholds(thresholds: Any) -> Any:
 
 
 def check_thresholds(thresholds: Any) -> list[Any]:
-    """Give thresholds as a list of numbers; what ``threshold`` and ``best_threshold`` found counts as one."""
+    """Return thresholds as a list of numbers; what ``threshold`` and ``best_threshold`` found counts as one."""
     thresholds = given_thresholds(thresholds)
     given = [thresholds] if np.ndim(thresholds) == 0 else list(thresholds)
     found = [getattr(t, "value", t) for t in given]
@@ -111,5 +111,5 @@ def fits_a_float(value: Any) -> bool:
 
 
 def coordinate(thresholds: list[Any]) -> NDArray[np.float64]:
-    """Give thresholds as a coordinate."""
+    """Return thresholds as a coordinate."""
     return np.array([float(t) for t in thresholds])

@@ -20,9 +20,11 @@ from ..sources.source import Source
 from .inputs import as_source
 from .placed_thresholds import SET_SIZE, Places, check_thresholds, coordinate, fits_a_float, given_thresholds
 from .policies import check_nan_policy
+from .shared_text import documented
 from .thresholds import score_value
 
 
+@documented
 def risk(
     scores: Any,
     labels: Any = None,
@@ -32,28 +34,23 @@ def risk(
     nan_policy: str = "raise",
     progress: bool | None = None,
 ) -> xr.Dataset:
-    """Give the risk of the sets {score > t}: their error plus the cost of a label times their average size.
+    """Compute the risk of the sets {score > t}: their error plus the cost of a label times their average size.
 
     risk(t) = error(t) + cost * average_set_size(t). This is class-selective rejection (Ha, 1997): every label in
     a set costs ``cost``, a missed label 1. Exact, rounded once; thresholds are not rounded to the scores' dtype.
 
     Parameters
     ----------
-    scores
-        N x C matrix: NumPy, Dask or Zarr array, xarray object, or the path of a store.
-    labels
-        N integers (negative, masked or null: unlabelled), or an N x C matrix of true probabilities. By default the labels
-        stored beside the scores.
+    {scores}
+    {labels}
     thresholds
         Number or sequence of numbers, or what ``threshold``, ``best_threshold`` or ``evaluate`` gave.
     cost
         What a label costs, at least 0; a float means the decimal that Python prints for it. By default the threshold
         itself, whatever its sign, which is the best threshold for that cost where the scores are the true probabilities; each
         row then has a cost of its own, and the risks of different rows do not compare.
-    nan_policy
-        ``"raise"`` refuses NaN; ``"lowest"`` never counts NaN.
-    progress
-        Whether to show a progress bar on stderr.
+    {nan_policy_of_counts}
+    {progress}
 
     Returns
     -------
@@ -68,16 +65,13 @@ def risk(
 
     Raises
     ------
-    ScoresError, DtypeError
-        Where the scores are no matrix of real numbers, or hold NaN.
+    {refused_scores}
     LabelsError
         Where the labels do not fit the scores, or there are none.
     OptionError
         Where a threshold is no number, or the cost none of at least 0.
-    MemoryLimitError
-        Where a task cannot fit its share of memory; before anything is read.
-    StoreError
-        Where the store cannot be opened or read.
+    {refused_memory}
+    {refused_store}
 
     Notes
     -----
@@ -158,6 +152,7 @@ class BestThreshold(ShownAsTable):
     reads: int
 
 
+@documented
 def best_threshold(
     scores: Any, labels: Any = None, *, cost: Any, nan_policy: str = "raise", progress: bool | None = None
 ) -> BestThreshold:
@@ -170,17 +165,12 @@ def best_threshold(
 
     Parameters
     ----------
-    scores
-        N x C matrix: NumPy, Dask or Zarr array, xarray object, or the path of a store.
-    labels
-        N integers (negative, masked or null: unlabelled), or an N x C matrix of true probabilities. By default the labels
-        stored beside the scores.
+    {scores}
+    {labels}
     cost
         What a label in a set costs, where a missed label costs 1: a finite number of at least 0, as exact as budgets are.
-    nan_policy
-        ``"raise"`` refuses NaN; ``"lowest"`` ranks NaN below all numbers and never puts it in a set.
-    progress
-        Whether to show a progress bar on stderr.
+    {nan_policy}
+    {progress}
 
     Returns
     -------
@@ -189,16 +179,13 @@ def best_threshold(
 
     Raises
     ------
-    ScoresError, DtypeError
-        Where the scores are no matrix of real numbers, or hold NaN.
+    {refused_scores}
     LabelsError
         Where the labels do not fit the scores, or no sample has one.
     OptionError
         Where the cost is no finite number of at least 0.
-    MemoryLimitError
-        Where a task cannot fit its share of memory; before anything is read.
-    StoreError
-        Where the store cannot be opened or read.
+    {refused_memory}
+    {refused_store}
 
     Notes
     -----

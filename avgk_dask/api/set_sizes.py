@@ -17,27 +17,26 @@ from .attributes import result_attrs
 from .inputs import as_source
 from .placed_thresholds import SET_SIZE, Places, check_thresholds, coordinate, given_thresholds
 from .policies import check_nan_policy
+from .shared_text import documented
 from .thresholds import score_value, threshold_values
 
 
+@documented
 def average_set_size_at(
     scores: Any, thresholds: Any, *, nan_policy: str = "raise", progress: bool | None = None
 ) -> xr.DataArray:
-    """Give the average size of the sets {score > t} for each threshold t: the paper's function G.
+    """Compute the average size of the sets {score > t} for each threshold t: the paper's function G.
 
     G(t) = (number of scores > t) / N. Exact: thresholds are not rounded to the scores' dtype. ``threshold_at`` is
     its generalised inverse: G(t) <= K if and only if t >= threshold_at(K), for 0 <= K < C.
 
     Parameters
     ----------
-    scores
-        N x C matrix: NumPy, Dask or Zarr array, xarray object, or the path of a store.
+    {scores}
     thresholds
         Number or sequence of numbers, or what ``threshold``, ``best_threshold`` or ``evaluate`` gave.
-    nan_policy
-        ``"raise"`` refuses NaN; ``"lowest"`` never counts NaN.
-    progress
-        Whether to show a progress bar on stderr.
+    {nan_policy_of_counts}
+    {progress}
 
     Returns
     -------
@@ -48,12 +47,9 @@ def average_set_size_at(
     ------
     OptionError
         Where a threshold is no number.
-    ScoresError, DtypeError
-        Where the scores are no matrix of real numbers, or hold NaN.
-    MemoryLimitError
-        Where a task cannot fit its share of memory; before anything is read.
-    StoreError
-        Where the store cannot be opened or read.
+    {refused_scores}
+    {refused_memory}
+    {refused_store}
 
     Notes
     -----
@@ -78,6 +74,7 @@ def average_set_size_at(
     return result[0] if np.ndim(thresholds) == 0 else result
 
 
+@documented
 def threshold_at(
     scores: Any, average_set_sizes: Any, *, nan_policy: str = "raise", progress: bool | None = None
 ) -> xr.DataArray:
@@ -88,14 +85,11 @@ def threshold_at(
 
     Parameters
     ----------
-    scores
-        N x C matrix: NumPy, Dask or Zarr array, xarray object, or the path of a store.
+    {scores}
     average_set_sizes
         Number or sequence of numbers of at least 0, as exact as budgets are.
-    nan_policy
-        ``"raise"`` refuses NaN; ``"lowest"`` ranks NaN below all numbers.
-    progress
-        Whether to show a progress bar on stderr.
+    {nan_policy_of_ranks}
+    {progress}
 
     Returns
     -------
@@ -106,12 +100,9 @@ def threshold_at(
     ------
     BudgetError
         Where a size is negative or no finite number.
-    ScoresError, DtypeError
-        Where the scores are no matrix of real numbers, or hold NaN.
-    MemoryLimitError
-        Where a task cannot fit its share of memory; before anything is read.
-    StoreError
-        Where the store cannot be opened or read.
+    {refused_scores}
+    {refused_memory}
+    {refused_store}
 
     Notes
     -----

@@ -20,6 +20,7 @@ from ..searches.selection import Selection
 from .attributes import result_attrs
 from .inputs import as_source, opened
 from .policies import check_nan_policy
+from .shared_text import documented
 from .truncation import TruncatedScores, is_truncated
 
 
@@ -56,6 +57,7 @@ class Threshold(ShownAsTable):
     budget: int
 
 
+@documented
 def threshold(
     scores: Any, k: Any, *, nan_policy: str = "raise", progress: bool | None = None
 ) -> Threshold | xr.Dataset:
@@ -66,12 +68,10 @@ def threshold(
 
     Parameters
     ----------
-    scores
-        N x C matrix: NumPy, Dask or Zarr array, xarray object, or the path of a store.
+    {scores}
     k
         Budget or sequence of budgets in (0, C]; one given twice counts once, at its first place.
-    nan_policy
-        ``"raise"`` refuses NaN; ``"lowest"`` ranks NaN below all numbers.
+    {nan_policy_of_ranks}
     progress
         Whether to show a progress bar, on stderr or as a widget.
 
@@ -86,12 +86,9 @@ def threshold(
     ------
     BudgetError
         Where a budget is no number in (0, C], or cannot be certain from a truncated store.
-    ScoresError, DtypeError
-        Where the scores are no matrix of real numbers, or hold NaN.
-    MemoryLimitError
-        Where a task cannot fit its share of memory; before anything is read.
-    StoreError
-        Where the store cannot be opened or read.
+    {refused_scores}
+    {refused_memory}
+    {refused_store}
 
     Notes
     -----
@@ -149,11 +146,11 @@ def _threshold(selection: Selection, dtype: Any) -> Threshold:
 
 
 def score_value(key: int, dtype: Any) -> float | int:
-    """Give the score of a key as a Python number."""
+    """Return the score of a key as a Python number."""
     value = decode([key], dtype)[0]
     return int(value) if dtype.kind in "iu" else float(value)
 
 
 def threshold_values(values: list[float | int], dtype: Any) -> NDArray[Any]:
-    """Give thresholds as float64, which holds every score but 64-bit integers; those as they are."""
+    """Return thresholds as float64, which holds every score but 64-bit integers; those as they are."""
     return np.array(values, dtype if dtype.kind in "iu" and dtype.itemsize == 8 else np.float64)

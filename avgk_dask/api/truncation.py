@@ -66,7 +66,7 @@ class TruncatedScores:
         return da.concatenate([self._kept, rest], axis=1)
 
     def labels(self, labels: Any) -> Any:
-        """Give the slot of each label; the last column for labels that were discarded. None without labels."""
+        """Return the slot of each label; the last column for labels that were discarded. None without labels."""
         labels = as_labels(self._stored.labels if labels is None else labels, (self.n_samples, self.n_classes))
         if labels is None:
             return None

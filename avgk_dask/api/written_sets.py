@@ -124,7 +124,7 @@ def write_sets(
 
 
 def _choose(scores: Any, source: Source, choice: SetChoice, progress: bool | None) -> tuple[da.Array, dict[str, Any]]:
-    """Give the lazy sets, and what is known of their rule."""
+    """Return the lazy sets, and what is known of their rule."""
     facts: dict[str, Any] = dict.fromkeys(("k", "threshold", "n_above", "n_ties", "n_kept", "ties"))
     if choice.rule == "threshold":
         sets: Any = predict_sets(scores, threshold=choice.threshold, nan_policy=choice.nan_policy)
@@ -145,7 +145,7 @@ def _choose(scores: Any, source: Source, choice: SetChoice, progress: bool | Non
 
 
 def _plain_number(threshold: Any) -> float | int:
-    """Give a threshold as JSON can hold it."""
+    """Return a threshold as JSON can hold it."""
     value = check_threshold(threshold)
     return int(value) if isinstance(value, Integral) else float(value)
 
@@ -164,7 +164,7 @@ def _grid(source: Source, sets: da.Array) -> SetGrid:
 
 @contextmanager
 def _writing_thread() -> Iterator[Executor]:
-    """Give the one thread that writes. Where this one is interrupted, the write under way ends before anything else.
+    """Return the one thread that writes. Where this one is interrupted, the write under way ends before anything else.
 
     zarr would go on with it, and so put back parts of a store that is being removed.
     """

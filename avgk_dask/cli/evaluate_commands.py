@@ -121,7 +121,7 @@ class Number(click.ParamType):  # type: ignore[type-arg,unused-ignore]
     name = "VALUE"
 
     def convert(self, value: Any, param: Any, ctx: Any) -> Any:
-        """Give the number of a text."""
+        """Return the number of a text."""
         for kind in (int, float):
             try:
                 return kind(value)

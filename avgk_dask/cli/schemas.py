@@ -28,7 +28,7 @@ def _list(items: Schema) -> Schema:
 
 
 def _object(description: str = "", **properties: Schema) -> Schema:
-    """Give the schema of an object that has all these properties and no others."""
+    """Return the schema of an object that has all these properties and no others."""
     said = {"description": description} if description else {}
     return {
         "type": "object",

@@ -22,7 +22,7 @@ _ROWS, _BYTES = 1 << 16, 1 << 24
 
 
 def open_label_file(path: Any) -> Array:
-    """Give the labels in a file: class numbers, one per sample, or a matrix of probabilities.
+    """Return the labels in a file: class numbers, one per sample, or a matrix of probabilities.
 
     An npy file is mapped to memory. Other files are read: the member or column called ``labels`` or ``label``,
     else the only one there is. Nothing is unpickled.

@@ -25,7 +25,7 @@ class NpzFile(RowFile):
     members: tuple[str, ...]
 
     def blocks(self, max_bytes: int) -> Iterator[Block]:
-        """Give the rows in blocks."""
+        """Return the rows in blocks."""
         rows = self.rows_per_block(max_bytes)
         with reading(self.location, *ZIP_ERRORS), ExitStack() as stack:
             archive = stack.enter_context(zipfile.ZipFile(self.location))
@@ -64,7 +64,7 @@ def open_npz(path: str, scores: str | None, labels: str | None) -> NpzFile:
 
 
 def read_headers(path: str) -> dict[str, NpyHeader]:
-    """Give the header of every array in the archive; refuses a member shorter than its header says."""
+    """Return the header of every array in the archive; refuses a member shorter than its header says."""
     headers = {}
     with reading(path, *ZIP_ERRORS), zipfile.ZipFile(path) as archive:
         for member in archive.infolist():
@@ -79,7 +79,7 @@ def read_headers(path: str) -> dict[str, NpyHeader]:
 
 
 def read_member(path: str, name: str) -> Array:
-    """Give one member whole."""
+    """Return one member whole."""
     with reading(path, *ZIP_ERRORS), zipfile.ZipFile(path) as archive, archive.open(f"{name}.npy") as stream:
         source = NpyStream(stream, path)
         values = source.take(source.header.shape[0])

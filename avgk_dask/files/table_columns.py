@@ -61,7 +61,7 @@ def _others(types: dict[str, Any], used: list[str]) -> tuple[str, ...]:
 
 
 def label_column(types: dict[str, Any], labels: str | None, location: str) -> str | None:
-    """Give the name of the label column, None where there is none."""
+    """Return the name of the label column, None where there is none."""
     if labels is not None:
         find_name(labels, [*types], "column", location)
     for name in LABEL_NAMES if labels is None else (labels,):

@@ -16,7 +16,7 @@ _SEED = "avgk-waiting"
 
 
 def wait_for(array: da.Array, task: Delayed) -> da.Array:
-    """Give the same array, computed only after a task.
+    """Return the same array, computed only after a task.
 
     Dask's ``bind`` does this, but leaves the old names inside tasks that its newer classes describe, such as
     those of ``from_delayed`` (dask/dask#12127): they are renamed here.
@@ -34,7 +34,7 @@ def wait_for(array: da.Array, task: Delayed) -> da.Array:
 
 
 def _renamed(part: Any, names: dict[Any, Any]) -> Any:
-    """Give a part of a task with the new names of what it depends on."""
+    """Return a part of a task with the new names of what it depends on."""
     if isinstance(part, GraphNode):
         return part.substitute({key: names[key] for key in part.dependencies if key in names})
     if type(part) in (tuple, list):

@@ -177,7 +177,7 @@ VARIABLES = {
 
 
 def build_result(values: dict[str, Any], coords: dict[str, Any], attrs: dict[str, Any]) -> xr.Dataset:
-    """Give the Dataset of these values, described and checked against the table."""
+    """Return the Dataset of these values, described and checked against the table."""
     dataset = xr.Dataset(
         {name: _variable(VARIABLES[name], value) for name, value in values.items()},
         {name: _variable(COORDINATES[name], value) for name, value in coords.items()},
@@ -244,7 +244,7 @@ def _check_dims(name: str, dims: tuple[str, ...]) -> None:
 
 @cache
 def versions() -> str:
-    """Give the versions that a result was computed with."""
+    """Return the versions that a result was computed with."""
     return ", ".join(f"{name} {_version(name)}" for name in ("avgk_dask", "numpy", "numba", "dask", "zarr", "xarray"))
 
 
@@ -256,7 +256,7 @@ def _version(name: str) -> str:
 
 
 def fingerprint(dataset: xr.Dataset) -> str:
-    """Give the SHA-256 of a result's numbers: the same for any chunking, store and cluster.
+    """Return the SHA-256 of a result's numbers: the same for any chunking, store and cluster.
 
     Examples
     --------
@@ -279,7 +279,7 @@ def fingerprint(dataset: xr.Dataset) -> str:
 
 
 def to_json(dataset: xr.Dataset) -> str:
-    """Give a result as JSON text; NaN and infinities are the strings "NaN", "Infinity", "-Infinity".
+    """Return a result as JSON text; NaN and infinities are the strings "NaN", "Infinity", "-Infinity".
 
     Examples
     --------
@@ -310,7 +310,7 @@ def to_json(dataset: xr.Dataset) -> str:
 
 
 def plain_json(value: Any) -> Any:
-    """Give a value as JSON can hold it: NaN and infinities as text."""
+    """Return a value as JSON can hold it: NaN and infinities as text."""
     if isinstance(value, list):
         return [plain_json(v) for v in value]
     if isinstance(value, float) and not np.isfinite(value):
@@ -319,7 +319,7 @@ def plain_json(value: Any) -> Any:
 
 
 def from_json(text: str) -> xr.Dataset:
-    """Give the result that ``to_json`` wrote.
+    """Return the result that ``to_json`` wrote.
 
     Raises
     ------

@@ -47,7 +47,7 @@ _LEAST_SAMPLE = 1 << 13
 
 
 def sampled(n_rows: int, n_classes: int) -> tuple[int, int]:
-    """Give how many rows of a band enter the sample histogram, and the step between their classes: about one score in a hundred, of small bands more."""
+    """Return how many rows of a band enter the sample histogram, and the step between their classes: about one score in a hundred, of small bands more."""
     wanted = max(_LEAST_SAMPLE, n_rows * n_classes >> 7)
     n_taken = min(n_rows, -(-wanted // n_classes))
     return n_taken, max(1, n_taken * n_classes // wanted)
@@ -125,7 +125,7 @@ class _BandScan:
                     self._rank_many(tile, has_nan=reader.n_nan > n_nan_before)
 
     def _keep_rows(self, tile: Any, _: int, labels: Any, ranking: Any, room: _Room) -> Iterator[tuple[int, int]]:
-        """Scan a tile and keep its rows; gives the number of NaN met by each call, and the place of the first."""
+        """Scan a tile and keep its rows; return the number of NaN met by each call, and the place of the first."""
         n_rows, zones, listing = tile[0].shape[0], self.plan.zones.arrays(), room.listing.arrays()
         lengths, places = np.empty(n_rows, np.int32), labels[1]
         kept, tallies = (room.events.columns[1], lengths), (self.rank_counts, self.histogram)
@@ -138,7 +138,7 @@ class _BandScan:
             row = stop
 
     def _scan_rows(self, tile: Any, first: int, labels: Any, ranking: Any, room: _Room) -> Iterator[tuple[int, int]]:
-        """Scan a tile and keep its events; gives the number of NaN met by each call, and the place of the first."""
+        """Scan a tile and keep its events; return the number of NaN met by each call, and the place of the first."""
         n_rows, zones, listing = tile[0].shape[0], self.plan.zones.arrays(), room.listing.arrays()
         above = np.empty((n_rows, self.plan.zones.n_intervals), np.int32)
         self.above_parts.append(above)
@@ -330,7 +330,7 @@ def _are_ties(keys: Array) -> bool:
 
 
 def _count_sizes(above: NDArray[np.int32]) -> tuple[Ints, Ints, Ints]:
-    """Give (interval, size, count) of the set sizes in each column."""
+    """Return (interval, size, count) of the set sizes in each column."""
     _n_rows, n_intervals = above.shape
     width = int(above.max(initial=0)) + 1
     if n_intervals * width > 4 * above.size:

@@ -25,7 +25,7 @@ class Split:
         self.columns = tuple(np.empty(n, dtype) for dtype in dtypes)
 
     def kept(self, n: int, band: int, first_row: int, n_intervals: int, soft: Array | None = None) -> KeptEvents:
-        """Give the first n events, grouped by interval; their rows are counted from ``first_row`` on."""
+        """Return the first n events, grouped by interval; their rows are counted from ``first_row`` on."""
         intervals, keys, rows, bases, classes, hits = (column[:n] for column in self.columns)
         starts, order = np.empty(n_intervals + 1, np.int64), np.empty(n, np.int64)
         group_order(intervals, starts, order)
@@ -55,7 +55,7 @@ def split_entries(
 
 
 def label_weights(labels: Array | None, rows: Ints, classes: Ints) -> Array:
-    """Give the weight that hard or soft labels put on each (row, class): 0 where there are none."""
+    """Return the weight that hard or soft labels put on each (row, class): 0 where there are none."""
     if labels is None:
         return np.zeros(rows.size, np.uint8)
     if labels.ndim == 2:

@@ -36,7 +36,7 @@ class KeptRows(Record):
     label_places: NDArray[np.int32]
 
     def near(self, brackets: Brackets) -> Array:
-        """Give the keys inside the brackets, and some close by, ascending."""
+        """Return the keys inside the brackets, and some close by, ascending."""
         keys = np.empty(self.keys.size, self.keys.dtype)
         n = collect_near(self.keys, brackets.base, brackets.shift, brackets.wanted, keys)
         return np.sort(keys[:n])
@@ -52,7 +52,7 @@ class Brackets:
 
     @classmethod
     def table(cls, brackets: Sequence[tuple[int, int]]) -> Brackets:
-        """Give the table of brackets (keys, both ends in)."""
+        """Return the table of brackets (keys, both ends in)."""
         base, top = min(low for low, _ in brackets), max(high for _, high in brackets)
         shift = shift_to_fit(top - base + 1, _RUNS - 1)
         wanted = np.zeros(_RUNS, np.uint8)

@@ -30,7 +30,7 @@ class RankedTally(State):
 
     @classmethod
     def from_rows(cls, scores: Array, dtype: np.dtype[Any], room: int) -> RankedTally:
-        """Give the tally of rows of descending carrier values; ``room`` is that of the histograms, 0 for none."""
+        """Return the tally of rows of descending carrier values; ``room`` is that of the histograms, 0 for none."""
         keys = np.ascontiguousarray(narrow_keys(scores, dtype).T)
         if not room:
             return cls(parts=(keys,))
@@ -38,7 +38,7 @@ class RankedTally(State):
 
 
 def narrow_keys(scores: Array, dtype: np.dtype[Any]) -> Array:
-    """Give the order keys of carrier values in 32 bits where those suffice; NaN is the smallest integer."""
+    """Return the order keys of carrier values in 32 bits where those suffice; NaN is the smallest integer."""
     bits, magnitude = carrier_bits(scores)
     narrow = narrow_dtype(dtype)
     if magnitude:
@@ -52,17 +52,17 @@ def narrow_keys(scores: Array, dtype: np.dtype[Any]) -> Array:
 
 
 def narrow_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
-    """Give the integers that hold the keys of a dtype: 32 bits, or 64."""
+    """Return the integers that hold the keys of a dtype: 32 bits, or 64."""
     return np.dtype(np.int64 if dtype.itemsize == 8 or dtype == np.uint32 else np.int32)
 
 
 def missing_key(dtype: np.dtype[Any]) -> int:
-    """Give what stands for NaN among the narrow keys of a floating-point dtype: the smallest integer."""
+    """Return what stands for NaN among the narrow keys of a floating-point dtype: the smallest integer."""
     return -(1 << 8 * narrow_dtype(dtype).itemsize - 1)
 
 
 def partitioned_top(tile: Array, n_ranks: int) -> Array:
-    """Give each row's highest scores, descending, by NumPy's partition; for tiles without NaN."""
+    """Return each row's highest scores, descending, by NumPy's partition; for tiles without NaN."""
     first = tile.shape[1] - n_ranks
     top = np.partition(tile, first, axis=1)[:, first:] if first else tile.copy()
     top.sort(axis=1)

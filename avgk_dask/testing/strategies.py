@@ -32,7 +32,7 @@ DTYPES = (
 
 
 def as_dtype(name: str) -> np.dtype[Any]:
-    """Give the dtype of a name of ``DTYPES``."""
+    """Return the dtype of a name of ``DTYPES``."""
     return np.dtype(ml_dtypes.bfloat16) if name == "bfloat16" else np.dtype(name)
 
 

@@ -29,7 +29,7 @@ AHEAD_BYTES = 8 << 20
 def plan_bands(
     shape: tuple[int, ...], chunks: tuple[int, ...], itemsize: int, slab_bytes: int
 ) -> tuple[list[int], list[int]]:
-    """Give the row bounds of the bands and the class bounds of the slabs each is read in.
+    """Return the row bounds of the bands and the class bounds of the slabs each is read in.
 
     Both follow the chunks (or shards), so that no chunk is read twice. Slabs join class chunks up
     to ``slab_bytes``.
@@ -89,12 +89,12 @@ class BandReader:
                 yield (take() for _ in range(len(self.classes) - 1))
 
     def slabs(self, band: int, scratch: Scratch | None = None) -> Iterator[NDArray[Any]]:
-        """Give the band's slabs, one after the other along the classes."""
+        """Return the band's slabs, one after the other along the classes."""
         for first, last in pairwise(self.classes):
             yield self.read(band, first, last, scratch)
 
     def read(self, band: int, first_class: int, last_class: int, scratch: Scratch | None = None) -> NDArray[Any]:
-        """Give the scores of one band and a run of classes; with a scratch, good until that is used again."""
+        """Return the scores of one band and a run of classes; with a scratch, good until that is used again."""
         where = slice(self.rows[band], self.rows[band + 1]), slice(first_class, last_class)
         return read_array(self.array, where, scratch)
 
@@ -105,7 +105,7 @@ def read_array(array: Any, where: tuple[slice, ...], scratch: Scratch | None = N
 
 
 def read_stored(array: Any, where: tuple[slice, ...], scratch: Scratch | None = None) -> NDArray[Any]:
-    """Read a part of a stored array as ``read_array`` does, but give the values as they are stored."""
+    """Read a part of a stored array as ``read_array`` does, but return the values as they are stored."""
     where = (*where, *(slice(0, n) for n in array.shape[len(where) :]))
     try:
         return _read(array, where, scratch or Scratch())
@@ -125,7 +125,7 @@ def _read(array: Any, where: tuple[slice, ...], scratch: Scratch) -> NDArray[Any
 
 
 def _rounded(array: Any, where: tuple[slice, ...]) -> tuple[slice, ...]:
-    """Give a part that reaches the array's edge up to the end of its last shard, so that zarr reads that whole."""
+    """Return a part that reaches the array's edge up to the end of its last shard, so that zarr reads that whole."""
     if not array.shards:
         return where
     return tuple(
@@ -135,7 +135,7 @@ def _rounded(array: Any, where: tuple[slice, ...]) -> tuple[slice, ...]:
 
 
 def _first_failure(array: Any, where: tuple[slice, ...], error: Exception) -> ReadError:
-    """Give the error that names the first chunk of a part that cannot be read."""
+    """Return the error that names the first chunk of a part that cannot be read."""
     places = places_within(array, where)
     for place in places if len(places) > 1 else []:
         try:

@@ -134,7 +134,7 @@ def open_labels(store: Any, storage_options: Options | None = None, missing: str
 
 
 def open_node(store: Any, storage_options: Options | None = None, missing: str | None = None) -> tuple[Any, Any]:
-    """Open a Zarr group or array; give it with the checked store its arrays are read through."""
+    """Open a Zarr group or array; return it with the checked store its arrays are read through."""
     if missing not in (None, "raise", "fill"):
         raise OptionError(f"missing must be 'raise' or 'fill'; got {missing!r}. Leave it out to refuse missing chunks.")
     if isinstance(store, zarr.Array) and isinstance(store.store_path.store, CheckedStore):
@@ -160,7 +160,7 @@ def open_node(store: Any, storage_options: Options | None = None, missing: str |
 
 
 def _outer_store(path: str, options: Options | None, checked: CheckedStore) -> tuple[CheckedStore, str]:
-    """Give the store of ours that the array at a path lies in, and its path there; the given store, if it lies in none."""
+    """Return the store of ours that the array at a path lies in, and its path there; the given store, if it lies in none."""
     outer, _, name = (path.rstrip("/") if "://" in path else os.path.abspath(path)).rpartition("/")
     try:
         outside = CheckedStore(locate(outer, options), checked.checks)
@@ -176,7 +176,7 @@ def _outer_store(path: str, options: Options | None, checked: CheckedStore) -> t
 
 
 def _find(store: Any, storage_options: Options | None) -> tuple[Store, str, str]:
-    """Give the store, the path in it and its name of whatever a user may pass."""
+    """Return the store, the path in it and its name of whatever a user may pass."""
     if isinstance(store, (zarr.Array, zarr.Group)):
         store = store.store_path
     if isinstance(store, StorePath):

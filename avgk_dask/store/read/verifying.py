@@ -44,7 +44,7 @@ class Verification(ShownAsTable):
 
     @classmethod
     def merge(cls, found: Sequence[Verification]) -> Verification:
-        """Give the verification of several arrays, or parts of one, together."""
+        """Return the verification of several arrays, or parts of one, together."""
         return cls(
             sum(v.n_chunks for v in found),
             sum(v.n_bytes for v in found),

@@ -56,7 +56,7 @@ def secrets_of(*given: Any) -> tuple[str, ...]:
 
 
 def _options_of(store: Any) -> list[Any]:
-    """Give what an opened store was told of where it is and how to reach it."""
+    """Return what an opened store was told of where it is and how to reach it."""
     if isinstance(store, StorePath):
         return _options_of(store.store)
     if isinstance(store, WrapperStore):

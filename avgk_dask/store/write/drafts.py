@@ -219,7 +219,7 @@ class Draft:
 
 
 def write_rows(array: Any, first: int, block: Array) -> Digests:
-    """Write whole stored chunks of rows; give the digest of each by its key."""
+    """Write whole stored chunks of rows; return the digest of each by its key."""
     lease, last = lease_of(array.store_path.store), first + block.shape[0]
     if lease:
         lease.check()
@@ -230,14 +230,14 @@ def write_rows(array: Any, first: int, block: Array) -> Digests:
 
 
 def grown(array: Any, n_rows: int) -> Any:
-    """Give an array as if it had so many rows; its stored metadata stay as they are."""
+    """Return an array as if it had so many rows; its stored metadata stay as they are."""
     metadata = replace(array.metadata, shape=(n_rows, *array.shape[1:]))
     config: Any = {"order": "C", "write_empty_chunks": True}
     return zarr.Array(zarr.AsyncArray(metadata=metadata, store_path=array.store_path, config=config))
 
 
 def part_path(path: Any, part: int) -> Any:
-    """Give the place of one part of a store that several processes write."""
+    """Return the place of one part of a store that several processes write."""
     if isinstance(part, bool) or not isinstance(part, int) or part < 0:
         raise OptionError(f"part must be the number of this process, from 0; got {part!r}. Give each process its own.")
     if not isinstance(path, (str, os.PathLike)):
@@ -270,7 +270,7 @@ def write_document(store: Store, key: str, value: Document) -> None:
 
 
 def writable(path: Any, options: Options | None = None) -> tuple[Store, str]:
-    """Give the store to write to and its name."""
+    """Return the store to write to and its name."""
     if isinstance(path, Store):
         return path, shown(path)
     return locate(path, options, write=True), shown(path)

@@ -55,7 +55,7 @@ class Part:
         return self.n_samples // self.run if self.arrays else 0
 
     def form(self) -> Any:
-        """Give what all parts must have in common."""
+        """Return what all parts must have in common."""
         return {
             name: (a.shape[1:], a.dtype, a.attrs.get("dtype"), a.shards or a.chunks, str(a.metadata.codecs))
             for name, a in self.arrays.items()
@@ -219,7 +219,7 @@ def _copy_metadata(root: Draft, array: Any, name: str, n_samples: int) -> None:
 
 
 def _move_runs(root: Draft, part: Part, name: str, row: int) -> int:
-    """Move the whole chunks of a part's array to their places; give the number of rows moved."""
+    """Move the whole chunks of a part's array to their places; return the number of rows moved."""
     table = part.arrays[name].store_path.store.checks.manifest.table
     source = f"{PARTS}/{part.number:05}/"
     there = listed_keys(root.group.store, f"{source}{name}")
@@ -257,13 +257,13 @@ async def _move_through(store: Any, old: str, new: str) -> None:
 
 
 def _tail(part: Part, name: str) -> Array:
-    """Give the rows of a part behind its last whole chunk, checked against its manifest."""
+    """Return the rows of a part behind its last whole chunk, checked against its manifest."""
     array = part.arrays[name]
     return np.asarray(array[part.n_whole * part.run :])
 
 
 def _write_tails(root: Draft, target: Any, tails: RowBuffer, row: int, run: int, least: int) -> int:
-    """Write runs of rows while there are enough; give the next row."""
+    """Write runs of rows while there are enough; return the next row."""
     while len(tails) >= least:
         (block,) = tails.take(min(run, len(tails)))
         root.digests |= write_rows(target, row, block)

@@ -23,7 +23,7 @@ _STRIP_SCORES = 1 << 20
 
 
 def pack_block(block: NDArray[np.bool_]) -> NDArray[np.uint8]:
-    """Give a block of booleans as bits, row by row: an eighth of its bytes to send and to hold."""
+    """Return a block of booleans as bits, row by row: an eighth of its bytes to send and to hold."""
     return np.packbits(block, axis=1)
 
 
@@ -37,12 +37,12 @@ class SetBand:
     bits: tuple[NDArray[np.uint8], ...]
 
     def block(self, column: int, rows: slice = slice(None)) -> NDArray[np.bool_]:
-        """Give the booleans of one class chunk."""
+        """Return the booleans of one class chunk."""
         width = self.columns[column + 1] - self.columns[column]
         return np.unpackbits(self.bits[column][rows], axis=1, count=width).view(np.bool_)
 
     def strips(self) -> Iterator[NDArray[np.bool_]]:
-        """Give the booleans of whole rows, a few rows at a time."""
+        """Return the booleans of whole rows, a few rows at a time."""
         step = max(1, _STRIP_SCORES // self.columns[-1])
         for first in range(0, self.n_rows, step):
             rows = slice(first, first + step)

@@ -135,7 +135,7 @@ class Target:
 
 
 def _source_address(source: Any) -> str | None:
-    """Give the address of a path or of something zarr has opened; None for anything else."""
+    """Return the address of a path or of something zarr has opened; None for anything else."""
     if isinstance(source, (zarr.Array, zarr.Group)):
         source = source.store_path
     if isinstance(source, StorePath):

@@ -55,7 +55,7 @@ class Plan:
         return self.top_m or self.n_classes
 
     def layout(self, itemsize: int) -> Layout:
-        """Give the layout of scores of a dtype of this many bytes."""
+        """Return the layout of scores of a dtype of this many bytes."""
         return Layout.of(
             self.columns, itemsize, chunk_rows=self.chunk_rows, shard_chunks=self.shard_chunks, codec=self.codec
         )
@@ -246,7 +246,7 @@ class ScoreWriter:
                 self._n_runs += 1
 
     def _as_soft(self, labels: Array) -> Array:
-        """Give soft labels in the dtype of the first batch; refuse what would be rounded."""
+        """Return soft labels in the dtype of the first batch; refuse what would be rounded."""
         if self._soft_dtype is None:
             self._soft_dtype = labels.dtype
         if not np.can_cast(labels.dtype, self._soft_dtype):
@@ -274,7 +274,7 @@ class ScoreWriter:
             self._leased.release()
 
     def _write_run(self, layout: Layout, n_rows: int) -> Record:
-        """Write one stored chunk (or shard) of rows; give its record."""
+        """Write one stored chunk (or shard) of rows; return its record."""
         block, *more = self._rows.take(n_rows)
         first = self._n_runs * layout.rows
         digests: Digests = {}
@@ -293,7 +293,7 @@ class ScoreWriter:
         return record
 
     def _write(self, name: str, second: str, layout: Layout, first: int, block: Array) -> Any:
-        """Write rows of one of the matrices; give the digests of their chunks."""
+        """Write rows of one of the matrices; return the digests of their chunks."""
         group, columns = self._draft.group, block.shape[1]
         if name not in group:
             # All arrays have the same rows to a chunk, or a run could not be written at once.
