@@ -20,11 +20,6 @@ from ..scans.places import place_pass
 from ..states.place_tally import PlaceTally
 from .attributes import result_attrs
 
-SET_SIZE = {
-    "long_name": "average set size",
-    "description": "Number of scores greater than the threshold, over N: the paper's function G.",
-}
-
 
 @dataclass(frozen=True)
 class Places:

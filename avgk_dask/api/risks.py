@@ -15,10 +15,11 @@ from ..exact.budgets import parse_budget
 from ..passes.finding import find_thresholds, least_risk
 from ..passes.progress import computing
 from ..passes.run import Run
+from ..results.registry import AT_THRESHOLDS, build_result
 from ..results.showing import ShownAsTable
 from ..sources.source import Source
 from .inputs import as_source
-from .placed_thresholds import SET_SIZE, Places, check_thresholds, coordinate, fits_a_float, given_thresholds
+from .placed_thresholds import Places, check_thresholds, coordinate, fits_a_float, given_thresholds
 from .policies import check_nan_policy
 from .shared_text import documented
 from .thresholds import score_value
@@ -100,20 +101,13 @@ def risk(
         math.nan if e is None or c is None else float(e + c * s)
         for e, c, s in zip(places.errors, costs, sizes, strict=True)
     ]
-    over = {"threshold": coordinate(wanted)}
     data = {
-        "error": ("threshold", [math.nan if e is None else float(e) for e in places.errors], _ERROR),
-        "average_set_size": ("threshold", [float(s) for s in sizes], SET_SIZE),
-        "risk": ("threshold", risks, {"long_name": "risk", "description": "error + cost * average_set_size"}),
+        "error": [math.nan if e is None else float(e) for e in places.errors],
+        "average_set_size": [float(s) for s in sizes],
+        "risk": risks,
     }
-    result = xr.Dataset(data, over, places.attrs)
+    result = build_result(data, {"threshold": coordinate(wanted)}, places.attrs, AT_THRESHOLDS)
     return result.isel(threshold=0) if np.ndim(thresholds) == 0 else result
-
-
-_ERROR = {
-    "long_name": "error",
-    "description": "Fraction of labelled samples whose label is outside {score > threshold}.",
-}
 
 
 @dataclass(frozen=True)

@@ -13,9 +13,10 @@ from ..exact.budgets import count_labels, parse_budget
 from ..passes.finding import find_thresholds
 from ..passes.progress import computing
 from ..passes.run import Run
+from ..results.registry import AT_SIZES, AT_THRESHOLDS, build_result
 from .attributes import result_attrs
 from .inputs import as_source
-from .placed_thresholds import SET_SIZE, Places, check_thresholds, coordinate, given_thresholds
+from .placed_thresholds import Places, check_thresholds, coordinate, given_thresholds
 from .policies import check_nan_policy
 from .shared_text import documented
 from .thresholds import score_value, threshold_values
@@ -68,9 +69,9 @@ def average_set_size_at(
     wanted = check_thresholds(thresholds)
     places = Places.read(Run(source, computing(progress), nan_policy), wanted)
     sizes = [n / source.shape[0] for n in places.n_labels]
-    result = xr.DataArray(
-        sizes, {"threshold": coordinate(wanted)}, "threshold", "average_set_size", SET_SIZE | places.attrs
-    )
+    over = {"threshold": coordinate(wanted)}
+    result = build_result({"average_set_size": sizes}, over, {}, AT_THRESHOLDS)["average_set_size"]
+    result = result.assign_attrs(places.attrs)
     return result[0] if np.ndim(thresholds) == 0 else result
 
 
@@ -132,12 +133,7 @@ def threshold_at(
     run = Run(source, computing(progress), nan_policy)
     search = find_thresholds(run, counts)
     values = [score_value(search.found[i].key, source.dtype) for i in range(len(counts))]
-    attrs = {"long_name": "threshold", "description": "The least t with at most that many scores above it, over N."}
-    result = xr.DataArray(
-        threshold_values(values, source.dtype),
-        {"average_set_size": [float(size) for size in sizes]},
-        "average_set_size",
-        "threshold",
-        attrs | result_attrs(source, run.reads),
-    )
+    over = {"average_set_size": [float(size) for size in sizes]}
+    found = {"threshold": threshold_values(values, source.dtype)}
+    result = build_result(found, over, {}, AT_SIZES)["threshold"].assign_attrs(result_attrs(source, run.reads))
     return result[0] if np.ndim(average_set_sizes) == 0 else result

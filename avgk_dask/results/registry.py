@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
@@ -36,7 +36,12 @@ COORDINATES = {
     "order": Variable(("order",), ("int64",), "straddle order", "Compares rank k + order with rank k + 1 - order."),
     "rank": Variable(("rank",), ("int64",), "rank", "Place of a score in its row; 1 is the highest."),
     "bin": Variable(("bin",), ("int64",), "bin", "Number of a bin of a histogram."),
+    "model": Variable(("model",), ("str",), "model", "Name of a model."),
+    "group": Variable(("group",), ("str", "int64"), "group", "Name or number of a group of samples."),
 }
+
+#: Dimensions that any variable may have before its own, in this order.
+LEADING = ("model", "group")
 
 VARIABLES = {
     "threshold": Variable(
@@ -176,28 +181,75 @@ VARIABLES = {
 }
 
 
-def build_result(values: dict[str, Any], coords: dict[str, Any], attrs: dict[str, Any]) -> xr.Dataset:
-    """Return the Dataset of these values, described and checked against the table."""
+#: Results over given thresholds.
+AT_THRESHOLDS = {
+    "threshold": Variable(("threshold",), ("float64",), "", ""),
+    "error": Variable(
+        ("threshold",),
+        ("float64",),
+        "error",
+        "Fraction of labelled samples whose label is outside {score > threshold}.",
+    ),
+    "average_set_size": Variable(
+        ("threshold",),
+        ("float64",),
+        "average set size",
+        "Number of scores greater than the threshold, over N: the paper's function G.",
+    ),
+    "risk": Variable(("threshold",), ("float64",), "risk", "error + cost * average_set_size"),
+}
+
+#: Results over given average set sizes.
+AT_SIZES = {
+    "average_set_size": Variable(("average_set_size",), ("float64",), "", ""),
+    "threshold": Variable(
+        ("average_set_size",), _SCORES, "threshold", "The least t with at most that many scores above it, over N."
+    ),
+}
+
+Table = Mapping[str, Variable]
+
+
+def build_result(
+    values: dict[str, Any], coords: dict[str, Any], attrs: dict[str, Any], table: Table = VARIABLES
+) -> xr.Dataset:
+    """Return the Dataset of these values, described and checked against a table.
+
+    Values may have the dimensions ``LEADING`` before their own, as far as those are among the coordinates.
+    """
+    leading = tuple(name for name in LEADING if name in coords)
     dataset = xr.Dataset(
-        {name: _variable(VARIABLES[name], value) for name, value in values.items()},
-        {name: _variable(COORDINATES[name], value) for name, value in coords.items()},
+        {name: _variable(table[name], value, leading) for name, value in values.items()},
+        {name: _variable(COORDINATES.get(name) or table[name], value) for name, value in coords.items()},
         attrs,
     )
-    validate(dataset)
+    validate(dataset, table)
     return dataset
 
 
-def _variable(spec: Variable, value: Any) -> tuple[tuple[str, ...], Any, dict[str, str]]:
+def _variable(spec: Variable, value: Any, leading: tuple[str, ...] = ()) -> tuple[tuple[str, ...], Any, dict[str, str]]:
     data = np.asarray(value)
-    dtype = data.dtype if data.dtype.name in spec.dtypes else spec.dtypes[0]
-    return spec.dims, data.astype(dtype), {"long_name": spec.long_name, "description": spec.description}
+    dtype = data.dtype if _fits(data.dtype, spec) else np.dtype(spec.dtypes[0])
+    dims = (*leading, *spec.dims) if data.ndim == len(leading) + len(spec.dims) else spec.dims
+    attrs = {"long_name": spec.long_name, "description": spec.description} if spec.long_name else {}
+    return dims, data.astype(dtype), attrs
 
 
-def validate(dataset: xr.Dataset) -> None:
+def _fits(dtype: np.dtype[Any], spec: Variable) -> bool:
+    return dtype.name in spec.dtypes or (dtype.kind == "U" and "str" in spec.dtypes)
+
+
+def validate(dataset: xr.Dataset, table: Table = VARIABLES) -> None:
     """Check that every variable of a result is known, with the dimensions and dtype of the table."""
     for name, variable in dataset.variables.items():
-        spec = VARIABLES.get(str(name)) or COORDINATES.get(str(name))
-        if spec is None or variable.dims != spec.dims or variable.dtype.name not in spec.dtypes:
+        spec = table.get(str(name)) or COORDINATES.get(str(name))
+        more = [d for d in variable.dims if spec is None or d not in spec.dims]
+        if (
+            spec is None
+            or more != [d for d in LEADING if d in more]
+            or variable.dims != (*more, *spec.dims)
+            or not _fits(variable.dtype, spec)
+        ):
             raise ValueError(
                 f"result variable {name} must be as the schema says; got {variable.dims} {variable.dtype}. "
                 "Correct the value or the table."
