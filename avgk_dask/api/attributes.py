@@ -15,7 +15,7 @@ def result_attrs(source: Source, reads: int, **more: Any) -> dict[str, Any]:
     """Return the attributes that every result has, and some more."""
     return {
         "n_samples": source.shape[0],
-        "n_classes": source.shape[1],
+        "n_classes": source.n_classes,
         **more,
         "store": source.location,
         "versions": versions(),

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from ..errors import LabelsError
 from ..exact.sums import error_of
+from ..passes.certifying import refuse_truncated
 from ..passes.finding import find_thresholds
 from ..passes.progress import computing
 from ..passes.run import Run, drive
@@ -79,6 +80,7 @@ def error_curve(
             "labels must be given for an error curve; got None, and none are stored beside the scores. "
             "Pass class numbers or probabilities."
         )
+    refuse_truncated(source, "an error curve, which goes up to K = C")
     run = Run(source, computing(progress), nan_policy)
     n_labelled, top, average = (_soft_curves if source.has_soft_labels else _hard_curves)(run)
     n_classes = source.shape[1]

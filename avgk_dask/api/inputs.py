@@ -21,6 +21,7 @@ from ..sources.stored import StoredSource
 from ..store import StoredArrays, check_chunks, is_zarr, open_arrays, open_labels, shown
 from ..store.read.bands import read_array
 from ..store.read.encoding import SCALES, decoded_dtype
+from .truncation import is_truncated, truncated_source
 
 #: Rows of an array in memory are handed to the tasks in blocks of about this many bytes.
 _BLOCK_BYTES = 8 << 20
@@ -35,7 +36,12 @@ def as_source(scores: Any, labels: Any = None, *, own_labels: bool = True, missi
     fill value, None what was said when the store was opened (by default ``"raise"``).
     """
     frame = scores["scores"] if isinstance(scores, xr.Dataset) and "scores" in scores else scores
-    scores, found, location = _unwrap(opened(scores, missing))
+    arrays = opened(scores, missing)
+    if is_truncated(arrays):
+        given = arrays.labels if labels is None and own_labels else labels
+        shape = arrays.scores.shape[0], int(arrays.n_classes or 0)
+        return truncated_source(arrays, as_labels(given, shape, missing))
+    scores, found, location = _unwrap(arrays)
     if labels is None and own_labels:
         labels = found
     if missing is not None and is_zarr(scores):
@@ -64,7 +70,8 @@ def as_lazy(scores: Any) -> tuple[Source, Any]:
     """Return the source of the scores alone, and the DataArray they came in (None otherwise)."""
     frame = scores["scores"] if isinstance(scores, xr.Dataset) else scores
     source = as_source(scores, own_labels=False)
-    return source, _ordered(frame) if isinstance(frame, xr.DataArray) else None
+    whole = isinstance(frame, xr.DataArray) and source.truncation is None  # the frame of slots fits no sets
+    return source, _ordered(frame) if whole else None
 
 
 def find_labels(labels: Any, storage_options: Any = None, missing: str | None = None) -> Any:
@@ -99,11 +106,6 @@ def opened(scores: Any, missing: str | None = None) -> Any:
 def _unwrap(scores: Any) -> tuple[Any, Any, str]:
     """Return the bare array of scores, the labels found beside them, and where they are stored."""
     if isinstance(scores, StoredArrays):
-        if scores.class_index is not None:
-            raise ScoresError(
-                f"scores must be whole rows; got the truncated store {scores.location}. "
-                "Only evaluate and threshold take one; write the store without top_m for the rest."
-            )
         return scores.scores, scores.labels, scores.location
     if isinstance(scores, xr.Dataset):
         if "scores" not in scores:

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from ..errors import OptionError
 from ..exact.sums import error_of
 from ..kernels.keys import first_key_above, key_range
+from ..passes.certifying import certify_thresholds
 from ..passes.run import Run
 from ..scans.places import place_pass
 from ..states.place_tally import PlaceTally
@@ -35,6 +36,7 @@ class Places:
         source = run.source
         top = key_range(source.dtype)[1]
         firsts = [min(first_key_above(t, source.dtype), top + 1) for t in thresholds]
+        certify_thresholds(run, thresholds, firsts)
         edges = np.array(sorted({key for key in firsts if key <= top} or {top}), np.int64)
         tally = run.read(place_pass(source.dtype, source.shape[1], edges))
         counts, weights = [*tally.n_from().tolist(), 0], _weights_from(tally)

@@ -14,6 +14,7 @@ import xarray as xr
 from ..errors import BudgetError, LabelsError, ScoresError
 from ..exact.budgets import parse_budgets
 from ..exact.sums import error_of
+from ..passes.certifying import refuse_truncated
 from ..passes.finding import find_thresholds
 from ..passes.progress import computing, count_members
 from ..passes.run import Run
@@ -81,6 +82,7 @@ def adaptive_gain(eta: Any, k: Any, *, progress: bool | None = None) -> xr.Datas
 
     """
     source = as_source(eta, own_labels=False)
+    refuse_truncated(source, "a gain")
     budgets = parse_budgets(k, source.shape[1])
     if any(b.denominator != 1 for b in budgets):
         raise BudgetError(f"k must be an integer for a gain over top-k; got {k!r}. Use evaluate for a fractional k.")
@@ -151,6 +153,7 @@ def regret(sets: Any, eta: Any, *, progress: bool | None = None) -> xr.Dataset:
 
     """
     source = as_source(eta, own_labels=False)
+    refuse_truncated(source, "a regret")
     members = _as_sets(sets, source.shape)
     run = Run(source, computing(progress))
     n_labels = count_members(members, run.compute)
@@ -221,6 +224,7 @@ def plug_in_regret(
     """
     check_nan_policy(nan_policy)
     truth = as_source(eta, own_labels=False)
+    refuse_truncated(truth, "a regret")
     in_memory = isinstance(eta, (np.ndarray, da.Array, xr.DataArray, list, tuple))
     source = as_source(scores, eta if in_memory else truth.dask_array())
     budgets = parse_budgets(k, source.shape[1])

@@ -12,6 +12,7 @@ import xarray as xr
 
 from ..errors import BudgetError, LabelsError, OptionError
 from ..exact.budgets import parse_budget
+from ..passes.certifying import certify_least_risk
 from ..passes.finding import find_thresholds, least_risk
 from ..passes.progress import computing
 from ..passes.run import Run
@@ -199,8 +200,9 @@ def best_threshold(
     exact = _check_cost(cost)
     run = Run(source, computing(progress), nan_policy)
     best = least_risk(run, exact).best
+    certify_least_risk(run, best, exact)
     value: float | int = -math.inf
-    if best.n_labels < source.shape[0] * source.shape[1]:  # the highest score left out, as everywhere
+    if best.n_labels < source.shape[0] * source.n_classes:  # the highest score left out, as everywhere
         value = score_value(find_thresholds(run, [best.n_labels]).found[0].key, source.dtype)
     size = Fraction(best.n_labels, source.shape[0])
     return BestThreshold(value, float(best.risk), float(best.error), float(size), float(exact), run.reads)

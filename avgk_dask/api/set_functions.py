@@ -8,8 +8,9 @@ import dask.array as da
 import xarray as xr
 
 from ..errors import BudgetError
-from ..exact.budgets import count_labels, parse_budgets, show
+from ..exact.budgets import parse_budgets, show
 from ..kernels.keys import first_key_above
+from ..passes.certifying import certify_ranks
 from ..rules.lazy_sets import apply_rule, find_rule
 from ..rules.threshold_rule import ThresholdRule
 from ..rules.top_rule import TopRule
@@ -68,8 +69,8 @@ def average_k_sets(scores: Any, k: Any, *, nan_policy: str = "raise", ties: str 
     check_nan_policy(nan_policy)
     check_ties(ties)
     source, frame = as_lazy(scores)
-    (budget,) = parse_budgets([k], source.shape[1])
-    rule = find_rule(source, count_labels(budget, source.shape[0]), nan_policy, ties)
+    (budget,) = parse_budgets([k], source.n_classes)
+    rule = find_rule(source, budget, nan_policy, ties)
     return _wrap(apply_rule(source, rule, nan_policy), frame, "average_k_sets", k=show(budget))
 
 
@@ -111,11 +112,12 @@ def top_k_sets(scores: Any, k: Any, *, nan_policy: str = "raise") -> da.Array | 
     """
     check_nan_policy(nan_policy)
     source, frame = as_lazy(scores)
-    (budget,) = parse_budgets([k], source.shape[1])
+    (budget,) = parse_budgets([k], source.n_classes)
     if budget.denominator != 1:
         raise BudgetError(
             f"k must be an integer for top-k sets; got {show(budget)}. Use average_k_sets for a fractional k."
         )
+    certify_ranks(source, int(budget), "k")
     return _wrap(apply_rule(source, TopRule(int(budget)), nan_policy), frame, "top_k_sets", k=show(budget))
 
 

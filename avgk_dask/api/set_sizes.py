@@ -10,6 +10,7 @@ import xarray as xr
 
 from ..errors import BudgetError
 from ..exact.budgets import count_labels, parse_budget
+from ..passes.certifying import certify_budgets, refuse_budgets
 from ..passes.finding import find_thresholds
 from ..passes.progress import computing
 from ..passes.run import Run
@@ -128,10 +129,12 @@ def threshold_at(
         raise BudgetError(
             f"average_set_sizes must be finite numbers of at least 0; got {average_set_sizes!r}. Pass labels per sample."
         )
-    n_samples, n_classes = source.shape
-    counts = [count_labels(min(size, Fraction(n_classes)), n_samples) for size in sizes]
+    budgets = [min(size, Fraction(source.n_classes)) for size in sizes]
+    counts = [count_labels(budget, source.shape[0]) for budget in budgets]
     run = Run(source, computing(progress), nan_policy)
+    refuse_budgets(run, budgets)
     search = find_thresholds(run, counts)
+    certify_budgets(run, budgets, [search.found[i].key for i in range(len(counts))])
     values = [score_value(search.found[i].key, source.dtype) for i in range(len(counts))]
     over = {"average_set_size": [float(size) for size in sizes]}
     found = {"threshold": threshold_values(values, source.dtype)}

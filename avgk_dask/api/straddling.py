@@ -16,6 +16,7 @@ from ..ambiguity.straddle import Straddle, orders_of, straddle_bound
 from ..ambiguity.supports import do_overlap, rank_histogram
 from ..errors import OptionError
 from ..exact.budgets import parse_budgets
+from ..passes.certifying import certify_ranks
 from ..passes.finding import find_thresholds
 from ..passes.progress import computing
 from ..passes.run import Run
@@ -53,7 +54,7 @@ def ambiguity_values(
 def _straddle_values(
     found: Ambiguity, budgets: Sequence[Fraction], source: Source
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    n_samples, n_classes = source.shape
+    n_samples, n_classes = source.shape[0], source.n_classes
     n_orders = max([1, *(len(orders_of(k, n_classes)) for k in integers(budgets))])
     names = "strength", "strength_error", "weight", "weight_error", "magnitude"
     tables = {name: np.full((len(budgets), n_orders), np.nan) for name in names}
@@ -133,7 +134,8 @@ def straddle_strength(scores: Any, k: Any, *, nan_policy: str = "raise", progres
     """
     check_nan_policy(nan_policy)
     source = as_source(scores, own_labels=False)
-    budgets = parse_budgets(k, source.shape[1])
+    budgets = parse_budgets(k, source.n_classes)
+    certify_ranks(source, n_ranked(budgets, source.n_classes), "k")
     found, attrs = _scan(source, n_ranked(budgets, source.shape[1]), integers(budgets), nan_policy, progress)
     values, coords = _straddle_values(found, budgets, source)
     return build_result(values, {"k": [float(b) for b in budgets], **coords}, attrs)
@@ -196,7 +198,8 @@ def ranked_supports(
     """
     check_nan_policy(nan_policy)
     source = as_source(scores, own_labels=False)
-    wanted = _check_ranks(ranks, source.shape[1])
+    wanted = _check_ranks(ranks, source.n_classes)
+    certify_ranks(source, max(wanted), "ranks")
     if isinstance(bins, bool) or not isinstance(bins, (int, np.integer)) or bins < 1:
         raise OptionError(f"bins must be a positive integer; got {bins!r}. Pass at least 1.")
     found, attrs = _scan(source, max(wanted), [], nan_policy, progress)
@@ -260,8 +263,9 @@ def supports_overlap(scores: Any, k: Any, *, nan_policy: str = "raise", progress
     """
     check_nan_policy(nan_policy)
     source = as_source(scores, own_labels=False)
-    budgets = parse_budgets(k, source.shape[1])
-    n_ranks = min(source.shape[1], max(math.ceil(b) + 1 for b in budgets))
+    budgets = parse_budgets(k, source.n_classes)
+    n_ranks = min(source.n_classes, max(math.ceil(b) + 1 for b in budgets))
+    certify_ranks(source, n_ranks, "k")
     found, attrs = _scan(source, n_ranks, [], nan_policy, progress)
     values = {"supports_overlap": _overlap(found, budgets)}
     return build_result(values, {"k": [float(b) for b in budgets]}, attrs)["supports_overlap"]
@@ -274,7 +278,7 @@ def _scan(
     run = Run(source, computing(progress), nan_policy)
     search = find_thresholds(run, [], n_ranked=n_ranks)
     assert search.first_tally is not None
-    found = analyse(search.first_tally.ranked, budgets, source.dtype, source.shape[1])
+    found = analyse(search.first_tally.ranked, budgets, source.dtype, source.n_classes)
     return found, result_attrs(source, run.reads)
 
 

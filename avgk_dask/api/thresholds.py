@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from ..exact.budgets import count_labels, is_scalar, parse_budgets
 from ..kernels.keys import decode
+from ..passes.certifying import certify_budgets, refuse_budgets
 from ..passes.finding import find_thresholds
 from ..passes.progress import computing
 from ..passes.run import Run
@@ -18,10 +19,9 @@ from ..results.registry import build_result
 from ..results.showing import ShownAsTable
 from ..searches.selection import Selection
 from .attributes import result_attrs
-from .inputs import as_source, opened
+from .inputs import as_source
 from .policies import check_nan_policy
 from .shared_text import documented
-from .truncation import TruncatedScores, is_truncated
 
 
 @dataclass(frozen=True)
@@ -103,14 +103,13 @@ def threshold(
 
     """
     check_nan_policy(nan_policy)
-    scores = opened(scores)
-    if is_truncated(scores):
-        return _truncated_threshold(TruncatedScores(scores), k, nan_policy, progress)
     source = as_source(scores, own_labels=False)
-    budgets = parse_budgets(k, source.shape[1])
+    budgets = parse_budgets(k, source.n_classes)
     counts = [count_labels(b, source.shape[0]) for b in budgets]
     run = Run(source, computing(progress), nan_policy)
+    refuse_budgets(run, budgets)
     search = find_thresholds(run, counts)
+    certify_budgets(run, budgets, [search.found[i].key for i in range(len(budgets))])
     found = [_threshold(search.found[i], source.dtype) for i in range(len(budgets))]
     if is_scalar(k):
         return found[0]
@@ -122,21 +121,6 @@ def threshold(
         "average_set_size": [(t.n_above + t.n_kept) / source.shape[0] for t in found],
     }
     return build_result(values, {"k": [float(b) for b in budgets]}, result_attrs(source, run.reads))
-
-
-def _truncated_threshold(
-    truncated: TruncatedScores, k: Any, nan_policy: str, progress: bool | None
-) -> Threshold | xr.Dataset:
-    budgets = parse_budgets(k, truncated.n_classes)
-    if max(budgets) > truncated.n_slots:
-        truncated.certify([max(budgets)], [-np.inf], straddle=False)
-    found = threshold(truncated.scores, k, nan_policy=nan_policy, progress=progress)
-    if isinstance(found, Threshold):
-        truncated.certify(budgets, [found.value], straddle=False)
-        return found
-    truncated.certify(budgets, found.threshold.values, straddle=False)
-    found.attrs |= {"n_classes": truncated.n_classes, "store": truncated.location, "reads": found.attrs["reads"] + 1}
-    return found
 
 
 def _threshold(selection: Selection, dtype: Any) -> Threshold:

@@ -13,7 +13,7 @@ from typing import Any
 import dask.array as da
 
 from ..errors import OptionError
-from ..exact.budgets import count_labels, parse_budgets
+from ..exact.budgets import parse_budgets
 from ..passes.progress import computing, counting
 from ..results.registry import plain_json
 from ..rules.lazy_sets import apply_rule, settle_rule
@@ -130,13 +130,12 @@ def _choose(scores: Any, source: Source, choice: SetChoice, progress: bool | Non
         sets: Any = predict_sets(scores, threshold=choice.threshold, nan_policy=choice.nan_policy)
         return _bare(sets), facts | {"threshold": _plain_number(choice.threshold)}
     budget: Fraction
-    (budget,) = parse_budgets([choice.k], source.shape[1])
+    (budget,) = parse_budgets([choice.k], source.n_classes)
     facts["k"] = float(budget)
     if choice.rule == "top":
         return _bare(top_k_sets(scores, budget, nan_policy=choice.nan_policy)), facts
-    labels = count_labels(budget, source.shape[0])
     # Found once, and not again for every window, as lazy sets would.
-    found, rule = settle_rule(source, labels, choice.nan_policy, choice.ties, computing(progress))
+    found, rule = settle_rule(source, budget, choice.nan_policy, choice.ties, computing(progress))
     facts |= {
         "threshold": score_value(found.key, source.dtype), "n_above": found.n_above, "n_ties": found.n_ties,
         "n_kept": found.n_kept, "ties": choice.ties,
@@ -159,7 +158,7 @@ def _grid(source: Source, sets: da.Array) -> SetGrid:
     if isinstance(source, StoredSource):
         return SetGrid(source.shape, source.array.chunks, source.array.shards)
     rows, classes = (max(sizes) for sizes in sets.chunks)
-    return SetGrid(source.shape, (rows, classes))
+    return SetGrid(sets.shape, (rows, classes))
 
 
 @contextmanager

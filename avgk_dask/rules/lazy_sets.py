@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from fractions import Fraction
 from typing import Any
 
 import dask
@@ -13,8 +14,10 @@ import numpy as np
 from dask.delayed import Delayed, delayed
 from numpy.typing import NDArray
 
-from ..errors import NAN_CURE, ScoresError
+from ..errors import NAN_CURE, OptionError, ScoresError
+from ..exact.budgets import count_labels
 from ..kernels.keys import check_dtype, is_float
+from ..passes.certifying import certify_budgets, refuse_budgets
 from ..passes.finding import find_thresholds, scan_shape
 from ..passes.run import Compute, Run, compute_plainly
 from ..passes.waiting import wait_for
@@ -24,7 +27,9 @@ from ..searches.threshold_search import cut_pass
 from ..settings import DEFAULTS, setting
 from ..sources.source import Source
 from ..sources.transformed import spread_source
+from ..sources.truncated import scatter_slots
 from .threshold_rule import ThresholdRule
+from .top_rule import TopRule
 
 Array = NDArray[Any]
 
@@ -40,26 +45,33 @@ class _Held:
         self.settings = {f"avgk.{name}": setting(name) for name in DEFAULTS}
 
 
-def find_rule(source: Source, budget: int, nan_policy: str, ties: str) -> Any:
+def find_rule(source: Source, budget: Fraction, nan_policy: str, ties: str) -> Any:
     """Return the task that finds the rule of a budget's sets, by a search of its own."""
     return delayed(_find_rule, pure=False)(_Held(source), budget, nan_policy, ties)
 
 
-def _find_rule(held: _Held, budget: int, nan_policy: str, ties: str) -> ThresholdRule:
+def _find_rule(held: _Held, budget: Fraction, nan_policy: str, ties: str) -> ThresholdRule:
     with _scheduler_inside_a_task(), dask.config.set(held.settings):
         return settle_rule(held.source, budget, nan_policy, ties)[1]
 
 
 def settle_rule(
-    source: Source, budget: int, nan_policy: str, ties: str, compute: Compute = compute_plainly
+    source: Source, budget: Fraction, nan_policy: str, ties: str, compute: Compute = compute_plainly
 ) -> tuple[Selection, ThresholdRule]:
     """Find the selection of a budget, by a search of its own, and the rule of its sets."""
     run = Run(source, compute, nan_policy)
-    selection = find_thresholds(run, [budget]).found[0]
+    if ties != "first" and source.truncation is not None:
+        raise OptionError(
+            f"ties must be 'first' for a truncated store; got {ties!r}. Leave it out, or store whole rows."
+        )
+    refuse_budgets(run, [budget])
+    n_labels = count_labels(budget, source.shape[0])
+    selection = find_thresholds(run, [n_labels]).found[0]
+    certify_budgets(run, [budget], [selection.key])
     if ties == "first" or not selection.is_cut:
         return selection, _rule(run, selection)
     refined = run.over(spread_source(source, [selection.key]), "lowest")
-    return selection, replace(_rule(refined, find_thresholds(refined, [budget]).found[0]), spread=selection.key)
+    return selection, replace(_rule(refined, find_thresholds(refined, [n_labels]).found[0]), spread=selection.key)
 
 
 def _rule(run: Run, selection: Selection) -> ThresholdRule:
@@ -104,6 +116,8 @@ def apply_rule(source: Source, rule: Any, nan_policy: str) -> da.Array:
     else:
         blocks = array.rechunk({1: -1}) if rule.needs_rows else array
     sets = blocks.map_blocks(_apply, rule, nan_policy, source.shape[1], dtype=bool, meta=np.empty((0, 0), bool))
+    if source.truncation is not None:
+        return scatter_slots(sets, source.truncation, by_threshold=not isinstance(rule, TopRule))
     return sets.rechunk(array.chunks)
 
 

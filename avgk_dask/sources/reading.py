@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..store.read.bands import BandReader, read_array
-from .transforms import Transform, transformed
+from .transforms import Transform, join_slabs, transform_slabs
 
 Array = NDArray[Any]
 
@@ -55,12 +55,15 @@ class Preparation:
 
     transform: Transform
     dtype: np.dtype[Any]
+    n_stored: int
     rows: tuple[int, ...]
     columns: tuple[int, ...]
 
     def prepare(self, slabs: Iterable[Array], band: int, column: int = 0) -> Iterable[Array]:
         """Return the slabs of a band from a class chunk on, transformed."""
-        return transformed(self.transform, slabs, self.dtype, self.rows[band], self.columns[column])
+        if self.transform.needs_rows:
+            return [self.transform.apply(join_slabs(slabs, self.dtype, self.n_stored), self.rows[band], 0)]
+        return transform_slabs(self.transform, slabs, self.dtype, self.rows[band], self.columns[column])
 
 
 def labels_now(labels: Any) -> Any:

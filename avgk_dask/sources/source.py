@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import dask
@@ -36,6 +37,8 @@ class Source(ABC):
     labels: Any
     #: What happens to scores between reading and ordering; None for nothing.
     transform: Transform | None = None
+    #: What is left of each row, where not all is stored.
+    truncation: Truncation | None = None
 
     @property
     def n_bands(self) -> int:
@@ -46,6 +49,16 @@ class Source(ABC):
     def n_chunks(self) -> int:
         """Number of chunks a pilot can choose from."""
         return self.n_bands * (len(self.columns) - 1)
+
+    @property
+    def n_stored(self) -> int:
+        """Number of columns that are read."""
+        return self.shape[1]
+
+    @property
+    def n_classes(self) -> int:
+        """Number of classes, also of those whose scores were discarded."""
+        return self.shape[1] if self.truncation is None else self.truncation.n_classes
 
     @property
     def has_soft_labels(self) -> bool:
@@ -135,7 +148,8 @@ class Source(ABC):
         """What tasks need to know to transform what they read; None where nothing is to be done."""
         if self.transform is None:
             return None
-        return Preparation(self.transform, self.stored_dtype, tuple(self.rows), tuple(self.columns))
+        stored = self.stored_dtype, self.n_stored
+        return Preparation(self.transform, *stored, tuple(self.rows), tuple(self.columns))
 
     @abstractmethod
     def whole_band(self, band: int) -> Any:
@@ -152,6 +166,22 @@ class Source(ABC):
     @abstractmethod
     def dask_array(self) -> da.Array:
         """Return the scores as a Dask array whose blocks no other task shares."""
+
+
+@dataclass(frozen=True)
+class Truncation:
+    """A source of each row's largest scores: how many of how many classes, which ones, and where they are stored."""
+
+    n_slots: int
+    n_classes: int
+    location: str
+    #: The class of each slot, in blocks like those of the scores.
+    class_index: da.Array
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether nothing was discarded."""
+        return self.n_slots == self.n_classes
 
 
 class Key:

@@ -23,10 +23,15 @@ class TransformedSource(Source):
 
     def __init__(self, inner: Source, transform: Transform) -> None:
         self.inner, self.transform = inner, transform
-        self.shape, self.rows, self.labels, self.location = inner.shape, inner.rows, inner.labels, inner.location
+        self.shape = inner.shape[0], transform.width(inner.shape[1])
+        self.rows, self.labels, self.location = inner.rows, inner.labels, inner.location
         self.dtype, self.stored_dtype = transform.dtype, inner.dtype
-        whole = [0, inner.shape[1]]
+        whole = [0, self.shape[1]]
         self.classes, self.columns = (whole, whole) if transform.needs_rows else (inner.classes, inner.columns)
+
+    @property
+    def n_stored(self) -> int:  # noqa: D102
+        return self.inner.shape[1]
 
     def slab_bytes(self) -> int:  # noqa: D102
         return int(np.diff(self.rows).max() * np.diff(self.classes).max()) * self.dtype.itemsize
@@ -61,7 +66,8 @@ class TransformedSource(Source):
         array = self.inner.dask_array()
         blocks = array.rechunk({1: -1}) if self.transform.needs_rows else array
         meta = np.empty((0, 0), self.dtype)
-        return blocks.map_blocks(_apply, self.transform, dtype=self.dtype, meta=meta)
+        chunks = (blocks.chunks[0], (self.shape[1],)) if self.transform.needs_rows else blocks.chunks
+        return blocks.map_blocks(_apply, self.transform, dtype=self.dtype, chunks=chunks, meta=meta)
 
 
 def _apply(block: Any, transform: Transform, block_info: Any = None) -> Any:

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from ..kernels.keys import encode
 from ..kernels.order import spread_keys
+from ..scans.entries import checked_slabs
 from ..scans.promised import promised_block
 
 Array = NDArray[Any]
@@ -30,20 +31,24 @@ class Transform(Protocol):
     def needs_rows(self) -> bool:
         """Whether it must see whole rows; else any block of the matrix will do."""
 
+    def width(self, n_stored: int) -> int:
+        """Return the number of columns that it makes of those stored."""
+
     def apply(self, block: Array, first_row: int, first_class: int) -> Array:
         """Return a block that starts at this place of the matrix, transformed."""
 
 
-def transformed(
+def join_slabs(slabs: Iterable[Any], dtype: np.dtype[Any], n_classes: int) -> Array:
+    """Return a band in one piece."""
+    parts = [slab.copy() for slab in checked_slabs(slabs, dtype, n_classes, None)]  # good until the next is asked for
+    return parts[0] if len(parts) == 1 else np.concatenate(parts, axis=1)
+
+
+def transform_slabs(
     transform: Transform, slabs: Iterable[Any], dtype: np.dtype[Any], first_row: int, first_class: int = 0
 ) -> Iterator[Array]:
-    """Return the slabs of a band, stored as ``dtype``, transformed one after the other, or joined where whole rows are needed."""
-    blocks = (promised_block(slab, dtype) for slab in slabs)
-    if transform.needs_rows:
-        whole = np.concatenate([block.copy() for block in blocks], axis=1)
-        yield transform.apply(whole, first_row, 0)
-        return
-    for block in blocks:
+    """Return slabs stored as ``dtype``, of which the first starts at this place of the matrix, transformed one by one."""
+    for block in (promised_block(slab, dtype) for slab in slabs):
         yield transform.apply(block, first_row, first_class)
         first_class += block.shape[1]
 
@@ -57,6 +62,10 @@ class SpreadTies:
     def __init__(self, chosen: Iterable[int], n_classes: int, stored: np.dtype[Any]) -> None:
         self.chosen = np.array(sorted(set(chosen)), np.int64)
         self.n_classes, self.stored = n_classes, stored
+
+    def width(self, n_stored: int) -> int:
+        """Return the number of columns: the same."""
+        return n_stored
 
     def apply(self, block: Array, first_row: int, first_class: int) -> Array:
         """Return the refined keys of a block."""
