@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import dask.array as da
-from dask._task_spec import GraphNode
-from dask.base import clone_key
 from dask.delayed import Delayed
 from dask.graph_manipulation import bind
 from dask.highlevelgraph import HighLevelGraph, MaterializedLayer
+
+from .dask_tasks import GraphNode, clone_key
 
 #: Names the copies of an array's tasks; the same array may be used beside its copy.
 _SEED = "avgk-waiting"

@@ -8,7 +8,6 @@ from typing import Annotated
 from ..kernels.keys import NAN_KEY
 from ..records import Merging, State
 
-
 #: Keys: the highest, and below all of them where there is none.
 _HIGHEST = Merging(max, lambda _: NAN_KEY)
 

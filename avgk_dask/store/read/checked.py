@@ -6,13 +6,12 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from zarr.abc.store import OffsetByteRequest, RangeByteRequest, Store
-from zarr.core.buffer import default_buffer_prototype
-from zarr.core.sync import sync
 from zarr.storage import LocalStore, MemoryStore, ObjectStore, WrapperStore, ZipStore
 
 from ...errors import AvgkError, ReadError, refuse
 from ...settings import setting
 from ..where.failures import advice, cause
+from ..where.zarr_calls import get, inside, wait
 from .documents import Document, is_metadata, parse_document
 from .manifest import Digest, Manifest
 from .shards import ShardIndex
@@ -102,7 +101,7 @@ class CheckedStore(Wrapping):
     def document(self, key: str) -> Document | None:
         """Return the JSON object at a key, as it was last read or reading it now; None where there is none."""
         if key not in self._documents:
-            sync(self.get(key, default_buffer_prototype()))
+            wait(get(self, key))
         return self._documents.get(key)
 
     async def get(self, key: str, prototype: Any, byte_range: Any = None) -> Any:
@@ -240,5 +239,5 @@ def is_local(store: Any) -> bool:
 def bare_store(store: Any) -> Any:
     """Return the store inside all wrappers."""
     while isinstance(store, WrapperStore):
-        store = store._store
+        store = inside(store)
     return store

@@ -11,11 +11,12 @@ from collections.abc import Iterator
 from typing import Any
 
 from zarr.codecs import BytesCodec
-from zarr.core.sync import sync
 from zarr.storage import FsspecStore, LocalStore, ObjectStore, ZipStore
 
 from ...errors import ReadError, refuse
+from ..where import fsspec_calls
 from ..where.addresses import shown
+from ..where.zarr_calls import wait
 from .checked import FILL, CheckedStore, bare_store
 from .documents import is_metadata
 from .manifest import chunk_grid
@@ -62,7 +63,7 @@ def _list_keys(store: Any, prefix: str) -> dict[str, int | None] | None:
         return _object_keys(store, prefix)
     if not store.supports_listing:
         return None
-    return sync(_other_keys(store, prefix), timeout=_LIST_SECONDS)
+    return wait(_other_keys(store, prefix), timeout=_LIST_SECONDS)
 
 
 def _local_keys(root: str, prefix: str) -> Iterator[tuple[str, int | None]]:
@@ -106,7 +107,7 @@ async def _other_keys(store: Any, prefix: str) -> dict[str, int | None] | None:
         if "http" in str(store.fs.protocol):
             return None
         try:
-            found = await store.fs._find(f"{root}/{prefix}", detail=True)
+            found = await fsspec_calls.find(store, prefix)
         except FileNotFoundError:
             return {}
         start = len(root.strip("/")) + bool(root.strip("/"))

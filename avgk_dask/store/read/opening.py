@@ -11,14 +11,14 @@ from typing import Any
 
 import zarr
 from zarr.abc.store import Store
-from zarr.core.buffer import default_buffer_prototype
-from zarr.core.sync import sync
 from zarr.storage import FsspecStore, LocalStore, ObjectStore, StorePath
 
 from ...errors import AvgkError, OptionError, ReadError, ScoresError, StoreError, refuse
+from ..where import fsspec_calls
 from ..where.addresses import Options, secrets_of, shown
 from ..where.failures import advice
 from ..where.locations import inner_root, locate
+from ..where.zarr_calls import get, wait
 from .checked import CheckedStore, Checks, bare_store
 from .manifest import table_digest
 from .nodes import array_names, group_attributes, has_array, open_array, seal_of, sealed_array, through, with_checks
@@ -190,7 +190,7 @@ def _find(store: Any, storage_options: Options | None) -> tuple[Store, str, str]
 def _open(store: CheckedStore, path: str, use_consolidated: bool | None = None) -> Any:
     location = store.checks.location
     try:
-        sync(_probe(store, path), timeout=None)
+        wait(_probe(store, path))
         if use_consolidated is False:
             return zarr.open_group(store, path=path, mode="r", use_consolidated=False)
         return zarr.open(store, path=path, mode="r")
@@ -211,9 +211,8 @@ async def _probe(store: CheckedStore, path: str) -> None:
     """Ask for the root's metadata, one after the other: a store out of reach fails at once, and with one error."""
     prefix = f"{path}/" if path else ""
     async with asyncio.timeout(_OPEN_SECONDS):
-        await store._ensure_open()
         for name in ("zarr.json", ".zgroup", ".zarray"):
-            if await store.get(prefix + name, default_buffer_prototype()) is not None:
+            if await get(store, prefix + name) is not None:
                 return
         await _ask_for_bucket(bare_store(store))
     raise StoreError("no zarr.json, .zgroup or .zarray is there")
@@ -225,7 +224,7 @@ async def _ask_for_bucket(store: Any) -> None:
         async for _ in store.list_dir(""):
             return
     if isinstance(store, FsspecStore) and "s3" in str(store.fs.protocol):
-        await store.fs._ls(store.path.split("/")[0])
+        await fsspec_calls.list_bucket(store)
 
 
 def _by_sample(array: Any, location: str) -> Any:

@@ -11,6 +11,7 @@ from zarr.storage import FsspecStore, ObjectStore, StorePath, WrapperStore
 
 from ... import credentials
 from ...credentials import environment_secrets, hide, hide_pairs
+from .zarr_calls import inside
 
 Options = Mapping[str, Any]
 
@@ -60,7 +61,7 @@ def _options_of(store: Any) -> list[Any]:
     if isinstance(store, StorePath):
         return _options_of(store.store)
     if isinstance(store, WrapperStore):
-        return _options_of(store._store)
+        return _options_of(inside(store))
     client = getattr(store, "store", None)  # of obstore
     found = [getattr(client, name, None) for name in ("url", "config", "client_options")]
     files = getattr(store, "fs", None)

@@ -13,8 +13,6 @@ import numpy as np
 import zarr
 from numpy.typing import NDArray
 from zarr.abc.store import Store
-from zarr.core.buffer import default_buffer_prototype
-from zarr.core.sync import sync
 from zarr.storage import FsspecStore, LocalStore
 
 from ...errors import OptionError, StoreError, refuse
@@ -30,6 +28,7 @@ from ..read.wrapping import Wrapping
 from ..where.addresses import Options, secrets_of, shown
 from ..where.failures import cause
 from ..where.locations import locate
+from ..where.zarr_calls import read_key, wait, write_key
 from .lease_places import FOLDER as LEASES
 from .leased import lease_of, refuse_held_parts
 
@@ -258,15 +257,15 @@ def create_parts(store: Store, location: str) -> None:
 
 
 def _read_json(store: Store, key: str, location: str) -> Document:
-    found = sync(_get(store, key))
+    found = read_key(store, key)
     if found is None:
         raise StoreError(f"{location} has no {key}; it cannot be continued. Check the path, or write it again.")
-    return parse_document(found.to_bytes(), f"{key} of {location}")
+    return parse_document(found, f"{key} of {location}")
 
 
 def write_document(store: Store, key: str, value: Document) -> None:
     """Write a JSON object, as zarr does."""
-    sync(store.set(key, default_buffer_prototype().buffer.from_bytes(json.dumps(value, indent=2).encode())))
+    write_key(store, key, json.dumps(value, indent=2).encode())
 
 
 def writable(path: Any, options: Options | None = None) -> tuple[Store, str]:
@@ -301,12 +300,7 @@ def _exists(store: Store, key: str) -> bool:
     bare = bare_store(store)
     if isinstance(bare, LocalStore):  # opening it for writing would make the folder
         return (bare.root / key).is_file()
-    return sync(_get(store, key)) is not None
-
-
-async def _get(store: Store, key: str) -> Any:
-    await store._ensure_open()
-    return await store.get(key, default_buffer_prototype())
+    return read_key(store, key) is not None
 
 
 def holds_anything(store: Store) -> bool:
@@ -348,7 +342,7 @@ def clear(store: Store, keep: tuple[str, ...] = (LEASES,)) -> None:
         keys = listed_keys(store, "")
         names = {key.split("/")[0] for key in keys}
     for name in sorted(names - set(keep)):
-        sync(store.delete(name) if name in keys else store.delete_dir(name))
+        wait(store.delete(name) if name in keys else store.delete_dir(name))
 
 
 def part_numbers(store: Store) -> list[str]:

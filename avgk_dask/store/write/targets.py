@@ -9,7 +9,6 @@ from typing import Any
 
 import zarr
 from zarr.abc.store import Store
-from zarr.core.sync import sync
 from zarr.storage import LocalStore, StorePath
 
 from ...errors import AvgkError, OptionError, WriteError
@@ -17,6 +16,7 @@ from ..read.checked import bare_store
 from ..where.addresses import Options, address_of
 from ..where.failures import writing
 from ..where.locations import locate
+from ..where.zarr_calls import wait
 from .asides import Aside, recover, remove_for_good
 from .drafts import check_target, clear, draft_owner, is_begun, writable
 from .lease_places import place_of
@@ -131,7 +131,7 @@ class Target:
             remove_for_good(bare.root)
         else:
             with writing(self._location, *self._given):
-                sync(self._store.delete_dir(""))
+                wait(self._store.delete_dir(""))
 
 
 def _source_address(source: Any) -> str | None:

@@ -19,7 +19,7 @@ from ..where.addresses import Options, shown
 from ..where.failures import writing
 from .batches import Conversion, RowBuffer, as_labels, as_scores, check_labels, check_scores, truncate
 from .drafts import Digests, Draft, check_target, create_parts, grown, is_begun, part_path, writable, write_rows
-from .journal import Journal, Record
+from .journal import Journal, JournalRecord
 from .lease_places import place_of
 from .leased import LeasedStore
 from .leases import refuse_held
@@ -273,7 +273,7 @@ class ScoreWriter:
         if self._leased is not None:
             self._leased.release()
 
-    def _write_run(self, layout: Layout, n_rows: int) -> Record:
+    def _write_run(self, layout: Layout, n_rows: int) -> JournalRecord:
         """Write one stored chunk (or shard) of rows; return its record."""
         block, *more = self._rows.take(n_rows)
         first = self._n_runs * layout.rows
@@ -288,7 +288,7 @@ class ScoreWriter:
             labels = None
         self._forms = self._forms or self._draft.forms()
         forms = {name: self._forms[name] for name in {key.split("/")[0] for key in digests}}
-        record = Record(self._n_runs, first, n_rows, digests, labels, forms)
+        record = JournalRecord(self._n_runs, first, n_rows, digests, labels, forms)
         self._take_in(record)
         return record
 
@@ -303,7 +303,7 @@ class ScoreWriter:
                 array.attrs["rounding"] = self.rounding
         return write_rows(grown(group[name], first + block.shape[0]), first, block)
 
-    def _take_in(self, record: Record) -> None:
+    def _take_in(self, record: JournalRecord) -> None:
         """Take in the digests and labels of a run of rows that is written."""
         self._draft.digests |= record.digests
         if record.labels is not None:
