@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from ..arrays import Array, Dtype
 from ..exact.units import float_format, smallest_unit
 from ..kernels.keys import is_float, key_range
 from ..kernels.pairs import add_products, count_lower
@@ -17,15 +16,13 @@ from ..states.ranked_scores import RankedTally
 from .binned import BinnedColumn
 from .pair_sums import PairSum, all_finite, real_ends
 
-Array = NDArray[Any]
-
 
 @dataclass(frozen=True)
 class SortedColumn:
     """All keys of a rank, ascending."""
 
     keys: Array
-    dtype: np.dtype[Any]
+    dtype: Dtype
 
     @property
     def ends(self) -> tuple[int, int]:
@@ -67,7 +64,7 @@ class SortedColumn:
         return PairSum(n_pairs, none, total, none)
 
 
-def _weighted_sum(keys: Array, counts: Array, dtype: np.dtype[Any], base: int) -> Fraction:
+def _weighted_sum(keys: Array, counts: Array, dtype: Dtype, base: int) -> Fraction:
     """Return the exact sum of value times count; integers are counted from ``base``."""
     bits, bias = float_format(dtype)
     n_runs = 2 * (2 * bias + 2) if bits else 1
@@ -93,7 +90,7 @@ def pairs_room(*columns: Column) -> Array:
     return np.empty((2, max((c.keys.size for c in columns if isinstance(c, SortedColumn)), default=0)), np.int32)
 
 
-def rank_column(tally: RankedTally, rank: int, dtype: np.dtype[Any]) -> Column:
+def rank_column(tally: RankedTally, rank: int, dtype: Dtype) -> Column:
     """Return the column of a rank, 1 for the highest."""
     if tally.histograms:
         return BinnedColumn(tally.histograms[rank - 1], dtype)

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 import xarray as xr
-from numpy.typing import NDArray
 
+from ..arrays import Ints
 from ..errors import LabelsError
 from ..exact.sums import error_of
 from ..passes.certifying import refuse_truncated
@@ -97,7 +97,7 @@ def _hard_curves(run: Run) -> tuple[int, list[Any], list[Any]]:
     search = drive(LabelRankSearch(run.source.dtype, n_classes), run)
     assert search.labels is not None
     top = np.cumsum(search.row_ranks()).tolist()
-    first_k: NDArray[np.int64] = -(-search.ranks() // n_samples)
+    first_k: Ints = -(-search.ranks() // n_samples)
     average = np.cumsum(np.bincount(first_k, minlength=n_classes + 1)[1:]).tolist()
     return search.labels.n_labelled, top, average
 

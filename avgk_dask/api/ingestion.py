@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from ..arrays import Array
 from ..errors import LABELS_CURE, LabelsError, OptionError, ReadError, ScoresError
 from ..files import RowFile, is_row_file, open_file
 from ..files.names import is_pickle
@@ -22,8 +22,6 @@ from ..store.read.encoding import decoded_dtype
 from .inputs import find_labels, in_numpy
 from .shared_text import documented
 from .store_functions import verify
-
-Array = NDArray[Any]
 
 #: Bytes of scores read at once.
 _BLOCK_BYTES = 16 << 20

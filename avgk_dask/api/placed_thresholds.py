@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 import xarray as xr
-from numpy.typing import NDArray
 
+from ..arrays import Floats
 from ..errors import OptionError
 from ..exact.sums import error_of
 from ..kernels.keys import first_key_above, key_range
@@ -107,6 +107,6 @@ def fits_a_float(value: Any) -> bool:
         return False
 
 
-def coordinate(thresholds: list[Any]) -> NDArray[np.float64]:
+def coordinate(thresholds: list[Any]) -> Floats:
     """Return thresholds as a coordinate."""
     return np.array([float(t) for t in thresholds])

@@ -14,6 +14,7 @@ from ..ambiguity.analysis import Ambiguity, analyse
 from ..ambiguity.pair_sums import values_of
 from ..ambiguity.straddle import Straddle, orders_of, straddle_bound
 from ..ambiguity.supports import do_overlap, rank_histogram
+from ..arrays import Dtype
 from ..errors import OptionError
 from ..exact.budgets import parse_budgets
 from ..passes.certifying import certify_ranks
@@ -208,7 +209,7 @@ def ranked_supports(
 
 
 def _rank_values(
-    found: Ambiguity, ranks: Sequence[int], dtype: np.dtype[Any], n_bins: int, log: bool
+    found: Ambiguity, ranks: Sequence[int], dtype: Dtype, n_bins: int, log: bool
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return the supports of some ranks and their histograms."""
     histograms = [rank_histogram(found.columns[rank - 1], dtype, n_bins, log) for rank in ranks]

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 import xarray as xr
-from numpy.typing import NDArray
 
+from ..arrays import Array
 from ..exact.budgets import count_labels, is_scalar, parse_budgets
 from ..kernels.keys import decode
 from ..passes.certifying import certify_budgets, refuse_budgets
@@ -135,6 +135,6 @@ def score_value(key: int, dtype: Any) -> float | int:
     return int(value) if dtype.kind in "iu" else float(value)
 
 
-def threshold_values(values: list[float | int], dtype: Any) -> NDArray[Any]:
+def threshold_values(values: list[float | int], dtype: Any) -> Array:
     """Return thresholds as float64, which holds every score but 64-bit integers; those as they are."""
     return np.array(values, dtype if dtype.kind in "iu" and dtype.itemsize == 8 else np.float64)

@@ -6,8 +6,8 @@ from typing import Any
 
 import dask.array as da
 import numpy as np
-from numpy.typing import NDArray
 
+from ..arrays import Array
 from ..errors import LabelsError, ScoresError, StoreError
 from ..kernels.keys import check_dtype
 from ..masks import check_label_range, plain_array
@@ -18,8 +18,6 @@ from ..sources.source import Source
 from ..sources.stored import StoredSource
 from ..sources.truncated import Slots, TruncatedSource
 from ..store import StoredArrays, check_chunks, is_sealed, is_zarr
-
-Array = NDArray[Any]
 
 
 def is_truncated(scores: Any) -> bool:

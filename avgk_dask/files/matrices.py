@@ -9,9 +9,10 @@ from typing import Any
 
 import numpy as np
 
+from ..arrays import Array
 from ..errors import LabelsError, ScoresError
 from ..masks import with_unlabelled
-from .row_blocks import Array, reading
+from .row_blocks import reading
 from .table_columns import Columns, is_list
 
 Refusal = type[ScoresError] | type[LabelsError]

@@ -10,9 +10,10 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
+from ..arrays import Array, Dtype
 from ..errors import ReadError, StoreError
 from ..kernels.keys import check_dtype
-from .row_blocks import Array, Block, Dtype, RowFile, check_matrix, reading
+from .row_blocks import Block, RowFile, check_matrix, reading
 
 #: What NumPy raises on headers that are none, or whose array cannot be.
 NPY_ERRORS = (

@@ -8,11 +8,12 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
 
+from ..arrays import Array
 from ..errors import LabelsError, StoreError
 from ..kernels.keys import check_dtype
 from .names import LABEL_NAMES, OTHER_LABEL_NAMES, SCORE_NAMES, check_distinct, find_name, listed
 from .npy import NpyHeader, NpyStream, check_order, check_size, read_header
-from .row_blocks import Array, Block, RowFile, check_labels, check_matrix, reading
+from .row_blocks import Block, RowFile, check_labels, check_matrix, reading
 
 #: What zipfile raises on damaged, encrypted or unknown archives.
 ZIP_ERRORS = (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, NotImplementedError, ValueError)

@@ -6,16 +6,12 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
+from ..arrays import Array, Dtype
 from ..credentials import environment_secrets, hide
 from ..errors import AvgkError, LabelsError, OptionError, ReadError, ScoresError, label_cure, refuse
 
-Array = NDArray[Any]
-Dtype = np.dtype[Any]
+Dtype = Dtype
 #: The scores (rows x classes) of some consecutive rows, and their labels where the file has them.
 Block = tuple[Array, Array | None]
 

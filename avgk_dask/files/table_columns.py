@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
+from ..arrays import Dtype
 from ..errors import DtypeError, LabelsError, ScoresError, StoreError, label_cure
 from ..kernels.keys import check_dtype
 from .names import LABEL_NAMES, OTHER_LABEL_NAMES, SCORE_NAMES, check_distinct, find_name, listed
-from .row_blocks import Dtype
 
 #: The column in which pandas keeps a frame's index: numbers, but no scores.
 _PANDAS_INDEX = re.compile(r"__index_level_\d+__")

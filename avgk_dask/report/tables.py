@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 import xarray as xr
-from numpy.typing import NDArray
 
+from ..arrays import Ints
 from ..errors import OptionError
 from ..results.registry import check_result
 
@@ -80,7 +80,7 @@ def results_table(result: xr.Dataset) -> Table:
     return Table(header, rows)
 
 
-def size_quartiles(counts: NDArray[np.int64]) -> tuple[int, int, int]:
+def size_quartiles(counts: Ints) -> tuple[int, int, int]:
     """Return the set sizes that a quarter, half and three quarters of the samples do not exceed."""
     cumulative = np.cumsum(counts)
     first, second, third = (int(np.searchsorted(cumulative, q * cumulative[-1] / 4)) for q in (1, 2, 3))

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
+from ..arrays import Dtype
 from ..errors import DtypeError, OptionError
 
 
@@ -235,7 +236,7 @@ def _variable(spec: Variable, value: Any, leading: tuple[str, ...] = ()) -> tupl
     return dims, data.astype(dtype), attrs
 
 
-def _fits(dtype: np.dtype[Any], spec: Variable) -> bool:
+def _fits(dtype: Dtype, spec: Variable) -> bool:
     return dtype.name in spec.dtypes or (dtype.kind == "U" and "str" in spec.dtypes)
 
 

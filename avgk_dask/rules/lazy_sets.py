@@ -12,8 +12,8 @@ import dask
 import dask.array as da
 import numpy as np
 from dask.delayed import Delayed, delayed
-from numpy.typing import NDArray
 
+from ..arrays import Array
 from ..errors import NAN_CURE, OptionError, ScoresError
 from ..exact.budgets import count_labels
 from ..kernels.keys import check_dtype, is_float
@@ -30,8 +30,6 @@ from ..sources.transformed import spread_source
 from ..sources.truncated import scatter_slots
 from .threshold_rule import ThresholdRule
 from .top_rule import TopRule
-
-Array = NDArray[Any]
 
 
 class _Held:

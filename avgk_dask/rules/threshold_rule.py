@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from ..arrays import Array, Bools
 from ..kernels.keys import KEY_MAX, NAN_KEY, encode
 from ..kernels.order import spread_keys
-
-Array = NDArray[Any]
 
 
 @dataclass(frozen=True)
@@ -35,7 +32,7 @@ class ThresholdRule:
         """Whether it must see whole rows: any block will do."""
         return False
 
-    def choose(self, scores: Array, first_row: int, first_class: int, n_classes: int) -> NDArray[np.bool_]:
+    def choose(self, scores: Array, first_row: int, first_class: int, n_classes: int) -> Bools:
         """Return the members among a block of scores that starts at this place of a matrix of so many classes."""
         if self.everything:
             return np.ones(scores.shape, bool)

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from ..arrays import Array, Bools
 from ..kernels.keys import carrier
 from ..scans.entries import TopRanks
-
-Array = NDArray[Any]
 
 
 @dataclass(frozen=True)
@@ -25,7 +22,7 @@ class TopRule:
         """Whether it must see whole rows: it ranks them."""
         return True
 
-    def choose(self, scores: Array, first_row: int, first_class: int, n_classes: int) -> NDArray[np.bool_]:
+    def choose(self, scores: Array, first_row: int, first_class: int, n_classes: int) -> Bools:
         """Return the members among whole rows of scores."""
         top = TopRanks(scores.shape[0], self.k, scores.dtype)
         top.insert(carrier(scores), 0, 0)

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ..arrays import Array, Dtype, Floats, Ints
 from ..exact.sums import ExactSums
 from ..kernels.bits import count_bins, count_columns
 from ..kernels.keys import HALF_NAN, KEY_MAX, encode, is_half, key_range
@@ -32,10 +33,6 @@ from .entries import (
 from .plan import ScanPlan
 from .splitting import Split, split_entries
 from .usable_labels import UsableLabels
-
-Array = NDArray[Any]
-Ints = NDArray[np.int64]
-
 
 #: Events that a scan writes before it returns from its kernel.
 EVENT_ROOM = 1 << 17
@@ -231,7 +228,7 @@ class _BandScan:
             self._take_weight_above(entries, self.soft)
         self._keep(split, n_events, entries.first_row)
 
-    def _take_weight_above(self, entries: Entries, soft: NDArray[np.float64]) -> None:
+    def _take_weight_above(self, entries: Entries, soft: Floats) -> None:
         """Add each listed weight to the first interval that lies below its score."""
         weights = soft[entries.rows(), entries.classes]
         # Interval j lies below a key that is in its gap or higher, that is from the gap's floor up.
@@ -312,7 +309,7 @@ class _Room:
         self.events = Split(self.listing.keys.size + EVENT_ROOM, narrow_dtype(plan.shape.dtype))
 
 
-def _kept_rows(band: int, entries: Entries, labels: Ints | None, dtype: np.dtype[Any]) -> KeptRows:
+def _kept_rows(band: int, entries: Entries, labels: Ints | None, dtype: Dtype) -> KeptRows:
     """Return a run of entries as kept rows."""
     lengths = np.diff(entries.offsets).astype(np.int32)
     places = np.full(lengths.size, -1, np.int32)

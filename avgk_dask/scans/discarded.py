@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from ..arrays import Array, Dtype
 from ..kernels.keys import encode
 from ..states.last_slots import LastSlots
 from .band_pass import Pass
@@ -19,17 +19,17 @@ from .entries import checked_slabs
 class SlotPlan:
     """Which of the columns holds the last kept score."""
 
-    dtype: np.dtype[Any]
+    dtype: Dtype
     n_columns: int
     last: int
 
 
-def last_slot_pass(dtype: np.dtype[Any], n_columns: int, n_slots: int) -> Pass:
+def last_slot_pass(dtype: Dtype, n_columns: int, n_slots: int) -> Pass:
     """Return the pass that finds the highest of all rows' last kept scores."""
     return Pass("discarded", tally_last_slots, SlotPlan(dtype, n_columns, n_slots - 1), LastSlots)
 
 
-def tally_last_slots(slabs: Iterable[NDArray[Any]], labels: Any, band: int, plan: SlotPlan) -> LastSlots:
+def tally_last_slots(slabs: Iterable[Array], labels: Any, band: int, plan: SlotPlan) -> LastSlots:
     """Return the highest last kept score of one band."""
     first, highest = 0, []
     for slab in checked_slabs(slabs, plan.dtype, plan.n_columns, None):

@@ -9,13 +9,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ..arrays import Array, Dtype, Ints
 from ..errors import ScoresError
 from ..kernels.keys import HALF_NAN, Keys, carrier, carrier_bits, carrier_floor, is_half
 from ..kernels.rows import gather_above, lanes_for, rank_top, row_scratch
 from .promised import promised_block
-
-Array = NDArray[Any]
-Ints = NDArray[np.int64]
 
 NO_PLACE = np.iinfo(np.int64).max
 #: Scores listed at a time, and a row more: what stays in cache; where rows come in slabs, what is worth a call.
@@ -52,14 +50,14 @@ class Entries:
 class Listing:
     """Room for the entries of a run of rows, used again for every run."""
 
-    def __init__(self, n_classes: int, n_listed: int, n_rows: int, width: int, dtype: np.dtype[Any]) -> None:
+    def __init__(self, n_classes: int, n_listed: int, n_rows: int, width: int, dtype: Dtype) -> None:
         self.offsets = np.empty(n_rows + 1, np.int64)
         self.classes = np.empty(n_listed + n_classes, np.int32)
         self.keys = np.empty(n_listed + n_classes, np.int64)
         self.scratch = row_scratch(n_classes, width, carrier(np.empty((0, 0), dtype)).dtype)
 
     @classmethod
-    def small(cls, n_classes: int, width: int, dtype: np.dtype[Any]) -> Listing:
+    def small(cls, n_classes: int, width: int, dtype: Dtype) -> Listing:
         """Return room that stays in cache."""
         return cls(n_classes, LISTED, _ROWS, width, dtype)
 
@@ -77,7 +75,7 @@ class Listing:
 class TileReader:
     """Reads blocks of scores in tiles, and notes the NaN in them."""
 
-    def __init__(self, floor: int, dtype: np.dtype[Any], tile_scores: int) -> None:
+    def __init__(self, floor: int, dtype: Dtype, tile_scores: int) -> None:
         self.floor = carrier_floor(floor, dtype)
         self.dtype = dtype
         self.tile_scores = tile_scores
@@ -128,9 +126,7 @@ class TileReader:
                 row = stop
 
 
-def checked_slabs(
-    slabs: Iterable[Array], dtype: np.dtype[Any], n_classes: int, labels: Array | None
-) -> Iterator[Array]:
+def checked_slabs(slabs: Iterable[Array], dtype: Dtype, n_classes: int, labels: Array | None) -> Iterator[Array]:
     """Return the slabs of a band, and refuse those that are not what their metadata promised."""
     n_rows, first_class = None if labels is None else len(labels), 0
     for block in slabs:
@@ -172,13 +168,13 @@ def streamed_rows(reader: TileReader, slabs: Iterable[Array], top: TopRanks | No
         yield Entries(first, part - part[0], classes[mine], keys[mine])
 
 
-def no_ranked(n_rows: int, n_ranks: int, dtype: np.dtype[Any]) -> Array:
+def no_ranked(n_rows: int, n_ranks: int, dtype: Dtype) -> Array:
     """Return room for the highest scores of some rows, as carriers; NaN where there can be one."""
     empty = carrier(np.empty((0, 0), dtype))
     return np.full((n_rows, n_ranks), np.nan if empty.dtype.kind == "f" else 0, empty.dtype)
 
 
-def ranking_room(shape: tuple[int, ...], n_ranks: int, dtype: np.dtype[Any]) -> tuple[Array, int, Any]:
+def ranking_room(shape: tuple[int, ...], n_ranks: int, dtype: Dtype) -> tuple[Array, int, Any]:
     """Return what ``gather_above`` needs to find each row's highest scores: where to, the lanes, the missing score."""
     n_rows, n_classes = shape
     ranked = no_ranked(n_rows, n_ranks, dtype)
@@ -188,7 +184,7 @@ def ranking_room(shape: tuple[int, ...], n_ranks: int, dtype: np.dtype[Any]) -> 
 class TopRanks:
     """The highest scores of each row and their classes, in rank order, filled tile by tile."""
 
-    def __init__(self, n_rows: int, n_ranks: int, dtype: np.dtype[Any]) -> None:
+    def __init__(self, n_rows: int, n_ranks: int, dtype: Dtype) -> None:
         self.scores = no_ranked(n_rows, n_ranks, dtype)
         self.classes = np.full((n_rows, n_ranks), -1, np.int64)
         self.n_filled = np.zeros(n_rows, np.int64)

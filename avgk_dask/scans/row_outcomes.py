@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
+from ..arrays import Array, Bools, Dtype, Floats, Ints
 from ..exact.sums import ExactSums
 from ..kernels.keys import is_float
 from ..records import Several, State
@@ -20,9 +20,6 @@ from ..states.checks import NOWHERE, CheckedTally
 from .band_pass import Pass
 from .entries import checked_slabs
 from .usable_labels import UsableLabels
-
-Array = NDArray[Any]
-Ints = NDArray[np.int64]
 
 
 class Rule(Protocol):
@@ -32,7 +29,7 @@ class Rule(Protocol):
     def needs_rows(self) -> bool:
         """Whether it must see whole rows at once; else any block of the matrix will do."""
 
-    def choose(self, scores: Array, first_row: int, first_class: int, n_classes: int) -> NDArray[np.bool_]:
+    def choose(self, scores: Array, first_row: int, first_class: int, n_classes: int) -> Bools:
         """Return the members among a block of scores that starts at this place of a matrix of so many classes."""
 
 
@@ -45,7 +42,7 @@ class RowOutcomes:
     #: By rule and row: the number of labels in the set, and the label weight inside. That is 1 or 0 for a hard label, the
     #: exact sum of the soft ones, rounded once, and 0 without a label.
     sizes: Ints
-    weights: NDArray[np.float64]
+    weights: Floats
     #: The hard or the soft labels; None where there are none.
     labels: Array | None
 
@@ -62,7 +59,7 @@ Reduction = Callable[[RowOutcomes], State]
 class OutcomePlan:
     """The rules, what to reduce their outcomes to, and where the bands begin."""
 
-    dtype: np.dtype[Any]
+    dtype: Dtype
     n_classes: int
     rules: tuple[Rule, ...]
     reduce: Reduction
@@ -76,7 +73,7 @@ def outcome_pass(
     reduce: Reduction,
     state: type[State],
     *,
-    dtype: np.dtype[Any],
+    dtype: Dtype,
     n_classes: int,
     first_rows: Sequence[int],
     tile_scores: int = 1 << 18,
@@ -116,7 +113,7 @@ def _outcomes(scores: Array, labels: UsableLabels, first_row: int, plan: Outcome
         yield RowOutcomes(first_row + first, sizes, weights, mine)
 
 
-def _weights(members: NDArray[np.bool_], labels: Array | None) -> NDArray[np.float64]:
+def _weights(members: Bools, labels: Array | None) -> Floats:
     """Return the label weight inside each set."""
     if labels is None:
         return np.zeros(len(members))

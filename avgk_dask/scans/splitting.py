@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from numpy.typing import NDArray
 
+from ..arrays import Array, Dtype, Ints
 from ..kernels.events import group_order
 from ..kernels.rows import split_rows
 from ..kernels.zones import ZoneTable
 from ..states.kept_events import KeptEvents
 from .entries import Entries
 
-Array = NDArray[Any]
-Ints = NDArray[np.int64]
-
 
 class Split:
     """Room for the events of a run of rows, used again for every run; their keys are of the given dtype."""
 
-    def __init__(self, n: int, key_dtype: np.dtype[Any]) -> None:
+    def __init__(self, n: int, key_dtype: Dtype) -> None:
         dtypes = (np.int32, key_dtype, np.int32, np.int32, np.int32, np.uint8)
         self.columns = tuple(np.empty(n, dtype) for dtype in dtypes)
 

@@ -9,13 +9,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
+from ..arrays import Array, Dtype
 from ..store.read.bands import BandReader, read_array
 from .transforms import Transform, join_slabs, transform_slabs
-
-Array = NDArray[Any]
 
 
 class StoredLabels:
@@ -54,7 +50,7 @@ class Preparation:
     """What tasks need to know to transform the slabs they read: how they are stored, and where bands and chunks begin."""
 
     transform: Transform
-    dtype: np.dtype[Any]
+    dtype: Dtype
     n_stored: int
     rows: tuple[int, ...]
     columns: tuple[int, ...]

@@ -12,14 +12,12 @@ import dask
 import dask.array as da
 import numpy as np
 from dask.tokenize import tokenize
-from numpy.typing import NDArray
 
+from ..arrays import Dtype
 from ..settings import setting
 from ..store.read.opening import array_token
 from .reading import Preparation, StoredLabels
 from .transforms import Transform
-
-Array = NDArray[Any]
 
 
 class Source(ABC):
@@ -27,8 +25,8 @@ class Source(ABC):
 
     shape: tuple[int, int]
     #: The dtype that is ranked, and the one that is read.
-    dtype: np.dtype[Any]
-    stored_dtype: np.dtype[Any]
+    dtype: Dtype
+    stored_dtype: Dtype
     #: Bounds of the bands, of the slabs each is read in, and of the class chunks.
     rows: Sequence[int]
     classes: Sequence[int]

@@ -10,21 +10,19 @@ from collections.abc import Iterable, Iterator
 from typing import Any, Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
+from ..arrays import Array, Dtype
 from ..kernels.keys import encode
 from ..kernels.order import spread_keys
 from ..scans.entries import checked_slabs
 from ..scans.promised import promised_block
-
-Array = NDArray[Any]
 
 
 class Transform(Protocol):
     """Turns stored scores into those that are ranked, block by block."""
 
     @property
-    def dtype(self) -> np.dtype[Any]:
+    def dtype(self) -> Dtype:
         """The dtype of what it gives."""
 
     @property
@@ -38,14 +36,14 @@ class Transform(Protocol):
         """Return a block that starts at this place of the matrix, transformed."""
 
 
-def join_slabs(slabs: Iterable[Any], dtype: np.dtype[Any], n_classes: int) -> Array:
+def join_slabs(slabs: Iterable[Any], dtype: Dtype, n_classes: int) -> Array:
     """Return a band in one piece."""
     parts = [slab.copy() for slab in checked_slabs(slabs, dtype, n_classes, None)]  # good until the next is asked for
     return parts[0] if len(parts) == 1 else np.concatenate(parts, axis=1)
 
 
 def transform_slabs(
-    transform: Transform, slabs: Iterable[Any], dtype: np.dtype[Any], first_row: int, first_class: int = 0
+    transform: Transform, slabs: Iterable[Any], dtype: Dtype, first_row: int, first_class: int = 0
 ) -> Iterator[Array]:
     """Return slabs stored as ``dtype``, of which the first starts at this place of the matrix, transformed one by one."""
     for block in (promised_block(slab, dtype) for slab in slabs):
@@ -59,7 +57,7 @@ class SpreadTies:
     dtype = np.dtype(np.int64)
     needs_rows = False
 
-    def __init__(self, chosen: Iterable[int], n_classes: int, stored: np.dtype[Any]) -> None:
+    def __init__(self, chosen: Iterable[int], n_classes: int, stored: Dtype) -> None:
         self.chosen = np.array(sorted(set(chosen)), np.int64)
         self.n_classes, self.stored = n_classes, stored
 

@@ -11,14 +11,12 @@ from typing import Any
 
 import dask.array as da
 import numpy as np
-from numpy.typing import NDArray
 
+from ..arrays import Array, Dtype
 from ..errors import ScoresError
 from ..kernels.keys import decode, key_range
 from .source import Source, Truncation
 from .transformed import TransformedSource
-
-Array = NDArray[Any]
 
 
 class Slots:
@@ -26,7 +24,7 @@ class Slots:
 
     needs_rows = True
 
-    def __init__(self, dtype: np.dtype[Any], n_slots: int, n_classes: int, location: str, *, in_order: bool) -> None:
+    def __init__(self, dtype: Dtype, n_slots: int, n_classes: int, location: str, *, in_order: bool) -> None:
         self.dtype, self.n_slots, self.n_classes = dtype, n_slots, n_classes
         self.location, self.in_order = location, in_order
 

@@ -16,13 +16,11 @@ from fractions import Fraction
 from typing import Annotated, Any, Self
 
 import numpy as np
-from numpy.typing import NDArray
 
+from ..arrays import Array, Ints
 from ..exact.sums import ExactSums
 from ..records import JOINED, State
 
-Array = NDArray[Any]
-Ints = NDArray[np.int64]
 Column = Annotated[Ints, JOINED]
 
 
@@ -131,7 +129,7 @@ def _distinct_by_sorting(columns: tuple[Ints, ...]) -> tuple[tuple[Ints, ...], I
     return tuple(column[order][new] for column in columns), which
 
 
-def add_up(columns: tuple[Ints, ...], amounts: NDArray[Any]) -> tuple[tuple[Ints, ...], Ints]:
+def add_up(columns: tuple[Ints, ...], amounts: Array) -> tuple[tuple[Ints, ...], Ints]:
     """Return the distinct rows of the columns and the sum of the amounts of each."""
     groups, which = _distinct(columns)
     if amounts.dtype == np.int8:  # single events: all ones

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from ..arrays import Array, Floats
 from ..exact.sums import ExactSums
 from ..records import Count, State
-
-Array = NDArray[Any]
 
 
 @dataclass(frozen=True)
@@ -32,7 +29,7 @@ class DistanceTally(State):
         return cls(0, ExactSums.zeros(1), ExactSums.zeros(1))
 
     @classmethod
-    def from_block(cls, scores: Array, labels: NDArray[np.float64]) -> DistanceTally:
+    def from_block(cls, scores: Array, labels: Floats) -> DistanceTally:
         """Return the tally of a block of scores and its labels."""
         values = scores.astype(np.float64)
         n_outside = int((~((values >= 0) & (values <= 1))).sum())

@@ -9,18 +9,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from ..arrays import Array, Ints
 from ..exact.sums import total_weight
 from ..kernels.events import move_sizes, size_events
 from ..records import Record
 from .counted_events import EventTally
-
-Array = NDArray[Any]
-Ints = NDArray[np.int64]
 
 #: A place is ``band << ROW_BITS | row``.
 ROW_BITS = 40

@@ -8,18 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ..arrays import Array, Ints
 from ..kernels.events import collect_near
 from ..kernels.rows import count_sets
 from ..kernels.zones import ZoneTable, shift_to_fit
 from ..records import Counts, Merging, Record, State
-
-Array = NDArray[Any]
-Ints = NDArray[np.int64]
 
 #: Runs of keys in a table of brackets; the last one is never wanted.
 _RUNS = 1 << 14

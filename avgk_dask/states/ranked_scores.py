@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated
 
 import numpy as np
-from numpy.typing import NDArray
 
+from ..arrays import Array, Dtype
 from ..kernels.keys import HALF_NAN, carrier_bits, is_half
 from ..records import EACH, LISTED, State
 from .key_histogram import KeyHistogram
-
-Array = NDArray[Any]
 
 #: Ranks up to which a row's highest scores are found while it is scanned; for more, NumPy's partition is faster.
 MOST_FUSED = 64
@@ -29,7 +27,7 @@ class RankedTally(State):
     histograms: Annotated[tuple[KeyHistogram, ...], EACH] = ()
 
     @classmethod
-    def from_rows(cls, scores: Array, dtype: np.dtype[Any], room: int) -> RankedTally:
+    def from_rows(cls, scores: Array, dtype: Dtype, room: int) -> RankedTally:
         """Return the tally of rows of descending carrier values; ``room`` is that of the histograms, 0 for none."""
         keys = np.ascontiguousarray(narrow_keys(scores, dtype).T)
         if not room:
@@ -37,7 +35,7 @@ class RankedTally(State):
         return cls(histograms=tuple(KeyHistogram.from_keys(column, room) for column in keys))
 
 
-def narrow_keys(scores: Array, dtype: np.dtype[Any]) -> Array:
+def narrow_keys(scores: Array, dtype: Dtype) -> Array:
     """Return the order keys of carrier values in 32 bits where those suffice; NaN is the smallest integer."""
     bits, magnitude = carrier_bits(scores)
     narrow = narrow_dtype(dtype)
@@ -51,12 +49,12 @@ def narrow_keys(scores: Array, dtype: np.dtype[Any]) -> Array:
     return keys
 
 
-def narrow_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
+def narrow_dtype(dtype: Dtype) -> Dtype:
     """Return the integers that hold the keys of a dtype: 32 bits, or 64."""
     return np.dtype(np.int64 if dtype.itemsize == 8 or dtype == np.uint32 else np.int32)
 
 
-def missing_key(dtype: np.dtype[Any]) -> int:
+def missing_key(dtype: Dtype) -> int:
     """Return what stands for NaN among the narrow keys of a floating-point dtype: the smallest integer."""
     return -(1 << 8 * narrow_dtype(dtype).itemsize - 1)
 

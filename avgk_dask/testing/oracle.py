@@ -8,9 +8,8 @@ from fractions import Fraction
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-Array = NDArray[Any]
+from ..arrays import Array, Bools
 
 
 def _fraction(k: Any) -> Fraction:
@@ -62,7 +61,7 @@ def oracle_threshold(scores: Array, k: Any) -> tuple[Any, int, int, int]:
     return (math.nan if value[0] == 0 else value[1]), n_above, n_ties, n_kept
 
 
-def oracle_average_k_sets(scores: Array, k: Any, ties: str = "first") -> NDArray[np.bool_]:
+def oracle_average_k_sets(scores: Array, k: Any, ties: str = "first") -> Bools:
     """Return the sets: everything above lambda, then ties in row-major order, or spread, until the budget is full.
 
     Parameters
@@ -109,7 +108,7 @@ def _splitmix64(number: int) -> int:
     return x ^ (x >> 31)
 
 
-def _label_weight(sets: NDArray[np.bool_], labels: Array) -> list[Fraction]:
+def _label_weight(sets: Bools, labels: Array) -> list[Fraction]:
     """Return the label weight of each member of the sets."""
     if labels.ndim == 2:
         return [Fraction(x) for x in labels[sets].astype(np.float64).tolist()]
@@ -160,7 +159,7 @@ def oracle_tie_sensitivity(scores: Array, labels: Array, k: Any) -> tuple[float,
     return low, high, expected
 
 
-def oracle_top_k_sets(scores: Array, k: int) -> NDArray[np.bool_]:
+def oracle_top_k_sets(scores: Array, k: int) -> Bools:
     """Return each row's k highest scores, the lowest class first among equals; never a NaN.
 
     Parameters
@@ -202,7 +201,7 @@ def _outside(weight: Fraction, n_labelled: int) -> float:
     return float(max(1 - weight / n_labelled, Fraction(0)))
 
 
-def _error(sets: NDArray[np.bool_], labels: Array | None) -> float:
+def _error(sets: Bools, labels: Array | None) -> float:
     """Return the error of sets: the label weight outside, over the labelled samples."""
     if labels is None:
         return math.nan

@@ -15,15 +15,13 @@ import dask
 import dask.array as da
 import numpy as np
 import xarray as xr
-from numpy.typing import NDArray
 
+from ..arrays import Array
 from ..errors import ScoresError
 from ..kernels.keys import check_dtype
 from ..passes.progress import computing
 from ..passes.run import Compute
 from ..store import Draft, Layout, Target, shown, writable, write_rows, writing
-
-Array = NDArray[Any]
 
 _EXAMPLES = (1, 2, 3, 4)
 #: Of 300 consecutive rows, how many are in zones 1, 2, 3: Example 3 has the weights 3/100, 191/300, 1/3.

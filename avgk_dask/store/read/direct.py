@@ -18,17 +18,16 @@ from typing import Any
 import google_crc32c
 import numcodecs
 import numpy as np
-from numpy.typing import NDArray
 from zarr.codecs import BloscCodec, BytesCodec, Crc32cCodec, ZstdCodec
 from zarr.storage import LocalStore
 
+from ...arrays import Array
 from ...errors import ReadError
 from .checked import CheckedStore
 from .layout import configured
 from .listing import chunk_key
 from .shards import place_slices, places_within
 
-Array = NDArray[Any]
 #: Decodes the first array into the second one, which has the size it must have; may give the first as it is.
 Decode = Callable[[Array, Array], Array]
 

@@ -8,11 +8,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ...arrays import Array, Dtype
 from ...errors import DtypeError, LabelsError, ScoresError, label_cure
 from ...kernels.keys import BFLOAT16, check_dtype, encode, is_float
 from ...masks import check_label_range, plain_array, plain_labels
-
-Array = NDArray[Any]
 
 
 def as_scores(values: Any) -> Array:
@@ -47,8 +46,8 @@ def as_numpy(values: Any) -> Any:
 class Conversion:
     """From the dtype of the batches to the stored one."""
 
-    given: np.dtype[Any]
-    stored: np.dtype[Any]
+    given: Dtype
+    stored: Dtype
 
     @classmethod
     def to(cls, given: Any, stored: Any | None) -> Conversion:

@@ -11,10 +11,10 @@ from typing import Any
 
 import numpy as np
 import zarr
-from numpy.typing import NDArray
 from zarr.abc.store import Store
 from zarr.storage import FsspecStore, LocalStore
 
+from ...arrays import Array
 from ...errors import OptionError, StoreError, refuse
 from ...kernels.keys import BFLOAT16
 from ..read.checked import bare_store
@@ -37,7 +37,6 @@ PARTS = "parts"
 #: The arrays a store of ours may hold: scores and labels, or sets.
 _ARRAYS = ("scores", "class_index", "labels", "sets", "offsets", "classes")
 
-Array = NDArray[Any]
 Digests = dict[str, Digest]
 
 

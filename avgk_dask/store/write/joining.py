@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from zarr.storage import FsspecStore, LocalStore, ObjectStore
 
+from ...arrays import Array
 from ...errors import StoreError
 from ..read.checked import CheckedStore, Checks, bare_store
 from ..read.layout import LABEL_ROWS
@@ -26,8 +26,6 @@ from .batches import RowBuffer
 from .drafts import PARTS, Draft, is_begun, part_numbers, part_path, writable, write_rows
 from .leased import refuse_held_parts
 from .targets import claim
-
-Array = NDArray[Any]
 
 
 @dataclass(frozen=True)

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from ...arrays import Ints
 from ...errors import StoreError
 from ..read.listing import listed_keys
 from ..read.manifest import digest_of
@@ -33,7 +33,7 @@ class JournalRecord:
     first_row: int
     n_rows: int
     digests: Digests
-    labels: NDArray[np.int64] | None = None
+    labels: Ints | None = None
     #: The form of each array that the chunks belong to (``Draft.forms``).
     forms: Mapping[str, str] = field(default_factory=dict)
 

@@ -10,8 +10,8 @@ from types import TracebackType
 from typing import Any, Self
 
 import numpy as np
-from numpy.typing import NDArray
 
+from ...arrays import Array
 from ...errors import LabelsError, OptionError, StoreError
 from ...kernels.keys import check_dtype
 from ..read.layout import LABEL_ROWS, SHARD_CHUNKS, Layout
@@ -24,8 +24,6 @@ from .lease_places import place_of
 from .leased import LeasedStore
 from .leases import refuse_held
 from .targets import claim
-
-Array = NDArray[Any]
 
 
 @dataclass(frozen=True)
