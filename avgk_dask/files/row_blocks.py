@@ -11,7 +11,6 @@ from ..arrays import Array, Dtype
 from ..credentials import environment_secrets, hide
 from ..errors import AvgkError, LabelsError, OptionError, ReadError, ScoresError, label_cure, refuse
 
-Dtype = Dtype
 #: The scores (rows x classes) of some consecutive rows, and their labels where the file has them.
 Block = tuple[Array, Array | None]
 
