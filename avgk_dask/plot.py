@@ -15,7 +15,7 @@ import xarray as xr
 
 from .arrays import Array, Floats, Ints
 from .errors import OptionError
-from .results.registry import check_result
+from .results.datasets import check_result
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

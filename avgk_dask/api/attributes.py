@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from fractions import Fraction
 from typing import Any
 
-from ..results.registry import versions
+from ..results.datasets import versions
 from ..sources.source import Source
 
 

@@ -17,7 +17,7 @@ from ..passes.certifying import refuse_truncated
 from ..passes.finding import find_thresholds
 from ..passes.progress import computing
 from ..passes.run import Run, drive
-from ..results.registry import build_result
+from ..results.datasets import build_result
 from ..searches.label_ranks import LabelRankSearch
 from .attributes import result_attrs
 from .inputs import as_source

@@ -15,7 +15,7 @@ from ..passes.certifying import certify_budgets, refuse_budgets
 from ..passes.finding import settle_extremes
 from ..passes.progress import computing
 from ..passes.run import Run
-from ..results.registry import build_result
+from ..results.datasets import build_result
 from .attributes import result_attrs, rounded
 from .inputs import as_source
 from .outcome import Outcome

@@ -18,7 +18,7 @@ from ..passes.certifying import refuse_truncated
 from ..passes.finding import find_thresholds
 from ..passes.progress import computing, count_members
 from ..passes.run import Run
-from ..results.registry import build_result
+from ..results.datasets import build_result
 from ..scans.set_regrets import set_pass, top_pass
 from ..sources.blocks import labelled_by_itself
 from ..sources.checked_blocks import checked_matrix

@@ -16,7 +16,8 @@ from ..passes.certifying import certify_least_risk
 from ..passes.finding import find_thresholds, least_risk
 from ..passes.progress import computing
 from ..passes.run import Run
-from ..results.registry import AT_THRESHOLDS, build_result
+from ..results.datasets import build_result
+from ..results.registry import AT_THRESHOLDS
 from ..results.showing import ShownAsTable
 from ..sources.source import Source
 from .inputs import as_source

@@ -14,7 +14,8 @@ from ..passes.certifying import certify_budgets, refuse_budgets
 from ..passes.finding import find_thresholds
 from ..passes.progress import computing
 from ..passes.run import Run
-from ..results.registry import AT_SIZES, AT_THRESHOLDS, build_result
+from ..results.datasets import build_result
+from ..results.registry import AT_SIZES, AT_THRESHOLDS
 from .attributes import result_attrs
 from .inputs import as_source
 from .placed_thresholds import Places, check_thresholds, coordinate, given_thresholds

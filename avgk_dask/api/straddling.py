@@ -21,7 +21,7 @@ from ..passes.certifying import certify_ranks
 from ..passes.finding import find_thresholds
 from ..passes.progress import computing
 from ..passes.run import Run
-from ..results.registry import build_result
+from ..results.datasets import build_result
 from ..sources.source import Source
 from .attributes import result_attrs
 from .inputs import as_source

@@ -15,7 +15,7 @@ from ..passes.certifying import certify_budgets, refuse_budgets
 from ..passes.finding import find_thresholds
 from ..passes.progress import computing
 from ..passes.run import Run
-from ..results.registry import build_result
+from ..results.datasets import build_result
 from ..results.showing import ShownAsTable
 from ..searches.selection import Selection
 from .attributes import result_attrs

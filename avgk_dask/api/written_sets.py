@@ -15,7 +15,7 @@ import dask.array as da
 from ..errors import OptionError
 from ..exact.budgets import parse_budgets
 from ..passes.progress import computing, counting
-from ..results.registry import plain_json
+from ..results.json_text import plain_json
 from ..rules.lazy_sets import apply_rule, settle_rule
 from ..rules.set_windows import set_windows
 from ..sources.source import Source

@@ -58,7 +58,7 @@ def evaluate(chosen: StoreChoice, k: Any, out: pathlib.Path | None, as_json: boo
     from ..api.evaluation import evaluate as run
     from ..exact.budgets import DEFAULT_BUDGETS
     from ..report import print_table
-    from ..results.registry import to_json
+    from ..results.json_text import to_json
 
     folder = nullcontext() if out is None else ResultsFolder(out)
     with folder:

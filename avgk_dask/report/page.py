@@ -13,7 +13,7 @@ from jinja2 import Environment, StrictUndefined
 
 from ..credentials import is_url, shown
 from ..errors import DtypeError, OptionError
-from ..results.registry import fingerprint
+from ..results.datasets import fingerprint
 from ..results.showing import visible
 from .figures import pictures
 from .tables import Table, ambiguity_table, check_evaluation, results_table, tie_table

@@ -10,7 +10,7 @@ import xarray as xr
 
 from ..arrays import Ints
 from ..errors import OptionError
-from ..results.registry import check_result
+from ..results.datasets import check_result
 
 
 @dataclass(frozen=True)

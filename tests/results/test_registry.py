@@ -6,16 +6,9 @@ import numpy as np
 import pytest
 
 import avgk_dask as avgk
-from avgk_dask.results.registry import (
-    AT_SIZES,
-    AT_THRESHOLDS,
-    VARIABLES,
-    build_result,
-    fingerprint,
-    from_json,
-    to_json,
-    validate,
-)
+from avgk_dask.results.datasets import build_result, fingerprint, validate
+from avgk_dask.results.json_text import from_json, to_json
+from avgk_dask.results.registry import AT_SIZES, AT_THRESHOLDS, VARIABLES
 
 SCORES = np.random.default_rng(0).random((20, 5))
 LABELS = np.arange(20) % 5

@@ -23,8 +23,9 @@ from ..where.addresses import Options, secrets_of
 from ..where.failures import writing
 from ..where.zarr_calls import get, metadata_bytes, wait, write_key
 from .batches import RowBuffer
-from .drafts import PARTS, Draft, is_begun, part_numbers, part_path, writable, write_rows
+from .drafts import Draft, write_rows
 from .leased import refuse_held_parts
+from .roots import PARTS, is_begun, part_numbers, part_path, writable
 from .targets import claim
 
 

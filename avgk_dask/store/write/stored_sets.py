@@ -14,7 +14,8 @@ from ...arrays import Array, Bools
 from ..read.layout import LABEL_ROWS, codecs
 from ..where.addresses import Options
 from ..where.failures import writing
-from .drafts import Draft, grown, writable
+from .drafts import Draft, grown
+from .roots import writable
 
 SET_FORMATS = ("booleans", "indices")
 #: Scores of a band whose membership is unpacked at once.

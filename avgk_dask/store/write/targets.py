@@ -18,10 +18,10 @@ from ..where.failures import writing
 from ..where.locations import locate
 from ..where.zarr_calls import wait
 from .asides import Aside, recover, remove_for_good
-from .drafts import check_target, clear, draft_owner, is_begun, writable
 from .lease_places import place_of
 from .leased import LeasedStore
 from .leases import Lease, refuse_held, tell
+from .roots import check_target, clear, draft_owner, is_begun, writable
 
 
 def claim(store: Store, location: str, check: Callable[[], None], *, whole: bool = False) -> LeasedStore:

@@ -18,11 +18,12 @@ from ..read.layout import LABEL_ROWS, SHARD_CHUNKS, Layout
 from ..where.addresses import Options, shown
 from ..where.failures import writing
 from .batches import Conversion, RowBuffer, as_labels, as_scores, check_labels, check_scores, truncate
-from .drafts import Digests, Draft, check_target, create_parts, grown, is_begun, part_path, writable, write_rows
+from .drafts import Digests, Draft, grown, write_rows
 from .journal import Journal, JournalRecord
 from .lease_places import place_of
 from .leased import LeasedStore
 from .leases import refuse_held
+from .roots import check_target, create_parts, is_begun, part_path, writable
 from .targets import claim
 
 
