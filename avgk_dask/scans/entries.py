@@ -10,8 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import ScoresError
+from ..kernels.gathering import gather_above
 from ..kernels.keys import HALF_NAN, Keys, carrier, carrier_bits, carrier_floor, is_half
-from ..kernels.rows import gather_above, lanes_for, rank_top, row_scratch
+from ..kernels.lanes import lanes_for, row_scratch
+from ..kernels.tops import rank_top
 from .promised import promised_block
 
 Array = NDArray[Any]

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..kernels.events import group_order
-from ..kernels.rows import split_rows
+from ..kernels.row_scans import split_rows
 from ..kernels.zones import ZoneTable
 from ..states.kept_events import KeptEvents
 from .entries import Entries
