@@ -122,7 +122,7 @@ def test_rank_top__equals_its_twin(data):
 @st.composite
 def intervals(draw, low, high):
     """Draw disjoint intervals of keys, descending."""
-    ends = sorted(draw(st.sets(st.integers(low, high), min_size=2, max_size=8)), reverse=True)
+    ends = sorted(draw(st.sets(st.integers(low, high) | st.just(high), min_size=2, max_size=8)), reverse=True)
     ends = ends[: len(ends) // 2 * 2]
     found = [(ends[i + 1], ends[i]) for i in range(0, len(ends), 2)]
     return [(b, b) if draw(st.booleans()) else (a, b) for a, b in found]
