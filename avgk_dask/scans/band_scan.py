@@ -12,7 +12,8 @@ from ..arrays import Array, Dtype, Floats, Ints
 from ..exact.sums import ExactSums
 from ..kernels.bits import count_bins, count_columns
 from ..kernels.keys import HALF_NAN, KEY_MAX, encode, is_half, key_range
-from ..kernels.rows import keep_rows, lanes_for, scan_rows
+from ..kernels.lanes import lanes_for
+from ..kernels.row_scans import keep_rows, scan_rows
 from ..kernels.zones import N_BINS
 from ..states.checks import NOWHERE
 from ..states.counted_events import EventTally

@@ -11,8 +11,10 @@ from numpy.typing import NDArray
 
 from ..arrays import Array, Dtype, Ints
 from ..errors import ScoresError
+from ..kernels.gathering import gather_above
 from ..kernels.keys import HALF_NAN, Keys, carrier, carrier_bits, carrier_floor, is_half
-from ..kernels.rows import gather_above, lanes_for, rank_top, row_scratch
+from ..kernels.lanes import lanes_for, row_scratch
+from ..kernels.tops import rank_top
 from .promised import promised_block
 
 NO_PLACE = np.iinfo(np.int64).max

@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from ..arrays import Array, Dtype, Ints
 from ..kernels.events import group_order
-from ..kernels.rows import split_rows
+from ..kernels.row_scans import split_rows
 from ..kernels.zones import ZoneTable
 from ..states.kept_events import KeptEvents
 from .entries import Entries

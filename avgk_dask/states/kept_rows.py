@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from ..arrays import Array, Ints
 from ..kernels.events import collect_near
-from ..kernels.rows import count_sets
+from ..kernels.row_scans import count_sets
 from ..kernels.zones import ZoneTable, shift_to_fit
 from ..records import Counts, Merging, Record, State
 
