@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
+from decimal import Decimal
+from fractions import Fraction
+from typing import Any, overload
 
 import numpy as np
 import xarray as xr
@@ -56,6 +59,18 @@ class Threshold(ShownAsTable):
     budget: int
 
 
+@overload
+def threshold(
+    scores: Any, k: float | Decimal | Fraction | str, *, nan_policy: str = "raise", progress: bool | None = None
+) -> Threshold: ...
+@overload
+def threshold(
+    scores: Any, k: Iterable[float | Decimal | Fraction], *, nan_policy: str = "raise", progress: bool | None = None
+) -> xr.Dataset: ...
+@overload
+def threshold(
+    scores: Any, k: Any, *, nan_policy: str = "raise", progress: bool | None = None
+) -> Threshold | xr.Dataset: ...
 def threshold(
     scores: Any, k: Any, *, nan_policy: str = "raise", progress: bool | None = None
 ) -> Threshold | xr.Dataset:
@@ -133,7 +148,7 @@ def _truncated_threshold(
     budgets = parse_budgets(k, truncated.n_classes)
     if max(budgets) > truncated.n_slots:
         truncated.certify([max(budgets)], [-np.inf], straddle=False)
-    found = threshold(truncated.scores, k, nan_policy=nan_policy, progress=progress)
+    found: Threshold | xr.Dataset = threshold(truncated.scores, k, nan_policy=nan_policy, progress=progress)
     if isinstance(found, Threshold):
         truncated.certify(budgets, [found.value], straddle=False)
         return found
