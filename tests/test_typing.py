@@ -34,7 +34,7 @@ def main() -> None:
     with avgk.ScoreWriter("mine.zarr", n_classes=5) as writer:
         writer.append(scores, labels)
         last: int = writer.n_samples
-    print(last, avgk.info("mine.zarr")["shape"], avgk.verify("mine.zarr"))
+    print(last, avgk.info("mine.zarr")["dtype"], avgk.verify("mine.zarr"))
     avgk.plot.errors(result).set_title("errors")
     avgk.report.write_report(result, "report.html")
     table: str = avgk.report.print_table(result)
@@ -65,24 +65,25 @@ n: int = avgk.info("mine.zarr")  # [assignment]
 """
 
 
-def check(folder: pathlib.Path, script: str) -> subprocess.CompletedProcess[str]:
-    """Run mypy on a script as a user does, who has the package installed and no settings."""
-    (folder / "script.py").write_text(script)
-    return subprocess.run(
-        [sys.executable, "-m", "mypy", "--strict", "--config-file=", "--cache-dir=cache", "script.py"],
-        cwd=folder,
-        env={**os.environ, "PYTHONPATH": str(PACKAGE.parent)},
-        capture_output=True,
-        text=True,
-    )
+MYPY = ["-m", "mypy", "--strict", "--config-file=", "--cache-dir=cache"]
+
+
+def python(folder: pathlib.Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run Python in a folder as a user does, who has the package installed and none of its settings."""
+    env = {**os.environ, "PYTHONPATH": str(PACKAGE.parent)}
+    return subprocess.run([sys.executable, *arguments], cwd=folder, env=env, capture_output=True, text=True)
 
 
 def test_users_scripts__are_checked_from_outside(tmp_path):
     pytest.importorskip("mypy")
-    right = check(tmp_path, RIGHT)
-    assert right.stdout.startswith("Success"), right.stdout + right.stderr
-    wrong = check(tmp_path, WRONG)
-    found = [(int(line), code) for line, code in re.findall(r"script.py:(\d+): error: .*(\[[\w-]+\])", wrong.stdout)]
+    (tmp_path / "right.py").write_text(RIGHT)
+    (tmp_path / "wrong.py").write_text(WRONG)
+    right = python(tmp_path, *MYPY, "right.py")
+    assert right.returncode == 0, right.stdout + right.stderr
+    ran = python(tmp_path, "right.py")
+    assert ran.returncode == 0, ran.stderr
+    wrong = python(tmp_path, *MYPY, "wrong.py")
+    found = [(int(line), code) for line, code in re.findall(r"wrong.py:(\d+): error: .*(\[[\w-]+\])", wrong.stdout)]
     lines = enumerate(WRONG.splitlines(), start=1)
     assert found == [(number, line.split("# ")[1]) for number, line in lines if "# " in line], wrong.stdout
 
