@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import pathlib
 import re
 import tomllib
@@ -65,3 +66,9 @@ def test_contributing__names_files_that_are_there():
     )
     assert len(named) > 10
     assert [name for name in sorted(named) if not (ROOT / name).is_file()] == []
+
+
+def test_breakdown__finds_the_functions_it_times(monkeypatch):
+    monkeypatch.syspath_prepend(ROOT / "benchmarks")
+    parts = importlib.import_module("breakdown").PARTS
+    assert [name for name, (home, attribute) in parts.items() if attribute not in vars(home)] == []
