@@ -140,7 +140,7 @@ def secrets_of(*given: Any) -> tuple[str, ...]:
 
 
 def _secrets(name: str, value: Any, below: bool, depth: int) -> Iterator[str]:
-    """Give what is secret of a named value; all of it where what it lies in is secret (``below``)."""
+    """Return what is secret of a named value; all of it where what it lies in is secret (``below``)."""
     is_named = bool(SECRET_NAME.search(name))
     below = below or is_named
     if depth > _DEPTH or value is None or isinstance(value, bool):
@@ -172,13 +172,13 @@ def _secrets(name: str, value: Any, below: bool, depth: int) -> Iterator[str]:
 
 
 def _logins(values: Sequence[Any]) -> Iterator[str]:
-    """Give user and password as they are sent together."""
+    """Return user and password as they are sent together."""
     if len(values) >= 2 and all(isinstance(value, str) for value in values[:2]):
         yield f"{values[0]}:{values[1]}"
 
 
 def _value_secrets(value: str, is_named: bool) -> Iterator[str]:
-    """Give a secret value, and its parts: the words of a header, the values of a connection string or a query."""
+    """Return a secret value, and its parts: the words of a header, the values of a connection string or a query."""
     parts = [value, *value.split()]
     for name, part in re.findall(r"([^=;&?,\s]+)=([^;&\s]+)", value):
         if not _PLACE_NAME.search(re.sub(r"[\W_]", "", name)):
@@ -193,7 +193,7 @@ def _value_secrets(value: str, is_named: bool) -> Iterator[str]:
 
 
 def _url_secrets(text: str) -> Iterator[str]:
-    """Give what is secret in a URL, and the parts that its readers cut it into."""
+    """Return what is secret in a URL, and the parts that its readers cut it into."""
     clear = True
     for part in _CHAIN.split(text):
         link = _Link.of(part)
@@ -240,7 +240,7 @@ def has_short(text: str, secrets: Iterable[str]) -> bool:
 
 
 def _forms(secret: str) -> set[str]:
-    """Give the ways in which clients spell a secret."""
+    """Return the ways in which clients spell a secret."""
     plain = {secret, unquote(secret), unquote_plus(secret)}
     made = {spell(text) for text in plain for spell in _SPELLINGS}
     coded = {code(text.encode()).decode().rstrip("=") for text in plain for code in _CODES}

@@ -10,11 +10,10 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from .arrays import Array, Bools, Ints
 from .errors import AvgkError, DtypeError, LabelsError, ScoresError, label_cure, range_cure
 
-Array = NDArray[Any]
 Refusal = type[AvgkError]
 
 UNLABELLED = -1
@@ -113,7 +112,7 @@ def check_label_range(labels: Array, n_classes: int, first: int | None = None) -
         )
 
 
-def with_unlabelled(present: Array, missing: NDArray[np.bool_]) -> NDArray[np.int64]:
+def with_unlabelled(present: Array, missing: Bools) -> Ints:
     """Return class numbers with -1 where one is missing."""
     labels = np.full(missing.shape, UNLABELLED, np.int64)
     # Too large for int64 is out of range anyway, and must not become negative.
@@ -121,7 +120,7 @@ def with_unlabelled(present: Array, missing: NDArray[np.bool_]) -> NDArray[np.in
     return labels
 
 
-def _scattered(present: Array, missing: NDArray[np.bool_]) -> Array:
+def _scattered(present: Array, missing: Bools) -> Array:
     """Return the labels that are there and -1 for the others; refuse what are no class numbers."""
     if present.dtype == object:
         return _scattered(_as_array(present.tolist(), "labels", LabelsError), missing)
@@ -190,7 +189,7 @@ def _stacked(columns: list[Any], what: str, refusal: Refusal) -> Array:
     return np.stack(arrays, axis=1, dtype=None if all(a.dtype.kind in "iuf" for a in arrays) else object)
 
 
-def _nulls_of(values: Any) -> NDArray[np.bool_] | None:
+def _nulls_of(values: Any) -> Bools | None:
     """Return where a column has no value; None where its type always has one. NaN among plain floats is a value."""
     if hasattr(values, "is_null"):  # of Arrow and polars
         return np.asarray(values.is_null(), bool)
@@ -199,7 +198,7 @@ def _nulls_of(values: Any) -> NDArray[np.bool_] | None:
     return None
 
 
-def _without(values: Any, missing: NDArray[np.bool_]) -> Any:
+def _without(values: Any, missing: Bools) -> Any:
     for method in ("drop_null", "drop_nulls"):  # of Arrow, of polars
         if hasattr(values, method):
             return getattr(values, method)()

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import xarray as xr
-from numpy.typing import NDArray
 
+from .arrays import Array, Floats, Ints
 from .errors import OptionError
-from .results.registry import check_result
+from .results.datasets import check_result
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -311,15 +311,15 @@ def straddle(result: xr.Dataset, ax: Axes | None = None) -> Axes:
     return _tidy(ax, grid=False)
 
 
-def _density(counts: NDArray[np.int64], edges: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Give counts over the widths of their bins, the greatest as 1; empty bins of no width have none."""
+def _density(counts: Ints, edges: Floats) -> Floats:
+    """Return counts over the widths of their bins, the greatest as 1; empty bins of no width have none."""
     widths = np.diff(edges / 2)  # halves: the difference of two floats might overflow
     found = np.divide(counts, widths, out=np.zeros(counts.size), where=widths > 0)
     return np.asarray(found / max(found.max(), np.finfo(float).tiny))
 
 
 def best_budget(result: xr.Dataset) -> float:
-    """Give the budget with the largest relative gain; the largest one where there are no gains."""
+    """Return the budget with the largest relative gain; the largest one where there are no gains."""
     gain = result.relative_gain.values if "relative_gain" in result else np.full(result.sizes["k"], np.nan)
     return float(result.k.values.max() if np.isnan(gain).all() else result.k.values[np.nanargmax(gain)])
 
@@ -348,7 +348,7 @@ def _tidy(ax: Axes, grid: bool = True) -> Axes:
     return ax
 
 
-def _percent(values: xr.DataArray) -> NDArray[np.float64]:
+def _percent(values: xr.DataArray) -> Floats:
     return np.asarray(100 * values.values, np.float64)
 
 
@@ -364,27 +364,27 @@ def _known_budget(result: xr.Dataset, k: Any) -> float:
     return budget
 
 
-def _last_size(counts: NDArray[np.int64]) -> int:
-    """Give the last size to draw: the largest there is, or where few samples are left if that is far out."""
+def _last_size(counts: Ints) -> int:
+    """Return the last size to draw: the largest there is, or where few samples are left if that is far out."""
     largest = int(np.flatnonzero(counts)[-1])
     if largest <= _WIDE:
         return largest
     return max(_WIDE, int(np.searchsorted(np.cumsum(counts), (1 - _TAIL) * counts.sum())))
 
 
-def _spaced(values: NDArray[Any], n: int) -> list[float]:
-    """Give up to n of some values, evenly spaced among them, ascending."""
+def _spaced(values: Array, n: int) -> list[float]:
+    """Return up to n of some values, evenly spaced among them, ascending."""
     ordered = np.unique(values)
     return [float(v) for v in ordered[np.unique(np.linspace(0, ordered.size - 1, n).round().astype(int))]]
 
 
-def _name_places(ax: Axes, places: NDArray[Any], names: list[str]) -> None:
+def _name_places(ax: Axes, places: Array, names: list[str]) -> None:
     """Name the places on the x-axis, at most a dozen of them."""
     step = max(1, -(-len(names) // 12))
     ax.set_xticks(places[::step], names[::step])
 
 
-def _whole_ticks(ax: Axes, values: NDArray[Any] | None = None) -> None:
+def _whole_ticks(ax: Axes, values: Array | None = None) -> None:
     """Mark integers; where there is one value only, leave room at its sides."""
     from matplotlib.ticker import MaxNLocator
 

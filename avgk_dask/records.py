@@ -22,11 +22,9 @@ from itertools import chain
 from typing import Annotated, Any, ClassVar, Self, get_args, get_type_hints
 
 import numpy as np
-from numpy.typing import NDArray
 
+from .arrays import Array, Ints
 from .errors import ReadError
-
-Array = NDArray[Any]
 
 #: Larger than any place, label or count.
 BEYOND = 2**63 - 1
@@ -68,7 +66,7 @@ EACH = Merging(_each, lambda _: ())
 SAME = Merging(lambda values: values[0], lambda value: value)
 
 Count = Annotated[int, ADDED]
-Counts = Annotated[NDArray[np.int64], ADDED]
+Counts = Annotated[Ints, ADDED]
 
 
 class Record:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import pathlib
+import re
 import subprocess
 import sys
 
@@ -15,6 +16,7 @@ PACKAGE = pathlib.Path(avgk_dask.__file__).parent
 
 #: Lower numbers may not import higher ones.
 LAYERS = {
+    "arrays": 0,
     "credentials": 0,
     "errors": 0,
     "reuse": 0,
@@ -100,6 +102,24 @@ def test_store__imports_downwards_only(path):
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.ImportFrom) and mine != "__init__" and node.level == 2:
             assert STORE[node.module.split(".")[0]] < STORE[mine], f"{mine} imports {node.module}"
+
+
+#: Interfaces that libraries keep to themselves, and the one module that may use each.
+PRIVATE = {
+    r"zarr\.core\b|_ensure_open|buffer_prototype|\._store\b(?=.*WrapperStore)": "store/where/zarr_calls.py",
+    r"dask\._|clone_key\b.* import|import .*clone_key": "passes/dask_tasks.py",
+    r"\.fs\._": "store/where/fsspec_calls.py",
+}
+
+
+@pytest.mark.parametrize("private", PRIVATE)
+def test_private_interfaces__are_known_to_one_module_each(private):
+    found = {str(path.relative_to(PACKAGE)) for path in modules() if re.search(private, path.read_text())}
+    allowed = {PRIVATE[private]} | (
+        {"passes/waiting.py"} if "dask" in private else set()
+    )  # which imports it from there
+    assert PRIVATE[private] in found
+    assert found <= allowed
 
 
 def test_file_names__tell_one_idea_each():

@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
+from ..arrays import Dtype
 from ..states.ranked_scores import RankedTally
 from ..threads import in_threads
 from .columns import Column, pairs_room, rank_column
@@ -24,7 +23,7 @@ class Ambiguity:
     pairs: dict[int, dict[int, PairSum]]
 
 
-def analyse(tally: RankedTally, budgets: Sequence[int], dtype: np.dtype[Any], n_classes: int) -> Ambiguity:
+def analyse(tally: RankedTally, budgets: Sequence[int], dtype: Dtype, n_classes: int) -> Ambiguity:
     """Sort the columns of all ranks, and sum over the pairs that integer budgets need.
 
     The columns have come together in this process: its threads share them without a copy.

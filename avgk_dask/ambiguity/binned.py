@@ -5,17 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from ..arrays import Array, Dtype
 from ..exact.units import smallest_unit
 from ..kernels.keys import key_range
 from ..states.key_histogram import KeyHistogram
 from .pair_sums import PairSum, all_finite, real_ends
-
-Array = NDArray[Any]
 
 
 @dataclass(frozen=True)
@@ -29,7 +26,7 @@ class _Bins:
     steps: Array
 
     @classmethod
-    def from_histogram(cls, histogram: KeyHistogram, dtype: np.dtype[Any], finite: bool) -> _Bins:
+    def from_histogram(cls, histogram: KeyHistogram, dtype: Dtype, finite: bool) -> _Bins:
         counts, offsets = histogram.counts.astype(object), histogram.offset_sums()
         sums, steps = histogram.value_sums(dtype) if finite else (offsets, offsets)
         return cls(histogram.bins, counts, sums, offsets, steps)
@@ -40,7 +37,7 @@ class BinnedColumn:
     """The keys of a rank, counted and summed in bins."""
 
     histogram: KeyHistogram
-    dtype: np.dtype[Any]
+    dtype: Dtype
     #: The bins at each width asked for: a column is in many pairs.
     _by_shift: dict[int, _Bins] = field(default_factory=dict, compare=False, repr=False)
 
@@ -62,7 +59,7 @@ class BinnedColumn:
         return (finite[0] << shift, (finite[-1] + 1 << shift) - 1) if finite else None
 
     def counts_from(self, edges: Sequence[int]) -> tuple[list[int], Array]:
-        """Give how many keys lie from each ascending edge to the next, with the edges moved down to those of bins."""
+        """Return how many keys lie from each ascending edge to the next, with the edges moved down to those of bins."""
         shift, low = self.histogram.shift, edges[0]
         moved = [low, *(max(edge >> shift << shift, low) for edge in edges[1:])]
         cumulative = np.concatenate([[0], np.cumsum(self.histogram.counts)])

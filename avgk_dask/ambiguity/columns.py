@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from ..arrays import Array, Dtype
 from ..exact.units import float_format, smallest_unit
 from ..kernels.keys import is_float, key_range
 from ..kernels.pairs import add_products, count_lower
@@ -17,15 +16,13 @@ from ..states.ranked_scores import RankedTally
 from .binned import BinnedColumn
 from .pair_sums import PairSum, all_finite, real_ends
 
-Array = NDArray[Any]
-
 
 @dataclass(frozen=True)
 class SortedColumn:
     """All keys of a rank, ascending."""
 
     keys: Array
-    dtype: np.dtype[Any]
+    dtype: Dtype
 
     @property
     def ends(self) -> tuple[int, int]:
@@ -44,7 +41,7 @@ class SortedColumn:
         return (int(self.keys[first]), int(self.keys[last - 1])) if first < last else None
 
     def counts_from(self, edges: Sequence[int]) -> tuple[list[int], Array]:
-        """Give how many keys lie from each ascending edge to the next, the first edge being the lowest key."""
+        """Return how many keys lie from each ascending edge to the next, the first edge being the lowest key."""
         limits = np.iinfo(self.keys.dtype)  # the order key of NaN may be below all narrow ones
         bounds = np.clip(np.array(edges[1:], np.int64), limits.min, limits.max).astype(self.keys.dtype)
         below = np.searchsorted(self.keys, bounds)
@@ -67,8 +64,8 @@ class SortedColumn:
         return PairSum(n_pairs, none, total, none)
 
 
-def _weighted_sum(keys: Array, counts: Array, dtype: np.dtype[Any], base: int) -> Fraction:
-    """Give the exact sum of value times count; integers are counted from ``base``."""
+def _weighted_sum(keys: Array, counts: Array, dtype: Dtype, base: int) -> Fraction:
+    """Return the exact sum of value times count; integers are counted from ``base``."""
     bits, bias = float_format(dtype)
     n_runs = 2 * (2 * bias + 2) if bits else 1
     runs, sums = np.empty((n_runs, 2), np.int64), np.empty((n_runs, 4), np.uint64)
@@ -89,12 +86,12 @@ Column = SortedColumn | BinnedColumn
 
 
 def pairs_room(*columns: Column) -> Array:
-    """Give room for sums over the pairs of any two of these columns."""
+    """Return room for sums over the pairs of any two of these columns."""
     return np.empty((2, max((c.keys.size for c in columns if isinstance(c, SortedColumn)), default=0)), np.int32)
 
 
-def rank_column(tally: RankedTally, rank: int, dtype: np.dtype[Any]) -> Column:
-    """Give the column of a rank, 1 for the highest."""
+def rank_column(tally: RankedTally, rank: int, dtype: Dtype) -> Column:
+    """Return the column of a rank, 1 for the highest."""
     if tally.histograms:
         return BinnedColumn(tally.histograms[rank - 1], dtype)
     keys = np.concatenate([part[rank - 1] for part in tally.parts])

@@ -16,12 +16,12 @@ from .pair_sums import PairSum
 
 
 def orders_of(k: int, n_classes: int) -> range:
-    """Give the orders that budget k has: 1 to k, as far as there are ranks."""
+    """Return the orders that budget k has: 1 to k, as far as there are ranks."""
     return range(1, min(k, n_classes - k) + 1)
 
 
 def ranks_of(k: int, order: int) -> tuple[int, int]:
-    """Give the two ranks that an order compares: the lower one may be high in one sample, the higher low in another."""
+    """Return the two ranks that an order compares: the lower one may be high in one sample, the higher low in another."""
     return k + order, k + 1 - order
 
 
@@ -37,7 +37,7 @@ class Straddle:
 
     @classmethod
     def from_pairs(cls, pairs: PairSum, n_samples: int) -> Straddle:
-        """Give the means over all n * n pairs of samples."""
+        """Return the means over all n * n pairs of samples."""
         n = n_samples * n_samples
         weight, weight_error = _rounded(pairs.n_pairs / n, pairs.n_pairs_error / n)
         if pairs.total is None:
@@ -47,7 +47,7 @@ class Straddle:
 
 
 def _rounded(value: Fraction, error: Fraction) -> tuple[float, float]:
-    """Give a value rounded once, and a float that bounds its error, rounding included; 0 where it was exact before."""
+    """Return a value rounded once, and a float that bounds its error, rounding included; 0 where it was exact before."""
     near = _float(value)
     if not error:
         return near, 0.0
@@ -59,7 +59,7 @@ def _rounded(value: Fraction, error: Fraction) -> tuple[float, float]:
 
 
 def _float(value: Fraction) -> float:
-    """Give the nearest float, infinity beyond the largest."""
+    """Return the nearest float, infinity beyond the largest."""
     try:
         return float(value)
     except OverflowError:
@@ -67,7 +67,7 @@ def _float(value: Fraction) -> float:
 
 
 def straddle_bound(pairs: Mapping[int, PairSum], k: int, n_samples: int, n_classes: int) -> tuple[float, float]:
-    """Give the paper's lower bound on the gain, the sum over the orders, or order 1 alone for k > C / 2; and its error."""
+    """Return the paper's lower bound on the gain, the sum over the orders, or order 1 alone for k > C / 2; and its error."""
     orders: Sequence[int] = orders_of(k, n_classes) if 2 * k <= n_classes else orders_of(k, n_classes)[:1]
     total = error = Fraction(0)
     for order in orders:

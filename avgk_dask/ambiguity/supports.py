@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from ..arrays import Array, Dtype
 from ..kernels.keys import encode, is_float
 from .columns import Column
 from .pair_sums import values_of
-
-Array = NDArray[Any]
 
 
 def do_overlap(k: int, supports: Sequence[tuple[int, int]]) -> bool:
@@ -24,8 +21,8 @@ def do_overlap(k: int, supports: Sequence[tuple[int, int]]) -> bool:
     return k < len(supports) and supports[k][1] > supports[k - 1][0]
 
 
-def rank_histogram(column: Column, dtype: np.dtype[Any], n_bins: int, log: bool = False) -> tuple[Array, Array]:
-    """Give counts of a rank's scores in bins over its support, and the lowest score each bin may hold.
+def rank_histogram(column: Column, dtype: Dtype, n_bins: int, log: bool = False) -> tuple[Array, Array]:
+    """Return counts of a rank's scores in bins over its support, and the lowest score each bin may hold.
 
     The bins are equally wide between the lowest and the highest finite score, to the precision of the dtype,
     or with ``log``, where those are positive and an order of magnitude apart, each wider by the same factor
@@ -36,8 +33,8 @@ def rank_histogram(column: Column, dtype: np.dtype[Any], n_bins: int, log: bool 
     return counts, values_of(edges, dtype)
 
 
-def _inner_edges(column: Column, dtype: np.dtype[Any], n_bins: int, log: bool) -> list[int]:
-    """Give the first key of each bin but the first; all at the lowest where no score is finite."""
+def _inner_edges(column: Column, dtype: Dtype, n_bins: int, log: bool) -> list[int]:
+    """Return the first key of each bin but the first; all at the lowest where no score is finite."""
     finite = column.finite_ends
     if finite is None:
         return [column.ends[0]] * (n_bins - 1)

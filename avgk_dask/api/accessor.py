@@ -50,7 +50,7 @@ class ScoresAccessor:
         self._scores = scores
 
     def __getattr__(self, name: str) -> Any:
-        """Give a function of the package with these scores as its first argument."""
+        """Return a function of the package with these scores as its first argument."""
         if name not in METHODS:
             raise AttributeError(f"{name!r} is none of the functions of .avgk: {', '.join(METHODS)}")
         function = getattr(import_module("avgk_dask"), name)

@@ -7,15 +7,15 @@ from collections.abc import Sequence
 from fractions import Fraction
 from typing import Any
 
-from ..results.registry import versions
+from ..results.datasets import versions
 from ..sources.source import Source
 
 
 def result_attrs(source: Source, reads: int, **more: Any) -> dict[str, Any]:
-    """Give the attributes that every result has, and some more."""
+    """Return the attributes that every result has, and some more."""
     return {
         "n_samples": source.shape[0],
-        "n_classes": source.shape[1],
+        "n_classes": source.n_classes,
         **more,
         "store": source.location,
         "versions": versions(),
@@ -24,5 +24,5 @@ def result_attrs(source: Source, reads: int, **more: Any) -> dict[str, Any]:
 
 
 def rounded(values: Sequence[Fraction | None]) -> list[float]:
-    """Give exact values as floats, rounded once; NaN for None."""
+    """Return exact values as floats, rounded once; NaN for None."""
     return [math.nan if value is None else float(value) for value in values]

@@ -9,39 +9,37 @@ from typing import Any
 
 import numpy as np
 import xarray as xr
-from numpy.typing import NDArray
 
+from ..arrays import Ints
 from ..errors import LabelsError
 from ..exact.sums import error_of
+from ..passes.certifying import refuse_truncated
 from ..passes.finding import find_thresholds
 from ..passes.progress import computing
 from ..passes.run import Run, drive
-from ..results.registry import build_result
+from ..results.datasets import build_result
 from ..searches.label_ranks import LabelRankSearch
 from .attributes import result_attrs
 from .inputs import as_source
 from .policies import check_nan_policy
+from .shared_text import documented
 
 
+@documented
 def error_curve(
     scores: Any, labels: Any = None, *, nan_policy: str = "raise", progress: bool | None = None
 ) -> xr.Dataset:
-    """Give top-K and average-K error for every K = 1..C, and their means over K. Exact, ties included.
+    """Compute top-K and average-K error for every K = 1..C, and their means over K. Exact, ties included.
 
     A label's rank r in its row tells for which K it is in its top-K set, K >= r, and its rank R among all N C
     scores (ties in row-major order) for which K it is in its average-K set, N K >= R.
 
     Parameters
     ----------
-    scores
-        N x C matrix: NumPy, Dask or Zarr array, xarray object, or the path of a store.
-    labels
-        N integers (negative, masked or null: unlabelled), or an N x C matrix of true probabilities. By default the labels
-        stored beside the scores.
-    nan_policy
-        ``"raise"`` refuses NaN; ``"lowest"`` ranks NaN below all numbers and never puts it in a set.
-    progress
-        Whether to show a progress bar on stderr.
+    {scores}
+    {labels}
+    {nan_policy}
+    {progress}
 
     Returns
     -------
@@ -54,14 +52,11 @@ def error_curve(
 
     Raises
     ------
-    ScoresError, DtypeError
-        Where the scores are no matrix of real numbers, or hold NaN.
+    {refused_scores}
     LabelsError
         Where the labels do not fit the scores, or there are none.
-    MemoryLimitError
-        Where a task cannot fit its share of memory; before anything is read.
-    StoreError
-        Where the store cannot be opened or read.
+    {refused_memory}
+    {refused_store}
 
     Notes
     -----
@@ -85,6 +80,7 @@ def error_curve(
             "labels must be given for an error curve; got None, and none are stored beside the scores. "
             "Pass class numbers or probabilities."
         )
+    refuse_truncated(source, "an error curve, which goes up to K = C")
     run = Run(source, computing(progress), nan_policy)
     n_labelled, top, average = (_soft_curves if source.has_soft_labels else _hard_curves)(run)
     n_classes = source.shape[1]
@@ -101,7 +97,7 @@ def _hard_curves(run: Run) -> tuple[int, list[Any], list[Any]]:
     search = drive(LabelRankSearch(run.source.dtype, n_classes), run)
     assert search.labels is not None
     top = np.cumsum(search.row_ranks()).tolist()
-    first_k: NDArray[np.int64] = -(-search.ranks() // n_samples)
+    first_k: Ints = -(-search.ranks() // n_samples)
     average = np.cumsum(np.bincount(first_k, minlength=n_classes + 1)[1:]).tolist()
     return search.labels.n_labelled, top, average
 

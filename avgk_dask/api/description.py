@@ -156,7 +156,7 @@ def _values(source: StoredSource) -> dict[str, Any]:
 
 
 def _advice(facts: StoreFacts, labels: Any, values: dict[str, Any] | None) -> list[str]:
-    """Give what could be better, each with what to do."""
+    """Return what could be better, each with what to do."""
     found = []
     again = "avgk ingest writes it so."
     if facts.n_missing_chunks:

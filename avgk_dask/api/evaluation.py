@@ -11,19 +11,21 @@ import xarray as xr
 from ..ambiguity.analysis import analyse
 from ..errors import OptionError
 from ..exact.budgets import DEFAULT_BUDGETS, parse_budgets
+from ..passes.certifying import certify_budgets, refuse_budgets
 from ..passes.finding import settle_extremes
 from ..passes.progress import computing
 from ..passes.run import Run
-from ..results.registry import build_result
+from ..results.datasets import build_result
 from .attributes import result_attrs, rounded
-from .inputs import as_source, opened
+from .inputs import as_source
 from .outcome import Outcome
 from .policies import check_nan_policy, check_ties
+from .shared_text import documented
 from .straddling import ambiguity_values, integers, n_ranked
 from .thresholds import score_value, threshold_values
-from .truncation import TruncatedScores, is_truncated
 
 
+@documented
 def evaluate(
     scores: Any,
     labels: Any = None,
@@ -45,8 +47,7 @@ def evaluate(
 
     Parameters
     ----------
-    scores
-        N x C matrix: NumPy, Dask or Zarr array, xarray object, or the path of a store.
+    {scores}
     labels
         N integers (negative, masked or null: unlabelled), or an N x C matrix of true probabilities, or None. By
         default the labels stored beside the scores.
@@ -61,10 +62,8 @@ def evaluate(
         Which ties at a threshold are kept where not all fit: ``"first"`` the first ones in row-major
         order, as in the paper's listing; ``"spread"`` those that come first in a fixed pseudo-random
         order of (sample, class), the same for any chunking, for one more read.
-    nan_policy
-        ``"raise"`` refuses NaN; ``"lowest"`` ranks NaN below all numbers and never puts it in a set.
-    progress
-        Whether to show a progress bar on stderr.
+    {nan_policy}
+    {progress}
     checkpoint
         Reserved; this version keeps no checkpoints and refuses a place for them.
     missing
@@ -122,16 +121,13 @@ def evaluate(
     ------
     BudgetError
         Where a budget is no number in (0, C], or cannot be certain from a truncated store.
-    ScoresError, DtypeError
-        Where the scores are no matrix of real numbers, or hold NaN.
+    {refused_scores}
     LabelsError
         Where the labels do not fit the scores.
     OptionError
         Where an option is none of the values it may take.
-    MemoryLimitError
-        Where a task cannot fit its share of memory; before anything is read.
-    StoreError
-        Where the store cannot be opened or read.
+    {refused_memory}
+    {refused_store}
 
     Notes
     -----
@@ -156,42 +152,30 @@ def evaluate(
     check_ties(ties)
     if checkpoint is not None:
         raise OptionError(f"checkpoint must be None in this version; got {checkpoint!r}. Leave it out.")
-    scores = opened(scores, missing)
-    if is_truncated(scores):
-        options = {"straddle": straddle, "ties": ties, "nan_policy": nan_policy, "progress": progress}
-        return _evaluate_truncated(TruncatedScores(scores), labels, k, **options)
     source = as_source(scores, labels, missing=missing)
-    budgets = parse_budgets(k, source.shape[1])
+    if source.truncation is not None and ties != "first":
+        raise OptionError(
+            f"ties must be 'first' for a truncated store; got {ties!r}. Leave it out, or store whole rows."
+        )
+    budgets = parse_budgets(k, source.n_classes)
     ranked = n_ranked(budgets, source.shape[1]) if straddle else 0
     run = Run(source, computing(progress), nan_policy)
+    refuse_budgets(run, budgets, straddle=straddle)
     outcome = Outcome.find(run, budgets, n_ranked=ranked, ties=ties)
     outcome = replace(outcome, search=settle_extremes(run, outcome.search))
+    needed = [n_ranked([budget], source.n_classes) for budget in budgets] if straddle else None
+    certify_budgets(run, budgets, [s.key for s in outcome.selections], needed)
     values, coords = _values(outcome)
     if straddle:
-        ambiguity = analyse(outcome.tally.ranked, integers(budgets), source.dtype, source.shape[1])
+        ambiguity = analyse(outcome.tally.ranked, integers(budgets), source.dtype, source.n_classes)
         more, ranks = ambiguity_values(ambiguity, budgets, source)
         values, coords = values | more, coords | ranks
     attrs = result_attrs(source, run.reads, n_labelled=outcome.tally.n_labelled)
     return build_result(values, coords, attrs)
 
 
-def _evaluate_truncated(truncated: TruncatedScores, labels: Any, k: Any, **options: Any) -> xr.Dataset:
-    """Evaluate a truncated store; one more read finds what could have been discarded."""
-    if options["ties"] != "first":
-        raise OptionError(
-            f"ties must be 'first' for a truncated store; got {options['ties']!r}. Leave it out, or store whole rows."
-        )
-    budgets = parse_budgets(k, truncated.n_classes)
-    if max(budgets) > truncated.n_slots:
-        truncated.certify([max(budgets)], [-np.inf], straddle=options["straddle"])
-    result = evaluate(truncated.scores, truncated.labels(labels), budgets, **options)
-    truncated.certify(budgets, result.threshold.values, straddle=options["straddle"])
-    result.attrs |= {"n_classes": truncated.n_classes, "store": truncated.location, "reads": result.attrs["reads"] + 1}
-    return result
-
-
 def _values(outcome: Outcome) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Give the variables and coordinates of an outcome."""
+    """Return the variables and coordinates of an outcome."""
     source, found = outcome.source, outcome.selections
     top, average = outcome.top_errors, outcome.average_errors
     extremes = outcome.extremes()

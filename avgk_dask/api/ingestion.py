@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from ..arrays import Array
 from ..errors import LABELS_CURE, LabelsError, OptionError, ReadError, ScoresError
 from ..files import RowFile, is_row_file, open_file
 from ..files.names import is_pickle
@@ -20,9 +20,8 @@ from ..store import ScoreWriter, Target, Verification, check_chunks, is_zarr, op
 from ..store.read.bands import read_array
 from ..store.read.encoding import decoded_dtype
 from .inputs import find_labels, in_numpy
+from .shared_text import documented
 from .store_functions import verify
-
-Array = NDArray[Any]
 
 #: Bytes of scores read at once.
 _BLOCK_BYTES = 16 << 20
@@ -102,6 +101,7 @@ class _StoreRows:
                 yield block, _rows_of(self.labels, first, last)
 
 
+@documented
 def ingest(
     scores: Any,
     labels: Any = None,
@@ -145,8 +145,7 @@ def ingest(
         What a missing chunk of another store means, as for ``open_scores``.
     storage_options, out_options
         How to reach the old and the new store.
-    progress
-        Whether to show a progress bar on stderr.
+    {progress}
 
     Returns
     -------

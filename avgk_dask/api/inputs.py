@@ -21,6 +21,7 @@ from ..sources.stored import StoredSource
 from ..store import StoredArrays, check_chunks, is_zarr, open_arrays, open_labels, shown
 from ..store.read.bands import read_array
 from ..store.read.encoding import SCALES, decoded_dtype
+from .truncation import is_truncated, truncated_source
 
 #: Rows of an array in memory are handed to the tasks in blocks of about this many bytes.
 _BLOCK_BYTES = 8 << 20
@@ -29,13 +30,18 @@ _LABELS_AT_ONCE = 1 << 24
 
 
 def as_source(scores: Any, labels: Any = None, *, own_labels: bool = True, missing: str | None = None) -> Source:
-    """Give the source of the scores and labels; the store's own labels where none are given.
+    """Return the source of the scores and labels; the store's own labels where none are given.
 
     ``missing`` is what a stored chunk that is not there means: ``"raise"`` an error, ``"fill"`` the
     fill value, None what was said when the store was opened (by default ``"raise"``).
     """
     frame = scores["scores"] if isinstance(scores, xr.Dataset) and "scores" in scores else scores
-    scores, found, location = _unwrap(opened(scores, missing))
+    arrays = opened(scores, missing)
+    if is_truncated(arrays):
+        given = arrays.labels if labels is None and own_labels else labels
+        shape = arrays.scores.shape[0], int(arrays.n_classes or 0)
+        return truncated_source(arrays, as_labels(given, shape, missing))
+    scores, found, location = _unwrap(arrays)
     if labels is None and own_labels:
         labels = found
     if missing is not None and is_zarr(scores):
@@ -61,10 +67,11 @@ def as_source(scores: Any, labels: Any = None, *, own_labels: bool = True, missi
 
 
 def as_lazy(scores: Any) -> tuple[Source, Any]:
-    """Give the source of the scores alone, and the DataArray they came in (None otherwise)."""
+    """Return the source of the scores alone, and the DataArray they came in (None otherwise)."""
     frame = scores["scores"] if isinstance(scores, xr.Dataset) else scores
     source = as_source(scores, own_labels=False)
-    return source, _ordered(frame) if isinstance(frame, xr.DataArray) else None
+    whole = isinstance(frame, xr.DataArray) and source.truncation is None  # the frame of slots fits no sets
+    return source, _ordered(frame) if whole else None
 
 
 def find_labels(labels: Any, storage_options: Any = None, missing: str | None = None) -> Any:
@@ -86,7 +93,7 @@ def lazy_matrix(values: Any, what: str) -> da.Array:
 
 
 def opened(scores: Any, missing: str | None = None) -> Any:
-    """Give the arrays of a store, whole or truncated, opened; anything else as it is."""
+    """Return the arrays of a store, whole or truncated, opened; anything else as it is."""
     if isinstance(scores, xr.Dataset) and {"scores", "class_index"} <= set(scores.variables):
         labels = scores["labels"].data if "labels" in scores else None
         index, n_classes = scores["class_index"].data, int(scores.attrs["n_classes"])
@@ -97,13 +104,8 @@ def opened(scores: Any, missing: str | None = None) -> Any:
 
 
 def _unwrap(scores: Any) -> tuple[Any, Any, str]:
-    """Give the bare array of scores, the labels found beside them, and where they are stored."""
+    """Return the bare array of scores, the labels found beside them, and where they are stored."""
     if isinstance(scores, StoredArrays):
-        if scores.class_index is not None:
-            raise ScoresError(
-                f"scores must be whole rows; got the truncated store {scores.location}. "
-                "Only evaluate and threshold take one; write the store without top_m for the rest."
-            )
         return scores.scores, scores.labels, scores.location
     if isinstance(scores, xr.Dataset):
         if "scores" not in scores:
@@ -143,7 +145,7 @@ def _origin(frame: Any) -> str:
 
 
 def _ordered(frame: xr.DataArray) -> xr.DataArray:
-    """Give a frame in (sample, class) order where its dimensions are so named."""
+    """Return a frame in (sample, class) order where its dimensions are so named."""
     if set(frame.dims) == {"sample", "class"}:
         return frame.transpose("sample", "class")
     if frame.ndim == 2 and (frame.dims[0] == "class" or frame.dims[1] == "sample"):
@@ -152,7 +154,7 @@ def _ordered(frame: xr.DataArray) -> xr.DataArray:
 
 
 def _bare(frame: xr.DataArray) -> Any:
-    """Give the array in a DataArray, as Dask blocks where it is not in memory yet."""
+    """Return the array in a DataArray, as Dask blocks where it is not in memory yet."""
     frame = _ordered(frame) if frame.ndim == 2 else frame
     encoded = [name for name in SCALES if name in frame.attrs]
     if encoded:
@@ -194,7 +196,7 @@ def check_scores(scores: Any) -> None:
 
 
 def as_labels(labels: Any, shape: tuple[int, int], missing: str | None = None) -> Any:
-    """Give labels as a NumPy, Dask or Zarr array that fits the scores' shape."""
+    """Return labels as a NumPy, Dask or Zarr array that fits the scores' shape."""
     if labels is None:
         return None
     if isinstance(labels, (str, os.PathLike)) or is_zarr(labels):

@@ -46,7 +46,7 @@ class Outcome:
         return [self.search.found[i] for i in range(len(self.budgets))]
 
     def error(self, weight: Fraction) -> Fraction | None:
-        """Give the error of sets with so much label weight inside."""
+        """Return the error of sets with so much label weight inside."""
         return error_of(weight, self.tally.n_labelled) if self.tally.n_labelled else None
 
     @cached_property
@@ -77,7 +77,7 @@ class Outcome:
         return sum(self.tally.weight_at_rank.fractions()[:k], hits)
 
     def extremes(self) -> list[tuple[Fraction | None, Fraction | None]]:
-        """Give each budget's lowest and highest average-k error over all ways to keep so many of the ties."""
+        """Return each budget's lowest and highest average-k error over all ways to keep so many of the ties."""
         found = []
         for s in self.selections:
             assert s.extremes is not None  # settled first

@@ -10,20 +10,16 @@ from typing import Any
 
 import numpy as np
 import xarray as xr
-from numpy.typing import NDArray
 
+from ..arrays import Floats
 from ..errors import OptionError
 from ..exact.sums import error_of
 from ..kernels.keys import first_key_above, key_range
+from ..passes.certifying import certify_thresholds
 from ..passes.run import Run
 from ..scans.places import place_pass
 from ..states.place_tally import PlaceTally
 from .attributes import result_attrs
-
-SET_SIZE = {
-    "long_name": "average set size",
-    "description": "Number of scores greater than the threshold, over N: the paper's function G.",
-}
 
 
 @dataclass(frozen=True)
@@ -40,6 +36,7 @@ class Places:
         source = run.source
         top = key_range(source.dtype)[1]
         firsts = [min(first_key_above(t, source.dtype), top + 1) for t in thresholds]
+        certify_thresholds(run, thresholds, firsts)
         edges = np.array(sorted({key for key in firsts if key <= top} or {top}), np.int64)
         tally = run.read(place_pass(source.dtype, source.shape[1], edges))
         counts, weights = [*tally.n_from().tolist(), 0], _weights_from(tally)
@@ -49,7 +46,7 @@ class Places:
 
 
 def _weights_from(tally: PlaceTally) -> list[Fraction]:
-    """Give the label weight at or above each edge, and none behind the last."""
+    """Return the label weight at or above each edge, and none behind the last."""
     if not len(tally.weights):
         return [*(Fraction(n) for n in tally.hits_from().tolist()), Fraction(0)]
     weights, one = tally.weights.integers()
@@ -70,7 +67,7 @@ def given_thresholds(thresholds: Any) -> Any:
 
 
 def check_thresholds(thresholds: Any) -> list[Any]:
-    """Give thresholds as a list of numbers; what ``threshold`` and ``best_threshold`` found counts as one."""
+    """Return thresholds as a list of numbers; what ``threshold`` and ``best_threshold`` found counts as one."""
     thresholds = given_thresholds(thresholds)
     given = [thresholds] if np.ndim(thresholds) == 0 else list(thresholds)
     found = [getattr(t, "value", t) for t in given]
@@ -110,6 +107,6 @@ def fits_a_float(value: Any) -> bool:
         return False
 
 
-def coordinate(thresholds: list[Any]) -> NDArray[np.float64]:
-    """Give thresholds as a coordinate."""
+def coordinate(thresholds: list[Any]) -> Floats:
+    """Return thresholds as a coordinate."""
     return np.array([float(t) for t in thresholds])

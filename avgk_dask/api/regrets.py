@@ -14,10 +14,11 @@ import xarray as xr
 from ..errors import BudgetError, LabelsError, ScoresError
 from ..exact.budgets import parse_budgets
 from ..exact.sums import error_of
+from ..passes.certifying import refuse_truncated
 from ..passes.finding import find_thresholds
 from ..passes.progress import computing, count_members
 from ..passes.run import Run
-from ..results.registry import build_result
+from ..results.datasets import build_result
 from ..scans.set_regrets import set_pass, top_pass
 from ..sources.blocks import labelled_by_itself
 from ..sources.checked_blocks import checked_matrix
@@ -26,11 +27,13 @@ from .attributes import result_attrs, rounded
 from .inputs import as_source, lazy_matrix
 from .outcome import Outcome
 from .policies import check_nan_policy
+from .shared_text import documented
 from .thresholds import score_value
 
 
+@documented
 def adaptive_gain(eta: Any, k: Any, *, progress: bool | None = None) -> xr.Dataset:
-    """Give how many fewer errors the best average-k sets make than the best top-k sets, in both of the paper's forms.
+    """Compute how many fewer errors the best average-k sets make than the best top-k sets, in both of the paper's forms.
 
     Where the true probabilities eta are known, the best sets are those of eta itself.
 
@@ -40,8 +43,7 @@ def adaptive_gain(eta: Any, k: Any, *, progress: bool | None = None) -> xr.Datas
         N x C matrix of the true probabilities, all in [0, 1]; as ``scores`` elsewhere.
     k
         Integer budget or sequence of them; one given twice counts once.
-    progress
-        Whether to show a progress bar on stderr.
+    {progress}
 
     Returns
     -------
@@ -59,14 +61,11 @@ def adaptive_gain(eta: Any, k: Any, *, progress: bool | None = None) -> xr.Datas
     ------
     BudgetError
         Where a budget is no integer in 1..C.
-    ScoresError, DtypeError
-        Where the scores are no matrix of real numbers, or hold NaN.
+    {refused_scores}
     LabelsError
         Where eta is not in [0, 1].
-    MemoryLimitError
-        Where a task cannot fit its share of memory; before anything is read.
-    StoreError
-        Where the store cannot be opened or read.
+    {refused_memory}
+    {refused_store}
 
     Notes
     -----
@@ -83,6 +82,7 @@ def adaptive_gain(eta: Any, k: Any, *, progress: bool | None = None) -> xr.Datas
 
     """
     source = as_source(eta, own_labels=False)
+    refuse_truncated(source, "a gain")
     budgets = parse_budgets(k, source.shape[1])
     if any(b.denominator != 1 for b in budgets):
         raise BudgetError(f"k must be an integer for a gain over top-k; got {k!r}. Use evaluate for a fractional k.")
@@ -104,8 +104,9 @@ def adaptive_gain(eta: Any, k: Any, *, progress: bool | None = None) -> xr.Datas
     return build_result(values, {"k": [float(b) for b in budgets]}, attrs)
 
 
+@documented
 def regret(sets: Any, eta: Any, *, progress: bool | None = None) -> xr.Dataset:
-    """Give how many more errors any sets make than the best sets with as many labels in all.
+    """Compute how many more errors any sets make than the best sets with as many labels in all.
 
     Parameters
     ----------
@@ -113,8 +114,7 @@ def regret(sets: Any, eta: Any, *, progress: bool | None = None) -> xr.Dataset:
         Boolean N x C matrix, such as ``average_k_sets`` or ``predict_sets`` give, lazy or not.
     eta
         N x C matrix of the true probabilities, all in [0, 1]; as ``scores`` elsewhere.
-    progress
-        Whether to show a progress bar on stderr.
+    {progress}
 
     Returns
     -------
@@ -137,10 +137,8 @@ def regret(sets: Any, eta: Any, *, progress: bool | None = None) -> xr.Dataset:
         Where the sets are not boolean or not of eta's shape, or eta is no matrix of real numbers.
     LabelsError
         Where eta is not in [0, 1].
-    MemoryLimitError
-        Where a task cannot fit its share of memory; before anything is read.
-    StoreError
-        Where the store cannot be opened or read.
+    {refused_memory}
+    {refused_store}
 
     Notes
     -----
@@ -155,6 +153,7 @@ def regret(sets: Any, eta: Any, *, progress: bool | None = None) -> xr.Dataset:
 
     """
     source = as_source(eta, own_labels=False)
+    refuse_truncated(source, "a regret")
     members = _as_sets(sets, source.shape)
     run = Run(source, computing(progress))
     n_labels = count_members(members, run.compute)
@@ -171,25 +170,23 @@ def regret(sets: Any, eta: Any, *, progress: bool | None = None) -> xr.Dataset:
     return build_result(values, {}, result_attrs(source, run.reads, n_labels=n_labels))
 
 
+@documented
 def plug_in_regret(
     scores: Any, eta: Any, k: Any, *, nan_policy: str = "raise", progress: bool | None = None
 ) -> xr.Dataset:
-    """Give the regret of the top-k and average-k sets of estimated scores against those of the true probabilities.
+    """Compute the regret of the top-k and average-k sets of estimated scores against those of the true probabilities.
 
     The average-k errors compared are those of sets with exactly as many labels. Exact, rounded once.
 
     Parameters
     ----------
-    scores
-        N x C matrix: NumPy, Dask or Zarr array, xarray object, or the path of a store.
+    {scores}
     eta
         N x C matrix of the true probabilities, all in [0, 1].
     k
         Budget or sequence of budgets in (0, C]; one given twice counts once. Top-k needs integers.
-    nan_policy
-        ``"raise"`` refuses NaN; ``"lowest"`` ranks NaN below all numbers and never puts it in a set.
-    progress
-        Whether to show a progress bar on stderr.
+    {nan_policy}
+    {progress}
 
     Returns
     -------
@@ -205,16 +202,12 @@ def plug_in_regret(
 
     Raises
     ------
-    BudgetError
-        Where a budget is no number in (0, C].
-    ScoresError, DtypeError
-        Where the scores are no matrix of real numbers, or hold NaN.
+    {refused_budgets}
+    {refused_scores}
     LabelsError
         Where eta is not in [0, 1], or does not fit the scores.
-    MemoryLimitError
-        Where a task cannot fit its share of memory; before anything is read.
-    StoreError
-        Where the store cannot be opened or read.
+    {refused_memory}
+    {refused_store}
 
     Notes
     -----
@@ -231,6 +224,7 @@ def plug_in_regret(
     """
     check_nan_policy(nan_policy)
     truth = as_source(eta, own_labels=False)
+    refuse_truncated(truth, "a regret")
     in_memory = isinstance(eta, (np.ndarray, da.Array, xr.DataArray, list, tuple))
     source = as_source(scores, eta if in_memory else truth.dask_array())
     budgets = parse_budgets(k, source.shape[1])
@@ -267,7 +261,7 @@ def _value(key: int, source: Source) -> float | int:
 
 
 def _as_sets(sets: Any, shape: tuple[int, int]) -> da.Array:
-    """Give sets as a Dask array, if they are boolean and fit."""
+    """Return sets as a Dask array, if they are boolean and fit."""
     array = lazy_matrix(sets, "sets")
     if array.dtype != bool or tuple(array.shape) != tuple(shape):
         raise ScoresError(

@@ -12,17 +12,22 @@ import xarray as xr
 
 from ..errors import BudgetError, LabelsError, OptionError
 from ..exact.budgets import parse_budget
+from ..passes.certifying import certify_least_risk
 from ..passes.finding import find_thresholds, least_risk
 from ..passes.progress import computing
 from ..passes.run import Run
+from ..results.datasets import build_result
+from ..results.registry import AT_THRESHOLDS
 from ..results.showing import ShownAsTable
 from ..sources.source import Source
 from .inputs import as_source
-from .placed_thresholds import SET_SIZE, Places, check_thresholds, coordinate, fits_a_float, given_thresholds
+from .placed_thresholds import Places, check_thresholds, coordinate, fits_a_float, given_thresholds
 from .policies import check_nan_policy
+from .shared_text import documented
 from .thresholds import score_value
 
 
+@documented
 def risk(
     scores: Any,
     labels: Any = None,
@@ -32,28 +37,23 @@ def risk(
     nan_policy: str = "raise",
     progress: bool | None = None,
 ) -> xr.Dataset:
-    """Give the risk of the sets {score > t}: their error plus the cost of a label times their average size.
+    """Compute the risk of the sets {score > t}: their error plus the cost of a label times their average size.
 
     risk(t) = error(t) + cost * average_set_size(t). This is class-selective rejection (Ha, 1997): every label in
     a set costs ``cost``, a missed label 1. Exact, rounded once; thresholds are not rounded to the scores' dtype.
 
     Parameters
     ----------
-    scores
-        N x C matrix: NumPy, Dask or Zarr array, xarray object, or the path of a store.
-    labels
-        N integers (negative, masked or null: unlabelled), or an N x C matrix of true probabilities. By default the labels
-        stored beside the scores.
+    {scores}
+    {labels}
     thresholds
         Number or sequence of numbers, or what ``threshold``, ``best_threshold`` or ``evaluate`` gave.
     cost
         What a label costs, at least 0; a float means the decimal that Python prints for it. By default the threshold
         itself, whatever its sign, which is the best threshold for that cost where the scores are the true probabilities; each
         row then has a cost of its own, and the risks of different rows do not compare.
-    nan_policy
-        ``"raise"`` refuses NaN; ``"lowest"`` never counts NaN.
-    progress
-        Whether to show a progress bar on stderr.
+    {nan_policy_of_counts}
+    {progress}
 
     Returns
     -------
@@ -68,16 +68,13 @@ def risk(
 
     Raises
     ------
-    ScoresError, DtypeError
-        Where the scores are no matrix of real numbers, or hold NaN.
+    {refused_scores}
     LabelsError
         Where the labels do not fit the scores, or there are none.
     OptionError
         Where a threshold is no number, or the cost none of at least 0.
-    MemoryLimitError
-        Where a task cannot fit its share of memory; before anything is read.
-    StoreError
-        Where the store cannot be opened or read.
+    {refused_memory}
+    {refused_store}
 
     Notes
     -----
@@ -106,20 +103,13 @@ def risk(
         math.nan if e is None or c is None else float(e + c * s)
         for e, c, s in zip(places.errors, costs, sizes, strict=True)
     ]
-    over = {"threshold": coordinate(wanted)}
     data = {
-        "error": ("threshold", [math.nan if e is None else float(e) for e in places.errors], _ERROR),
-        "average_set_size": ("threshold", [float(s) for s in sizes], SET_SIZE),
-        "risk": ("threshold", risks, {"long_name": "risk", "description": "error + cost * average_set_size"}),
+        "error": [math.nan if e is None else float(e) for e in places.errors],
+        "average_set_size": [float(s) for s in sizes],
+        "risk": risks,
     }
-    result = xr.Dataset(data, over, places.attrs)
+    result = build_result(data, {"threshold": coordinate(wanted)}, places.attrs, AT_THRESHOLDS)
     return result.isel(threshold=0) if np.ndim(thresholds) == 0 else result
-
-
-_ERROR = {
-    "long_name": "error",
-    "description": "Fraction of labelled samples whose label is outside {score > threshold}.",
-}
 
 
 @dataclass(frozen=True)
@@ -158,6 +148,7 @@ class BestThreshold(ShownAsTable):
     reads: int
 
 
+@documented
 def best_threshold(
     scores: Any, labels: Any = None, *, cost: Any, nan_policy: str = "raise", progress: bool | None = None
 ) -> BestThreshold:
@@ -170,17 +161,12 @@ def best_threshold(
 
     Parameters
     ----------
-    scores
-        N x C matrix: NumPy, Dask or Zarr array, xarray object, or the path of a store.
-    labels
-        N integers (negative, masked or null: unlabelled), or an N x C matrix of true probabilities. By default the labels
-        stored beside the scores.
+    {scores}
+    {labels}
     cost
         What a label in a set costs, where a missed label costs 1: a finite number of at least 0, as exact as budgets are.
-    nan_policy
-        ``"raise"`` refuses NaN; ``"lowest"`` ranks NaN below all numbers and never puts it in a set.
-    progress
-        Whether to show a progress bar on stderr.
+    {nan_policy}
+    {progress}
 
     Returns
     -------
@@ -189,16 +175,13 @@ def best_threshold(
 
     Raises
     ------
-    ScoresError, DtypeError
-        Where the scores are no matrix of real numbers, or hold NaN.
+    {refused_scores}
     LabelsError
         Where the labels do not fit the scores, or no sample has one.
     OptionError
         Where the cost is no finite number of at least 0.
-    MemoryLimitError
-        Where a task cannot fit its share of memory; before anything is read.
-    StoreError
-        Where the store cannot be opened or read.
+    {refused_memory}
+    {refused_store}
 
     Notes
     -----
@@ -218,8 +201,9 @@ def best_threshold(
     exact = _check_cost(cost)
     run = Run(source, computing(progress), nan_policy)
     best = least_risk(run, exact).best
+    certify_least_risk(run, best, exact)
     value: float | int = -math.inf
-    if best.n_labels < source.shape[0] * source.shape[1]:  # the highest score left out, as everywhere
+    if best.n_labels < source.shape[0] * source.n_classes:  # the highest score left out, as everywhere
         value = score_value(find_thresholds(run, [best.n_labels]).found[0].key, source.dtype)
     size = Fraction(best.n_labels, source.shape[0])
     return BestThreshold(value, float(best.risk), float(best.error), float(size), float(exact), run.reads)

@@ -8,17 +8,21 @@ import dask.array as da
 import xarray as xr
 
 from ..errors import BudgetError
-from ..exact.budgets import count_labels, parse_budgets, show
+from ..exact.budgets import parse_budgets, show
 from ..kernels.keys import first_key_above
-from ..rules.lazy_sets import apply_rule, find_rule, top_rule
-from ..rules.set_rule import SetRule
+from ..passes.certifying import certify_ranks
+from ..rules.lazy_sets import apply_rule, find_rule
+from ..rules.threshold_rule import ThresholdRule
+from ..rules.top_rule import TopRule
 from .inputs import as_lazy
 from .placed_thresholds import check_threshold
 from .policies import check_nan_policy, check_ties
+from .shared_text import documented
 
 
+@documented
 def average_k_sets(scores: Any, k: Any, *, nan_policy: str = "raise", ties: str = "first") -> da.Array | xr.DataArray:
-    """Give the average-k sets: every label above one global threshold, floor(N k) in all, exactly.
+    """Return the average-k sets: every label above one global threshold, floor(N k) in all, exactly.
 
     A class is in the set of a sample if its score > lambda, the (B + 1)-th largest of all scores with
     B = floor(N k), or if it is one of the B - n_above ties with lambda that are kept. Lazy: reads metadata
@@ -26,12 +30,10 @@ def average_k_sets(scores: Any, k: Any, *, nan_policy: str = "raise", ties: str 
 
     Parameters
     ----------
-    scores
-        N x C matrix: NumPy, Dask or Zarr array, xarray object, or the path of a store.
+    {scores}
     k
         Budget in (0, C].
-    nan_policy
-        ``"raise"`` refuses NaN; ``"lowest"`` ranks NaN below all numbers and never puts it in a set.
+    {nan_policy}
     ties
         Which ties at the threshold are kept where not all fit: ``"first"`` the first ones in row-major order;
         ``"spread"`` those that come first in a fixed pseudo-random order of (sample, class), which spreads
@@ -44,14 +46,11 @@ def average_k_sets(scores: Any, k: Any, *, nan_policy: str = "raise", ties: str 
 
     Raises
     ------
-    BudgetError
-        Where a budget is no number in (0, C].
-    ScoresError, DtypeError
-        Where the scores are no matrix of real numbers, or hold NaN.
+    {refused_budgets}
+    {refused_scores}
     OptionError
         Where an option is none of the values it may take.
-    StoreError
-        Where the store cannot be opened or read.
+    {refused_store}
 
     Notes
     -----
@@ -70,24 +69,23 @@ def average_k_sets(scores: Any, k: Any, *, nan_policy: str = "raise", ties: str 
     check_nan_policy(nan_policy)
     check_ties(ties)
     source, frame = as_lazy(scores)
-    (budget,) = parse_budgets([k], source.shape[1])
-    rule = find_rule(source, count_labels(budget, source.shape[0]), nan_policy, ties)
+    (budget,) = parse_budgets([k], source.n_classes)
+    rule = find_rule(source, budget, nan_policy, ties)
     return _wrap(apply_rule(source, rule, nan_policy), frame, "average_k_sets", k=show(budget))
 
 
+@documented
 def top_k_sets(scores: Any, k: Any, *, nan_policy: str = "raise") -> da.Array | xr.DataArray:
-    """Give the top-k sets: each row's k highest scores, among equals the lowest class index first.
+    """Return the top-k sets: each row's k highest scores, among equals the lowest class index first.
 
     Lazy: reads metadata only, until computed.
 
     Parameters
     ----------
-    scores
-        N x C matrix: NumPy, Dask or Zarr array, xarray object, or the path of a store.
+    {scores}
     k
         Integer budget in 1..C.
-    nan_policy
-        ``"raise"`` refuses NaN; ``"lowest"`` ranks NaN below all numbers and never puts it in a set.
+    {nan_policy}
 
     Returns
     -------
@@ -98,10 +96,8 @@ def top_k_sets(scores: Any, k: Any, *, nan_policy: str = "raise") -> da.Array | 
     ------
     BudgetError
         Where k is no integer in 1..C.
-    ScoresError, DtypeError
-        Where the scores are no matrix of real numbers, or hold NaN.
-    StoreError
-        Where the store cannot be opened or read.
+    {refused_scores}
+    {refused_store}
 
     Notes
     -----
@@ -116,28 +112,28 @@ def top_k_sets(scores: Any, k: Any, *, nan_policy: str = "raise") -> da.Array | 
     """
     check_nan_policy(nan_policy)
     source, frame = as_lazy(scores)
-    (budget,) = parse_budgets([k], source.shape[1])
+    (budget,) = parse_budgets([k], source.n_classes)
     if budget.denominator != 1:
         raise BudgetError(
             f"k must be an integer for top-k sets; got {show(budget)}. Use average_k_sets for a fractional k."
         )
-    return _wrap(top_rule(source, int(budget), nan_policy), frame, "top_k_sets", k=show(budget))
+    certify_ranks(source, int(budget), "k")
+    return _wrap(apply_rule(source, TopRule(int(budget)), nan_policy), frame, "top_k_sets", k=show(budget))
 
 
+@documented
 def predict_sets(scores: Any, *, threshold: Any, nan_policy: str = "raise") -> da.Array | xr.DataArray:
-    """Give the sets {score > threshold} for a threshold found elsewhere, such as on a calibration set.
+    """Return the sets {score > threshold} for a threshold found elsewhere, such as on a calibration set.
 
     The comparison is exact: the threshold is not rounded to the scores' dtype. Ties with it are out, so that on tied
     data the sets can be smaller than those of ``average_k_sets``, which keeps some. Lazy: reads metadata only, until computed.
 
     Parameters
     ----------
-    scores
-        N x C matrix: NumPy, Dask or Zarr array, xarray object, or the path of a store.
+    {scores}
     threshold
         Number, or what ``threshold``, ``best_threshold`` or ``evaluate`` gave for one k.
-    nan_policy
-        ``"raise"`` refuses NaN; ``"lowest"`` ranks NaN below all numbers and never puts it in a set.
+    {nan_policy}
 
     Returns
     -------
@@ -148,10 +144,8 @@ def predict_sets(scores: Any, *, threshold: Any, nan_policy: str = "raise") -> d
     ------
     OptionError
         Where the threshold is no number, or several.
-    ScoresError, DtypeError
-        Where the scores are no matrix of real numbers, or hold NaN.
-    StoreError
-        Where the store cannot be opened or read.
+    {refused_scores}
+    {refused_store}
 
     Notes
     -----
@@ -167,7 +161,7 @@ def predict_sets(scores: Any, *, threshold: Any, nan_policy: str = "raise") -> d
     check_nan_policy(nan_policy)
     source, frame = as_lazy(scores)
     value = check_threshold(threshold)
-    rule = SetRule.from_first_key(first_key_above(value, source.dtype))
+    rule = ThresholdRule.from_first_key(first_key_above(value, source.dtype))
     return _wrap(apply_rule(source, rule, nan_policy), frame, "predict_sets", threshold=float(value))
 
 

@@ -10,34 +10,36 @@ import xarray as xr
 
 from ..errors import BudgetError
 from ..exact.budgets import count_labels, parse_budget
+from ..passes.certifying import certify_budgets, refuse_budgets
 from ..passes.finding import find_thresholds
 from ..passes.progress import computing
 from ..passes.run import Run
+from ..results.datasets import build_result
+from ..results.registry import AT_SIZES, AT_THRESHOLDS
 from .attributes import result_attrs
 from .inputs import as_source
-from .placed_thresholds import SET_SIZE, Places, check_thresholds, coordinate, given_thresholds
+from .placed_thresholds import Places, check_thresholds, coordinate, given_thresholds
 from .policies import check_nan_policy
+from .shared_text import documented
 from .thresholds import score_value, threshold_values
 
 
+@documented
 def average_set_size_at(
     scores: Any, thresholds: Any, *, nan_policy: str = "raise", progress: bool | None = None
 ) -> xr.DataArray:
-    """Give the average size of the sets {score > t} for each threshold t: the paper's function G.
+    """Compute the average size of the sets {score > t} for each threshold t: the paper's function G.
 
     G(t) = (number of scores > t) / N. Exact: thresholds are not rounded to the scores' dtype. ``threshold_at`` is
     its generalised inverse: G(t) <= K if and only if t >= threshold_at(K), for 0 <= K < C.
 
     Parameters
     ----------
-    scores
-        N x C matrix: NumPy, Dask or Zarr array, xarray object, or the path of a store.
+    {scores}
     thresholds
         Number or sequence of numbers, or what ``threshold``, ``best_threshold`` or ``evaluate`` gave.
-    nan_policy
-        ``"raise"`` refuses NaN; ``"lowest"`` never counts NaN.
-    progress
-        Whether to show a progress bar on stderr.
+    {nan_policy_of_counts}
+    {progress}
 
     Returns
     -------
@@ -48,12 +50,9 @@ def average_set_size_at(
     ------
     OptionError
         Where a threshold is no number.
-    ScoresError, DtypeError
-        Where the scores are no matrix of real numbers, or hold NaN.
-    MemoryLimitError
-        Where a task cannot fit its share of memory; before anything is read.
-    StoreError
-        Where the store cannot be opened or read.
+    {refused_scores}
+    {refused_memory}
+    {refused_store}
 
     Notes
     -----
@@ -72,12 +71,13 @@ def average_set_size_at(
     wanted = check_thresholds(thresholds)
     places = Places.read(Run(source, computing(progress), nan_policy), wanted)
     sizes = [n / source.shape[0] for n in places.n_labels]
-    result = xr.DataArray(
-        sizes, {"threshold": coordinate(wanted)}, "threshold", "average_set_size", SET_SIZE | places.attrs
-    )
+    over = {"threshold": coordinate(wanted)}
+    result = build_result({"average_set_size": sizes}, over, {}, AT_THRESHOLDS)["average_set_size"]
+    result = result.assign_attrs(places.attrs)
     return result[0] if np.ndim(thresholds) == 0 else result
 
 
+@documented
 def threshold_at(
     scores: Any, average_set_sizes: Any, *, nan_policy: str = "raise", progress: bool | None = None
 ) -> xr.DataArray:
@@ -88,14 +88,11 @@ def threshold_at(
 
     Parameters
     ----------
-    scores
-        N x C matrix: NumPy, Dask or Zarr array, xarray object, or the path of a store.
+    {scores}
     average_set_sizes
         Number or sequence of numbers of at least 0, as exact as budgets are.
-    nan_policy
-        ``"raise"`` refuses NaN; ``"lowest"`` ranks NaN below all numbers.
-    progress
-        Whether to show a progress bar on stderr.
+    {nan_policy_of_ranks}
+    {progress}
 
     Returns
     -------
@@ -106,12 +103,9 @@ def threshold_at(
     ------
     BudgetError
         Where a size is negative or no finite number.
-    ScoresError, DtypeError
-        Where the scores are no matrix of real numbers, or hold NaN.
-    MemoryLimitError
-        Where a task cannot fit its share of memory; before anything is read.
-    StoreError
-        Where the store cannot be opened or read.
+    {refused_scores}
+    {refused_memory}
+    {refused_store}
 
     Notes
     -----
@@ -136,17 +130,14 @@ def threshold_at(
         raise BudgetError(
             f"average_set_sizes must be finite numbers of at least 0; got {average_set_sizes!r}. Pass labels per sample."
         )
-    n_samples, n_classes = source.shape
-    counts = [count_labels(min(size, Fraction(n_classes)), n_samples) for size in sizes]
+    budgets = [min(size, Fraction(source.n_classes)) for size in sizes]
+    counts = [count_labels(budget, source.shape[0]) for budget in budgets]
     run = Run(source, computing(progress), nan_policy)
+    refuse_budgets(run, budgets)
     search = find_thresholds(run, counts)
+    certify_budgets(run, budgets, [search.found[i].key for i in range(len(counts))])
     values = [score_value(search.found[i].key, source.dtype) for i in range(len(counts))]
-    attrs = {"long_name": "threshold", "description": "The least t with at most that many scores above it, over N."}
-    result = xr.DataArray(
-        threshold_values(values, source.dtype),
-        {"average_set_size": [float(size) for size in sizes]},
-        "average_set_size",
-        "threshold",
-        attrs | result_attrs(source, run.reads),
-    )
+    over = {"average_set_size": [float(size) for size in sizes]}
+    found = {"threshold": threshold_values(values, source.dtype)}
+    result = build_result(found, over, {}, AT_SIZES)["threshold"].assign_attrs(result_attrs(source, run.reads))
     return result[0] if np.ndim(average_set_sizes) == 0 else result

@@ -17,6 +17,7 @@ from ..store import StoredArrays, Verification, is_zarr, open_arrays
 from ..store.read.encoding import ENCODING_ATTRIBUTES
 from ..store.read.opening import open_all
 from .inputs import as_labels, check_scores, find_labels
+from .shared_text import documented
 
 
 def open_scores(
@@ -123,6 +124,7 @@ def open_stored(
     return replace(arrays, labels=find_labels(labels, storage_options))
 
 
+@documented
 def verify(store: Any, *, storage_options: dict[str, Any] | None = None, progress: bool | None = None) -> Verification:
     """Read every stored chunk of a store and check it, against the store's manifest where it has one.
 
@@ -136,8 +138,7 @@ def verify(store: Any, *, storage_options: dict[str, Any] | None = None, progres
         Path, URL, or a Zarr store, group or array already opened, as for ``open_scores``.
     storage_options
         How to reach the store, as for ``open_scores``.
-    progress
-        Whether to show a progress bar on stderr.
+    {progress}
 
     Returns
     -------

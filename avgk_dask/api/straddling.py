@@ -14,35 +14,38 @@ from ..ambiguity.analysis import Ambiguity, analyse
 from ..ambiguity.pair_sums import values_of
 from ..ambiguity.straddle import Straddle, orders_of, straddle_bound
 from ..ambiguity.supports import do_overlap, rank_histogram
+from ..arrays import Dtype
 from ..errors import OptionError
 from ..exact.budgets import parse_budgets
+from ..passes.certifying import certify_ranks
 from ..passes.finding import find_thresholds
 from ..passes.progress import computing
 from ..passes.run import Run
-from ..results.registry import build_result
+from ..results.datasets import build_result
 from ..sources.source import Source
 from .attributes import result_attrs
 from .inputs import as_source
 from .policies import check_nan_policy
+from .shared_text import documented
 
 #: Bins of the histogram of each rank in what ``evaluate`` gives.
 _BINS = 50
 
 
 def n_ranked(budgets: Sequence[Fraction], n_classes: int) -> int:
-    """Give the number of ranks whose scores the analysis of some budgets needs."""
+    """Return the number of ranks whose scores the analysis of some budgets needs."""
     return min(n_classes, max(2 * int(b) if b.denominator == 1 else math.ceil(b) + 1 for b in budgets))
 
 
 def integers(budgets: Sequence[Fraction]) -> list[int]:
-    """Give the budgets that are integers."""
+    """Return the budgets that are integers."""
     return [int(b) for b in budgets if b.denominator == 1]
 
 
 def ambiguity_values(
     found: Ambiguity, budgets: Sequence[Fraction], source: Source
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Give the variables and coordinates of the analysis."""
+    """Return the variables and coordinates of the analysis."""
     values, coords = _straddle_values(found, budgets, source)
     more, ranks = _rank_values(found, range(1, len(found.supports) + 1), source.dtype, _BINS, log=True)
     more["supports_overlap"] = _overlap(found, budgets)
@@ -52,7 +55,7 @@ def ambiguity_values(
 def _straddle_values(
     found: Ambiguity, budgets: Sequence[Fraction], source: Source
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    n_samples, n_classes = source.shape
+    n_samples, n_classes = source.shape[0], source.n_classes
     n_orders = max([1, *(len(orders_of(k, n_classes)) for k in integers(budgets))])
     names = "strength", "strength_error", "weight", "weight_error", "magnitude"
     tables = {name: np.full((len(budgets), n_orders), np.nan) for name in names}
@@ -75,8 +78,9 @@ def _overlap(found: Ambiguity, budgets: Sequence[Fraction]) -> list[float]:
     return [float(do_overlap(int(b), found.supports)) if b.denominator == 1 else math.nan for b in budgets]
 
 
+@documented
 def straddle_strength(scores: Any, k: Any, *, nan_policy: str = "raise", progress: bool | None = None) -> xr.Dataset:
-    """Give the straddle strengths of integer budgets (NaN for others): how much the ambiguity differs between samples.
+    """Compute the straddle strengths of integer budgets (NaN for others): how much the ambiguity differs between samples.
 
     ``straddle_strength[k, order]`` is the mean, over all N * N ordered pairs of samples x and x', of
     max(0, s(x)[k + order] - s(x')[k + 1 - order]), where s(x) are the sample's scores in descending
@@ -84,14 +88,10 @@ def straddle_strength(scores: Any, k: Any, *, nan_policy: str = "raise", progres
 
     Parameters
     ----------
-    scores
-        N x C matrix: NumPy, Dask or Zarr array, xarray object, or the path of a store.
-    k
-        Budget or sequence of budgets in (0, C]; one given twice counts once.
-    nan_policy
-        ``"raise"`` refuses NaN; ``"lowest"`` ranks NaN below all numbers.
-    progress
-        Whether to show a progress bar on stderr.
+    {scores}
+    {budgets}
+    {nan_policy_of_ranks}
+    {progress}
 
     Returns
     -------
@@ -111,14 +111,10 @@ def straddle_strength(scores: Any, k: Any, *, nan_policy: str = "raise", progres
 
     Raises
     ------
-    BudgetError
-        Where a budget is no number in (0, C].
-    ScoresError, DtypeError
-        Where the scores are no matrix of real numbers, or hold NaN.
-    MemoryLimitError
-        Where a task cannot fit its share of memory; before anything is read.
-    StoreError
-        Where the store cannot be opened or read.
+    {refused_budgets}
+    {refused_scores}
+    {refused_memory}
+    {refused_store}
 
     Notes
     -----
@@ -139,12 +135,14 @@ def straddle_strength(scores: Any, k: Any, *, nan_policy: str = "raise", progres
     """
     check_nan_policy(nan_policy)
     source = as_source(scores, own_labels=False)
-    budgets = parse_budgets(k, source.shape[1])
+    budgets = parse_budgets(k, source.n_classes)
+    certify_ranks(source, n_ranked(budgets, source.n_classes), "k")
     found, attrs = _scan(source, n_ranked(budgets, source.shape[1]), integers(budgets), nan_policy, progress)
     values, coords = _straddle_values(found, budgets, source)
     return build_result(values, {"k": [float(b) for b in budgets], **coords}, attrs)
 
 
+@documented
 def ranked_supports(
     scores: Any,
     ranks: Any,
@@ -154,12 +152,11 @@ def ranked_supports(
     nan_policy: str = "raise",
     progress: bool | None = None,
 ) -> xr.Dataset:
-    """Give the support of ranked scores, [smallest, largest] value of the r-th highest, and their distribution.
+    """Compute the support of ranked scores, [smallest, largest] value of the r-th highest, and their distribution.
 
     Parameters
     ----------
-    scores
-        N x C matrix: NumPy, Dask or Zarr array, xarray object, or the path of a store.
+    {scores}
     ranks
         Rank or sequence of ranks in 1..C; 1 is the highest score of each sample.
     bins
@@ -167,10 +164,8 @@ def ranked_supports(
     log
         Whether each bin is wider than the one below by the same factor instead, where all scores of the rank
         are positive and the largest is more than ten times the smallest.
-    nan_policy
-        ``"raise"`` refuses NaN; ``"lowest"`` ranks NaN below all numbers.
-    progress
-        Whether to show a progress bar on stderr.
+    {nan_policy_of_ranks}
+    {progress}
 
     Returns
     -------
@@ -185,12 +180,9 @@ def ranked_supports(
     ------
     OptionError
         Where a rank is not in 1..C, or bins is no positive integer.
-    ScoresError, DtypeError
-        Where the scores are no matrix of real numbers, or hold NaN.
-    MemoryLimitError
-        Where a task cannot fit its share of memory; before anything is read.
-    StoreError
-        Where the store cannot be opened or read.
+    {refused_scores}
+    {refused_memory}
+    {refused_store}
 
     Notes
     -----
@@ -207,7 +199,8 @@ def ranked_supports(
     """
     check_nan_policy(nan_policy)
     source = as_source(scores, own_labels=False)
-    wanted = _check_ranks(ranks, source.shape[1])
+    wanted = _check_ranks(ranks, source.n_classes)
+    certify_ranks(source, max(wanted), "ranks")
     if isinstance(bins, bool) or not isinstance(bins, (int, np.integer)) or bins < 1:
         raise OptionError(f"bins must be a positive integer; got {bins!r}. Pass at least 1.")
     found, attrs = _scan(source, max(wanted), [], nan_policy, progress)
@@ -216,9 +209,9 @@ def ranked_supports(
 
 
 def _rank_values(
-    found: Ambiguity, ranks: Sequence[int], dtype: np.dtype[Any], n_bins: int, log: bool
+    found: Ambiguity, ranks: Sequence[int], dtype: Dtype, n_bins: int, log: bool
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Give the supports of some ranks and their histograms."""
+    """Return the supports of some ranks and their histograms."""
     histograms = [rank_histogram(found.columns[rank - 1], dtype, n_bins, log) for rank in ranks]
     supports = [found.supports[rank - 1] for rank in ranks]
     values = {
@@ -230,6 +223,7 @@ def _rank_values(
     return values, {"rank": list(ranks), "bin": np.arange(n_bins)}
 
 
+@documented
 def supports_overlap(scores: Any, k: Any, *, nan_policy: str = "raise", progress: bool | None = None) -> xr.DataArray:
     """Tell for each k whether the supports of ranks k and k + 1 overlap: 1 if so, 0 if not, NaN for a fractional k.
 
@@ -239,14 +233,10 @@ def supports_overlap(scores: Any, k: Any, *, nan_policy: str = "raise", progress
 
     Parameters
     ----------
-    scores
-        N x C matrix: NumPy, Dask or Zarr array, xarray object, or the path of a store.
-    k
-        Budget or sequence of budgets in (0, C]; one given twice counts once.
-    nan_policy
-        ``"raise"`` refuses NaN; ``"lowest"`` ranks NaN below all numbers.
-    progress
-        Whether to show a progress bar on stderr.
+    {scores}
+    {budgets}
+    {nan_policy_of_ranks}
+    {progress}
 
     Returns
     -------
@@ -255,14 +245,10 @@ def supports_overlap(scores: Any, k: Any, *, nan_policy: str = "raise", progress
 
     Raises
     ------
-    BudgetError
-        Where a budget is no number in (0, C].
-    ScoresError, DtypeError
-        Where the scores are no matrix of real numbers, or hold NaN.
-    MemoryLimitError
-        Where a task cannot fit its share of memory; before anything is read.
-    StoreError
-        Where the store cannot be opened or read.
+    {refused_budgets}
+    {refused_scores}
+    {refused_memory}
+    {refused_store}
 
     Notes
     -----
@@ -278,8 +264,9 @@ def supports_overlap(scores: Any, k: Any, *, nan_policy: str = "raise", progress
     """
     check_nan_policy(nan_policy)
     source = as_source(scores, own_labels=False)
-    budgets = parse_budgets(k, source.shape[1])
-    n_ranks = min(source.shape[1], max(math.ceil(b) + 1 for b in budgets))
+    budgets = parse_budgets(k, source.n_classes)
+    n_ranks = min(source.n_classes, max(math.ceil(b) + 1 for b in budgets))
+    certify_ranks(source, n_ranks, "k")
     found, attrs = _scan(source, n_ranks, [], nan_policy, progress)
     values = {"supports_overlap": _overlap(found, budgets)}
     return build_result(values, {"k": [float(b) for b in budgets]}, attrs)["supports_overlap"]
@@ -292,7 +279,7 @@ def _scan(
     run = Run(source, computing(progress), nan_policy)
     search = find_thresholds(run, [], n_ranked=n_ranks)
     assert search.first_tally is not None
-    found = analyse(search.first_tally.ranked, budgets, source.dtype, source.shape[1])
+    found = analyse(search.first_tally.ranked, budgets, source.dtype, source.n_classes)
     return found, result_attrs(source, run.reads)
 
 

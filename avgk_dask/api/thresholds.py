@@ -10,20 +10,21 @@ from typing import Any, overload
 
 import numpy as np
 import xarray as xr
-from numpy.typing import NDArray
 
+from ..arrays import Array
 from ..exact.budgets import count_labels, is_scalar, parse_budgets
 from ..kernels.keys import decode
+from ..passes.certifying import certify_budgets, refuse_budgets
 from ..passes.finding import find_thresholds
 from ..passes.progress import computing
 from ..passes.run import Run
-from ..results.registry import build_result
+from ..results.datasets import build_result
 from ..results.showing import ShownAsTable
 from ..searches.selection import Selection
 from .attributes import result_attrs
-from .inputs import as_source, opened
+from .inputs import as_source
 from .policies import check_nan_policy
-from .truncation import TruncatedScores, is_truncated
+from .shared_text import documented
 
 
 @dataclass(frozen=True)
@@ -71,6 +72,7 @@ def threshold(
 def threshold(
     scores: Any, k: Any, *, nan_policy: str = "raise", progress: bool | None = None
 ) -> Threshold | xr.Dataset: ...
+@documented
 def threshold(
     scores: Any, k: Any, *, nan_policy: str = "raise", progress: bool | None = None
 ) -> Threshold | xr.Dataset:
@@ -81,12 +83,10 @@ def threshold(
 
     Parameters
     ----------
-    scores
-        N x C matrix: NumPy, Dask or Zarr array, xarray object, or the path of a store.
+    {scores}
     k
         Budget or sequence of budgets in (0, C]; one given twice counts once, at its first place.
-    nan_policy
-        ``"raise"`` refuses NaN; ``"lowest"`` ranks NaN below all numbers.
+    {nan_policy_of_ranks}
     progress
         Whether to show a progress bar, on stderr or as a widget.
 
@@ -101,12 +101,9 @@ def threshold(
     ------
     BudgetError
         Where a budget is no number in (0, C], or cannot be certain from a truncated store.
-    ScoresError, DtypeError
-        Where the scores are no matrix of real numbers, or hold NaN.
-    MemoryLimitError
-        Where a task cannot fit its share of memory; before anything is read.
-    StoreError
-        Where the store cannot be opened or read.
+    {refused_scores}
+    {refused_memory}
+    {refused_store}
 
     Notes
     -----
@@ -121,14 +118,13 @@ def threshold(
 
     """
     check_nan_policy(nan_policy)
-    scores = opened(scores)
-    if is_truncated(scores):
-        return _truncated_threshold(TruncatedScores(scores), k, nan_policy, progress)
     source = as_source(scores, own_labels=False)
-    budgets = parse_budgets(k, source.shape[1])
+    budgets = parse_budgets(k, source.n_classes)
     counts = [count_labels(b, source.shape[0]) for b in budgets]
     run = Run(source, computing(progress), nan_policy)
+    refuse_budgets(run, budgets)
     search = find_thresholds(run, counts)
+    certify_budgets(run, budgets, [search.found[i].key for i in range(len(budgets))])
     found = [_threshold(search.found[i], source.dtype) for i in range(len(budgets))]
     if is_scalar(k):
         return found[0]
@@ -142,21 +138,6 @@ def threshold(
     return build_result(values, {"k": [float(b) for b in budgets]}, result_attrs(source, run.reads))
 
 
-def _truncated_threshold(
-    truncated: TruncatedScores, k: Any, nan_policy: str, progress: bool | None
-) -> Threshold | xr.Dataset:
-    budgets = parse_budgets(k, truncated.n_classes)
-    if max(budgets) > truncated.n_slots:
-        truncated.certify([max(budgets)], [-np.inf], straddle=False)
-    found: Threshold | xr.Dataset = threshold(truncated.scores, k, nan_policy=nan_policy, progress=progress)
-    if isinstance(found, Threshold):
-        truncated.certify(budgets, [found.value], straddle=False)
-        return found
-    truncated.certify(budgets, found.threshold.values, straddle=False)
-    found.attrs |= {"n_classes": truncated.n_classes, "store": truncated.location, "reads": found.attrs["reads"] + 1}
-    return found
-
-
 def _threshold(selection: Selection, dtype: Any) -> Threshold:
     return Threshold(
         score_value(selection.key, dtype), selection.n_above, selection.n_ties, selection.n_kept, selection.budget
@@ -164,11 +145,11 @@ def _threshold(selection: Selection, dtype: Any) -> Threshold:
 
 
 def score_value(key: int, dtype: Any) -> float | int:
-    """Give the score of a key as a Python number."""
+    """Return the score of a key as a Python number."""
     value = decode([key], dtype)[0]
     return int(value) if dtype.kind in "iu" else float(value)
 
 
-def threshold_values(values: list[float | int], dtype: Any) -> NDArray[Any]:
-    """Give thresholds as float64, which holds every score but 64-bit integers; those as they are."""
+def threshold_values(values: list[float | int], dtype: Any) -> Array:
+    """Return thresholds as float64, which holds every score but 64-bit integers; those as they are."""
     return np.array(values, dtype if dtype.kind in "iu" and dtype.itemsize == 8 else np.float64)

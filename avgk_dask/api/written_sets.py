@@ -13,9 +13,9 @@ from typing import Any
 import dask.array as da
 
 from ..errors import OptionError
-from ..exact.budgets import count_labels, parse_budgets
+from ..exact.budgets import parse_budgets
 from ..passes.progress import computing, counting
-from ..results.registry import plain_json
+from ..results.json_text import plain_json
 from ..rules.lazy_sets import apply_rule, settle_rule
 from ..rules.set_windows import set_windows
 from ..sources.source import Source
@@ -124,19 +124,18 @@ def write_sets(
 
 
 def _choose(scores: Any, source: Source, choice: SetChoice, progress: bool | None) -> tuple[da.Array, dict[str, Any]]:
-    """Give the lazy sets, and what is known of their rule."""
+    """Return the lazy sets, and what is known of their rule."""
     facts: dict[str, Any] = dict.fromkeys(("k", "threshold", "n_above", "n_ties", "n_kept", "ties"))
     if choice.rule == "threshold":
         sets: Any = predict_sets(scores, threshold=choice.threshold, nan_policy=choice.nan_policy)
         return _bare(sets), facts | {"threshold": _plain_number(choice.threshold)}
     budget: Fraction
-    (budget,) = parse_budgets([choice.k], source.shape[1])
+    (budget,) = parse_budgets([choice.k], source.n_classes)
     facts["k"] = float(budget)
     if choice.rule == "top":
         return _bare(top_k_sets(scores, budget, nan_policy=choice.nan_policy)), facts
-    labels = count_labels(budget, source.shape[0])
     # Found once, and not again for every window, as lazy sets would.
-    found, rule = settle_rule(source, labels, choice.nan_policy, choice.ties, computing(progress))
+    found, rule = settle_rule(source, budget, choice.nan_policy, choice.ties, computing(progress))
     facts |= {
         "threshold": score_value(found.key, source.dtype), "n_above": found.n_above, "n_ties": found.n_ties,
         "n_kept": found.n_kept, "ties": choice.ties,
@@ -145,7 +144,7 @@ def _choose(scores: Any, source: Source, choice: SetChoice, progress: bool | Non
 
 
 def _plain_number(threshold: Any) -> float | int:
-    """Give a threshold as JSON can hold it."""
+    """Return a threshold as JSON can hold it."""
     value = check_threshold(threshold)
     return int(value) if isinstance(value, Integral) else float(value)
 
@@ -159,12 +158,12 @@ def _grid(source: Source, sets: da.Array) -> SetGrid:
     if isinstance(source, StoredSource):
         return SetGrid(source.shape, source.array.chunks, source.array.shards)
     rows, classes = (max(sizes) for sizes in sets.chunks)
-    return SetGrid(source.shape, (rows, classes))
+    return SetGrid(sets.shape, (rows, classes))
 
 
 @contextmanager
 def _writing_thread() -> Iterator[Executor]:
-    """Give the one thread that writes. Where this one is interrupted, the write under way ends before anything else.
+    """Return the one thread that writes. Where this one is interrupted, the write under way ends before anything else.
 
     zarr would go on with it, and so put back parts of a store that is being removed.
     """

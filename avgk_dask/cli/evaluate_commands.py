@@ -58,7 +58,7 @@ def evaluate(chosen: StoreChoice, k: Any, out: pathlib.Path | None, as_json: boo
     from ..api.evaluation import evaluate as run
     from ..exact.budgets import DEFAULT_BUDGETS
     from ..report import print_table
-    from ..results.registry import to_json
+    from ..results.json_text import to_json
 
     folder = nullcontext() if out is None else ResultsFolder(out)
     with folder:
@@ -121,7 +121,7 @@ class Number(click.ParamType):  # type: ignore[type-arg,unused-ignore]
     name = "VALUE"
 
     def convert(self, value: Any, param: Any, ctx: Any) -> Any:
-        """Give the number of a text."""
+        """Return the number of a text."""
         for kind in (int, float):
             try:
                 return kind(value)

@@ -36,7 +36,7 @@ class Command(click.Command):
 
 
 def debug_option() -> click.Option:
-    """Give the option ``--debug``; the group looks for it among the arguments."""
+    """Return the option ``--debug``; the group looks for it among the arguments."""
     return click.Option(["--debug"], is_flag=True, expose_value=False, help="Show the traceback of an error.")
 
 
@@ -120,7 +120,7 @@ class Group(click.Group):
             raise _interruption(error) from error
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """Give the commands in the order they were added: the most used first."""
+        """Return the commands in the order they were added: the most used first."""
         return list(self.commands)
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
@@ -141,7 +141,7 @@ def _interruption(error: BaseException) -> _InterruptError:
 
 
 def _message(error: Exception) -> str:
-    """Give what to say about an error: the package's own say it themselves."""
+    """Return what to say about an error: the package's own say it themselves."""
     if isinstance(error, OSError) and error.errno in _FULL and error.filename is None:
         return f"could not write the output: {error.strerror}. Make room, or choose another place."
     if isinstance(error, OSError) and not isinstance(error, AvgkError) and error.filename is not None:

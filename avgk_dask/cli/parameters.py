@@ -27,7 +27,7 @@ class Budgets(click.ParamType):  # type: ignore[type-arg,unused-ignore]
     name = "K"
 
     def convert(self, value: Any, param: Any, ctx: Any) -> Any:
-        """Give the list of budgets."""
+        """Return the list of budgets."""
         if not isinstance(value, str):
             return value
         return [k for part in value.split(",") for k in self._range(part.strip(), param, ctx)]
@@ -52,7 +52,7 @@ class Budgets(click.ParamType):  # type: ignore[type-arg,unused-ignore]
 
 
 def budget_option(text: str, *, required: bool = False) -> Callable[..., Any]:
-    """Give the option ``-k``."""
+    """Return the option ``-k``."""
     return click.option("-k", "k", type=Budgets(), required=required, help=text)
 
 
@@ -169,7 +169,7 @@ def layout_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def parse_storage_options(pairs: tuple[str, ...], name: str = "--storage-option") -> dict[str, str] | None:
-    """Give the storage options as a mapping; None where there are none."""
+    """Return the storage options as a mapping; None where there are none."""
     for pair in pairs:
         if "=" not in pair:
             raise OptionError(f"{name} must be KEY=VALUE; got one without '='.")

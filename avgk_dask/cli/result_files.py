@@ -37,7 +37,7 @@ class ResultsFolder:
     def write(self, result: Any, seconds: float) -> None:
         """Write all results to a folder beside their own first, then move them in."""
         from ..report import write_report
-        from ..results.registry import to_json
+        from ..results.json_text import to_json
         from ..store import Aside, write_result, writing
 
         is_done = False

@@ -28,7 +28,7 @@ def _list(items: Schema) -> Schema:
 
 
 def _object(description: str = "", **properties: Schema) -> Schema:
-    """Give the schema of an object that has all these properties and no others."""
+    """Return the schema of an object that has all these properties and no others."""
     said = {"description": description} if description else {}
     return {
         "type": "object",
@@ -52,7 +52,7 @@ _VARIABLE = _object(
 
 #: A result Dataset. Errors are "NaN" where there are no labels, and what needs an integer k where k is none.
 _RESULT = _object(
-    "An xarray Dataset; avgk_dask.results.registry.from_json gives it back.",
+    "An xarray Dataset; avgk_dask.results.json_text.from_json gives it back.",
     variables={
         "type": "object",
         "required": [

@@ -95,7 +95,7 @@ def demo(out: pathlib.Path, samples: int, classes: int, as_json: bool, quiet: bo
     Example: avgk demo --samples 5000 --classes 100
     """
     from ..report import print_table
-    from ..results.registry import to_json
+    from ..results.json_text import to_json
 
     store = out / "scores.zarr"
     results = ResultsFolder(out)

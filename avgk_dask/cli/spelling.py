@@ -24,7 +24,7 @@ _FORMS = (
 
 
 def spelled(message: str) -> str:
-    """Give a message with the options of the command line in place of Python's arguments.
+    """Return a message with the options of the command line in place of Python's arguments.
 
     Examples
     --------

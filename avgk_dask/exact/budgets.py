@@ -23,7 +23,7 @@ _RULE = "k must be a real number in (0, C]"
 
 
 def parse_budget(k: Any) -> Fraction:
-    """Give ``k`` as an exact fraction; a float means the decimal that Python prints for it.
+    """Return ``k`` as an exact fraction; a float means the decimal that Python prints for it.
 
     Raises
     ------
@@ -58,7 +58,7 @@ def is_scalar(k: Any) -> bool:
 
 
 def parse_budgets(k: Any, n_classes: int) -> tuple[Fraction, ...]:
-    """Give one or several budgets as exact fractions, those of one float once, checked against the number of classes.
+    """Return one or several budgets as exact fractions, those of one float once, checked against the number of classes.
 
     Examples
     --------
@@ -85,15 +85,15 @@ def parse_budgets(k: Any, n_classes: int) -> tuple[Fraction, ...]:
 
 
 def count_labels(budget: Fraction, n_samples: int) -> int:
-    """Give B = floor(N * k), the number of labels all sets hold together."""
+    """Return B = floor(N * k), the number of labels all sets hold together."""
     return math.floor(budget * n_samples)
 
 
 def largest_integer(budgets: Sequence[Fraction]) -> int:
-    """Give the largest integer budget, 0 where there is none (top-k needs integers)."""
+    """Return the largest integer budget, 0 where there is none (top-k needs integers)."""
     return max((int(b) for b in budgets if b.denominator == 1), default=0)
 
 
 def show(budget: Fraction) -> str:
-    """Give a budget as people write it: ``5`` or ``2.5``."""
+    """Return a budget as people write it: ``5`` or ``2.5``."""
     return str(budget.numerator) if budget.denominator == 1 else str(float(budget))

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Annotated, Any, Self
+from typing import Annotated, Self
 
 import numpy as np
-from numpy.typing import NDArray
 
+from ..arrays import Array, Ints
 from ..kernels.bits import add_exact
 from ..records import ADDED, State
-
-Ints = NDArray[np.int64]
 
 #: Sums are integers in units of the smallest double, in limbs of 32 bits: as many as values below ``_MOST`` need, and
 #: 2**60 of them.
@@ -42,13 +40,13 @@ class ExactSums(State):
         return cls(np.zeros((n, _N_LIMBS), np.int64))
 
     @classmethod
-    def of(cls, values: NDArray[Any]) -> Self:
+    def of(cls, values: Array) -> Self:
         """Return the one sum of some values."""
         sums = cls.zeros(1)
         sums.add(values, np.zeros(values.size, np.int64))
         return sums.settled()
 
-    def add(self, values: NDArray[Any], groups: NDArray[Any]) -> None:
+    def add(self, values: Array, groups: Array) -> None:
         """Add each value to the sum its group names. In place: for those who make sums, not for those who got them."""
         wide = np.ascontiguousarray(values, np.float64)
         names = np.ascontiguousarray(groups, np.int64)
@@ -90,7 +88,7 @@ class ExactSums(State):
         """Return the sum of each and all before it."""
         return type(self)(np.cumsum(self.settled().limbs, axis=0)).settled()
 
-    def integers(self) -> tuple[NDArray[Any], int]:
+    def integers(self) -> tuple[Array, int]:
         """Return the sums as Python integers, and the integer that stands for 1."""
         total = np.zeros(len(self), object)
         for place in range(_N_LIMBS):
@@ -124,6 +122,6 @@ def error_of(weight: Fraction, n_labelled: int) -> Fraction:
     return max(1 - weight / n_labelled, Fraction(0))
 
 
-def total_weight(weights: NDArray[Any]) -> Fraction:
+def total_weight(weights: Array) -> Fraction:
     """Return the exact sum of hits, which are small integers, or of soft labels."""
     return ExactSums.of(weights)[0] if weights.dtype.kind == "f" else Fraction(int(weights.sum(dtype=np.int64)))

@@ -3,32 +3,29 @@
 from __future__ import annotations
 
 from fractions import Fraction
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from ..arrays import Array, Dtype
 from ..kernels.keys import is_float
-
-Array = NDArray[Any]
 
 #: Stored bits of mantissa and bias of the exponent.
 _FORMATS = {"float16": (10, 15), "bfloat16": (7, 127), "float32": (23, 127), "float64": (52, 1023)}
 
 
-def float_format(dtype: np.dtype[Any]) -> tuple[int, int]:
-    """Give the stored bits of mantissa and the exponent's bias; (0, 0) for integers."""
+def float_format(dtype: Dtype) -> tuple[int, int]:
+    """Return the stored bits of mantissa and the exponent's bias; (0, 0) for integers."""
     return _FORMATS[dtype.name] if is_float(dtype) else (0, 0)
 
 
-def smallest_unit(dtype: np.dtype[Any]) -> Fraction:
-    """Give the smallest positive number of a dtype: every other is a multiple of it."""
+def smallest_unit(dtype: Dtype) -> Fraction:
+    """Return the smallest positive number of a dtype: every other is a multiple of it."""
     bits, bias = float_format(dtype)
     return Fraction(1, 1 << (bias - 1 + bits)) if bits else Fraction(1)
 
 
-def in_units(keys: Array, dtype: np.dtype[Any]) -> Array:
-    """Give the values of keys as Python integers, in the smallest unit of the dtype."""
+def in_units(keys: Array, dtype: Dtype) -> Array:
+    """Return the values of keys as Python integers, in the smallest unit of the dtype."""
     bits, _ = float_format(dtype)
     if not bits:
         return keys.astype(object)

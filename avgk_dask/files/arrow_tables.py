@@ -43,7 +43,7 @@ class Table(Protocol):
         """The number of rows, where it is known before reading."""
 
     def batches(self, names: list[str], rows: int, max_bytes: int) -> Iterator[Any]:
-        """Give these columns in record batches of at most ``rows`` rows, holding about ``max_bytes`` in memory."""
+        """Return these columns in record batches of at most ``rows`` rows, holding about ``max_bytes`` in memory."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,7 +54,7 @@ class TableFile(RowFile):
     columns: Columns
 
     def blocks(self, max_bytes: int) -> Iterator[Block]:
-        """Give the rows in blocks."""
+        """Return the rows in blocks."""
         start = 0
         for batch in self.table.batches(self.columns.names, self.rows_per_block(max_bytes), max_bytes):
             scores = score_block(batch, self.columns, self.n_classes, start, self.location)

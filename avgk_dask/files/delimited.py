@@ -81,7 +81,7 @@ class CsvTable:
                 )
 
     def batches(self, names: list[str], rows: int, max_bytes: int) -> Iterator[Any]:
-        """Give these columns in record batches of at most ``rows`` rows."""
+        """Return these columns in record batches of at most ``rows`` rows."""
         if self._is_empty:
             return
         with reading(self.location, *self._errors):
@@ -126,7 +126,7 @@ class CsvTable:
 
 
 def _first_lines(path: str) -> tuple[list[str], list[str]]:
-    """Give the fields of the first two lines; the second is empty where there is one line only."""
+    """Return the fields of the first two lines; the second is empty where there is one line only."""
     opened: Any = gzip.open if path.lower().endswith(".gz") else open
     with opened(path, "rb") as stream:
         lines = [stream.readline(_LONGEST_LINE) for _ in range(2)]

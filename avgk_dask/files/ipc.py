@@ -42,7 +42,7 @@ class ArrowTable:
             self.n_rows = (self.n_rows or 0) + _count_rows(reader, mapped)
 
     def batches(self, names: list[str], rows: int, max_bytes: int) -> Iterator[Any]:
-        """Give these columns in record batches of at most ``rows`` rows."""
+        """Return these columns in record batches of at most ``rows`` rows."""
         for path in self._paths:
             with reading(path, *self._errors):
                 mapped = _map(path)
@@ -58,7 +58,7 @@ class ArrowTable:
 
 
 def hub_files(folder: str) -> list[str]:
-    """Give the Arrow files of a Hugging Face dataset saved to disk, or of a plain folder, in order.
+    """Return the Arrow files of a Hugging Face dataset saved to disk, or of a plain folder, in order.
 
     Raises
     ------
@@ -112,7 +112,7 @@ def _reader(mapped: mmap.mmap) -> Any:
 
 
 def _record_batches(reader: Any) -> Iterator[Any]:
-    """Give the record batches of an IPC file (which has a table of them) or of a stream."""
+    """Return the record batches of an IPC file (which has a table of them) or of a stream."""
     if hasattr(reader, "num_record_batches"):
         for index in range(reader.num_record_batches):
             yield reader.get_batch(index)

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from ..arrays import Array
 from ..errors import LabelsError, StoreError
 from .arrow_tables import Table
 from .delimited import CsvTable
@@ -13,7 +14,7 @@ from .matrices import label_array
 from .names import LABEL_NAMES, listed
 from .npy import NPY_ERRORS, map_header
 from .npz import read_headers, read_member
-from .row_blocks import Array, check_labels, reading
+from .row_blocks import check_labels, reading
 from .row_files import as_table, check_path
 from .table_columns import label_column
 
@@ -22,7 +23,7 @@ _ROWS, _BYTES = 1 << 16, 1 << 24
 
 
 def open_label_file(path: Any) -> Array:
-    """Give the labels in a file: class numbers, one per sample, or a matrix of probabilities.
+    """Return the labels in a file: class numbers, one per sample, or a matrix of probabilities.
 
     An npy file is mapped to memory. Other files are read: the member or column called ``labels`` or ``label``,
     else the only one there is. Nothing is unpickled.

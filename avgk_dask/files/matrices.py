@@ -9,9 +9,10 @@ from typing import Any
 
 import numpy as np
 
+from ..arrays import Array
 from ..errors import LabelsError, ScoresError
 from ..masks import with_unlabelled
-from .row_blocks import Array, reading
+from .row_blocks import reading
 from .table_columns import Columns, is_list
 
 Refusal = type[ScoresError] | type[LabelsError]
@@ -19,7 +20,7 @@ _WHAT = {ScoresError: "scores", LabelsError: "labels"}
 
 
 def score_block(batch: Any, columns: Columns, n_classes: int, start: int, location: str) -> Array:
-    """Give the scores of a batch whose first row is row ``start`` of the file."""
+    """Return the scores of a batch whose first row is row ``start`` of the file."""
     if columns.is_list:
         name = columns.scores[0]
         where = f"column {name!r} of {location}"
@@ -36,7 +37,7 @@ def score_block(batch: Any, columns: Columns, n_classes: int, start: int, locati
 
 
 def label_block(batch: Any, columns: Columns, n_classes: int, start: int, location: str) -> Array | None:
-    """Give the labels of a batch: class numbers, a matrix of probabilities, or None where there are none."""
+    """Return the labels of a batch: class numbers, a matrix of probabilities, or None where there are none."""
     if columns.label is None:
         return None
     return label_array(batch.column(columns.label), n_classes, start, f"column {columns.label!r} of {location}")
@@ -53,7 +54,7 @@ def label_array(column: Any, n_classes: int | None, start: int, where: str) -> A
 
 
 def list_matrix(column: Any, n_columns: int | None, start: int, refusal: Refusal, where: str) -> Array:
-    """Give a column of lists as a matrix, a view where Arrow allows; each list must be as long as the first."""
+    """Return a column of lists as a matrix, a view where Arrow allows; each list must be as long as the first."""
     # Offsets are read from the file as they are, and a wrong one would point outside of it.
     with reading(where, ValueError):
         column.validate(full=True)

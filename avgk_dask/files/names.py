@@ -26,7 +26,7 @@ _LISTED = 20
 
 
 def find_name(name: str, names: Sequence[str], what: str, location: str) -> str:
-    """Give the name if it is among the names, or refuse it with the nearest.
+    """Return the name if it is among the names, or refuse it with the nearest.
 
     Examples
     --------
@@ -43,7 +43,7 @@ def find_name(name: str, names: Sequence[str], what: str, location: str) -> str:
 
 
 def listed(names: Sequence[str]) -> str:
-    """Give the names as text, at most twenty of them.
+    """Return the names as text, at most twenty of them.
 
     Examples
     --------

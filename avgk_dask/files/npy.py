@@ -10,9 +10,10 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
+from ..arrays import Array, Dtype
 from ..errors import ReadError, StoreError
 from ..kernels.keys import check_dtype
-from .row_blocks import Array, Block, Dtype, RowFile, check_matrix, reading
+from .row_blocks import Block, RowFile, check_matrix, reading
 
 #: What NumPy raises on headers that are none, or whose array cannot be.
 NPY_ERRORS = (
@@ -70,7 +71,7 @@ class NpyFile(RowFile):
     offset: int
 
     def blocks(self, max_bytes: int) -> Iterator[Block]:
-        """Give the rows in blocks."""
+        """Return the rows in blocks."""
         n_samples, rows = self.header.shape[0], self.rows_per_block(max_bytes)
         read = self._strips if self.header.fortran else self._rows
         for start in range(0, n_samples, rows):
@@ -112,7 +113,7 @@ def open_npy(path: str) -> NpyFile:
 
 
 def map_header(path: str) -> tuple[NpyHeader, int]:
-    """Give the header of an npy file and where its numbers begin; refuses a file shorter than its header says."""
+    """Return the header of an npy file and where its numbers begin; refuses a file shorter than its header says."""
     with reading(path), open(path, "rb") as stream:
         header, offset = read_header(stream, path), stream.tell()
         size = os.fstat(stream.fileno()).st_size
@@ -162,7 +163,7 @@ class NpyStream:
         check_order(self.header, location)
 
     def take(self, rows: int) -> Array:
-        """Give the next rows, or as many as are left, in native byte order."""
+        """Return the next rows, or as many as are left, in native byte order."""
         shape, dtype = self.header.shape, self.header.dtype
         rows = min(rows, shape[0] - self.n_read)
         with reading(self._location, *NPY_ERRORS):
@@ -179,7 +180,7 @@ class StreamFile(RowFile):
     stream: NpyStream
 
     def blocks(self, max_bytes: int) -> Iterator[Block]:
-        """Give the rows in blocks."""
+        """Return the rows in blocks."""
         rows = self.rows_per_block(max_bytes)
         if self.stream.n_read:
             raise ReadError(f"{self.location} must be read once; its rows are gone. Open a new stream.")

@@ -8,11 +8,12 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
 
+from ..arrays import Array
 from ..errors import LabelsError, StoreError
 from ..kernels.keys import check_dtype
 from .names import LABEL_NAMES, OTHER_LABEL_NAMES, SCORE_NAMES, check_distinct, find_name, listed
 from .npy import NpyHeader, NpyStream, check_order, check_size, read_header
-from .row_blocks import Array, Block, RowFile, check_labels, check_matrix, reading
+from .row_blocks import Block, RowFile, check_labels, check_matrix, reading
 
 #: What zipfile raises on damaged, encrypted or unknown archives.
 ZIP_ERRORS = (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, NotImplementedError, ValueError)
@@ -25,7 +26,7 @@ class NpzFile(RowFile):
     members: tuple[str, ...]
 
     def blocks(self, max_bytes: int) -> Iterator[Block]:
-        """Give the rows in blocks."""
+        """Return the rows in blocks."""
         rows = self.rows_per_block(max_bytes)
         with reading(self.location, *ZIP_ERRORS), ExitStack() as stack:
             archive = stack.enter_context(zipfile.ZipFile(self.location))
@@ -64,7 +65,7 @@ def open_npz(path: str, scores: str | None, labels: str | None) -> NpzFile:
 
 
 def read_headers(path: str) -> dict[str, NpyHeader]:
-    """Give the header of every array in the archive; refuses a member shorter than its header says."""
+    """Return the header of every array in the archive; refuses a member shorter than its header says."""
     headers = {}
     with reading(path, *ZIP_ERRORS), zipfile.ZipFile(path) as archive:
         for member in archive.infolist():
@@ -79,7 +80,7 @@ def read_headers(path: str) -> dict[str, NpyHeader]:
 
 
 def read_member(path: str, name: str) -> Array:
-    """Give one member whole."""
+    """Return one member whole."""
     with reading(path, *ZIP_ERRORS), zipfile.ZipFile(path) as archive, archive.open(f"{name}.npy") as stream:
         source = NpyStream(stream, path)
         values = source.take(source.header.shape[0])

@@ -38,7 +38,7 @@ class ParquetTable:
         self.n_rows = (self.n_rows or 0) + rows
 
     def batches(self, names: list[str], rows: int, max_bytes: int) -> Iterator[Any]:
-        """Give these columns in record batches of at most ``rows`` rows."""
+        """Return these columns in record batches of at most ``rows`` rows."""
         buffer = min(max(max_bytes // len(names), _LEAST_BUFFER), _MOST_BUFFER)
         for path in self._paths:
             with reading(path, *self._errors), self._open(path, buffer) as file:

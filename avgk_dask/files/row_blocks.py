@@ -6,16 +6,11 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
+from ..arrays import Array, Dtype
 from ..credentials import environment_secrets, hide
 from ..errors import AvgkError, LabelsError, OptionError, ReadError, ScoresError, label_cure, refuse
 
-Array = NDArray[Any]
-Dtype = np.dtype[Any]
 #: The scores (rows x classes) of some consecutive rows, and their labels where the file has them.
 Block = tuple[Array, Array | None]
 
@@ -38,7 +33,7 @@ class RowFile(ABC):
 
     @abstractmethod
     def blocks(self, max_bytes: int) -> Iterator[Block]:
-        """Give the rows in file order, once each: scores in C order and native bytes, and their labels.
+        """Return the rows in file order, once each: scores in C order and native bytes, and their labels.
 
         A block's scores have at most ``max_bytes`` bytes, or are a single row.
 
@@ -52,7 +47,7 @@ class RowFile(ABC):
         """
 
     def rows_per_block(self, max_bytes: int) -> int:
-        """Give how many rows of scores fit into ``max_bytes``, at least one."""
+        """Return how many rows of scores fit into ``max_bytes``, at least one."""
         if max_bytes < 1:
             raise OptionError(f"max_bytes must be positive; got {max_bytes}. Give the bytes a block may have.")
         return max(1, max_bytes // (self.n_classes * self.dtype.itemsize))
@@ -73,7 +68,7 @@ def reading(location: str, *causes: type[Exception]) -> Iterator[None]:
 
 
 def check_matrix(shape: tuple[int, ...], location: str) -> tuple[int, int]:
-    """Give the shape of a score matrix, or refuse one that is not (sample, class)."""
+    """Return the shape of a score matrix, or refuse one that is not (sample, class)."""
     if len(shape) != 2 or min(shape) < 0:
         raise ScoresError(f"scores must be a matrix (sample, class); {location} has shape {shape}. Reshape it first.")
     if shape[1] == 0:

@@ -70,7 +70,7 @@ def open_file(path: Any, *, scores: str | None = None, labels: str | None = None
 
 
 def check_path(path: Any) -> str:
-    """Give the path as text, or refuse one that is not here."""
+    """Return the path as text, or refuse one that is not here."""
     if not isinstance(path, (str, os.PathLike)):
         raise StoreError(
             f"a score file must be a path, '-' or a binary file object; got {type(path).__name__}. Pass its path."

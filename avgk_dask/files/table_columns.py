@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
+from ..arrays import Dtype
 from ..errors import DtypeError, LabelsError, ScoresError, StoreError, label_cure
 from ..kernels.keys import check_dtype
 from .names import LABEL_NAMES, OTHER_LABEL_NAMES, SCORE_NAMES, check_distinct, find_name, listed
-from .row_blocks import Dtype
 
 #: The column in which pandas keeps a frame's index: numbers, but no scores.
 _PANDAS_INDEX = re.compile(r"__index_level_\d+__")
@@ -61,7 +61,7 @@ def _others(types: dict[str, Any], used: list[str]) -> tuple[str, ...]:
 
 
 def label_column(types: dict[str, Any], labels: str | None, location: str) -> str | None:
-    """Give the name of the label column, None where there is none."""
+    """Return the name of the label column, None where there is none."""
     if labels is not None:
         find_name(labels, [*types], "column", location)
     for name in LABEL_NAMES if labels is None else (labels,):

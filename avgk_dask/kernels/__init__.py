@@ -1,5 +1,5 @@
 """Arrays in, small arrays out: order keys, first looks, ranks and exact sums.
 
-``bits``, ``rows``, ``pairs`` and ``places`` (numba) and ``plain`` (NumPy) hold the same functions under the same names;
-the tests hold them equal.
+A kernel is compiled (numba) in one module and stands as plain NumPy beside it: ``bits`` and ``plain_bits``, and
+so on. ``twins`` is the table of them; the tests go through it and hold the two equal.
 """

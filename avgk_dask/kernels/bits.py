@@ -11,7 +11,7 @@ from numba.extending import intrinsic
 
 @intrinsic
 def _leading_zeros(typing_context: Any, word: Any) -> Any:
-    """Give the number of leading zero bits of a word, 64 for zero."""
+    """Return the number of leading zero bits of a word, 64 for zero."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         return builder.ctlz(arguments[0], context.get_constant(types.boolean, False))
@@ -30,10 +30,11 @@ def count_apart(bins: Any, counts: Any) -> None:
 def join_bins(
     bins: Any, order: Any, sums: Any, old_shift: int, shift: int, low_bits: int, new_bins: Any, new_sums: Any
 ) -> int:
-    """Join ascending bins of ``2**old_shift`` keys into bins of ``2**shift``; give their number.
+    """Join ascending bins of ``2**old_shift`` keys into bins of ``2**shift``; return their number.
 
-    The rows of ``sums`` are the counts, and the sums of (key - first key of the bin), of the low bits and of the
-    rest; those of bin t are at ``order[t]``. None stand for bins of one key each.
+    The three rows of ``sums`` are the number of keys in a bin, and the sums of the low bits and of the remaining
+    bits of (key - first key of the bin); column ``order[t]`` is that of bin t. An empty ``order`` stands for bins
+    of one key each.
     """
     n = -1
     mask = (np.int64(1) << low_bits) - 1
@@ -68,7 +69,7 @@ def half_keys(bits: Any, infinity: Any, nan: Any, keys: Any) -> None:
 
 @njit(nogil=True, cache=True)
 def count_bins(keys: Any, base: Any, shift: Any, histogram: Any) -> None:
-    """Add the keys to a histogram of ``2**shift`` keys a bin from ``base`` up, ends clipped."""
+    """Add keys to a histogram of ``2**shift`` keys a bin, from ``base`` up; those beyond an end go to the bin there."""
     last = np.uint64(histogram.size - 1)
     for t in range(keys.size):
         if keys[t] < base:

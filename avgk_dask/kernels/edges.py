@@ -17,7 +17,7 @@ _N_STARTS = 1 << 16
 
 @dataclass(frozen=True)
 class EdgeTable:
-    """Ascending, distinct keys (not none) that scores are placed among."""
+    """Ascending, distinct keys, at least one, that scores are placed among."""
 
     edges: Ints
     starts: Ints
@@ -25,7 +25,7 @@ class EdgeTable:
 
     @classmethod
     def from_edges(cls, edges: Ints) -> EdgeTable:
-        """Give the table of some keys."""
+        """Return the table of some keys."""
         low, high = int(edges[0]), int(edges[-1])
         shift = shift_to_fit(high - low + 1, _N_STARTS)
         n_runs = ((high - low) >> shift) + 1

@@ -16,7 +16,7 @@ _COUNTED = 192
 
 @njit(nogil=True, cache=True)
 def size_events(starts: Any, keys: Any, rows: Any, bases: Any, sizes: Any) -> None:
-    """Give for each event the size of its row's set once it is in, when higher ones come first, equal ones in order.
+    """Write for each event the size of its row's set once it is in: higher keys come first, equal ones in order.
 
     The events of interval j are those from ``starts[j]`` to ``starts[j + 1]``, row by row.
     """
@@ -83,9 +83,9 @@ def move_sizes(keys: Any, places: Any, bases: Any, key: int, n_ties: int, change
 
 @njit(nogil=True, cache=True)
 def collect_near(keys: Any, base: Any, shift: Any, wanted: Any, found: Any) -> int:
-    """Collect the keys whose run of ``2**shift`` keys, counted from ``base``, is wanted; give how many they are.
+    """Collect the keys whose run of ``2**shift`` keys, counted from ``base``, is wanted; return their number.
 
-    Keys beyond the last run are of the last run, and those below the base of none.
+    Keys beyond the last run belong to the last run, and keys below the base to none.
     """
     n = 0
     last = np.uint64(wanted.size - 1)

@@ -62,7 +62,7 @@ def is_half(dtype: np.dtype[Any]) -> bool:
 
 
 def encode(values: Array) -> Keys:
-    """Give the order key of every value.
+    """Return the order key of every value.
 
     Examples
     --------
@@ -82,13 +82,13 @@ def encode(values: Array) -> Keys:
 
 
 def sign_magnitude(bits: Keys, itemsize: int) -> Keys:
-    """Give the keys of floats from their bits, sign-extended to int64."""
+    """Return the keys of floats from their bits, sign-extended to int64."""
     magnitude = bits & np.int64((1 << (8 * itemsize - 1)) - 1)
     return np.where(bits < 0, -magnitude, magnitude)
 
 
 def decode(keys: Any, dtype: np.dtype[Any]) -> Array:
-    """Give the values that ``encode`` maps to these keys (0.0 for the shared key of both zeros)."""
+    """Return the values that ``encode`` maps to these keys (0.0 for the shared key of both zeros)."""
     keys = np.asarray(keys, np.int64)
     if dtype == np.uint64:
         return np.asarray(keys.view(np.uint64) ^ np.uint64(2**63))
@@ -102,7 +102,7 @@ def decode(keys: Any, dtype: np.dtype[Any]) -> Array:
 
 
 def key_range(dtype: np.dtype[Any]) -> tuple[int, int]:
-    """Give the keys of the smallest and the largest value of the dtype, infinities included."""
+    """Return the keys of the smallest and the largest value of the dtype, infinities included."""
     if is_float(dtype):
         top = int(encode(np.array([np.inf]).astype(dtype))[0])
         return -top, top
@@ -112,7 +112,7 @@ def key_range(dtype: np.dtype[Any]) -> tuple[int, int]:
 
 
 def first_key_above(value: Any, dtype: np.dtype[Any]) -> int:
-    """Give the smallest key whose value exceeds ``value``, without rounding ``value`` to the dtype.
+    """Return the smallest key whose value exceeds ``value``, without rounding ``value`` to the dtype.
 
     ``score > value`` is then exactly ``key >= first_key_above(value, dtype)``. The answer may lie
     one past the dtype's largest key: nothing exceeds ``value``.
@@ -135,14 +135,14 @@ def first_key_above(value: Any, dtype: np.dtype[Any]) -> int:
 
 
 def _exact_value(value: Any) -> Fraction | float:
-    """Give a number as a fraction, and an infinity as it is: the two compare exactly."""
+    """Return a number as a fraction, and an infinity as it is: the two compare exactly."""
     if isinstance(value, np.generic):
         value = value.item() if value.dtype != BFLOAT16 else float(value)
     return value if isinstance(value, float) and math.isinf(value) else Fraction(value)
 
 
 def carrier(block: Array) -> Array:
-    """Give the block in a dtype the kernels are compiled for, whose own order is the scores' order.
+    """Return the block in a dtype the kernels are compiled for, whose own order is the scores' order.
 
     float32, float64, uint8, int16, int32 and int64 pass as they are. Half floats become their
     16-bit keys (NaN the smallest int16), other integers widen.
@@ -158,7 +158,7 @@ def carrier(block: Array) -> Array:
 
 
 def half_keys(block: Array) -> NDArray[np.int16]:
-    """Give the keys of float16 or bfloat16 values as int16, NaN as the smallest int16."""
+    """Return the keys of float16 or bfloat16 values as int16, NaN as the smallest int16."""
     infinity = np.int16(0x7F80 if block.dtype == BFLOAT16 else 0x7C00)
     keys = np.empty(block.shape, np.int16)
     bits.half_keys(block.view(np.int16).reshape(-1), infinity, np.int16(HALF_NAN), keys.reshape(-1))
@@ -166,7 +166,7 @@ def half_keys(block: Array) -> NDArray[np.int16]:
 
 
 def carrier_bits(tile: Array) -> tuple[Array, np.int64]:
-    """Give a carrier's bits as integers, and the mask of a float's magnitude (0 for integers).
+    """Return a carrier's bits as integers, and the mask of a float's magnitude (0 for integers).
 
     A float's key is its magnitude with its sign; an integer's key is the integer.
     """

@@ -19,10 +19,10 @@ SPREAD_BITS = 40
 
 
 def refine(keys: Ints, chosen: Ints, place: Any) -> Ints:
-    """Give the refined keys of a block of keys.
+    """Return the refined keys of a block of keys.
 
-    ``chosen`` ascend; ``place(where)`` gives the places of the flat indices where the keys are among
-    them, as integers of at most ``SPREAD_BITS``, the first tie to keep the highest.
+    ``chosen`` ascend. ``place(where)`` returns, for the flat indices of the keys that are among them, the places
+    of these ties: integers of at most ``SPREAD_BITS`` bits, the highest for the tie to keep first.
     """
     bits = np.int64(place_bits(chosen.size))
     flat = keys.reshape(-1)
@@ -36,12 +36,12 @@ def refine(keys: Ints, chosen: Ints, place: Any) -> Ints:
 
 
 def place_bits(n_chosen: int) -> int:
-    """Give the bits that are left for places beside the 2 n + 1 levels."""
+    """Return the number of bits that are left for places beside the 2 n + 1 levels."""
     return 64 - (2 * n_chosen + 1).bit_length()
 
 
 def scatter(numbers: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """Give each number a pseudo-random one of its own: the finaliser of splitmix64, a bijection."""
+    """Return a pseudo-random number for each, different for different ones: the finaliser of splitmix64, a bijection."""
     with np.errstate(over="ignore"):
         x = numbers + np.uint64(0x9E3779B97F4A7C15)
         x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)

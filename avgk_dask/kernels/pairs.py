@@ -13,7 +13,7 @@ _32 = np.uint64(32)
 
 @njit(nogil=True, cache=True)
 def _middle(a: Any, b: Any) -> Any:
-    """Give (i, j) such that merging ``a[:i]`` with ``b[:j]`` is the first half of merging a with b."""
+    """Return (i, j) such that merging ``a[:i]`` with ``b[:j]`` is the first half of merging a with b."""
     half = (a.size + b.size) // 2
     low, high = max(0, half - b.size), min(half, a.size)
     while low < high:
@@ -27,7 +27,7 @@ def _middle(a: Any, b: Any) -> Any:
 
 @njit(nogil=True, cache=True)
 def count_lower(a: Any, b: Any, below: Any, above: Any) -> int:
-    """Count, for two ascending columns, the b below each a and the a above each b; give the number of pairs.
+    """Count, for two ascending columns, the b below each a and the a above each b; return the number of pairs.
 
     ``below[i]`` is the number of b less than ``a[i]``, ``above[j]`` the number of a greater than
     ``b[j]``. Each step of the merge writes both places it stands at, so that no branch depends on the
@@ -74,7 +74,7 @@ def _finish_merge(a: Any, b: Any, i: int, j: int, end_i: int, end_j: int, below:
 
 @njit(nogil=True, cache=True)
 def _run_end(keys: Any, first: int, last_key: Any) -> int:
-    """Give the place behind the last key of an ascending column that is at most ``last_key``."""
+    """Return the place behind the last key of an ascending column that is at most ``last_key``."""
     low, high = first, keys.size
     while low < high:
         middle = (low + high) // 2
@@ -92,7 +92,7 @@ def add_products(keys: Any, counts: Any, mantissa_bits: int, base: Any, runs: An
     With ``mantissa_bits`` the keys are sign and magnitude of floats with that many stored bits of
     mantissa; with 0 they are integers, counted from ``base``. Run n has ``runs[n]`` = (sign, exponent)
     and four ``sums``: those of the low and of the high 32 bits of the mantissa times the count, each in
-    two halves again. Counts must be below 2**31. Gives the number of runs.
+    two halves again. Counts must be below 2**31. Returns the number of runs.
     """
     n = 0
     first = 0

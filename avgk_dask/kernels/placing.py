@@ -10,7 +10,7 @@ from numba import njit
 
 @njit(nogil=True, cache=True)
 def find_edge(edges: Any, starts: Any, shift: Any, key: Any) -> Any:
-    """Give the number of ascending edges below a key.
+    """Return the number of ascending edges below a key.
 
     ``starts[i]`` is the number of edges below the i-th run of ``2**shift`` keys from the first edge up.
     """
@@ -33,12 +33,12 @@ def find_edge(edges: Any, starts: Any, shift: Any, key: Any) -> Any:
 @njit(nogil=True, cache=True)
 def place_scores(
     values: Any, bits: Any, magnitude: Any, edges: Any, starts: Any, shift: Any, labels: Any, counts: Any, orders: Any
-) -> Any:
+) -> tuple[int, int]:
     """Count the scores between and at ascending edges: ``counts[2 j]`` before edge j, ``counts[2 j + 1]`` at it.
 
     ``orders[i]`` becomes the number of scores counted so far, row by row, that equal the score of row
     i's label (negative: none), where that is an edge. ``bits`` and ``magnitude`` are those of
-    ``gather_above``. Gives the number of NaN met, which are not counted, and the first one's flat place.
+    ``gather_above``. Returns the number of NaN met, which are not counted, and the first one's flat place.
     """
     n_rows, n_classes = values.shape
     n_nan = 0
@@ -66,10 +66,10 @@ def place_scores(
 
 
 @njit(nogil=True, cache=True)
-def rank_in_row(values: Any, labels: Any, ranks: Any) -> Any:
+def rank_in_row(values: Any, labels: Any, ranks: Any) -> tuple[int, int]:
     """Write each label's rank in its row: 1 for the highest score, ties by class index.
 
-    0 for a negative label, one past the last for a label whose score is NaN. Gives the number of NaN
+    0 for a negative label, one past the last for a label whose score is NaN. Returns the number of NaN
     and the flat place of the first one.
     """
     n_rows, n_classes = values.shape

@@ -23,8 +23,9 @@ class ZoneTable:
     """Zones of keys, from the top down: zone 2 j is the gap above interval j, zone 2 j + 1 interval j.
 
     A zone reaches from its floor up to the floor of the zone before; what lies below the last
-    interval has none. ``starts`` gives, for runs of ``2**table_shift`` keys from the last floor up,
-    the first zone a key of that run can be in, and in its last place that of all keys beyond. Each zone has ``n_bins`` bins of ``2**shift`` keys.
+    interval has none. ``starts`` holds, for each run of ``2**table_shift`` keys from the last floor up,
+    the first zone that a key of the run can be in, and in its last place the same for all keys beyond. Each zone
+    has ``n_bins`` bins of ``2**shift`` keys.
     """
 
     floors: Ints
@@ -37,7 +38,7 @@ class ZoneTable:
     def from_intervals(
         cls, intervals: list[tuple[int, int]], top: int, all_bins: int = N_BINS, usual_top: int | None = None
     ) -> ZoneTable:
-        """Give the zones of intervals [low, high] that descend and are disjoint; ``top`` is the highest key.
+        """Return the zones of intervals [low, high] that descend and are disjoint; ``top`` is the highest key.
 
         Keys up to ``usual_top`` are found fast.
         """
@@ -71,33 +72,33 @@ class ZoneTable:
         return int(self.starts[-1])
 
     def interval(self, j: int) -> tuple[int, int]:
-        """Give interval j as (low, high)."""
+        """Return interval j as (low, high)."""
         return int(self.floors[2 * j + 1]), self.zone_ceiling(2 * j + 1, KEY_MAX)
 
     def zone_ceiling(self, zone: int, top: int) -> int:
-        """Give the highest key of a zone, ``top`` for the first one in use."""
+        """Return the highest key of a zone, ``top`` for the first one in use."""
         return int(self.floors[zone - 1]) - 1 if zone > self.first_zone else top
 
     def intervals_of(self, keys: Ints) -> Ints:
-        """Give the interval each key lies in (all must)."""
+        """Return the interval of each key; every key must lie in one."""
         return self.n_intervals - np.searchsorted(self.floors[1::2][::-1], keys, side="right")
 
     def arrays(self) -> tuple[Any, ...]:
-        """Give the table in the form the kernels take."""
+        """Return the table in the form the kernels take."""
         return self.floors, self.shifts, self.starts, self.table_shift
 
     def no_histogram(self, n_scores: int = 0) -> Array:
-        """Give the histogram of no score; narrow, to stay in cache, unless so many scores might not fit."""
+        """Return an empty histogram: of int32, to stay in cache, unless ``n_scores`` might be too many for that."""
         return np.zeros((self.floors.size, self.n_bins), np.int32 if n_scores < 1 << 31 else np.int64)
 
 
 def _last_of_runs(n: int, shift: int) -> NDArray[np.uint64]:
-    """Give the last number of each of n runs of ``2**shift`` from 0 on, at most the highest uint64."""
+    """Return the last number of each of n runs of ``2**shift`` from 0 on, at most the highest uint64."""
     most = (1 << 64 - shift) - 1
     ends = np.arange(1, n + 1, dtype=np.uint64)
     return np.where(ends > most, np.uint64(2**64 - 1), (ends << np.uint64(shift)) - np.uint64(1))
 
 
 def shift_to_fit(span: int, n_bins: int) -> int:
-    """Give the least shift with which ``span`` keys fit into ``n_bins`` bins."""
+    """Return the least shift with which ``span`` keys fit into ``n_bins`` bins."""
     return max(0, (-(-span // n_bins) - 1).bit_length())

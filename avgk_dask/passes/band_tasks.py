@@ -3,29 +3,45 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from ..records import State
 from ..scans.band_pass import Pass
-from ..sources.reading import chunk_of, labels_now, slabs_of
+from ..sources.reading import Preparation, chunk_of, labels_now, slabs_of
 
 
-def read_bands(bands: Any, labels: list[Any], numbers: Sequence[int], what: Pass, n_held: int) -> State:
+@dataclass(frozen=True)
+class Order:
+    """What all tasks of a pass share: the pass, and what happens to scores before its work."""
+
+    what: Pass
+    preparation: Preparation | None
+
+    def work(self, slabs: Any, labels: Any, number: int, band: int, column: int = 0) -> State:
+        """Do the work of the pass on a band, or on a chunk of it."""
+        if self.preparation is not None:
+            slabs = self.preparation.prepare(slabs, band, column)
+        return self.what.work(slabs, labels, number, self.what.plan)
+
+
+def read_bands(bands: Any, labels: list[Any], numbers: Sequence[int], order: Order, n_held: int) -> State:
     """Do the work of a pass on some bands, one after the other, and return the state of all.
 
     Up to ``n_held`` states are held before they are merged.
     """
     states: list[State] = []
+    merge = order.what.state.merge
     for slabs, mine, number in zip(slabs_of(bands, numbers), labels, numbers, strict=True):
-        states.append(what.work(slabs, labels_now(mine), number, what.plan))
+        states.append(order.work(slabs, labels_now(mine), number, number))
         if len(states) == n_held:
-            states = [what.state.merge(states)]
-    return what.state.merge(states)
+            states = [merge(states)]
+    return merge(states)
 
 
-def read_chunk(reader: Any, chunk: Any, number: int, what: Pass) -> State:
-    """Do the work of a pass on a single chunk."""
-    return what.work(chunk_of(reader, chunk), None, number, what.plan)
+def read_chunk(reader: Any, chunk: Any, number: int, place: tuple[int, int], order: Order) -> State:
+    """Do the work of a pass on a single chunk, given its (band, class chunk)."""
+    return order.work(chunk_of(reader, chunk), None, number, *place)
 
 
 def merge_states(states: list[State]) -> State:

@@ -1,16 +1,19 @@
-"""Dask's tasks, in its current form: the one place that knows its classes for them."""
+"""What we need of Dask's own tasks, in their current form: the one place that knows the classes for them."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from dask._task_spec import DataNode, List, Task, TaskRef
+from dask._task_spec import DataNode, GraphNode, List, Task, TaskRef
+from dask.base import clone_key
 from dask.delayed import Delayed
 from dask.highlevelgraph import HighLevelGraph
 from dask.tokenize import tokenize
 
 from ..sources.source import Key
+
+__all__ = ["Graph", "GraphNode", "as_delayed", "clone_key", "constant", "task", "token_of"]
 
 Graph = dict[str, Any]
 

@@ -14,7 +14,7 @@ from ..searches.threshold_search import ThresholdSearch
 from ..searches.tie_extremes import ExtremesSearch
 from ..settings import setting
 from ..sources.source import Source
-from ..sources.spread import spread_source
+from ..sources.transformed import spread_source
 from ..states.pilot_sample import PilotSample
 from .memory import check_memory, kept_room, max_band_events, ranked_room
 from .run import Run, drive

@@ -7,7 +7,7 @@ from dask.delayed import Delayed
 from ..scans.band_pass import Pass
 from ..settings import setting
 from ..sources.source import Key, Source
-from .band_tasks import merge_states, read_bands, read_chunk
+from .band_tasks import Order, merge_states, read_bands, read_chunk
 from .dask_tasks import Graph, as_delayed, constant, task, token_of
 
 #: States a task holds before it merges them.
@@ -18,7 +18,7 @@ def pass_task(source: Source, what: Pass) -> Delayed:
     """Return the one task that the states of all bands of a pass merge into. Its name is a hash of what it computes."""
     token = token_of(source.token, what.name, what.work, what.plan, what.bands, what.columns, setting("fan-in"))
     shared = f"avgk-plan-{token}"
-    graph: Graph = {shared: constant(shared, what)}
+    graph: Graph = {shared: constant(shared, Order(what, source.preparation))}
     keys = (_chunk_tasks if what.columns is not None else _band_tasks)(source, what, Key(shared), graph, token)
     root = _merge_tree(keys, graph, token)
     (found,) = as_delayed([root], graph, source.collections(), f"avgk-{what.name}-{token}")
@@ -40,7 +40,9 @@ def _chunk_tasks(source: Source, what: Pass, shared: Key, graph: Graph, token: s
     keys = []
     for number, (band, column) in enumerate(zip(what.bands or (), what.columns or (), strict=True)):
         key = f"avgk-{what.name}-{token}-{number}"
-        graph[key] = task(key, read_chunk, source.reader_key(), source.chunk(band, column), number, shared)
+        graph[key] = task(
+            key, read_chunk, source.reader_key(), source.chunk(band, column), number, (band, column), shared
+        )
         keys.append(key)
     return keys
 

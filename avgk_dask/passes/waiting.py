@@ -5,18 +5,18 @@ from __future__ import annotations
 from typing import Any
 
 import dask.array as da
-from dask._task_spec import GraphNode
-from dask.base import clone_key
 from dask.delayed import Delayed
 from dask.graph_manipulation import bind
 from dask.highlevelgraph import HighLevelGraph, MaterializedLayer
+
+from .dask_tasks import GraphNode, clone_key
 
 #: Names the copies of an array's tasks; the same array may be used beside its copy.
 _SEED = "avgk-waiting"
 
 
 def wait_for(array: da.Array, task: Delayed) -> da.Array:
-    """Give the same array, computed only after a task.
+    """Return the same array, computed only after a task.
 
     Dask's ``bind`` does this, but leaves the old names inside tasks that its newer classes describe, such as
     those of ``from_delayed`` (dask/dask#12127): they are renamed here.
@@ -34,7 +34,7 @@ def wait_for(array: da.Array, task: Delayed) -> da.Array:
 
 
 def _renamed(part: Any, names: dict[Any, Any]) -> Any:
-    """Give a part of a task with the new names of what it depends on."""
+    """Return a part of a task with the new names of what it depends on."""
     if isinstance(part, GraphNode):
         return part.substitute({key: names[key] for key in part.dependencies if key in names})
     if type(part) in (tuple, list):

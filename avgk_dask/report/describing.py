@@ -8,7 +8,7 @@ from ..results.showing import visible
 
 
 def print_info(info: dict[str, Any]) -> str:
-    """Give the description of a store as text."""
+    """Return the description of a store as text."""
     rows = [
         ("store", visible(info["store"])),
         ("scores", _scores(info)),

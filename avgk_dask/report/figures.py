@@ -72,7 +72,7 @@ _PICTURES: dict[str, tuple[Callable[..., Axes], str, str]] = {
 
 
 def pictures(result: xr.Dataset) -> dict[str, Picture]:
-    """Give all pictures that a result has the numbers for, by name."""
+    """Return all pictures that a result has the numbers for, by name."""
     found = {}
     for name, (draw, title, caption) in _PICTURES.items():
         try:
@@ -83,7 +83,7 @@ def pictures(result: xr.Dataset) -> dict[str, Picture]:
 
 
 def _svg(name: str, draw: Callable[..., Axes], result: xr.Dataset) -> Markup:
-    """Give a picture as an element of a page: no request, no colour of its own for what is text."""
+    """Return a picture as an element of a page: no request, no colour of its own for what is text."""
     from matplotlib import style
     from matplotlib.figure import Figure
 

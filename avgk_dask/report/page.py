@@ -13,7 +13,7 @@ from jinja2 import Environment, StrictUndefined
 
 from ..credentials import is_url, shown
 from ..errors import DtypeError, OptionError
-from ..results.registry import fingerprint
+from ..results.datasets import fingerprint
 from ..results.showing import visible
 from .figures import pictures
 from .tables import Table, ambiguity_table, check_evaluation, results_table, tie_table
@@ -21,7 +21,7 @@ from .text import ambiguity_sentence, headline, size_sentence, tie_sentence
 
 
 def render_report(result: xr.Dataset, *, seconds: float | None = None, written: str | None = None) -> str:
-    """Give the report of a result as one self-contained HTML page.
+    """Return the report of a result as one self-contained HTML page.
 
     Parameters
     ----------
@@ -88,7 +88,7 @@ def write_report(result: xr.Dataset, path: str | os.PathLike[str], *, seconds: f
 
 
 def _provenance(result: xr.Dataset, seconds: float | None, written: str | None) -> Table:
-    """Give what a result was computed from, with what and when."""
+    """Return what a result was computed from, with what and when."""
     attrs = result.attrs
     now = datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
     labelled = attrs.get("n_labelled", 0)

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 import numpy as np
 import xarray as xr
-from numpy.typing import NDArray
 
+from ..arrays import Ints
 from ..errors import OptionError
-from ..results.registry import check_result
+from ..results.datasets import check_result
 
 
 @dataclass(frozen=True)
@@ -34,12 +34,12 @@ def fixed(value: float, digits: int, sign: str = "-") -> str:
 
 
 def percent(value: float) -> str:
-    """Give a fraction in percent; nothing for NaN."""
+    """Return a fraction in percent; nothing for NaN."""
     return "" if math.isnan(value) else f"{fixed(100 * value, 2)} %"
 
 
 def number(value: float) -> str:
-    """Give a number in a few digits; nothing for NaN."""
+    """Return a number in a few digits; nothing for NaN."""
     return "" if math.isnan(value) else f"{value + 0.0:.4g}"
 
 
@@ -61,7 +61,7 @@ def check_evaluation(result: xr.Dataset) -> None:
 
 
 def results_table(result: xr.Dataset) -> Table:
-    """Give a row for each budget: threshold, errors, gain, set sizes and ties."""
+    """Return a row for each budget: threshold, errors, gain, set sizes and ties."""
     header = ("k", "threshold", "top-k error", "avg-k error", "gain", "set sizes 25/50/75 %", "ties", "kept")
     rows: list[tuple[str, ...]] = []
     for i, k in enumerate(result.k.values):
@@ -80,15 +80,15 @@ def results_table(result: xr.Dataset) -> Table:
     return Table(header, rows)
 
 
-def size_quartiles(counts: NDArray[np.int64]) -> tuple[int, int, int]:
-    """Give the set sizes that a quarter, half and three quarters of the samples do not exceed."""
+def size_quartiles(counts: Ints) -> tuple[int, int, int]:
+    """Return the set sizes that a quarter, half and three quarters of the samples do not exceed."""
     cumulative = np.cumsum(counts)
     first, second, third = (int(np.searchsorted(cumulative, q * cumulative[-1] / 4)) for q in (1, 2, 3))
     return first, second, third
 
 
 def ambiguity_table(result: xr.Dataset) -> Table | None:
-    """Give a row for each integer budget: whether neighbouring ranks overlap, and straddle of order 1; or nothing."""
+    """Return a row for each integer budget: whether neighbouring ranks overlap, and straddle of order 1; or nothing."""
     if "supports_overlap" not in result:
         return None
     header = ("k", "lowest score of rank\u00a0k", "highest score of rank\u00a0k\u00a0+\u00a01", "overlap",
@@ -113,7 +113,7 @@ def ambiguity_table(result: xr.Dataset) -> Table | None:
 
 
 def tie_table(result: xr.Dataset) -> Table | None:
-    """Give a row for each budget where the error depends on which ties are kept; nothing where none does."""
+    """Return a row for each budget where the error depends on which ties are kept; nothing where none does."""
     if "average_k_error_lowest" not in result:
         return None
     header = ("k", "ties", "kept", "lowest error", "expected", "highest error", "as kept here")

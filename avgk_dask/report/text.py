@@ -10,7 +10,7 @@ from .tables import check_evaluation, fixed, percent, results_table
 
 
 def print_table(result: xr.Dataset) -> str:
-    """Give the table of a result as text with aligned columns, and one sentence that sums it up."""
+    """Return the table of a result as text with aligned columns, and one sentence that sums it up."""
     check_evaluation(result)
     table = results_table(result)
     rows = [table.header, *table.rows]
@@ -52,7 +52,7 @@ def _are_probabilities(result: xr.Dataset) -> bool:
 
 
 def _listed(ks: list[float]) -> str:
-    """Give budgets as people list them: ``1 to 5``, or ``1, 3, 5``."""
+    """Return budgets as people list them: ``1 to 5``, or ``1, 3, 5``."""
     if len(ks) > 2 and ks == [ks[0] + i for i in range(len(ks))]:
         return f"{ks[0]:g} to {ks[-1]:g}"
     return ", ".join(f"{k:g}" for k in ks)
@@ -112,7 +112,7 @@ def size_sentence(result: xr.Dataset) -> str:
 
 
 def _counted(one: xr.Dataset) -> str:
-    """Give the errors as numbers of samples, where they are numbers of samples."""
+    """Return the errors as numbers of samples, where they are numbers of samples."""
     n = int(one.attrs.get("n_labelled", 0))
     average, top = (n * float(one[name]) for name in ("average_k_error", "top_k_error"))
     if max(abs(average - round(average)), abs(top - round(top))) > 1e-6 * max(n, 1):

@@ -2,18 +2,7 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
-from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache
-from importlib.metadata import PackageNotFoundError, version
-from typing import Any
-
-import numpy as np
-import xarray as xr
-
-from ..errors import DtypeError, OptionError
 
 
 @dataclass(frozen=True)
@@ -36,7 +25,12 @@ COORDINATES = {
     "order": Variable(("order",), ("int64",), "straddle order", "Compares rank k + order with rank k + 1 - order."),
     "rank": Variable(("rank",), ("int64",), "rank", "Place of a score in its row; 1 is the highest."),
     "bin": Variable(("bin",), ("int64",), "bin", "Number of a bin of a histogram."),
+    "model": Variable(("model",), ("str",), "model", "Name of a model."),
+    "group": Variable(("group",), ("str", "int64"), "group", "Name or number of a group of samples."),
 }
+
+#: Dimensions that any variable may have before its own, in this order.
+LEADING = ("model", "group")
 
 VARIABLES = {
     "threshold": Variable(
@@ -176,167 +170,28 @@ VARIABLES = {
 }
 
 
-def build_result(values: dict[str, Any], coords: dict[str, Any], attrs: dict[str, Any]) -> xr.Dataset:
-    """Give the Dataset of these values, described and checked against the table."""
-    dataset = xr.Dataset(
-        {name: _variable(VARIABLES[name], value) for name, value in values.items()},
-        {name: _variable(COORDINATES[name], value) for name, value in coords.items()},
-        attrs,
-    )
-    validate(dataset)
-    return dataset
+#: Results over given thresholds.
+AT_THRESHOLDS = {
+    "threshold": Variable(("threshold",), ("float64",), "", ""),
+    "error": Variable(
+        ("threshold",),
+        ("float64",),
+        "error",
+        "Fraction of labelled samples whose label is outside {score > threshold}.",
+    ),
+    "average_set_size": Variable(
+        ("threshold",),
+        ("float64",),
+        "average set size",
+        "Number of scores greater than the threshold, over N: the paper's function G.",
+    ),
+    "risk": Variable(("threshold",), ("float64",), "risk", "error + cost * average_set_size"),
+}
 
-
-def _variable(spec: Variable, value: Any) -> tuple[tuple[str, ...], Any, dict[str, str]]:
-    data = np.asarray(value)
-    dtype = data.dtype if data.dtype.name in spec.dtypes else spec.dtypes[0]
-    return spec.dims, data.astype(dtype), {"long_name": spec.long_name, "description": spec.description}
-
-
-def validate(dataset: xr.Dataset) -> None:
-    """Check that every variable of a result is known, with the dimensions and dtype of the table."""
-    for name, variable in dataset.variables.items():
-        spec = VARIABLES.get(str(name)) or COORDINATES.get(str(name))
-        if spec is None or variable.dims != spec.dims or variable.dtype.name not in spec.dtypes:
-            raise ValueError(
-                f"result variable {name} must be as the schema says; got {variable.dims} {variable.dtype}. "
-                "Correct the value or the table."
-            )
-
-
-def check_result(result: Any, names: Sequence[str] = ()) -> None:
-    """Refuse what is no result Dataset, or not a single one with these variables over their own dimensions.
-
-    Raises
-    ------
-    DtypeError
-        For anything but a Dataset.
-    OptionError
-        Where a variable is missing, or has other dimensions: several results in one, or a part of one.
-
-    """
-    if not isinstance(result, xr.Dataset):
-        raise DtypeError(
-            f"result must be a Dataset that evaluate or another function here gave; got {type(result).__name__}. "
-            "Pass the result as the first argument."
-        )
-    for name in names:
-        if name not in result:
-            has = ", ".join(map(str, list(result.data_vars)[:5])) or "none"
-            raise OptionError(f"result must have {name}; got the variables {has}. Pass what evaluate gives.")
-        _check_dims(name, tuple(map(str, result[name].dims)))
-
-
-def _check_dims(name: str, dims: tuple[str, ...]) -> None:
-    wanted = VARIABLES[name].dims
-    more, less = [d for d in dims if d not in wanted], [d for d in wanted if d not in dims]
-    if more:
-        raise OptionError(
-            f"result must be a single one, {name} over {' and '.join(wanted)}; got several along {', '.join(more)}. "
-            f"Take one of them: result.isel({more[0]}=0)."
-        )
-    if less:
-        raise OptionError(
-            f"result must have {name} over {' and '.join(wanted)}; got it without {', '.join(less)}. "
-            f"Select with a list, which keeps the dimension: result.isel({less[0]}=[0])."
-        )
-
-
-@cache
-def versions() -> str:
-    """Give the versions that a result was computed with."""
-    return ", ".join(f"{name} {_version(name)}" for name in ("avgk_dask", "numpy", "numba", "dask", "zarr", "xarray"))
-
-
-def _version(name: str) -> str:
-    try:
-        return version(name)
-    except PackageNotFoundError:
-        return "unknown"
-
-
-def fingerprint(dataset: xr.Dataset) -> str:
-    """Give the SHA-256 of a result's numbers: the same for any chunking, store and cluster.
-
-    Examples
-    --------
-    >>> import numpy as np, avgk_dask as avgk
-    >>> a, b = avgk.evaluate(np.eye(3), k=1), avgk.evaluate(np.eye(3)[::-1], k=1)
-    >>> fingerprint(a) == fingerprint(b)
-    True
-
-    """
-    check_result(dataset)
-    hashed = hashlib.sha256()
-    for name in sorted(map(str, dataset.variables)):
-        data = dataset[name]
-        values = np.ascontiguousarray(data.values, data.dtype.newbyteorder("<"))
-        hashed.update(f"{name} {data.dims} {data.shape} {data.dtype.name}\n".encode())
-        if values.dtype.kind == "f":  # one NaN for all
-            values = np.where(np.isnan(values), np.nan, values).astype(values.dtype)
-        hashed.update(values.tobytes())
-    return hashed.hexdigest()
-
-
-def to_json(dataset: xr.Dataset) -> str:
-    """Give a result as JSON text; NaN and infinities are the strings "NaN", "Infinity", "-Infinity".
-
-    Examples
-    --------
-    >>> import numpy as np, avgk_dask as avgk
-    >>> result = avgk.evaluate(np.eye(3), np.arange(3), k=1)
-    >>> from_json(to_json(result)).identical(result)
-    True
-    """
-    check_result(dataset)
-    variables = {
-        str(name): {
-            "dims": list(v.dims),
-            "dtype": str(v.dtype),
-            "data": plain_json(v.values.tolist()),
-            "attrs": v.attrs,
-        }
-        for name, v in dataset.variables.items()
-    }
-    attrs = {name: value.item() if isinstance(value, np.generic) else value for name, value in dataset.attrs.items()}
-    content = {"variables": variables, "coords": [str(c) for c in dataset.coords], "attrs": attrs}
-    try:
-        return json.dumps(content, indent=1, allow_nan=False)
-    except (TypeError, ValueError) as error:
-        raise OptionError(
-            f"result must hold numbers and text only to become JSON; got something else ({error}). "
-            "Drop what you added to it."
-        ) from error
-
-
-def plain_json(value: Any) -> Any:
-    """Give a value as JSON can hold it: NaN and infinities as text."""
-    if isinstance(value, list):
-        return [plain_json(v) for v in value]
-    if isinstance(value, float) and not np.isfinite(value):
-        return "NaN" if value != value else "Infinity" if value > 0 else "-Infinity"
-    return value
-
-
-def from_json(text: str) -> xr.Dataset:
-    """Give the result that ``to_json`` wrote.
-
-    Raises
-    ------
-    OptionError
-        For other text.
-
-    """
-    try:
-        content = json.loads(text)
-        variables = {}
-        for name, v in content["variables"].items():
-            data = np.array(v["data"], dtype=object).astype(v["dtype"])
-            variables[name] = (tuple(v["dims"]), data, v["attrs"])
-        coords = {name: variables.pop(name) for name in content["coords"]}
-        return xr.Dataset(variables, coords, content["attrs"])
-    except (ValueError, TypeError, KeyError, AttributeError) as error:
-        raise OptionError(
-            f"text must be a result as to_json writes it; got {type(text).__name__} that is none "
-            f"({type(error).__name__}: {error}). Pass the content of a metrics.json."
-        ) from error
+#: Results over given average set sizes.
+AT_SIZES = {
+    "average_set_size": Variable(("average_set_size",), ("float64",), "", ""),
+    "threshold": Variable(
+        ("average_set_size",), _SCORES, "threshold", "The least t with at most that many scores above it, over N."
+    ),
+}

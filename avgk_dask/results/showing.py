@@ -11,7 +11,7 @@ _MOST = 300
 
 
 def visible(text: str) -> str:
-    r"""Give a text with what cannot be seen, such as a newline or a mark that reverses what follows, written out.
+    r"""Return a text with what cannot be seen, such as a newline or a mark that reverses what follows, written out.
 
     Examples
     --------

@@ -5,28 +5,31 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from fractions import Fraction
 from typing import Any
 
 import dask
 import dask.array as da
 import numpy as np
 from dask.delayed import Delayed, delayed
-from numpy.typing import NDArray
 
-from ..errors import NAN_CURE, ScoresError
-from ..kernels.keys import NAN_KEY, carrier, check_dtype, encode
+from ..arrays import Array
+from ..errors import NAN_CURE, OptionError, ScoresError
+from ..exact.budgets import count_labels
+from ..kernels.keys import check_dtype, is_float
+from ..passes.certifying import certify_budgets, refuse_budgets
 from ..passes.finding import find_thresholds, scan_shape
 from ..passes.run import Compute, Run, compute_plainly
 from ..passes.waiting import wait_for
-from ..scans.entries import TopRanks
+from ..scans.row_outcomes import Rule
 from ..searches.selection import Selection
 from ..searches.threshold_search import cut_pass
 from ..settings import DEFAULTS, setting
 from ..sources.source import Source
-from ..sources.spread import spread_source
-from .set_rule import SetRule
-
-Array = NDArray[Any]
+from ..sources.transformed import spread_source
+from ..sources.truncated import scatter_slots
+from .threshold_rule import ThresholdRule
+from .top_rule import TopRule
 
 
 class _Held:
@@ -40,37 +43,44 @@ class _Held:
         self.settings = {f"avgk.{name}": setting(name) for name in DEFAULTS}
 
 
-def find_rule(source: Source, budget: int, nan_policy: str, ties: str) -> Any:
+def find_rule(source: Source, budget: Fraction, nan_policy: str, ties: str) -> Any:
     """Return the task that finds the rule of a budget's sets, by a search of its own."""
     return delayed(_find_rule, pure=False)(_Held(source), budget, nan_policy, ties)
 
 
-def _find_rule(held: _Held, budget: int, nan_policy: str, ties: str) -> SetRule:
+def _find_rule(held: _Held, budget: Fraction, nan_policy: str, ties: str) -> ThresholdRule:
     with _scheduler_inside_a_task(), dask.config.set(held.settings):
         return settle_rule(held.source, budget, nan_policy, ties)[1]
 
 
 def settle_rule(
-    source: Source, budget: int, nan_policy: str, ties: str, compute: Compute = compute_plainly
-) -> tuple[Selection, SetRule]:
+    source: Source, budget: Fraction, nan_policy: str, ties: str, compute: Compute = compute_plainly
+) -> tuple[Selection, ThresholdRule]:
     """Find the selection of a budget, by a search of its own, and the rule of its sets."""
     run = Run(source, compute, nan_policy)
-    selection = find_thresholds(run, [budget]).found[0]
+    if ties != "first" and source.truncation is not None:
+        raise OptionError(
+            f"ties must be 'first' for a truncated store; got {ties!r}. Leave it out, or store whole rows."
+        )
+    refuse_budgets(run, [budget])
+    n_labels = count_labels(budget, source.shape[0])
+    selection = find_thresholds(run, [n_labels]).found[0]
+    certify_budgets(run, [budget], [selection.key])
     if ties == "first" or not selection.is_cut:
         return selection, _rule(run, selection)
     refined = run.over(spread_source(source, [selection.key]), "lowest")
-    return selection, replace(_rule(refined, find_thresholds(refined, [budget]).found[0]), spread=selection.key)
+    return selection, replace(_rule(refined, find_thresholds(refined, [n_labels]).found[0]), spread=selection.key)
 
 
-def _rule(run: Run, selection: Selection) -> SetRule:
+def _rule(run: Run, selection: Selection) -> ThresholdRule:
     """Return the rule that takes what a selection takes."""
     cut = selection.cut
     if selection.n_kept == 0:
-        return SetRule(selection.key)
+        return ThresholdRule(selection.key)
     if cut is None:
-        return SetRule(selection.key, run.source.shape[0], 0)
+        return ThresholdRule(selection.key, run.source.shape[0], 0)
     row, last_class = selection.last_tie or _last_tie(run, selection)
-    return SetRule(selection.key, run.source.rows[cut.band] + row, last_class)
+    return ThresholdRule(selection.key, run.source.rows[cut.band] + row, last_class)
 
 
 def _last_tie(run: Run, selection: Selection) -> tuple[int, int]:
@@ -94,48 +104,32 @@ def _scheduler_inside_a_task() -> Iterator[None]:
 
 
 def apply_rule(source: Source, rule: Any, nan_policy: str) -> da.Array:
-    """Return the lazy boolean array of a rule, or of the task that finds one.
+    """Return the lazy boolean array of a rule, or of the task that finds one (of a threshold).
 
     The blocks wait for the rule: computed earlier, they would pile up in memory.
     """
     array = source.dask_array()
     if isinstance(rule, Delayed):
-        array = wait_for(array, rule)
-    return array.map_blocks(_apply, rule, nan_policy, source.shape[1], dtype=bool, meta=np.empty((0, 0), bool))
-
-
-def _apply(block: Array, rule: SetRule, nan_policy: str, n_classes: int, block_info: Any = None) -> Array:
-    first_row, first_class = (int(first) for first, _ in block_info[0]["array-location"])
-    keys = encode(np.ascontiguousarray(block, check_dtype(block.dtype)))
-    refuse_nan(
-        keys == NAN_KEY if nan_policy == "raise" and block.dtype.kind not in "iu" else None, first_row, first_class
-    )
-    return rule.choose(keys, first_row, first_class, n_classes)
-
-
-def top_rule(source: Source, k: int, nan_policy: str) -> da.Array:
-    """Return the lazy boolean array of each row's k highest scores."""
-    array = source.dask_array()
-    rows = array.rechunk({1: -1})
-    sets = rows.map_blocks(_top_sets, k, nan_policy, dtype=bool, meta=np.empty((0, 0), bool))
+        blocks = wait_for(array, rule)
+    else:
+        blocks = array.rechunk({1: -1}) if rule.needs_rows else array
+    sets = blocks.map_blocks(_apply, rule, nan_policy, source.shape[1], dtype=bool, meta=np.empty((0, 0), bool))
+    if source.truncation is not None:
+        return scatter_slots(sets, source.truncation, by_threshold=not isinstance(rule, TopRule))
     return sets.rechunk(array.chunks)
 
 
-def _top_sets(block: Array, k: int, nan_policy: str, block_info: Any = None) -> Array:
-    block = np.ascontiguousarray(block, check_dtype(block.dtype))
-    first_row = int(block_info[0]["array-location"][0][0])
-    refuse_nan(np.isnan(block) if nan_policy == "raise" and block.dtype.kind not in "iu" else None, first_row, 0)
-    top = TopRanks(block.shape[0], k, block.dtype)
-    top.insert(carrier(block), 0, 0)
-    chosen = np.zeros(block.shape, bool)
-    rows, ranks = np.nonzero(top.classes >= 0)
-    chosen[rows, top.classes[rows, ranks]] = True
-    return chosen
+def _apply(block: Array, rule: Rule, nan_policy: str, n_classes: int, block_info: Any = None) -> Array:
+    first_row, first_class = (int(first) for first, _ in block_info[0]["array-location"])
+    scores = np.ascontiguousarray(block, check_dtype(block.dtype))
+    if nan_policy == "raise" and is_float(scores.dtype):
+        refuse_nan(scores != scores, first_row, first_class)
+    return rule.choose(scores, first_row, first_class, n_classes)
 
 
-def refuse_nan(is_nan: Array | None, first_row: int, first_class: int) -> None:
+def refuse_nan(is_nan: Array, first_row: int, first_class: int) -> None:
     """Raise for the first NaN of a block, naming its place in the matrix."""
-    if is_nan is None or not is_nan.any():
+    if not is_nan.any():
         return
     row, class_ = (int(i[0]) for i in np.nonzero(is_nan))
     raise ScoresError(

@@ -7,11 +7,9 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Protocol, Self
 
-from numpy.typing import NDArray
-
+from ..arrays import Array
 from ..records import Several, State
 
-Array = NDArray[Any]
 #: ``work(slabs, labels, number, plan)`` reads one band and returns its state. The number is that of the band, or, in a
 #: pass over single chunks, that of the chunk.
 Work = Callable[[Iterable[Array], Any, int, Any], State]

@@ -8,10 +8,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ..arrays import Array, Dtype, Floats, Ints
 from ..exact.sums import ExactSums
 from ..kernels.bits import count_bins, count_columns
 from ..kernels.keys import HALF_NAN, KEY_MAX, encode, is_half, key_range
-from ..kernels.rows import keep_rows, lanes_for, scan_rows
+from ..kernels.lanes import lanes_for
+from ..kernels.row_scans import keep_rows, scan_rows
 from ..kernels.zones import N_BINS
 from ..states.checks import NOWHERE
 from ..states.counted_events import EventTally
@@ -33,10 +35,6 @@ from .plan import ScanPlan
 from .splitting import Split, split_entries
 from .usable_labels import UsableLabels
 
-Array = NDArray[Any]
-Ints = NDArray[np.int64]
-
-
 #: Events that a scan writes before it returns from its kernel.
 EVENT_ROOM = 1 << 17
 #: Where a band has more than this share of the events it may keep, some are looked at to see whether
@@ -47,7 +45,7 @@ _LEAST_SAMPLE = 1 << 13
 
 
 def sampled(n_rows: int, n_classes: int) -> tuple[int, int]:
-    """Give how many rows of a band enter the sample histogram, and the step between their classes: about one score in a hundred, of small bands more."""
+    """Return how many rows of a band enter the sample histogram, and the step between their classes: about one score in a hundred, of small bands more."""
     wanted = max(_LEAST_SAMPLE, n_rows * n_classes >> 7)
     n_taken = min(n_rows, -(-wanted // n_classes))
     return n_taken, max(1, n_taken * n_classes // wanted)
@@ -125,7 +123,7 @@ class _BandScan:
                     self._rank_many(tile, has_nan=reader.n_nan > n_nan_before)
 
     def _keep_rows(self, tile: Any, _: int, labels: Any, ranking: Any, room: _Room) -> Iterator[tuple[int, int]]:
-        """Scan a tile and keep its rows; gives the number of NaN met by each call, and the place of the first."""
+        """Scan a tile and keep its rows; return the number of NaN met by each call, and the place of the first."""
         n_rows, zones, listing = tile[0].shape[0], self.plan.zones.arrays(), room.listing.arrays()
         lengths, places = np.empty(n_rows, np.int32), labels[1]
         kept, tallies = (room.events.columns[1], lengths), (self.rank_counts, self.histogram)
@@ -138,7 +136,7 @@ class _BandScan:
             row = stop
 
     def _scan_rows(self, tile: Any, first: int, labels: Any, ranking: Any, room: _Room) -> Iterator[tuple[int, int]]:
-        """Scan a tile and keep its events; gives the number of NaN met by each call, and the place of the first."""
+        """Scan a tile and keep its events; return the number of NaN met by each call, and the place of the first."""
         n_rows, zones, listing = tile[0].shape[0], self.plan.zones.arrays(), room.listing.arrays()
         above = np.empty((n_rows, self.plan.zones.n_intervals), np.int32)
         self.above_parts.append(above)
@@ -231,7 +229,7 @@ class _BandScan:
             self._take_weight_above(entries, self.soft)
         self._keep(split, n_events, entries.first_row)
 
-    def _take_weight_above(self, entries: Entries, soft: NDArray[np.float64]) -> None:
+    def _take_weight_above(self, entries: Entries, soft: Floats) -> None:
         """Add each listed weight to the first interval that lies below its score."""
         weights = soft[entries.rows(), entries.classes]
         # Interval j lies below a key that is in its gap or higher, that is from the gap's floor up.
@@ -312,7 +310,7 @@ class _Room:
         self.events = Split(self.listing.keys.size + EVENT_ROOM, narrow_dtype(plan.shape.dtype))
 
 
-def _kept_rows(band: int, entries: Entries, labels: Ints | None, dtype: np.dtype[Any]) -> KeptRows:
+def _kept_rows(band: int, entries: Entries, labels: Ints | None, dtype: Dtype) -> KeptRows:
     """Return a run of entries as kept rows."""
     lengths = np.diff(entries.offsets).astype(np.int32)
     places = np.full(lengths.size, -1, np.int32)
@@ -330,7 +328,7 @@ def _are_ties(keys: Array) -> bool:
 
 
 def _count_sizes(above: NDArray[np.int32]) -> tuple[Ints, Ints, Ints]:
-    """Give (interval, size, count) of the set sizes in each column."""
+    """Return (interval, size, count) of the set sizes in each column."""
     _n_rows, n_intervals = above.shape
     width = int(above.max(initial=0)) + 1
     if n_intervals * width > 4 * above.size:

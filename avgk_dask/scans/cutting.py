@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import chain
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from ..arrays import Array, Dtype
 from ..exact.sums import ExactSums
 from ..kernels.events import move_sizes
 from ..kernels.keys import KEY_MAX
@@ -17,8 +16,6 @@ from ..kernels.zones import ZoneTable
 from ..states.tie_cuts import TieCut, TieCuts
 from .entries import Entries, TileReader, checked_slabs, streamed_rows
 from .splitting import label_weights, split_entries
-
-Array = NDArray[Any]
 
 
 @dataclass(frozen=True)
@@ -36,7 +33,7 @@ class CutPlan:
     """All ties that are wanted, of whichever band."""
 
     wanted: tuple[WantedTies, ...]
-    dtype: np.dtype[Any]
+    dtype: Dtype
     n_classes: int
     tile_scores: int
 

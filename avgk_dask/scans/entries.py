@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ..arrays import Array, Dtype, Ints
 from ..errors import ScoresError
+from ..kernels.gathering import gather_above
 from ..kernels.keys import HALF_NAN, Keys, carrier, carrier_bits, carrier_floor, is_half
-from ..kernels.rows import gather_above, lanes_for, rank_top, row_scratch
+from ..kernels.lanes import lanes_for, row_scratch
+from ..kernels.tops import rank_top
 from .promised import promised_block
-
-Array = NDArray[Any]
-Ints = NDArray[np.int64]
 
 NO_PLACE = np.iinfo(np.int64).max
 #: Scores listed at a time, and a row more: what stays in cache; where rows come in slabs, what is worth a call.
@@ -39,36 +39,36 @@ class Entries:
         return self.offsets.size - 1
 
     def at_least(self, key: int) -> Entries:
-        """Give the entries from a key up."""
+        """Return the entries from a key up."""
         keep = self.keys >= key
         offsets = np.concatenate([[0], np.cumsum(keep)])[self.offsets]
         return Entries(self.first_row, offsets, self.classes[keep], self.keys[keep])
 
     def rows(self) -> Ints:
-        """Give the row of each entry, counted from the band's first row."""
+        """Return the row of each entry, counted from the band's first row."""
         return self.first_row + np.repeat(np.arange(self.n_rows), np.diff(self.offsets))
 
 
 class Listing:
     """Room for the entries of a run of rows, used again for every run."""
 
-    def __init__(self, n_classes: int, n_listed: int, n_rows: int, width: int, dtype: np.dtype[Any]) -> None:
+    def __init__(self, n_classes: int, n_listed: int, n_rows: int, width: int, dtype: Dtype) -> None:
         self.offsets = np.empty(n_rows + 1, np.int64)
         self.classes = np.empty(n_listed + n_classes, np.int32)
         self.keys = np.empty(n_listed + n_classes, np.int64)
         self.scratch = row_scratch(n_classes, width, carrier(np.empty((0, 0), dtype)).dtype)
 
     @classmethod
-    def small(cls, n_classes: int, width: int, dtype: np.dtype[Any]) -> Listing:
-        """Give room that stays in cache."""
+    def small(cls, n_classes: int, width: int, dtype: Dtype) -> Listing:
+        """Return room that stays in cache."""
         return cls(n_classes, LISTED, _ROWS, width, dtype)
 
     def arrays(self) -> tuple[Any, ...]:
-        """Give the room in the order the kernels take it."""
+        """Return the room in the order the kernels take it."""
         return self.offsets, self.classes, self.keys, self.scratch
 
     def entries(self, first_row: int, n_rows: int) -> Entries:
-        """Give what is listed of these rows; good until the room is used again."""
+        """Return what is listed of these rows; good until the room is used again."""
         offsets = self.offsets[: n_rows + 1]
         n = int(offsets[-1])
         return Entries(first_row, offsets, self.classes[:n], self.keys[:n])
@@ -77,7 +77,7 @@ class Listing:
 class TileReader:
     """Reads blocks of scores in tiles, and notes the NaN in them."""
 
-    def __init__(self, floor: int, dtype: np.dtype[Any], tile_scores: int) -> None:
+    def __init__(self, floor: int, dtype: Dtype, tile_scores: int) -> None:
         self.floor = carrier_floor(floor, dtype)
         self.dtype = dtype
         self.tile_scores = tile_scores
@@ -86,7 +86,7 @@ class TileReader:
         self.first_nan = (NO_PLACE, NO_PLACE)
 
     def tiles(self, block: Array) -> Iterator[tuple[int, Array]]:
-        """Give (first row, tile) of a block: the whole of it, or runs of rows where it must be converted."""
+        """Return (first row, tile) of a block: the whole of it, or runs of rows where it must be converted."""
         step = max(1, self.tile_scores // block.shape[1])
         if carrier(block[:0]).dtype == block.dtype:
             step = block.shape[0]
@@ -94,7 +94,7 @@ class TileReader:
             yield first, carrier(block[first : first + step])
 
     def as_arguments(self, tile: Array) -> tuple[Any, ...]:
-        """Give the tile in the form the kernels take."""
+        """Return the tile in the form the kernels take."""
         return (tile, *carrier_bits(tile), self.floor)
 
     def note_nan(self, tile: Array, n_nan: int, first_nan: int, first_row: int, first_class: int = 0) -> None:
@@ -111,7 +111,7 @@ class TileReader:
             self.note_nan(tile, nan.size, int(nan[0]), first_row, first_class)
 
     def runs(self, block: Array, first_class: int = 0) -> Iterator[Entries]:
-        """Give the entries of runs of rows; each is good until the next."""
+        """Return the entries of runs of rows; each is good until the next."""
         for first, tile in self.tiles(block):
             self.note_half_nan(tile, first, first_class)
             n_rows, n_classes = tile.shape
@@ -128,10 +128,8 @@ class TileReader:
                 row = stop
 
 
-def checked_slabs(
-    slabs: Iterable[Array], dtype: np.dtype[Any], n_classes: int, labels: Array | None
-) -> Iterator[Array]:
-    """Give the slabs of a band, and refuse those that are not what their metadata promised."""
+def checked_slabs(slabs: Iterable[Array], dtype: Dtype, n_classes: int, labels: Array | None) -> Iterator[Array]:
+    """Return the slabs of a band, and refuse those that are not what their metadata promised."""
     n_rows, first_class = None if labels is None else len(labels), 0
     for block in slabs:
         slab = promised_block(block, dtype)
@@ -151,7 +149,7 @@ def checked_slabs(
 
 
 def streamed_rows(reader: TileReader, slabs: Iterable[Array], top: TopRanks | None) -> Iterator[Entries]:
-    """Read a band slab by slab along the classes, then give the entries of runs of its rows."""
+    """Read a band slab by slab along the classes, then return the entries of runs of its rows."""
     parts: list[tuple[Ints, Array, Keys]] = []
     first_class = n_rows = 0
     for slab in slabs:
@@ -172,14 +170,14 @@ def streamed_rows(reader: TileReader, slabs: Iterable[Array], top: TopRanks | No
         yield Entries(first, part - part[0], classes[mine], keys[mine])
 
 
-def no_ranked(n_rows: int, n_ranks: int, dtype: np.dtype[Any]) -> Array:
-    """Give room for the highest scores of some rows, as carriers; NaN where there can be one."""
+def no_ranked(n_rows: int, n_ranks: int, dtype: Dtype) -> Array:
+    """Return room for the highest scores of some rows, as carriers; NaN where there can be one."""
     empty = carrier(np.empty((0, 0), dtype))
     return np.full((n_rows, n_ranks), np.nan if empty.dtype.kind == "f" else 0, empty.dtype)
 
 
-def ranking_room(shape: tuple[int, ...], n_ranks: int, dtype: np.dtype[Any]) -> tuple[Array, int, Any]:
-    """Give what ``gather_above`` needs to find each row's highest scores: where to, the lanes, the missing score."""
+def ranking_room(shape: tuple[int, ...], n_ranks: int, dtype: Dtype) -> tuple[Array, int, Any]:
+    """Return what ``gather_above`` needs to find each row's highest scores: where to, the lanes, the missing score."""
     n_rows, n_classes = shape
     ranked = no_ranked(n_rows, n_ranks, dtype)
     return ranked, lanes_for(n_ranks, n_classes), no_ranked(1, 1, dtype)[0, 0]
@@ -188,7 +186,7 @@ def ranking_room(shape: tuple[int, ...], n_ranks: int, dtype: np.dtype[Any]) -> 
 class TopRanks:
     """The highest scores of each row and their classes, in rank order, filled tile by tile."""
 
-    def __init__(self, n_rows: int, n_ranks: int, dtype: np.dtype[Any]) -> None:
+    def __init__(self, n_rows: int, n_ranks: int, dtype: Dtype) -> None:
         self.scores = no_ranked(n_rows, n_ranks, dtype)
         self.classes = np.full((n_rows, n_ranks), -1, np.int64)
         self.n_filled = np.zeros(n_rows, np.int64)
@@ -203,7 +201,7 @@ class TopRanks:
             self.classes[rows][self.scores[rows] == HALF_NAN] = -1
 
     def ranks_of(self, labels: Ints, n_ranks: int) -> Ints:
-        """Give each label's rank, ``n_ranks`` + 1 for all beyond, 0 for no label."""
+        """Return each label's rank, ``n_ranks`` + 1 for all beyond, 0 for no label."""
         is_it = self.classes[:, :n_ranks] == labels[:, None]
         ranks = np.where(is_it.any(1), is_it.argmax(1) + 1, n_ranks + 1)
         return np.where(labels < 0, 0, ranks)

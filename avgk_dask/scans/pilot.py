@@ -7,14 +7,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from ..arrays import Array, Dtype, Ints
 from ..kernels.keys import HALF_NAN, carrier, check_dtype, encode, is_half
 from ..states.pilot_sample import PilotSample
 from .promised import promised_block
-
-Array = NDArray[Any]
-Ints = NDArray[np.int64]
 
 #: Strips a chunk is cut into, to learn how much counts vary from one run of rows to the next.
 _STRIPS = 8
@@ -27,7 +24,7 @@ class PilotPlan:
     """The share of each strip's scores that is kept, from the top, and the shapes of the chunks by their number."""
 
     fraction: float
-    dtype: np.dtype[Any]
+    dtype: Dtype
     shapes: tuple[tuple[int, int], ...]
 
 

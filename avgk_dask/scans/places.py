@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from ..arrays import Array, Bools, Dtype, Floats, Ints
 from ..exact.sums import ExactSums
 from ..kernels.edges import EdgeTable
 from ..kernels.keys import HALF_NAN, NAN_KEY, carrier, carrier_bits, encode, is_float, is_half
@@ -18,9 +18,6 @@ from ..states.place_tally import BandLabels, LabelTally, PlaceTally
 from .band_pass import Pass
 from .entries import checked_slabs
 from .usable_labels import UsableLabels
-
-Array = NDArray[Any]
-Ints = NDArray[np.int64]
 
 #: Scores whose places are looked up at a time.
 _TILE = 1 << 18
@@ -32,7 +29,7 @@ _ALL_COUNTS = 1 << 30
 class LabelPlan:
     """What is common to all bands when the labels' own scores are read."""
 
-    dtype: np.dtype[Any]
+    dtype: Dtype
     n_classes: int
 
 
@@ -40,18 +37,18 @@ class LabelPlan:
 class PlacePlan:
     """The keys to place scores among; with a ``cost`` soft labels above it are tallied apart, too."""
 
-    dtype: np.dtype[Any]
+    dtype: Dtype
     n_classes: int
     table: EdgeTable
     cost: float | None = None
 
 
-def label_pass(dtype: np.dtype[Any], n_classes: int) -> Pass:
+def label_pass(dtype: Dtype, n_classes: int) -> Pass:
     """Return the pass that reads the scores of hard labels and their ranks in their rows."""
     return Pass("labels", tally_labels, LabelPlan(dtype, n_classes), LabelTally)
 
 
-def place_pass(dtype: np.dtype[Any], n_classes: int, edges: Ints, cost: float | None = None) -> Pass:
+def place_pass(dtype: Dtype, n_classes: int, edges: Ints, cost: float | None = None) -> Pass:
     """Return the pass that counts all scores, and the label weight, between and at ascending keys."""
     plan = PlacePlan(dtype, n_classes, EdgeTable.from_edges(edges), cost)
     return Pass("places", tally_places, plan, PlaceTally, max_tasks=max(1, _ALL_COUNTS // (16 * plan.table.n_places)))
@@ -146,14 +143,14 @@ def _carrier_keys(values: Array, dtype: Any) -> Ints:
     return np.where(keys == HALF_NAN, NAN_KEY, keys) if is_half(dtype) else keys
 
 
-def _real(keys: Ints, dtype: Any) -> tuple[Ints, NDArray[np.bool_]]:
+def _real(keys: Ints, dtype: Any) -> tuple[Ints, Bools]:
     """Return the keys that are not of NaN, and which they are; among integers the key of NaN is an ordinary one."""
     real = keys != NAN_KEY if is_float(dtype) else np.ones(keys.shape, bool)
     return keys[real], real
 
 
 def _weigh_places(
-    tile: Array, soft: NDArray[np.float64], dtype: Any, table: EdgeTable, cost: float | None
+    tile: Array, soft: Floats, dtype: Any, table: EdgeTable, cost: float | None
 ) -> tuple[ExactSums, Ints, ExactSums]:
     """Add up the soft labels by the place of their score, exactly, and those above a cost apart; NaN has no place."""
     sums, n_heavy = ExactSums.zeros(table.n_places), np.zeros(0 if cost is None else table.n_places, np.int64)

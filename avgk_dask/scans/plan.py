@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
 
-import numpy as np
-
+from ..arrays import Dtype
 from ..kernels.zones import N_BINS, ZoneTable
 from ..reuse import Pool
 
@@ -17,7 +15,7 @@ class ScanShape:
 
     n_samples: int
     n_classes: int
-    dtype: np.dtype[Any]
+    dtype: Dtype
     n_ranks: int
     n_chunks: int
     #: Events a band may keep, and how many are expected to be kept in all at most.

@@ -5,12 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from ..arrays import Array
 from ..errors import LabelsError, ScoresError, label_cure
 from ..masks import plain_block, plain_labels, with_unlabelled
-
-Array = NDArray[Any]
 
 _CURE = "Correct the dtype and chunks of the array."
 

@@ -7,32 +7,30 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from ..arrays import Array, Dtype
 from ..kernels.keys import carrier
 from ..states.regret_tally import RegretTallies, RegretTally
 from .band_pass import Pass
 from .entries import TopRanks, checked_slabs
-
-Array = NDArray[Any]
 
 
 @dataclass(frozen=True)
 class RegretPlan:
     """The thresholds of the best sets; ``ks`` are those of top-k sets, none where the sets are given as labels."""
 
-    dtype: np.dtype[Any]
+    dtype: Dtype
     n_classes: int
     thresholds: tuple[float, ...]
     ks: tuple[int, ...] = ()
 
 
-def set_pass(dtype: np.dtype[Any], n_classes: int, threshold: float) -> Pass:
+def set_pass(dtype: Dtype, n_classes: int, threshold: float) -> Pass:
     """Return the pass that tallies sets, given as labels, against probabilities."""
     return Pass("regret", tally_sets, RegretPlan(dtype, n_classes, (threshold,)), RegretTallies)
 
 
-def top_pass(dtype: np.dtype[Any], n_classes: int, ks: Sequence[int], thresholds: Sequence[float]) -> Pass:
+def top_pass(dtype: Dtype, n_classes: int, ks: Sequence[int], thresholds: Sequence[float]) -> Pass:
     """Return the pass that tallies the top-k sets of several k against probabilities, each with its threshold."""
     return Pass("gain", tally_tops, RegretPlan(dtype, n_classes, tuple(thresholds), tuple(ks)), RegretTallies)
 

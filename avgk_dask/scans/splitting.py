@@ -2,30 +2,26 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from numpy.typing import NDArray
 
+from ..arrays import Array, Dtype, Ints
 from ..kernels.events import group_order
-from ..kernels.rows import split_rows
+from ..kernels.row_scans import split_rows
 from ..kernels.zones import ZoneTable
 from ..states.kept_events import KeptEvents
 from .entries import Entries
-
-Array = NDArray[Any]
-Ints = NDArray[np.int64]
 
 
 class Split:
     """Room for the events of a run of rows, used again for every run; their keys are of the given dtype."""
 
-    def __init__(self, n: int, key_dtype: np.dtype[Any]) -> None:
+    def __init__(self, n: int, key_dtype: Dtype) -> None:
         dtypes = (np.int32, key_dtype, np.int32, np.int32, np.int32, np.uint8)
         self.columns = tuple(np.empty(n, dtype) for dtype in dtypes)
 
     def kept(self, n: int, band: int, first_row: int, n_intervals: int, soft: Array | None = None) -> KeptEvents:
-        """Give the first n events, grouped by interval; their rows are counted from ``first_row`` on."""
+        """Return the first n events, grouped by interval; their rows are counted from ``first_row`` on."""
         intervals, keys, rows, bases, classes, hits = (column[:n] for column in self.columns)
         starts, order = np.empty(n_intervals + 1, np.int64), np.empty(n, np.int64)
         group_order(intervals, starts, order)
@@ -55,7 +51,7 @@ def split_entries(
 
 
 def label_weights(labels: Array | None, rows: Ints, classes: Ints) -> Array:
-    """Give the weight that hard or soft labels put on each (row, class): 0 where there are none."""
+    """Return the weight that hard or soft labels put on each (row, class): 0 where there are none."""
     if labels is None:
         return np.zeros(rows.size, np.uint8)
     if labels.ndim == 2:

@@ -4,18 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from ..arrays import Array, Dtype
 from ..kernels.keys import encode
 from ..states.key_histogram import KeyHistogram
 from ..states.weight_tally import WeightTally
 from .entries import checked_slabs
 from .usable_labels import UsableLabels
-
-Array = NDArray[Any]
 
 
 @dataclass(frozen=True)
@@ -31,7 +28,7 @@ class TieWindow:
 class WeightPlan:
     """The windows to look into, and the room of the histogram of each."""
 
-    dtype: np.dtype[Any]
+    dtype: Dtype
     n_classes: int
     windows: tuple[TieWindow, ...]
     room: int

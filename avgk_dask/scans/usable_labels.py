@@ -6,12 +6,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from ..arrays import Array, Floats, Ints
 from ..states.checks import NOWHERE
-
-Array = NDArray[Any]
-Ints = NDArray[np.int64]
 
 #: No label: larger than any.
 _NO_LABEL = 2**64 - 1
@@ -25,7 +22,7 @@ class UsableLabels:
     """
 
     hard: Ints | None = None
-    soft: NDArray[np.float64] | None = None
+    soft: Floats | None = None
     bad: Ints | tuple[int, ...] = ()
     least: int = _NO_LABEL
     most: int = -1

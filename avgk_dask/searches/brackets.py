@@ -6,18 +6,15 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from ..arrays import Array, Ints
 from ..kernels.keys import key_range
 from ..kernels.zones import N_BINS, ZoneTable, shift_to_fit
 from ..scans.plan import ScanPlan, ScanShape
 from ..states.pilot_sample import PilotSample
 from ..states.scan_tally import ScanTally
-
-Ints = NDArray[np.int64]
 
 #: Standard errors a pilot's bracket reaches to either side. Four and a half leave one search in
 #: some thousands a second scan; a spread estimated from few unlike chunks is itself uncertain,
@@ -143,7 +140,7 @@ def _margin(sample: PilotSample, n_before: int) -> float:
     return max(margin, _REACH_CHUNKS.get(n_chunks, 5.0) * by_chunk) if unlike else margin
 
 
-def _standard_error(counts: NDArray[Any], totals: NDArray[Any]) -> float:
+def _standard_error(counts: Array, totals: Array) -> float:
     shares = counts / totals
     return float(shares.std(ddof=1)) / math.sqrt(shares.size) if shares.size > 1 else 0.0
 

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from ..arrays import Dtype, Ints
 from ..scans.band_pass import Pass
 from ..scans.places import label_pass, place_pass
 from ..states.place_tally import LabelTally, PlaceTally
@@ -17,7 +16,7 @@ from ..states.place_tally import LabelTally, PlaceTally
 class LabelRankSearch:
     """What is known of hard labels after no, one or two reads: their own scores first, then all scores between those."""
 
-    dtype: np.dtype[Any]
+    dtype: Dtype
     n_classes: int
     labels: LabelTally | None = None
     places: PlaceTally | None = None
@@ -33,11 +32,11 @@ class LabelRankSearch:
         """Take what a pass has found."""
         return replace(self, places=state) if isinstance(state, PlaceTally) else replace(self, labels=state)
 
-    def row_ranks(self) -> NDArray[np.int64]:
+    def row_ranks(self) -> Ints:
         """Return how many labels have each rank 1..C in their row."""
         assert self.labels is not None
         return self.labels.rank_counts[1 : self.n_classes + 1]
 
-    def ranks(self) -> NDArray[np.int64]:
+    def ranks(self) -> Ints:
         """Return the rank among all scores of every label whose score is no NaN."""
         return np.zeros(0, np.int64) if self.places is None else self.places.label_ranks()

@@ -11,19 +11,16 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from ..arrays import Array, Dtype, Ints
 from ..errors import LabelsError
 from ..exact.sums import error_of
 from ..kernels.keys import KEY_MAX, is_float, key_range
 from ..scans.band_pass import Pass
 from ..scans.places import place_pass
 from ..states.place_tally import PlaceTally
-
-Ints = NDArray[np.int64]
 
 #: Keys at which one read tells the risk: 16 bytes each, with soft labels 1200.
 _HARD_EDGES = 1 << 16
@@ -48,9 +45,9 @@ class RiskCurve:
     at the next edge anywhere between an edge and the next.
     """
 
-    risks: NDArray[Any]
-    gains: NDArray[Any]
-    weights: NDArray[Any]
+    risks: Array
+    gains: Array
+    weights: Array
     n_labels: Ints
     unit: int
     weight_unit: int
@@ -82,12 +79,12 @@ class RiskCurve:
         )
 
 
-def _from_edges(by_place: NDArray[Any]) -> NDArray[Any]:
+def _from_edges(by_place: Array) -> Array:
     """Return the sum at or above each edge, and 0 behind the last."""
     return np.append(np.cumsum(by_place[::-1])[::-1][1::2], 0)
 
 
-def _by_edge(by_place: NDArray[Any]) -> NDArray[Any]:
+def _by_edge(by_place: Array) -> Array:
     """Return the sum from each edge to the next."""
     return np.asarray(by_place[1::2] + by_place[2::2])
 
@@ -97,7 +94,7 @@ class RiskSearch:
     """What is known between two reads: the best so far (of equal risks the highest key), and the intervals that may hold a better one."""
 
     cost: Fraction
-    dtype: np.dtype[Any]
+    dtype: Dtype
     n_classes: int
     max_edges: int
     #: Intervals of keys [first, last] that are still open; none once the minimum is found.
@@ -105,7 +102,7 @@ class RiskSearch:
     best: Risk
 
     @classmethod
-    def begin(cls, cost: Fraction, dtype: np.dtype[Any], n_classes: int, *, soft: bool) -> RiskSearch:
+    def begin(cls, cost: Fraction, dtype: Dtype, n_classes: int, *, soft: bool) -> RiskSearch:
         """Begin with all keys, and the empty sets as the best known."""
         low, high = key_range(dtype)
         low += is_float(dtype)  # no threshold lets -inf in

@@ -6,12 +6,10 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 
 import numpy as np
-from numpy.typing import NDArray
 
+from ..arrays import Ints
 from ..states.kept_events import Cut
 from ..states.tie_cuts import TieCut
-
-Ints = NDArray[np.int64]
 
 
 @dataclass(frozen=True)

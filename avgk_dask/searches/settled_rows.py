@@ -9,8 +9,8 @@ from itertools import chain, pairwise
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from ..arrays import Array, Ints
 from ..kernels.keys import KEY_MAX
 from ..kernels.zones import ZoneTable
 from ..states.kept_events import Cut
@@ -18,9 +18,6 @@ from ..states.kept_rows import Brackets, KeptRows, SetCounts
 from ..threads import in_threads
 from .selection import Selection
 from .tie_extremes import extreme_weights
-
-Array = NDArray[Any]
-Ints = NDArray[np.int64]
 
 #: Rows that make a run.
 _RUN_ROWS = 1 << 14

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field, replace
 from fractions import Fraction
 
 import numpy as np
-from numpy.typing import NDArray
 
+from ..arrays import Ints
 from ..errors import ScoresError
 from ..kernels.keys import NAN_KEY, key_range
 from ..kernels.zones import N_BINS
@@ -25,8 +25,6 @@ from .brackets import bracket_below, plan_from_pilot, plan_rows, plan_scan
 from .selection import Selection, changed_sizes
 from .settled_rows import Bracketed, select_from_rows
 from .tie_extremes import extreme_weights
-
-Ints = NDArray[np.int64]
 
 #: Scans no search can need: brackets shrink at least 64-fold with each, from 2**64 keys down to one.
 MOST_SCANS = 30

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from ..arrays import Array, Dtype
 from ..exact.sums import ExactSums
 from ..exact.units import smallest_unit
 from ..kernels.keys import encode
@@ -18,8 +17,6 @@ from ..scans.tie_weights import TieWindow, WeightPlan, tally_weights
 from ..states.key_histogram import LEAST_ROOM, KeyHistogram
 from ..states.weight_tally import WeightTally
 from .selection import Selection
-
-Array = NDArray[Any]
 
 _DOUBLE = np.dtype(np.float64)
 #: The order keys of the label weights 0 and 1.
@@ -89,14 +86,14 @@ class WeightSearch:
 class ExtremesSearch:
     """The least and the most weight of kept ties for all budgets where a scan knows only sums of soft labels."""
 
-    dtype: np.dtype[Any]
+    dtype: Dtype
     n_classes: int
     #: Bins that all histograms of a read share.
     n_bins: int
     searches: Mapping[tuple[int, bool], WeightSearch]
 
     @classmethod
-    def begin(cls, dtype: np.dtype[Any], n_classes: int, n_bins: int, found: Mapping[int, Selection]) -> ExtremesSearch:
+    def begin(cls, dtype: Dtype, n_classes: int, n_bins: int, found: Mapping[int, Selection]) -> ExtremesSearch:
         """Begin with the budgets whose extremes are not known."""
         searches = {
             (i, heaviest): WeightSearch.begin(s.key, s.n_kept, heaviest)

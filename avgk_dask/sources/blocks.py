@@ -19,7 +19,7 @@ class BlockSource(Source):
 
     def __init__(self, array: da.Array, labels: Any, location: str) -> None:
         self.shape = array.shape
-        self.dtype = check_dtype(array.dtype)
+        self.dtype = self.stored_dtype = check_dtype(array.dtype)
         whole: Any = tuple(tuple(size for size in sizes if size) for sizes in array.chunks)
         # Empty blocks hold nothing to read.
         blocks = array if whole == array.chunks else checked_matrix(array, self.dtype).rechunk(whole)
@@ -44,8 +44,11 @@ class BlockSource(Source):
     def chunk(self, band: int, column: int) -> Any:  # noqa: D102
         return Key((self._blocks.name, band, column))
 
+    def whole_band(self, band: int) -> Any:  # noqa: D102
+        return [self.chunk(band, j) for j in range(len(self.columns) - 1)]
+
     def bands(self, numbers: Sequence[int]) -> Any:  # noqa: D102
-        return [[self.chunk(band, j) for j in range(len(self.columns) - 1)] for band in numbers]
+        return [self.whole_band(band) for band in numbers]
 
     def collections(self) -> list[Any]:  # noqa: D102
         return [self._blocks, *super().collections()]

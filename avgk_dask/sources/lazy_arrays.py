@@ -9,12 +9,10 @@ import dask.array as da
 import numpy as np
 from dask.delayed import delayed
 from dask.highlevelgraph import HighLevelGraph, MaterializedLayer
-from numpy.typing import NDArray
 
+from ..arrays import Array
 from ..store.read.bands import read_array
 from ..store.read.encoding import decoded_dtype
-
-Array = NDArray[Any]
 
 
 class StoreLayer(MaterializedLayer):

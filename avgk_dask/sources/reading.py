@@ -6,13 +6,12 @@ Those bring xarray and pandas along, some 100 MB of a worker's memory.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
-from numpy.typing import NDArray
-
+from ..arrays import Array, Dtype
 from ..store.read.bands import BandReader, read_array
-
-Array = NDArray[Any]
+from .transforms import Transform, join_slabs, transform_slabs
 
 
 class StoredLabels:
@@ -40,8 +39,27 @@ def slabs_of(bands: Any, numbers: Sequence[int]) -> Iterator[Iterable[Array]]:
 
 
 def chunk_of(reader: Any, chunk: Any) -> Iterable[Array]:
-    """Return a chunk as the one slab there is of it."""
-    return [reader.read(chunk.band, chunk.first, chunk.last)] if isinstance(chunk, StoredChunk) else [chunk]
+    """Return the slabs of a chunk: one, or the blocks of a band."""
+    if isinstance(chunk, StoredChunk):
+        return [reader.read(chunk.band, chunk.first, chunk.last)]
+    return chunk if isinstance(chunk, list) else [chunk]
+
+
+@dataclass(frozen=True)
+class Preparation:
+    """What tasks need to know to transform the slabs they read: how they are stored, and where bands and chunks begin."""
+
+    transform: Transform
+    dtype: Dtype
+    n_stored: int
+    rows: tuple[int, ...]
+    columns: tuple[int, ...]
+
+    def prepare(self, slabs: Iterable[Array], band: int, column: int = 0) -> Iterable[Array]:
+        """Return the slabs of a band from a class chunk on, transformed."""
+        if self.transform.needs_rows:
+            return [self.transform.apply(join_slabs(slabs, self.dtype, self.n_stored), self.rows[band], 0)]
+        return transform_slabs(self.transform, slabs, self.dtype, self.rows[band], self.columns[column])
 
 
 def labels_now(labels: Any) -> Any:

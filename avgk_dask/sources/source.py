@@ -5,32 +5,38 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import dask
 import dask.array as da
 import numpy as np
 from dask.tokenize import tokenize
-from numpy.typing import NDArray
 
+from ..arrays import Dtype
 from ..settings import setting
 from ..store.read.opening import array_token
-from .reading import StoredLabels
-
-Array = NDArray[Any]
+from .reading import Preparation, StoredLabels
+from .transforms import Transform
 
 
 class Source(ABC):
     """A score matrix with its labels, as bands of rows."""
 
     shape: tuple[int, int]
-    dtype: np.dtype[Any]
+    #: The dtype that is ranked, and the one that is read.
+    dtype: Dtype
+    stored_dtype: Dtype
     #: Bounds of the bands, of the slabs each is read in, and of the class chunks.
     rows: Sequence[int]
     classes: Sequence[int]
     columns: Sequence[int]
     location: str
     labels: Any
+    #: What happens to scores between reading and ordering; None for nothing.
+    transform: Transform | None = None
+    #: What is left of each row, where not all is stored.
+    truncation: Truncation | None = None
 
     @property
     def n_bands(self) -> int:
@@ -41,6 +47,16 @@ class Source(ABC):
     def n_chunks(self) -> int:
         """Number of chunks a pilot can choose from."""
         return self.n_bands * (len(self.columns) - 1)
+
+    @property
+    def n_stored(self) -> int:
+        """Number of columns that are read."""
+        return self.shape[1]
+
+    @property
+    def n_classes(self) -> int:
+        """Number of classes, also of those whose scores were discarded."""
+        return self.shape[1] if self.truncation is None else self.truncation.n_classes
 
     @property
     def has_soft_labels(self) -> bool:
@@ -125,6 +141,18 @@ class Source(ABC):
     def chunk(self, band: int, column: int) -> Any:
         """Return one chunk, as an argument of a task."""
 
+    @property
+    def preparation(self) -> Preparation | None:
+        """What tasks need to know to transform what they read; None where nothing is to be done."""
+        if self.transform is None:
+            return None
+        stored = self.stored_dtype, self.n_stored
+        return Preparation(self.transform, *stored, tuple(self.rows), tuple(self.columns))
+
+    @abstractmethod
+    def whole_band(self, band: int) -> Any:
+        """Return a band in one piece, as an argument of a task."""
+
     def reader_key(self) -> Any:
         """Return the key of what reads chunks inside tasks; None where blocks come to them."""
         return None
@@ -136,6 +164,22 @@ class Source(ABC):
     @abstractmethod
     def dask_array(self) -> da.Array:
         """Return the scores as a Dask array whose blocks no other task shares."""
+
+
+@dataclass(frozen=True)
+class Truncation:
+    """A source of each row's largest scores: how many of how many classes, which ones, and where they are stored."""
+
+    n_slots: int
+    n_classes: int
+    location: str
+    #: The class of each slot, in blocks like those of the scores.
+    class_index: da.Array
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether nothing was discarded."""
+        return self.n_slots == self.n_classes
 
 
 class Key:

@@ -24,7 +24,7 @@ class StoredSource(Source):
 
     def __init__(self, array: Any, labels: Any, location: str) -> None:
         self.shape = array.shape
-        self.dtype = check_dtype(decoded_dtype(array))
+        self.dtype = self.stored_dtype = check_dtype(decoded_dtype(array))
         chunks = array.shards or array.chunks
         self.rows, self.classes = plan_bands(array.shape, chunks, self.dtype.itemsize, setting("slab-bytes"))
         self.columns = [*range(0, array.shape[1], chunks[1]), array.shape[1]]
@@ -49,6 +49,9 @@ class StoredSource(Source):
 
     def chunk(self, band: int, column: int) -> Any:  # noqa: D102
         return StoredChunk(band, self.columns[column], self.columns[column + 1])
+
+    def whole_band(self, band: int) -> Any:  # noqa: D102
+        return StoredChunk(band, 0, self.shape[1])
 
     def reader_key(self) -> Any:  # noqa: D102
         return Key(self._shared.key)

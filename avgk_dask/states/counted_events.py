@@ -16,13 +16,11 @@ from fractions import Fraction
 from typing import Annotated, Any, Self
 
 import numpy as np
-from numpy.typing import NDArray
 
+from ..arrays import Array, Ints
 from ..exact.sums import ExactSums
 from ..records import JOINED, State
 
-Array = NDArray[Any]
-Ints = NDArray[np.int64]
 Column = Annotated[Ints, JOINED]
 
 
@@ -42,7 +40,7 @@ class EventTally(State):
 
     @classmethod
     def empty(cls) -> EventTally:
-        """Give the tally of no event."""
+        """Return the tally of no event."""
         none = np.zeros(0, np.int64)
         return cls(none, none, none, none, none, none, none, none)
 
@@ -76,7 +74,7 @@ class EventTally(State):
         return int(self.counts.sum())
 
     def select(self, keep: Callable[[Ints, Ints], Any]) -> EventTally:
-        """Give the events that satisfy ``keep``, a function of keys and bands."""
+        """Return the events that satisfy ``keep``, a function of keys and bands."""
         a, b = np.flatnonzero(keep(self.keys, self.bands)), np.flatnonzero(keep(self.weight_keys, self.weight_bands))
         return EventTally(
             self.keys[a], self.bands[a], self.sizes[a], self.counts[a],
@@ -84,12 +82,12 @@ class EventTally(State):
         )  # fmt: skip
 
     def total_weight(self) -> Fraction:
-        """Give the exact sum of the weights."""
+        """Return the exact sum of the weights."""
         return ExactSums.gathered(self.weight_places, self.weight_amounts)
 
 
 def _distinct(columns: tuple[Ints, ...]) -> tuple[tuple[Ints, ...], Ints]:
-    """Give the distinct rows of the columns in order, and for each row the number of its group.
+    """Return the distinct rows of the columns in order, and for each row the number of its group.
 
     Rows are packed into one integer where that fits: ties have few distinct rows, which are then
     counted rather than sorted.
@@ -131,8 +129,8 @@ def _distinct_by_sorting(columns: tuple[Ints, ...]) -> tuple[tuple[Ints, ...], I
     return tuple(column[order][new] for column in columns), which
 
 
-def add_up(columns: tuple[Ints, ...], amounts: NDArray[Any]) -> tuple[tuple[Ints, ...], Ints]:
-    """Give the distinct rows of the columns and the sum of the amounts of each."""
+def add_up(columns: tuple[Ints, ...], amounts: Array) -> tuple[tuple[Ints, ...], Ints]:
+    """Return the distinct rows of the columns and the sum of the amounts of each."""
     groups, which = _distinct(columns)
     if amounts.dtype == np.int8:  # single events: all ones
         return groups, np.bincount(which, minlength=groups[0].size)

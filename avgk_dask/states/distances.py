@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from ..arrays import Array, Floats
 from ..exact.sums import ExactSums
 from ..records import Count, State
-
-Array = NDArray[Any]
 
 
 @dataclass(frozen=True)
@@ -28,12 +25,12 @@ class DistanceTally(State):
 
     @classmethod
     def empty(cls) -> DistanceTally:
-        """Give the tally of nothing."""
+        """Return the tally of nothing."""
         return cls(0, ExactSums.zeros(1), ExactSums.zeros(1))
 
     @classmethod
-    def from_block(cls, scores: Array, labels: NDArray[np.float64]) -> DistanceTally:
-        """Give the tally of a block of scores and its labels."""
+    def from_block(cls, scores: Array, labels: Floats) -> DistanceTally:
+        """Return the tally of a block of scores and its labels."""
         values = scores.astype(np.float64)
         n_outside = int((~((values >= 0) & (values <= 1))).sum())
         if n_outside:
@@ -42,7 +39,7 @@ class DistanceTally(State):
         return cls(0, ExactSums.of(higher), ExactSums.of(lower))
 
     def mean(self, n_samples: int) -> Fraction | None:
-        """Give the sum over classes of |label - score|, averaged over samples; None where scores lie outside [0, 1]."""
+        """Return the sum over classes of |label - score|, averaged over samples; None where scores lie outside [0, 1]."""
         if self.n_outside:
             return None
         return (self.higher[0] - self.lower[0]) / n_samples

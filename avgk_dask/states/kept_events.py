@@ -9,18 +9,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from ..arrays import Array, Ints
 from ..exact.sums import total_weight
 from ..kernels.events import move_sizes, size_events
 from ..records import Record
 from .counted_events import EventTally
-
-Array = NDArray[Any]
-Ints = NDArray[np.int64]
 
 #: A place is ``band << ROW_BITS | row``.
 ROW_BITS = 40
@@ -85,7 +81,7 @@ class IntervalEvents:
     def gather(
         cls, parts: Sequence[KeptEvents], counted: EventTally, j: int, interval: tuple[int, int]
     ) -> IntervalEvents:
-        """Give the events of interval j, whose keys are ``interval``."""
+        """Return the events of interval j, whose keys are ``interval``."""
         low, high = interval
         inside = counted.select(lambda keys, _: (keys >= low) & (keys <= high))
         if not parts:
@@ -101,7 +97,7 @@ class IntervalEvents:
         return cls(keys, places, bases, weights, inside)
 
     def key_at_rank(self, rank: int, low: int, high: int) -> int:
-        """Give the key of the score of this rank, 1 for the highest, known to lie between two keys."""
+        """Return the key of the score of this rank, 1 for the highest, known to lie between two keys."""
         near = self.counted.select(lambda keys, _: (keys >= low) & (keys <= high))
         single = self.keys[(self.keys >= low) & (self.keys <= high)]
         rank -= int((self.keys > high).sum()) + int(self.counted.counts[self.counted.keys > high].sum())
@@ -142,7 +138,7 @@ class IntervalEvents:
         )
 
     def _cut(self, ties: Ints, counted: EventTally, n_kept: int) -> tuple[Cut, int, int]:
-        """Give where the first so many ties end, how many of the single ones they are, and the last band of the counted."""
+        """Return where the first so many ties end, how many of the single ones they are, and the last band of the counted."""
         bands = np.concatenate([self.places[ties] >> ROW_BITS, counted.bands])
         names, which = np.unique(bands, return_inverse=True)
         counts = np.concatenate([np.ones(ties.size, np.int64), counted.counts])

@@ -8,18 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ..arrays import Array, Ints
 from ..kernels.events import collect_near
-from ..kernels.rows import count_sets
+from ..kernels.row_scans import count_sets
 from ..kernels.zones import ZoneTable, shift_to_fit
 from ..records import Counts, Merging, Record, State
-
-Array = NDArray[Any]
-Ints = NDArray[np.int64]
 
 #: Runs of keys in a table of brackets; the last one is never wanted.
 _RUNS = 1 << 14
@@ -36,7 +34,7 @@ class KeptRows(Record):
     label_places: NDArray[np.int32]
 
     def near(self, brackets: Brackets) -> Array:
-        """Give the keys inside the brackets, and some close by, ascending."""
+        """Return the keys inside the brackets, and some close by, ascending."""
         keys = np.empty(self.keys.size, self.keys.dtype)
         n = collect_near(self.keys, brackets.base, brackets.shift, brackets.wanted, keys)
         return np.sort(keys[:n])
@@ -52,7 +50,7 @@ class Brackets:
 
     @classmethod
     def table(cls, brackets: Sequence[tuple[int, int]]) -> Brackets:
-        """Give the table of brackets (keys, both ends in)."""
+        """Return the table of brackets (keys, both ends in)."""
         base, top = min(low for low, _ in brackets), max(high for _, high in brackets)
         shift = shift_to_fit(top - base + 1, _RUNS - 1)
         wanted = np.zeros(_RUNS, np.uint8)

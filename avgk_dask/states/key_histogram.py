@@ -4,17 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, Self
+from typing import Annotated, Self
 
 import numpy as np
-from numpy.typing import NDArray
 
+from ..arrays import Array, Dtype, Ints
 from ..exact.units import in_units
 from ..kernels.bits import count_apart, join_bins
 from ..kernels.keys import KEY_MAX, NAN_KEY
 from ..records import JOINED, LEAST, MOST, SAME, State
-
-Ints = NDArray[np.int64]
 
 #: Bins that always suffice to keep each within one power of two, where values are linear in their keys:
 #: a double has 2 * 2047 of those.
@@ -48,8 +46,8 @@ class KeyHistogram(State):
         return counts
 
     @classmethod
-    def from_keys(cls, keys: NDArray[Any], room: int) -> Self:
-        """Give the histogram of some keys (not none)."""
+    def from_keys(cls, keys: Array, room: int) -> Self:
+        """Return the histogram of some keys (not none)."""
         ordered = np.sort(keys)
         single = np.zeros(0, np.int64), np.zeros((3, 0), np.int64)
         return cls._of_bins(room, 0, ordered, *single, int(ordered[0]), int(ordered[-1]))
@@ -65,7 +63,7 @@ class KeyHistogram(State):
 
     @classmethod
     def merge(cls, states: Sequence[Self]) -> Self:
-        """Give the histogram of all the keys together."""
+        """Return the histogram of all the keys together."""
         if len(states) == 1:
             return states[0]
         shift = max(part.shift for part in states)
@@ -77,10 +75,8 @@ class KeyHistogram(State):
         return cls._of_bins(parts[0].room, shift, bins[order], order, sums, lowest, highest)
 
     @classmethod
-    def _of_bins(
-        cls, room: int, shift: int, bins: NDArray[Any], order: Ints, sums: Ints, lowest: int, highest: int
-    ) -> Self:
-        """Give the histogram of ascending bins, equal ones joined, with the least shift that fits the room.
+    def _of_bins(cls, room: int, shift: int, bins: Array, order: Ints, sums: Ints, lowest: int, highest: int) -> Self:
+        """Return the histogram of ascending bins, equal ones joined, with the least shift that fits the room.
 
         The sums of a bin are at its place in ``order``; none stand for one key each.
         """
@@ -94,26 +90,26 @@ class KeyHistogram(State):
         return cls(room, shift + more, *joined, lowest, highest)
 
     def coarsen(self, shift: int) -> Self:
-        """Give the same keys in bins of ``2**shift``."""
+        """Return the same keys in bins of ``2**shift``."""
         if shift == self.shift:
             return self
         joined = _joined(self.bins, np.arange(self.bins.size), self.sums, self.shift, shift, self.bins.size)
         return type(self)(self.room, shift, *joined, self.lowest, self.highest)
 
-    def offset_sums(self) -> NDArray[Any]:
-        """Give each bin's sum of (key - first key of the bin) as Python integers."""
+    def offset_sums(self) -> Array:
+        """Return each bin's sum of (key - first key of the bin) as Python integers."""
         return np.asarray(self.sums[1].astype(object) + (self.sums[2].astype(object) << _LOW_BITS))
 
-    def value_sums(self, dtype: np.dtype[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
-        """Give each bin's sum of values, and the step from one key to the next in it, in the dtype's smallest unit."""
+    def value_sums(self, dtype: Dtype) -> tuple[Array, Array]:
+        """Return each bin's sum of values, and the step from one key to the next in it, in the dtype's smallest unit."""
         first = self.bins << self.shift
         start = in_units(first, dtype)
         steps = in_units(first + 1, dtype) - start if self.shift else np.zeros(first.size, object)
         return start * self.counts.astype(object) + self.offset_sums() * steps, steps
 
 
-def _joined(bins: NDArray[Any], order: Ints, sums: Ints, old_shift: int, shift: int, room: int) -> tuple[Ints, Ints]:
-    """Give ascending bins joined into wider ones, of which there are at most ``room``, and their sums."""
+def _joined(bins: Array, order: Ints, sums: Ints, old_shift: int, shift: int, room: int) -> tuple[Ints, Ints]:
+    """Return ascending bins joined into wider ones, of which there are at most ``room``, and their sums."""
     new_bins, new_sums = np.empty(room, np.int64), np.empty((3, room), np.int64)
     n = join_bins(bins, order, sums, old_shift, shift, _LOW_BITS, new_bins, new_sums)
     return new_bins[:n], new_sums[:, :n]

@@ -7,11 +7,10 @@ from dataclasses import dataclass
 from typing import Annotated, Self
 
 import numpy as np
-from numpy.typing import NDArray
 
+from ..arrays import Ints
 from ..records import JOINED, LEAST, MOST, State
 
-Ints = NDArray[np.int64]
 Column = Annotated[Ints, JOINED]
 
 

@@ -9,13 +9,11 @@ from dataclasses import dataclass
 from typing import Annotated
 
 import numpy as np
-from numpy.typing import NDArray
 
+from ..arrays import Ints
 from ..exact.sums import ExactSums
 from ..records import BY_BAND, LISTED, Counts, Record
 from .checks import CheckedTally
-
-Ints = NDArray[np.int64]
 
 
 @dataclass(frozen=True)

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated
 
 import numpy as np
-from numpy.typing import NDArray
 
+from ..arrays import Array, Dtype
 from ..kernels.keys import HALF_NAN, carrier_bits, is_half
 from ..records import EACH, LISTED, State
 from .key_histogram import KeyHistogram
-
-Array = NDArray[Any]
 
 #: Ranks up to which a row's highest scores are found while it is scanned; for more, NumPy's partition is faster.
 MOST_FUSED = 64
@@ -29,16 +27,16 @@ class RankedTally(State):
     histograms: Annotated[tuple[KeyHistogram, ...], EACH] = ()
 
     @classmethod
-    def from_rows(cls, scores: Array, dtype: np.dtype[Any], room: int) -> RankedTally:
-        """Give the tally of rows of descending carrier values; ``room`` is that of the histograms, 0 for none."""
+    def from_rows(cls, scores: Array, dtype: Dtype, room: int) -> RankedTally:
+        """Return the tally of rows of descending carrier values; ``room`` is that of the histograms, 0 for none."""
         keys = np.ascontiguousarray(narrow_keys(scores, dtype).T)
         if not room:
             return cls(parts=(keys,))
         return cls(histograms=tuple(KeyHistogram.from_keys(column, room) for column in keys))
 
 
-def narrow_keys(scores: Array, dtype: np.dtype[Any]) -> Array:
-    """Give the order keys of carrier values in 32 bits where those suffice; NaN is the smallest integer."""
+def narrow_keys(scores: Array, dtype: Dtype) -> Array:
+    """Return the order keys of carrier values in 32 bits where those suffice; NaN is the smallest integer."""
     bits, magnitude = carrier_bits(scores)
     narrow = narrow_dtype(dtype)
     if magnitude:
@@ -51,18 +49,18 @@ def narrow_keys(scores: Array, dtype: np.dtype[Any]) -> Array:
     return keys
 
 
-def narrow_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
-    """Give the integers that hold the keys of a dtype: 32 bits, or 64."""
+def narrow_dtype(dtype: Dtype) -> Dtype:
+    """Return the integers that hold the keys of a dtype: 32 bits, or 64."""
     return np.dtype(np.int64 if dtype.itemsize == 8 or dtype == np.uint32 else np.int32)
 
 
-def missing_key(dtype: np.dtype[Any]) -> int:
-    """Give what stands for NaN among the narrow keys of a floating-point dtype: the smallest integer."""
+def missing_key(dtype: Dtype) -> int:
+    """Return what stands for NaN among the narrow keys of a floating-point dtype: the smallest integer."""
     return -(1 << 8 * narrow_dtype(dtype).itemsize - 1)
 
 
 def partitioned_top(tile: Array, n_ranks: int) -> Array:
-    """Give each row's highest scores, descending, by NumPy's partition; for tiles without NaN."""
+    """Return each row's highest scores, descending, by NumPy's partition; for tiles without NaN."""
     first = tile.shape[1] - n_ranks
     top = np.partition(tile, first, axis=1)[:, first:] if first else tile.copy()
     top.sort(axis=1)

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Annotated, Any
+from typing import Annotated
 
 import numpy as np
-from numpy.typing import NDArray
 
+from ..arrays import Array, Bools
 from ..exact.sums import ExactSums
 from ..records import EACH, Count, State
-
-Array = NDArray[Any]
 
 
 @dataclass(frozen=True)
@@ -26,7 +24,7 @@ class RegretTally(State):
     high: ExactSums
 
     @classmethod
-    def from_block(cls, eta: Array, inside: NDArray[np.bool_], threshold: float) -> RegretTally:
+    def from_block(cls, eta: Array, inside: Bools, threshold: float) -> RegretTally:
         """Return the tally of a block of probabilities and the set members among them."""
         values = eta.astype(np.float64)
         low, high = values[inside & (values < threshold)], values[~inside & (values > threshold)]

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Annotated, Any, Self
+from typing import Annotated, Self
 
 import numpy as np
-from numpy.typing import NDArray
 
+from ..arrays import Bools, Ints
 from ..exact.sums import ExactSums
 from ..records import ANY, BY_BAND, JOINED, SAME, Count, Counts
 from .checks import CheckedTally
@@ -16,9 +16,6 @@ from .distances import DistanceTally
 from .kept_events import KeptEvents
 from .kept_rows import KeptRows
 from .ranked_scores import RankedTally
-
-Array = NDArray[Any]
-Ints = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -42,7 +39,7 @@ class ScanTally(CheckedTally):
     events: Annotated[tuple[KeptEvents, ...], BY_BAND]
     counted: EventTally
     #: Intervals whose events were too many to keep.
-    dropped: Annotated[NDArray[np.bool_], ANY]
+    dropped: Annotated[Bools, ANY]
     #: All listed scores by zone and bin; and a sample of all scores, weighted to stand for the rest, with its size.
     histogram: Counts
     sample: Counts

@@ -5,9 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated
 
-import numpy as np
-from numpy.typing import NDArray
-
+from ..arrays import Ints
 from ..exact.sums import ExactSums
 from ..records import BY_BAND, Record, State
 
@@ -22,7 +20,7 @@ class TieCut(Record):
     row: int
     last_class: int
     #: By size, what the number of sets of that size changes by.
-    changes: NDArray[np.int64]
+    changes: Ints
     weight: ExactSums
 
 

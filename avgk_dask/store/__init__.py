@@ -8,9 +8,10 @@ from .read.verifying import Verification, verify_listing, verify_run
 from .where.addresses import shown
 from .where.failures import writing
 from .write.asides import Aside, recover, written_whole
-from .write.drafts import Draft, holds_anything, is_store, writable, write_rows
+from .write.drafts import Draft, write_rows
 from .write.joining import join_parts
 from .write.result_stores import write_result
+from .write.roots import holds_anything, is_store, writable
 from .write.stored_sets import SET_FORMATS, SetBand, SetGrid, SetsWriter, pack_block
 from .write.targets import Target, claim
 from .write.writer import ScoreWriter

@@ -54,7 +54,7 @@ class CountingStore(Wrapping):
         return type(self)(store, self.reads)
 
     def with_read_only(self, read_only: bool = False) -> CountingStore:
-        """Give the store in its read-only (or writable) form, with the same counter."""
+        """Return the store in its read-only (or writable) form, with the same counter."""
         return type(self)(self._store.with_read_only(read_only), self.reads)
 
     async def get(self, key: str, prototype: Any, byte_range: Any = None) -> Any:
@@ -63,7 +63,7 @@ class CountingStore(Wrapping):
         return await super().get(key, prototype, byte_range)
 
     def chunk_reads(self, array: str = "scores") -> Counter[str]:
-        """Give how often each chunk of an array was read, metadata left out.
+        """Return how often each chunk of an array was read, metadata left out.
 
         Parameters
         ----------

@@ -8,9 +8,8 @@ from fractions import Fraction
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-Array = NDArray[Any]
+from ..arrays import Array, Bools
 
 
 def _fraction(k: Any) -> Fraction:
@@ -18,13 +17,13 @@ def _fraction(k: Any) -> Fraction:
 
 
 def _numbers(scores: Array) -> list[Any]:
-    """Give the scores row by row as Python numbers, -0.0 as 0.0 and NaN below everything."""
+    """Return the scores row by row as Python numbers, -0.0 as 0.0 and NaN below everything."""
     exact = scores if scores.dtype.kind in "iu" else scores.astype(np.float64)
     return [(0, 0) if x != x else (1, x + 0) for x in exact.reshape(-1).tolist()]
 
 
 def oracle_threshold(scores: Array, k: Any) -> tuple[Any, int, int, int]:
-    """Give lambda, n_above, n_ties, n_kept: sort all scores and count.
+    """Return lambda, n_above, n_ties, n_kept: sort all scores and count.
 
     lambda is the (B + 1)-th largest of the N C scores, B = floor(N k); the smallest one where B = N C. NaN ranks below
     all numbers and is never kept.
@@ -62,8 +61,8 @@ def oracle_threshold(scores: Array, k: Any) -> tuple[Any, int, int, int]:
     return (math.nan if value[0] == 0 else value[1]), n_above, n_ties, n_kept
 
 
-def oracle_average_k_sets(scores: Array, k: Any, ties: str = "first") -> NDArray[np.bool_]:
-    """Give the sets: everything above lambda, then ties in row-major order, or spread, until the budget is full.
+def oracle_average_k_sets(scores: Array, k: Any, ties: str = "first") -> Bools:
+    """Return the sets: everything above lambda, then ties in row-major order, or spread, until the budget is full.
 
     Parameters
     ----------
@@ -102,22 +101,22 @@ def oracle_average_k_sets(scores: Array, k: Any, ties: str = "first") -> NDArray
 
 
 def _splitmix64(number: int) -> int:
-    """Give the pseudo-random number of a flat place in the matrix."""
+    """Return the pseudo-random number of a flat place in the matrix."""
     x = (number + 0x9E3779B97F4A7C15) % 2**64
     x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9 % 2**64
     x = (x ^ (x >> 27)) * 0x94D049BB133111EB % 2**64
     return x ^ (x >> 31)
 
 
-def _label_weight(sets: NDArray[np.bool_], labels: Array) -> list[Fraction]:
-    """Give the label weight of each member of the sets."""
+def _label_weight(sets: Bools, labels: Array) -> list[Fraction]:
+    """Return the label weight of each member of the sets."""
     if labels.ndim == 2:
         return [Fraction(x) for x in labels[sets].astype(np.float64).tolist()]
     return [Fraction(int(labels[i] == j)) for i, j in np.argwhere(sets).tolist()]
 
 
 def oracle_tie_sensitivity(scores: Array, labels: Array, k: Any) -> tuple[float, float, float]:
-    """Give the lowest, the highest and the expected average-k error over all ways to keep n_kept of the ties.
+    """Return the lowest, the highest and the expected average-k error over all ways to keep n_kept of the ties.
 
     Parameters
     ----------
@@ -160,8 +159,8 @@ def oracle_tie_sensitivity(scores: Array, labels: Array, k: Any) -> tuple[float,
     return low, high, expected
 
 
-def oracle_top_k_sets(scores: Array, k: int) -> NDArray[np.bool_]:
-    """Give each row's k highest scores, the lowest class first among equals; never a NaN.
+def oracle_top_k_sets(scores: Array, k: int) -> Bools:
+    """Return each row's k highest scores, the lowest class first among equals; never a NaN.
 
     Parameters
     ----------
@@ -202,7 +201,7 @@ def _outside(weight: Fraction, n_labelled: int) -> float:
     return float(max(1 - weight / n_labelled, Fraction(0)))
 
 
-def _error(sets: NDArray[np.bool_], labels: Array | None) -> float:
+def _error(sets: Bools, labels: Array | None) -> float:
     """Return the error of sets: the label weight outside, over the labelled samples."""
     if labels is None:
         return math.nan
@@ -216,7 +215,7 @@ def _error(sets: NDArray[np.bool_], labels: Array | None) -> float:
 
 
 def oracle_evaluate(scores: Array, labels: Array | None, k: Any, ties: str = "first") -> dict[str, Any]:
-    """Give all results for one budget, by definition.
+    """Return all results for one budget, by definition.
 
     Parameters
     ----------
@@ -268,14 +267,14 @@ def oracle_evaluate(scores: Array, labels: Array | None, k: Any, ties: str = "fi
 
 
 def _ranked(scores: Array) -> list[list[Any]]:
-    """Give each row's scores in descending order, as (is a number, value)."""
+    """Return each row's scores in descending order, as (is a number, value)."""
     n_classes = scores.shape[1]
     flat = _numbers(scores)
     return [sorted(flat[i : i + n_classes], reverse=True) for i in range(0, len(flat), n_classes)]
 
 
 def oracle_straddle(scores: Array, k: int, order: int) -> tuple[float, float, float]:
-    """Give strength, weight and magnitude of one order of one budget: means over all pairs of samples, rounded once.
+    """Return strength, weight and magnitude of one order of one budget: means over all pairs of samples, rounded once.
 
     The differences are s(x)[k + order] - s(x')[k + 1 - order], s sorted decreasingly, for all ordered pairs (x, x').
 
@@ -316,7 +315,7 @@ def oracle_straddle(scores: Array, k: int, order: int) -> tuple[float, float, fl
 
 
 def oracle_supports(scores: Array) -> list[tuple[float, float]]:
-    """Give the smallest and the largest score of every rank, NaN below all numbers.
+    """Return the smallest and the largest score of every rank, NaN below all numbers.
 
     Parameters
     ----------

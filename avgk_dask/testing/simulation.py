@@ -15,15 +15,13 @@ import dask
 import dask.array as da
 import numpy as np
 import xarray as xr
-from numpy.typing import NDArray
 
+from ..arrays import Array
 from ..errors import ScoresError
 from ..kernels.keys import check_dtype
 from ..passes.progress import computing
 from ..passes.run import Compute
 from ..store import Draft, Layout, Target, shown, writable, write_rows, writing
-
-Array = NDArray[Any]
 
 _EXAMPLES = (1, 2, 3, 4)
 #: Of 300 consecutive rows, how many are in zones 1, 2, 3: Example 3 has the weights 3/100, 191/300, 1/3.
@@ -88,7 +86,7 @@ class Simulation:
             )
 
     def rows(self, first: int, last: int) -> tuple[Array, Array, Array]:
-        """Give scores, hard labels and eta (the labels' true probabilities) of a run of rows.
+        """Return scores, hard labels and eta (the labels' true probabilities) of a run of rows.
 
         Parameters
         ----------
@@ -104,14 +102,14 @@ class Simulation:
         return self._as_scores(eta), labels, eta
 
     def _uniform(self, first: int, last: int) -> Array:
-        """Give C + 2 uniform numbers in (0, 1) for each row: for the label, the row, the scores."""
+        """Return C + 2 uniform numbers in (0, 1) for each row: for the label, the row, the scores."""
         blocks = -(-(self.n_classes + 2) // 4)  # the generator yields four numbers a step
         generator = np.random.Philox(key=self.seed, counter=first * blocks)
         raw = generator.random_raw((last - first) * blocks * 4).reshape(last - first, -1)
         return ((raw[:, : self.n_classes + 2] >> np.uint64(11)).astype(np.float64) + 0.5) * 2.0**-53
 
     def _softmax(self, uniform: Array) -> Array:
-        """Give softmaxes of one profile of logits, sharpened differently and shuffled in every row."""
+        """Return softmaxes of one profile of logits, sharpened differently and shuffled in every row."""
         sharpness = 2.0 * np.exp(self.ambiguity * (2 * uniform[:, 1:2] - 1))
         profile = -np.log(-np.log((np.arange(self.n_classes, 0, -1) - 0.5) / self.n_classes))  # Gumbel quantiles
         weights = np.exp((profile - profile[0]) * sharpness)
@@ -130,7 +128,7 @@ class Simulation:
 
 
 def _example(number: int, rows: Array, uniform: Array) -> Array:
-    """Give the paper's eta for these rows."""
+    """Return the paper's eta for these rows."""
     eta = np.zeros((rows.size, 6))
     if number == 1:
         pair = 2 * (rows % 3)
@@ -169,7 +167,7 @@ def simulate(
     levels: int | None = None,
     chunk_rows: int | None = None,
 ) -> xr.Dataset:
-    """Give a lazy Dataset with ``scores``, hard ``labels`` drawn from ``eta``, and ``eta`` itself.
+    """Return a lazy Dataset with ``scores``, hard ``labels`` drawn from ``eta``, and ``eta`` itself.
 
     Parameters
     ----------
@@ -306,7 +304,7 @@ def _simulate_into(place: Any, spec: Simulation, layout: Layout, soft: bool, ove
 
 
 def _write_rows(spec: Simulation, scores: Any, soft_labels: Any, first: int, last: int) -> tuple[Any, Array]:
-    """Write a run of rows; give the digests of its chunks and its hard labels."""
+    """Write a run of rows; return the digests of its chunks and its hard labels."""
     values, classes, eta = spec.rows(first, last)
     digests = write_rows(scores, first, values)
     if soft_labels is not None:

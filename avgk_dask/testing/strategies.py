@@ -9,11 +9,9 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 from hypothesis import strategies as st
-from numpy.typing import NDArray
 
+from ..arrays import Array, Dtype
 from ..kernels.keys import decode, encode, key_range
-
-Array = NDArray[Any]
 
 DTYPES = (
     "float16",
@@ -31,8 +29,8 @@ DTYPES = (
 )
 
 
-def as_dtype(name: str) -> np.dtype[Any]:
-    """Give the dtype of a name of ``DTYPES``."""
+def as_dtype(name: str) -> Dtype:
+    """Return the dtype of a name of ``DTYPES``."""
     return np.dtype(ml_dtypes.bfloat16) if name == "bfloat16" else np.dtype(name)
 
 

@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import avgk_dask as avgk
-from avgk_dask.results import registry as schema
+from avgk_dask.results import json_text
 from avgk_dask.testing import Simulation, oracle_supports, simulate, simulate_store, strategies
 
 # The paper's table: top-2 and average-2 error, weight, magnitude and d(2, 1), with epsilon = 0.01.
@@ -102,7 +102,7 @@ def test_straddle__beyond_the_budget_is_within_its_certified_error(dtype, logits
     with in_bins(0):
         binned = avgk.straddle_strength(scores, [1, 3, 8])
         again = avgk.straddle_strength(da.from_array(scores, chunks=(777, 7)), [1, 3, 8])
-    assert schema.to_json(binned) == schema.to_json(again)
+    assert json_text.to_json(binned) == json_text.to_json(again)
     for name in ("straddle_strength", "straddle_weight", "straddle_bound"):
         error = binned[f"{name}_error"]
         assert (exact[f"{name}_error"].fillna(0) == 0).all()

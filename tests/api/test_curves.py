@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from zarr.storage import MemoryStore
 
 import avgk_dask as avgk
-from avgk_dask.results import registry as schema
+from avgk_dask.results import json_text
 from avgk_dask.testing import CountingStore, Simulation, oracle_evaluate, strategies
 
 
@@ -43,7 +43,7 @@ def test_error_curve__equals_the_definitions(kind, nan, data):
 def test_error_curve__is_the_same_for_any_chunking_and_reads_twice(dtype):
     scores, labels, _ = Simulation(3_000, 60, dtype=dtype).rows(0, 3_000)
     expected = avgk.evaluate(scores, labels, range(1, 61), straddle=False)
-    whole = schema.to_json(avgk.error_curve(scores, labels))
+    whole = json_text.to_json(avgk.error_curve(scores, labels))
     for chunks in ((3_000, 60), (100, 60), (250, 13), (7, 60)):
         store = CountingStore(MemoryStore())
         stored = zarr.create_array(store, data=scores, chunks=chunks, config={"write_empty_chunks": True})
@@ -52,7 +52,7 @@ def test_error_curve__is_the_same_for_any_chunking_and_reads_twice(dtype):
         assert set(store.chunk_reads().values()) == {2}
         assert curve.attrs["reads"] == 2
         curve.attrs["store"] = ""
-        assert schema.to_json(curve) == whole
+        assert json_text.to_json(curve) == whole
         for name in ("top_k_error", "average_k_error"):
             assert np.array_equal(curve[name], expected[name])
 

@@ -10,7 +10,7 @@ import xarray as xr
 import zarr
 
 import avgk_dask as avgk
-from avgk_dask.results import registry as schema
+from avgk_dask.results import json_text
 from avgk_dask.testing import Simulation
 
 N, C = 3_000, 120
@@ -27,7 +27,7 @@ def case(request):
 
 
 def as_bytes(result: xr.Dataset) -> bytes:
-    return schema.to_json(result).encode()
+    return json_text.to_json(result).encode()
 
 
 @pytest.fixture(scope="module")
@@ -82,7 +82,7 @@ def test_result__comes_back_equal_from_zarr_netcdf_and_json(case, tmp_path):
     result = avgk.evaluate(*case, KS)
     result.to_zarr(tmp_path / "r.zarr", consolidated=False)
     assert xr.open_zarr(tmp_path / "r.zarr", consolidated=False).load().identical(result)
-    assert schema.from_json(schema.to_json(result)).identical(result)
+    assert json_text.from_json(json_text.to_json(result)).identical(result)
     pytest.importorskip("h5netcdf")
     result.to_netcdf(tmp_path / "r.nc", engine="h5netcdf")
     with xr.open_dataset(tmp_path / "r.nc", engine="h5netcdf") as back:

@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import avgk_dask as avgk
-from avgk_dask.passes import placing as places
+from avgk_dask.searches import least_risk
 from avgk_dask.testing import Simulation, strategies
 
 SYNCHRONOUS = dask.config.set(scheduler="synchronous")
@@ -114,8 +114,8 @@ def test_best_threshold__has_the_least_risk_of_all(kind, max_edges, data):
         labels[0] = 0
     cost = data.draw(st.fractions(0, 2, max_denominator=50))
     with pytest.MonkeyPatch.context() as patch, dask.config.set(scheduler="synchronous"):
-        patch.setattr(places, "_HARD_EDGES", max_edges)
-        patch.setattr(places, "_SOFT_EDGES", max_edges)
+        patch.setattr(least_risk, "_HARD_EDGES", max_edges)
+        patch.setattr(least_risk, "_SOFT_EDGES", max_edges)
         best = avgk.best_threshold(lazily(data, scores), labels, cost=cost)
     everything = [exceeds(scores, -math.inf), *(exceeds(scores, x.item()) for x in scores.astype(
         scores.dtype if scores.dtype.kind in "iu" else float).reshape(-1))]  # fmt: skip
@@ -144,8 +144,8 @@ def test_best_threshold__takes_the_smallest_sets_of_equal_risk(kind, max_edges, 
         drawn = data.draw(st.lists(st.sampled_from([0.0, 0.5, 1.0]), min_size=scores.size, max_size=scores.size))
         labels = np.array(drawn).reshape(scores.shape) / 4
     with pytest.MonkeyPatch.context() as patch, dask.config.set(scheduler="synchronous"):
-        patch.setattr(places, "_HARD_EDGES", max_edges)
-        patch.setattr(places, "_SOFT_EDGES", max_edges)
+        patch.setattr(least_risk, "_HARD_EDGES", max_edges)
+        patch.setattr(least_risk, "_SOFT_EDGES", max_edges)
         best = avgk.best_threshold(lazily(data, scores), labels, cost=cost)
     values = scores.astype(scores.dtype if scores.dtype.kind in "iu" else float).reshape(-1).tolist()
     everything = [exceeds(scores, t) for t in (-math.inf, *values)]

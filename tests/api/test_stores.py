@@ -13,7 +13,8 @@ import zarr
 from zarr.storage import MemoryStore
 
 import avgk_dask as avgk
-from avgk_dask.sources.source import StoredSource, stored_array
+from avgk_dask.sources.lazy_arrays import stored_array
+from avgk_dask.sources.stored import StoredSource
 from avgk_dask.testing import CountingStore
 
 SCORES = np.random.default_rng(1).dirichlet(np.ones(8), 120).astype(np.float32)

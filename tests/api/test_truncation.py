@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import dataclasses
 import re
 from fractions import Fraction
 
@@ -77,13 +79,78 @@ def test_evaluate__of_realistic_scores_needs_few_of_them(tmp_path):
     assert avgk.info(path)["truncated"] == "the 60 largest of 200 scores of each row"
 
 
+#: What each function gives of a matrix or of the store of its largest scores; k is some budget, t some threshold.
+FUNCTIONS = {
+    "threshold": lambda s, labels, k, t: avgk.threshold(s, [k]),
+    "threshold_at": lambda s, labels, k, t: avgk.threshold_at(s, [k, k / 2]),
+    "average_set_size_at": lambda s, labels, k, t: avgk.average_set_size_at(s, [t]),
+    "risk": lambda s, labels, k, t: avgk.risk(s, labels, [t, t + 1], cost=0.125),
+    "best_threshold": lambda s, labels, k, t: avgk.best_threshold(s, labels, cost=k / 16),
+    "straddle_strength": lambda s, labels, k, t: avgk.straddle_strength(s, [k, 0.5]),
+    "ranked_supports": lambda s, labels, k, t: avgk.ranked_supports(s, [1, k]),
+    "supports_overlap": lambda s, labels, k, t: avgk.supports_overlap(s, [k]),
+    "average_k_sets": lambda s, labels, k, t: avgk.average_k_sets(s, k).compute(),
+    "top_k_sets": lambda s, labels, k, t: avgk.top_k_sets(s, k).compute(),
+    "predict_sets": lambda s, labels, k, t: avgk.predict_sets(s, threshold=t).compute(),
+}
+
+
+def same(a, b):
+    if isinstance(a, np.ndarray):
+        return np.array_equal(a, b)
+    if isinstance(a, avgk.BestThreshold):
+        return dataclasses.replace(a, reads=0) == dataclasses.replace(b, reads=0)
+    return a.equals(b)
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+@settings(max_examples=12, deadline=None)
+@given(data=st.data())
+def test_functions__give_what_the_whole_matrix_gives_or_refuse(tmp_path_factory, name, data):
+    n, c = data.draw(st.integers(1, 20)), data.draw(st.integers(1, 8))
+    m, k = data.draw(st.integers(1, c)), data.draw(st.integers(1, c))
+    rng = np.random.default_rng(data.draw(st.integers(0, 99)))
+    scores = rng.integers(0, data.draw(st.sampled_from([3, 20, 10_000])), (n, c)).astype("f4")
+    labels, t = rng.integers(0, c, n), float(data.draw(st.sampled_from(scores.reshape(-1).tolist())))
+    path = write(tmp_path_factory.mktemp("t") / "a.zarr", scores, labels, m, chunk_rows=7)
+    with contextlib.suppress(() if m == c else avgk.AvgkError):  # where nothing was discarded all is certain
+        found = FUNCTIONS[name](path, None, k, t)
+        assert same(found, FUNCTIONS[name](scores, labels, k, t))
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_functions__are_certain_of_what_is_far_from_the_discarded(tmp_path, name):
+    scores, labels, _ = Simulation(600, 50).rows(0, 600)
+    path = write(tmp_path / "a.zarr", scores, labels, 40, chunk_rows=100)
+    t = float(np.sort(scores.reshape(-1))[-1200])
+    for given_ in (path, avgk.open_scores(path)):
+        assert same(FUNCTIONS[name](given_, None, 2, t), FUNCTIONS[name](scores, labels, 2, t))
+
+
+def test_written_sets__of_a_truncated_store_are_those_of_the_whole(tmp_path):
+    from avgk_dask.api.written_sets import SetChoice, write_sets
+
+    scores, labels, _ = Simulation(600, 50).rows(0, 600)
+    path = write(tmp_path / "a.zarr", scores, labels, 40, chunk_rows=100)
+    for number, choice in enumerate((SetChoice(k=2), SetChoice("top", k=3))):
+        out = tmp_path / f"{number}.zarr"
+        written = write_sets(path, out, choice)
+        assert (written.n_classes, written.n_labels) == (50, 600 * (2 + number))
+        expected = (avgk.average_k_sets(scores, 2), avgk.top_k_sets(scores, 3))[number].compute()
+        assert np.array_equal(zarr.open_group(out, mode="r")["sets"][:], expected)
+
+
 def test_truncated__is_refused_where_whole_rows_are_needed(tmp_path):
     path = write(tmp_path / "a.zarr", np.random.default_rng(0).random((20, 6)), np.zeros(20, int), 3)
-    for use in (avgk.error_curve, lambda p: avgk.average_k_sets(p, 1), lambda p: avgk.straddle_strength(p, 1)):
-        with pytest.raises(avgk.ScoresError, match="truncated"):
+    for use in (avgk.error_curve, lambda p: avgk.adaptive_gain(p, 1), lambda p: avgk.regret(np.ones((20, 6), bool), p)):
+        with pytest.raises(avgk.ScoresError, match=r"scores must be whole rows .* keeps 3 of 6 scores"):
             use(path)
-    with pytest.raises(avgk.OptionError, match="ties"):
-        avgk.evaluate(path, k=1, ties="spread")
+    for use in (
+        lambda: avgk.evaluate(path, k=1, ties="spread"),
+        lambda: avgk.average_k_sets(path, 1, ties="spread").compute(),
+    ):
+        with pytest.raises(avgk.OptionError, match="ties"):
+            use()
     with pytest.raises(avgk.LabelsError, match="class numbers"):
         avgk.evaluate(path, np.full((20, 6), 1 / 6), 1)
     with pytest.raises(avgk.BudgetError, match="C = 6"):

@@ -14,7 +14,7 @@ import xarray as xr
 import zarr
 
 import avgk_dask as avgk
-from avgk_dask.results import registry as schema
+from avgk_dask.results import json_text
 
 
 def avgk_process(*args, cwd=None):
@@ -39,7 +39,7 @@ def test_evaluate__prints_a_table_and_what_it_means(toy, run):
 
 def test_evaluate__prints_json_that_comes_back(toy, run):
     done = run("evaluate", toy, "-k", "0.5,2", "--json")
-    result = schema.from_json(done.stdout)
+    result = json_text.from_json(done.stdout)
     assert result.k.values.tolist() == [0.5, 2]
     assert result.drop_attrs().identical(avgk.evaluate(toy, k=[0.5, 2]).drop_attrs())
 
@@ -51,7 +51,7 @@ def test_evaluate__writes_its_three_files(toy, tmp_path, run):
         assert "report.html" in done.stderr
     assert sorted(p.name for p in (tmp_path / "out").iterdir()) == ["metrics.json", "metrics.zarr", "report.html"]
     stored = xr.open_zarr(tmp_path / "out" / "metrics.zarr", consolidated=False).load()
-    assert stored.identical(schema.from_json((tmp_path / "out" / "metrics.json").read_text()))
+    assert stored.identical(json_text.from_json((tmp_path / "out" / "metrics.json").read_text()))
     page = (tmp_path / "out" / "report.html").read_text()
     assert "fewer errors" in page
     assert not re.search(r"""(src|href)=["']?https?:""", page)  # nothing is fetched
@@ -82,7 +82,7 @@ def test_evaluate__shows_progress_on_a_terminal(toy):
 
 
 def test_evaluate__default_budgets_end_at_the_number_of_classes(toy, run):
-    assert schema.from_json(run("evaluate", toy, "--json").stdout).k.values.tolist() == [1, 2, 3, 4, 5, 6]
+    assert json_text.from_json(run("evaluate", toy, "--json").stdout).k.values.tolist() == [1, 2, 3, 4, 5, 6]
 
 
 def test_threshold__prints_text_and_json(toy, run):
@@ -135,7 +135,7 @@ def test_evaluate__takes_names_of_arrays(nan_store, run):
     done = run(
         "evaluate", nan_store, "--scores", "logits", "--labels", "y", "-k", 1, "--nan-policy", "lowest", "--json"
     )
-    assert schema.from_json(done.stdout).average_k_error.values.tolist() == [0.0]
+    assert json_text.from_json(done.stdout).average_k_error.values.tolist() == [0.0]
 
 
 @pytest.mark.parametrize(

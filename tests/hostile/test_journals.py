@@ -12,7 +12,7 @@ from sound_stores import LABELS, SCORES
 
 import avgk_dask as avgk
 from avgk_dask.store.read.manifest import digest_of
-from avgk_dask.store.write.journal import Record
+from avgk_dask.store.write.journal import JournalRecord
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -171,8 +171,8 @@ def test_chunks_of_a_draft__changed_under_their_records_are_refused_when_read(st
 
 
 def test_records__come_back_as_they_were_written():
-    record = Record(3, 48, 16, {"scores/c/3/0": (7, 2**63)}, np.arange(16), {"scores": "ab"})
-    back = Record.from_bytes(record.to_bytes())
+    record = JournalRecord(3, 48, 16, {"scores/c/3/0": (7, 2**63)}, np.arange(16), {"scores": "ab"})
+    back = JournalRecord.from_bytes(record.to_bytes())
     assert (back.number, back.first_row, back.n_rows, back.digests, back.forms) == (
         3,
         48,
@@ -185,7 +185,7 @@ def test_records__come_back_as_they_were_written():
         data = bytearray(record.to_bytes())
         data[place] ^= 1
         with pytest.raises((ValueError, TypeError, KeyError, AttributeError)):
-            Record.from_bytes(bytes(data))
+            JournalRecord.from_bytes(bytes(data))
 
 
 def no_listing(monkeypatch, fails):

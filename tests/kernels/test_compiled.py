@@ -7,12 +7,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from avgk_dask.kernels import bits, events, keys, pairs, plain, rows
-from avgk_dask.kernels import placing as places
-from avgk_dask.kernels import rows as compiled
+from avgk_dask.kernels import keys, row_scans
 from avgk_dask.kernels.edges import EdgeTable
+from avgk_dask.kernels.lanes import LANES, lanes_for, row_scratch
+from avgk_dask.kernels.twins import compiled_kernel, plain_twin
 from avgk_dask.kernels.zones import ZoneTable
-from avgk_dask.scans.entries import Listing
+from avgk_dask.scans.entries import Listing, ranking_room
 from avgk_dask.scans.splitting import Split
 from avgk_dask.testing import strategies
 
@@ -25,14 +25,24 @@ def matrices():
 
 
 def run_both(name, make):
-    """Run a kernel and its twin on equal arguments; give both results and all arrays they wrote."""
+    """Run a kernel and its twin on equal arguments; return both results and all arrays they were passed."""
     outcomes = []
-    home = next(module for module in (bits, rows, events, pairs, places) if hasattr(module, name))
-    for module in (home, plain):
+    for function in (compiled_kernel(name), plain_twin(name)):
         arguments = make()
-        result = getattr(module, name)(*arguments)
+        result = function(*arguments)
         outcomes.append((result, [a for a in arguments if isinstance(a, np.ndarray)]))
     return outcomes
+
+
+def assert_same(left, right):
+    """Assert that arrays, or tuples of them, are equal in values and dtypes; NaN equals NaN."""
+    if isinstance(left, tuple | list):
+        for x, y in zip(left, right, strict=True):
+            assert_same(x, y)
+        return
+    left, right = np.asarray(left), np.asarray(right)
+    assert left.dtype == right.dtype
+    assert np.array_equal(left, right, equal_nan=left.dtype.kind == "f")
 
 
 @settings(max_examples=150)
@@ -46,13 +56,13 @@ def test_gather_above__equals_its_twin(data):
     n_rows = data.draw(st.integers(1, scores.shape[0]))
     first = data.draw(st.integers(0, scores.shape[0] - 1))
     n_ranks = data.draw(st.integers(0, scores.shape[1]))
-    width = rows.lanes_for(n_ranks, scores.shape[1])
+    width = lanes_for(n_ranks, scores.shape[1])
     missing = scores.dtype.type(np.nan if scores.dtype.kind == "f" else 0)
 
     def make():
         outputs = np.zeros(n_rows + 1, np.int64), np.zeros(room, np.int32), np.zeros(room, np.int64)
         ranked = np.zeros((len(scores), n_ranks), scores.dtype)
-        scratch = rows.row_scratch(scores.shape[1], width, scores.dtype)
+        scratch = row_scratch(scores.shape[1], width, scores.dtype)
         return (scores, *keys.carrier_bits(scores), floor, first, *outputs, ranked, width, missing, scratch)
 
     (a, left), (b, right) = run_both("gather_above", make)
@@ -74,7 +84,7 @@ def test_find_labels_and_rank_labels__equal_their_twins(data):
     offsets, classes = np.zeros(len(scores) + 1, np.int64), np.zeros(scores.size, np.int32)
     listed = np.zeros(scores.size, np.int64)
     floor = scores.dtype.type(0) if floor != floor else floor
-    plain.gather_above(
+    plain_twin("gather_above")(
         scores, *keys.carrier_bits(scores), floor, 0, offsets, classes, listed, np.zeros((len(scores), 0)), 0, 0, ()
     )
 
@@ -99,21 +109,20 @@ def test_rank_top__equals_its_twin(data):
     r = data.draw(st.integers(1, scores.shape[1] + 2))
     cut = data.draw(st.integers(0, scores.shape[1]))
     results = []
-    for module in (rows, plain):
+    for function in (compiled_kernel("rank_top"), plain_twin("rank_top")):
         n = len(scores)
         top, classes, filled = np.zeros((n, r), scores.dtype), np.full((n, r), -1), np.zeros(n, np.int64)
         for first, slab in ((0, scores[:, :cut]), (cut, scores[:, cut:])):
-            width = rows.lanes_for(r, slab.shape[1])
-            module.rank_top(np.ascontiguousarray(slab), first, top, classes, filled, width)
-        results.append((classes, filled))
-    assert np.array_equal(results[0][0], results[1][0])
-    assert np.array_equal(results[0][1], results[1][1])
+            width = lanes_for(r, slab.shape[1])
+            function(np.ascontiguousarray(slab), first, top, classes, filled, width)
+        results.append((top, classes, filled))
+    assert_same(*results)
 
 
 @st.composite
 def intervals(draw, low, high):
     """Draw disjoint intervals of keys, descending."""
-    ends = sorted(draw(st.sets(st.integers(low, high), min_size=2, max_size=8)), reverse=True)
+    ends = sorted(draw(st.sets(st.integers(low, high) | st.just(high), min_size=2, max_size=8)), reverse=True)
     ends = ends[: len(ends) // 2 * 2]
     found = [(ends[i + 1], ends[i]) for i in range(0, len(ends), 2)]
     return [(b, b) if draw(st.booleans()) else (a, b) for a, b in found]
@@ -136,14 +145,12 @@ def test_split_rows__equals_its_twin(data):
 
     n_before = data.draw(st.integers(0, 3))
     outcomes = []
-    for module in (compiled, plain):
+    for function in (compiled_kernel("split_rows"), plain_twin("split_rows")):
         above = np.zeros((len(rows), zones.n_intervals), np.int32)
         histogram, hits = zones.no_histogram(), np.zeros(zones.floors.size, np.int64)
         dtypes = (np.int32, np.int64, np.int32, np.int32, np.int32, np.uint8)
         events = tuple(np.zeros(listed.size + n_before, dtype) for dtype in dtypes)
-        n = module.split_rows(
-            offsets, listed, classes, zones.arrays(), above, histogram, labels, hits, 7, n_before, events
-        )
+        n = function(offsets, listed, classes, zones.arrays(), above, histogram, labels, hits, 7, n_before, events)
         outcomes.append([n, above, histogram, hits, *(column[:n] for column in events)])
     for x, y in zip(*outcomes, strict=True):
         assert np.array_equal(x, y)
@@ -178,7 +185,7 @@ def test_scans__stop_where_room_ends_and_go_on(room, data):
     row, found = 0, []
     while row < n_rows:
         tallies = counts, zones.no_histogram()
-        row, _, _, n = compiled.keep_rows(tile, row, listing, kept, zones.arrays(), mine, tallies, ranking)
+        row, _, _, n = row_scans.keep_rows(tile, row, listing, kept, zones.arrays(), mine, tallies, ranking)
         found.append(kept[0][:n].copy())
     assert np.array_equal(np.concatenate(found), encoded.reshape(-1))
     assert np.array_equal(places, labels)
@@ -186,7 +193,7 @@ def test_scans__stop_where_room_ends_and_go_on(room, data):
     again, above = np.zeros_like(counts), np.zeros((n_rows, 1), np.int32)
     while row < n_rows:
         tallies = again, above, zones.no_histogram(), np.zeros(2, np.int64)
-        row, _, _, n = compiled.scan_rows(tile, row, listing, events, zones.arrays(), mine, tallies, ranking)
+        row, _, _, n = row_scans.scan_rows(tile, row, listing, events, zones.arrays(), mine, tallies, ranking)
         found.append([column[:n].copy() for column in events])
     _, event_keys, rows, _, classes, hits = (np.concatenate(column) for column in zip(*found, strict=True))
     assert np.array_equal(event_keys, encoded.reshape(-1))
@@ -195,12 +202,100 @@ def test_scans__stop_where_room_ends_and_go_on(room, data):
     assert np.array_equal(counts, again)
 
 
+@st.composite
+def scans(draw):
+    """Draw what both scans take, with little room: a tile, zones, labels, and what makes listing and ranking."""
+    scores = draw(matrices())
+    n_rows, n_classes = scores.shape
+    encoded = np.unique(keys.encode(scores))
+    real = encoded[encoded != keys.NAN_KEY].tolist() or [0]
+    ends = sorted(draw(st.lists(st.sampled_from(real), min_size=2, max_size=2)))
+    labels = draw(strategies.hard_labels(scores.shape))
+    n_ranked, n_ranks = draw(st.integers(0, n_classes)), draw(st.integers(0, n_classes))
+    zones = ZoneTable.from_intervals([(ends[0], ends[1])], keys.key_range(scores.dtype)[1])
+    tile = (scores, *keys.carrier_bits(scores), keys.carrier_floor(ends[0], scores.dtype))
+
+    def make():
+        listing = Listing(n_classes, 1, 2, lanes_for(n_ranked, n_classes), scores.dtype).arrays()
+        places = np.zeros(n_rows, np.int32)
+        counts = np.zeros(n_ranks + 2, np.int64)
+        return listing, (labels, places, n_ranks), counts, ranking_room(scores.shape, n_ranked, scores.dtype)
+
+    return tile, zones, make
+
+
+@settings(max_examples=60)
+@given(scan=scans(), more=st.integers(0, 40))
+def test_keep_rows__equals_its_twin(scan, more):
+    tile, zones, make = scan
+    outcomes = []
+    for function in (compiled_kernel("keep_rows"), plain_twin("keep_rows")):
+        listing, labels, counts, ranking = make()
+        histogram, row, found = zones.no_histogram(), 0, []
+        kept = np.zeros(listing[2].size + more, np.int64), np.zeros(len(tile[0]), np.int32)
+        while row < len(tile[0]):
+            row, *nan, n = function(tile, row, listing, kept, zones.arrays(), labels, (counts, histogram), ranking)
+            found.append((row, nan, n, kept[0][:n].copy()))
+        outcomes.append((found, kept[1], labels[1], counts, histogram, ranking[0]))
+    assert_same(*outcomes)
+
+
+@settings(max_examples=60)
+@given(scan=scans(), more=st.integers(0, 40))
+def test_scan_rows__equals_its_twin(scan, more):
+    tile, zones, make = scan
+    outcomes = []
+    for function in (compiled_kernel("scan_rows"), plain_twin("scan_rows")):
+        listing, labels, counts, ranking = make()
+        histogram, hits, row, found = zones.no_histogram(), np.zeros(zones.floors.size, np.int64), 0, []
+        above = np.zeros((len(tile[0]), zones.n_intervals), np.int32)
+        tallies, events = (counts, above, histogram, hits), Split(listing[2].size + more, np.dtype(np.int64)).columns
+        while row < len(tile[0]):
+            row, *nan, n = function(tile, row, listing, events, zones.arrays(), labels, tallies, ranking)
+            found.append((row, nan, n, [column[:n].copy() for column in events]))
+        outcomes.append((found, labels[1], tallies, ranking[0]))
+    assert_same(*outcomes)
+
+
+@settings(max_examples=60)
+@given(data=st.data())
+def test_row_floor__equals_its_twin(data):
+    row = data.draw(strategies.wide_matrices(NATIVE, nan=True))[0]
+    n_ranks = data.draw(st.integers(1, row.size))
+    width = lanes_for(n_ranks, row.size)
+    lanes, ranks = row_scratch(row.size, width, row.dtype)[2], np.empty(row.size + LANES, np.int32)
+    ((x, sure), _), ((y, also), _) = run_both("row_floor", lambda: (row, n_ranks, width, lanes, ranks))
+    assert sure == also
+    if sure:
+        assert x == y
+        assert np.count_nonzero(row >= x) >= n_ranks
+
+
+@settings(max_examples=60)
+@given(data=st.data())
+def test_order_top__equals_its_twin(data):
+    scores = data.draw(matrices())
+    real = scores[scores == scores]
+    n, r = data.draw(st.integers(0, real.size)), data.draw(st.integers(1, 20))
+
+    def make():
+        near, ranks = np.zeros(real.size + LANES, real.dtype), np.empty(real.size + LANES, np.int32)
+        near[: real.size] = real
+        top, taken = np.zeros((2, r), real.dtype), np.zeros(real.size, np.bool_)
+        return near, n, real.dtype.type(7), ranks, np.empty(real.size, real.dtype), taken, top, 1
+
+    (_, left), (_, right) = run_both("order_top", make)
+    assert_same(left[-2:], right[-2:])
+
+
 @given(data=st.data())
 def test_count_sets__equals_its_twin(data):
-    thresholds = sorted(data.draw(st.sets(st.integers(-3, 3), min_size=1)), reverse=True)
-    zones = ZoneTable.from_intervals([(t, t) for t in thresholds], 2**40, usual_top=data.draw(st.integers(-3, 3)))
-    listed = data.draw(st.lists(st.lists(st.integers(-4, 4), max_size=9), min_size=1, max_size=5))
-    flat, lengths = np.array([k for row in listed for k in row], np.int32), np.array([len(r) for r in listed], np.int32)
+    dtype, last = data.draw(st.sampled_from([(np.int32, 2**31 - 1), (np.int64, keys.KEY_MAX)]))
+    near = st.integers(-3, 3) | st.integers(last - 2, last)
+    thresholds = sorted(data.draw(st.sets(near, min_size=1)), reverse=True)
+    zones = ZoneTable.from_intervals([(t, t) for t in thresholds], last, usual_top=data.draw(st.integers(-3, 3)))
+    listed = data.draw(st.lists(st.lists(st.integers(-4, 4) | near, max_size=9), min_size=1, max_size=5))
+    flat, lengths = np.array([k for row in listed for k in row], dtype), np.array([len(r) for r in listed], np.int32)
     places = np.array([data.draw(st.integers(-1, len(row) - 1)) for row in listed], np.int32)
     budgets = np.array(sorted(data.draw(st.lists(st.integers(0, len(thresholds) - 1), min_size=1, max_size=9))))
     left = np.array([data.draw(st.integers(0, 6)) for _ in budgets])
@@ -210,8 +305,8 @@ def test_count_sets__equals_its_twin(data):
         outputs = np.zeros((n, 10), np.int64), np.zeros(2 * len(thresholds), np.int64), np.zeros(n, np.int64)
         return flat, lengths, places, zones.arrays(), budgets, left.copy(), *outputs
 
-    for x, y in zip(*(arrays for _, arrays in run_both("count_sets", make)), strict=True):
-        assert np.array_equal(x, y)
+    (_, left_arrays), (_, right_arrays) = run_both("count_sets", make)
+    assert_same(left_arrays, right_arrays)
 
 
 @given(
@@ -283,6 +378,15 @@ def test_place_scores__equals_its_twin(data):
     assert tuple(a) == tuple(b)
     assert np.array_equal(left[-1], right[-1])
     assert np.array_equal(left[-2], right[-2])
+
+
+@given(st.data())
+def test_find_edge__equals_its_twin(data):
+    near = st.integers(-9, 9) | st.integers(keys.KEY_MIN, keys.KEY_MAX) | st.sampled_from([keys.KEY_MIN, keys.KEY_MAX])
+    edges = np.array(sorted(data.draw(st.sets(near, min_size=1, max_size=9))), np.int64)
+    table, key = EdgeTable.from_edges(edges), data.draw(near | st.sampled_from(edges.tolist()))
+    (a, _), (b, _) = run_both("find_edge", lambda: (table.edges, table.starts, table.shift, np.int64(key)))
+    assert a == b
 
 
 @settings(max_examples=150)
@@ -377,12 +481,19 @@ def test_count_columns__equals_its_twin(width, found):
     assert np.array_equal(left[1], right[1])
 
 
-@pytest.mark.parametrize("module", [bits, plain])
+@given(st.lists(st.tuples(st.integers(0, 2), st.floats(0, 1) | st.sampled_from([5e-324, 2.0**-1022])), max_size=20))
+def test_add_exact__equals_its_twin(added):
+    groups, values = np.array([g for g, _ in added], np.int64), np.array([x for _, x in added], np.float64)
+    (_, left), (_, right) = run_both("add_exact", lambda: (values.view(np.int64), groups, np.zeros((3, 36), np.int64)))
+    assert_same(left[-1], right[-1])
+
+
+@pytest.mark.parametrize("find", [compiled_kernel, plain_twin])
 @given(values=st.lists(st.one_of(st.floats(0, 1), st.sampled_from([5e-324, 1.0, 0.0])), max_size=20))
-def test_add_exact__sums_without_rounding(module, values):
+def test_add_exact__sums_without_rounding(find, values):
     from fractions import Fraction
 
     limbs = np.zeros((1, 36), np.int64)
-    module.add_exact(np.array(values, np.float64).view(np.int64), np.zeros(len(values), np.int64), limbs)
+    find("add_exact")(np.array(values, np.float64).view(np.int64), np.zeros(len(values), np.int64), limbs)
     total = sum(int(limb) << (32 * i) for i, limb in enumerate(limbs[0]))
     assert Fraction(total, 1 << 1074) == sum(map(Fraction, values), Fraction(0))

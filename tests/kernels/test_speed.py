@@ -13,8 +13,9 @@ import numpy as np
 import pytest
 from numba import njit
 
-from avgk_dask.kernels import pairs, rows
+from avgk_dask.kernels import pairs, row_scans
 from avgk_dask.kernels.keys import carrier_bits, encode
+from avgk_dask.kernels.lanes import lanes_for
 from avgk_dask.kernels.zones import ZoneTable
 from avgk_dask.scans.entries import Listing, ranking_room
 from avgk_dask.scans.splitting import Split
@@ -71,7 +72,7 @@ def threshold_keys(scores, budgets):
 
 def scan_arguments(scores, labels, zones, n_ranked, n_ranks=10):
     floor = np.array([zones.floors[-1]], np.int64).astype(np.int32).view(np.float32)[0]
-    width = rows.lanes_for(n_ranked, N_CLASSES)
+    width = lanes_for(n_ranked, N_CLASSES)
     listing = Listing.small(N_CLASSES, width, scores.dtype)
     tile = (scores, *carrier_bits(scores), floor)
     return tile, 0, listing.arrays(), (labels, np.empty(len(scores), np.int32), n_ranks)
@@ -89,7 +90,7 @@ def test_keep_rows__stays_fast(block, k_max, n_ranked, limit):
     ranking = ranking_room(scores.shape, n_ranked, scores.dtype)
 
     def run():
-        rows.keep_rows(tile, first, listing, kept, zones.arrays(), mine, tallies, ranking)
+        row_scans.keep_rows(tile, first, listing, kept, zones.arrays(), mine, tallies, ranking)
 
     assert cost(run, N_ROWS, limit) <= limit
 
@@ -106,7 +107,7 @@ def test_scan_rows__stays_fast(block):
     ranking = ranking_room(scores.shape, 0, scores.dtype)
 
     def run():
-        rows.scan_rows(tile, first, listing, events, zones.arrays(), mine, tallies, ranking)
+        row_scans.scan_rows(tile, first, listing, events, zones.arrays(), mine, tallies, ranking)
 
     assert cost(run, N_ROWS, 430) <= 430
 

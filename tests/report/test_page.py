@@ -11,7 +11,7 @@ import pytest
 
 import avgk_dask as avgk
 from avgk_dask.report import render_report, write_report
-from avgk_dask.results import registry as schema
+from avgk_dask.results import datasets, json_text
 from avgk_dask.testing import simulate
 
 HOSTILE = (
@@ -108,7 +108,7 @@ def test_report__tells_where_the_result_is_from():
     toy = simulate(300, 20)
     found = avgk.evaluate(toy.scores, toy.labels, k=2)
     page = render_report(found, seconds=1.5, written="2026-01-02 03:04:05 UTC")
-    for fact in (schema.fingerprint(found), "1.50 s", "2026-01-02 03:04:05 UTC", found.attrs["versions"], "300"):
+    for fact in (datasets.fingerprint(found), "1.50 s", "2026-01-02 03:04:05 UTC", found.attrs["versions"], "300"):
         assert fact in page
     again = avgk.evaluate(toy.scores, toy.labels, k=2)
     assert render_report(again, seconds=1.5, written="2026-01-02 03:04:05 UTC") == page
@@ -150,10 +150,10 @@ def test_fingerprint__is_that_of_the_numbers_only():
     found = avgk.evaluate(toy.scores, toy.labels, k=[1, 2])
     other = found.copy(deep=True)
     other.attrs["store"] = "elsewhere"
-    assert schema.fingerprint(other) == schema.fingerprint(found)
-    assert schema.fingerprint(schema.from_json(schema.to_json(found))) == schema.fingerprint(found)
+    assert datasets.fingerprint(other) == datasets.fingerprint(found)
+    assert datasets.fingerprint(json_text.from_json(json_text.to_json(found))) == datasets.fingerprint(found)
     other["n_above"][0] += 1
-    assert schema.fingerprint(other) != schema.fingerprint(found)
+    assert datasets.fingerprint(other) != datasets.fingerprint(found)
 
 
 @pytest.mark.parametrize("dtype", ["int64", "uint64"])
@@ -161,5 +161,5 @@ def test_fingerprint__tells_large_integers_apart(dtype):
     scores = np.array([[2**60 + 9, 2**60 + 1]], dtype)
     one, other = (avgk.evaluate(s, k=2, straddle=False) for s in (scores, scores + np.array([0, 1], dtype)))
     assert int(one.threshold[0]) + 1 == int(other.threshold[0])
-    assert schema.fingerprint(one) != schema.fingerprint(other)
+    assert datasets.fingerprint(one) != datasets.fingerprint(other)
     assert str(2**60 + 1) in render_report(one)

@@ -10,7 +10,7 @@ import xarray as xr
 
 import avgk_dask as avgk
 from avgk_dask.report import print_info, print_table, render_report, text, write_report
-from avgk_dask.results import registry as schema
+from avgk_dask.results import datasets, json_text
 from avgk_dask.testing import simulate
 
 
@@ -121,13 +121,13 @@ def test_write_report__with_swapped_arguments_or_nowhere_to_write(tmp_path):
 def test_json__of_what_is_no_result_says_what_to_do():
     result = avgk.evaluate(np.eye(3), k=1)
     for other in (5, None, "x", result.threshold):
-        for use in (schema.to_json, schema.fingerprint):
+        for use in (json_text.to_json, datasets.fingerprint):
             with pytest.raises(avgk.DtypeError, match="result must be a Dataset"):
                 use(other)
     with pytest.raises(avgk.OptionError, match="numbers and text only"):
-        schema.to_json(result.assign_attrs(made=object()))
+        json_text.to_json(result.assign_attrs(made=object()))
     for other in (5, None, "", "[1]", "{}", '{"variables": {"a": 1}, "coords": [], "attrs": {}}'):
         with pytest.raises(avgk.OptionError, match="text must be a result as to_json writes it"):
-            schema.from_json(other)
+            json_text.from_json(other)
     both = xr.concat([result, result], "model")
-    assert schema.from_json(schema.to_json(both)).identical(both)
+    assert json_text.from_json(json_text.to_json(both)).identical(both)

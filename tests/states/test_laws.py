@@ -25,6 +25,7 @@ from avgk_dask.kernels.keys import encode
 from avgk_dask.records import Record, Several
 from avgk_dask.scans.band_scan import scan_band
 from avgk_dask.scans.cutting import CutPlan, WantedTies, cut_band
+from avgk_dask.scans.discarded import SlotPlan, tally_last_slots
 from avgk_dask.scans.pilot import sample_block
 from avgk_dask.scans.places import LabelPlan, PlacePlan, tally_labels, tally_places
 from avgk_dask.scans.plan import ScanShape
@@ -154,6 +155,10 @@ KINDS = {
     "WeightTally": (
         lambda d: numbered(d, tally_weights, d.soft, WeightPlan(F8, d.n_classes, (TieWindow(d.key, *ENDS),), 4)),
         lambda d: lambda t: t.digest(),
+    ),
+    "LastSlots": (
+        lambda d: numbered(d, tally_last_slots, d.hard, SlotPlan(F8, d.n_classes, d.n_classes - 1)),
+        lambda d: lambda t: t.highest,
     ),
     "TieCuts": (
         lambda d: numbered(

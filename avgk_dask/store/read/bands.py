@@ -10,8 +10,8 @@ from itertools import islice, pairwise
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from ...arrays import Array, Dtype
 from ...errors import AvgkError, ReadError, refuse
 from ...reuse import Pool
 from .checked import is_local
@@ -29,7 +29,7 @@ AHEAD_BYTES = 8 << 20
 def plan_bands(
     shape: tuple[int, ...], chunks: tuple[int, ...], itemsize: int, slab_bytes: int
 ) -> tuple[list[int], list[int]]:
-    """Give the row bounds of the bands and the class bounds of the slabs each is read in.
+    """Return the row bounds of the bands and the class bounds of the slabs each is read in.
 
     Both follow the chunks (or shards), so that no chunk is read twice. Slabs join class chunks up
     to ``slab_bytes``.
@@ -52,7 +52,7 @@ class BandReader:
     array: Any
     rows: tuple[int, ...]
     classes: tuple[int, ...]
-    dtype: np.dtype[Any]
+    dtype: Dtype
     #: What the threads of a process read into.
     pool: Pool = field(default_factory=Pool, compare=False, repr=False)
 
@@ -65,7 +65,7 @@ class BandReader:
         width = max(last - first for first, last in pairwise(self.classes))
         return max(1, min(_AT_ONCE, AHEAD_BYTES // (rows * width * self.dtype.itemsize)))
 
-    def run(self, bands: Sequence[int]) -> Iterator[Iterator[NDArray[Any]]]:
+    def run(self, bands: Sequence[int]) -> Iterator[Iterator[Array]]:
         """Return the slabs of each of some bands, read ahead of their use where that saves waiting.
 
         A slab is good until the next one is asked for: its memory is used again.
@@ -80,7 +80,7 @@ class BandReader:
             waiting = deque(pool.submit(self.read, *place) for place in places[:n_ahead])
             left = iter(places[n_ahead:])
 
-            def take() -> NDArray[Any]:
+            def take() -> Array:
                 block = waiting.popleft().result()
                 waiting.extend(pool.submit(self.read, *place) for place in islice(left, 1))
                 return block
@@ -88,24 +88,24 @@ class BandReader:
             for _ in bands:
                 yield (take() for _ in range(len(self.classes) - 1))
 
-    def slabs(self, band: int, scratch: Scratch | None = None) -> Iterator[NDArray[Any]]:
-        """Give the band's slabs, one after the other along the classes."""
+    def slabs(self, band: int, scratch: Scratch | None = None) -> Iterator[Array]:
+        """Return the band's slabs, one after the other along the classes."""
         for first, last in pairwise(self.classes):
             yield self.read(band, first, last, scratch)
 
-    def read(self, band: int, first_class: int, last_class: int, scratch: Scratch | None = None) -> NDArray[Any]:
-        """Give the scores of one band and a run of classes; with a scratch, good until that is used again."""
+    def read(self, band: int, first_class: int, last_class: int, scratch: Scratch | None = None) -> Array:
+        """Return the scores of one band and a run of classes; with a scratch, good until that is used again."""
         where = slice(self.rows[band], self.rows[band + 1]), slice(first_class, last_class)
         return read_array(self.array, where, scratch)
 
 
-def read_array(array: Any, where: tuple[slice, ...], scratch: Scratch | None = None) -> NDArray[Any]:
+def read_array(array: Any, where: tuple[slice, ...], scratch: Scratch | None = None) -> Array:
     """Read a part of a stored array (whole along axes not named), decoded; a failure names the store and the chunk."""
     return decode(array, read_stored(array, where, scratch))
 
 
-def read_stored(array: Any, where: tuple[slice, ...], scratch: Scratch | None = None) -> NDArray[Any]:
-    """Read a part of a stored array as ``read_array`` does, but give the values as they are stored."""
+def read_stored(array: Any, where: tuple[slice, ...], scratch: Scratch | None = None) -> Array:
+    """Read a part of a stored array as ``read_array`` does, but return the values as they are stored."""
     where = (*where, *(slice(0, n) for n in array.shape[len(where) :]))
     try:
         return _read(array, where, scratch or Scratch())
@@ -115,7 +115,7 @@ def read_stored(array: Any, where: tuple[slice, ...], scratch: Scratch | None = 
         refuse(_first_failure(array, where, error))
 
 
-def _read(array: Any, where: tuple[slice, ...], scratch: Scratch) -> NDArray[Any]:
+def _read(array: Any, where: tuple[slice, ...], scratch: Scratch) -> Array:
     files = ChunkFiles.of(array)
     block = files.read(where, scratch) if files else None
     if block is None:
@@ -125,7 +125,7 @@ def _read(array: Any, where: tuple[slice, ...], scratch: Scratch) -> NDArray[Any
 
 
 def _rounded(array: Any, where: tuple[slice, ...]) -> tuple[slice, ...]:
-    """Give a part that reaches the array's edge up to the end of its last shard, so that zarr reads that whole."""
+    """Return a part that reaches the array's edge up to the end of its last shard, so that zarr reads that whole."""
     if not array.shards:
         return where
     return tuple(
@@ -135,7 +135,7 @@ def _rounded(array: Any, where: tuple[slice, ...]) -> tuple[slice, ...]:
 
 
 def _first_failure(array: Any, where: tuple[slice, ...], error: Exception) -> ReadError:
-    """Give the error that names the first chunk of a part that cannot be read."""
+    """Return the error that names the first chunk of a part that cannot be read."""
     places = places_within(array, where)
     for place in places if len(places) > 1 else []:
         try:

@@ -6,13 +6,12 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from zarr.abc.store import OffsetByteRequest, RangeByteRequest, Store
-from zarr.core.buffer import default_buffer_prototype
-from zarr.core.sync import sync
 from zarr.storage import LocalStore, MemoryStore, ObjectStore, WrapperStore, ZipStore
 
 from ...errors import AvgkError, ReadError, refuse
 from ...settings import setting
 from ..where.failures import advice, cause
+from ..where.zarr_calls import get, inside, wait
 from .documents import Document, is_metadata, parse_document
 from .manifest import Digest, Manifest
 from .shards import ShardIndex
@@ -45,7 +44,7 @@ class Checks:
     secrets: tuple[str, ...] = field(default=(), repr=False)
 
     def digest(self, key: str) -> Digest | None:
-        """Give the digest that a chunk was written with; None where that is not known."""
+        """Return the digest that a chunk was written with; None where that is not known."""
         return None if self.manifest is None else self.manifest.find(key)
 
     def refuse_size(self, key: str, size: int) -> None:
@@ -66,7 +65,7 @@ class Checks:
             raise ReadError(f"chunk {key} of {self.location} is damaged: {told}. Write the store again.")
 
     def scrub(self, error: BaseException) -> str:
-        """Give an error's class and text without credentials."""
+        """Return an error's class and text without credentials."""
         return cause(error, self.secrets)
 
 
@@ -92,17 +91,17 @@ class CheckedStore(Wrapping):
         return type(self)(store, self.checks)
 
     def with_read_only(self, read_only: bool = False) -> CheckedStore:
-        """Give the store in its read-only (or writable) form, with the same checks."""
+        """Return the store in its read-only (or writable) form, with the same checks."""
         return type(self)(self._store.with_read_only(read_only), self.checks)
 
     def with_checks(self, **changes: Any) -> CheckedStore:
-        """Give the store with other checks."""
+        """Return the store with other checks."""
         return type(self)(self._store, replace(self.checks, **changes))
 
     def document(self, key: str) -> Document | None:
         """Return the JSON object at a key, as it was last read or reading it now; None where there is none."""
         if key not in self._documents:
-            sync(self.get(key, default_buffer_prototype()))
+            wait(get(self, key))
         return self._documents.get(key)
 
     async def get(self, key: str, prototype: Any, byte_range: Any = None) -> Any:
@@ -224,7 +223,7 @@ class CheckedStore(Wrapping):
 
 
 def _bounds(byte_range: Any, length: int) -> slice:
-    """Give the part of a value that a request for bytes means."""
+    """Return the part of a value that a request for bytes means."""
     if isinstance(byte_range, RangeByteRequest):
         return slice(byte_range.start, byte_range.end)
     if isinstance(byte_range, OffsetByteRequest):
@@ -238,7 +237,7 @@ def is_local(store: Any) -> bool:
 
 
 def bare_store(store: Any) -> Any:
-    """Give the store inside all wrappers."""
+    """Return the store inside all wrappers."""
     while isinstance(store, WrapperStore):
-        store = store._store
+        store = inside(store)
     return store

@@ -18,17 +18,16 @@ from typing import Any
 import google_crc32c
 import numcodecs
 import numpy as np
-from numpy.typing import NDArray
 from zarr.codecs import BloscCodec, BytesCodec, Crc32cCodec, ZstdCodec
 from zarr.storage import LocalStore
 
+from ...arrays import Array
 from ...errors import ReadError
 from .checked import CheckedStore
 from .layout import configured
 from .listing import chunk_key
 from .shards import place_slices, places_within
 
-Array = NDArray[Any]
 #: Decodes the first array into the second one, which has the size it must have; may give the first as it is.
 Decode = Callable[[Array, Array], Array]
 
@@ -40,7 +39,7 @@ class Scratch:
         self._rooms: dict[str, Array] = {}
 
     def room(self, name: str, n_bytes: int) -> Array:
-        """Give so many bytes of the memory with this name; what was there before is gone."""
+        """Return so many bytes of the memory with this name; what was there before is gone."""
         held = self._rooms.get(name)
         if held is None or held.size < n_bytes:
             self._rooms.pop(name, None)
@@ -56,7 +55,7 @@ class ChunkFiles:
 
     @classmethod
     def of(cls, array: Any) -> ChunkFiles | None:
-        """Give the reader of an array's files; None where zarr must read it."""
+        """Return the reader of an array's files; None where zarr must read it."""
         metadata, store = array.metadata, array.store_path.store
         if type(store) is not CheckedStore or type(store._store) is not LocalStore:
             return None
@@ -72,7 +71,7 @@ class ChunkFiles:
         return cls(array, decode, has_checksum) if decode and not big_endian else None
 
     def read(self, where: tuple[slice, ...], scratch: Scratch) -> Array | None:
-        """Give a part of the array, good until the scratch is used again; None where zarr must read it."""
+        """Return a part of the array, good until the scratch is used again; None where zarr must read it."""
         places = places_within(self._array, where)
         if len(places) == 1:
             chunk = self._chunk(places[0], scratch)
@@ -90,7 +89,7 @@ class ChunkFiles:
         return whole
 
     def _chunk(self, place: tuple[int, ...], scratch: Scratch) -> Array | None:
-        """Give a whole chunk; None where the file is missing, which zarr fills in."""
+        """Return a whole chunk; None where the file is missing, which zarr fills in."""
         chunks, dtype = self._array.chunks, np.dtype(self._array.dtype)
         data = self._data(chunk_key(self._array, place), scratch)
         if data is None:
@@ -100,7 +99,7 @@ class ChunkFiles:
         return chunk
 
     def _data(self, key: str, scratch: Scratch) -> Array | None:
-        """Give a chunk's stored bytes, checked, without their own checksum; None where the file is missing."""
+        """Return a chunk's stored bytes, checked, without their own checksum; None where the file is missing."""
         store = self._array.store_path.store
         data = _read_file(store._store.root / key, scratch, partial(store.checks.refuse_size, key))
         problem = store.problem(key, data)
@@ -141,7 +140,7 @@ def _read_file(path: Any, scratch: Scratch, check_size: Callable[[int], None]) -
 
 
 def _cut(block: Array, part: tuple[slice, ...], whole: tuple[slice, ...]) -> Array:
-    """Give a part of a block that holds some larger part of the array."""
+    """Return a part of a block that holds some larger part of the array."""
     return block[tuple(slice(p.start - w.start, p.stop - w.start) for p, w in zip(part, whole, strict=True))]
 
 
@@ -165,7 +164,7 @@ def _decode_zstd(data: Array, out: Array) -> Array:
 
 
 def _zstd_size(data: Array) -> int | None:
-    """Give the decoded size that the header of a Zstandard frame tells; None where it does not."""
+    """Return the decoded size that the header of a Zstandard frame tells; None where it does not."""
     if data.size < 18:
         return None
     flags = int(data[4])

@@ -13,13 +13,11 @@ import warnings
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from ...arrays import Array, Dtype, Ints
 from ...errors import DtypeError, LabelsError
 from ...kernels.keys import BFLOAT16
 from ...masks import with_unlabelled
-
-Array = NDArray[Any]
 
 #: Attributes that tell how values are encoded.
 SCALES = ("scale_factor", "add_offset", "_Unsigned")
@@ -27,9 +25,9 @@ ENCODING_ATTRIBUTES = (*SCALES, "_FillValue", "missing_value")
 _CURE = "Decode it with xarray, and store the values themselves."
 
 
-def decoded_dtype(array: Any) -> np.dtype[Any]:
+def decoded_dtype(array: Any) -> Dtype:
     """Return the dtype of an array's values once they are decoded, in native byte order."""
-    stored: np.dtype[Any] = np.dtype(array.dtype).newbyteorder("=")
+    stored: Dtype = np.dtype(array.dtype).newbyteorder("=")
     found = encoding_of(array)
     if found and array.ndim == 1:
         return np.dtype(np.int64)
@@ -118,7 +116,7 @@ def _decoded(array: Any, block: Array, found: dict[str, Any]) -> Array:
     return values
 
 
-def _unlabelled(block: Array, found: dict[str, Any]) -> NDArray[np.int64]:
+def _unlabelled(block: Array, found: dict[str, Any]) -> Ints:
     if block.dtype.kind not in "iu" or any(name in found for name in SCALES):
         raise LabelsError(
             f"labels must be stored as integers, not encoded by {', '.join(found)}; got {block.dtype}. {_CURE}"

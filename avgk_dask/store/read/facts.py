@@ -73,7 +73,7 @@ def _codec_names(array: Any) -> list[str]:
 
 
 def _described(config: dict[str, Any], key: str) -> str:
-    """Give a codec's name with what matters of its configuration."""
+    """Return a codec's name with what matters of its configuration."""
     options = config.get("configuration", config) or {}
     details = [str(options[name]) for name in ("cname", "shuffle") if options.get(name) not in (None, 0)]
     details += [f"level {options[name]}" for name in ("level", "clevel") if name in options]

@@ -38,7 +38,7 @@ class Layout:
         shard_chunks: int = 1,
         codec: str = "blosc",
     ) -> Layout:
-        """Give the layout of whole rows that reads fastest.
+        """Return the layout of whole rows that reads fastest.
 
         Examples
         --------
@@ -60,14 +60,14 @@ class Layout:
         return self.chunk_rows * self.shard_chunks
 
     def keywords(self, itemsize: int) -> dict[str, Any]:
-        """Give zarr's arguments that create an array of this layout."""
+        """Return zarr's arguments that create an array of this layout."""
         chunks = self.chunk_rows, self.chunk_columns
         shards = (self.rows, self.columns) if self.shard_chunks > 1 else None
         return {"chunks": chunks, "shards": shards, "compressors": codecs(self.codec, itemsize)}
 
 
 def codecs(name: str, itemsize: int) -> list[Any]:
-    """Give the codecs of a name, with a checksum of what they give."""
+    """Return the codecs of a name, with a checksum of what they give."""
     compressors: dict[str, list[Any]] = {
         "blosc": [BloscCodec(cname="lz4", clevel=5, shuffle="bitshuffle", typesize=itemsize)],
         "zstd": [ZstdCodec(level=1)],

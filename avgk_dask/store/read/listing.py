@@ -11,11 +11,12 @@ from collections.abc import Iterator
 from typing import Any
 
 from zarr.codecs import BytesCodec
-from zarr.core.sync import sync
 from zarr.storage import FsspecStore, LocalStore, ObjectStore, ZipStore
 
 from ...errors import ReadError, refuse
+from ..where import fsspec_calls
 from ..where.addresses import shown
+from ..where.zarr_calls import wait
 from .checked import FILL, CheckedStore, bare_store
 from .documents import is_metadata
 from .manifest import chunk_grid
@@ -27,7 +28,7 @@ _LIST_SECONDS = 600
 
 
 def list_keys(store: Any, prefix: str) -> dict[str, int | None] | None:
-    """Give the keys below a prefix with their lengths (None where unknown); None where that cannot be had."""
+    """Return the keys below a prefix with their lengths (None where unknown); None where that cannot be had."""
     try:
         return _list_keys(bare_store(store), prefix)
     except Exception:  # of any client: reading may be allowed where listing is not
@@ -62,11 +63,11 @@ def _list_keys(store: Any, prefix: str) -> dict[str, int | None] | None:
         return _object_keys(store, prefix)
     if not store.supports_listing:
         return None
-    return sync(_other_keys(store, prefix), timeout=_LIST_SECONDS)
+    return wait(_other_keys(store, prefix), timeout=_LIST_SECONDS)
 
 
 def _local_keys(root: str, prefix: str) -> Iterator[tuple[str, int | None]]:
-    """Give plain files only: a folder or a dangling link is no chunk. Metadata are given whatever they are: they are read, and refused."""
+    """Return plain files only: a folder or a dangling link is no chunk. Metadata are given whatever they are: they are read, and refused."""
     try:
         entries = list(os.scandir(os.path.join(root, prefix)))
     except (FileNotFoundError, NotADirectoryError):
@@ -88,7 +89,7 @@ def _object_keys(store: Any, prefix: str) -> dict[str, int | None] | None:
 
 
 def objects(store: Any, prefix: str) -> Iterator[tuple[str, int]]:
-    """Give the objects of an object store below a prefix, and their sizes."""
+    """Return the objects of an object store below a prefix, and their sizes."""
     import obstore
 
     try:
@@ -106,7 +107,7 @@ async def _other_keys(store: Any, prefix: str) -> dict[str, int | None] | None:
         if "http" in str(store.fs.protocol):
             return None
         try:
-            found = await store.fs._find(f"{root}/{prefix}", detail=True)
+            found = await fsspec_calls.find(store, prefix)
         except FileNotFoundError:
             return {}
         start = len(root.strip("/")) + bool(root.strip("/"))
@@ -120,19 +121,19 @@ async def _other_keys(store: Any, prefix: str) -> dict[str, int | None] | None:
 
 
 def chunk_keys(array: Any) -> Iterator[str]:
-    """Give the keys of all stored chunks (or shards) of an array, in row-major order."""
+    """Return the keys of all stored chunks (or shards) of an array, in row-major order."""
     for place in itertools.product(*map(range, chunk_grid(array))):
         yield chunk_key(array, place)
 
 
 def chunk_key(array: Any, place: tuple[int, ...]) -> str:
-    """Give the key of the stored chunk at a place of the chunk grid."""
+    """Return the key of the stored chunk at a place of the chunk grid."""
     key = array.metadata.encode_chunk_key(place)
     return f"{array.path}/{key}" if array.path else str(key)
 
 
 def missing_chunks(array: Any) -> tuple[list[str], list[tuple[str, str]]] | None:
-    """Give the keys of missing chunks, and damaged ones with what is wrong; None where the store cannot list."""
+    """Return the keys of missing chunks, and damaged ones with what is wrong; None where the store cannot list."""
     found = list_keys(array.store_path.store, array.path)
     if found is None:
         return None
@@ -160,7 +161,7 @@ def missing_chunks(array: Any) -> tuple[list[str], list[tuple[str, str]]] | None
 
 
 def _plain_length(array: Any) -> int | None:
-    """Give the length of every chunk of an array whose codecs leave no choice; None otherwise."""
+    """Return the length of every chunk of an array whose codecs leave no choice; None otherwise."""
     metadata = array.metadata
     if metadata.zarr_format != 3 or len(metadata.codecs) != 1 or not isinstance(metadata.codecs[0], BytesCodec):
         return None
@@ -203,7 +204,7 @@ def check_chunks(array: Any) -> None:
 
 
 def _how_many(array: Any, n: int) -> str:
-    """Give how many chunks of an array, up to the verb."""
+    """Return how many chunks of an array, up to the verb."""
     total = math.prod(chunk_grid(array))
     where = f"array {array.path or '/'!r} in {array.store_path.store.checks.location}"
     if total == 1:

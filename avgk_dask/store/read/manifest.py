@@ -30,7 +30,7 @@ Digest = tuple[int, int]
 
 
 def digest_of(data: Any) -> Digest:
-    """Give the length and the XXH3 (64 bits) of stored bytes.
+    """Return the length and the XXH3 (64 bits) of stored bytes.
 
     Examples
     --------
@@ -45,18 +45,18 @@ def digest_of(data: Any) -> Digest:
 
 
 def empty_table(grid: tuple[int, ...]) -> Table:
-    """Give a table for a chunk grid, all zeros: no chunk is recorded yet."""
+    """Return a table for a chunk grid, all zeros: no chunk is recorded yet."""
     return np.zeros((*grid, 2), np.uint64)
 
 
 def chunk_grid(array: Any) -> tuple[int, ...]:
-    """Give the number of stored chunks (or shards) along each axis of an array."""
+    """Return the number of stored chunks (or shards) along each axis of an array."""
     sizes = array.shards or array.chunks
     return tuple(-(-n // size) for n, size in zip(array.shape, sizes, strict=True))
 
 
 def place_of(array: str, key: str) -> tuple[int, ...] | None:
-    """Give the place in the chunk grid of a key of the array at a path; None for a key of something else.
+    """Return the place in the chunk grid of a key of the array at a path; None for a key of something else.
 
     Examples
     --------
@@ -76,7 +76,7 @@ class Manifest:
     table: Table
 
     def find(self, key: str) -> Digest | None:
-        """Give the digest of a chunk by its key; None for a key that is none of the array's chunks."""
+        """Return the digest of a chunk by its key; None for a key that is none of the array's chunks."""
         place = place_of(self.array, key)
         grid = self.table.shape[:-1]
         if place is None or len(place) != len(grid) or any(i >= n for i, n in zip(place, grid, strict=True)):
@@ -98,5 +98,5 @@ class Manifest:
 
 
 def table_digest(table: Table) -> str:
-    """Give the SHA-256 of a table."""
+    """Return the SHA-256 of a table."""
     return hashlib.sha256(np.ascontiguousarray(table, "<u8").tobytes()).hexdigest()

@@ -255,7 +255,7 @@ def sealed_document(store: CheckedStore, place: str, name: str, seal: Seal) -> D
 
 
 def _documents(store: CheckedStore, place: str, name: str) -> Iterator[Document]:
-    """Give the copies of an array's metadata that there are."""
+    """Return the copies of an array's metadata that there are."""
     copy = copied_document(store, place, name)
     if copy is not None:
         yield copy

@@ -11,14 +11,14 @@ from typing import Any
 
 import zarr
 from zarr.abc.store import Store
-from zarr.core.buffer import default_buffer_prototype
-from zarr.core.sync import sync
 from zarr.storage import FsspecStore, LocalStore, ObjectStore, StorePath
 
 from ...errors import AvgkError, OptionError, ReadError, ScoresError, StoreError, refuse
+from ..where import fsspec_calls
 from ..where.addresses import Options, secrets_of, shown
 from ..where.failures import advice
 from ..where.locations import inner_root, locate
+from ..where.zarr_calls import get, wait
 from .checked import CheckedStore, Checks, bare_store
 from .manifest import table_digest
 from .nodes import array_names, group_attributes, has_array, open_array, seal_of, sealed_array, through, with_checks
@@ -134,7 +134,7 @@ def open_labels(store: Any, storage_options: Options | None = None, missing: str
 
 
 def open_node(store: Any, storage_options: Options | None = None, missing: str | None = None) -> tuple[Any, Any]:
-    """Open a Zarr group or array; give it with the checked store its arrays are read through."""
+    """Open a Zarr group or array; return it with the checked store its arrays are read through."""
     if missing not in (None, "raise", "fill"):
         raise OptionError(f"missing must be 'raise' or 'fill'; got {missing!r}. Leave it out to refuse missing chunks.")
     if isinstance(store, zarr.Array) and isinstance(store.store_path.store, CheckedStore):
@@ -160,7 +160,7 @@ def open_node(store: Any, storage_options: Options | None = None, missing: str |
 
 
 def _outer_store(path: str, options: Options | None, checked: CheckedStore) -> tuple[CheckedStore, str]:
-    """Give the store of ours that the array at a path lies in, and its path there; the given store, if it lies in none."""
+    """Return the store of ours that the array at a path lies in, and its path there; the given store, if it lies in none."""
     outer, _, name = (path.rstrip("/") if "://" in path else os.path.abspath(path)).rpartition("/")
     try:
         outside = CheckedStore(locate(outer, options), checked.checks)
@@ -176,7 +176,7 @@ def _outer_store(path: str, options: Options | None, checked: CheckedStore) -> t
 
 
 def _find(store: Any, storage_options: Options | None) -> tuple[Store, str, str]:
-    """Give the store, the path in it and its name of whatever a user may pass."""
+    """Return the store, the path in it and its name of whatever a user may pass."""
     if isinstance(store, (zarr.Array, zarr.Group)):
         store = store.store_path
     if isinstance(store, StorePath):
@@ -190,7 +190,7 @@ def _find(store: Any, storage_options: Options | None) -> tuple[Store, str, str]
 def _open(store: CheckedStore, path: str, use_consolidated: bool | None = None) -> Any:
     location = store.checks.location
     try:
-        sync(_probe(store, path), timeout=None)
+        wait(_probe(store, path))
         if use_consolidated is False:
             return zarr.open_group(store, path=path, mode="r", use_consolidated=False)
         return zarr.open(store, path=path, mode="r")
@@ -211,9 +211,8 @@ async def _probe(store: CheckedStore, path: str) -> None:
     """Ask for the root's metadata, one after the other: a store out of reach fails at once, and with one error."""
     prefix = f"{path}/" if path else ""
     async with asyncio.timeout(_OPEN_SECONDS):
-        await store._ensure_open()
         for name in ("zarr.json", ".zgroup", ".zarray"):
-            if await store.get(prefix + name, default_buffer_prototype()) is not None:
+            if await get(store, prefix + name) is not None:
                 return
         await _ask_for_bucket(bare_store(store))
     raise StoreError("no zarr.json, .zgroup or .zarray is there")
@@ -225,7 +224,7 @@ async def _ask_for_bucket(store: Any) -> None:
         async for _ in store.list_dir(""):
             return
     if isinstance(store, FsspecStore) and "s3" in str(store.fs.protocol):
-        await store.fs._ls(store.path.split("/")[0])
+        await fsspec_calls.list_bucket(store)
 
 
 def _by_sample(array: Any, location: str) -> Any:

@@ -30,7 +30,7 @@ class ShardIndex:
 
     @classmethod
     def of(cls, array: Any) -> ShardIndex | None:
-        """Give the index of an array with ordinary shards; None for any other."""
+        """Return the index of an array with ordinary shards; None for any other."""
         codecs: tuple[Any, ...] = getattr(array.metadata, "codecs", ())
         if len(codecs) != 1 or not isinstance(codecs[0], ShardingCodec):
             return None
@@ -41,7 +41,7 @@ class ShardIndex:
         return cls(array.path, array.shape, array.shards, array.chunks, configured(coding, "index_location") == "end")
 
     def n_absent(self, key: str, data: Any) -> tuple[int, bool]:
-        """Give the number of inner chunks that lie in the array and not in the shard, and whether its index points outside of it."""
+        """Return the number of inner chunks that lie in the array and not in the shard, and whether its index points outside of it."""
         place = place_of(self.array, key)
         if place is None:
             return 0, False
@@ -61,7 +61,7 @@ class ShardIndex:
 
 
 def whole_shards(array: Any) -> Any:
-    """Give an array with its shape rounded up to whole shards.
+    """Return an array with its shape rounded up to whole shards.
 
     zarr reads a shard that the array's edge cuts by one request for its index and one for each inner
     chunk; of a whole shard it takes all in one.
@@ -74,13 +74,13 @@ def whole_shards(array: Any) -> Any:
 
 
 def place_slices(array: Any, place: tuple[int, ...]) -> tuple[slice, ...]:
-    """Give the part of an array that the stored chunk (or shard) at a place holds."""
+    """Return the part of an array that the stored chunk (or shard) at a place holds."""
     sizes = array.shards or array.chunks
     return tuple(slice(i * size, min((i + 1) * size, n)) for i, size, n in zip(place, sizes, array.shape, strict=True))
 
 
 def places_within(array: Any, where: tuple[slice, ...]) -> list[tuple[int, ...]]:
-    """Give the places in the chunk (or shard) grid that a part of an array touches."""
+    """Return the places in the chunk (or shard) grid that a part of an array touches."""
     sizes = array.shards or array.chunks
     return list(
         itertools.product(

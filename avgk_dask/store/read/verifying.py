@@ -6,11 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from zarr.core.buffer import default_buffer_prototype
-from zarr.core.sync import sync
-
 from ...errors import AvgkError
 from ...results.showing import ShownAsTable
+from ..where.zarr_calls import get, wait
 from .bands import read_stored
 from .listing import chunk_key, missing_chunks
 from .nodes import copied_document, same_array
@@ -44,7 +42,7 @@ class Verification(ShownAsTable):
 
     @classmethod
     def merge(cls, found: Sequence[Verification]) -> Verification:
-        """Give the verification of several arrays, or parts of one, together."""
+        """Return the verification of several arrays, or parts of one, together."""
         return cls(
             sum(v.n_chunks for v in found),
             sum(v.n_bytes for v in found),
@@ -61,7 +59,7 @@ def verify_run(array: Any, places: Sequence[tuple[int, ...]]) -> Verification:
         key = chunk_key(array, place)
         try:
             if store.checks.digest(key) is not None:
-                n_bytes += len(sync(store.get(key, default_buffer_prototype())))
+                n_bytes += len(wait(get(store, key)))
             else:
                 n_bytes += read_stored(array, place_slices(array, place)).nbytes
         except AvgkError as error:

@@ -11,6 +11,7 @@ from zarr.storage import FsspecStore, ObjectStore, StorePath, WrapperStore
 
 from ... import credentials
 from ...credentials import environment_secrets, hide, hide_pairs
+from .zarr_calls import inside
 
 Options = Mapping[str, Any]
 
@@ -56,11 +57,11 @@ def secrets_of(*given: Any) -> tuple[str, ...]:
 
 
 def _options_of(store: Any) -> list[Any]:
-    """Give what an opened store was told of where it is and how to reach it."""
+    """Return what an opened store was told of where it is and how to reach it."""
     if isinstance(store, StorePath):
         return _options_of(store.store)
     if isinstance(store, WrapperStore):
-        return _options_of(store._store)
+        return _options_of(inside(store))
     client = getattr(store, "store", None)  # of obstore
     found = [getattr(client, name, None) for name in ("url", "config", "client_options")]
     files = getattr(store, "fs", None)

@@ -56,7 +56,7 @@ _CONNECT_SECONDS = 4
 
 
 def open_cloud(url: str, options: Mapping[str, Any], *, write: bool, required: bool) -> Store | None:
-    """Give the store behind an object-store URL through obstore; None where fsspec must serve it."""
+    """Return the store behind an object-store URL through obstore; None where fsspec must serve it."""
     config = _translate(url.split("://")[0], options)
     if find_spec("obstore") is None or config is None:
         if required:
@@ -102,7 +102,7 @@ def _split_login(url: str) -> tuple[str, str]:
 
 
 def _translate(scheme: str, options: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Give the options in obstore's names; None where one has no counterpart, or credentials are in files."""
+    """Return the options in obstore's names; None where one has no counterpart, or credentials are in files."""
     options = {**options}
     if scheme in ("s3", "s3a"):
         names = S3_NAMES

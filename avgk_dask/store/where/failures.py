@@ -26,7 +26,7 @@ _KNOWN = {
 
 
 def advice(text: str, otherwise: str) -> str:
-    """Give what to do about an error of a store's client."""
+    """Return what to do about an error of a store's client."""
     for signs, what in _KNOWN.items():
         if any(_has(text, sign) for sign in signs):
             return what

@@ -28,7 +28,7 @@ _METADATA = ("zarr.json", ".zgroup", ".zarray")
 
 
 def locate(path: Any, options: Options | None = None, *, write: bool = False) -> Store:
-    """Give the Zarr store at a path or URL; nothing is read yet.
+    """Return the Zarr store at a path or URL; nothing is read yet.
 
     ``s3://``, ``gs://``, ``az://``, ``abfs://`` and ``https://`` go through obstore where it is
     installed and knows all the options, everything else through fsspec. The option ``client``
@@ -124,7 +124,7 @@ def _through_fsspec(url: str, scheme: str, options: dict[str, Any], write: bool)
 
 
 def _for_s3fs(options: dict[str, Any]) -> dict[str, Any]:
-    """Give s3fs options: no HEAD before each GET, and no long wait for an endpoint that is dead."""
+    """Return s3fs options: no HEAD before each GET, and no long wait for an endpoint that is dead."""
     client = {**options.pop("client_kwargs", {})}
     config = {
         "connect_timeout": 4,
@@ -145,7 +145,7 @@ def _for_s3fs(options: dict[str, Any]) -> dict[str, Any]:
 
 
 def inner_root(store: Store) -> str:
-    """Give the folder inside a zip file that is the root of the Zarr hierarchy (zipping a folder nests it)."""
+    """Return the folder inside a zip file that is the root of the Zarr hierarchy (zipping a folder nests it)."""
     if not isinstance(store, ZipStore):
         return ""
     with zipfile.ZipFile(store.path) as archive:

@@ -86,7 +86,7 @@ def _remove(folder: pathlib.Path) -> None:
 
 @contextmanager
 def written_whole(path: pathlib.Path) -> Iterator[pathlib.Path]:
-    """Give where to write a file that then takes its place at once; a pipe or device is written itself."""
+    """Return where to write a file that then takes its place at once; a pipe or device is written itself."""
     if path.exists() and not path.is_file():
         yield path
         return

@@ -8,11 +8,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ...arrays import Array, Dtype
 from ...errors import DtypeError, LabelsError, ScoresError, label_cure
 from ...kernels.keys import BFLOAT16, check_dtype, encode, is_float
 from ...masks import check_label_range, plain_array, plain_labels
-
-Array = NDArray[Any]
 
 
 def as_scores(values: Any) -> Array:
@@ -47,12 +46,12 @@ def as_numpy(values: Any) -> Any:
 class Conversion:
     """From the dtype of the batches to the stored one."""
 
-    given: np.dtype[Any]
-    stored: np.dtype[Any]
+    given: Dtype
+    stored: Dtype
 
     @classmethod
     def to(cls, given: Any, stored: Any | None) -> Conversion:
-        """Give the conversion; refuse one that would do more than round."""
+        """Return the conversion; refuse one that would do more than round."""
         given = check_dtype(given)
         stored = given if stored is None else check_dtype(stored)
         if is_float(given) and not is_float(stored):
@@ -75,7 +74,7 @@ class Conversion:
         return f"{self.given} rounded to {self.stored}, to nearest, ties to even"
 
     def apply(self, block: Array, first: int = 0) -> Array:
-        """Give the block, from sample ``first`` on, in the stored dtype; refuse finite values that would become infinite."""
+        """Return the block, from sample ``first`` on, in the stored dtype; refuse finite values that would become infinite."""
         if block.dtype == self.stored:
             return block
         with np.errstate(over="ignore"):
@@ -130,7 +129,7 @@ def check_scores(block: Array, n_classes: int) -> None:
 
 
 def check_labels(labels: Array, n_rows: int, n_classes: int, first: int = 0) -> Array:
-    """Give the labels from sample ``first`` on as int64, or soft ones as they are; refuse what does not fit the scores."""
+    """Return the labels from sample ``first`` on as int64, or soft ones as they are; refuse what does not fit the scores."""
     if labels.ndim == 2 and labels.shape[1] == 1 != n_classes and labels.dtype.kind in "iu":
         raise LabelsError(
             f"labels must be {n_rows} integers; got the shape {labels.shape}. Flatten them with labels[:, 0]."
@@ -152,7 +151,7 @@ def check_labels(labels: Array, n_rows: int, n_classes: int, first: int = 0) -> 
 
 
 def truncate(block: Array, top_m: int, first: int = 0) -> tuple[Array, NDArray[np.int32]]:
-    """Give each row's ``top_m`` largest scores, descending, with their classes; equal ones by class index.
+    """Return each row's ``top_m`` largest scores, descending, with their classes; equal ones by class index.
 
     Examples
     --------

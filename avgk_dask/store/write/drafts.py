@@ -2,43 +2,36 @@
 
 from __future__ import annotations
 
-import json
 import math
-import os
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import zarr
-from numpy.typing import NDArray
 from zarr.abc.store import Store
-from zarr.core.buffer import default_buffer_prototype
-from zarr.core.sync import sync
-from zarr.storage import FsspecStore, LocalStore
+from zarr.storage import LocalStore
 
-from ...errors import OptionError, StoreError, refuse
+from ...arrays import Array
+from ...errors import StoreError, refuse
 from ...kernels.keys import BFLOAT16
 from ..read.checked import bare_store
-from ..read.documents import Document, parse_document
+from ..read.documents import Document
 from ..read.layout import LABEL_ROWS, Layout, codecs
-from ..read.listing import chunk_key, listed_keys
+from ..read.listing import chunk_key
 from ..read.manifest import GROUP, Digest, chunk_grid, digest_of, empty_table, table_digest
 from ..read.seals import ATTRIBUTE, FORMAT, Seal, form_digest, metadata_digest
 from ..read.shards import places_within
 from ..read.wrapping import Wrapping
-from ..where.addresses import Options, secrets_of, shown
+from ..where.addresses import secrets_of, shown
 from ..where.failures import cause
-from ..where.locations import locate
 from .lease_places import FOLDER as LEASES
-from .leased import lease_of, refuse_held_parts
+from .leased import lease_of
+from .roots import check_target, clear, is_begun, read_document, write_document
 
-#: Folder of the parts that several processes write.
-PARTS = "parts"
 #: The arrays a store of ours may hold: scores and labels, or sets.
 _ARRAYS = ("scores", "class_index", "labels", "sets", "offsets", "classes")
 
-Array = NDArray[Any]
 Digests = dict[str, Digest]
 
 
@@ -106,7 +99,7 @@ class Draft:
     @classmethod
     def reopen(cls, store: Store, location: str) -> Draft:
         """Open a draft that was left, or a store that was finished."""
-        document = _read_json(store, "zarr.json", location)
+        document = read_document(store, "zarr.json", location)
         try:
             group = zarr.open_group(RecordingStore(store), mode="r+", use_consolidated=False)
         except Exception as error:  # of any metadata that zarr cannot read
@@ -204,7 +197,7 @@ class Draft:
         write_document(self.group.store, "zarr.json", root)
 
     def _document(self, key: str) -> Document:
-        return _read_json(self.group.store, key, self.location)
+        return read_document(self.group.store, key, self.location)
 
     def _table(self, array: Any) -> Any:
         table = empty_table(chunk_grid(array))
@@ -219,7 +212,7 @@ class Draft:
 
 
 def write_rows(array: Any, first: int, block: Array) -> Digests:
-    """Write whole stored chunks of rows; give the digest of each by its key."""
+    """Write whole stored chunks of rows; return the digest of each by its key."""
     lease, last = lease_of(array.store_path.store), first + block.shape[0]
     if lease:
         lease.check()
@@ -230,132 +223,7 @@ def write_rows(array: Any, first: int, block: Array) -> Digests:
 
 
 def grown(array: Any, n_rows: int) -> Any:
-    """Give an array as if it had so many rows; its stored metadata stay as they are."""
+    """Return an array as if it had so many rows; its stored metadata stay as they are."""
     metadata = replace(array.metadata, shape=(n_rows, *array.shape[1:]))
     config: Any = {"order": "C", "write_empty_chunks": True}
     return zarr.Array(zarr.AsyncArray(metadata=metadata, store_path=array.store_path, config=config))
-
-
-def part_path(path: Any, part: int) -> Any:
-    """Give the place of one part of a store that several processes write."""
-    if isinstance(part, bool) or not isinstance(part, int) or part < 0:
-        raise OptionError(f"part must be the number of this process, from 0; got {part!r}. Give each process its own.")
-    if not isinstance(path, (str, os.PathLike)):
-        raise OptionError("path must be a path or URL for a store in parts; got an opened store. Pass where it is.")
-    return f"{os.fspath(path).rstrip('/')}/{PARTS}/{part:05}"
-
-
-def create_parts(store: Store, location: str) -> None:
-    """Create the root of a store that is written in parts, unless another process has."""
-    state = Seal(FORMAT, False, {"parts": True}).to_state()
-    for key, attributes in (("zarr.json", {ATTRIBUTE: state}), (f"{PARTS}/zarr.json", {})):
-        if not _exists(store, key):
-            write_document(store, key, {"attributes": attributes, "zarr_format": 3, "node_type": "group"})
-    if (_read_json(store, "zarr.json", location).get("attributes") or {}).get(ATTRIBUTE) != state:
-        raise StoreError(
-            f"store must be new, or one that is written in parts; got another, {location!r}. Choose another path."
-        )
-
-
-def _read_json(store: Store, key: str, location: str) -> Document:
-    found = sync(_get(store, key))
-    if found is None:
-        raise StoreError(f"{location} has no {key}; it cannot be continued. Check the path, or write it again.")
-    return parse_document(found.to_bytes(), f"{key} of {location}")
-
-
-def write_document(store: Store, key: str, value: Document) -> None:
-    """Write a JSON object, as zarr does."""
-    sync(store.set(key, default_buffer_prototype().buffer.from_bytes(json.dumps(value, indent=2).encode())))
-
-
-def writable(path: Any, options: Options | None = None) -> tuple[Store, str]:
-    """Give the store to write to and its name."""
-    if isinstance(path, Store):
-        return path, shown(path)
-    return locate(path, options, write=True), shown(path)
-
-
-def check_target(store: Store, location: str, overwrite: bool) -> None:
-    """Refuse a place that holds anything, unless it is a store that may be overwritten."""
-    metadata = is_begun(store)
-    if overwrite and metadata:
-        refuse_held_parts(store, location, part_numbers(store))
-    if not overwrite and (metadata or holds_anything(store)):
-        raise StoreError(
-            f"store must be new; got {location!r}, which exists. "
-            "Choose another path, or replace it with overwrite=True (on the command line --overwrite)."
-        )
-    if overwrite and not metadata and holds_anything(store):
-        raise StoreError(
-            f"store must be a Zarr store to be overwritten; got {location!r}, something else. Choose another path."
-        )
-
-
-def is_begun(store: Store) -> bool:
-    """Whether there is the root of a Zarr store."""
-    return any(_exists(store, name) for name in ("zarr.json", ".zgroup", ".zarray"))
-
-
-def _exists(store: Store, key: str) -> bool:
-    bare = bare_store(store)
-    if isinstance(bare, LocalStore):  # opening it for writing would make the folder
-        return (bare.root / key).is_file()
-    return sync(_get(store, key)) is not None
-
-
-async def _get(store: Store, key: str) -> Any:
-    await store._ensure_open()
-    return await store.get(key, default_buffer_prototype())
-
-
-def holds_anything(store: Store) -> bool:
-    """Whether there is any key in a store."""
-    bare = bare_store(store)
-    if isinstance(bare, LocalStore):
-        try:  # one look: another may make the folder between two
-            names = os.listdir(bare.root)
-        except FileNotFoundError:
-            return bare.root.is_symlink()
-        except NotADirectoryError:
-            return os.path.lexists(bare.root)
-        # What a writer that was killed may leave before its draft is one.
-        return any(name != LEASES and not name.endswith(".partial") for name in names)
-    return any(not key.startswith(f"{LEASES}/") for key in listed_keys(store, ""))
-
-
-def draft_owner(store: Store) -> str | None:
-    """Return the owner of the lease under which an incomplete store was begun; None where there is none."""
-    if not _exists(store, "zarr.json"):
-        return None
-    try:
-        seal = Seal.read(_read_json(store, "zarr.json", "").get("attributes"), "")
-    except StoreError:  # of damaged metadata, which are nobody's
-        return None
-    owner = None if seal is None or seal.complete else seal.noted.get("owner")
-    return owner if isinstance(owner, str) else None
-
-
-def clear(store: Store, keep: tuple[str, ...] = (LEASES,)) -> None:
-    """Remove all that a store holds, but for what is named of its root."""
-    bare = bare_store(store)
-    if isinstance(bare, LocalStore):
-        keys: Any = {path.name: None for path in bare.root.iterdir() if path.is_file() or path.is_symlink()}
-        names = {path.name for path in bare.root.iterdir()}
-    else:
-        if isinstance(bare, FsspecStore):
-            bare.fs.invalidate_cache()
-        keys = listed_keys(store, "")
-        names = {key.split("/")[0] for key in keys}
-    for name in sorted(names - set(keep)):
-        sync(store.delete(name) if name in keys else store.delete_dir(name))
-
-
-def part_numbers(store: Store) -> list[str]:
-    """Return the names of the parts that are there."""
-    return sorted({key.split("/")[1] for key in listed_keys(store, PARTS) if key.count("/") > 1})
-
-
-def is_store(path: Any) -> bool:
-    """Whether a local path is the root of a Zarr store."""
-    return any(os.path.isfile(os.path.join(path, name)) for name in ("zarr.json", ".zgroup", ".zarray"))

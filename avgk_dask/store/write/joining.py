@@ -8,11 +8,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
-from zarr.core.buffer import default_buffer_prototype
-from zarr.core.sync import sync
 from zarr.storage import FsspecStore, LocalStore, ObjectStore
 
+from ...arrays import Array
 from ...errors import StoreError
 from ..read.checked import CheckedStore, Checks, bare_store
 from ..read.layout import LABEL_ROWS
@@ -20,14 +18,15 @@ from ..read.listing import listed_keys
 from ..read.manifest import chunk_grid
 from ..read.nodes import group_attributes, seal_of, sealed_array
 from ..read.seals import ATTRIBUTE
+from ..where import fsspec_calls
 from ..where.addresses import Options, secrets_of
 from ..where.failures import writing
+from ..where.zarr_calls import get, metadata_bytes, wait, write_key
 from .batches import RowBuffer
-from .drafts import PARTS, Draft, is_begun, part_numbers, part_path, writable, write_rows
+from .drafts import Draft, write_rows
 from .leased import refuse_held_parts
+from .roots import PARTS, is_begun, part_numbers, part_path, writable
 from .targets import claim
-
-Array = NDArray[Any]
 
 
 @dataclass(frozen=True)
@@ -55,7 +54,7 @@ class Part:
         return self.n_samples // self.run if self.arrays else 0
 
     def form(self) -> Any:
-        """Give what all parts must have in common."""
+        """Return what all parts must have in common."""
         return {
             name: (a.shape[1:], a.dtype, a.attrs.get("dtype"), a.shards or a.chunks, str(a.metadata.codecs))
             for name, a in self.arrays.items()
@@ -121,7 +120,7 @@ def _check_root(store: Any, location: str) -> None:
 def _join_all(path: Any, store: Any, location: str, n_parts: int | None, storage_options: Options | None) -> None:
     root = Draft.reopen(store, location)
     if root.seal.complete:
-        sync(store.delete_dir(PARTS))  # left by a join that was killed at its end
+        wait(store.delete_dir(PARTS))  # left by a join that was killed at its end
         return
     if not root.seal.noted.get("parts"):
         raise StoreError(f"{location} was not written in parts; there is nothing to join. Check the path.")
@@ -136,7 +135,7 @@ def _join_all(path: Any, store: Any, location: str, n_parts: int | None, storage
     first = filled[0]
     keep = {name: value for name, value in first.attributes.items() if name != ATTRIBUTE}
     root.finish(**keep, part_samples=[part.n_samples for part in parts], part_run=first.run)
-    sync(store.delete_dir(PARTS))
+    wait(store.delete_dir(PARTS))
 
 
 def _open_parts(path: Any, store: Any, n_parts: int | None, options: Options | None, location: str) -> Iterator[Part]:
@@ -213,13 +212,12 @@ def _join(root: Draft, parts: list[Part]) -> None:
 
 def _copy_metadata(root: Draft, array: Any, name: str, n_samples: int) -> None:
     """Create an array like that of a part, as that was sealed, for all samples."""
-    data = array.metadata.to_buffer_dict(default_buffer_prototype())["zarr.json"]
-    sync(root.group.store.set(f"{name}/zarr.json", data))
+    write_key(root.group.store, f"{name}/zarr.json", metadata_bytes(array))
     root.group[name].resize((n_samples, *array.shape[1:]))
 
 
 def _move_runs(root: Draft, part: Part, name: str, row: int) -> int:
-    """Move the whole chunks of a part's array to their places; give the number of rows moved."""
+    """Move the whole chunks of a part's array to their places; return the number of rows moved."""
     table = part.arrays[name].store_path.store.checks.manifest.table
     source = f"{PARTS}/{part.number:05}/"
     there = listed_keys(root.group.store, f"{source}{name}")
@@ -244,26 +242,25 @@ def _move(store: Any, old: str, new: str) -> None:
 
         obstore.rename(store.store, old, new)
     else:
-        sync(_move_through(store, old, new))
+        wait(_move_through(store, old, new))
 
 
 async def _move_through(store: Any, old: str, new: str) -> None:
     if isinstance(store, FsspecStore):
-        root = store.path.rstrip("/")
-        await store.fs._cp_file(f"{root}/{old}", f"{root}/{new}")
+        await fsspec_calls.copy(store, old, new)
     else:
-        await store.set(new, await store.get(old, default_buffer_prototype()))
+        await store.set(new, await get(store, old))
     await store.delete(old)
 
 
 def _tail(part: Part, name: str) -> Array:
-    """Give the rows of a part behind its last whole chunk, checked against its manifest."""
+    """Return the rows of a part behind its last whole chunk, checked against its manifest."""
     array = part.arrays[name]
     return np.asarray(array[part.n_whole * part.run :])
 
 
 def _write_tails(root: Draft, target: Any, tails: RowBuffer, row: int, run: int, least: int) -> int:
-    """Write runs of rows while there are enough; give the next row."""
+    """Write runs of rows while there are enough; return the next row."""
     while len(tails) >= least:
         (block,) = tails.take(min(run, len(tails)))
         root.digests |= write_rows(target, row, block)

@@ -12,14 +12,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
-from zarr.core.buffer import default_buffer_prototype
-from zarr.core.sync import sync
 
+from ...arrays import Ints
 from ...errors import StoreError
 from ..read.listing import listed_keys
 from ..read.manifest import digest_of
 from ..read.seals import is_count
+from ..where.zarr_calls import read_key, wait, write_key
 from .drafts import Digests
 
 #: Inside an array, where zarr does not look for further nodes.
@@ -27,14 +26,14 @@ _FOLDER = "scores/journal"
 
 
 @dataclass(frozen=True)
-class Record:
+class JournalRecord:
     """What was written of one run of rows: the digests of its chunks, and its hard labels."""
 
     number: int
     first_row: int
     n_rows: int
     digests: Digests
-    labels: NDArray[np.int64] | None = None
+    labels: Ints | None = None
     #: The form of each array that the chunks belong to (``Draft.forms``).
     forms: Mapping[str, str] = field(default_factory=dict)
 
@@ -56,7 +55,7 @@ class Record:
         return json.dumps(digest_of(body)).encode() + b"\n" + body
 
     @classmethod
-    def from_bytes(cls, data: bytes) -> Record:
+    def from_bytes(cls, data: bytes) -> JournalRecord:
         """Return the record in some bytes; raise ValueError where they are not those that were written."""
         told, _, body = data.partition(b"\n")
         if tuple(json.loads(told)) != digest_of(body):
@@ -81,11 +80,11 @@ class Journal:
     def __init__(self, store: Any, location: str) -> None:
         self._store, self._location = store, location
 
-    def write(self, record: Record) -> None:
+    def write(self, record: JournalRecord) -> None:
         """Write the record of a run whose chunks are all written."""
-        sync(self._store.set(_key(record.number), default_buffer_prototype().buffer.from_bytes(record.to_bytes())))
+        write_key(self._store, _key(record.number), record.to_bytes())
 
-    def read(self) -> Iterator[Record]:
+    def read(self) -> Iterator[JournalRecord]:
         """Return the records from the first on, up to the first that is absent or whose chunks are not there.
 
         Raises
@@ -108,12 +107,12 @@ class Journal:
             first_row += record.n_rows
             yield record
 
-    def _read(self, number: int, first_row: int) -> Record | None:
-        found = sync(self._store.get(_key(number), default_buffer_prototype()))
+    def _read(self, number: int, first_row: int) -> JournalRecord | None:
+        found = read_key(self._store, _key(number))
         if found is None:
             return None
         try:
-            record = Record.from_bytes(found.to_bytes())
+            record = JournalRecord.from_bytes(found)
             if (record.number, record.first_row) != (number, first_row):
                 raise ValueError(f"it is record {record.number}, of the rows from {record.first_row} on")
         except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
@@ -127,11 +126,11 @@ class Journal:
         """Remove the records from a number on: what they tell of is written again."""
         for key in listed_keys(self._store, _FOLDER):
             if key >= _key(number):
-                sync(self._store.delete(key))
+                wait(self._store.delete(key))
 
     def clear(self) -> None:
         """Remove all records."""
-        sync(self._store.delete_dir(_FOLDER))
+        wait(self._store.delete_dir(_FOLDER))
 
 
 def _key(number: int) -> str:

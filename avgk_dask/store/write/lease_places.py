@@ -15,12 +15,12 @@ import threading
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from zarr.core.buffer import default_buffer_prototype
-from zarr.core.sync import sync
 from zarr.storage import FsspecStore, LocalStore, ObjectStore
 
 from ..read.checked import bare_store
 from ..read.listing import list_keys, objects
+from ..where import fsspec_calls
+from ..where.zarr_calls import put, read_key, wait, write_key
 
 #: At the root of a draft: a name that is no node and no chunk.
 FOLDER = ".avgk-lease"
@@ -208,8 +208,8 @@ class KeyPlace:
     def newest(self) -> Found | None:
         """Return the lease of the highest number."""
         number = max(self._numbers(), default=0)
-        got = sync(_get(self._store, self.key(number))) if number else None
-        return None if got is None else Found(number, got.to_bytes())
+        got = read_key(self._store, self.key(number)) if number else None
+        return None if got is None else Found(number, got)
 
     def _numbers(self) -> list[int]:
         if isinstance(self._store, FsspecStore):
@@ -220,16 +220,16 @@ class KeyPlace:
     def create(self, number: int, data: bytes) -> None:
         """Create the key, if it is not there."""
         with self._one_at_a_time:
-            sync(_create(self._store, self.key(number), data))
+            wait(_create(self._store, self.key(number), data))
 
     def renew(self, found: Found, data: bytes) -> None:
         """Write the key again."""
-        sync(_set(self._store, self.key(found.number), data))
+        write_key(self._store, self.key(found.number), data)
 
     def remove(self) -> None:
         """Remove all leases."""
         for number in self._numbers():
-            sync(self._store.delete(self.key(number)))
+            wait(self._store.delete(self.key(number)))
 
     def key(self, number: int) -> str:
         """Return the key of a lease."""
@@ -251,22 +251,9 @@ def _numbers(names: list[str]) -> list[int]:
     return [int(name) for name in names if name.isdecimal()]
 
 
-async def _get(store: Any, key: str) -> Any:
-    await store._ensure_open()
-    return await store.get(key, default_buffer_prototype())
-
-
-async def _set(store: Any, key: str, data: bytes) -> None:
-    await store.set(key, default_buffer_prototype().buffer.from_bytes(data))
-
-
 async def _create(store: Any, key: str, data: bytes) -> None:
     """Create a key: on condition where a file system of fsspec can (s3fs and gcsfs), else after a look."""
     if await store.exists(key):
         return
-    if isinstance(store, FsspecStore):
-        with contextlib.suppress(TypeError, NotImplementedError):  # of one that knows no conditions
-            with contextlib.suppress(FileExistsError):
-                await store.fs._pipe_file(f"{store.path.rstrip('/')}/{key}", data, mode="create")
-            return
-    await _set(store, key, data)
+    if not (isinstance(store, FsspecStore) and await fsspec_calls.create(store, key, data)):
+        await put(store, key, data)

@@ -8,6 +8,7 @@ from typing import Any
 from zarr.abc.store import Store
 from zarr.storage import WrapperStore
 
+from ..where.zarr_calls import inside
 from .lease_places import place_of
 from .leases import Lease, refuse_held
 
@@ -51,7 +52,7 @@ def lease_of(store: Any) -> Lease | None:
     while isinstance(store, WrapperStore):
         if isinstance(store, LeasedStore):
             return store.lease
-        store = store._store
+        store = inside(store)
     return None
 
 

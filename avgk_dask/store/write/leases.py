@@ -270,7 +270,7 @@ class Lease:
 
 @contextmanager
 def holding() -> Iterator[Holder]:
-    """Give a holder that is known to be alive for now, without a lease."""
+    """Return a holder that is known to be alive for now, without a lease."""
     holder = Holder.here(whole=True)
     _HELD.add(holder.owner)
     try:

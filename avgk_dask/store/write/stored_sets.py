@@ -10,20 +10,20 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ...arrays import Array, Bools
 from ..read.layout import LABEL_ROWS, codecs
 from ..where.addresses import Options
 from ..where.failures import writing
-from .drafts import Draft, grown, writable
-
-Array = NDArray[Any]
+from .drafts import Draft, grown
+from .roots import writable
 
 SET_FORMATS = ("booleans", "indices")
 #: Scores of a band whose membership is unpacked at once.
 _STRIP_SCORES = 1 << 20
 
 
-def pack_block(block: NDArray[np.bool_]) -> NDArray[np.uint8]:
-    """Give a block of booleans as bits, row by row: an eighth of its bytes to send and to hold."""
+def pack_block(block: Bools) -> NDArray[np.uint8]:
+    """Return a block of booleans as bits, row by row: an eighth of its bytes to send and to hold."""
     return np.packbits(block, axis=1)
 
 
@@ -36,13 +36,13 @@ class SetBand:
     columns: tuple[int, ...]
     bits: tuple[NDArray[np.uint8], ...]
 
-    def block(self, column: int, rows: slice = slice(None)) -> NDArray[np.bool_]:
-        """Give the booleans of one class chunk."""
+    def block(self, column: int, rows: slice = slice(None)) -> Bools:
+        """Return the booleans of one class chunk."""
         width = self.columns[column + 1] - self.columns[column]
         return np.unpackbits(self.bits[column][rows], axis=1, count=width).view(np.bool_)
 
-    def strips(self) -> Iterator[NDArray[np.bool_]]:
-        """Give the booleans of whole rows, a few rows at a time."""
+    def strips(self) -> Iterator[Bools]:
+        """Return the booleans of whole rows, a few rows at a time."""
         step = max(1, _STRIP_SCORES // self.columns[-1])
         for first in range(0, self.n_rows, step):
             rows = slice(first, first + step)

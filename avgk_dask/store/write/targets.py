@@ -9,7 +9,6 @@ from typing import Any
 
 import zarr
 from zarr.abc.store import Store
-from zarr.core.sync import sync
 from zarr.storage import LocalStore, StorePath
 
 from ...errors import AvgkError, OptionError, WriteError
@@ -17,11 +16,12 @@ from ..read.checked import bare_store
 from ..where.addresses import Options, address_of
 from ..where.failures import writing
 from ..where.locations import locate
+from ..where.zarr_calls import wait
 from .asides import Aside, recover, remove_for_good
-from .drafts import check_target, clear, draft_owner, is_begun, writable
 from .lease_places import place_of
 from .leased import LeasedStore
 from .leases import Lease, refuse_held, tell
+from .roots import check_target, clear, draft_owner, is_begun, writable
 
 
 def claim(store: Store, location: str, check: Callable[[], None], *, whole: bool = False) -> LeasedStore:
@@ -131,11 +131,11 @@ class Target:
             remove_for_good(bare.root)
         else:
             with writing(self._location, *self._given):
-                sync(self._store.delete_dir(""))
+                wait(self._store.delete_dir(""))
 
 
 def _source_address(source: Any) -> str | None:
-    """Give the address of a path or of something zarr has opened; None for anything else."""
+    """Return the address of a path or of something zarr has opened; None for anything else."""
     if isinstance(source, (zarr.Array, zarr.Group)):
         source = source.store_path
     if isinstance(source, StorePath):

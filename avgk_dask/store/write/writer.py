@@ -10,22 +10,21 @@ from types import TracebackType
 from typing import Any, Self
 
 import numpy as np
-from numpy.typing import NDArray
 
+from ...arrays import Array
 from ...errors import LabelsError, OptionError, StoreError
 from ...kernels.keys import check_dtype
 from ..read.layout import LABEL_ROWS, SHARD_CHUNKS, Layout
 from ..where.addresses import Options, shown
 from ..where.failures import writing
 from .batches import Conversion, RowBuffer, as_labels, as_scores, check_labels, check_scores, truncate
-from .drafts import Digests, Draft, check_target, create_parts, grown, is_begun, part_path, writable, write_rows
-from .journal import Journal, Record
+from .drafts import Digests, Draft, grown, write_rows
+from .journal import Journal, JournalRecord
 from .lease_places import place_of
 from .leased import LeasedStore
 from .leases import refuse_held
+from .roots import check_target, create_parts, is_begun, part_path, writable
 from .targets import claim
-
-Array = NDArray[Any]
 
 
 @dataclass(frozen=True)
@@ -55,7 +54,7 @@ class Plan:
         return self.top_m or self.n_classes
 
     def layout(self, itemsize: int) -> Layout:
-        """Give the layout of scores of a dtype of this many bytes."""
+        """Return the layout of scores of a dtype of this many bytes."""
         return Layout.of(
             self.columns, itemsize, chunk_rows=self.chunk_rows, shard_chunks=self.shard_chunks, codec=self.codec
         )
@@ -246,7 +245,7 @@ class ScoreWriter:
                 self._n_runs += 1
 
     def _as_soft(self, labels: Array) -> Array:
-        """Give soft labels in the dtype of the first batch; refuse what would be rounded."""
+        """Return soft labels in the dtype of the first batch; refuse what would be rounded."""
         if self._soft_dtype is None:
             self._soft_dtype = labels.dtype
         if not np.can_cast(labels.dtype, self._soft_dtype):
@@ -273,8 +272,8 @@ class ScoreWriter:
         if self._leased is not None:
             self._leased.release()
 
-    def _write_run(self, layout: Layout, n_rows: int) -> Record:
-        """Write one stored chunk (or shard) of rows; give its record."""
+    def _write_run(self, layout: Layout, n_rows: int) -> JournalRecord:
+        """Write one stored chunk (or shard) of rows; return its record."""
         block, *more = self._rows.take(n_rows)
         first = self._n_runs * layout.rows
         digests: Digests = {}
@@ -288,12 +287,12 @@ class ScoreWriter:
             labels = None
         self._forms = self._forms or self._draft.forms()
         forms = {name: self._forms[name] for name in {key.split("/")[0] for key in digests}}
-        record = Record(self._n_runs, first, n_rows, digests, labels, forms)
+        record = JournalRecord(self._n_runs, first, n_rows, digests, labels, forms)
         self._take_in(record)
         return record
 
     def _write(self, name: str, second: str, layout: Layout, first: int, block: Array) -> Any:
-        """Write rows of one of the matrices; give the digests of their chunks."""
+        """Write rows of one of the matrices; return the digests of their chunks."""
         group, columns = self._draft.group, block.shape[1]
         if name not in group:
             # All arrays have the same rows to a chunk, or a run could not be written at once.
@@ -303,7 +302,7 @@ class ScoreWriter:
                 array.attrs["rounding"] = self.rounding
         return write_rows(grown(group[name], first + block.shape[0]), first, block)
 
-    def _take_in(self, record: Record) -> None:
+    def _take_in(self, record: JournalRecord) -> None:
         """Take in the digests and labels of a run of rows that is written."""
         self._draft.digests |= record.digests
         if record.labels is not None:

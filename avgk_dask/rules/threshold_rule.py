@@ -1,19 +1,19 @@
-"""Rules: which scores are in a set, as a function of a block of them."""
+"""The rule of a threshold: scores above it, and some of its ties."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
-from ..kernels.keys import KEY_MAX, NAN_KEY
+from ..arrays import Array, Bools
+from ..kernels.keys import KEY_MAX, NAN_KEY, encode
 from ..kernels.order import spread_keys
 
 
 @dataclass(frozen=True)
-class SetRule:
-    """Which scores are in: keys above ``key``, and those equal to it up to a place, row-major."""
+class ThresholdRule:
+    """Takes keys above ``key``, and those equal to it up to a place, in row-major order."""
 
     key: int
     last_row: int = -1
@@ -23,19 +23,25 @@ class SetRule:
     spread: int | None = None
 
     @classmethod
-    def from_first_key(cls, first: int) -> SetRule:
+    def from_first_key(cls, first: int) -> ThresholdRule:
         """Return the rule of all keys from ``first`` up."""
         return cls(min(first - 1, KEY_MAX)) if first > NAN_KEY else cls(NAN_KEY, everything=True)
 
-    def choose(self, keys: NDArray[np.int64], first_row: int, first_class: int, n_classes: int) -> NDArray[np.bool_]:
-        """Return the members among a block of keys that starts at this place of a matrix of so many classes."""
+    @property
+    def needs_rows(self) -> bool:
+        """Whether it must see whole rows: any block will do."""
+        return False
+
+    def choose(self, scores: Array, first_row: int, first_class: int, n_classes: int) -> Bools:
+        """Return the members among a block of scores that starts at this place of a matrix of so many classes."""
         if self.everything:
-            return np.ones(keys.shape, bool)
+            return np.ones(scores.shape, bool)
+        keys = encode(scores)
         if self.spread is not None:
             keys = spread_keys(keys, np.array([self.spread], np.int64), first_row, first_class, n_classes)
         chosen = keys > self.key
-        rows = first_row + np.arange(keys.shape[0])[:, None]
         if first_row <= self.last_row:
+            rows = first_row + np.arange(keys.shape[0])[:, None]
             classes = first_class + np.arange(keys.shape[1])
             kept = (rows < self.last_row) | ((rows == self.last_row) & (classes <= self.last_class))
             chosen |= (keys == self.key) & kept

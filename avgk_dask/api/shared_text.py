@@ -1,0 +1,47 @@
+"""What docstrings of several public functions have in common: said once, and inserted."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+#: The parameters, by the name under which a docstring asks for them: ``{scores}`` on a line of its own.
+PARAMETERS = {
+    "scores": """scores
+    N x C matrix: NumPy, Dask or Zarr array, xarray object, or the path of a store.""",
+    "labels": """labels
+    N integers (negative, masked or null: unlabelled), or an N x C matrix of true probabilities. By default the labels
+    stored beside the scores.""",
+    "budgets": """k
+    Budget or sequence of budgets in (0, C]; one given twice counts once.""",
+    "nan_policy": """nan_policy
+    ``"raise"`` refuses NaN; ``"lowest"`` ranks NaN below all numbers and never puts it in a set.""",
+    "nan_policy_of_ranks": """nan_policy
+    ``"raise"`` refuses NaN; ``"lowest"`` ranks NaN below all numbers.""",
+    "nan_policy_of_counts": """nan_policy
+    ``"raise"`` refuses NaN; ``"lowest"`` never counts NaN.""",
+    "progress": """progress
+    Whether to show a progress bar on stderr.""",
+    "refused_scores": """ScoresError, DtypeError
+    Where the scores are no matrix of real numbers, or hold NaN.""",
+    "refused_budgets": """BudgetError
+    Where a budget is no number in (0, C].""",
+    "refused_memory": """MemoryLimitError
+    Where a task cannot fit its share of memory; before anything is read.""",
+    "refused_store": """StoreError
+    Where the store cannot be opened or read.""",
+}
+
+
+def documented(function: Function) -> Function:
+    """Put the shared descriptions into a function's docstring."""
+
+    def insert(found: re.Match[str]) -> str:
+        return PARAMETERS[found[2]].replace("\n", f"\n{found[1]}").join((found[1], ""))
+
+    if function.__doc__:
+        function.__doc__ = re.sub(r"^( *)\{(\w+)\}$", insert, function.__doc__, flags=re.M)
+    return function

@@ -1,0 +1,133 @@
+"""Plain twins of the kernels of ``row_scans``."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from .plain_bits import count_bins
+from .plain_gathering import find_labels, gather_above, rank_labels
+
+
+def _zones_of(keys: Any, zones: Any) -> Any:
+    """Return the zone of each key, an even number beyond all for those below the last."""
+    floors, _, starts, _ = zones
+    return np.maximum(starts[-1], floors.size - np.searchsorted(floors[::-1], keys, side="right"))
+
+
+def _count_zones(keys: Any, zone_of: Any, zones: Any, histogram: Any) -> None:
+    """Add keys to the histograms of their zones."""
+    for zone in np.unique(zone_of).tolist():
+        count_bins(keys[zone_of == zone], zones[0][zone], zones[1][zone], histogram[zone])
+
+
+def split_rows(
+    offsets: Any,
+    keys: Any,
+    classes: Any,
+    zones: Any,
+    above: Any,
+    histogram: Any,
+    labels: Any,
+    hits: Any,
+    first_row: int,
+    n_events: int,
+    events: Any,
+) -> int:
+    """Split each row's listed scores by intervals of keys into counts, bins and events; return the number of events."""
+    n = n_events
+    for i in range(offsets.size - 1):
+        mine = slice(offsets[i], offsets[i + 1])
+        zone_of, is_label = _zones_of(keys[mine], zones), classes[mine] == labels[i]
+        _count_zones(keys[mine], zone_of, zones, histogram)
+        np.add.at(hits, zone_of[is_label], 1)
+        above[i] = np.searchsorted(np.sort(zone_of), 2 * np.arange(above.shape[1]), side="right")
+        inside = np.flatnonzero(zone_of % 2)
+        j = zone_of[inside] // 2
+        found = j, keys[mine][inside], first_row + i, above[i, j], classes[mine][inside], is_label[inside]
+        for column, part in zip(events, found, strict=True):
+            column[n : n + inside.size] = part
+        n += inside.size
+    return n
+
+
+def scan_rows(
+    tile: Any, first_row: int, listing: Any, events: Any, zones: Any, labels: Any, tallies: Any, ranking: Any
+) -> tuple[int, int, int, int]:
+    """Gather, rank and split the rows from ``first_row`` on, as many as their events have room."""
+    values, bits, magnitude, floor = tile
+    offsets, classes, keys, scratch = listing
+    hard, places, n_ranks = labels
+    rank_counts, above, histogram, hits = tallies
+    ranked, width, missing = ranking
+    row, n_nan, first_nan, n_events = first_row, 0, -1, 0
+    while row < values.shape[0] and n_events + keys.size <= events[0].size:
+        stop, more_nan, nan = gather_above(
+            values, bits, magnitude, floor, row, offsets, classes, keys, ranked, width, missing, scratch
+        )
+        first_nan = first_nan if n_nan else nan
+        n_nan += more_nan
+        listed, mine = offsets[: stop - row + 1], slice(row, stop)
+        if n_ranks > 0:
+            find_labels(hard, row, listed, classes, places)
+            rank_labels(values, hard, places, row, listed, keys, n_ranks, rank_counts)
+        n_events = split_rows(
+            listed, keys, classes, zones, above[mine], histogram, hard[mine], hits, row, n_events, events
+        )
+        row = stop
+    return row, n_nan, first_nan, n_events
+
+
+def keep_rows(
+    tile: Any, first_row: int, listing: Any, kept: Any, zones: Any, labels: Any, tallies: Any, ranking: Any
+) -> tuple[int, int, int, int]:
+    """Gather and rank the rows from ``first_row`` on, and keep the keys of all that is listed, while there is room."""
+    values, bits, magnitude, floor = tile
+    offsets, classes, keys, scratch = listing
+    kept_keys, lengths = kept
+    hard, places, n_ranks = labels
+    rank_counts, histogram = tallies
+    ranked, width, missing = ranking
+    row, n_nan, first_nan, n = first_row, 0, -1, 0
+    while row < values.shape[0] and n + keys.size <= kept_keys.size:
+        stop, more_nan, nan = gather_above(
+            values, bits, magnitude, floor, row, offsets, classes, keys, ranked, width, missing, scratch
+        )
+        first_nan = first_nan if n_nan else nan
+        n_nan += more_nan
+        listed = offsets[: stop - row + 1]
+        find_labels(hard, row, listed, classes, places)
+        if n_ranks > 0:
+            rank_labels(values, hard, places, row, listed, keys, n_ranks, rank_counts)
+        lengths[row:stop] = np.diff(listed)
+        found = keys[: listed[-1]]
+        kept_keys[n : n + found.size] = found
+        _count_zones(found, _zones_of(found, zones), zones, histogram)
+        n += found.size
+        row = stop
+    return row, n_nan, first_nan, n
+
+
+def count_sets(
+    keys: Any,
+    lengths: Any,
+    label_places: Any,
+    zones: Any,
+    thresholds: Any,
+    ties_left: Any,
+    sizes: Any,
+    hits: Any,
+    kept_hits: Any,
+) -> None:
+    """Count the sets of several budgets by size; the intervals of ``zones`` are the thresholds, one key each."""
+    ends = np.cumsum(lengths)
+    for row, place in zip(np.split(keys, ends[:-1]), label_places.tolist(), strict=True):
+        zone_of = _zones_of(row, zones)
+        if place >= 0 and zone_of[place] < zones[0].size:
+            hits[zone_of[place]] += 1
+        for b, j in enumerate(thresholds.tolist()):
+            taken = np.flatnonzero(zone_of == 2 * j + 1)[: ties_left[b]]
+            ties_left[b] -= taken.size
+            sizes[b, np.count_nonzero(zone_of <= 2 * j) + taken.size] += 1
+            kept_hits[b] += place in taken.tolist()

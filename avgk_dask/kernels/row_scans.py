@@ -1,0 +1,235 @@
+"""Compiled kernels that scan rows in one call, and count what was listed by zones of keys.
+
+All release the GIL and none is parallel: Dask owns the cores. Indices that are sums are unsigned, since a
+test for negative ones keeps the compiler from using vector instructions.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numba import njit
+
+from .cache_stamps import notice_changes
+from .gathering import find_labels, gather_above, rank_labels
+
+_U = np.uint64
+
+
+@njit(nogil=True, cache=True, inline="always")
+def _find_zone(key: Any, floors: Any, starts: Any, lowest: Any, table_shift: Any) -> Any:
+    """Return the zone of a key that is not below the last one."""
+    start = (np.uint64(key) - lowest) >> table_shift
+    zone = _U(starts[min(start, _U(starts.size - 1))])
+    zone += _U(key < floors[zone])  # at most one step is the usual case: taken without a branch
+    while key < floors[zone]:
+        zone += _U(1)
+    return zone
+
+
+@njit(nogil=True, cache=True)
+def split_rows(
+    offsets: Any,
+    keys: Any,
+    classes: Any,
+    zones: Any,
+    above: Any,
+    histogram: Any,
+    labels: Any,
+    hits: Any,
+    first_row: int,
+    n_events: int,
+    events: Any,
+) -> int:
+    """Split each row's listed scores by intervals of keys, which descend and are disjoint.
+
+    ``zones`` are the arrays of a ``ZoneTable``: zone 2 j is the gap above interval j, zone 2 j + 1
+    the interval itself. ``above[i, j]`` becomes the number of scores of row i above interval j. A
+    score inside an interval becomes an event, written behind the ``n_events`` there are: its
+    interval, its key, its row (counted from ``first_row``), the number of the row's scores above the
+    interval, its class, and whether that is the row's own label (negative: none). Every score is counted
+    in the histogram of its zone; ``hits`` counts those of the labels. Returns the number of events.
+    """
+    floors, shifts, starts, table_shift = zones
+    lowest = np.uint64(floors[-1])
+    event_intervals, event_keys, event_rows, event_bases, event_classes, event_hits = events
+    n_zones = floors.size
+    last_bin = np.uint64(histogram.shape[1] - 1)
+    counts = np.zeros(n_zones, np.int32)
+    n = n_events
+    for i in range(offsets.size - 1):
+        label = labels[i]
+        first = n
+        for t in range(offsets[i], offsets[i + 1]):
+            key = keys[_U(t)]
+            zone = _find_zone(key, floors, starts, lowest, table_shift)
+            counts[zone] += 1
+            bin_ = (np.uint64(key) - np.uint64(floors[zone])) >> shifts[zone]
+            histogram[zone, min(bin_, last_bin)] += 1
+            if classes[_U(t)] == label:
+                hits[zone] += 1
+            if zone & _U(1):
+                event_intervals[n] = zone >> _U(1)
+                event_keys[n] = key
+                event_rows[n] = first_row + i
+                event_classes[n] = classes[t]
+                event_hits[n] = classes[t] == label
+                n += 1
+        running = 0
+        for zone in range(0, n_zones, 2):
+            running += counts[_U(zone)]
+            above[i, _U(zone >> 1)] = running
+            running += counts[_U(zone + 1)]
+            counts[_U(zone)] = counts[_U(zone + 1)] = 0
+        for p in range(first, n):
+            event_bases[p] = above[i, event_intervals[p]]
+    return n
+
+
+@njit(nogil=True, cache=True)
+def scan_rows(
+    tile: Any, first_row: int, listing: Any, events: Any, zones: Any, labels: Any, tallies: Any, ranking: Any
+) -> tuple[int, int, int, int]:
+    """Gather, rank and split the rows from ``first_row`` on, while there is room for their events, in one call.
+
+    Every return to Python waits for its lock while other threads decode chunks: so there is only one. Rows
+    are listed a few at a time: what is listed stays in cache. Returns the row it stopped at, the
+    number of NaN met, the flat place of the first (-1 for none), and the number of events.
+    """
+    values, bits, magnitude, floor = tile
+    offsets, classes, keys, scratch = listing
+    hard, places, n_ranks = labels
+    rank_counts, above, histogram, hits = tallies
+    ranked, width, missing = ranking
+    n_events = 0
+    n_nan = 0
+    first_nan = -1
+    row = first_row
+    while row < values.shape[0] and n_events + keys.size <= events[0].size:
+        stop, more_nan, nan = gather_above(
+            values, bits, magnitude, floor, row, offsets, classes, keys, ranked, width, missing, scratch
+        )
+        if n_nan == 0:
+            first_nan = nan
+        n_nan += more_nan
+        listed = offsets[: stop - row + 1]
+        if n_ranks > 0:
+            find_labels(hard, row, listed, classes, places)
+            rank_labels(values, hard, places, row, listed, keys, n_ranks, rank_counts)
+        n_events = split_rows(
+            listed, keys, classes, zones, above[row:stop], histogram, hard[row:stop], hits, row, n_events, events
+        )
+        row = stop
+    return row, n_nan, first_nan, n_events
+
+
+@njit(nogil=True, cache=True)
+def keep_rows(
+    tile: Any, first_row: int, listing: Any, kept: Any, zones: Any, labels: Any, tallies: Any, ranking: Any
+) -> tuple[int, int, int, int]:
+    """Gather and rank the rows from ``first_row`` on, and keep the keys of all that is listed, while there is room.
+
+    The arrays of ``kept`` take the keys, row after row, and the number of keys of each row; the second one of
+    ``labels`` takes the place of each row's label among its keys. Returns the row it stopped at, the number of NaN met, the flat place of
+    the first (-1 for none), and the number of keys.
+    """
+    values, bits, magnitude, floor = tile
+    offsets, classes, keys, scratch = listing
+    kept_keys, lengths = kept
+    hard, places, n_ranks = labels
+    rank_counts, histogram = tallies
+    ranked, width, missing = ranking
+    floors, shifts = zones[0], zones[1]
+    first_zone = np.int64(zones[2][-1])  # 1 where nothing can lie above the interval
+    last_bin = np.uint64(histogram.shape[1] - 1)
+    n = 0
+    n_nan = 0
+    first_nan = -1
+    row = first_row
+    while row < values.shape[0] and n + keys.size <= kept_keys.size:
+        stop, more_nan, nan = gather_above(
+            values, bits, magnitude, floor, row, offsets, classes, keys, ranked, width, missing, scratch
+        )
+        if n_nan == 0:
+            first_nan = nan
+        n_nan += more_nan
+        listed = offsets[: stop - row + 1]
+        find_labels(hard, row, listed, classes, places)
+        if n_ranks > 0:
+            rank_labels(values, hard, places, row, listed, keys, n_ranks, rank_counts)
+        for i in range(row, stop):
+            lengths[i] = offsets[i - row + 1] - offsets[i - row]
+        for t in range(offsets[stop - row]):
+            key = keys[t]
+            kept_keys[_U(n + t)] = key
+            zone = max(first_zone, np.int64(key < floors[0]))  # the gap above, or the one interval
+            bin_ = (np.uint64(key) - np.uint64(floors[zone])) >> shifts[zone]
+            histogram[zone, min(bin_, last_bin)] += 1
+        n += offsets[stop - row]
+        row = stop
+    return row, n_nan, first_nan, n
+
+
+@njit(nogil=True, cache=True)
+def count_sets(
+    keys: Any,
+    lengths: Any,
+    label_places: Any,
+    zones: Any,
+    thresholds: Any,
+    ties_left: Any,
+    sizes: Any,
+    hits: Any,
+    kept_hits: Any,
+) -> None:
+    """Count the sets of several budgets by size; the intervals of ``zones`` are the thresholds, one key each.
+
+    The threshold of budget b is interval ``thresholds[b]``; these numbers ascend. A row's set holds its scores
+    above the threshold and, from the first on, those at it, as long as ``ties_left[b]`` is not used up.
+    ``sizes[b, size]`` counts the rows, ``hits`` the labels in each zone, ``kept_hits[b]`` the labels among the
+    ties taken.
+    """
+    floors, _, starts, table_shift = zones
+    lowest = np.uint64(floors[-1])
+    n_zones = floors.size
+    counts = np.zeros(n_zones, np.int32)
+    through = np.empty(n_zones, np.int32)
+    first = 0
+    for i in range(lengths.size):
+        last = first + lengths[i]
+        any_ties = _U(0)
+        for t in range(first, last):
+            key = np.int64(keys[_U(t)])
+            if key >= floors[-1]:
+                zone = _find_zone(key, floors, starts, lowest, table_shift)
+                counts[zone] += 1
+                any_ties |= zone & _U(1)
+        label_zone = n_zones
+        before = 0
+        place = first + label_places[i]
+        if place >= first and keys[place] >= floors[-1]:
+            label_zone = np.int64(_find_zone(np.int64(keys[place]), floors, starts, lowest, table_shift))
+            hits[label_zone] += 1
+            for t in range(first, place):
+                before += keys[t] == keys[place]
+        running = np.int32(0)
+        for zone in range(_U(n_zones)):
+            running += counts[zone]
+            through[zone] = running
+        if any_ties == 0:
+            for b in range(_U(thresholds.size)):
+                sizes[b, _U(through[_U(2 * thresholds[b])])] += 1
+        else:
+            for b in range(thresholds.size):
+                zone_of_ties = 2 * thresholds[b] + 1
+                taken = min(counts[zone_of_ties], ties_left[b])
+                ties_left[b] -= taken
+                sizes[b, through[zone_of_ties - 1] + taken] += 1
+                kept_hits[b] += label_zone == zone_of_ties and before < taken
+        counts[:] = 0
+        first = last
+
+
+notice_changes(scan_rows, gather_above, find_labels, rank_labels)
+notice_changes(keep_rows, gather_above, find_labels, rank_labels)

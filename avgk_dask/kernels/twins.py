@@ -1,0 +1,49 @@
+"""The table of kernels: each is compiled in one module, and stands as plain NumPy in ``plain_`` and that name.
+
+Both are called the same way, under the same name, and do the same to the arrays passed. Modules are imported when they are
+asked for: the plain side needs no numba.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any
+
+#: The module each kernel is compiled in.
+KERNELS = {
+    "add_exact": "bits",
+    "count_apart": "bits",
+    "count_bins": "bits",
+    "count_columns": "bits",
+    "half_keys": "bits",
+    "join_bins": "bits",
+    "collect_near": "events",
+    "group_order": "events",
+    "move_sizes": "events",
+    "size_events": "events",
+    "find_labels": "gathering",
+    "gather_above": "gathering",
+    "rank_labels": "gathering",
+    "add_products": "pairs",
+    "count_lower": "pairs",
+    "find_edge": "placing",
+    "place_scores": "placing",
+    "rank_in_row": "placing",
+    "count_sets": "row_scans",
+    "keep_rows": "row_scans",
+    "scan_rows": "row_scans",
+    "split_rows": "row_scans",
+    "order_top": "tops",
+    "rank_top": "tops",
+    "row_floor": "tops",
+}
+
+
+def compiled_kernel(name: str) -> Any:
+    """Return the compiled kernel of a name."""
+    return getattr(import_module(f".{KERNELS[name]}", __package__), name)
+
+
+def plain_twin(name: str) -> Any:
+    """Return the plain twin of a kernel."""
+    return getattr(import_module(f".plain_{KERNELS[name]}", __package__), name)

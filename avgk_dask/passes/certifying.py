@@ -1,0 +1,163 @@
+"""What is certain from truncated scores: what no discarded score could change. The rest is refused.
+
+Sources that hold all scores are certain as they are: nothing is read for them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+
+from ..errors import BudgetError, OptionError, ScoresError
+from ..exact.budgets import show
+from ..kernels.keys import decode
+from ..scans.discarded import last_slot_pass
+from ..scans.places import place_pass
+from ..searches.least_risk import Risk
+from ..sources.source import Source, Truncation
+from .run import Run
+
+
+def _kept(what: Truncation) -> str:
+    return f"{what.location}, which keeps {what.n_slots} of {what.n_classes} scores of each row"
+
+
+def _cut(run: Run) -> int:
+    """Return the key up to which scores may have been discarded. One read."""
+    source = run.source
+    assert source.truncation is not None
+    found = run.read(last_slot_pass(source.dtype, source.shape[1], source.truncation.n_slots))
+    return int(found.highest)
+
+
+def is_cut_short(source: Source) -> bool:
+    """Return whether some scores of the rows are not there."""
+    return source.truncation is not None and not source.truncation.is_whole
+
+
+def refuse_truncated(source: Source, what: str) -> None:
+    """Refuse rows that are cut short where whole ones are needed.
+
+    Raises
+    ------
+    ScoresError
+
+    """
+    if is_cut_short(source):
+        assert source.truncation is not None
+        raise ScoresError(
+            f"scores must be whole rows for {what}; got the truncated store {_kept(source.truncation)}. "
+            "Write the store without top_m."
+        )
+
+
+def refuse_budgets(run: Run, budgets: Sequence[Fraction], *, straddle: bool = False) -> None:
+    """Refuse budgets that are larger than the rows that are left, before anything else is read."""
+    what = run.source.truncation
+    if what is not None and not what.is_whole and max(budgets) > what.n_slots:
+        raise BudgetError(_refusal(run, what, max(budgets), _cut(run), straddle))
+
+
+def certify_budgets(
+    run: Run, budgets: Sequence[Fraction], keys: Sequence[int], n_ranks: Sequence[int] | None = None
+) -> None:
+    """Refuse budgets whose answer the discarded scores could change, given the keys of their thresholds.
+
+    ``n_ranks`` are the ranks that each budget's straddle strengths need. One more read.
+
+    Raises
+    ------
+    BudgetError
+        With the largest budget that is certain.
+
+    """
+    what = run.source.truncation
+    if what is None or what.is_whole:
+        return
+    cut = _cut(run)
+    for i, (budget, key) in enumerate(zip(budgets, keys, strict=True)):
+        needed: Any = budget if n_ranks is None else n_ranks[i]
+        if not (key > cut and needed <= what.n_slots):
+            raise BudgetError(_refusal(run, what, budget, cut, n_ranks is not None))
+
+
+def _refusal(run: Run, what: Truncation, budget: Fraction, cut: int, straddle: bool) -> str:
+    source = run.source
+    tally = run.read(place_pass(source.dtype, source.shape[1], np.array([cut + 1], np.int64)))
+    n_sure, n_samples = int(tally.n_from()[0]), source.shape[0]
+    most = max(0, -(-n_sure // n_samples) - 1)  # budgets k with floor(N k) < n_sure
+    most = min(most, what.n_slots // 2 if straddle else what.n_slots)
+    hint = ""
+    if straddle and what.n_slots // 2 == most:
+        hint = " With straddle=False (on the command line --no-straddle) a larger k may be certain."
+    if not most and (not n_sure or (straddle and what.n_slots < 2)):
+        return f"k must be certain; got {show(budget)}, and none is from {_kept(what)}. Use a store with more of them.{hint}"
+    rule = f"at most {most}" if most else f"below {show(Fraction(n_sure, n_samples))}"
+    return (
+        f"k must be {rule} to be certain from {_kept(what)}; got {show(budget)}. "
+        f"Use a smaller k, or a store with more of them.{hint}"
+    )
+
+
+def certify_ranks(source: Source, n_ranks: int, got: str) -> None:
+    """Refuse ranks that are not kept of every row; those that are kept are the same as in whole rows.
+
+    Raises
+    ------
+    BudgetError
+
+    """
+    what = source.truncation
+    if what is not None and not what.is_whole and n_ranks > what.n_slots:
+        raise BudgetError(
+            f"{got} must need at most {what.n_slots} ranks to be certain from {_kept(what)}; got one that needs {n_ranks}. "
+            "Use a smaller one, or a store with more of them."
+        )
+
+
+def certify_thresholds(run: Run, thresholds: Sequence[Any], first_keys: Sequence[int]) -> None:
+    """Refuse thresholds that discarded scores could exceed, given the first key above each. One more read.
+
+    Raises
+    ------
+    OptionError
+
+    """
+    what = run.source.truncation
+    if what is None or what.is_whole:
+        return
+    cut = _cut(run)
+    for threshold, first in zip(thresholds, first_keys, strict=True):
+        if first <= cut:
+            least = decode([cut], run.source.dtype)[0]
+            raise OptionError(
+                f"thresholds must be at least {least} to be certain from {_kept(what)}; got {threshold}. "
+                "Use higher ones, or a store with more of them."
+            )
+
+
+def certify_least_risk(run: Run, best: Risk, cost: Fraction) -> None:
+    """Refuse a least risk that a threshold among the discarded scores might beat. Two more reads.
+
+    Sets of a lower threshold than all that is kept of every row hold at least what lies above that: their risk is at least
+    its cost.
+
+    Raises
+    ------
+    ScoresError
+
+    """
+    what = run.source.truncation
+    if what is None or what.is_whole:
+        return
+    source, cut = run.source, _cut(run)
+    tally = run.read(place_pass(source.dtype, source.shape[1], np.array([cut + 1], np.int64)))
+    n_sure = int(tally.n_from()[0])
+    if best.first_key <= cut or cost * Fraction(n_sure, source.shape[0]) < best.risk:
+        raise ScoresError(
+            f"cost must be high enough for the best threshold to be certain from {_kept(what)}; got {show(cost)}. "
+            "Use a higher one, or a store with more of them."
+        )

@@ -1,0 +1,126 @@
+"""Row outcomes: for every row and rule the size of its set, and the label weight inside, as a stream.
+
+Where the rules are known, one pass tells them for all rows, a run of rows at a time, to any reduction: by class, by group,
+jointly for two rules. A reduction turns a run of rows into a state; nothing that grows with N is kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+
+from ..arrays import Array, Bools, Dtype, Floats, Ints
+from ..exact.sums import ExactSums
+from ..kernels.keys import is_float
+from ..records import Several, State
+from ..states.checks import NOWHERE, CheckedTally
+from .band_pass import Pass
+from .entries import checked_slabs
+from .usable_labels import UsableLabels
+
+
+class Rule(Protocol):
+    """Which scores are in the sets."""
+
+    @property
+    def needs_rows(self) -> bool:
+        """Whether it must see whole rows at once; else any block of the matrix will do."""
+
+    def choose(self, scores: Array, first_row: int, first_class: int, n_classes: int) -> Bools:
+        """Return the members among a block of scores that starts at this place of a matrix of so many classes."""
+
+
+@dataclass(frozen=True)
+class RowOutcomes:
+    """What the rules make of a run of rows."""
+
+    #: The first of the rows, counted in the whole matrix.
+    first_row: int
+    #: By rule and row: the number of labels in the set, and the label weight inside. That is 1 or 0 for a hard label, the
+    #: exact sum of the soft ones, rounded once, and 0 without a label.
+    sizes: Ints
+    weights: Floats
+    #: The hard or the soft labels; None where there are none.
+    labels: Array | None
+
+    @property
+    def n_rows(self) -> int:
+        """Number of rows."""
+        return int(self.sizes.shape[1])
+
+
+Reduction = Callable[[RowOutcomes], State]
+
+
+@dataclass(frozen=True)
+class OutcomePlan:
+    """The rules, what to reduce their outcomes to, and where the bands begin."""
+
+    dtype: Dtype
+    n_classes: int
+    rules: tuple[Rule, ...]
+    reduce: Reduction
+    state: type[State]
+    first_rows: tuple[int, ...]
+    tile_scores: int
+
+
+def outcome_pass(
+    rules: Sequence[Rule],
+    reduce: Reduction,
+    state: type[State],
+    *,
+    dtype: Dtype,
+    n_classes: int,
+    first_rows: Sequence[int],
+    tile_scores: int = 1 << 18,
+) -> Pass:
+    """Return the pass that reduces the outcomes of all rows; its state is ``Several`` of the checks and the reduction's."""
+    plan = OutcomePlan(dtype, n_classes, tuple(rules), reduce, state, tuple(first_rows), tile_scores)
+    return Pass("outcomes", tally_outcomes, plan, Several)
+
+
+def tally_outcomes(slabs: Iterable[Array], labels: Array | None, band: int, plan: OutcomePlan) -> Several:
+    """Return the reduction of one band, whose whole rows are held, with the counts that every pass checks."""
+    usable = UsableLabels.of(labels, plan.n_classes)
+    parts = [slab.copy() for slab in checked_slabs(slabs, plan.dtype, plan.n_classes, usable.given)]
+    scores = np.ascontiguousarray(np.concatenate(parts, axis=1), plan.dtype)
+    nan = np.flatnonzero(scores != scores) if is_float(plan.dtype) else np.zeros(0, np.int64)
+    n_labelled = 0 if usable.given is None else len(scores)
+    checks = CheckedTally(
+        n_rows=len(scores),
+        n_nan=nan.size,
+        first_nan=(band, *divmod(int(nan[0]), plan.n_classes)) if nan.size else NOWHERE,
+        **usable.faults(band),
+        n_labelled=n_labelled if usable.hard is None else int((usable.hard >= 0).sum()),
+    )
+    states = [plan.reduce(outcomes) for outcomes in _outcomes(scores, usable, plan.first_rows[band], plan)]
+    return Several((checks, plan.state.merge(states)))
+
+
+def _outcomes(scores: Array, labels: UsableLabels, first_row: int, plan: OutcomePlan) -> Iterator[RowOutcomes]:
+    """Return the outcomes of runs of rows that stay in cache."""
+    step = max(1, plan.tile_scores // plan.n_classes)
+    for first in range(0, len(scores), step):
+        rows = slice(first, first + step)
+        inside = [rule.choose(scores[rows], first_row + first, 0, plan.n_classes) for rule in plan.rules]
+        sizes = np.array([members.sum(1) for members in inside], np.int64)
+        mine = None if labels.given is None else labels.given[rows]
+        weights = np.array([_weights(members, mine) for members in inside])
+        yield RowOutcomes(first_row + first, sizes, weights, mine)
+
+
+def _weights(members: Bools, labels: Array | None) -> Floats:
+    """Return the label weight inside each set."""
+    if labels is None:
+        return np.zeros(len(members))
+    if labels.ndim == 2:
+        rows, classes = np.nonzero(members)
+        sums = ExactSums.zeros(len(members))
+        sums.add(labels[rows, classes], rows)
+        return np.array([float(weight) for weight in sums.fractions()])
+    inside = members[np.arange(labels.size), np.maximum(labels, 0)]
+    return (inside & (labels >= 0)).astype(np.float64)

@@ -1,0 +1,80 @@
+"""Scores that are transformed after they are read: nothing of it is stored."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import dask.array as da
+import numpy as np
+from dask.tokenize import tokenize
+
+from .source import Source
+from .transforms import SpreadTies, Transform
+
+
+class TransformedSource(Source):
+    """The scores of another source, transformed inside the tasks that read them.
+
+    Where the transform needs whole rows, a band is one slab, and the pilot reads whole bands.
+    """
+
+    transform: Transform
+
+    def __init__(self, inner: Source, transform: Transform) -> None:
+        self.inner, self.transform = inner, transform
+        self.shape = inner.shape[0], transform.width(inner.shape[1])
+        self.rows, self.labels, self.location = inner.rows, inner.labels, inner.location
+        self.dtype, self.stored_dtype = transform.dtype, inner.dtype
+        whole = [0, self.shape[1]]
+        self.classes, self.columns = (whole, whole) if transform.needs_rows else (inner.classes, inner.columns)
+
+    @property
+    def n_stored(self) -> int:  # noqa: D102
+        return self.inner.shape[1]
+
+    def slab_bytes(self) -> int:  # noqa: D102
+        return int(np.diff(self.rows).max() * np.diff(self.classes).max()) * self.dtype.itemsize
+
+    def held_bytes(self) -> int:  # noqa: D102
+        joined = self.inner.band_bytes() if self.transform.needs_rows else 0
+        return self.inner.held_bytes() + joined + 2 * self.slab_bytes()
+
+    @property
+    def token(self) -> str:  # noqa: D102
+        return str(tokenize(self.inner.token, self.transform))
+
+    def with_labels(self, labels: Any) -> TransformedSource:  # noqa: D102
+        return TransformedSource(self.inner.with_labels(labels), self.transform)
+
+    def reader_key(self) -> Any:  # noqa: D102
+        return self.inner.reader_key()
+
+    def chunk(self, band: int, column: int) -> Any:  # noqa: D102
+        return self.inner.whole_band(band) if self.transform.needs_rows else self.inner.chunk(band, column)
+
+    def whole_band(self, band: int) -> Any:  # noqa: D102
+        return self.inner.whole_band(band)
+
+    def bands(self, numbers: Sequence[int]) -> Any:  # noqa: D102
+        return self.inner.bands(numbers)
+
+    def collections(self) -> list[Any]:  # noqa: D102
+        return self.inner.collections()
+
+    def dask_array(self) -> da.Array:  # noqa: D102
+        array = self.inner.dask_array()
+        blocks = array.rechunk({1: -1}) if self.transform.needs_rows else array
+        meta = np.empty((0, 0), self.dtype)
+        chunks = (blocks.chunks[0], (self.shape[1],)) if self.transform.needs_rows else blocks.chunks
+        return blocks.map_blocks(_apply, self.transform, dtype=self.dtype, chunks=chunks, meta=meta)
+
+
+def _apply(block: Any, transform: Transform, block_info: Any = None) -> Any:
+    first_row, first_class = (int(first) for first, _ in block_info[0]["array-location"])
+    return transform.apply(block, first_row, first_class)
+
+
+def spread_source(source: Source, chosen: Iterable[int]) -> Source:
+    """Return the matrix of keys in which the ties at the chosen keys are in a fixed pseudo-random order."""
+    return TransformedSource(source, SpreadTies(chosen, source.shape[1], source.dtype))

@@ -1,0 +1,74 @@
+"""What may happen to scores between reading and ordering them.
+
+The stored dtype and the one that is ranked are two things: a transform turns the slabs of a band, as they are stored, into
+those that scans see. Kept apart from what builds graphs: it runs inside the tasks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any, Protocol
+
+import numpy as np
+
+from ..arrays import Array, Dtype
+from ..kernels.keys import encode
+from ..kernels.order import spread_keys
+from ..scans.entries import checked_slabs
+from ..scans.promised import promised_block
+
+
+class Transform(Protocol):
+    """Turns stored scores into those that are ranked, block by block."""
+
+    @property
+    def dtype(self) -> Dtype:
+        """The dtype of what it gives."""
+
+    @property
+    def needs_rows(self) -> bool:
+        """Whether it must see whole rows; else any block of the matrix will do."""
+
+    def width(self, n_stored: int) -> int:
+        """Return the number of columns that it makes of those stored."""
+
+    def apply(self, block: Array, first_row: int, first_class: int) -> Array:
+        """Return a block that starts at this place of the matrix, transformed."""
+
+
+def join_slabs(slabs: Iterable[Any], dtype: Dtype, n_classes: int) -> Array:
+    """Return a band in one piece."""
+    parts = [slab.copy() for slab in checked_slabs(slabs, dtype, n_classes, None)]  # good until the next is asked for
+    return parts[0] if len(parts) == 1 else np.concatenate(parts, axis=1)
+
+
+def transform_slabs(
+    transform: Transform, slabs: Iterable[Any], dtype: Dtype, first_row: int, first_class: int = 0
+) -> Iterator[Array]:
+    """Return slabs stored as ``dtype``, of which the first starts at this place of the matrix, transformed one by one."""
+    for block in (promised_block(slab, dtype) for slab in slabs):
+        yield transform.apply(block, first_row, first_class)
+        first_class += block.shape[1]
+
+
+class SpreadTies:
+    """Turns scores into keys in which the ties at the chosen keys are in a fixed pseudo-random order."""
+
+    dtype = np.dtype(np.int64)
+    needs_rows = False
+
+    def __init__(self, chosen: Iterable[int], n_classes: int, stored: Dtype) -> None:
+        self.chosen = np.array(sorted(set(chosen)), np.int64)
+        self.n_classes, self.stored = n_classes, stored
+
+    def width(self, n_stored: int) -> int:
+        """Return the number of columns: the same."""
+        return n_stored
+
+    def apply(self, block: Array, first_row: int, first_class: int) -> Array:
+        """Return the refined keys of a block."""
+        keys = encode(np.ascontiguousarray(block, self.stored))
+        return spread_keys(keys, self.chosen, first_row, first_class, self.n_classes)
+
+    def __dask_tokenize__(self) -> tuple[Any, ...]:
+        return type(self).__name__, self.chosen, self.n_classes, self.stored

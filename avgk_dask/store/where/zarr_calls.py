@@ -1,0 +1,49 @@
+"""What we need of zarr beyond its documented interface: the one place that knows it."""
+
+from __future__ import annotations
+
+from collections.abc import Coroutine
+from typing import Any, TypeVar
+
+from zarr.core.buffer import default_buffer_prototype
+from zarr.core.sync import sync
+from zarr.storage import WrapperStore
+
+Value = TypeVar("Value")
+
+
+def wait(coroutine: Coroutine[Any, Any, Value], timeout: float | None = None) -> Value:
+    """Return what a coroutine gives, run on zarr's own event loop."""
+    return sync(coroutine, timeout=timeout)
+
+
+async def get(store: Any, key: str) -> Any:
+    """Return the buffer of a key, of a store that may not be open yet; None where there is none."""
+    await store._ensure_open()
+    return await store.get(key, default_buffer_prototype())
+
+
+async def put(store: Any, key: str, data: bytes) -> None:
+    """Write a key."""
+    await store.set(key, default_buffer_prototype().buffer.from_bytes(data))
+
+
+def read_key(store: Any, key: str) -> bytes | None:
+    """Return the bytes of a key; None where there is none."""
+    found = wait(get(store, key))
+    return None if found is None else bytes(found.to_bytes())
+
+
+def write_key(store: Any, key: str, data: bytes) -> None:
+    """Write a key, and wait for it."""
+    wait(put(store, key, data))
+
+
+def metadata_bytes(array: Any) -> bytes:
+    """Return the ``zarr.json`` of an array."""
+    return bytes(array.metadata.to_buffer_dict(default_buffer_prototype())["zarr.json"].to_bytes())
+
+
+def inside(store: Any) -> Any:
+    """Return the store inside a wrapper; None for one that is none."""
+    return store._store if isinstance(store, WrapperStore) else None

@@ -1,0 +1,155 @@
+"""The roots of stores to be written: what is there already, whether it may be written, and the roots of parts."""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import Any
+
+from zarr.abc.store import Store
+from zarr.storage import FsspecStore, LocalStore
+
+from ...errors import OptionError, StoreError
+from ..read.checked import bare_store
+from ..read.documents import Document, parse_document
+from ..read.listing import listed_keys
+from ..read.manifest import Digest
+from ..read.seals import ATTRIBUTE, FORMAT, Seal
+from ..where.addresses import Options, shown
+from ..where.locations import locate
+from ..where.zarr_calls import read_key, wait, write_key
+from .lease_places import FOLDER as LEASES
+from .leased import refuse_held_parts
+
+#: Folder of the parts that several processes write.
+PARTS = "parts"
+#: The arrays a store of ours may hold: scores and labels, or sets.
+_ARRAYS = ("scores", "class_index", "labels", "sets", "offsets", "classes")
+
+Digests = dict[str, Digest]
+
+
+#: Folder of the parts that several processes write.
+PARTS = "parts"
+
+
+def part_path(path: Any, part: int) -> Any:
+    """Return the place of one part of a store that several processes write."""
+    if isinstance(part, bool) or not isinstance(part, int) or part < 0:
+        raise OptionError(f"part must be the number of this process, from 0; got {part!r}. Give each process its own.")
+    if not isinstance(path, (str, os.PathLike)):
+        raise OptionError("path must be a path or URL for a store in parts; got an opened store. Pass where it is.")
+    return f"{os.fspath(path).rstrip('/')}/{PARTS}/{part:05}"
+
+
+def create_parts(store: Store, location: str) -> None:
+    """Create the root of a store that is written in parts, unless another process has."""
+    state = Seal(FORMAT, False, {"parts": True}).to_state()
+    for key, attributes in (("zarr.json", {ATTRIBUTE: state}), (f"{PARTS}/zarr.json", {})):
+        if not key_exists(store, key):
+            write_document(store, key, {"attributes": attributes, "zarr_format": 3, "node_type": "group"})
+    if (read_document(store, "zarr.json", location).get("attributes") or {}).get(ATTRIBUTE) != state:
+        raise StoreError(
+            f"store must be new, or one that is written in parts; got another, {location!r}. Choose another path."
+        )
+
+
+def read_document(store: Store, key: str, location: str) -> Document:
+    """Read a JSON object of a store that is to be continued."""
+    found = read_key(store, key)
+    if found is None:
+        raise StoreError(f"{location} has no {key}; it cannot be continued. Check the path, or write it again.")
+    return parse_document(found, f"{key} of {location}")
+
+
+def write_document(store: Store, key: str, value: Document) -> None:
+    """Write a JSON object, as zarr does."""
+    write_key(store, key, json.dumps(value, indent=2).encode())
+
+
+def writable(path: Any, options: Options | None = None) -> tuple[Store, str]:
+    """Return the store to write to and its name."""
+    if isinstance(path, Store):
+        return path, shown(path)
+    return locate(path, options, write=True), shown(path)
+
+
+def check_target(store: Store, location: str, overwrite: bool) -> None:
+    """Refuse a place that holds anything, unless it is a store that may be overwritten."""
+    metadata = is_begun(store)
+    if overwrite and metadata:
+        refuse_held_parts(store, location, part_numbers(store))
+    if not overwrite and (metadata or holds_anything(store)):
+        raise StoreError(
+            f"store must be new; got {location!r}, which exists. "
+            "Choose another path, or replace it with overwrite=True (on the command line --overwrite)."
+        )
+    if overwrite and not metadata and holds_anything(store):
+        raise StoreError(
+            f"store must be a Zarr store to be overwritten; got {location!r}, something else. Choose another path."
+        )
+
+
+def is_begun(store: Store) -> bool:
+    """Whether there is the root of a Zarr store."""
+    return any(key_exists(store, name) for name in ("zarr.json", ".zgroup", ".zarray"))
+
+
+def key_exists(store: Store, key: str) -> bool:
+    """Return whether there is a key."""
+    bare = bare_store(store)
+    if isinstance(bare, LocalStore):  # opening it for writing would make the folder
+        return (bare.root / key).is_file()
+    return read_key(store, key) is not None
+
+
+def holds_anything(store: Store) -> bool:
+    """Whether there is any key in a store."""
+    bare = bare_store(store)
+    if isinstance(bare, LocalStore):
+        try:  # one look: another may make the folder between two
+            names = os.listdir(bare.root)
+        except FileNotFoundError:
+            return bare.root.is_symlink()
+        except NotADirectoryError:
+            return os.path.lexists(bare.root)
+        # What a writer that was killed may leave before its draft is one.
+        return any(name != LEASES and not name.endswith(".partial") for name in names)
+    return any(not key.startswith(f"{LEASES}/") for key in listed_keys(store, ""))
+
+
+def draft_owner(store: Store) -> str | None:
+    """Return the owner of the lease under which an incomplete store was begun; None where there is none."""
+    if not key_exists(store, "zarr.json"):
+        return None
+    try:
+        seal = Seal.read(read_document(store, "zarr.json", "").get("attributes"), "")
+    except StoreError:  # of damaged metadata, which are nobody's
+        return None
+    owner = None if seal is None or seal.complete else seal.noted.get("owner")
+    return owner if isinstance(owner, str) else None
+
+
+def clear(store: Store, keep: tuple[str, ...] = (LEASES,)) -> None:
+    """Remove all that a store holds, but for what is named of its root."""
+    bare = bare_store(store)
+    if isinstance(bare, LocalStore):
+        keys: Any = {path.name: None for path in bare.root.iterdir() if path.is_file() or path.is_symlink()}
+        names = {path.name for path in bare.root.iterdir()}
+    else:
+        if isinstance(bare, FsspecStore):
+            bare.fs.invalidate_cache()
+        keys = listed_keys(store, "")
+        names = {key.split("/")[0] for key in keys}
+    for name in sorted(names - set(keep)):
+        wait(store.delete(name) if name in keys else store.delete_dir(name))
+
+
+def part_numbers(store: Store) -> list[str]:
+    """Return the names of the parts that are there."""
+    return sorted({key.split("/")[1] for key in listed_keys(store, PARTS) if key.count("/") > 1})
+
+
+def is_store(path: Any) -> bool:
+    """Whether a local path is the root of a Zarr store."""
+    return any(os.path.isfile(os.path.join(path, name)) for name in ("zarr.json", ".zgroup", ".zarray"))

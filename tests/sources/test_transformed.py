@@ -1,0 +1,101 @@
+"""Transforms: scores that are changed between reading and ordering, and nothing else is."""
+
+from __future__ import annotations
+
+import dask
+import dask.array as da
+import numpy as np
+import pytest
+import zarr
+
+from avgk_dask.api.inputs import as_source
+from avgk_dask.passes.finding import find_thresholds
+from avgk_dask.passes.run import Run
+from avgk_dask.sources.transformed import TransformedSource
+from avgk_dask.testing import CountingStore
+
+SCORES = np.random.default_rng(5).integers(0, 200, (90, 12)).astype(np.uint8)
+LABELS = np.random.default_rng(6).integers(0, 12, 90)
+#: Every way a scan can take.
+WAYS = [
+    {},
+    {"avgk.small-scores": 0},
+    {"avgk.small-scores": 0, "avgk.kept-bytes": 0, "avgk.least-events": 4, "avgk.max-events": 4, "avgk.slab-bytes": 1},
+]
+
+
+class Shares:
+    """Each score as a share of its row: other numbers, of another dtype, that whole rows are needed for."""
+
+    dtype = np.dtype(np.float64)
+    needs_rows = True
+
+    def apply(self, block, first_row, first_class):
+        assert block.shape[1] == SCORES.shape[1]
+        return block / block.sum(1, keepdims=True, dtype=np.float64)
+
+    def __dask_tokenize__(self):
+        return "shares"
+
+
+class Shifted:
+    """Each score moved by its own place in the matrix."""
+
+    dtype = np.dtype(np.int64)
+    needs_rows = False
+
+    def apply(self, block, first_row, first_class):
+        rows, classes = np.indices(block.shape)
+        return block.astype(np.int64) + 3 * (first_row + rows) - (first_class + classes)
+
+    def __dask_tokenize__(self):
+        return "shifted"
+
+
+def outcome(source, ties="first"):
+    run = Run(source)
+    found = find_thresholds(run, [45, 90, 200], n_ranks=2, n_ranked=3, ties=ties)
+    tally = found.first_tally
+    ranked = np.sort(np.concatenate(tally.ranked.parts, axis=1), axis=1).tolist()
+    sets = [(s.key, s.n_above, s.n_ties, s.set_sizes.tolist(), s.weight) for _, s in sorted(found.found.items())]
+    return sets, tally.rank_counts[1:3].tolist(), ranked
+
+
+def sources(chunks):
+    yield as_source(da.from_array(SCORES, chunks=chunks), LABELS)
+    array = zarr.create_array({}, data=SCORES, chunks=chunks, config={"write_empty_chunks": True})
+    yield as_source(array, LABELS)
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("chunks", [(90, 12), (20, 12), (13, 5), (1, 1)])
+@pytest.mark.parametrize("transform", [Shares(), Shifted()])
+def test_transformed__is_what_the_transformed_matrix_gives(transform, chunks, way):
+    expected = outcome(as_source(transform.apply(SCORES, 0, 0), LABELS))
+    for inner in sources(chunks):
+        with dask.config.set(way), dask.config.set(scheduler="synchronous"):
+            source = TransformedSource(inner, transform)
+            assert outcome(source) == expected
+            assert np.array_equal(source.dask_array().compute(), transform.apply(SCORES, 0, 0))
+
+
+def test_transformed__tells_two_dtypes_and_its_memory():
+    (_, stored) = sources((20, 5))
+    source = TransformedSource(stored, Shares())
+    assert (source.stored_dtype, source.dtype) == (np.uint8, np.float64)
+    assert source.slab_bytes() == 20 * 12 * 8
+    assert source.held_bytes() > stored.held_bytes() + source.slab_bytes()
+    assert source.token != TransformedSource(stored, Shifted()).token != stored.token
+
+
+def test_transformed__reads_each_chunk_once_beside_the_pilot():
+    store = CountingStore(zarr.storage.MemoryStore())
+    zarr.create_array(store, data=SCORES, chunks=(5, 4), config={"write_empty_chunks": True})
+    source = TransformedSource(as_source(zarr.open_array(store, mode="r"), LABELS), Shares())
+    store.reads.clear()
+    with dask.config.set({"avgk.small-scores": 0, "scheduler": "synchronous"}):
+        run = Run(source)
+        find_thresholds(run, [90])
+    assert run.reads == 1
+    n_pilot = len(source.pilot_chunks())
+    assert sum(store.chunk_reads().values()) == 18 * 3 + n_pilot * 3
