@@ -19,6 +19,9 @@ from .errors import (
 )
 
 if TYPE_CHECKING:
+    from . import plot as plot
+    from . import report as report
+    from . import testing as testing
     from .api.curves import error_curve
     from .api.description import info
     from .api.evaluation import evaluate
@@ -92,14 +95,16 @@ _SUBMODULES = ("plot", "report", "testing")
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
 
-def __getattr__(name: str) -> object:
-    """Import a public name or submodule when it is first used."""
-    if name in _HOME_OF:
-        value = globals()[name] = getattr(import_module(f"{__name__}.{_HOME_OF[name]}"), name)
-        return value
-    if name in _SUBMODULES:
-        return import_module(f"{__name__}.{name}")
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+if not TYPE_CHECKING:  # type checkers would take any name for one of ours
+
+    def __getattr__(name: str) -> object:
+        """Import a public name or submodule when it is first used."""
+        if name in _HOME_OF:
+            value = globals()[name] = getattr(import_module(f"{__name__}.{_HOME_OF[name]}"), name)
+            return value
+        if name in _SUBMODULES:
+            return import_module(f"{__name__}.{name}")
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:

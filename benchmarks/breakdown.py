@@ -24,11 +24,11 @@ from measuring import bare_read, best_of, make_store, markdown, parser, scores_o
 
 import avgk_dask as avgk
 from avgk_dask.api import evaluation
+from avgk_dask.records import State
 from avgk_dask.scans import band_scan as scan
 from avgk_dask.scans import pilot
 from avgk_dask.searches import threshold_search
 from avgk_dask.searches.threshold_search import ThresholdSearch
-from avgk_dask.states.scan_tally import ScanTally
 from avgk_dask.store.read import direct
 from avgk_dask.store.read.checked import CheckedStore
 
@@ -40,7 +40,7 @@ PARTS = {
     "kernel": (scan, "keep_rows"),
     "kernel, events": (scan, "scan_rows"),
     "rest of a band": (threshold_search, "scan_band"),
-    "merge": (ScanTally, "merge"),
+    "merge": (State, "merge"),
     "pilot": (pilot, "sample_block"),
     "open": (evaluation, "as_source"),
     "settle": (ThresholdSearch, "advance"),

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
+from decimal import Decimal
+from fractions import Fraction
+from typing import Any, overload
 
 import numpy as np
 import xarray as xr
@@ -57,6 +60,18 @@ class Threshold(ShownAsTable):
     budget: int
 
 
+@overload
+def threshold(
+    scores: Any, k: float | Decimal | Fraction | str, *, nan_policy: str = "raise", progress: bool | None = None
+) -> Threshold: ...
+@overload
+def threshold(
+    scores: Any, k: Iterable[float | Decimal | Fraction], *, nan_policy: str = "raise", progress: bool | None = None
+) -> xr.Dataset: ...
+@overload
+def threshold(
+    scores: Any, k: Any, *, nan_policy: str = "raise", progress: bool | None = None
+) -> Threshold | xr.Dataset: ...
 @documented
 def threshold(
     scores: Any, k: Any, *, nan_policy: str = "raise", progress: bool | None = None
