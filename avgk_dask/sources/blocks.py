@@ -42,10 +42,10 @@ class BlockSource(Source):
         return BlockSource(self.array, labels, self.location)
 
     def chunk(self, band: int, column: int) -> Any:  # noqa: D102
-        return Key((self._blocks.name, band, column))
+        return [Key((self._blocks.name, band, column))]
 
     def whole_band(self, band: int) -> Any:  # noqa: D102
-        return [self.chunk(band, j) for j in range(len(self.columns) - 1)]
+        return [Key((self._blocks.name, band, j)) for j in range(len(self.columns) - 1)]
 
     def bands(self, numbers: Sequence[int]) -> Any:  # noqa: D102
         return [self.whole_band(band) for band in numbers]

@@ -39,10 +39,8 @@ def slabs_of(bands: Any, numbers: Sequence[int]) -> Iterator[Iterable[Array]]:
 
 
 def chunk_of(reader: Any, chunk: Any) -> Iterable[Array]:
-    """Return the slabs of a chunk: one, or the blocks of a band."""
-    if isinstance(chunk, StoredChunk):
-        return [reader.read(chunk.band, chunk.first, chunk.last)]
-    return chunk if isinstance(chunk, list) else [chunk]
+    """Return the slabs of a chunk: one that is read now, or the blocks that came."""
+    return [reader.read(chunk.band, chunk.first, chunk.last)] if isinstance(chunk, StoredChunk) else chunk
 
 
 @dataclass(frozen=True)

@@ -139,7 +139,7 @@ class Source(ABC):
 
     @abstractmethod
     def chunk(self, band: int, column: int) -> Any:
-        """Return one chunk, as an argument of a task."""
+        """Return one chunk, as an argument of a task: what reads it, or a list with the key of its block."""
 
     @property
     def preparation(self) -> Preparation | None:

@@ -30,6 +30,9 @@ class Shares:
     dtype = np.dtype(np.float64)
     needs_rows = True
 
+    def width(self, n_stored):
+        return n_stored
+
     def apply(self, block, first_row, first_class):
         assert block.shape[1] == SCORES.shape[1]
         return block / block.sum(1, keepdims=True, dtype=np.float64)
@@ -43,6 +46,9 @@ class Shifted:
 
     dtype = np.dtype(np.int64)
     needs_rows = False
+
+    def width(self, n_stored):
+        return n_stored
 
     def apply(self, block, first_row, first_class):
         rows, classes = np.indices(block.shape)
