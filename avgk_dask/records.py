@@ -17,9 +17,8 @@ import hashlib
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
-from functools import cache
 from itertools import chain
-from typing import Annotated, Any, ClassVar, Self, get_args, get_type_hints
+from typing import Annotated, Any, ClassVar, Self, get_args, get_origin, get_type_hints
 
 import numpy as np
 
@@ -58,10 +57,12 @@ MOST = Merging(max, lambda _: -1)
 ANY = Merging(np.logical_or.reduce, np.zeros_like)
 #: Arrays, and tuples: one after the other; tuples of parts of bands in the order of the bands.
 JOINED = Merging(np.concatenate, lambda value: value[:0])
-LISTED = Merging(lambda parts: tuple(chain.from_iterable(parts)), lambda _: ())
+CHAINED = Merging(lambda parts: tuple(chain.from_iterable(parts)), lambda _: ())
 BY_BAND = Merging(_in_order, lambda _: ())
 #: Tuples of states: the first with the first, and so on; no states at all are nothing.
 EACH = Merging(_each, lambda _: ())
+#: Fields that merge only together, in a ``merge`` and a ``nothing`` of the state's own.
+OWN = Merging(lambda values: NotImplemented, lambda value: NotImplemented)
 #: What all states of one pass have in common.
 SAME = Merging(lambda values: values[0], lambda value: value)
 
@@ -78,6 +79,9 @@ class Record:
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
+        known = Record._KINDS.setdefault(cls.__name__, cls)
+        if known.__module__ != cls.__module__ or FORM in cls.__annotations__:
+            raise TypeError(f"{cls.__name__} must have a name of its own, and no field {FORM!r}")
         Record._KINDS[cls.__name__] = cls
 
     def __sizeof__(self) -> int:
@@ -126,14 +130,22 @@ class Record:
 class State(Record):
     """A record that merges, field by field, as its annotations say."""
 
+    #: How each field merges. Found when the class is made, where all names of its annotations are known.
+    _MERGING: ClassVar[dict[str, Merging]] = {}
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        hints = get_type_hints(cls, include_extras=True)
+        cls._MERGING = {
+            name: _merging(cls, name, hint) for name, hint in hints.items() if get_origin(hint) is not ClassVar
+        }
+
     @classmethod
     def merge(cls, states: Sequence[Self]) -> Self:
         """Return the state of all together."""
         if len(states) == 1:
             return states[0]
-        kind: Any = cls
-        rules = _merging(kind).items()
-        merged = {name: rule.merge([getattr(state, name) for state in states]) for name, rule in rules}
+        merged = {n: rule.merge([getattr(state, n) for state in states]) for n, rule in cls._MERGING.items()}
         return cls(**merged).settled()
 
     def settled(self) -> Self:
@@ -142,25 +154,17 @@ class State(Record):
 
     def nothing(self) -> Self:
         """Return the state of nothing: merged with this one, or one like it, it changes nothing."""
-        kind: Any = type(self)
-        rules = _merging(kind).items()
-        return type(self)(**{name: rule.nothing(getattr(self, name)) for name, rule in rules})
+        return type(self)(**{n: rule.nothing(getattr(self, n)) for n, rule in self._MERGING.items()})
 
 
-@cache
-def _merging(cls: Any) -> dict[str, Merging]:
-    """Return how each field of a state merges."""
-    found = {}
-    hints = get_type_hints(cls, include_extras=True)
-    for field in fields(cls):
-        hint = hints[field.name]
-        rule = next((part for part in get_args(hint) if isinstance(part, Merging)), None)
-        if rule is None and isinstance(hint, type) and issubclass(hint, State):
-            rule = Merging(hint.merge, hint.nothing)
-        if rule is None:
-            raise TypeError(f"{cls.__name__}.{field.name} does not say how it merges")
-        found[field.name] = rule
-    return found
+def _merging(cls: type[State], name: str, hint: Any) -> Merging:
+    """Return how a field of a state merges: as annotated, or as the state that it is."""
+    rule = next((part for part in get_args(hint) if isinstance(part, Merging)), None)
+    if rule is None and isinstance(hint, type) and issubclass(hint, State):
+        rule = Merging(hint.merge, hint.nothing)
+    if rule is None:
+        raise TypeError(f"{cls.__name__}.{name} does not say how it merges")
+    return rule
 
 
 @dataclass(frozen=True)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
 from dask import config
+from dask.system import CPU_COUNT
 
 Item = TypeVar("Item")
 Value = TypeVar("Value")
@@ -17,7 +17,7 @@ def n_threads() -> int:
     """Return how many threads Dask's configuration allows: one under its synchronous scheduler, else as many as cores."""
     if config.get("scheduler", None) in ("sync", "synchronous", "single-threaded"):
         return 1
-    return int(config.get("num_workers", None) or len(os.sched_getaffinity(0)))
+    return int(config.get("num_workers", None) or CPU_COUNT)
 
 
 def in_threads(function: Callable[[Item], Value], items: Iterable[Item]) -> list[Value]:

@@ -80,7 +80,7 @@ def error_curve(
             "labels must be given for an error curve; got None, and none are stored beside the scores. "
             "Pass class numbers or probabilities."
         )
-    refuse_truncated(source, "an error curve, which goes up to K = C")
+    refuse_truncated(source, "an error curve, which goes up to K = C", in_any_order=True)
     run = Run(source, computing(progress), nan_policy)
     n_labelled, top, average = (_soft_curves if source.has_soft_labels else _hard_curves)(run)
     n_classes = source.shape[1]

@@ -11,7 +11,7 @@ import xarray as xr
 from ..ambiguity.analysis import analyse
 from ..errors import OptionError
 from ..exact.budgets import DEFAULT_BUDGETS, parse_budgets
-from ..passes.certifying import certify_budgets, refuse_budgets
+from ..passes.certifying import certify_budgets, refuse_budgets, refuse_spread
 from ..passes.finding import settle_extremes
 from ..passes.progress import computing
 from ..passes.run import Run
@@ -153,10 +153,7 @@ def evaluate(
     if checkpoint is not None:
         raise OptionError(f"checkpoint must be None in this version; got {checkpoint!r}. Leave it out.")
     source = as_source(scores, labels, missing=missing)
-    if source.truncation is not None and ties != "first":
-        raise OptionError(
-            f"ties must be 'first' for a truncated store; got {ties!r}. Leave it out, or store whole rows."
-        )
+    refuse_spread(source, ties)
     budgets = parse_budgets(k, source.n_classes)
     ranked = n_ranked(budgets, source.shape[1]) if straddle else 0
     run = Run(source, computing(progress), nan_policy)

@@ -39,6 +39,8 @@ def as_source(scores: Any, labels: Any = None, *, own_labels: bool = True, missi
     arrays = opened(scores, missing)
     if is_truncated(arrays):
         given = arrays.labels if labels is None and own_labels else labels
+        if isinstance(frame, xr.DataArray) and isinstance(labels, xr.DataArray):
+            _check_alignment(frame, labels)
         shape = arrays.scores.shape[0], int(arrays.n_classes or 0)
         return truncated_source(arrays, as_labels(given, shape, missing))
     scores, found, location = _unwrap(arrays)

@@ -82,7 +82,7 @@ def adaptive_gain(eta: Any, k: Any, *, progress: bool | None = None) -> xr.Datas
 
     """
     source = as_source(eta, own_labels=False)
-    refuse_truncated(source, "a gain")
+    refuse_truncated(source, "a gain", in_any_order=True)
     budgets = parse_budgets(k, source.shape[1])
     if any(b.denominator != 1 for b in budgets):
         raise BudgetError(f"k must be an integer for a gain over top-k; got {k!r}. Use evaluate for a fractional k.")

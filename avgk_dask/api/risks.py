@@ -204,7 +204,9 @@ def best_threshold(
     certify_least_risk(run, best, exact)
     value: float | int = -math.inf
     if best.n_labels < source.shape[0] * source.n_classes:  # the highest score left out, as everywhere
-        value = score_value(find_thresholds(run, [best.n_labels]).found[0].key, source.dtype)
+        value = score_value(
+            find_thresholds(run.over(source.with_labels(None)), [best.n_labels]).found[0].key, source.dtype
+        )
     size = Fraction(best.n_labels, source.shape[0])
     return BestThreshold(value, float(best.risk), float(best.error), float(size), float(exact), run.reads)
 

@@ -81,7 +81,7 @@ def average_set_size_at(
 def threshold_at(
     scores: Any, average_set_sizes: Any, *, nan_policy: str = "raise", progress: bool | None = None
 ) -> xr.DataArray:
-    """Give, for each average set size K >= 0, the least t with average_set_size_at(t) <= K.
+    """Return, for each average set size K >= 0, the least t with average_set_size_at(t) <= K.
 
     This is the generalised inverse of the paper's function G: the (floor(N K) + 1)-th largest score, as
     ``threshold`` finds it. For K >= C every t will do; the smallest score is given.

@@ -47,7 +47,7 @@ class ExactSums(State):
         return sums.settled()
 
     def add(self, values: Array, groups: Array) -> None:
-        """Add each value to the sum its group names. In place: for those who make sums, not for those who got them."""
+        """Add each value to the sum its group names. In place: only whoever makes the sums may do that."""
         wide = np.ascontiguousarray(values, np.float64)
         names = np.ascontiguousarray(groups, np.int64)
         if wide.size and not (wide.min() > -_MOST and wide.max() < _MOST):

@@ -12,36 +12,36 @@ from ..sources.reading import Preparation, chunk_of, labels_now, slabs_of
 
 
 @dataclass(frozen=True)
-class Order:
+class Assignment:
     """What all tasks of a pass share: the pass, and what happens to scores before its work."""
 
     what: Pass
-    preparation: Preparation | None
+    preparations: tuple[Preparation, ...] = ()
 
     def work(self, slabs: Any, labels: Any, number: int, band: int, column: int = 0) -> State:
         """Do the work of the pass on a band, or on a chunk of it."""
-        if self.preparation is not None:
-            slabs = self.preparation.prepare(slabs, band, column)
+        for preparation in self.preparations:
+            slabs = preparation.prepare(slabs, band, column)
         return self.what.work(slabs, labels, number, self.what.plan)
 
 
-def read_bands(bands: Any, labels: list[Any], numbers: Sequence[int], order: Order, n_held: int) -> State:
+def read_bands(bands: Any, labels: list[Any], numbers: Sequence[int], assignment: Assignment, n_held: int) -> State:
     """Do the work of a pass on some bands, one after the other, and return the state of all.
 
     Up to ``n_held`` states are held before they are merged.
     """
     states: list[State] = []
-    merge = order.what.state.merge
+    merge = assignment.what.state.merge
     for slabs, mine, number in zip(slabs_of(bands, numbers), labels, numbers, strict=True):
-        states.append(order.work(slabs, labels_now(mine), number, number))
+        states.append(assignment.work(slabs, labels_now(mine), number, number))
         if len(states) == n_held:
             states = [merge(states)]
     return merge(states)
 
 
-def read_chunk(reader: Any, chunk: Any, number: int, place: tuple[int, int], order: Order) -> State:
+def read_chunk(reader: Any, chunk: Any, number: int, place: tuple[int, int], assignment: Assignment) -> State:
     """Do the work of a pass on a single chunk, given its (band, class chunk)."""
-    return order.work(chunk_of(reader, chunk), None, number, *place)
+    return assignment.work(chunk_of(reader, chunk), None, number, *place)
 
 
 def merge_states(states: list[State]) -> State:

@@ -13,7 +13,7 @@ import numpy as np
 
 from ..errors import BudgetError, OptionError, ScoresError
 from ..exact.budgets import show
-from ..kernels.keys import decode
+from ..kernels.keys import decode, key_range
 from ..scans.discarded import last_slot_pass
 from ..scans.places import place_pass
 from ..searches.least_risk import Risk
@@ -25,32 +25,50 @@ def _kept(what: Truncation) -> str:
     return f"{what.location}, which keeps {what.n_slots} of {what.n_classes} scores of each row"
 
 
-def _cut(run: Run) -> int:
+def _highest_discarded(run: Run) -> int:
     """Return the key up to which scores may have been discarded. One read."""
     source = run.source
     assert source.truncation is not None
-    found = run.read(last_slot_pass(source.dtype, source.shape[1], source.truncation.n_slots))
-    return int(found.highest)
+    wanted = last_slot_pass(source.dtype, source.shape[1], source.truncation.n_slots)
+    return int(run.over(source.with_labels(None)).read(wanted).highest)
 
 
-def is_cut_short(source: Source) -> bool:
-    """Return whether some scores of the rows are not there."""
-    return source.truncation is not None and not source.truncation.is_whole
+def _n_above(run: Run, key: int) -> int:
+    """Return how many kept scores are above a key. One read, where there can be any."""
+    source = run.source
+    if key >= key_range(source.dtype)[1]:
+        return 0
+    wanted = place_pass(source.dtype, source.shape[1], np.array([key + 1], np.int64))
+    return int(run.over(source.with_labels(None)).read(wanted).n_from()[0])
 
 
-def refuse_truncated(source: Source, what: str) -> None:
-    """Refuse rows that are cut short where whole ones are needed.
+def refuse_truncated(source: Source, what: str, *, in_any_order: bool = False) -> None:
+    """Refuse truncated rows where whole ones are needed; ``in_any_order`` takes those of which nothing was discarded.
 
     Raises
     ------
     ScoresError
 
     """
-    if is_cut_short(source):
-        assert source.truncation is not None
+    found = source.truncation
+    if found is not None and not (in_any_order and found.is_whole):
         raise ScoresError(
-            f"scores must be whole rows for {what}; got the truncated store {_kept(source.truncation)}. "
+            f"scores must be whole rows for {what}; got the truncated store {_kept(found)}. "
             "Write the store without top_m."
+        )
+
+
+def refuse_spread(source: Source, ties: str) -> None:
+    """Refuse another order of ties than the first ones of truncated rows, whose classes are not in order.
+
+    Raises
+    ------
+    OptionError
+
+    """
+    if source.truncation is not None and ties != "first":
+        raise OptionError(
+            f"ties must be 'first' for a truncated store; got {ties!r}. Leave it out, or store whole rows."
         )
 
 
@@ -58,7 +76,7 @@ def refuse_budgets(run: Run, budgets: Sequence[Fraction], *, straddle: bool = Fa
     """Refuse budgets that are larger than the rows that are left, before anything else is read."""
     what = run.source.truncation
     if what is not None and not what.is_whole and max(budgets) > what.n_slots:
-        raise BudgetError(_refusal(run, what, max(budgets), _cut(run), straddle))
+        raise BudgetError(_refusal(run, what, max(budgets), _highest_discarded(run), straddle))
 
 
 def certify_budgets(
@@ -77,7 +95,7 @@ def certify_budgets(
     what = run.source.truncation
     if what is None or what.is_whole:
         return
-    cut = _cut(run)
+    cut = _highest_discarded(run)
     for i, (budget, key) in enumerate(zip(budgets, keys, strict=True)):
         needed: Any = budget if n_ranks is None else n_ranks[i]
         if not (key > cut and needed <= what.n_slots):
@@ -85,9 +103,7 @@ def certify_budgets(
 
 
 def _refusal(run: Run, what: Truncation, budget: Fraction, cut: int, straddle: bool) -> str:
-    source = run.source
-    tally = run.read(place_pass(source.dtype, source.shape[1], np.array([cut + 1], np.int64)))
-    n_sure, n_samples = int(tally.n_from()[0]), source.shape[0]
+    n_sure, n_samples = _n_above(run, cut), run.source.shape[0]
     most = max(0, -(-n_sure // n_samples) - 1)  # budgets k with floor(N k) < n_sure
     most = min(most, what.n_slots // 2 if straddle else what.n_slots)
     hint = ""
@@ -129,7 +145,7 @@ def certify_thresholds(run: Run, thresholds: Sequence[Any], first_keys: Sequence
     what = run.source.truncation
     if what is None or what.is_whole:
         return
-    cut = _cut(run)
+    cut = _highest_discarded(run)
     for threshold, first in zip(thresholds, first_keys, strict=True):
         if first <= cut:
             least = decode([cut], run.source.dtype)[0]
@@ -153,10 +169,8 @@ def certify_least_risk(run: Run, best: Risk, cost: Fraction) -> None:
     what = run.source.truncation
     if what is None or what.is_whole:
         return
-    source, cut = run.source, _cut(run)
-    tally = run.read(place_pass(source.dtype, source.shape[1], np.array([cut + 1], np.int64)))
-    n_sure = int(tally.n_from()[0])
-    if best.first_key <= cut or cost * Fraction(n_sure, source.shape[0]) < best.risk:
+    cut = _highest_discarded(run)
+    if best.first_key <= cut or cost * Fraction(_n_above(run, cut), run.source.shape[0]) < best.risk:
         raise ScoresError(
             f"cost must be high enough for the best threshold to be certain from {_kept(what)}; got {show(cost)}. "
             "Use a higher one, or a store with more of them."

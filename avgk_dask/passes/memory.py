@@ -11,7 +11,6 @@ from ..errors import MemoryLimitError
 from ..scans.band_pass import Pass
 from ..scans.band_scan import EVENT_ROOM
 from ..scans.entries import LISTED
-from ..scans.places import LabelPlan, PlacePlan
 from ..searches.threshold_search import RESCAN_EVENTS
 from ..settings import setting
 from ..sources.source import Source
@@ -102,9 +101,8 @@ def check_memory(source: Source, budgets: Sequence[int], n_ranks: int = 0, n_ran
 
 def check_pass_memory(source: Source, what: Pass) -> None:
     """Refuse a pass that holds whole rows of a band where a task cannot fit."""
-    if isinstance(what.plan, (LabelPlan, PlacePlan)):
-        n_edges = what.plan.table.edges.size if isinstance(what.plan, PlacePlan) else 0
-        _refuse_beyond_limit(places_memory(source, n_edges), source)
+    if what.holds_rows:
+        _refuse_beyond_limit(places_memory(source, what.n_edges), source)
 
 
 def places_memory(source: Source, n_edges: int) -> int:
@@ -113,6 +111,7 @@ def places_memory(source: Source, n_edges: int) -> int:
     soft = source.has_soft_labels
     band = n_rows * source.shape[1]
     needed = 3 * source.band_bytes() + 40 * n_rows + 16 * band * soft
+    needed += source.held_bytes() if source.preparations else 0
     return needed + n_edges * (10 * 32 + 1200 * soft) + (64 << 20)
 
 

@@ -76,7 +76,7 @@ def _client() -> Any:
 
 
 def _watch(client: Any, tasks: list[Delayed], bar: Any) -> list[Any]:
-    """Compute on a cluster, moving the bar as its tasks finish; their results are let go of at once."""
+    """Compute on a cluster, moving the bar as its tasks finish. A result that is merged stays nowhere."""
     from distributed import as_completed
 
     wanted = {task.key for task in tasks}

@@ -7,7 +7,7 @@ from dask.delayed import Delayed
 from ..scans.band_pass import Pass
 from ..settings import setting
 from ..sources.source import Key, Source
-from .band_tasks import Order, merge_states, read_bands, read_chunk
+from .band_tasks import Assignment, merge_states, read_bands, read_chunk
 from .dask_tasks import Graph, as_delayed, constant, task, token_of
 
 #: States a task holds before it merges them.
@@ -16,19 +16,25 @@ _HELD_STATES = 8
 
 def pass_task(source: Source, what: Pass) -> Delayed:
     """Return the one task that the states of all bands of a pass merge into. Its name is a hash of what it computes."""
-    token = token_of(source.token, what.name, what.work, what.plan, what.bands, what.columns, setting("fan-in"))
+    groups = [] if what.columns is not None else [tuple(group) for group in source.groups(what.max_tasks, what.bands)]
+    token = token_of(source.token, what, groups, setting("fan-in"))
     shared = f"avgk-plan-{token}"
-    graph: Graph = {shared: constant(shared, Order(what, source.preparation))}
-    keys = (_chunk_tasks if what.columns is not None else _band_tasks)(source, what, Key(shared), graph, token)
+    graph: Graph = {shared: constant(shared, Assignment(what, source.preparations))}
+    if what.columns is not None:
+        keys = _chunk_tasks(source, what, Key(shared), graph, token)
+    else:
+        keys = _band_tasks(source, what, groups, Key(shared), graph, token)
     root = _merge_tree(keys, graph, token)
     (found,) = as_delayed([root], graph, source.collections(), f"avgk-{what.name}-{token}")
     return found
 
 
-def _band_tasks(source: Source, what: Pass, shared: Key, graph: Graph, token: str) -> list[str]:
+def _band_tasks(
+    source: Source, what: Pass, groups: list[tuple[int, ...]], shared: Key, graph: Graph, token: str
+) -> list[str]:
     n_held = 2 if what.max_tasks else _HELD_STATES
     keys = []
-    for numbers in source.groups(what.max_tasks, what.bands):
+    for numbers in groups:
         key = f"avgk-{what.name}-{token}-{numbers[0]}"
         labels = [source.labels_of(band) for band in numbers]
         graph[key] = task(key, read_bands, source.bands(numbers), labels, numbers, shared, n_held)
@@ -38,11 +44,9 @@ def _band_tasks(source: Source, what: Pass, shared: Key, graph: Graph, token: st
 
 def _chunk_tasks(source: Source, what: Pass, shared: Key, graph: Graph, token: str) -> list[str]:
     keys = []
-    for number, (band, column) in enumerate(zip(what.bands or (), what.columns or (), strict=True)):
+    for number, place in enumerate(zip(what.bands or (), what.columns or (), strict=True)):
         key = f"avgk-{what.name}-{token}-{number}"
-        graph[key] = task(
-            key, read_chunk, source.reader_key(), source.chunk(band, column), number, (band, column), shared
-        )
+        graph[key] = task(key, read_chunk, source.reader_key(), source.chunk(*place), number, place, shared)
         keys.append(key)
     return keys
 

@@ -50,7 +50,7 @@ def _fits(dtype: Dtype, spec: Variable) -> bool:
 def validate(dataset: xr.Dataset, table: Table = VARIABLES) -> None:
     """Check that every variable of a result is known, with the dimensions and dtype of the table."""
     for name, variable in dataset.variables.items():
-        spec = table.get(str(name)) or COORDINATES.get(str(name))
+        spec = COORDINATES.get(str(name)) or table.get(str(name))
         more = [d for d in variable.dims if spec is None or d not in spec.dims]
         if (
             spec is None

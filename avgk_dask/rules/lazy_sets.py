@@ -14,10 +14,10 @@ import numpy as np
 from dask.delayed import Delayed, delayed
 
 from ..arrays import Array
-from ..errors import NAN_CURE, OptionError, ScoresError
+from ..errors import NAN_CURE, ScoresError
 from ..exact.budgets import count_labels
 from ..kernels.keys import check_dtype, is_float
-from ..passes.certifying import certify_budgets, refuse_budgets
+from ..passes.certifying import certify_budgets, refuse_budgets, refuse_spread
 from ..passes.finding import find_thresholds, scan_shape
 from ..passes.run import Compute, Run, compute_plainly
 from ..passes.waiting import wait_for
@@ -45,6 +45,7 @@ class _Held:
 
 def find_rule(source: Source, budget: Fraction, nan_policy: str, ties: str) -> Any:
     """Return the task that finds the rule of a budget's sets, by a search of its own."""
+    refuse_spread(source, ties)
     return delayed(_find_rule, pure=False)(_Held(source), budget, nan_policy, ties)
 
 
@@ -58,10 +59,7 @@ def settle_rule(
 ) -> tuple[Selection, ThresholdRule]:
     """Find the selection of a budget, by a search of its own, and the rule of its sets."""
     run = Run(source, compute, nan_policy)
-    if ties != "first" and source.truncation is not None:
-        raise OptionError(
-            f"ties must be 'first' for a truncated store; got {ties!r}. Leave it out, or store whole rows."
-        )
+    refuse_spread(source, ties)
     refuse_budgets(run, [budget])
     n_labels = count_labels(budget, source.shape[0])
     selection = find_thresholds(run, [n_labels]).found[0]

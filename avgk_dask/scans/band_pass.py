@@ -1,4 +1,4 @@
-"""Passes: what one read of the bands does, as plain data. Searches ask for them, and ``passes.drive`` runs them."""
+"""Passes: what one read of the bands does, as plain data. Searches ask for them, and ``passes.run.drive`` reads them."""
 
 from __future__ import annotations
 
@@ -30,6 +30,9 @@ class Pass:
     columns: tuple[int, ...] | None = None
     #: Where states are large: at most so many tasks, each of which adds one band's to the last.
     max_tasks: int | None = None
+    #: Whether the work holds a band's whole rows, and among how many keys it places scores: what its memory depends on.
+    holds_rows: bool = False
+    n_edges: int = 0
 
 
 class Search(Protocol):
@@ -54,15 +57,28 @@ class Together:
         if not shared:
             return None
         limits = [what.max_tasks for what in shared if what.max_tasks]
-        name = "-".join(dict.fromkeys(what.name for what in shared))
-        return Pass(name, work_together, tuple(shared), Several, shared[0].bands, None, min(limits, default=None))
+        return Pass(
+            "-".join(dict.fromkeys(what.name for what in shared)),
+            work_together,
+            tuple(shared),
+            Several,
+            shared[0].bands,
+            shared[0].columns,
+            min(limits, default=None),
+            holds_rows=shared[0].columns is None,
+            n_edges=sum(what.n_edges for what in shared),
+        )
 
     def _passes(self) -> list[Pass | None]:
-        """Return the pass of each search that joins the next read: those over the bands of the first."""
+        """Return the pass of each search that joins the next read; None for those that wait.
+
+        A pass over single chunks, such as a pilot, is read alone; others share the read of the first one's bands.
+        """
         wanted = [search.next_pass() for search in self.searches]
+        alone = next((i for i, what in enumerate(wanted) if what is not None and what.columns is not None), None)
+        if alone is not None:
+            return [what if i == alone else None for i, what in enumerate(wanted)]
         bands = next((what.bands for what in wanted if what is not None), None)
-        if any(what is not None and what.columns is not None for what in wanted):
-            raise ValueError("passes over single chunks cannot share a read")
         return [what if what is not None and what.bands == bands else None for what in wanted]
 
     def advance(self, state: Several) -> Together:
@@ -74,5 +90,6 @@ class Together:
 
 def work_together(slabs: Iterable[Array], labels: Any, number: int, plan: tuple[Pass, ...]) -> Several:
     """Do the work of several passes on one band, which is held whole."""
-    held = [copy.copy(slab) for slab in slabs]  # a slab is good until the next one is asked for
+    # A slab that is read is good until the next one is asked for; blocks that came in a list stay.
+    held = slabs if isinstance(slabs, list) else [copy.copy(slab) for slab in slabs]
     return Several(tuple(what.work(iter(held), labels, number, what.plan) for what in plan))

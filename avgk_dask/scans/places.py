@@ -45,13 +45,14 @@ class PlacePlan:
 
 def label_pass(dtype: Dtype, n_classes: int) -> Pass:
     """Return the pass that reads the scores of hard labels and their ranks in their rows."""
-    return Pass("labels", tally_labels, LabelPlan(dtype, n_classes), LabelTally)
+    return Pass("labels", tally_labels, LabelPlan(dtype, n_classes), LabelTally, holds_rows=True)
 
 
 def place_pass(dtype: Dtype, n_classes: int, edges: Ints, cost: float | None = None) -> Pass:
     """Return the pass that counts all scores, and the label weight, between and at ascending keys."""
     plan = PlacePlan(dtype, n_classes, EdgeTable.from_edges(edges), cost)
-    return Pass("places", tally_places, plan, PlaceTally, max_tasks=max(1, _ALL_COUNTS // (16 * plan.table.n_places)))
+    most = max(1, _ALL_COUNTS // (16 * plan.table.n_places))
+    return Pass("places", tally_places, plan, PlaceTally, max_tasks=most, holds_rows=True, n_edges=edges.size)
 
 
 def tally_labels(slabs: Iterable[Array], labels: Array, band: int, plan: LabelPlan) -> LabelTally:

@@ -80,7 +80,7 @@ def outcome_pass(
 ) -> Pass:
     """Return the pass that reduces the outcomes of all rows; its state is ``Several`` of the checks and the reduction's."""
     plan = OutcomePlan(dtype, n_classes, tuple(rules), reduce, state, tuple(first_rows), tile_scores)
-    return Pass("outcomes", tally_outcomes, plan, Several)
+    return Pass("outcomes", tally_outcomes, plan, Several, holds_rows=True)
 
 
 def tally_outcomes(slabs: Iterable[Array], labels: Array | None, band: int, plan: OutcomePlan) -> Several:

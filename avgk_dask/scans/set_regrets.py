@@ -32,7 +32,8 @@ def set_pass(dtype: Dtype, n_classes: int, threshold: float) -> Pass:
 
 def top_pass(dtype: Dtype, n_classes: int, ks: Sequence[int], thresholds: Sequence[float]) -> Pass:
     """Return the pass that tallies the top-k sets of several k against probabilities, each with its threshold."""
-    return Pass("gain", tally_tops, RegretPlan(dtype, n_classes, tuple(thresholds), tuple(ks)), RegretTallies)
+    plan = RegretPlan(dtype, n_classes, tuple(thresholds), tuple(ks))
+    return Pass("gain", tally_tops, plan, RegretTallies, holds_rows=True)
 
 
 def tally_sets(slabs: Iterable[Array], sets: Array, band: int, plan: RegretPlan) -> RegretTallies:

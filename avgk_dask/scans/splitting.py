@@ -35,7 +35,7 @@ def split_entries(
 ) -> tuple[NDArray[np.int32], Split, int]:
     """Split entries by the zones; adds to the histogram of each zone, and to its hits.
 
-    Gives the number of scores of each row above each interval, the events inside, and how many they are.
+    Returns the number of scores of each row above each interval, the events inside, and how many they are.
     """
     above = np.empty((entries.n_rows, zones.n_intervals), np.int32)
     if labels is None:

@@ -14,7 +14,7 @@ from ..arrays import Array, Ints
 from ..kernels.keys import KEY_MAX
 from ..kernels.zones import ZoneTable
 from ..states.kept_events import Cut
-from ..states.kept_rows import Brackets, KeptRows, SetCounts
+from ..states.kept_rows import BracketTable, KeptRows, SetCounts
 from ..threads import in_threads
 from .selection import Selection
 from .tie_extremes import extreme_weights
@@ -72,7 +72,7 @@ class _Rows:
         run_of = np.cumsum([part.lengths.size for part in ordered]) // _RUN_ROWS
         edges = [0, *(np.flatnonzero(np.diff(run_of)) + 1).tolist(), len(ordered)]
         runs = [slice(*ends) for ends in pairwise(edges)]
-        table = Brackets.table([(b.low, b.high) for b in brackets])
+        table = BracketTable.table([(b.low, b.high) for b in brackets])
 
         def look(run: slice) -> list[Array]:
             return [part.near(table) for part in ordered[run]]

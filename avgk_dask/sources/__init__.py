@@ -1,1 +1,1 @@
-"""A score matrix as bands of rows: stored, or the blocks of a Dask array."""
+"""A score matrix as bands of rows: stored, the blocks of a Dask array, truncated, transformed."""

@@ -36,7 +36,7 @@ class BlockSource(Source):
 
     @property
     def token(self) -> str:  # noqa: D102
-        return f"{self._blocks.name} {self._labels_token()}"
+        return f"{self._blocks.name} {self.labels_token}"
 
     def with_labels(self, labels: Any) -> BlockSource:  # noqa: D102
         return BlockSource(self.array, labels, self.location)

@@ -6,6 +6,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import dask
@@ -17,7 +18,6 @@ from ..arrays import Dtype
 from ..settings import setting
 from ..store.read.opening import array_token
 from .reading import Preparation, StoredLabels
-from .transforms import Transform
 
 
 class Source(ABC):
@@ -33,8 +33,6 @@ class Source(ABC):
     columns: Sequence[int]
     location: str
     labels: Any
-    #: What happens to scores between reading and ordering; None for nothing.
-    transform: Transform | None = None
     #: What is left of each row, where not all is stored.
     truncation: Truncation | None = None
 
@@ -47,11 +45,6 @@ class Source(ABC):
     def n_chunks(self) -> int:
         """Number of chunks a pilot can choose from."""
         return self.n_bands * (len(self.columns) - 1)
-
-    @property
-    def n_stored(self) -> int:
-        """Number of columns that are read."""
-        return self.shape[1]
 
     @property
     def n_classes(self) -> int:
@@ -119,7 +112,9 @@ class Source(ABC):
     def token(self) -> str:
         """A name of the scores and labels, the same only where both are the same."""
 
-    def _labels_token(self) -> str:
+    @cached_property
+    def labels_token(self) -> str:
+        """A name of the labels, the same only where they are."""
         labels = self.labels
         if isinstance(labels, da.Array):
             return str(labels.name)
@@ -142,12 +137,9 @@ class Source(ABC):
         """Return one chunk, as an argument of a task: what reads it, or a list with the key of its block."""
 
     @property
-    def preparation(self) -> Preparation | None:
-        """What tasks need to know to transform what they read; None where nothing is to be done."""
-        if self.transform is None:
-            return None
-        stored = self.stored_dtype, self.n_stored
-        return Preparation(self.transform, *stored, tuple(self.rows), tuple(self.columns))
+    def preparations(self) -> tuple[Preparation, ...]:
+        """What happens to scores between reading and ordering, one after the other."""
+        return ()
 
     @abstractmethod
     def whole_band(self, band: int) -> Any:
@@ -163,7 +155,7 @@ class Source(ABC):
 
     @abstractmethod
     def dask_array(self) -> da.Array:
-        """Return the scores as a Dask array whose blocks no other task shares."""
+        """Return the scores as a Dask array with blocks of its own: no other call gives the same ones."""
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ from typing import Any
 import dask.array as da
 import numpy as np
 from dask.delayed import delayed
+from dask.tokenize import tokenize
 
 from ..kernels.keys import check_dtype
 from ..settings import setting
@@ -29,10 +30,9 @@ class StoredSource(Source):
         self.rows, self.classes = plan_bands(array.shape, chunks, self.dtype.itemsize, setting("slab-bytes"))
         self.columns = [*range(0, array.shape[1], chunks[1]), array.shape[1]]
         self.array, self.location, self.labels = array, location, self._fit_labels(labels)
-        self.chunks = chunks
         self.reader = BandReader(array, tuple(self.rows), tuple(self.classes), self.dtype)
-        self._token = array_token(array)
-        self._shared = delayed(self.reader, name=f"avgk-store-{self._token}", traverse=False)
+        name = tokenize(array_token(array), self.rows, self.classes)
+        self._shared = delayed(self.reader, name=f"avgk-store-{name}", traverse=False)
 
     def slab_bytes(self) -> int:  # noqa: D102
         return int(np.diff(self.rows).max() * np.diff(self.classes).max()) * self.dtype.itemsize
@@ -42,7 +42,7 @@ class StoredSource(Source):
 
     @property
     def token(self) -> str:  # noqa: D102
-        return f"{self._token} {self._labels_token()}"
+        return f"{self._shared.key} {self.labels_token}"
 
     def with_labels(self, labels: Any) -> StoredSource:  # noqa: D102
         return StoredSource(self.array, labels, self.location)

@@ -9,6 +9,7 @@ import dask.array as da
 import numpy as np
 from dask.tokenize import tokenize
 
+from .reading import Preparation
 from .source import Source
 from .transforms import SpreadTies, Transform
 
@@ -19,19 +20,19 @@ class TransformedSource(Source):
     Where the transform needs whole rows, a band is one slab, and the pilot reads whole bands.
     """
 
-    transform: Transform
-
     def __init__(self, inner: Source, transform: Transform) -> None:
         self.inner, self.transform = inner, transform
         self.shape = inner.shape[0], transform.width(inner.shape[1])
         self.rows, self.labels, self.location = inner.rows, inner.labels, inner.location
-        self.dtype, self.stored_dtype = transform.dtype, inner.dtype
+        self.dtype, self.stored_dtype = transform.dtype, inner.stored_dtype
         whole = [0, self.shape[1]]
         self.classes, self.columns = (whole, whole) if transform.needs_rows else (inner.classes, inner.columns)
 
     @property
-    def n_stored(self) -> int:  # noqa: D102
-        return self.inner.shape[1]
+    def preparations(self) -> tuple[Preparation, ...]:  # noqa: D102
+        stored = self.inner.dtype, self.inner.shape[1]
+        own = Preparation(self.transform, *stored, tuple(self.rows), tuple(self.columns))
+        return (*self.inner.preparations, own)
 
     def slab_bytes(self) -> int:  # noqa: D102
         return int(np.diff(self.rows).max() * np.diff(self.classes).max()) * self.dtype.itemsize
@@ -77,4 +78,4 @@ def _apply(block: Any, transform: Transform, block_info: Any = None) -> Any:
 
 def spread_source(source: Source, chosen: Iterable[int]) -> Source:
     """Return the matrix of keys in which the ties at the chosen keys are in a fixed pseudo-random order."""
-    return TransformedSource(source, SpreadTies(chosen, source.shape[1], source.dtype))
+    return TransformedSource(source, SpreadTies(tuple(sorted(set(chosen))), source.shape[1], source.dtype))

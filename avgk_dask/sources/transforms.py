@@ -7,6 +7,7 @@ those that scans see. Kept apart from what builds graphs: it runs inside the tas
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
@@ -51,15 +52,23 @@ def transform_slabs(
         first_class += block.shape[1]
 
 
+@dataclass(frozen=True)
 class SpreadTies:
-    """Turns scores into keys in which the ties at the chosen keys are in a fixed pseudo-random order."""
+    """Turns scores into keys in which the ties at the chosen keys, which ascend, are in a fixed pseudo-random order."""
 
-    dtype = np.dtype(np.int64)
-    needs_rows = False
+    chosen: tuple[int, ...]
+    n_classes: int
+    stored: Dtype
 
-    def __init__(self, chosen: Iterable[int], n_classes: int, stored: Dtype) -> None:
-        self.chosen = np.array(sorted(set(chosen)), np.int64)
-        self.n_classes, self.stored = n_classes, stored
+    @property
+    def dtype(self) -> Dtype:
+        """The dtype of keys."""
+        return np.dtype(np.int64)
+
+    @property
+    def needs_rows(self) -> bool:
+        """Whether it must see whole rows: any block will do."""
+        return False
 
     def width(self, n_stored: int) -> int:
         """Return the number of columns: the same."""
@@ -68,7 +77,4 @@ class SpreadTies:
     def apply(self, block: Array, first_row: int, first_class: int) -> Array:
         """Return the refined keys of a block."""
         keys = encode(np.ascontiguousarray(block, self.stored))
-        return spread_keys(keys, self.chosen, first_row, first_class, self.n_classes)
-
-    def __dask_tokenize__(self) -> tuple[Any, ...]:
-        return type(self).__name__, self.chosen, self.n_classes, self.stored
+        return spread_keys(keys, np.array(self.chosen, np.int64), first_row, first_class, self.n_classes)

@@ -7,6 +7,7 @@ most the row's last kept score (``passes/certifying.py`` sees to that).
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import dask.array as da
@@ -14,19 +15,26 @@ import numpy as np
 
 from ..arrays import Array, Dtype
 from ..errors import ScoresError
-from ..kernels.keys import decode, key_range
+from ..kernels.keys import decode, is_float, key_range
 from .source import Source, Truncation
 from .transformed import TransformedSource
 
 
+@dataclass(frozen=True)
 class Slots:
     """Adds the column of what was discarded to rows of kept scores; refuses rows that do not descend."""
 
-    needs_rows = True
+    dtype: Dtype
+    n_slots: int
+    n_classes: int
+    location: str
+    #: Whether the rows are known to descend.
+    in_order: bool
 
-    def __init__(self, dtype: Dtype, n_slots: int, n_classes: int, location: str, *, in_order: bool) -> None:
-        self.dtype, self.n_slots, self.n_classes = dtype, n_slots, n_classes
-        self.location, self.in_order = location, in_order
+    @property
+    def needs_rows(self) -> bool:
+        """Whether it must see whole rows: yes."""
+        return True
 
     def width(self, n_stored: int) -> int:
         """Return the number of slots, and one more if anything was discarded."""
@@ -43,11 +51,14 @@ class Slots:
             )
         if self.n_classes == self.n_slots:
             return block
+        if is_float(self.dtype) and (block != block).any():
+            row = first_row + int(np.flatnonzero((block != block).any(1))[0])
+            raise ScoresError(
+                f"the scores of a truncated store must not hold NaN; those of sample {row} of {self.location} do. "
+                "Write it with ScoreWriter(..., top_m=...)."
+            )
         lowest = decode([key_range(self.dtype)[0]], self.dtype)
         return np.concatenate([block, np.broadcast_to(lowest, (len(block), 1)).astype(block.dtype)], axis=1)
-
-    def __dask_tokenize__(self) -> tuple[Any, ...]:
-        return type(self).__name__, self.n_slots, self.n_classes, self.in_order
 
 
 class TruncatedSource(TransformedSource):
@@ -58,9 +69,11 @@ class TruncatedSource(TransformedSource):
         self.truncation = Truncation(slots.n_slots, slots.n_classes, inner.location, class_index)
 
     def with_labels(self, labels: Any) -> TruncatedSource:  # noqa: D102
+        if labels is not None:
+            raise ValueError("labels of truncated rows are slots: make another source for others")
         assert self.truncation is not None
         assert isinstance(self.transform, Slots)
-        return TruncatedSource(self.inner.with_labels(labels), self.transform, self.truncation.class_index)
+        return TruncatedSource(self.inner.with_labels(None), self.transform, self.truncation.class_index)
 
 
 def scatter_slots(sets: da.Array, truncation: Truncation, *, by_threshold: bool) -> da.Array:

@@ -1,6 +1,6 @@
 """The events that a scan keeps singly, and what the sets gain by those of one interval.
 
-An event (see ``events``) is kept as its key, its row and the number of the row's scores above the interval,
+An event (see ``counted_events``) is kept as its key, its row and the number of the row's scores above the interval,
 while events are few enough; of a band with many ties they are counted instead.
 """
 

@@ -1,7 +1,7 @@
 """Kept rows: the keys of all listed scores, row by row, from which thresholds and sets follow without another read.
 
 The simplest that can be kept, and the fastest while it fits: one key for each listed score. Where it would
-be too much, a scan keeps only what lies close to the thresholds (``kept``).
+be too much, a scan keeps only what lies close to the thresholds (``kept_events``).
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class KeptRows(Record):
     #: -1 where the label is not listed, or there is none.
     label_places: NDArray[np.int32]
 
-    def near(self, brackets: Brackets) -> Array:
+    def near(self, brackets: BracketTable) -> Array:
         """Return the keys inside the brackets, and some close by, ascending."""
         keys = np.empty(self.keys.size, self.keys.dtype)
         n = collect_near(self.keys, brackets.base, brackets.shift, brackets.wanted, keys)
@@ -41,15 +41,15 @@ class KeptRows(Record):
 
 
 @dataclass(frozen=True)
-class Brackets:
-    """Brackets of keys as a table: which runs of ``2**shift`` keys from ``base`` up they touch."""
+class BracketTable:
+    """BracketTable of keys as a table: which runs of ``2**shift`` keys from ``base`` up they touch."""
 
     base: int
     shift: int
     wanted: NDArray[np.uint8]
 
     @classmethod
-    def table(cls, brackets: Sequence[tuple[int, int]]) -> Brackets:
+    def table(cls, brackets: Sequence[tuple[int, int]]) -> BracketTable:
         """Return the table of brackets (keys, both ends in)."""
         base, top = min(low for low, _ in brackets), max(high for _, high in brackets)
         shift = shift_to_fit(top - base + 1, _RUNS - 1)

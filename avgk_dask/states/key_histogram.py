@@ -12,7 +12,7 @@ from ..arrays import Array, Dtype, Ints
 from ..exact.units import in_units
 from ..kernels.bits import count_apart, join_bins
 from ..kernels.keys import KEY_MAX, NAN_KEY
-from ..records import JOINED, LEAST, MOST, SAME, State
+from ..records import OWN, State
 
 #: Bins that always suffice to keep each within one power of two, where values are linear in their keys:
 #: a double has 2 * 2047 of those.
@@ -31,13 +31,13 @@ class KeyHistogram(State):
     one power of two, so that sums of keys give sums of values.
     """
 
-    room: Annotated[int, SAME]
-    shift: Annotated[int, MOST]
-    bins: Annotated[Ints, JOINED]
+    room: Annotated[int, OWN]
+    shift: Annotated[int, OWN]
+    bins: Annotated[Ints, OWN]
     #: Three rows: counts, and the sums of (key - first key of the bin), of the low bits and of the rest.
-    sums: Annotated[Ints, JOINED]
-    lowest: Annotated[int, LEAST]
-    highest: Annotated[int, MOST]
+    sums: Annotated[Ints, OWN]
+    lowest: Annotated[int, OWN]
+    highest: Annotated[int, OWN]
 
     @property
     def counts(self) -> Ints:

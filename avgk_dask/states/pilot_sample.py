@@ -9,9 +9,9 @@ from typing import Annotated, Self
 import numpy as np
 
 from ..arrays import Ints
-from ..records import JOINED, LEAST, MOST, State
+from ..records import OWN, State
 
-Column = Annotated[Ints, JOINED]
+Column = Annotated[Ints, OWN]
 
 
 @dataclass(frozen=True)
@@ -24,8 +24,8 @@ class PilotSample(State):
     #: Scores in each strip, and the chunk it belongs to.
     strip_scores: Column
     strip_chunks: Column
-    lowest: Annotated[int, LEAST]
-    highest: Annotated[int, MOST]
+    lowest: Annotated[int, OWN]
+    highest: Annotated[int, OWN]
 
     @classmethod
     def merge(cls, states: Sequence[Self]) -> Self:

@@ -12,7 +12,7 @@ import numpy as np
 
 from ..arrays import Ints
 from ..exact.sums import ExactSums
-from ..records import BY_BAND, LISTED, Counts, Record
+from ..records import BY_BAND, CHAINED, Counts, Record
 from .checks import CheckedTally
 
 
@@ -21,7 +21,7 @@ class LabelTally(CheckedTally):
     """The labels of the bands read so far: their scores' keys, and how many have each rank in their row."""
 
     rank_counts: Counts
-    keys: Annotated[tuple[Ints, ...], LISTED]
+    keys: Annotated[tuple[Ints, ...], CHAINED]
 
     def edges(self) -> Ints:
         """Return the distinct keys of the labels' scores, ascending; NaN left out."""

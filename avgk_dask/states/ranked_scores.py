@@ -9,7 +9,7 @@ import numpy as np
 
 from ..arrays import Array, Dtype
 from ..kernels.keys import HALF_NAN, carrier_bits, is_half
-from ..records import EACH, LISTED, State
+from ..records import CHAINED, EACH, State
 from .key_histogram import KeyHistogram
 
 #: Ranks up to which a row's highest scores are found while it is scanned; for more, NumPy's partition is faster.
@@ -23,7 +23,7 @@ class RankedTally(State):
     ``parts`` are arrays of ranks x rows. NaN is the smallest integer of their dtype.
     """
 
-    parts: Annotated[tuple[Array, ...], LISTED] = ()
+    parts: Annotated[tuple[Array, ...], CHAINED] = ()
     histograms: Annotated[tuple[KeyHistogram, ...], EACH] = ()
 
     @classmethod

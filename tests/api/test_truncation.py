@@ -9,12 +9,13 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
+import xarray as xr
 import zarr
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import avgk_dask as avgk
-from avgk_dask.testing import Simulation
+from avgk_dask.testing import CountingStore, Simulation
 
 
 def write(path, scores, labels, top_m, **options):
@@ -147,7 +148,7 @@ def test_truncated__is_refused_where_whole_rows_are_needed(tmp_path):
             use(path)
     for use in (
         lambda: avgk.evaluate(path, k=1, ties="spread"),
-        lambda: avgk.average_k_sets(path, 1, ties="spread").compute(),
+        lambda: avgk.average_k_sets(path, 1, ties="spread"),
     ):
         with pytest.raises(avgk.OptionError, match="ties"):
             use()
@@ -176,3 +177,51 @@ def test_truncated__of_equal_scores_says_that_no_budget_is_certain(tmp_path, str
     path = write(tmp_path / "a.zarr", np.ones((9, 6)), None, 3)
     with pytest.raises(avgk.BudgetError, match=r"k must be certain; got 1, and none is from .* keeps 3 of 6"):
         avgk.evaluate(path, k=1, straddle=straddle)
+
+
+def test_truncated__of_which_nothing_was_discarded_has_its_classes_in_another_order(tmp_path):
+    eta = np.random.default_rng(0).dirichlet(np.ones(4), 15)
+    path = write(tmp_path / "a.zarr", eta, None, 4)
+    for use in (lambda: avgk.regret(eta > 0.3, path), lambda: avgk.plug_in_regret(eta, path, 1)):
+        with pytest.raises(avgk.ScoresError, match="whole rows"):
+            use()
+    assert avgk.adaptive_gain(path, [1, 2]).equals(avgk.adaptive_gain(eta, [1, 2]))
+    labels = np.arange(15) % 4
+    assert avgk.error_curve(path, labels).equals(avgk.error_curve(eta, labels))
+
+
+@pytest.mark.parametrize("dtype", ["int64", "uint64", "int8"])
+def test_truncated__of_the_highest_scores_there_are_is_refused(tmp_path, dtype):
+    most = np.iinfo(dtype).max
+    path = write(tmp_path / "a.zarr", np.array([[most, most, 0], [most, most, 1]], dtype), np.zeros(2, int), 2)
+    for use in (
+        lambda: avgk.evaluate(path, k=1),
+        lambda: avgk.threshold(path, 1),
+        lambda: avgk.best_threshold(path, cost=0.1),
+    ):
+        with pytest.raises(avgk.AvgkError, match="certain"):
+            use()
+
+
+def test_truncated__rows_with_nan_are_refused():
+    rows = np.array([[0.9, np.nan, np.nan, np.nan], *[[0.8, 0.7, 0.6, 0.1]] * 9])
+    index = np.tile(np.arange(4), (10, 1))
+    data = {"scores": (("sample", "slot"), rows), "class_index": (("sample", "slot"), index)}
+    with pytest.raises(avgk.ScoresError, match="must not hold NaN; those of sample 0"):
+        avgk.evaluate(xr.Dataset(data, attrs={"n_classes": 6}), np.full(10, 5), 2, straddle=False, nan_policy="lowest")
+
+
+def test_truncated__reads_labels_no_more_often_than_scans(tmp_path):
+    scores, labels, _ = Simulation(600, 50).rows(0, 600)
+    path = write(tmp_path / "a.zarr", scores, labels, 40, chunk_rows=100)
+    store = CountingStore(zarr.storage.LocalStore(path))
+    avgk.evaluate(store, k=2)
+    assert {name: set(store.chunk_reads(name).values()) for name in ("scores", "class_index", "labels")} == {
+        "scores": {2}, "class_index": {1}, "labels": {1},
+    }  # fmt: skip
+
+
+def test_sets__with_spread_ties_are_refused_at_once(tmp_path):
+    path = write(tmp_path / "a.zarr", np.random.default_rng(0).random((20, 6)), np.zeros(20, int), 3)
+    with pytest.raises(avgk.OptionError, match="ties must be 'first'"):
+        avgk.average_k_sets(path, 1, ties="spread")

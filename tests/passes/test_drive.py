@@ -10,12 +10,13 @@ import zarr
 
 import avgk_dask as avgk
 from avgk_dask.api.inputs import as_source
-from avgk_dask.passes.finding import scan_shape
+from avgk_dask.passes.finding import pilot_pass, scan_shape
 from avgk_dask.passes.run import Run, drive
 from avgk_dask.passes.tree import pass_task
+from avgk_dask.rules.threshold_rule import ThresholdRule
 from avgk_dask.scans.band_pass import Pass, Together
-from avgk_dask.scans.band_scan import scan_band
 from avgk_dask.scans.places import place_pass
+from avgk_dask.scans.row_outcomes import outcome_pass
 from avgk_dask.searches.label_ranks import LabelRankSearch
 from avgk_dask.searches.threshold_search import ThresholdSearch
 from avgk_dask.states.scan_tally import ScanTally
@@ -64,11 +65,41 @@ def test_together__refuses_nan_for_all(counted):
         drive(Together(searches(source)), Run(source))
 
 
-def test_together__is_not_for_single_chunks():
-    single = Pass("pilot", scan_band, None, ScanTally, (0,), (0,))
-    search = ThresholdSearch.begin(scan_shape(as_source(SCORES)), [1], single)
-    with pytest.raises(ValueError, match="cannot share a read"):
-        Together((search,)).next_pass()
+def test_together__reads_a_pilot_alone_first(counted):
+    source = counted[1]
+    with dask.config.set({"avgk.small-scores": 0, "scheduler": "synchronous"}):
+        thresholds = ThresholdSearch.begin(scan_shape(source), [120, 300], pilot_pass(source, [120, 300]))
+        both = Together((LabelRankSearch(source.dtype, source.shape[1]), thresholds))
+        assert both.next_pass().name == "pilot"
+        run = Run(source)
+        found = drive(both, run)
+    assert run.reads == 2
+    assert selections(found.searches[1]) == selections(drive(searches(source)[0], Run(source)))
+
+
+def test_passes__that_hold_whole_rows_are_refused_where_they_cannot_fit(counted):
+    source = counted[1]
+    labels = LabelRankSearch(source.dtype, source.shape[1])
+    rule = ThresholdRule(0)
+    outcome = outcome_pass(
+        [rule], lambda outcomes: None, ScanTally, dtype=source.dtype, n_classes=8, first_rows=source.rows
+    )
+    with dask.config.set({"avgk.memory-limit": "1 MB"}):
+        for what in (labels.next_pass(), Together((labels,)).next_pass(), outcome):
+            with pytest.raises(avgk.MemoryLimitError):
+                Run(source).read(what)
+
+
+@pytest.mark.parametrize("settings", [{"avgk.task-bytes": 1}, {"avgk.fan-in": 2}, {"avgk.slab-bytes": 1}])
+def test_names__of_other_groups_of_bands_are_others(tmp_path, settings):
+    simulate_store(tmp_path / "a.zarr", Simulation(400, 5), chunks=(10, 2))
+    names = []
+    for chosen in ({}, settings):
+        with dask.config.set(chosen):
+            source = as_source(tmp_path / "a.zarr")
+            names.append(set(pass_task(source, searches(source)[0].next_pass()).dask))
+    assert {key for key in names[0] & names[1] if not key.startswith("avgk-store")} == set()
+    assert (names[0] & names[1] == set()) == ("avgk.slab-bytes" in settings)  # another reader
 
 
 @pytest.mark.parametrize("first", [(0, 5, 11), (3,), tuple(range(12))])

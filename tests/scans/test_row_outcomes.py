@@ -21,7 +21,7 @@ from avgk_dask import records
 from avgk_dask.api.inputs import as_source
 from avgk_dask.kernels.keys import first_key_above
 from avgk_dask.passes.run import Run
-from avgk_dask.records import LISTED, State
+from avgk_dask.records import CHAINED, State
 from avgk_dask.rules.threshold_rule import ThresholdRule
 from avgk_dask.rules.top_rule import TopRule
 from avgk_dask.scans.row_outcomes import outcome_pass
@@ -34,7 +34,7 @@ DESIGN = pathlib.Path(__file__).parents[2] / "DESIGN.md"
 class AllRows(State):
     """Everything, to be compared: a test may keep N of something."""
 
-    parts: Annotated[tuple[tuple[int, np.ndarray, np.ndarray], ...], LISTED]
+    parts: Annotated[tuple[tuple[int, np.ndarray, np.ndarray], ...], CHAINED]
 
 
 records.Record._KINDS.pop("AllRows")  # no kind of the package

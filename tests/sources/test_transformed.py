@@ -85,6 +85,21 @@ def test_transformed__is_what_the_transformed_matrix_gives(transform, chunks, wa
             assert np.array_equal(source.dask_array().compute(), transform.apply(SCORES, 0, 0))
 
 
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("transforms", [(Shares(), Shifted()), (Shifted(), Shares()), (Shifted(), Shifted())])
+def test_transformed__of_a_transformed_source_does_both(transforms, way):
+    twice = SCORES
+    for transform in transforms:
+        twice = transform.apply(twice, 0, 0)
+    expected = outcome(as_source(twice, LABELS))
+    for inner in sources((13, 5)):
+        with dask.config.set(way), dask.config.set(scheduler="synchronous"):
+            source = TransformedSource(TransformedSource(inner, transforms[0]), transforms[1])
+            assert outcome(source) == expected
+            assert outcome(source, ties="spread")[0][0][:3] == expected[0][0][:3]
+            assert source.stored_dtype == np.uint8
+
+
 def test_transformed__tells_two_dtypes_and_its_memory():
     (_, stored) = sources((20, 5))
     source = TransformedSource(stored, Shares())

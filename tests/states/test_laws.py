@@ -8,9 +8,11 @@ from __future__ import annotations
 import dataclasses
 import io
 import pathlib
+import subprocess
 import sys
 from itertools import pairwise, permutations
 
+import cloudpickle
 import numpy as np
 import pytest
 from dask.sizeof import sizeof
@@ -266,14 +268,40 @@ def test_from_arrays__refuses_what_is_no_such_state(damage):
         ExactSums.from_arrays(arrays)
 
 
-def test_states__must_say_how_each_field_merges():
-    @dataclasses.dataclass(frozen=True)
-    class Undeclared(records.State):
-        n: int
-
+@pytest.mark.parametrize(
+    "name, fields, complaint",
+    [
+        ("Undeclared", {"n": int}, "Undeclared.n does not say how it merges"),
+        ("ExactSums", {"n": records.Count}, "ExactSums must have a name of its own"),
+        ("Formed", {"form": records.Count}, "no field 'form'"),
+    ],
+)
+def test_states__must_say_how_each_field_merges_and_have_a_name_of_their_own(name, fields, complaint):
     try:
-        with pytest.raises(TypeError, match=r"Undeclared\.n does not say how it merges"):
-            Undeclared.merge([Undeclared(1), Undeclared(2)])
+        with pytest.raises(TypeError, match=complaint):
+            type(name, (records.State,), {"__annotations__": fields, "__module__": "elsewhere"})
     finally:
-        del records.Record._KINDS["Undeclared"]
-    assert sys.getsizeof(Undeclared(1)) > 0
+        if name != "ExactSums":
+            records.Record._KINDS.pop(name, None)
+
+
+def test_states__merge_where_their_module_is_not_known():
+    """A class that travelled by value to a worker has its rules with it."""
+    source = """from __future__ import annotations
+from dataclasses import dataclass
+from avgk_dask.records import Counts, State
+import numpy as np
+
+@dataclass(frozen=True)
+class Travelled(State):
+    counts: Counts
+
+import cloudpickle, sys
+sys.stdout.buffer.write(cloudpickle.dumps([Travelled(np.arange(3)), Travelled(np.arange(3))]))
+"""
+    sent = subprocess.run([sys.executable, "-c", source], check=True, capture_output=True).stdout
+    try:
+        states = cloudpickle.loads(sent)
+        assert type(states[0]).merge(states).counts.tolist() == [0, 2, 4]
+    finally:
+        records.Record._KINDS.pop("Travelled", None)

@@ -129,7 +129,7 @@ def remove_for_good(root: pathlib.Path) -> None:
     for _ in range(_MOST_TRIES):
         held = sorted(root.iterdir()) if root.is_symlink() and root.is_dir() else [root]
         for path in held:
-            with contextlib.suppress(IsADirectoryError, PermissionError):  # a folder that was put back this moment
+            with contextlib.suppress(IsADirectoryError):  # one that was put back this moment
                 shutil.rmtree(path, ignore_errors=True) if path.is_dir() else path.unlink(missing_ok=True)
         time.sleep(_PAUSE)
         n_calm = 0 if root.is_dir() and any(root.iterdir()) else n_calm + 1
