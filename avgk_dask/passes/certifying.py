@@ -22,7 +22,7 @@ from .run import Run
 
 
 def _kept(what: Truncation) -> str:
-    return f"{what.location}, which keeps {what.n_slots} of {what.n_classes} scores of each row"
+    return f"{what.location or 'truncated scores'}, which keeps {what.n_slots} of {what.n_classes} scores of each row"
 
 
 def _highest_discarded(run: Run) -> int:
@@ -53,8 +53,7 @@ def refuse_truncated(source: Source, what: str, *, in_any_order: bool = False) -
     found = source.truncation
     if found is not None and not (in_any_order and found.is_whole):
         raise ScoresError(
-            f"scores must be whole rows for {what}; got the truncated store {_kept(found)}. "
-            "Write the store without top_m."
+            f"scores must be whole rows for {what}; got truncated ones, {_kept(found)}. Write the store without top_m."
         )
 
 

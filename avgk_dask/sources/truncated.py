@@ -46,7 +46,7 @@ class Slots:
         if bad.any():
             raise ScoresError(
                 "the scores of a truncated store must descend; those of sample "
-                f"{first_row + int(np.flatnonzero(bad)[0])} of {self.location} do not. "
+                f"{first_row + int(np.flatnonzero(bad)[0])} of {self.location or 'them'} do not. "
                 "Write it with ScoreWriter(..., top_m=...)."
             )
         if self.n_classes == self.n_slots:
@@ -54,7 +54,7 @@ class Slots:
         if is_float(self.dtype) and (block != block).any():
             row = first_row + int(np.flatnonzero((block != block).any(1))[0])
             raise ScoresError(
-                f"the scores of a truncated store must not hold NaN; those of sample {row} of {self.location} do. "
+                f"the scores of a truncated store must not hold NaN; those of sample {row} of {self.location or 'them'} do. "
                 "Write it with ScoreWriter(..., top_m=...)."
             )
         lowest = decode([key_range(self.dtype)[0]], self.dtype)
