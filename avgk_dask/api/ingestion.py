@@ -6,6 +6,7 @@ import os
 import zipfile
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,7 @@ from ..results.showing import ShownAsTable
 from ..store import ScoreWriter, Target, Verification, check_chunks, is_zarr, open_arrays
 from ..store.read.bands import read_array
 from ..store.read.encoding import decoded_dtype
+from ..store.read.grids import grid_of, shards_of
 from .inputs import find_labels, in_numpy
 from .shared_text import documented
 from .store_functions import verify
@@ -90,11 +92,10 @@ class _StoreRows:
 
     def blocks(self) -> Iterator[tuple[Array, Array | None]]:
         dtype = decoded_dtype(self.scores)
-        run = (self.scores.shards or self.scores.chunks)[0]
         most = max(1, _STORE_BYTES // (self.n_classes * dtype.itemsize))
-        most = run if self.scores.shards else min(run, most)  # a part of a shard could not be checked as well
-        for start in range(0, self.n_samples, run):
-            stop = min(start + run, self.n_samples)
+        if shards_of(self.scores):  # a part of one could not be checked as well
+            most = self.n_samples
+        for start, stop in pairwise(grid_of(self.scores)[0].bounds()):
             for first in range(start, stop, most):
                 last = min(first + most, stop)
                 block = read_array(self.scores, (slice(first, last),))

@@ -21,6 +21,7 @@ from ..sources.stored import StoredSource
 from ..store import StoredArrays, check_chunks, is_zarr, open_arrays, open_labels, shown
 from ..store.read.bands import read_array
 from ..store.read.encoding import SCALES, decoded_dtype
+from ..store.read.grids import grid_of
 from .truncation import is_truncated, truncated_source
 
 #: Rows of an array in memory are handed to the tasks in blocks of about this many bytes.
@@ -243,7 +244,7 @@ def _fit_rows(labels: Any, scores: Any) -> Any:
     """
     if not is_zarr(labels) or labels.ndim == 2:
         return labels
-    rows = (scores.shards or scores.chunks)[0]
-    label_rows = (labels.shards or labels.chunks)[0]
-    aligned = label_rows <= rows and rows % label_rows == 0
-    return labels if aligned and labels.shape[0] > _LABELS_AT_ONCE else read_array(labels, ())
+    if labels.shape[0] <= _LABELS_AT_ONCE:
+        return read_array(labels, ())
+    aligned = set(grid_of(scores)[0].bounds()) <= set(grid_of(labels)[0].bounds())
+    return labels if aligned else read_array(labels, ())

@@ -21,6 +21,7 @@ from ..rules.set_windows import set_windows
 from ..sources.source import Source
 from ..sources.stored import StoredSource
 from ..store import SET_FORMATS, SetBand, SetGrid, SetsWriter, StoredArrays, Target, shown
+from ..store.read.grids import chunks_of, shards_of
 from .inputs import as_lazy
 from .placed_thresholds import check_threshold
 from .policies import check_nan_policy, check_ties
@@ -156,7 +157,7 @@ def _bare(sets: Any) -> da.Array:
 
 def _grid(source: Source, sets: da.Array) -> SetGrid:
     if isinstance(source, StoredSource):
-        return SetGrid(source.shape, source.array.chunks, source.array.shards)
+        return SetGrid(source.shape, chunks_of(source.array), shards_of(source.array))
     rows, classes = (max(sizes) for sizes in sets.chunks)
     return SetGrid(sets.shape, (rows, classes))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from itertools import pairwise
 from typing import Any
 
 import dask.array as da
@@ -13,6 +14,7 @@ from dask.highlevelgraph import HighLevelGraph, MaterializedLayer
 from ..arrays import Array
 from ..store.read.bands import read_array
 from ..store.read.encoding import decoded_dtype
+from ..store.read.grids import grid_of
 
 
 class StoreLayer(MaterializedLayer):
@@ -25,11 +27,11 @@ class StoreLayer(MaterializedLayer):
 
 def lazy_array(array: Any) -> da.Array:
     """Return a stored array as a Dask array: one task for each stored chunk (or shard)."""
-    sizes: Any = da.core.normalize_chunks(array.shards or array.chunks, array.shape)
+    bounds = [axis.bounds() for axis in grid_of(array)]
+    sizes: Any = tuple(tuple(last - first for first, last in pairwise(b)) for b in bounds)
     name = f"avgk-read-{uuid.uuid4().hex[:12]}"
     dtype = decoded_dtype(array)
     shared = delayed(StoredBlocks(array), name=f"{name}-store", traverse=False)
-    bounds = [np.concatenate([[0], np.cumsum(size)]).tolist() for size in sizes]
     tasks: dict[Any, Any] = {
         (name, *place): (
             StoredBlocks.read,

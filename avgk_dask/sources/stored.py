@@ -14,6 +14,7 @@ from ..kernels.keys import check_dtype
 from ..settings import setting
 from ..store.read.bands import BandReader, plan_bands
 from ..store.read.encoding import decoded_dtype
+from ..store.read.grids import grid_of
 from ..store.read.opening import array_token
 from .lazy_arrays import lazy_array
 from .reading import StoredChunk
@@ -26,9 +27,9 @@ class StoredSource(Source):
     def __init__(self, array: Any, labels: Any, location: str) -> None:
         self.shape = array.shape
         self.dtype = self.stored_dtype = check_dtype(decoded_dtype(array))
-        chunks = array.shards or array.chunks
-        self.rows, self.classes = plan_bands(array.shape, chunks, self.dtype.itemsize, setting("slab-bytes"))
-        self.columns = [*range(0, array.shape[1], chunks[1]), array.shape[1]]
+        rows, classes = grid_of(array)
+        self.rows, self.classes = plan_bands(rows, classes, self.dtype.itemsize, setting("slab-bytes"))
+        self.columns = classes.bounds()
         self.array, self.location, self.labels = array, location, self._fit_labels(labels)
         self.reader = BandReader(array, tuple(self.rows), tuple(self.classes), self.dtype)
         name = tokenize(array_token(array), self.rows, self.classes)

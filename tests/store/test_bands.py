@@ -11,6 +11,7 @@ import avgk_dask as avgk
 from avgk_dask.api.inputs import as_source
 from avgk_dask.store import plan_bands
 from avgk_dask.store.read import bands
+from avgk_dask.store.read.grids import Axis
 from avgk_dask.testing import CountingStore
 
 SCORES = np.random.default_rng(0).random((101, 13), dtype=np.float32)
@@ -28,7 +29,7 @@ def test_run__gives_the_slabs_in_order_each_read_once(far, chunks, slab):
     zarr.create_array(store, data=SCORES, chunks=chunks)
     store.reads.clear()
     source = as_source(zarr.open_array(store, mode="r"))
-    rows, classes = plan_bands(SCORES.shape, chunks, 4, slab)
+    rows, classes = plan_bands(*(Axis(n, size) for n, size in zip(SCORES.shape, chunks, strict=True)), 4, slab)
     reader = bands.BandReader(source.array, tuple(rows), tuple(classes), np.dtype("f4"))
     assert reader.n_ahead == 16
     for first, last in ((0, source.n_bands), (source.n_bands // 2, source.n_bands)):

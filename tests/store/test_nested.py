@@ -258,16 +258,3 @@ def test_ingest__refuses_truncated_stores(tmp_path):
     write(tmp_path / "t.zarr", top_m=3)
     with pytest.raises(avgk.ScoresError, match="truncated"):
         avgk.ingest(tmp_path / "t.zarr", out=tmp_path / "o.zarr")
-
-
-def test_chunks_of_several_sizes__are_refused_by_name(tmp_path):
-    if "array.rectilinear_chunks" not in zarr.config:
-        pytest.skip("this zarr knows chunks of one size only")
-    with zarr.config.set({"array.rectilinear_chunks": True}):
-        group = zarr.create_group(tmp_path / "a.zarr")
-        group.create_array("scores", data=np.ones((50, 6), "f4"), chunks=[[10, 20, 20], [6]])
-        for call in (avgk.info, avgk.verify, avgk.evaluate, avgk.open_scores):
-            with pytest.raises(
-                avgk.StoreError, match=r"'scores' of .*a\.zarr must have chunks of one size; got a rectilinear"
-            ):
-                call(tmp_path / "a.zarr")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -17,6 +18,7 @@ from ...reuse import Pool
 from .checked import is_local
 from .direct import ChunkFiles, Scratch
 from .encoding import decode
+from .grids import Axis, shards_of
 from .listing import chunk_key
 from .shards import place_slices, places_within, whole_shards
 
@@ -26,9 +28,7 @@ _AT_ONCE = 16
 AHEAD_BYTES = 8 << 20
 
 
-def plan_bands(
-    shape: tuple[int, ...], chunks: tuple[int, ...], itemsize: int, slab_bytes: int
-) -> tuple[list[int], list[int]]:
+def plan_bands(rows: Axis, classes: Axis, itemsize: int, slab_bytes: int) -> tuple[list[int], list[int]]:
     """Return the row bounds of the bands and the class bounds of the slabs each is read in.
 
     Both follow the chunks (or shards), so that no chunk is read twice. Slabs join class chunks up
@@ -36,13 +36,16 @@ def plan_bands(
 
     Examples
     --------
-    >>> plan_bands((10, 8), (4, 2), 4, slab_bytes=64)
+    >>> plan_bands(Axis(10, 4), Axis(8, 2), 4, slab_bytes=64)
     ([0, 4, 8, 10], [0, 4, 8])
 
     """
-    rows = [*range(0, shape[0], chunks[0]), shape[0]]
-    width = max(1, slab_bytes // (chunks[0] * chunks[1] * itemsize)) * chunks[1]
-    return rows, [*range(0, shape[1], width), shape[1]]
+    most = slab_bytes // (rows.size * itemsize)
+    slabs, ends = [0], classes.bounds()[1:]
+    for end, next_end in zip(ends, [*ends[1:], math.inf], strict=True):
+        if next_end - slabs[-1] > most:
+            slabs.append(end)
+    return rows.bounds(), slabs
 
 
 @dataclass(frozen=True)
@@ -119,18 +122,19 @@ def _read(array: Any, where: tuple[slice, ...], scratch: Scratch) -> Array:
     files = ChunkFiles.of(array)
     block = files.read(where, scratch) if files else None
     if block is None:
-        block = np.asarray((whole_shards(array) if array.shards else array)[_rounded(array, where)])
+        block = np.asarray((whole_shards(array) if shards_of(array) else array)[_rounded(array, where)])
         block = block[tuple(slice(0, part.stop - part.start) for part in where)]
     return block
 
 
 def _rounded(array: Any, where: tuple[slice, ...]) -> tuple[slice, ...]:
     """Return a part that reaches the array's edge up to the end of its last shard, so that zarr reads that whole."""
-    if not array.shards:
+    shards = shards_of(array)
+    if not shards:
         return where
     return tuple(
         slice(part.start, -(-size // shard) * shard if part.stop == size else part.stop)
-        for part, size, shard in zip(where, array.shape, array.shards, strict=True)
+        for part, size, shard in zip(where, array.shape, shards, strict=True)
     )
 
 

@@ -23,6 +23,7 @@ from zarr.storage import LocalStore
 
 from ...arrays import Array
 from ...errors import ReadError
+from ..where.zarr_calls import uneven_sizes
 from .checked import CheckedStore
 from .layout import configured
 from .listing import chunk_key
@@ -59,7 +60,9 @@ class ChunkFiles:
         metadata, store = array.metadata, array.store_path.store
         if type(store) is not CheckedStore or type(store._store) is not LocalStore:
             return None
-        if metadata.zarr_format != 3 or array.shards is not None or sys.byteorder != "little":
+        if metadata.zarr_format != 3 or sys.byteorder != "little":
+            return None
+        if uneven_sizes(array) is not None or array.shards is not None:
             return None
         first, *rest = metadata.codecs
         if not isinstance(first, BytesCodec) or configured(first, "endian") == "big":

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from .checked import is_local
+from .grids import chunks_of, outer_sizes, shards_of
 from .listing import chunk_keys, list_keys
 from .manifest import chunk_grid
 
@@ -35,7 +36,7 @@ class StoreFacts:
 
 def gather_facts(array: Any) -> StoreFacts:
     """Gather the facts about an array; reads no chunk."""
-    sizes, grid = array.shards or array.chunks, chunk_grid(array)
+    sizes, grid = outer_sizes(array), chunk_grid(array)
     listed = list_keys(array.store_path.store, array.path)
     here = None if listed is None else {key: listed[key] for key in chunk_keys(array) if key in listed}
     lengths = None if here is None or None in here.values() else [n for n in here.values() if n is not None]
@@ -43,8 +44,8 @@ def gather_facts(array: Any) -> StoreFacts:
     item = array.dtype.itemsize
     return StoreFacts(
         zarr_format=array.metadata.zarr_format,
-        chunks=tuple(array.chunks),
-        shards=None if array.shards is None else tuple(array.shards),
+        chunks=chunks_of(array),
+        shards=shards_of(array),
         codecs=codecs,
         n_chunks=math.prod(grid),
         n_columns=grid[1] if len(grid) > 1 else 1,

@@ -16,9 +16,10 @@ from zarr.storage import FsspecStore, LocalStore, ObjectStore, ZipStore
 from ...errors import ReadError, refuse
 from ..where import fsspec_calls
 from ..where.addresses import shown
-from ..where.zarr_calls import wait
+from ..where.zarr_calls import uneven_sizes, wait
 from .checked import FILL, CheckedStore, bare_store
 from .documents import is_metadata
+from .grids import outer_sizes
 from .manifest import chunk_grid
 
 #: Chunks named in an error.
@@ -165,7 +166,7 @@ def _plain_length(array: Any) -> int | None:
     metadata = array.metadata
     if metadata.zarr_format != 3 or len(metadata.codecs) != 1 or not isinstance(metadata.codecs[0], BytesCodec):
         return None
-    return int(array.dtype.itemsize * math.prod(array.chunks))
+    return None if uneven_sizes(array) else int(array.dtype.itemsize * math.prod(array.chunks))
 
 
 def check_chunks(array: Any) -> None:
@@ -185,7 +186,7 @@ def check_chunks(array: Any) -> None:
         return
     missing, damaged = found
     if missing:
-        sizes = array.shards or array.chunks
+        sizes = outer_sizes(array)
         them, each = ("it", "") if len(missing) == 1 else ("them", " each")
         cure = f"Restore {them}, or write the store again."
         if store.checks.manifest is None:

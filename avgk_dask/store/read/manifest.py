@@ -17,6 +17,8 @@ import numpy as np
 import xxhash
 from numpy.typing import NDArray
 
+from .grids import grid_of
+
 #: Group that holds the tables.
 GROUP = "manifest"
 
@@ -51,8 +53,7 @@ def empty_table(grid: tuple[int, ...]) -> Table:
 
 def chunk_grid(array: Any) -> tuple[int, ...]:
     """Return the number of stored chunks (or shards) along each axis of an array."""
-    sizes = array.shards or array.chunks
-    return tuple(-(-n // size) for n, size in zip(array.shape, sizes, strict=True))
+    return tuple(axis.count for axis in grid_of(array))
 
 
 def place_of(array: str, key: str) -> tuple[int, ...] | None:

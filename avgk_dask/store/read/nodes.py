@@ -17,8 +17,10 @@ from zarr.storage import StorePath
 from ...credentials import shown
 from ...errors import AvgkError, StoreError, refuse
 from ...settings import setting
+from ..where.zarr_calls import uneven_sizes
 from .checked import CheckedStore
 from .documents import Document
+from .grids import chunks_of, grid_of, outer_sizes
 from .listing import list_keys
 from .manifest import GROUP, Manifest, Table, chunk_grid, table_digest
 from .seals import Seal, without_notes
@@ -126,7 +128,7 @@ def _load_table(store: CheckedStore, place: str, name: str, shape: tuple[int, ..
     location, inner = store.checks.location, f"{GROUP}/{name}"
     table = _from_document(store, _join(place, inner), inner, next(_documents(store, place, inner)))
     chunks = tuple(max(1, n) for n in shape)
-    if table.shape != shape or table.chunks != chunks or table.dtype != "uint64":
+    if table.shape != shape or chunks_of(table) != chunks or table.dtype != "uint64":
         raise StoreError(f"the manifest of {location} is damaged: its table for {name} has another form. {_CURE}")
     try:
         found: Table = table[...]
@@ -201,12 +203,12 @@ def with_checks(
 def check_form(array: Any, what: str) -> None:
     """Raise StoreError for an array whose shape, chunks or dtype no store of scores can have."""
     grid = array.metadata.to_dict().get("chunk_grid", {"name": "regular"})
-    if grid["name"] != "regular":  # newer versions of zarr write others
+    if grid["name"] != "regular" and (uneven_sizes(array) is None or _is_sharded(array)):
         raise StoreError(
-            f"{what} must have chunks of one size; got a {grid['name']} chunk grid. Write it with equal chunks."
+            f"{what} must have a regular or rectilinear chunk grid, of shards a regular one; got {grid['name']}. "
+            "Write it with equal chunks."
         )
-    inner = tuple(array.chunks)
-    outer = tuple(array.shards or inner)
+    inner, outer = chunks_of(array), outer_sizes(array)
     if not isinstance(array.metadata.attributes, Mapping):
         raise StoreError(f"{what} must have attributes by name; got {array.metadata.attributes!r}. {_CURE}")
     whole = all(type(n) is int for n in (*array.shape, *inner, *outer))
@@ -214,7 +216,7 @@ def check_form(array: Any, what: str) -> None:
         raise StoreError(
             f"{what} must have dimensions in whole numbers, and chunks of at least one value; got shape {array.shape} in chunks of {outer}. {_CURE}"
         )
-    n_chunks, most = math.prod(-(-n // size) for n, size in zip(array.shape, outer, strict=True)), setting("max-chunks")
+    n_chunks, most = math.prod(axis.count for axis in grid_of(array)), setting("max-chunks")
     if n_chunks > most:
         raise StoreError(
             f"{what} must have at most {most:,} chunks (the setting avgk.max-chunks); got {n_chunks:,} for shape {array.shape}. {_CURE}"
@@ -225,6 +227,10 @@ def check_form(array: Any, what: str) -> None:
         raise StoreError(
             f"{what} must not have chunks larger than itself; got chunks of {chunk:,} bytes for {whole:,}. {_CURE}"
         )
+
+
+def _is_sharded(array: Any) -> bool:
+    return any(codec.to_dict()["name"] == "sharding_indexed" for codec in array.metadata.codecs)
 
 
 def through(array: Any, store: CheckedStore, path: str | None = None) -> Any:

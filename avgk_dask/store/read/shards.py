@@ -11,6 +11,7 @@ import numpy as np
 import zarr
 from zarr.codecs import BytesCodec, Crc32cCodec, ShardingCodec
 
+from .grids import grid_of
 from .layout import configured
 from .manifest import place_of
 
@@ -75,15 +76,10 @@ def whole_shards(array: Any) -> Any:
 
 def place_slices(array: Any, place: tuple[int, ...]) -> tuple[slice, ...]:
     """Return the part of an array that the stored chunk (or shard) at a place holds."""
-    sizes = array.shards or array.chunks
-    return tuple(slice(i * size, min((i + 1) * size, n)) for i, size, n in zip(place, sizes, array.shape, strict=True))
+    return tuple(slice(*axis.span(i)) for i, axis in zip(place, grid_of(array), strict=True))
 
 
 def places_within(array: Any, where: tuple[slice, ...]) -> list[tuple[int, ...]]:
     """Return the places in the chunk (or shard) grid that a part of an array touches."""
-    sizes = array.shards or array.chunks
-    return list(
-        itertools.product(
-            *(range(part.start // size, -(-part.stop // size)) for part, size in zip(where, sizes, strict=True))
-        )
-    )
+    parts = zip(where, grid_of(array), strict=True)
+    return list(itertools.product(*(axis.places(part.start, part.stop) for part, axis in parts)))

@@ -10,6 +10,8 @@ from typing import Any
 
 from zarr.storage import LocalStore, ZipStore
 
+from .grids import chunks_of, outer_sizes, shards_of
+
 #: Codecs that add a share of what they encode at the most: they store what they cannot compress.
 _MODEST = frozenset(
     (
@@ -72,12 +74,12 @@ def most_bytes(array: Any) -> int:
     174096
 
     """
-    outer = array.shards or array.chunks
+    outer = outer_sizes(array)
     decoded = math.prod(outer) * array.dtype.itemsize
-    n_inner = math.prod(outer) // max(1, math.prod(array.chunks))
+    n_inner = math.prod(outer) // max(1, math.prod(chunks_of(array)))
     if not set(_codec_names(array)) <= _MODEST:
         decoded *= _WIDENED
-    return int(decoded + decoded // _SHARE + (n_inner + (array.shards is not None)) * _EACH)
+    return int(decoded + decoded // _SHARE + (n_inner + (shards_of(array) is not None)) * _EACH)
 
 
 def _codec_names(array: Any) -> list[str]:

@@ -44,6 +44,16 @@ def metadata_bytes(array: Any) -> bytes:
     return bytes(array.metadata.to_buffer_dict(default_buffer_prototype())["zarr.json"].to_bytes())
 
 
+def uneven_sizes(array: Any) -> tuple[tuple[int, ...], ...] | None:
+    """Return the sizes of the chunks along each axis, cut at the array's edge, where they are not alike; else None.
+
+    Only newer versions of zarr have such arrays.
+    """
+    if not hasattr(getattr(array.metadata, "chunk_grid", None), "chunk_shapes"):
+        return None
+    return tuple(tuple(map(int, sizes)) for sizes in array.write_chunk_sizes)
+
+
 def inside(store: Any) -> Any:
     """Return the store inside a wrapper; None for one that is none."""
     return store._store if isinstance(store, WrapperStore) else None

@@ -54,8 +54,8 @@ class SetGrid:
     """The shape of a boolean matrix of sets, and how it is cut: like the scores."""
 
     shape: tuple[int, int]
-    chunks: tuple[int, int]
-    shards: tuple[int, int] | None = None
+    chunks: tuple[int, ...]
+    shards: tuple[int, ...] | None = None
 
 
 class SetsWriter:
