@@ -105,7 +105,7 @@ def same(a, b):
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=8, deadline=None)
 @given(data=st.data())
 def test_functions__give_what_the_whole_matrix_gives_or_refuse(tmp_path_factory, name, data):
     n, c = data.draw(st.integers(1, 20)), data.draw(st.integers(1, 8))
