@@ -27,9 +27,9 @@ def is_truncated(scores: Any) -> bool:
 
 def truncated_source(stored: StoredArrays, labels: Any) -> Source:
     """Return the source of a truncated store; ``labels`` are class numbers that fit its rows, or None."""
-    for array in (stored.scores, stored.class_index, labels):
-        if is_zarr(array):
-            check_chunks(array)
+    given: tuple[Any, ...] = (stored.scores, stored.class_index, labels)
+    for array in filter(is_zarr, given):
+        check_chunks(array)
     n_slots = stored.scores.shape[1]
     n_classes = int(stored.n_classes or 0)
     if n_classes < n_slots:

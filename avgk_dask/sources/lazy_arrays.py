@@ -15,6 +15,7 @@ from ..arrays import Array
 from ..store.read.bands import read_array
 from ..store.read.encoding import decoded_dtype
 from ..store.read.grids import grid_of
+from ..store.where.array_kinds import StoredArray
 
 
 class StoreLayer(MaterializedLayer):
@@ -25,7 +26,7 @@ class StoreLayer(MaterializedLayer):
         self.stored = stored
 
 
-def lazy_array(array: Any) -> da.Array:
+def lazy_array(array: StoredArray) -> da.Array:
     """Return a stored array as a Dask array: one task for each stored chunk (or shard)."""
     bounds = [axis.bounds() for axis in grid_of(array)]
     sizes: Any = tuple(tuple(last - first for first, last in pairwise(b)) for b in bounds)
@@ -54,7 +55,7 @@ def stored_array(blocks: Any) -> Any | None:
 class StoredBlocks:
     """Reads blocks of a stored array; travels to the workers once."""
 
-    def __init__(self, array: Any) -> None:
+    def __init__(self, array: StoredArray) -> None:
         self.array = array
 
     def read(self, where: list[tuple[int, int]]) -> Array:

@@ -11,6 +11,7 @@ from typing import Any
 
 from ..arrays import Array, Dtype
 from ..store.read.bands import BandReader, read_array
+from ..store.where.array_kinds import StoredArray
 from .transforms import Transform, join_slabs, transform_slabs
 
 
@@ -18,7 +19,7 @@ class StoredLabels:
     """A run of stored labels, read inside the task that needs them."""
 
     # Not a dataclass: Dask would look for tasks inside one, field by field.
-    def __init__(self, array: Any, first: int, last: int) -> None:
+    def __init__(self, array: StoredArray, first: int, last: int) -> None:
         self.array, self.first, self.last = array, first, last
 
     def read(self) -> Array:

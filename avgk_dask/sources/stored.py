@@ -16,6 +16,7 @@ from ..store.read.bands import BandReader, plan_bands
 from ..store.read.encoding import decoded_dtype
 from ..store.read.grids import grid_of
 from ..store.read.opening import array_token
+from ..store.where.array_kinds import StoredArray
 from .lazy_arrays import lazy_array
 from .reading import StoredChunk
 from .source import Key, Source
@@ -24,8 +25,8 @@ from .source import Key, Source
 class StoredSource(Source):
     """Scores in a Zarr array: tasks read their bands themselves."""
 
-    def __init__(self, array: Any, labels: Any, location: str) -> None:
-        self.shape = array.shape
+    def __init__(self, array: StoredArray, labels: Any, location: str) -> None:
+        self.shape = array.shape[0], array.shape[1]
         self.dtype = self.stored_dtype = check_dtype(decoded_dtype(array))
         rows, classes = grid_of(array)
         self.rows, self.classes = plan_bands(rows, classes, self.dtype.itemsize, setting("slab-bytes"))

@@ -8,13 +8,13 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from itertools import islice, pairwise
-from typing import Any
 
 import numpy as np
 
 from ...arrays import Array, Dtype
 from ...errors import AvgkError, ReadError, refuse
 from ...reuse import Pool
+from ..where.array_kinds import StoredArray
 from .checked import is_local
 from .direct import ChunkFiles, Scratch
 from .encoding import decode
@@ -52,7 +52,7 @@ def plan_bands(rows: Axis, classes: Axis, itemsize: int, slab_bytes: int) -> tup
 class BandReader:
     """Reads bands of a stored array; travels to the workers instead of the scores."""
 
-    array: Any
+    array: StoredArray
     rows: tuple[int, ...]
     classes: tuple[int, ...]
     dtype: Dtype
@@ -102,12 +102,12 @@ class BandReader:
         return read_array(self.array, where, scratch)
 
 
-def read_array(array: Any, where: tuple[slice, ...], scratch: Scratch | None = None) -> Array:
+def read_array(array: StoredArray, where: tuple[slice, ...], scratch: Scratch | None = None) -> Array:
     """Read a part of a stored array (whole along axes not named), decoded; a failure names the store and the chunk."""
     return decode(array, read_stored(array, where, scratch))
 
 
-def read_stored(array: Any, where: tuple[slice, ...], scratch: Scratch | None = None) -> Array:
+def read_stored(array: StoredArray, where: tuple[slice, ...], scratch: Scratch | None = None) -> Array:
     """Read a part of a stored array as ``read_array`` does, but return the values as they are stored."""
     where = (*where, *(slice(0, n) for n in array.shape[len(where) :]))
     try:
@@ -118,7 +118,7 @@ def read_stored(array: Any, where: tuple[slice, ...], scratch: Scratch | None = 
         refuse(_first_failure(array, where, error))
 
 
-def _read(array: Any, where: tuple[slice, ...], scratch: Scratch) -> Array:
+def _read(array: StoredArray, where: tuple[slice, ...], scratch: Scratch) -> Array:
     files = ChunkFiles.of(array)
     block = files.read(where, scratch) if files else None
     if block is None:
@@ -127,7 +127,7 @@ def _read(array: Any, where: tuple[slice, ...], scratch: Scratch) -> Array:
     return block
 
 
-def _rounded(array: Any, where: tuple[slice, ...]) -> tuple[slice, ...]:
+def _rounded(array: StoredArray, where: tuple[slice, ...]) -> tuple[slice, ...]:
     """Return a part that reaches the array's edge up to the end of its last shard, so that zarr reads that whole."""
     shards = shards_of(array)
     if not shards:
@@ -138,7 +138,7 @@ def _rounded(array: Any, where: tuple[slice, ...]) -> tuple[slice, ...]:
     )
 
 
-def _first_failure(array: Any, where: tuple[slice, ...], error: Exception) -> ReadError:
+def _first_failure(array: StoredArray, where: tuple[slice, ...], error: Exception) -> ReadError:
     """Return the error that names the first chunk of a part that cannot be read."""
     places = places_within(array, where)
     for place in places if len(places) > 1 else []:

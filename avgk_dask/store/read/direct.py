@@ -23,6 +23,7 @@ from zarr.storage import LocalStore
 
 from ...arrays import Array
 from ...errors import ReadError
+from ..where.array_kinds import StoredArray
 from ..where.zarr_calls import uneven_sizes
 from .checked import CheckedStore
 from .layout import configured
@@ -51,11 +52,11 @@ class Scratch:
 class ChunkFiles:
     """Reads parts of an array from its files."""
 
-    def __init__(self, array: Any, decode: Decode, has_checksum: bool) -> None:
+    def __init__(self, array: StoredArray, decode: Decode, has_checksum: bool) -> None:
         self._array, self._decode, self._has_checksum = array, decode, has_checksum
 
     @classmethod
-    def of(cls, array: Any) -> ChunkFiles | None:
+    def of(cls, array: StoredArray) -> ChunkFiles | None:
         """Return the reader of an array's files; None where zarr must read it."""
         metadata, store = array.metadata, array.store_path.store
         if type(store) is not CheckedStore or type(store._store) is not LocalStore:

@@ -18,6 +18,7 @@ from ...arrays import Array, Dtype, Ints
 from ...errors import DtypeError, LabelsError
 from ...kernels.keys import BFLOAT16
 from ...masks import with_unlabelled
+from ..where.array_kinds import StoredArray
 
 #: Attributes that tell how values are encoded.
 SCALES = ("scale_factor", "add_offset", "_Unsigned")
@@ -25,7 +26,7 @@ ENCODING_ATTRIBUTES = (*SCALES, "_FillValue", "missing_value")
 _CURE = "Decode it with xarray, and store the values themselves."
 
 
-def decoded_dtype(array: Any) -> Dtype:
+def decoded_dtype(array: StoredArray) -> Dtype:
     """Return the dtype of an array's values once they are decoded, in native byte order."""
     stored: Dtype = np.dtype(array.dtype).newbyteorder("=")
     found = encoding_of(array)
@@ -36,7 +37,7 @@ def decoded_dtype(array: Any) -> Dtype:
     return BFLOAT16 if _is_bfloat16(array) else stored
 
 
-def decode(array: Any, block: Array) -> Array:
+def decode(array: StoredArray, block: Array) -> Array:
     """Return a block of an array as read: scores and soft labels as xarray decodes them, hard labels as integers.
 
     A hard label that is missing is -1: unlabelled.
@@ -51,7 +52,7 @@ def decode(array: Any, block: Array) -> Array:
     return block.astype(block.dtype.newbyteorder("="), copy=False)
 
 
-def encoding_of(array: Any) -> dict[str, Any]:
+def encoding_of(array: StoredArray) -> dict[str, Any]:
     """Return the attributes by which an array's values are decoded; none where they are stored as they are.
 
     Raises
@@ -75,7 +76,7 @@ def encoding_of(array: Any) -> dict[str, Any]:
     return found
 
 
-def _with_fill_value(array: Any, found: dict[str, Any]) -> dict[str, Any]:
+def _with_fill_value(array: StoredArray, found: dict[str, Any]) -> dict[str, Any]:
     """Return what encodes an array of Zarr v2, whose fill value stands for "missing" where xarray wrote it.
 
     A fill value of 0 and nothing else is zarr's own default: zeros are values then.
@@ -85,7 +86,7 @@ def _with_fill_value(array: Any, found: dict[str, Any]) -> dict[str, Any]:
     return {**found, "_FillValue": fill} if fill is not None and (found or by_xarray) else found
 
 
-def _fill_value(array: Any, value: Any) -> Any:
+def _fill_value(array: StoredArray, value: Any) -> Any:
     """Return the missing value of an array of Zarr v3, where xarray keeps that of floats as the base64 of a double."""
     kind = np.dtype(array.dtype).kind
     try:
@@ -98,7 +99,7 @@ def _fill_value(array: Any, value: Any) -> Any:
     raise DtypeError(f"{_named(array)} must have a _FillValue as xarray writes it; got {value!r}. {_CURE}")
 
 
-def _decoded(array: Any, block: Array, found: dict[str, Any]) -> Array:
+def _decoded(array: StoredArray, block: Array, found: dict[str, Any]) -> Array:
     """Return a block as xarray decodes it."""
     import xarray as xr
 
@@ -125,7 +126,7 @@ def _unlabelled(block: Array, found: dict[str, Any]) -> Ints:
     return with_unlabelled(block[~missing], missing)
 
 
-def _is_bfloat16(array: Any) -> bool:
+def _is_bfloat16(array: StoredArray) -> bool:
     """Return whether uint16 stands for bfloat16, which Zarr does not know."""
     return bool(array.metadata.attributes.get("dtype") == "bfloat16" and np.dtype(array.dtype) == np.uint16)
 
@@ -134,5 +135,5 @@ def _is_nan(value: Any) -> bool:
     return isinstance(value, (float, np.floating)) and bool(value != value)
 
 
-def _named(array: Any) -> str:
+def _named(array: StoredArray) -> str:
     return f"array {array.path or '/'!r} of {array.store_path.store}"

@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
+from ..where.array_kinds import StoredArray
 from .checked import is_local
 from .grids import chunks_of, outer_sizes, shards_of
 from .listing import chunk_keys, list_keys
@@ -34,7 +35,7 @@ class StoreFacts:
     rounding: str | None
 
 
-def gather_facts(array: Any) -> StoreFacts:
+def gather_facts(array: StoredArray) -> StoreFacts:
     """Gather the facts about an array; reads no chunk."""
     sizes, grid = outer_sizes(array), chunk_grid(array)
     listed = list_keys(array.store_path.store, array.path)
@@ -60,7 +61,7 @@ def gather_facts(array: Any) -> StoreFacts:
     )
 
 
-def _codec_names(array: Any) -> list[str]:
+def _codec_names(array: StoredArray) -> list[str]:
     metadata = array.metadata
     if metadata.zarr_format == 2:
         named = [*(metadata.filters or ()), *([metadata.compressor] if metadata.compressor else [])]

@@ -5,8 +5,8 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from dataclasses import dataclass
 from itertools import accumulate
-from typing import Any
 
+from ..where.array_kinds import StoredArray
 from ..where.zarr_calls import uneven_sizes
 
 
@@ -47,7 +47,7 @@ class Axis:
         return [*range(0, self.n, self.size), self.n] if self.ends is None else [0, *self.ends]
 
 
-def grid_of(array: Any) -> tuple[Axis, ...]:
+def grid_of(array: StoredArray) -> tuple[Axis, ...]:
     """Return the axes of an array's grid of stored chunks (or shards)."""
     uneven = uneven_sizes(array)
     if uneven is None:
@@ -55,16 +55,16 @@ def grid_of(array: Any) -> tuple[Axis, ...]:
     return tuple(Axis(n, max(sizes), tuple(accumulate(sizes))) for n, sizes in zip(array.shape, uneven, strict=True))
 
 
-def outer_sizes(array: Any) -> tuple[int, ...]:
+def outer_sizes(array: StoredArray) -> tuple[int, ...]:
     """Return the size of the stored chunks (or shards) along each axis; of uneven ones the largest."""
     return tuple(axis.size for axis in grid_of(array))
 
 
-def shards_of(array: Any) -> tuple[int, ...] | None:
+def shards_of(array: StoredArray) -> tuple[int, ...] | None:
     """Return the sizes of an array's shards; None where there are none."""
     return None if uneven_sizes(array) is not None or array.shards is None else tuple(array.shards)
 
 
-def chunks_of(array: Any) -> tuple[int, ...]:
+def chunks_of(array: StoredArray) -> tuple[int, ...]:
     """Return the sizes of an array's chunks, inside of shards if there are any; of uneven ones the largest."""
     return outer_sizes(array) if uneven_sizes(array) is not None else tuple(array.chunks)

@@ -16,6 +16,7 @@ from zarr.storage import FsspecStore, LocalStore, ObjectStore, ZipStore
 from ...errors import ReadError, refuse
 from ..where import fsspec_calls
 from ..where.addresses import shown
+from ..where.array_kinds import StoredArray
 from ..where.zarr_calls import uneven_sizes, wait
 from .checked import FILL, CheckedStore, bare_store
 from .documents import is_metadata
@@ -121,19 +122,19 @@ async def _other_keys(store: Any, prefix: str) -> dict[str, int | None] | None:
     return dict(zip(keys, sizes, strict=True))
 
 
-def chunk_keys(array: Any) -> Iterator[str]:
+def chunk_keys(array: StoredArray) -> Iterator[str]:
     """Return the keys of all stored chunks (or shards) of an array, in row-major order."""
     for place in itertools.product(*map(range, chunk_grid(array))):
         yield chunk_key(array, place)
 
 
-def chunk_key(array: Any, place: tuple[int, ...]) -> str:
+def chunk_key(array: StoredArray, place: tuple[int, ...]) -> str:
     """Return the key of the stored chunk at a place of the chunk grid."""
     key = array.metadata.encode_chunk_key(place)
     return f"{array.path}/{key}" if array.path else str(key)
 
 
-def missing_chunks(array: Any) -> tuple[list[str], list[tuple[str, str]]] | None:
+def missing_chunks(array: StoredArray) -> tuple[list[str], list[tuple[str, str]]] | None:
     """Return the keys of missing chunks, and damaged ones with what is wrong; None where the store cannot list."""
     found = list_keys(array.store_path.store, array.path)
     if found is None:
@@ -161,7 +162,7 @@ def missing_chunks(array: Any) -> tuple[list[str], list[tuple[str, str]]] | None
     return missing, damaged
 
 
-def _plain_length(array: Any) -> int | None:
+def _plain_length(array: StoredArray) -> int | None:
     """Return the length of every chunk of an array whose codecs leave no choice; None otherwise."""
     metadata = array.metadata
     if metadata.zarr_format != 3 or len(metadata.codecs) != 1 or not isinstance(metadata.codecs[0], BytesCodec):
@@ -169,7 +170,7 @@ def _plain_length(array: Any) -> int | None:
     return None if uneven_sizes(array) else int(array.dtype.itemsize * math.prod(array.chunks))
 
 
-def check_chunks(array: Any) -> None:
+def check_chunks(array: StoredArray) -> None:
     """Refuse an array with missing or damaged chunks, by listing them; reads no chunk.
 
     Raises
@@ -204,7 +205,7 @@ def check_chunks(array: Any) -> None:
         raise ReadError(f"{_how_many(array, len(damaged))} damaged: {named}. Write the store again.")
 
 
-def _how_many(array: Any, n: int) -> str:
+def _how_many(array: StoredArray, n: int) -> str:
     """Return how many chunks of an array, up to the verb."""
     total = math.prod(chunk_grid(array))
     where = f"array {array.path or '/'!r} in {array.store_path.store.checks.location}"

@@ -17,6 +17,7 @@ import numpy as np
 import xxhash
 from numpy.typing import NDArray
 
+from ..where.array_kinds import StoredArray
 from .grids import grid_of
 
 #: Group that holds the tables.
@@ -51,7 +52,7 @@ def empty_table(grid: tuple[int, ...]) -> Table:
     return np.zeros((*grid, 2), np.uint64)
 
 
-def chunk_grid(array: Any) -> tuple[int, ...]:
+def chunk_grid(array: StoredArray) -> tuple[int, ...]:
     """Return the number of stored chunks (or shards) along each axis of an array."""
     return tuple(axis.count for axis in grid_of(array))
 

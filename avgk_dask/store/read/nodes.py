@@ -17,6 +17,7 @@ from zarr.storage import StorePath
 from ...credentials import shown
 from ...errors import AvgkError, StoreError, refuse
 from ...settings import setting
+from ..where.array_kinds import StoredArray
 from ..where.zarr_calls import uneven_sizes
 from .checked import CheckedStore
 from .documents import Document
@@ -182,7 +183,7 @@ def opening(store: CheckedStore, name: str) -> Iterator[None]:
 
 
 def with_checks(
-    array: Any, store: CheckedStore, path: str, table: Table | None = None, sealed: str | None = None
+    array: StoredArray, store: CheckedStore, path: str, table: Table | None = None, sealed: str | None = None
 ) -> Any:
     """Return the array at a path of a store, its reads checked against the digests of its chunks and its shards' indices."""
     with opening(store, path):
@@ -200,7 +201,7 @@ def with_checks(
         return through(array, store.with_checks(**checks), path)
 
 
-def check_form(array: Any, what: str) -> None:
+def check_form(array: StoredArray, what: str) -> None:
     """Raise StoreError for an array whose shape, chunks or dtype no store of scores can have."""
     grid = array.metadata.to_dict().get("chunk_grid", {"name": "regular"})
     if grid["name"] != "regular" and (uneven_sizes(array) is None or _is_sharded(array)):
@@ -222,18 +223,18 @@ def check_form(array: Any, what: str) -> None:
             f"{what} must have at most {most:,} chunks (the setting avgk.max-chunks); got {n_chunks:,} for shape {array.shape}. {_CURE}"
         )
     item = array.dtype.itemsize
-    chunk, whole = math.prod(outer) * item, math.prod(array.shape) * item
-    if chunk > max(_CHUNK_BYTES, 2 * whole):
+    chunk, all_bytes = math.prod(outer) * item, math.prod(array.shape) * item
+    if chunk > max(_CHUNK_BYTES, 2 * all_bytes):
         raise StoreError(
-            f"{what} must not have chunks larger than itself; got chunks of {chunk:,} bytes for {whole:,}. {_CURE}"
+            f"{what} must not have chunks larger than itself; got chunks of {chunk:,} bytes for {all_bytes:,}. {_CURE}"
         )
 
 
-def _is_sharded(array: Any) -> bool:
+def _is_sharded(array: StoredArray) -> bool:
     return any(codec.to_dict()["name"] == "sharding_indexed" for codec in array.metadata.codecs)
 
 
-def through(array: Any, store: CheckedStore, path: str | None = None) -> Any:
+def through(array: StoredArray, store: CheckedStore, path: str | None = None) -> Any:
     """Return an array that is read through a store."""
     place = StorePath(store, array.path if path is None else path)
     return zarr.Array(zarr.AsyncArray(metadata=array.metadata, store_path=place, config={"order": array.order}))
@@ -305,7 +306,7 @@ def _join(path: str, name: str) -> str:
     return f"{path}/{name}" if path else name
 
 
-def _is_blosc(array: Any) -> bool:
+def _is_blosc(array: StoredArray) -> bool:
     """Return whether the last codec of an array is Blosc."""
     if array.metadata.zarr_format == 2:
         return getattr(array.metadata.compressor, "codec_id", None) == "blosc"

@@ -16,6 +16,7 @@ from zarr.storage import FsspecStore, LocalStore, ObjectStore, StorePath
 from ...errors import AvgkError, OptionError, ReadError, ScoresError, StoreError, refuse
 from ..where import fsspec_calls
 from ..where.addresses import Options, secrets_of, shown
+from ..where.array_kinds import StoredArray
 from ..where.failures import advice
 from ..where.locations import inner_root, locate
 from ..where.zarr_calls import get, wait
@@ -47,13 +48,13 @@ class StoredArrays:
         return "" if checks is None or checks.manifest is None else table_digest(checks.manifest.table)
 
 
-def is_sealed(array: Any) -> bool:
+def is_sealed(array: object) -> bool:
     """Return whether an array is one of a store of ours, whose metadata and chunks are checked against its seal."""
     checks = getattr(getattr(array, "store", None), "checks", None)
     return checks is not None and checks.sealed is not None
 
 
-def array_token(array: Any) -> str:
+def array_token(array: StoredArray) -> str:
     """Return a name of an array that is the same only where its values are the same.
 
     Of a sealed one it is a hash of all that its seal covers; what is not sealed may change at any moment, so that each
@@ -227,7 +228,7 @@ async def _ask_for_bucket(store: Any) -> None:
         await fsspec_calls.list_bucket(store)
 
 
-def _by_sample(array: Any, location: str) -> Any:
+def _by_sample(array: StoredArray, location: str) -> Any:
     """Refuse scores whose dimensions are named the other way round, or as those of a truncated store."""
     names = tuple(getattr(array.metadata, "dimension_names", None) or array.attrs.get("_ARRAY_DIMENSIONS") or ())
     if names == ("class", "sample"):

@@ -11,6 +11,7 @@ import numpy as np
 import zarr
 from zarr.codecs import BytesCodec, Crc32cCodec, ShardingCodec
 
+from ..where.array_kinds import StoredArray
 from .grids import grid_of
 from .layout import configured
 from .manifest import place_of
@@ -30,7 +31,7 @@ class ShardIndex:
     at_end: bool
 
     @classmethod
-    def of(cls, array: Any) -> ShardIndex | None:
+    def of(cls, array: StoredArray) -> ShardIndex | None:
         """Return the index of an array with ordinary shards; None for any other."""
         codecs: tuple[Any, ...] = getattr(array.metadata, "codecs", ())
         if len(codecs) != 1 or not isinstance(codecs[0], ShardingCodec):
@@ -39,7 +40,9 @@ class ShardIndex:
         plain = [type(codec) for codec in coding.index_codecs] == [BytesCodec, Crc32cCodec]
         if not plain:
             return None
-        return cls(array.path, array.shape, array.shards, array.chunks, configured(coding, "index_location") == "end")
+        return cls(
+            array.path, array.shape, array.shards or (), array.chunks, configured(coding, "index_location") == "end"
+        )
 
     def n_absent(self, key: str, data: Any) -> tuple[int, bool]:
         """Return the number of inner chunks that lie in the array and not in the shard, and whether its index points outside of it."""
@@ -61,25 +64,25 @@ class ShardIndex:
         return int(absent[tuple(map(slice, inside))].sum()), bool(ends.max() > view.nbytes)
 
 
-def whole_shards(array: Any) -> Any:
+def whole_shards(array: StoredArray) -> StoredArray:
     """Return an array with its shape rounded up to whole shards.
 
     zarr reads a shard that the array's edge cuts by one request for its index and one for each inner
     chunk; of a whole shard it takes all in one.
     """
-    shape = tuple(-(-n // size) * size for n, size in zip(array.shape, array.shards, strict=True))
+    shape = tuple(-(-n // size) * size for n, size in zip(array.shape, array.shards or array.chunks, strict=True))
     if shape == array.shape:
         return array
     metadata = dataclasses.replace(array.metadata, shape=shape)
     return zarr.Array(zarr.AsyncArray(metadata=metadata, store_path=array.store_path, config={"order": array.order}))
 
 
-def place_slices(array: Any, place: tuple[int, ...]) -> tuple[slice, ...]:
+def place_slices(array: StoredArray, place: tuple[int, ...]) -> tuple[slice, ...]:
     """Return the part of an array that the stored chunk (or shard) at a place holds."""
     return tuple(slice(*axis.span(i)) for i, axis in zip(place, grid_of(array), strict=True))
 
 
-def places_within(array: Any, where: tuple[slice, ...]) -> list[tuple[int, ...]]:
+def places_within(array: StoredArray, where: tuple[slice, ...]) -> list[tuple[int, ...]]:
     """Return the places in the chunk (or shard) grid that a part of an array touches."""
     parts = zip(where, grid_of(array), strict=True)
     return list(itertools.product(*(axis.places(part.start, part.stop) for part, axis in parts)))

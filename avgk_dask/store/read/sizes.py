@@ -10,6 +10,7 @@ from typing import Any
 
 from zarr.storage import LocalStore, ZipStore
 
+from ..where.array_kinds import StoredArray
 from .grids import chunks_of, outer_sizes, shards_of
 
 #: Codecs that add a share of what they encode at the most: they store what they cannot compress.
@@ -64,7 +65,7 @@ def local_size(store: Any, key: str) -> int | None:
     return None
 
 
-def most_bytes(array: Any) -> int:
+def most_bytes(array: StoredArray) -> int:
     """Return how many bytes a stored chunk (or shard) of an array can have: its decoded size and what codecs add.
 
     Examples
@@ -82,7 +83,7 @@ def most_bytes(array: Any) -> int:
     return int(decoded + decoded // _SHARE + (n_inner + (shards_of(array) is not None)) * _EACH)
 
 
-def _codec_names(array: Any) -> list[str]:
+def _codec_names(array: StoredArray) -> list[str]:
     metadata = array.metadata
     if metadata.zarr_format == 2:
         return [str(codec.codec_id) for codec in (*(metadata.filters or ()), metadata.compressor) if codec is not None]

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from ...errors import AvgkError
 from ...results.showing import ShownAsTable
+from ..where.array_kinds import StoredArray
 from ..where.zarr_calls import get, wait
 from .bands import read_stored
 from .listing import chunk_key, missing_chunks
@@ -51,7 +51,7 @@ class Verification(ShownAsTable):
         )
 
 
-def verify_run(array: Any, places: Sequence[tuple[int, ...]]) -> Verification:
+def verify_run(array: StoredArray, places: Sequence[tuple[int, ...]]) -> Verification:
     """Check the stored chunks at some places of an array's chunk grid; reads each once."""
     store = array.store_path.store
     damaged, n_bytes = [], 0
@@ -67,7 +67,7 @@ def verify_run(array: Any, places: Sequence[tuple[int, ...]]) -> Verification:
     return Verification(len(places), n_bytes, tuple(damaged), store.checks.sealed is not None)
 
 
-def verify_metadata(array: Any) -> Verification:
+def verify_metadata(array: StoredArray) -> Verification:
     """Check an array's own metadata against the store's seal, and the copy beside those of its group against them."""
     store = array.store_path.store
     if store.checks.sealed is None:
@@ -87,7 +87,7 @@ def verify_metadata(array: Any) -> Verification:
     return Verification(0, 0, tuple(damaged), True)
 
 
-def verify_listing(array: Any) -> Verification:
+def verify_listing(array: StoredArray) -> Verification:
     """Check which chunks of an array are there, and their lengths where these are known; reads none."""
     found = missing_chunks(array)
     if found is None:

@@ -24,6 +24,7 @@ from ..read.seals import ATTRIBUTE, FORMAT, Seal, form_digest, metadata_digest
 from ..read.shards import places_within
 from ..read.wrapping import Wrapping
 from ..where.addresses import secrets_of, shown
+from ..where.array_kinds import StoredArray, WritableArray
 from ..where.failures import cause
 from .lease_places import FOLDER as LEASES
 from .leased import lease_of
@@ -199,7 +200,7 @@ class Draft:
     def _document(self, key: str) -> Document:
         return read_document(self.group.store, key, self.location)
 
-    def _table(self, array: Any) -> Any:
+    def _table(self, array: StoredArray) -> Any:
         table = empty_table(chunk_grid(array))
         for place in np.ndindex(*table.shape[:-1]):
             key = chunk_key(array, place)
@@ -211,7 +212,7 @@ class Draft:
         return table
 
 
-def write_rows(array: Any, first: int, block: Array) -> Digests:
+def write_rows(array: WritableArray, first: int, block: Array) -> Digests:
     """Write whole stored chunks of rows; return the digest of each by its key."""
     lease, last = lease_of(array.store_path.store), first + block.shape[0]
     if lease:
@@ -222,7 +223,7 @@ def write_rows(array: Any, first: int, block: Array) -> Digests:
     return {key: recorded[key] for key in (chunk_key(array, place) for place in places_within(array, where))}
 
 
-def grown(array: Any, n_rows: int) -> Any:
+def grown(array: StoredArray, n_rows: int) -> Any:
     """Return an array as if it had so many rows; its stored metadata stay as they are."""
     metadata = replace(array.metadata, shape=(n_rows, *array.shape[1:]))
     config: Any = {"order": "C", "write_empty_chunks": True}

@@ -20,6 +20,7 @@ from ..read.nodes import group_attributes, seal_of, sealed_array
 from ..read.seals import ATTRIBUTE
 from ..where import fsspec_calls
 from ..where.addresses import Options, secrets_of
+from ..where.array_kinds import StoredArray
 from ..where.failures import writing
 from ..where.zarr_calls import get, metadata_bytes, wait, write_key
 from .batches import RowBuffer
@@ -210,7 +211,7 @@ def _join(root: Draft, parts: list[Part]) -> None:
         _join_labels(root, parts, n_samples)
 
 
-def _copy_metadata(root: Draft, array: Any, name: str, n_samples: int) -> None:
+def _copy_metadata(root: Draft, array: StoredArray, name: str, n_samples: int) -> None:
     """Create an array like that of a part, as that was sealed, for all samples."""
     write_key(root.group.store, f"{name}/zarr.json", metadata_bytes(array))
     root.group[name].resize((n_samples, *array.shape[1:]))

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from ...arrays import Array, Bools
 from ..read.layout import LABEL_ROWS, codecs
 from ..where.addresses import Options
+from ..where.array_kinds import WritableArray
 from ..where.failures import writing
 from .drafts import Draft, grown
 from .roots import writable
@@ -135,7 +136,7 @@ class _IndexSets:
 class _Column:
     """Appends values to a stored column, in whole chunks."""
 
-    def __init__(self, array: Any) -> None:
+    def __init__(self, array: WritableArray) -> None:
         self._array, self._run = array, array.chunks[0]
         self._held: list[Array] = []
         self._n_written = 0
