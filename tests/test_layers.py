@@ -127,6 +127,34 @@ def test_file_names__tell_one_idea_each():
     assert sorted(name for name in set(names) if names.count(name) > 1) == []
 
 
+def table() -> dict[str, set[str] | None]:
+    """Return what each room may import by DESIGN.md, beside the ground floor; None for all."""
+    text = (PACKAGE.parent / "DESIGN.md").read_text()
+    rows = [
+        line.split("|")[1:4] for line in text.partition("## The rooms")[2].partition("Outside of this")[0].splitlines()
+    ]
+    found: dict[str, set[str] | None] = {}
+    for name, _, allowed in (row for row in rows if len(row) == 3 and "`" in row[0]):
+        for room in NAMED.findall(name):
+            found[room] = None if "all" in allowed else set(NAMED.findall(allowed))
+    return found
+
+
+NAMED = re.compile(r"`(\w+)(?:/|\.py)?`")
+GROUND_FLOOR = {name for name in LAYERS if (PACKAGE / f"{name}.py").exists()} - {"plot", "__main__"}
+
+
+@pytest.mark.skipif(not (PACKAGE.parent / "DESIGN.md").exists(), reason="the package is not in a clone")
+def test_rooms__import_what_the_table_in_design_says():
+    rooms = table()
+    assert set(rooms) == set(LAYERS) - GROUND_FLOOR - {"testing", "__main__"}
+    for path in modules():
+        allowed = rooms.get(mine := layer_of(path))
+        for name, own in imports(path):
+            if own and allowed is not None and name != mine:
+                assert name in allowed | GROUND_FLOOR, f"{path}: {mine} imports {name}"
+
+
 def test_layers__cover_the_package():
     assert {layer_of(path) for path in modules()} == set(LAYERS)
 
