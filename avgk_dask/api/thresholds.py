@@ -11,7 +11,7 @@ from typing import Any, overload
 import numpy as np
 import xarray as xr
 
-from ..arrays import Array
+from ..arrays import Array, Dtype
 from ..exact.budgets import count_labels, is_scalar, parse_budgets
 from ..kernels.keys import decode
 from ..passes.certifying import certify_budgets, refuse_budgets
@@ -138,18 +138,18 @@ def threshold(
     return build_result(values, {"k": [float(b) for b in budgets]}, result_attrs(source, run.reads))
 
 
-def _threshold(selection: Selection, dtype: Any) -> Threshold:
+def _threshold(selection: Selection, dtype: Dtype) -> Threshold:
     return Threshold(
         score_value(selection.key, dtype), selection.n_above, selection.n_ties, selection.n_kept, selection.budget
     )
 
 
-def score_value(key: int, dtype: Any) -> float | int:
+def score_value(key: int, dtype: Dtype) -> float | int:
     """Return the score of a key as a Python number."""
     value = decode([key], dtype)[0]
     return int(value) if dtype.kind in "iu" else float(value)
 
 
-def threshold_values(values: list[float | int], dtype: Any) -> Array:
+def threshold_values(values: list[float | int], dtype: Dtype) -> Array:
     """Return thresholds as float64, which holds every score but 64-bit integers; those as they are."""
     return np.array(values, dtype if dtype.kind in "iu" and dtype.itemsize == 8 else np.float64)

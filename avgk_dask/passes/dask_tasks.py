@@ -11,7 +11,7 @@ from dask.delayed import Delayed
 from dask.highlevelgraph import HighLevelGraph
 from dask.tokenize import tokenize
 
-from ..sources.source import Key
+from ..sources.reading import Key
 
 __all__ = ["Graph", "GraphNode", "as_delayed", "clone_key", "constant", "task", "token_of"]
 

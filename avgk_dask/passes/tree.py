@@ -6,7 +6,8 @@ from dask.delayed import Delayed
 
 from ..scans.band_pass import Pass
 from ..settings import setting
-from ..sources.source import Key, Source
+from ..sources.reading import Key
+from ..sources.source import Source
 from .band_tasks import Assignment, merge_states, read_bands, read_chunk
 from .dask_tasks import Graph, as_delayed, constant, task, token_of
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -29,7 +28,7 @@ def last_slot_pass(dtype: Dtype, n_columns: int, n_slots: int) -> Pass:
     return Pass("discarded", tally_last_slots, SlotPlan(dtype, n_columns, n_slots - 1), LastSlots)
 
 
-def tally_last_slots(slabs: Iterable[Array], labels: Any, band: int, plan: SlotPlan) -> LastSlots:
+def tally_last_slots(slabs: Iterable[Array], labels: Array | None, band: int, plan: SlotPlan) -> LastSlots:
     """Return the highest last kept score of one band."""
     first, highest = 0, []
     for slab in checked_slabs(slabs, plan.dtype, plan.n_columns, None):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -28,7 +27,7 @@ class PilotPlan:
     shapes: tuple[tuple[int, int], ...]
 
 
-def sample_chunk(slabs: Iterable[Array], labels: Any, number: int, plan: PilotPlan) -> PilotSample:
+def sample_chunk(slabs: Iterable[Array], labels: Array | None, number: int, plan: PilotPlan) -> PilotSample:
     """Return the sample of the chunk of a number."""
     (block,) = slabs
     return sample_block(promised_block(block, plan.dtype, plan.shapes[number]), number, plan.fraction)

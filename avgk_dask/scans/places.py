@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -116,7 +115,7 @@ def tally_places(slabs: Iterable[Array], labels: Array | None, band: int, plan: 
     )
 
 
-def _whole_rows(slabs: Iterable[Array], dtype: Any, n_classes: int, labels: Array | None) -> Array:
+def _whole_rows(slabs: Iterable[Array], dtype: Dtype, n_classes: int, labels: Array | None) -> Array:
     """Return a band's rows in one piece, as carriers."""
     whole, first = None, 0
     for slab in checked_slabs(slabs, dtype, n_classes, labels):
@@ -136,7 +135,7 @@ def _half_nan(tile: Array) -> tuple[int, int]:
     return nan.size, int(nan[0]) if nan.size else -1
 
 
-def _carrier_keys(values: Array, dtype: Any) -> Ints:
+def _carrier_keys(values: Array, dtype: Dtype) -> Ints:
     """Return the keys of carrier values."""
     if values.dtype.kind == "f":
         return encode(values)
@@ -144,14 +143,14 @@ def _carrier_keys(values: Array, dtype: Any) -> Ints:
     return np.where(keys == HALF_NAN, NAN_KEY, keys) if is_half(dtype) else keys
 
 
-def _real(keys: Ints, dtype: Any) -> tuple[Ints, Bools]:
+def _real(keys: Ints, dtype: Dtype) -> tuple[Ints, Bools]:
     """Return the keys that are not of NaN, and which they are; among integers the key of NaN is an ordinary one."""
     real = keys != NAN_KEY if is_float(dtype) else np.ones(keys.shape, bool)
     return keys[real], real
 
 
 def _weigh_places(
-    tile: Array, soft: Floats, dtype: Any, table: EdgeTable, cost: float | None
+    tile: Array, soft: Floats, dtype: Dtype, table: EdgeTable, cost: float | None
 ) -> tuple[ExactSums, Ints, ExactSums]:
     """Add up the soft labels by the place of their score, exactly, and those above a cost apart; NaN has no place."""
     sums, n_heavy = ExactSums.zeros(table.n_places), np.zeros(0 if cost is None else table.n_places, np.int64)

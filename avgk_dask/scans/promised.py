@@ -6,14 +6,14 @@ from typing import Any
 
 import numpy as np
 
-from ..arrays import Array
+from ..arrays import Array, Dtype
 from ..errors import LabelsError, ScoresError, label_cure
 from ..masks import plain_block, plain_labels, with_unlabelled
 
 _CURE = "Correct the dtype and chunks of the array."
 
 
-def promised_block(block: Any, dtype: Any, shape: tuple[int, ...] | None = None, what: str = "scores") -> Array:
+def promised_block(block: Any, dtype: Dtype, shape: tuple[int, ...] | None = None, what: str = "scores") -> Array:
     """Return a block of a matrix as a plain array; refuse one of another dtype, or shape where that is known."""
     plain = plain_block(block, what)
     if plain.dtype.newbyteorder("=") != dtype or plain.ndim != 2 or shape not in (None, plain.shape):
@@ -39,7 +39,7 @@ def promised_labels(block: Any, shape: tuple[int, ...]) -> Array:
     return with_unlabelled(labels, np.zeros(shape, bool)) if hard else labels
 
 
-def check_block(block: Any, dtype: Any, what: str, block_info: Any = None) -> Array:
+def check_block(block: Any, dtype: Dtype, what: str, block_info: Any = None) -> Array:
     """Do ``promised_block`` for ``map_blocks``."""
     return promised_block(block, dtype, _shape(block_info), what)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -46,7 +45,7 @@ def tally_sets(slabs: Iterable[Array], sets: Array, band: int, plan: RegretPlan)
     return RegretTallies((RegretTally.merge(found),))
 
 
-def tally_tops(slabs: Iterable[Array], labels: Any, band: int, plan: RegretPlan) -> RegretTallies:
+def tally_tops(slabs: Iterable[Array], labels: Array | None, band: int, plan: RegretPlan) -> RegretTallies:
     """Return the tally of a band's top-k sets for each k; holds the band's whole rows."""
     eta = np.concatenate([slab.copy() for slab in checked_slabs(slabs, plan.dtype, plan.n_classes, None)], axis=1)
     top = TopRanks(eta.shape[0], max(plan.ks), eta.dtype)

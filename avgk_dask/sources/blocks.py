@@ -11,13 +11,14 @@ import numpy as np
 
 from ..kernels.keys import check_dtype
 from .checked_blocks import checked_matrix
-from .source import Key, Source
+from .reading import Argument, Key, Labels
+from .source import Source
 
 
 class BlockSource(Source):
     """Scores in a Dask array: its blocks come to the tasks."""
 
-    def __init__(self, array: da.Array, labels: Any, location: str) -> None:
+    def __init__(self, array: da.Array, labels: Labels, location: str) -> None:
         self.shape = array.shape
         self.dtype = self.stored_dtype = check_dtype(array.dtype)
         whole: Any = tuple(tuple(size for size in sizes if size) for sizes in array.chunks)
@@ -38,16 +39,16 @@ class BlockSource(Source):
     def token(self) -> str:  # noqa: D102
         return f"{self._blocks.name} {self.labels_token}"
 
-    def with_labels(self, labels: Any) -> BlockSource:  # noqa: D102
+    def with_labels(self, labels: Labels) -> BlockSource:  # noqa: D102
         return BlockSource(self.array, labels, self.location)
 
-    def chunk(self, band: int, column: int) -> Any:  # noqa: D102
+    def chunk(self, band: int, column: int) -> Argument:  # noqa: D102
         return [Key((self._blocks.name, band, column))]
 
-    def whole_band(self, band: int) -> Any:  # noqa: D102
+    def whole_band(self, band: int) -> Argument:  # noqa: D102
         return [Key((self._blocks.name, band, j)) for j in range(len(self.columns) - 1)]
 
-    def bands(self, numbers: Sequence[int]) -> Any:  # noqa: D102
+    def bands(self, numbers: Sequence[int]) -> Argument:  # noqa: D102
         return [self.whole_band(band) for band in numbers]
 
     def collections(self) -> list[Any]:  # noqa: D102

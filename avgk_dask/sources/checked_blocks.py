@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import dask.array as da
 import numpy as np
 
+from ..arrays import Dtype
 from ..errors import LabelsError
 from ..masks import check_label_dtype, plain_block, refuse_other_kinds
 from ..scans.promised import check_block, check_labels
 
 
-def checked_matrix(array: da.Array, dtype: Any, what: str = "scores") -> da.Array:
+def checked_matrix(array: da.Array, dtype: Dtype, what: str = "scores") -> da.Array:
     """Return a matrix whose blocks are plain and of the dtype and shape that its metadata promise, or refused."""
     plain_block(array._meta, what)
     return array.map_blocks(check_block, dtype, what, dtype=dtype, meta=np.empty((0, 0), dtype))

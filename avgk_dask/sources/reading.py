@@ -15,6 +15,13 @@ from ..store.where.array_kinds import StoredArray
 from .transforms import Transform, join_slabs, transform_slabs
 
 
+class Key:
+    """The key of another task, among the arguments of a task."""
+
+    def __init__(self, key: Any) -> None:
+        self.key = key
+
+
 class StoredLabels:
     """A run of stored labels, read inside the task that needs them."""
 
@@ -64,3 +71,9 @@ class Preparation:
 def labels_now(labels: Any) -> Any:
     """Return labels that may still have to be read."""
     return labels.read() if isinstance(labels, StoredLabels) else labels
+
+
+#: Labels as a source has them: in memory, stored, or the blocks of a Dask array.
+Labels = Any
+#: What a task is given: values, what reads them, or the keys of other tasks, also in lists.
+Argument = Key | StoredLabels | StoredChunk | Array | list[Any] | None

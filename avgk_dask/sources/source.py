@@ -17,7 +17,7 @@ from dask.tokenize import tokenize
 from ..arrays import Dtype
 from ..settings import setting
 from ..store.read.opening import array_token
-from .reading import Preparation, StoredLabels
+from .reading import Argument, Key, Labels, Preparation, StoredLabels
 
 
 class Source(ABC):
@@ -32,7 +32,7 @@ class Source(ABC):
     classes: Sequence[int]
     columns: Sequence[int]
     location: str
-    labels: Any
+    labels: Labels
     #: What is left of each row, where not all is stored.
     truncation: Truncation | None = None
 
@@ -92,7 +92,7 @@ class Source(ABC):
         """Return the shape of one chunk."""
         return self.rows[band + 1] - self.rows[band], self.columns[column + 1] - self.columns[column]
 
-    def labels_of(self, band: int) -> Any:
+    def labels_of(self, band: int) -> Argument:
         """Return a band's labels: an array, what reads it inside a task, or the key of the block that is it."""
         first, last = self.rows[band], self.rows[band + 1]
         if self.labels is None:
@@ -120,7 +120,7 @@ class Source(ABC):
             return str(labels.name)
         return str(tokenize(labels) if labels is None or isinstance(labels, np.ndarray) else array_token(labels))
 
-    def _fit_labels(self, labels: Any) -> Any:
+    def _fit_labels(self, labels: Labels) -> Labels:
         """Return the labels, with one block for each band if they are a Dask array."""
         if not isinstance(labels, da.Array):
             return labels
@@ -129,11 +129,11 @@ class Source(ABC):
         return fitted
 
     @abstractmethod
-    def with_labels(self, labels: Any) -> Source:
+    def with_labels(self, labels: Labels) -> Source:
         """Return the same scores with other labels: any matrix or column with a row for each sample."""
 
     @abstractmethod
-    def chunk(self, band: int, column: int) -> Any:
+    def chunk(self, band: int, column: int) -> Argument:
         """Return one chunk, as an argument of a task: what reads it, or a list with the key of its block."""
 
     @property
@@ -142,15 +142,15 @@ class Source(ABC):
         return ()
 
     @abstractmethod
-    def whole_band(self, band: int) -> Any:
+    def whole_band(self, band: int) -> Argument:
         """Return a band in one piece, as an argument of a task."""
 
-    def reader_key(self) -> Any:
+    def reader_key(self) -> Key | None:
         """Return the key of what reads chunks inside tasks; None where blocks come to them."""
         return None
 
     @abstractmethod
-    def bands(self, numbers: Sequence[int]) -> Any:
+    def bands(self, numbers: Sequence[int]) -> Argument:
         """Return some bands, as an argument of a task."""
 
     @abstractmethod
@@ -172,10 +172,3 @@ class Truncation:
     def is_whole(self) -> bool:
         """Whether nothing was discarded."""
         return self.n_slots == self.n_classes
-
-
-class Key:
-    """The key of another task, among the arguments of a task."""
-
-    def __init__(self, key: Any) -> None:
-        self.key = key

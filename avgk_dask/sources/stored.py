@@ -18,14 +18,14 @@ from ..store.read.grids import grid_of
 from ..store.read.opening import array_token
 from ..store.where.array_kinds import StoredArray
 from .lazy_arrays import lazy_array
-from .reading import StoredChunk
-from .source import Key, Source
+from .reading import Argument, Key, Labels, StoredChunk
+from .source import Source
 
 
 class StoredSource(Source):
     """Scores in a Zarr array: tasks read their bands themselves."""
 
-    def __init__(self, array: StoredArray, labels: Any, location: str) -> None:
+    def __init__(self, array: StoredArray, labels: Labels, location: str) -> None:
         self.shape = array.shape[0], array.shape[1]
         self.dtype = self.stored_dtype = check_dtype(decoded_dtype(array))
         rows, classes = grid_of(array)
@@ -46,19 +46,19 @@ class StoredSource(Source):
     def token(self) -> str:  # noqa: D102
         return f"{self._shared.key} {self.labels_token}"
 
-    def with_labels(self, labels: Any) -> StoredSource:  # noqa: D102
+    def with_labels(self, labels: Labels) -> StoredSource:  # noqa: D102
         return StoredSource(self.array, labels, self.location)
 
-    def chunk(self, band: int, column: int) -> Any:  # noqa: D102
+    def chunk(self, band: int, column: int) -> Argument:  # noqa: D102
         return StoredChunk(band, self.columns[column], self.columns[column + 1])
 
-    def whole_band(self, band: int) -> Any:  # noqa: D102
+    def whole_band(self, band: int) -> Argument:  # noqa: D102
         return StoredChunk(band, 0, self.shape[1])
 
-    def reader_key(self) -> Any:  # noqa: D102
+    def reader_key(self) -> Key | None:  # noqa: D102
         return Key(self._shared.key)
 
-    def bands(self, numbers: Sequence[int]) -> Any:  # noqa: D102
+    def bands(self, numbers: Sequence[int]) -> Argument:  # noqa: D102
         return self.reader_key()
 
     def collections(self) -> list[Any]:  # noqa: D102

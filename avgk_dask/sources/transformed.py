@@ -9,7 +9,7 @@ import dask.array as da
 import numpy as np
 from dask.tokenize import tokenize
 
-from .reading import Preparation
+from .reading import Argument, Key, Labels, Preparation
 from .source import Source
 from .transforms import SpreadTies, Transform
 
@@ -45,19 +45,19 @@ class TransformedSource(Source):
     def token(self) -> str:  # noqa: D102
         return str(tokenize(self.inner.token, self.transform))
 
-    def with_labels(self, labels: Any) -> TransformedSource:  # noqa: D102
+    def with_labels(self, labels: Labels) -> TransformedSource:  # noqa: D102
         return TransformedSource(self.inner.with_labels(labels), self.transform)
 
-    def reader_key(self) -> Any:  # noqa: D102
+    def reader_key(self) -> Key | None:  # noqa: D102
         return self.inner.reader_key()
 
-    def chunk(self, band: int, column: int) -> Any:  # noqa: D102
+    def chunk(self, band: int, column: int) -> Argument:  # noqa: D102
         return self.inner.whole_band(band) if self.transform.needs_rows else self.inner.chunk(band, column)
 
-    def whole_band(self, band: int) -> Any:  # noqa: D102
+    def whole_band(self, band: int) -> Argument:  # noqa: D102
         return self.inner.whole_band(band)
 
-    def bands(self, numbers: Sequence[int]) -> Any:  # noqa: D102
+    def bands(self, numbers: Sequence[int]) -> Argument:  # noqa: D102
         return self.inner.bands(numbers)
 
     def collections(self) -> list[Any]:  # noqa: D102

@@ -8,7 +8,6 @@ most the row's last kept score (``passes/certifying.py`` sees to that).
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import dask.array as da
 import numpy as np
@@ -16,6 +15,7 @@ import numpy as np
 from ..arrays import Array, Dtype
 from ..errors import ScoresError
 from ..kernels.keys import decode, is_float, key_range
+from .reading import Labels
 from .source import Source, Truncation
 from .transformed import TransformedSource
 
@@ -68,7 +68,7 @@ class TruncatedSource(TransformedSource):
         super().__init__(inner, slots)
         self.truncation = Truncation(slots.n_slots, slots.n_classes, inner.location, class_index)
 
-    def with_labels(self, labels: Any) -> TruncatedSource:  # noqa: D102
+    def with_labels(self, labels: Labels) -> TruncatedSource:  # noqa: D102
         if labels is not None:
             raise ValueError("labels of truncated rows are slots: make another source for others")
         assert self.truncation is not None

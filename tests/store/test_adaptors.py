@@ -14,7 +14,7 @@ from zarr.storage import FsspecStore, LocalStore, MemoryStore, WrapperStore
 
 from avgk_dask.passes.dask_tasks import as_delayed, constant, task, token_of
 from avgk_dask.passes.waiting import wait_for
-from avgk_dask.sources.source import Key
+from avgk_dask.sources.reading import Key
 from avgk_dask.store.where import fsspec_calls
 from avgk_dask.store.where.zarr_calls import get, inside, metadata_bytes, read_key, wait, write_key
 

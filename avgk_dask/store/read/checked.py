@@ -231,7 +231,7 @@ def _bounds(byte_range: Any, length: int) -> slice:
     return slice(max(0, length - byte_range.suffix), length)
 
 
-def is_local(store: Any) -> bool:
+def is_local(store: Store) -> bool:
     """Whether a store answers at once: a folder, a zip file or memory."""
     return isinstance(bare_store(store), (LocalStore, ZipStore, MemoryStore))
 

@@ -10,6 +10,7 @@ import zipfile
 from collections.abc import Iterator
 from typing import Any
 
+from zarr.abc.store import Store
 from zarr.codecs import BytesCodec
 from zarr.storage import FsspecStore, LocalStore, ObjectStore, ZipStore
 
@@ -29,7 +30,7 @@ _NAMED = 3
 _LIST_SECONDS = 600
 
 
-def list_keys(store: Any, prefix: str) -> dict[str, int | None] | None:
+def list_keys(store: Store, prefix: str) -> dict[str, int | None] | None:
     """Return the keys below a prefix with their lengths (None where unknown); None where that cannot be had."""
     try:
         return _list_keys(bare_store(store), prefix)
@@ -37,7 +38,7 @@ def list_keys(store: Any, prefix: str) -> dict[str, int | None] | None:
         return None
 
 
-def listed_keys(store: Any, prefix: str) -> dict[str, int | None]:
+def listed_keys(store: Store, prefix: str) -> dict[str, int | None]:
     """Return the keys below a prefix with their lengths, for whoever writes: what cannot be listed is not taken for empty.
 
     Raises
@@ -54,7 +55,7 @@ def listed_keys(store: Any, prefix: str) -> dict[str, int | None]:
     return found
 
 
-def _list_keys(store: Any, prefix: str) -> dict[str, int | None] | None:
+def _list_keys(store: Store, prefix: str) -> dict[str, int | None] | None:
     below = f"{prefix}/" if prefix else ""
     if isinstance(store, LocalStore):
         return dict(_local_keys(str(store.root), prefix))

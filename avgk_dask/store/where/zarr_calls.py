@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Coroutine
 from typing import Any, TypeVar
 
+from zarr.abc.store import Store
 from zarr.core.buffer import default_buffer_prototype
 from zarr.core.sync import sync
 from zarr.storage import WrapperStore
@@ -19,24 +20,24 @@ def wait(coroutine: Coroutine[Any, Any, Value], timeout: float | None = None) ->
     return sync(coroutine, timeout=timeout)
 
 
-async def get(store: Any, key: str) -> Any:
+async def get(store: Store, key: str) -> Any:
     """Return the buffer of a key, of a store that may not be open yet; None where there is none."""
     await store._ensure_open()
     return await store.get(key, default_buffer_prototype())
 
 
-async def put(store: Any, key: str, data: bytes) -> None:
+async def put(store: Store, key: str, data: bytes) -> None:
     """Write a key."""
     await store.set(key, default_buffer_prototype().buffer.from_bytes(data))
 
 
-def read_key(store: Any, key: str) -> bytes | None:
+def read_key(store: Store, key: str) -> bytes | None:
     """Return the bytes of a key; None where there is none."""
     found = wait(get(store, key))
     return None if found is None else bytes(found.to_bytes())
 
 
-def write_key(store: Any, key: str, data: bytes) -> None:
+def write_key(store: Store, key: str, data: bytes) -> None:
     """Write a key, and wait for it."""
     wait(put(store, key, data))
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from zarr.abc.store import Store
 from zarr.storage import FsspecStore, LocalStore, ObjectStore
 
 from ...arrays import Array
@@ -111,14 +112,14 @@ def join_parts(path: Any, n_parts: int | None = None, *, storage_options: Option
             leased.release()
 
 
-def _check_root(store: Any, location: str) -> None:
+def _check_root(store: Store, location: str) -> None:
     """Refuse what is no store, before anything is written there, and one of which a part is being written."""
     if not is_begun(store):
         raise StoreError(f"{location} is no Zarr store; there is nothing to join. Check the path.")
     refuse_held_parts(store, location, part_numbers(store))
 
 
-def _join_all(path: Any, store: Any, location: str, n_parts: int | None, storage_options: Options | None) -> None:
+def _join_all(path: Any, store: Store, location: str, n_parts: int | None, storage_options: Options | None) -> None:
     root = Draft.reopen(store, location)
     if root.seal.complete:
         wait(store.delete_dir(PARTS))  # left by a join that was killed at its end
@@ -139,7 +140,7 @@ def _join_all(path: Any, store: Any, location: str, n_parts: int | None, storage
     wait(store.delete_dir(PARTS))
 
 
-def _open_parts(path: Any, store: Any, n_parts: int | None, options: Options | None, location: str) -> Iterator[Part]:
+def _open_parts(path: Any, store: Store, n_parts: int | None, options: Options | None, location: str) -> Iterator[Part]:
     names = part_numbers(store)
     wanted = [f"{i:05}" for i in range(len(names) if n_parts is None else n_parts)]
     if names != wanted or not names:

@@ -9,9 +9,9 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
+from zarr.abc.store import Store
 
 from ...arrays import Ints
 from ...errors import StoreError
@@ -77,7 +77,7 @@ class JournalRecord:
 class Journal:
     """The records of a draft, by the number of their run of rows."""
 
-    def __init__(self, store: Any, location: str) -> None:
+    def __init__(self, store: Store, location: str) -> None:
         self._store, self._location = store, location
 
     def write(self, record: JournalRecord) -> None:

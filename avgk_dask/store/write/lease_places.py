@@ -15,6 +15,7 @@ import threading
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from zarr.abc.store import Store
 from zarr.storage import FsspecStore, LocalStore, ObjectStore
 
 from ..read.checked import bare_store
@@ -61,7 +62,7 @@ class Place(Protocol):
         """Return what to remove by hand."""
 
 
-def place_of(store: Any, below: str = "") -> Place:
+def place_of(store: Store, below: str = "") -> Place:
     """Return the place of a store's leases, or of those of a part below its root."""
     bare = bare_store(store)
     if isinstance(bare, LocalStore):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 from zarr.abc.store import Store
 from zarr.storage import WrapperStore
@@ -47,7 +46,7 @@ def _itself(store: Store) -> Store:
     return store
 
 
-def lease_of(store: Any) -> Lease | None:
+def lease_of(store: Store) -> Lease | None:
     """Return the lease under which a store is written; None for one without."""
     while isinstance(store, WrapperStore):
         if isinstance(store, LeasedStore):
@@ -56,7 +55,7 @@ def lease_of(store: Any) -> Lease | None:
     return None
 
 
-def refuse_held_parts(store: Any, location: str, numbers: list[str]) -> None:
+def refuse_held_parts(store: Store, location: str, numbers: list[str]) -> None:
     """Refuse a store of which another writes a part."""
     for number in numbers:
         refuse_held(place_of(store, f"parts/{number}"), f"part {int(number)} of {location}")

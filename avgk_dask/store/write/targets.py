@@ -148,7 +148,7 @@ def _source_address(source: Any) -> str | None:
     return _address(locate(text, write=True), "") if "://" in text else os.path.realpath(text)
 
 
-def _address(store: Any, path: str) -> str:
+def _address(store: Store, path: str) -> str:
     bare = bare_store(store)
     root = os.path.realpath(bare.root) if isinstance(bare, LocalStore) else address_of(bare).rstrip("/")
     return f"{root}/{path}".rstrip("/")
