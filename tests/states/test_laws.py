@@ -192,7 +192,7 @@ def test_kinds__are_all_there_are():
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=5, deadline=None)
 @given(drawn=bands())
 def test_states__merge_in_any_order_and_grouping(kind, drawn):
     make, reader = KINDS[kind]
@@ -209,7 +209,7 @@ def test_states__merge_in_any_order_and_grouping(kind, drawn):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=5, deadline=None)
 @given(drawn=bands())
 def test_states__come_back_from_plain_arrays(kind, drawn):
     state = (found := KINDS[kind][0](drawn))[0].merge(found)
