@@ -10,13 +10,14 @@ from typing import Any
 import dask.array as da
 import numpy as np
 import xarray as xr
+from dask.delayed import delayed
 
 from ..errors import BudgetError, LabelsError, ScoresError
 from ..exact.budgets import parse_budgets
 from ..exact.sums import error_of
 from ..passes.certifying import refuse_truncated
 from ..passes.finding import find_thresholds
-from ..passes.progress import computing, count_members
+from ..passes.progress import computing
 from ..passes.run import Run
 from ..results.datasets import build_result
 from ..scans.set_regrets import set_pass, top_pass
@@ -156,7 +157,7 @@ def regret(sets: Any, eta: Any, *, progress: bool | None = None) -> xr.Dataset:
     refuse_truncated(source, "a regret")
     members = _as_sets(sets, source.shape)
     run = Run(source, computing(progress))
-    n_labels = count_members(members, run.compute)
+    (n_labels,) = run.compute([delayed(int)(members.sum(dtype=np.int64))], "count")
     with _about_eta():
         search = find_thresholds(run.over(labelled_by_itself(source)), [n_labels])
     threshold = _value(search.found[0].key, source)

@@ -10,10 +10,8 @@ from contextlib import contextmanager
 from typing import Any
 
 import dask
-import dask.array as da
-import numpy as np
 from dask.callbacks import Callback
-from dask.delayed import Delayed, delayed
+from dask.delayed import Delayed
 
 from .run import Compute, compute_plainly
 
@@ -21,12 +19,6 @@ from .run import Compute, compute_plainly
 def computing(progress: bool | None) -> Compute:
     """Return the function that computes tasks, with a bar for each stage where progress is asked for."""
     return _with_bar if progress else compute_plainly
-
-
-def count_members(sets: da.Array, compute: Compute) -> int:
-    """Return how many labels sets hold together."""
-    (count,) = compute([delayed(int)(sets.sum(dtype=np.int64))], "count")
-    return int(count)
 
 
 def _with_bar(tasks: list[Delayed], stage: str) -> list[Any]:

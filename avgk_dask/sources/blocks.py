@@ -11,8 +11,8 @@ import numpy as np
 
 from ..kernels.keys import check_dtype
 from .checked_blocks import checked_matrix
-from .reading import Argument, Key, Labels
-from .source import Source
+from .reading import Argument, Key
+from .source import Labels, Source
 
 
 class BlockSource(Source):

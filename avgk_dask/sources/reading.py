@@ -73,7 +73,5 @@ def labels_now(labels: Any) -> Any:
     return labels.read() if isinstance(labels, StoredLabels) else labels
 
 
-#: Labels as a source has them: in memory, stored, or the blocks of a Dask array.
-Labels = Any
 #: What a task is given: values, what reads them, or the keys of other tasks, also in lists.
 Argument = Key | StoredLabels | StoredChunk | Array | list[Any] | None

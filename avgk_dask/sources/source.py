@@ -7,17 +7,21 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeAlias
 
 import dask
 import dask.array as da
 import numpy as np
 from dask.tokenize import tokenize
 
-from ..arrays import Dtype
+from ..arrays import Array, Dtype
 from ..settings import setting
 from ..store.read.opening import array_token
-from .reading import Argument, Key, Labels, Preparation, StoredLabels
+from ..store.where.array_kinds import StoredArray
+from .reading import Argument, Key, Preparation, StoredLabels
+
+#: Labels as a source has them: in memory, stored, or the blocks of a Dask array.
+Labels: TypeAlias = "Array | StoredArray | da.Array | None"
 
 
 class Source(ABC):

@@ -18,8 +18,8 @@ from ..store.read.grids import grid_of
 from ..store.read.opening import array_token
 from ..store.where.array_kinds import StoredArray
 from .lazy_arrays import lazy_array
-from .reading import Argument, Key, Labels, StoredChunk
-from .source import Source
+from .reading import Argument, Key, StoredChunk
+from .source import Labels, Source
 
 
 class StoredSource(Source):

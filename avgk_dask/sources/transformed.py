@@ -9,8 +9,8 @@ import dask.array as da
 import numpy as np
 from dask.tokenize import tokenize
 
-from .reading import Argument, Key, Labels, Preparation
-from .source import Source
+from .reading import Argument, Key, Preparation
+from .source import Labels, Source
 from .transforms import SpreadTies, Transform
 
 

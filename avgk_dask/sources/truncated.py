@@ -15,8 +15,7 @@ import numpy as np
 from ..arrays import Array, Dtype
 from ..errors import ScoresError
 from ..kernels.keys import decode, is_float, key_range
-from .reading import Labels
-from .source import Source, Truncation
+from .source import Labels, Source, Truncation
 from .transformed import TransformedSource
 
 

@@ -47,18 +47,14 @@ def metadata_bytes(array: StoredArray) -> bytes:
     return bytes(array.metadata.to_buffer_dict(default_buffer_prototype())["zarr.json"].to_bytes())
 
 
-def uneven_sizes(array: StoredArray) -> tuple[tuple[int, ...], ...] | None:
+def uneven_sizes(array: Any) -> tuple[tuple[int, ...], ...] | None:
     """Return the sizes of the chunks along each axis, cut at the array's edge, where they are not alike; else None.
 
     Only newer versions of zarr have such arrays.
     """
     if not hasattr(getattr(array.metadata, "chunk_grid", None), "chunk_shapes"):
         return None
-    return tuple(tuple(map(int, sizes)) for sizes in _sizes(array))
-
-
-def _sizes(array: Any) -> Any:
-    return array.write_chunk_sizes
+    return tuple(tuple(map(int, sizes)) for sizes in array.write_chunk_sizes)
 
 
 def inside(store: Any) -> Any:
