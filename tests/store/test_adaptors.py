@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import uuid
 
 import dask
@@ -10,13 +11,13 @@ import numpy as np
 import pytest
 import zarr
 from dask.delayed import delayed
-from zarr.storage import FsspecStore, LocalStore, MemoryStore, WrapperStore
+from zarr.storage import FsspecStore, LocalStore, MemoryStore, WrapperStore, ZipStore
 
 from avgk_dask.passes.dask_tasks import as_delayed, constant, task, token_of
 from avgk_dask.passes.waiting import wait_for
 from avgk_dask.sources.reading import Key
 from avgk_dask.store.where import fsspec_calls
-from avgk_dask.store.where.zarr_calls import get, inside, metadata_bytes, read_key, wait, write_key
+from avgk_dask.store.where.zarr_calls import get, inside, metadata_bytes, read_key, wait, write_key, zip_entries
 
 
 @pytest.mark.parametrize("make", [MemoryStore, lambda: None])
@@ -34,6 +35,20 @@ def test_zarr_calls__look_inside_wrappers_and_at_metadata():
     assert inside(store) is None
     array = zarr.create_array(store, name="a", shape=(3,), chunks=(2,), dtype="f4")
     assert metadata_bytes(array) == read_key(store, "a/zarr.json")
+
+
+@pytest.mark.parametrize("form", ["path", "open file"])
+def test_zarr_calls__list_zip_files(form, tmp_path):
+    with ZipStore(tmp_path / "a.zip", mode="w") as written:
+        zarr.create_array(written, name="a", data=np.arange(5), chunks=(2,))
+    if form == "path":
+        names = {entry.filename for entry in zip_entries(ZipStore(tmp_path / "a.zip"))}
+    elif "IO[" not in str(inspect.signature(ZipStore).parameters["path"].annotation):
+        pytest.skip("this zarr takes no open files")
+    else:
+        with open(tmp_path / "a.zip", "rb") as file:
+            names = {entry.filename for entry in zip_entries(ZipStore(file))}
+    assert {"a/c/0", "a/c/1", "a/c/2"} <= names
 
 
 def test_fsspec_calls__find_copy_and_create():

@@ -130,7 +130,7 @@ def _read_file(path: Any, scratch: Scratch, check_size: Callable[[int], None]) -
             data = scratch.room("file", found.st_size)
             n = 0
             while n < data.size:
-                more = file.readinto(data[n:])  # type: ignore[arg-type]
+                more = file.readinto(data[n:].data)
                 if not more:
                     break
                 n += more

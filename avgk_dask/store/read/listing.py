@@ -6,7 +6,6 @@ import asyncio
 import itertools
 import math
 import os
-import zipfile
 from collections.abc import Iterator
 from typing import Any
 
@@ -18,7 +17,7 @@ from ...errors import ReadError, refuse
 from ..where import fsspec_calls
 from ..where.addresses import shown
 from ..where.array_kinds import StoredArray
-from ..where.zarr_calls import uneven_sizes, wait
+from ..where.zarr_calls import uneven_sizes, wait, zip_entries
 from .checked import FILL, CheckedStore, bare_store
 from .documents import is_metadata
 from .grids import outer_sizes
@@ -60,8 +59,7 @@ def _list_keys(store: Store, prefix: str) -> dict[str, int | None] | None:
     if isinstance(store, LocalStore):
         return dict(_local_keys(str(store.root), prefix))
     if isinstance(store, ZipStore):
-        with zipfile.ZipFile(store.path) as archive:
-            return {i.filename: i.file_size for i in archive.infolist() if i.filename.startswith(below)}
+        return {i.filename: i.file_size for i in zip_entries(store) if i.filename.startswith(below)}
     if isinstance(store, ObjectStore):
         return _object_keys(store, prefix)
     if not store.supports_listing:

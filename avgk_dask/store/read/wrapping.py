@@ -11,6 +11,9 @@ from typing import Any
 from zarr.abc.store import Store
 from zarr.storage import WrapperStore
 
+#: Without its type, which newer versions of zarr contradict in their own wrapper.
+_STORE: Any = Store
+
 
 class Wrapping(WrapperStore[Store]):
     """Wraps a store; subclasses see every read in ``get`` and every write in ``set``."""
@@ -21,7 +24,7 @@ class Wrapping(WrapperStore[Store]):
     _get_many = Store._get_many
     _set_many = Store._set_many
     if hasattr(Store, "get_ranges"):  # from zarr 3.4 on
-        get_ranges = Store.get_ranges
+        get_ranges = _STORE.get_ranges
 
     async def get_partial_values(self, prototype: Any, key_ranges: Any) -> list[Any]:
         """Read parts of keys, each through ``get``."""

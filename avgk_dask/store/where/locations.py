@@ -19,6 +19,7 @@ from .addresses import Options, secrets_of, shown
 from .beside import folders_beside
 from .clouds import CLOUDS, S3_NAMES, is_true, open_cloud
 from .failures import advice, cause
+from .zarr_calls import zip_entries
 
 _S3FS_NAMES = {
     "access_key_id": "key", "secret_access_key": "secret", "session_token": "token", "endpoint": "endpoint_url",
@@ -148,8 +149,7 @@ def inner_root(store: Store) -> str:
     """Return the folder inside a zip file that is the root of the Zarr hierarchy (zipping a folder nests it)."""
     if not isinstance(store, ZipStore):
         return ""
-    with zipfile.ZipFile(store.path) as archive:
-        names = archive.namelist()
+    names = [entry.filename for entry in zip_entries(store)]
     if any(name in _METADATA for name in names):
         return ""
     roots = {name.rpartition("/")[0] for name in names if name.rpartition("/")[2] in _METADATA}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zipfile
 from collections.abc import Coroutine
 from typing import Any, TypeVar
 
@@ -55,6 +56,16 @@ def uneven_sizes(array: Any) -> tuple[tuple[int, ...], ...] | None:
     if not hasattr(getattr(array.metadata, "chunk_grid", None), "chunk_shapes"):
         return None
     return tuple(tuple(map(int, sizes)) for sizes in array.write_chunk_sizes)
+
+
+def zip_entries(store: Any) -> list[zipfile.ZipInfo]:
+    """Return what a zip store holds, also one of an open file, which newer versions of zarr take and which has no path."""
+    if store.path is None:
+        wait(store._ensure_open())
+        entries: list[zipfile.ZipInfo] = store._zf.infolist()
+        return entries
+    with zipfile.ZipFile(store.path) as archive:
+        return archive.infolist()
 
 
 def inside(store: Any) -> Any:
