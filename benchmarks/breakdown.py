@@ -37,7 +37,7 @@ PARTS = {
     "read": (direct, "_read_file"),
     "check": (CheckedStore, "problem"),
     "decode": (direct.ChunkFiles, "_chunk"),
-    "kernel": (scan, "keep_rows"),
+    "kernel": (scan, "hold_rows"),
     "kernel, events": (scan, "scan_rows"),
     "rest of a band": (threshold_search, "scan_band"),
     "merge": (State, "merge"),

@@ -9,7 +9,7 @@ from typing import Any
 from ..arrays import Dtype
 from ..states.ranked_scores import RankedTally
 from ..threads import in_threads
-from .columns import Column, pairs_room, rank_column
+from .columns import Column, pairs_space, rank_column
 from .pair_sums import PairSum
 from .straddle import orders_of, ranks_of
 
@@ -33,14 +33,14 @@ def analyse(tally: RankedTally, budgets: Sequence[int], dtype: Dtype, n_classes:
 
     def sum_pairs(k: int) -> dict[int, PairSum]:
         pairs = {order: [columns[rank - 1] for rank in ranks_of(k, order)] for order in orders_of(k, n_classes)}
-        room = pairs_room(*(column for pair in pairs.values() for column in pair))
-        return {order: _pairs_above(a, b, room) for order, (a, b) in pairs.items()}
+        space = pairs_space(*(column for pair in pairs.values() for column in pair))
+        return {order: _pairs_above(a, b, space) for order, (a, b) in pairs.items()}
 
     longest_first = sorted(set(budgets), reverse=True)
     sums = dict(zip(longest_first, in_threads(sum_pairs, longest_first), strict=True))
     return Ambiguity(tuple(columns), tuple(column.ends for column in columns), {k: sums[k] for k in sorted(sums)})
 
 
-def _pairs_above(a: Any, b: Any, room: Any) -> PairSum:
-    found: PairSum = a.pairs_above(b, room)
+def _pairs_above(a: Any, b: Any, space: Any) -> PairSum:
+    found: PairSum = a.pairs_above(b, space)
     return found

@@ -66,7 +66,7 @@ class BinnedColumn:
         below = cumulative[np.searchsorted(self.histogram.bins, np.array(moved[1:], np.int64) >> shift)]
         return moved, np.diff(below, prepend=0, append=cumulative[-1])
 
-    def pairs_above(self, other: BinnedColumn, room: Array | None = None) -> PairSum:
+    def pairs_above(self, other: BinnedColumn, space: Array | None = None) -> PairSum:
         """Sum max(0, a - b) over all pairs of a key of this column and one of the other.
 
         Exact but for pairs in one bin. For n_a keys with sum s_a and n_b with s_b above the start of a
@@ -76,15 +76,15 @@ class BinnedColumn:
         shift = max(self.histogram.shift, other.histogram.shift)
         finite = all_finite(self.ends, self.dtype) and all_finite(other.ends, self.dtype)
         a, b = self._bins(shift), other._bins(shift)
-        place = np.searchsorted(b.bins, a.bins)
-        n_below = _running(b.counts)[place]
-        mine = np.flatnonzero(b.bins[np.minimum(place, b.bins.size - 1)] == a.bins)
-        yours = place[mine]
+        index = np.searchsorted(b.bins, a.bins)
+        n_below = _running(b.counts)[index]
+        mine = np.flatnonzero(b.bins[np.minimum(index, b.bins.size - 1)] == a.bins)
+        yours = index[mine]
         half = Fraction(int((a.counts[mine] * b.counts[yours]).sum()), 2) if shift else Fraction(0)
         n_pairs = int((a.counts * n_below).sum()) + half
         if not finite:
             return PairSum(n_pairs, half, None, Fraction(0))
-        total = Fraction(int((a.sums * n_below - a.counts * _running(b.sums)[place]).sum()))
+        total = Fraction(int((a.sums * n_below - a.counts * _running(b.sums)[index]).sum()))
         width = (1 << shift) - 1
         low, high = _within_bins(a, b, mine, yours, width) if shift else (Fraction(0), Fraction(0))
         unit = smallest_unit(self.dtype)

@@ -47,15 +47,15 @@ class SortedColumn:
         below = np.searchsorted(self.keys, bounds)
         return list(edges), np.diff(below, prepend=0, append=self.keys.size)
 
-    def pairs_above(self, other: SortedColumn, room: Array | None = None) -> PairSum:
+    def pairs_above(self, other: SortedColumn, space: Array | None = None) -> PairSum:
         """Sum max(0, a - b) over all pairs of a key of this column and one of the other.
 
-        ``room`` is two rows of int32 as long as the columns, to work in.
+        ``space`` is two rows of int32 as long as the columns, to work in.
         """
-        room = pairs_room(self, other) if room is None else room
+        space = pairs_space(self, other) if space is None else space
         a = self.keys[np.searchsorted(self.keys, other.keys[0], side="right") :]
         b = other.keys[: np.searchsorted(other.keys, a[-1], side="left")] if a.size else other.keys[:0]
-        below, above = room[0, : a.size], room[1, : b.size]
+        below, above = space[0, : a.size], space[1, : b.size]
         n_pairs, none = Fraction(int(count_lower(a, b, below, above))), Fraction(0)
         if not (all_finite(self.ends, self.dtype) and all_finite(other.ends, self.dtype)):
             return PairSum(n_pairs, none, None, none)
@@ -67,12 +67,12 @@ class SortedColumn:
 def _weighted_sum(keys: Array, counts: Array, dtype: Dtype, base: int) -> Fraction:
     """Return the exact sum of value times count; integers are counted from ``base``."""
     bits, bias = float_format(dtype)
-    n_runs = 2 * (2 * bias + 2) if bits else 1
-    runs, sums = np.empty((n_runs, 2), np.int64), np.empty((n_runs, 4), np.uint64)
-    n_runs = add_products(keys, counts, bits, np.int64(base), runs, sums)
+    n_stretches = 2 * (2 * bias + 2) if bits else 1
+    stretches, sums = np.empty((n_stretches, 2), np.int64), np.empty((n_stretches, 4), np.uint64)
+    n_stretches = add_products(keys, counts, bits, np.int64(base), stretches, sums)
     units = sum(
         sign * _joined(halves) << max(exponent - 1, 0)
-        for (sign, exponent), halves in zip(runs[:n_runs].tolist(), sums[:n_runs].tolist(), strict=True)
+        for (sign, exponent), halves in zip(stretches[:n_stretches].tolist(), sums[:n_stretches].tolist(), strict=True)
     )
     return Fraction(units) * smallest_unit(dtype)
 
@@ -85,8 +85,8 @@ def _joined(halves: list[int]) -> int:
 Column = SortedColumn | BinnedColumn
 
 
-def pairs_room(*columns: Column) -> Array:
-    """Return room for sums over the pairs of any two of these columns."""
+def pairs_space(*columns: Column) -> Array:
+    """Return space for sums over the pairs of any two of these columns."""
     return np.empty((2, max((c.keys.size for c in columns if isinstance(c, SortedColumn)), default=0)), np.int32)
 
 

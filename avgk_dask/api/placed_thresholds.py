@@ -17,8 +17,8 @@ from ..exact.sums import error_of
 from ..kernels.keys import first_key_above, key_range
 from ..passes.certifying import certify_thresholds
 from ..passes.run import Run
-from ..scans.places import place_pass
-from ..states.place_tally import PlaceTally
+from ..scans.edge_scan import edge_pass
+from ..states.edge_tally import EdgeTally
 from .attributes import result_attrs
 
 
@@ -38,14 +38,14 @@ class Places:
         firsts = [min(first_key_above(t, source.dtype), top + 1) for t in thresholds]
         certify_thresholds(run, thresholds, firsts)
         edges = np.array(sorted({key for key in firsts if key <= top} or {top}), np.int64)
-        tally = run.read(place_pass(source.dtype, source.shape[1], edges))
+        tally = run.read(edge_pass(source.dtype, source.shape[1], edges))
         counts, weights = [*tally.n_from().tolist(), 0], _weights_from(tally)
         place = [int(np.searchsorted(edges, key)) if key <= top else edges.size for key in firsts]
         errors = [error_of(weights[i], tally.n_labelled) if tally.n_labelled else None for i in place]
         return cls([counts[i] for i in place], errors, result_attrs(source, run.reads))
 
 
-def _weights_from(tally: PlaceTally) -> list[Fraction]:
+def _weights_from(tally: EdgeTally) -> list[Fraction]:
     """Return the label weight at or above each edge, and none behind the last."""
     if not len(tally.weights):
         return [*(Fraction(n) for n in tally.hits_from().tolist()), Fraction(0)]

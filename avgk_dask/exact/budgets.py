@@ -1,4 +1,4 @@
-"""Budgets: any real ``k`` in (0, C], kept as an exact fraction."""
+"""Budgets: any real ``k`` in (0, C], held as an exact fraction."""
 
 from __future__ import annotations
 

@@ -47,7 +47,7 @@ class ExactSums(State):
         return sums.settled()
 
     def add(self, values: Array, groups: Array) -> None:
-        """Add each value to the sum its group names. In place: only whoever makes the sums may do that."""
+        """Add each value to the sum its group names. It changes them: only whoever makes the sums may do that."""
         wide = np.ascontiguousarray(values, np.float64)
         names = np.ascontiguousarray(groups, np.int64)
         if wide.size and not (wide.min() > -_MOST and wide.max() < _MOST):
@@ -68,16 +68,16 @@ class ExactSums(State):
         if not self.limbs.size:
             return self
         limbs = self.limbs.copy()
-        for place in range(_N_LIMBS - 1):
-            limbs[:, place + 1] += limbs[:, place] >> 32
-            limbs[:, place] &= 0xFFFFFFFF
+        for number in range(_N_LIMBS - 1):
+            limbs[:, number + 1] += limbs[:, number] >> 32
+            limbs[:, number] &= 0xFFFFFFFF
         return type(self)(limbs)
 
     def __len__(self) -> int:
         return len(self.limbs)
 
     def __getitem__(self, i: int) -> Fraction:
-        units = sum(int(limb) << (32 * place) for place, limb in enumerate(self.limbs[i].tolist()))
+        units = sum(int(limb) << (32 * number) for number, limb in enumerate(self.limbs[i].tolist()))
         return Fraction(units, _UNIT)
 
     def fractions(self) -> list[Fraction]:
@@ -91,21 +91,21 @@ class ExactSums(State):
     def integers(self) -> tuple[Array, int]:
         """Return the sums as Python integers, and the integer that stands for 1."""
         total = np.zeros(len(self), object)
-        for place in range(_N_LIMBS):
-            total = total + (self.limbs[:, place].astype(object) << (32 * place))
+        for number in range(_N_LIMBS):
+            total = total + (self.limbs[:, number].astype(object) << (32 * number))
         return total, _UNIT
 
     def scattered(self) -> tuple[Ints, Ints, Ints]:
         """Return what of the sums is not zero: whose it is, where it stands, and how much; ``gathered`` takes it."""
-        group, place = np.nonzero(self.limbs)
-        return group, place, self.limbs[group, place]
+        group, number = np.nonzero(self.limbs)
+        return group, number, self.limbs[group, number]
 
     @classmethod
-    def gathered(cls, places: Ints, amounts: Ints) -> Fraction:
+    def gathered(cls, numbers: Ints, amounts: Ints) -> Fraction:
         """Return the sum of all that ``scattered`` gave of some sums."""
         limbs = np.zeros(_N_LIMBS, object)
-        np.add.at(limbs, places, amounts.astype(object))
-        return Fraction(sum(int(limb) << (32 * place) for place, limb in enumerate(limbs.tolist())), _UNIT)
+        np.add.at(limbs, numbers, amounts.astype(object))
+        return Fraction(sum(int(limb) << (32 * number) for number, limb in enumerate(limbs.tolist())), _UNIT)
 
 
 def error_of(weight: Fraction, n_labelled: int) -> Fraction:

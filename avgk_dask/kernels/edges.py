@@ -1,4 +1,4 @@
-"""Tables that find the place of a key among ascending ones, as the kernels take them."""
+"""Tables that find where a key lies among ascending ones, as the kernels take them."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ class EdgeTable:
         """Return the table of some keys."""
         low, high = int(edges[0]), int(edges[-1])
         shift = shift_to_fit(high - low + 1, _N_STARTS)
-        n_runs = ((high - low) >> shift) + 1
-        run_of = ((edges.view(np.uint64) - np.uint64(low % 2**64)) >> np.uint64(shift)).astype(np.int64)
-        starts = np.searchsorted(run_of, np.arange(n_runs))
+        n_stretches = ((high - low) >> shift) + 1
+        stretch_of = ((edges.view(np.uint64) - np.uint64(low % 2**64)) >> np.uint64(shift)).astype(np.int64)
+        starts = np.searchsorted(stretch_of, np.arange(n_stretches))
         return cls(edges, starts, np.uint64(shift))
 
     @property
-    def n_places(self) -> int:
-        """Number of places: before, at and behind the edges."""
+    def n_cells(self) -> int:
+        """Number of cells: before, at and behind the edges."""
         return 2 * self.edges.size + 1

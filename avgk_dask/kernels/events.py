@@ -1,4 +1,4 @@
-"""Compiled kernels on listed keys and events: what a scan kept, grouped, sized and searched.
+"""Compiled kernels on listed keys and events: what a scan holds, grouped, sized and searched.
 
 All release the GIL and none is parallel: Dask owns the cores.
 """
@@ -52,17 +52,17 @@ def group_order(groups: Any, starts: Any, order: Any) -> None:
         starts[groups[t] + 1] += 1
     for g in range(1, starts.size):
         starts[g] += starts[g - 1]
-    places = starts.copy()
+    next_index = starts.copy()
     for t in range(groups.size):
-        order[places[groups[t]]] = t
-        places[groups[t]] += 1
+        order[next_index[groups[t]]] = t
+        next_index[groups[t]] += 1
 
 
 @njit(nogil=True, cache=True)
-def move_sizes(keys: Any, places: Any, bases: Any, key: int, n_ties: int, changes: Any) -> None:
+def move_sizes(keys: Any, rows_of: Any, bases: Any, key: int, n_ties: int, changes: Any) -> None:
     """Take the events above ``key``, and the first ``n_ties`` at it, into the sets.
 
-    The events of a row stand together: they have one place. ``changes[size]`` is what the number of sets
+    The events of a row stand together: they are of one row. ``changes[size]`` is what the number of sets
     of that size changes by.
     """
     left = n_ties
@@ -71,7 +71,7 @@ def move_sizes(keys: Any, places: Any, bases: Any, key: int, n_ties: int, change
         base = bases[first]
         size = base
         t = first
-        while t < keys.size and places[t] == places[first]:
+        while t < keys.size and rows_of[t] == rows_of[first]:
             tie = keys[t] == key and left > 0
             left -= tie
             size += tie or keys[t] > key
@@ -83,15 +83,15 @@ def move_sizes(keys: Any, places: Any, bases: Any, key: int, n_ties: int, change
 
 @njit(nogil=True, cache=True)
 def collect_near(keys: Any, base: Any, shift: Any, wanted: Any, found: Any) -> int:
-    """Collect the keys whose run of ``2**shift`` keys, counted from ``base``, is wanted; return their number.
+    """Collect the keys whose stretch of ``2**shift`` keys, counted from ``base``, is wanted; return their number.
 
-    Keys beyond the last run belong to the last run, and keys below the base to none.
+    Keys beyond the last stretch belong to it, and keys below the base to none.
     """
     n = 0
     last = np.uint64(wanted.size - 1)
     for t in range(keys.size):
         key = np.int64(keys[t])
-        run = (np.uint64(key) - np.uint64(base)) >> np.uint64(shift)
+        stretch = (np.uint64(key) - np.uint64(base)) >> np.uint64(shift)
         found[n] = key
-        n += wanted[min(run, last)] & np.uint8(key >= base)
+        n += wanted[min(stretch, last)] & np.uint8(key >= base)
     return n

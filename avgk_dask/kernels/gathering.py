@@ -67,13 +67,13 @@ def gather_above(
     missing: Any,
     scratch: Any,
 ) -> tuple[int, int, int]:
-    """List the scores that are at least ``floor``, row by row, for as many rows as there is room.
+    """List the scores that are at least ``floor``, row by row, for as many rows as there is space.
 
     ``bits`` are the bits of the scores as integers. The order key of an integer is the integer itself, and
     ``magnitude`` is 0; that of a float is its sign and magnitude, and ``magnitude`` is the mask of all bits but
     the sign. Writes class and key of each listed score; those of the i-th row that is read stand from
     ``offsets[i]`` to ``offsets[i + 1]``. Stops before
-    a row that might not fit. Returns the row it stopped at, the number of NaN met and the flat place
+    a row that might not fit. Returns the row it stopped at, the number of NaN met and the flat index
     of the first one (-1 for none).
 
     Each row of ``ranked`` (rows x r, r may be 0) becomes the row's r highest scores in descending
@@ -143,26 +143,26 @@ def gather_above(
 
 
 @njit(nogil=True, cache=True)
-def find_labels(labels: Any, first_row: int, offsets: Any, classes: Any, places: Any) -> None:
-    """Write the place of each row's label among the listed scores of its row, -1 where it is not listed."""
+def find_labels(labels: Any, first_row: int, offsets: Any, classes: Any, indices: Any) -> None:
+    """Write the index of each row's label among the listed scores of its row, -1 where it is not listed."""
     for i in range(offsets.size - 1):
         first = offsets[i]
         label = labels[first_row + i]
-        place = np.int32(-1)
+        index = np.int32(-1)
         for t in range(offsets[i + 1] - first):
-            place = np.int32(t) if classes[_U(first + t)] == label else place
-        places[first_row + i] = place
+            index = np.int32(t) if classes[_U(first + t)] == label else index
+        indices[first_row + i] = index
 
 
 @njit(nogil=True, cache=True)
 def rank_labels(
-    values: Any, labels: Any, places: Any, first_row: int, offsets: Any, keys: Any, n_ranks: int, counts: Any
+    values: Any, labels: Any, indices: Any, first_row: int, offsets: Any, keys: Any, n_ranks: int, counts: Any
 ) -> None:
     """Count the labels by their rank in their row: 1 for the highest score, ties by class index.
 
-    ``counts[r]`` grows for a label of rank r, its last place for all beyond ``n_ranks`` and for a
+    ``counts[r]`` grows for a label of rank r, its last entry for all beyond ``n_ranks`` and for a
     label whose score is NaN, ``counts[0]`` for a negative label. The scores of the rows from ``first_row``
-    on are listed down to some floor, with the labels at their ``places``. So the scores that rank before a
+    on are listed down to some floor, with the labels at their ``indices``. So the scores that rank before a
     listed label are listed too; and a label that is not listed ranks behind all that are, beyond ``n_ranks``
     if so many are. Only otherwise the row itself is read again.
     """
@@ -173,14 +173,14 @@ def rank_labels(
             counts[0] += 1
             continue
         first, last = offsets[i], offsets[i + 1]
-        place = places[first_row + i]
+        index = indices[first_row + i]
         higher = 0
-        if place >= 0:
+        if index >= 0:
             mine = keys[first:last]
-            key = mine[place]
+            key = mine[index]
             for t in range(mine.size):
                 higher += mine[t] > key
-            for t in range(place):
+            for t in range(index):
                 higher += mine[t] == key
         elif last - first >= n_ranks:
             higher = n_ranks

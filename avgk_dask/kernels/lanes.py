@@ -1,4 +1,4 @@
-"""Room for the kernels that look at whole rows, and the number of lanes that they fold a row into."""
+"""Space for the kernels that look at whole rows, and the number of lanes that they fold a row into."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ LANES = 32
 
 
 def row_scratch(n_classes: int, width: int, dtype: Any) -> tuple[Any, ...]:
-    """Return the room that ``gather_above`` works in, for rows of so many classes and so many lanes."""
+    """Return the space that ``gather_above`` works in, for rows of so many classes and so many lanes."""
     n_words = (n_classes + 7) // 8
     return (
         np.zeros(8 * n_words, np.uint8),  # flags of the scores of interest, eight to a word

@@ -1,7 +1,7 @@
 """Orders of ties: keys refined so that no ties at chosen scores are left.
 
-The refined key of a score is ``level * 2**bits + place``: the level says between which of the chosen
-keys it lies or which of them it equals, and only there the place, which orders the ties, counts.
+The refined key of a score is ``level * 2**bits + draw``: the level says between which of the chosen
+keys it lies or which of them it equals, and only there the draw, which orders the ties, counts.
 Selecting on refined keys then breaks the ties in that order, and changes nothing else.
 """
 
@@ -14,29 +14,29 @@ from numpy.typing import NDArray
 
 Ints = NDArray[np.int64]
 
-#: Bits of a tie's pseudo-random place: the same for any number of keys chosen, and enough for two million of them.
+#: Bits of a tie's pseudo-random draw: the same for any number of keys chosen, and enough for two million of them.
 SPREAD_BITS = 40
 
 
-def refine(keys: Ints, chosen: Ints, place: Any) -> Ints:
+def refine(keys: Ints, chosen: Ints, draw: Any) -> Ints:
     """Return the refined keys of a block of keys.
 
-    ``chosen`` ascend. ``place(where)`` returns, for the flat indices of the keys that are among them, the places
+    ``chosen`` ascend. ``draw(where)`` returns, for the flat indices of the keys that are among them, the draws
     of these ties: integers of at most ``SPREAD_BITS`` bits, the highest for the tie to keep first.
     """
-    bits = np.int64(place_bits(chosen.size))
+    bits = np.int64(draw_bits(chosen.size))
     flat = keys.reshape(-1)
     n_lower = np.searchsorted(chosen, flat)
     equal = np.flatnonzero(chosen[np.minimum(n_lower, chosen.size - 1)] == flat)
     level = 2 * n_lower
     level[equal] += 1
     refined = (level - chosen.size) << bits
-    refined[equal] += place(equal)
+    refined[equal] += draw(equal)
     return refined.reshape(keys.shape)
 
 
-def place_bits(n_chosen: int) -> int:
-    """Return the number of bits that are left for places beside the 2 n + 1 levels."""
+def draw_bits(n_chosen: int) -> int:
+    """Return the number of bits that are left for draws beside the 2 n + 1 levels."""
     return 64 - (2 * n_chosen + 1).bit_length()
 
 
@@ -50,15 +50,15 @@ def scatter(numbers: NDArray[np.uint64]) -> NDArray[np.uint64]:
 
 
 def spread_keys(keys: Ints, chosen: Ints, first_row: int, first_class: int, n_classes: int) -> Ints:
-    """Refine a block that starts at this place of the matrix: ties in a fixed pseudo-random order of sample and class.
+    """Refine a block that starts at this row and class of the matrix: ties in a fixed pseudo-random order of sample and class.
 
-    The ties with the highest places come first, and of equal ones the first in row-major order.
+    The ties with the highest draws come first, and of equal ones the first in row-major order.
     """
     width = keys.shape[1]
 
-    def place(where: Ints) -> Ints:
+    def draw(where: Ints) -> Ints:
         row, column = np.divmod(where, width)
         numbers = (first_row + row).astype(np.uint64) * np.uint64(n_classes) + (first_class + column).astype(np.uint64)
         return (scatter(numbers) >> np.uint64(64 - SPREAD_BITS)).astype(np.int64)
 
-    return refine(keys, chosen, place)
+    return refine(keys, chosen, draw)

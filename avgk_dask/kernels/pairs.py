@@ -30,7 +30,7 @@ def count_lower(a: Any, b: Any, below: Any, above: Any) -> int:
     """Count, for two ascending columns, the b below each a and the a above each b; return the number of pairs.
 
     ``below[i]`` is the number of b less than ``a[i]``, ``above[j]`` the number of a greater than
-    ``b[j]``. Each step of the merge writes both places it stands at, so that no branch depends on the
+    ``b[j]``. Each step of the merge writes both entries it stands at, so that no branch depends on the
     data; the two halves of the merge take turns, so that one's loads hide behind the other's.
     """
     n_a, n_b = a.size, b.size
@@ -73,8 +73,8 @@ def _finish_merge(a: Any, b: Any, i: int, j: int, end_i: int, end_j: int, below:
 
 
 @njit(nogil=True, cache=True)
-def _run_end(keys: Any, first: int, last_key: Any) -> int:
-    """Return the place behind the last key of an ascending column that is at most ``last_key``."""
+def _stretch_end(keys: Any, first: int, last_key: Any) -> int:
+    """Return the index behind the last key of an ascending column that is at most ``last_key``."""
     low, high = first, keys.size
     while low < high:
         middle = (low + high) // 2
@@ -86,13 +86,13 @@ def _run_end(keys: Any, first: int, last_key: Any) -> int:
 
 
 @njit(nogil=True, cache=True)
-def add_products(keys: Any, counts: Any, mantissa_bits: int, base: Any, runs: Any, sums: Any) -> int:
-    """Sum value times count over an ascending column of keys, exactly, by runs of one exponent.
+def add_products(keys: Any, counts: Any, mantissa_bits: int, base: Any, stretches: Any, sums: Any) -> int:
+    """Sum value times count over an ascending column of keys, exactly, by stretches of one exponent.
 
     With ``mantissa_bits`` the keys are sign and magnitude of floats with that many stored bits of
-    mantissa; with 0 they are integers, counted from ``base``. Run n has ``runs[n]`` = (sign, exponent)
+    mantissa; with 0 they are integers, counted from ``base``. Run n has ``stretches[n]`` = (sign, exponent)
     and four ``sums``: those of the low and of the high 32 bits of the mantissa times the count, each in
-    two halves again. Counts must be below 2**31. Returns the number of runs.
+    two halves again. Counts must be below 2**31. Returns the number of stretches.
     """
     n = 0
     first = 0
@@ -108,7 +108,7 @@ def add_products(keys: Any, counts: Any, mantissa_bits: int, base: Any, runs: An
             highest = (exponent + 1 << mantissa_bits) - 1 if key >= 0 else -(exponent << mantissa_bits)
             if key < 0 and exponent == 0:
                 highest = np.int64(-1)
-            last = _run_end(keys, first, highest)
+            last = _stretch_end(keys, first, highest)
             # The implicit bit is that of the exponent 1; an exponent above it is taken off but for that bit.
             offset = (exponent - 1 << mantissa_bits) if exponent > 0 else np.int64(0)
         s0 = s1 = s2 = s3 = np.uint64(0)
@@ -124,7 +124,7 @@ def add_products(keys: Any, counts: Any, mantissa_bits: int, base: Any, runs: An
                 high = (mantissa >> _32) * np.uint64(counts[t])
                 s2 += high & _HALF
                 s3 += high >> _32
-        runs[n, 0], runs[n, 1] = sign, exponent
+        stretches[n, 0], stretches[n, 1] = sign, exponent
         sums[n, 0], sums[n, 1], sums[n, 2], sums[n, 3] = s0, s1, s2, s3
         n += 1
         first = last

@@ -38,15 +38,15 @@ def half_keys(bits: Any, infinity: Any, nan: Any, keys: Any) -> None:
     keys[:] = np.where(magnitude > infinity, nan, np.where(bits < 0, -magnitude, magnitude))
 
 
-def run_numbers(keys: Any, base: Any, shift: Any) -> Any:
-    """Return in which run of ``2**shift`` keys from ``base`` up each key lies; those below ``base`` are in none."""
+def stretch_numbers(keys: Any, base: Any, shift: Any) -> Any:
+    """Return in which stretch of ``2**shift`` keys from ``base`` up each key lies; those below ``base`` are in none."""
     distances = keys.astype(np.int64).view(np.uint64) - np.uint64(int(base) % 2**64)
     return distances >> np.uint64(shift)
 
 
 def count_bins(keys: Any, base: Any, shift: Any, histogram: Any) -> None:
     """Add keys to a histogram of ``2**shift`` keys a bin, from ``base`` up; those beyond an end go to the bin there."""
-    bins = np.minimum(run_numbers(keys, base, shift), np.uint64(histogram.size - 1))
+    bins = np.minimum(stretch_numbers(keys, base, shift), np.uint64(histogram.size - 1))
     np.add.at(histogram, np.where(keys < base, 0, bins).astype(np.int64), 1)
 
 

@@ -1,4 +1,4 @@
-"""Plain twins of the kernels of ``gathering``; they need none of the room that those work in."""
+"""Plain twins of the kernels of ``gathering``; they need none of the space that those work in."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def gather_above(
     missing: Any,
     scratch: Any,
 ) -> tuple[int, int, int]:
-    """List the scores that are at least ``floor``, row by row, while there is room; rank the highest; count the NaN."""
+    """List the scores that are at least ``floor``, row by row, while there is space; rank the highest; count the NaN."""
     n_rows, n_classes = values.shape
     offsets[0] = n = n_nan = 0
     first_nan = -1
@@ -51,15 +51,15 @@ def gather_above(
     return n_rows, n_nan, first_nan
 
 
-def find_labels(labels: Any, first_row: int, offsets: Any, classes: Any, places: Any) -> None:
-    """Write the place of each row's label among the listed scores of its row, -1 where it is not listed."""
+def find_labels(labels: Any, first_row: int, offsets: Any, classes: Any, indices: Any) -> None:
+    """Write the index of each row's label among the listed scores of its row, -1 where it is not listed."""
     for i, (first, last) in enumerate(pairwise(offsets.tolist()), first_row):
         found = np.flatnonzero(classes[first:last] == labels[i])
-        places[i] = found[-1] if found.size else -1
+        indices[i] = found[-1] if found.size else -1
 
 
 def rank_labels(
-    values: Any, labels: Any, places: Any, first_row: int, offsets: Any, keys: Any, n_ranks: int, counts: Any
+    values: Any, labels: Any, indices: Any, first_row: int, offsets: Any, keys: Any, n_ranks: int, counts: Any
 ) -> None:
     """Count the labels by their rank in their row, from the row itself: what is listed of it is not needed."""
     for i in range(first_row, first_row + offsets.size - 1):

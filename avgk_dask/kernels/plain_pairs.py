@@ -14,8 +14,8 @@ def count_lower(a: Any, b: Any, below: Any, above: Any) -> int:
     return int(below.sum())
 
 
-def add_products(keys: Any, counts: Any, mantissa_bits: int, base: Any, runs: Any, sums: Any) -> int:
-    """Sum value times count over an ascending column of keys, exactly, by runs of one exponent; return their number."""
+def add_products(keys: Any, counts: Any, mantissa_bits: int, base: Any, stretches: Any, sums: Any) -> int:
+    """Sum value times count over an ascending column of keys, exactly, by stretches of one exponent; return their number."""
     found: dict[tuple[int, int], list[int]] = {}
     for key, count in zip(keys.tolist(), counts.tolist(), strict=True):
         sign, exponent, mantissa = 1, 0, key - int(base)
@@ -24,9 +24,9 @@ def add_products(keys: Any, counts: Any, mantissa_bits: int, base: Any, runs: An
             exponent, mantissa = divmod(abs(key), 1 << mantissa_bits)
             mantissa += (1 << mantissa_bits) if exponent else 0
         halves = found.setdefault((sign, exponent), [0, 0, 0, 0])
-        for place, part in enumerate(((mantissa & 0xFFFFFFFF) * count, (mantissa >> 32) * count)):
-            halves[2 * place] += part & 0xFFFFFFFF
-            halves[2 * place + 1] += part >> 32
-    for n, (run, halves) in enumerate(found.items()):
-        runs[n], sums[n] = run, halves
+        for half, part in enumerate(((mantissa & 0xFFFFFFFF) * count, (mantissa >> 32) * count)):
+            halves[2 * half] += part & 0xFFFFFFFF
+            halves[2 * half + 1] += part >> 32
+    for n, (stretch, halves) in enumerate(found.items()):
+        stretches[n], sums[n] = stretch, halves
     return len(found)

@@ -55,10 +55,10 @@ def split_rows(
 def scan_rows(
     tile: Any, first_row: int, listing: Any, events: Any, zones: Any, labels: Any, tallies: Any, ranking: Any
 ) -> tuple[int, int, int, int]:
-    """Gather, rank and split the rows from ``first_row`` on, as many as their events have room."""
+    """Gather, rank and split the rows from ``first_row`` on, as many as their events have space."""
     values, bits, magnitude, floor = tile
     offsets, classes, keys, scratch = listing
-    hard, places, n_ranks = labels
+    hard, indices, n_ranks = labels
     rank_counts, above, histogram, hits = tallies
     ranked, width, missing = ranking
     row, n_nan, first_nan, n_events = first_row, 0, -1, 0
@@ -70,8 +70,8 @@ def scan_rows(
         n_nan += more_nan
         listed, mine = offsets[: stop - row + 1], slice(row, stop)
         if n_ranks > 0:
-            find_labels(hard, row, listed, classes, places)
-            rank_labels(values, hard, places, row, listed, keys, n_ranks, rank_counts)
+            find_labels(hard, row, listed, classes, indices)
+            rank_labels(values, hard, indices, row, listed, keys, n_ranks, rank_counts)
         n_events = split_rows(
             listed, keys, classes, zones, above[mine], histogram, hard[mine], hits, row, n_events, events
         )
@@ -79,30 +79,30 @@ def scan_rows(
     return row, n_nan, first_nan, n_events
 
 
-def keep_rows(
-    tile: Any, first_row: int, listing: Any, kept: Any, zones: Any, labels: Any, tallies: Any, ranking: Any
+def hold_rows(
+    tile: Any, first_row: int, listing: Any, held: Any, zones: Any, labels: Any, tallies: Any, ranking: Any
 ) -> tuple[int, int, int, int]:
-    """Gather and rank the rows from ``first_row`` on, and keep the keys of all that is listed, while there is room."""
+    """Gather and rank the rows from ``first_row`` on, and keep the keys of all that is listed, while there is space."""
     values, bits, magnitude, floor = tile
     offsets, classes, keys, scratch = listing
-    kept_keys, lengths = kept
-    hard, places, n_ranks = labels
+    held_keys, lengths = held
+    hard, indices, n_ranks = labels
     rank_counts, histogram = tallies
     ranked, width, missing = ranking
     row, n_nan, first_nan, n = first_row, 0, -1, 0
-    while row < values.shape[0] and n + keys.size <= kept_keys.size:
+    while row < values.shape[0] and n + keys.size <= held_keys.size:
         stop, more_nan, nan = gather_above(
             values, bits, magnitude, floor, row, offsets, classes, keys, ranked, width, missing, scratch
         )
         first_nan = first_nan if n_nan else nan
         n_nan += more_nan
         listed = offsets[: stop - row + 1]
-        find_labels(hard, row, listed, classes, places)
+        find_labels(hard, row, listed, classes, indices)
         if n_ranks > 0:
-            rank_labels(values, hard, places, row, listed, keys, n_ranks, rank_counts)
+            rank_labels(values, hard, indices, row, listed, keys, n_ranks, rank_counts)
         lengths[row:stop] = np.diff(listed)
         found = keys[: listed[-1]]
-        kept_keys[n : n + found.size] = found
+        held_keys[n : n + found.size] = found
         _count_zones(found, _zones_of(found, zones), zones, histogram)
         n += found.size
         row = stop
@@ -112,7 +112,7 @@ def keep_rows(
 def count_sets(
     keys: Any,
     lengths: Any,
-    label_places: Any,
+    label_indices: Any,
     zones: Any,
     thresholds: Any,
     ties_left: Any,
@@ -122,12 +122,12 @@ def count_sets(
 ) -> None:
     """Count the sets of several budgets by size; the intervals of ``zones`` are the thresholds, one key each."""
     ends = np.cumsum(lengths)
-    for row, place in zip(np.split(keys, ends[:-1]), label_places.tolist(), strict=True):
+    for row, index in zip(np.split(keys, ends[:-1]), label_indices.tolist(), strict=True):
         zone_of = _zones_of(row, zones)
-        if place >= 0 and zone_of[place] < zones[0].size:
-            hits[zone_of[place]] += 1
+        if index >= 0 and zone_of[index] < zones[0].size:
+            hits[zone_of[index]] += 1
         for b, j in enumerate(thresholds.tolist()):
             taken = np.flatnonzero(zone_of == 2 * j + 1)[: ties_left[b]]
             ties_left[b] -= taken.size
             sizes[b, np.count_nonzero(zone_of <= 2 * j) + taken.size] += 1
-            kept_hits[b] += place in taken.tolist()
+            kept_hits[b] += index in taken.tolist()

@@ -1,4 +1,4 @@
-"""Plain twins of the kernels of ``tops``; they need none of the room that those work in."""
+"""Plain twins of the kernels of ``tops``; they need none of the space that those work in."""
 
 from __future__ import annotations
 

@@ -91,15 +91,15 @@ def split_rows(
 def scan_rows(
     tile: Any, first_row: int, listing: Any, events: Any, zones: Any, labels: Any, tallies: Any, ranking: Any
 ) -> tuple[int, int, int, int]:
-    """Gather, rank and split the rows from ``first_row`` on, while there is room for their events, in one call.
+    """Gather, rank and split the rows from ``first_row`` on, while there is space for their events, in one call.
 
     Every return to Python waits for its lock while other threads decode chunks: so there is only one. Rows
     are listed a few at a time: what is listed stays in cache. Returns the row it stopped at, the
-    number of NaN met, the flat place of the first (-1 for none), and the number of events.
+    number of NaN met, the flat index of the first (-1 for none), and the number of events.
     """
     values, bits, magnitude, floor = tile
     offsets, classes, keys, scratch = listing
-    hard, places, n_ranks = labels
+    hard, indices, n_ranks = labels
     rank_counts, above, histogram, hits = tallies
     ranked, width, missing = ranking
     n_events = 0
@@ -115,8 +115,8 @@ def scan_rows(
         n_nan += more_nan
         listed = offsets[: stop - row + 1]
         if n_ranks > 0:
-            find_labels(hard, row, listed, classes, places)
-            rank_labels(values, hard, places, row, listed, keys, n_ranks, rank_counts)
+            find_labels(hard, row, listed, classes, indices)
+            rank_labels(values, hard, indices, row, listed, keys, n_ranks, rank_counts)
         n_events = split_rows(
             listed, keys, classes, zones, above[row:stop], histogram, hard[row:stop], hits, row, n_events, events
         )
@@ -125,19 +125,19 @@ def scan_rows(
 
 
 @njit(nogil=True, cache=True)
-def keep_rows(
-    tile: Any, first_row: int, listing: Any, kept: Any, zones: Any, labels: Any, tallies: Any, ranking: Any
+def hold_rows(
+    tile: Any, first_row: int, listing: Any, held: Any, zones: Any, labels: Any, tallies: Any, ranking: Any
 ) -> tuple[int, int, int, int]:
-    """Gather and rank the rows from ``first_row`` on, and keep the keys of all that is listed, while there is room.
+    """Gather and rank the rows from ``first_row`` on, and keep the keys of all that is listed, while there is space.
 
-    The arrays of ``kept`` take the keys, row after row, and the number of keys of each row; the second one of
-    ``labels`` takes the place of each row's label among its keys. Returns the row it stopped at, the number of NaN met, the flat place of
+    The arrays of ``held`` take the keys, row after row, and the number of keys of each row; the second one of
+    ``labels`` takes the index of each row's label among its keys. Returns the row it stopped at, the number of NaN met, the flat index of
     the first (-1 for none), and the number of keys.
     """
     values, bits, magnitude, floor = tile
     offsets, classes, keys, scratch = listing
-    kept_keys, lengths = kept
-    hard, places, n_ranks = labels
+    held_keys, lengths = held
+    hard, indices, n_ranks = labels
     rank_counts, histogram = tallies
     ranked, width, missing = ranking
     floors, shifts = zones[0], zones[1]
@@ -147,7 +147,7 @@ def keep_rows(
     n_nan = 0
     first_nan = -1
     row = first_row
-    while row < values.shape[0] and n + keys.size <= kept_keys.size:
+    while row < values.shape[0] and n + keys.size <= held_keys.size:
         stop, more_nan, nan = gather_above(
             values, bits, magnitude, floor, row, offsets, classes, keys, ranked, width, missing, scratch
         )
@@ -155,14 +155,14 @@ def keep_rows(
             first_nan = nan
         n_nan += more_nan
         listed = offsets[: stop - row + 1]
-        find_labels(hard, row, listed, classes, places)
+        find_labels(hard, row, listed, classes, indices)
         if n_ranks > 0:
-            rank_labels(values, hard, places, row, listed, keys, n_ranks, rank_counts)
+            rank_labels(values, hard, indices, row, listed, keys, n_ranks, rank_counts)
         for i in range(row, stop):
             lengths[i] = offsets[i - row + 1] - offsets[i - row]
         for t in range(offsets[stop - row]):
             key = keys[t]
-            kept_keys[_U(n + t)] = key
+            held_keys[_U(n + t)] = key
             zone = max(first_zone, np.int64(key < floors[0]))  # the gap above, or the one interval
             bin_ = (np.uint64(key) - np.uint64(floors[zone])) >> shifts[zone]
             histogram[zone, min(bin_, last_bin)] += 1
@@ -175,7 +175,7 @@ def keep_rows(
 def count_sets(
     keys: Any,
     lengths: Any,
-    label_places: Any,
+    label_indices: Any,
     zones: Any,
     thresholds: Any,
     ties_left: Any,
@@ -207,12 +207,12 @@ def count_sets(
                 any_ties |= zone & _U(1)
         label_zone = n_zones
         before = 0
-        place = first + label_places[i]
-        if place >= first and keys[place] >= floors[-1]:
-            label_zone = np.int64(_find_zone(np.int64(keys[place]), floors, starts, lowest, table_shift))
+        index = first + label_indices[i]
+        if index >= first and keys[index] >= floors[-1]:
+            label_zone = np.int64(_find_zone(np.int64(keys[index]), floors, starts, lowest, table_shift))
             hits[label_zone] += 1
-            for t in range(first, place):
-                before += keys[t] == keys[place]
+            for t in range(first, index):
+                before += keys[t] == keys[index]
         running = np.int32(0)
         for zone in range(_U(n_zones)):
             running += counts[zone]
@@ -232,4 +232,4 @@ def count_sets(
 
 
 notice_changes(scan_rows, gather_above, find_labels, rank_labels)
-notice_changes(keep_rows, gather_above, find_labels, rank_labels)
+notice_changes(hold_rows, gather_above, find_labels, rank_labels)

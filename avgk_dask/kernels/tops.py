@@ -78,8 +78,8 @@ def row_floor(row: Any, n_ranks: int, width: int, lanes: Any, ranks: Any) -> tup
         real = lanes[t] == lanes[t]
         n_real += real
         # Equal lanes share a rank: the highest rank below r is that of the r-th.
-        place = ranks[t] * width + t if real and ranks[t] < n_ranks else -1
-        last = place if place > last else last
+        index = ranks[t] * width + t if real and ranks[t] < n_ranks else -1
+        last = index if index > last else last
     return lanes[last % width], n_real >= n_ranks
 
 
@@ -105,7 +105,7 @@ def order_top(near: Any, n: int, rest: Any, ranks: Any, ordered: Any, taken: Any
         for p in range(r):
             top[i, p] = ordered[p] if p < n else rest
         return
-    # Equal scores share a rank: the places behind it, never written, are theirs too.
+    # Equal scores share a rank: the entries behind it, never written, are theirs too.
     for t in range(n):
         ordered[ranks[t]] = near[t]
         taken[ranks[t]] = True
@@ -123,7 +123,7 @@ def order_top(near: Any, n: int, rest: Any, ranks: Any, ordered: Any, taken: Any
 def rank_top(values: Any, first_class: int, top: Any, classes: Any, n_top: Any, width: int) -> None:
     """Insert a slab's scores into each row's running list of its highest ones, in rank order.
 
-    ``top`` and ``classes`` are rows x r; ``n_top`` counts the places filled. Slabs must come in
+    ``top`` and ``classes`` are rows x r; ``n_top`` counts the entries filled. Slabs must come in
     class order, so that among equals the lowest class stays first. NaN never enters. ``width`` is
     the number of lanes for a first look, 0 for none.
     """
@@ -141,13 +141,13 @@ def rank_top(values: Any, first_class: int, top: Any, classes: Any, n_top: Any, 
             x = row[t]
             if x != x or (sure and x < floor) or (n == r and not (x > top[i, r - 1])):
                 continue
-            place = n if n < r else r - 1
-            while place > 0 and x > top[i, place - 1]:
-                top[i, place] = top[i, place - 1]
-                classes[i, place] = classes[i, place - 1]
-                place -= 1
-            top[i, place] = x
-            classes[i, place] = first_class + t
+            index = n if n < r else r - 1
+            while index > 0 and x > top[i, index - 1]:
+                top[i, index] = top[i, index - 1]
+                classes[i, index] = classes[i, index - 1]
+                index -= 1
+            top[i, index] = x
+            classes[i, index] = first_class + t
             if n < r:
                 n += 1
         n_top[i] = n

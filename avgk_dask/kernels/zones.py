@@ -23,8 +23,8 @@ class ZoneTable:
     """Zones of keys, from the top down: zone 2 j is the gap above interval j, zone 2 j + 1 interval j.
 
     A zone reaches from its floor up to the floor of the zone before; what lies below the last
-    interval has none. ``starts`` holds, for each run of ``2**table_shift`` keys from the last floor up,
-    the first zone that a key of the run can be in, and in its last place the same for all keys beyond. Each zone
+    interval has none. ``starts`` holds, for each stretch of ``2**table_shift`` keys from the last floor up,
+    the first zone that a key of the stretch can be in, and in its last entry the same for all keys beyond. Each zone
     has ``n_bins`` bins of ``2**shift`` keys.
     """
 
@@ -55,7 +55,7 @@ class ZoneTable:
         # An interval up to the very highest int64 leaves no gap above it: no key starts there.
         first = int(intervals[0][1] == KEY_MAX)
         starts = np.full(_N_STARTS, first, np.int32)
-        lasts = _last_of_runs(_N_STARTS - 1, table_shift)
+        lasts = _last_of_stretches(_N_STARTS - 1, table_shift)
         ascending = np.array([floor - floors[-1] for floor in floors[::-1]], np.uint64)
         starts[:-1] = np.maximum(first, len(floors) - np.searchsorted(ascending, lasts, side="right"))
         shifts = np.array([shift_to_fit(span, n_bins) for span in spans], np.uint64)
@@ -92,8 +92,8 @@ class ZoneTable:
         return np.zeros((self.floors.size, self.n_bins), np.int32 if n_scores < 1 << 31 else np.int64)
 
 
-def _last_of_runs(n: int, shift: int) -> NDArray[np.uint64]:
-    """Return the last number of each of n runs of ``2**shift`` from 0 on, at most the highest uint64."""
+def _last_of_stretches(n: int, shift: int) -> NDArray[np.uint64]:
+    """Return the last number of each of n stretches of ``2**shift`` from 0 on, at most the highest uint64."""
     most = (1 << 64 - shift) - 1
     ends = np.arange(1, n + 1, dtype=np.uint64)
     return np.where(ends > most, np.uint64(2**64 - 1), (ends << np.uint64(shift)) - np.uint64(1))

@@ -39,9 +39,9 @@ def read_bands(bands: Any, labels: list[Any], numbers: Sequence[int], assignment
     return merge(states)
 
 
-def read_chunk(reader: Any, chunk: Any, number: int, place: tuple[int, int], assignment: Assignment) -> State:
+def read_chunk(reader: Any, chunk: Any, number: int, where: tuple[int, int], assignment: Assignment) -> State:
     """Do the work of a pass on a single chunk, given its (band, class chunk)."""
-    return assignment.work(chunk_of(reader, chunk), None, number, *place)
+    return assignment.work(chunk_of(reader, chunk), None, number, *where)
 
 
 def merge_states(states: list[State]) -> State:

@@ -15,7 +15,7 @@ from ..errors import BudgetError, OptionError, ScoresError
 from ..exact.budgets import show
 from ..kernels.keys import decode, key_range
 from ..scans.discarded import last_slot_pass
-from ..scans.places import place_pass
+from ..scans.edge_scan import edge_pass
 from ..searches.least_risk import Risk
 from ..sources.source import Source, Truncation
 from .run import Run
@@ -34,11 +34,11 @@ def _highest_discarded(run: Run) -> int:
 
 
 def _n_above(run: Run, key: int) -> int:
-    """Return how many kept scores are above a key. One read, where there can be any."""
+    """Return how many stored scores are above a key. One read, where there can be any."""
     source = run.source
     if key >= key_range(source.dtype)[1]:
         return 0
-    wanted = place_pass(source.dtype, source.shape[1], np.array([key + 1], np.int64))
+    wanted = edge_pass(source.dtype, source.shape[1], np.array([key + 1], np.int64))
     return int(run.over(source.with_labels(None)).read(wanted).n_from()[0])
 
 
@@ -94,15 +94,15 @@ def certify_budgets(
     what = run.source.truncation
     if what is None or what.is_whole:
         return
-    cut = _highest_discarded(run)
+    highest = _highest_discarded(run)
     for i, (budget, key) in enumerate(zip(budgets, keys, strict=True)):
         needed: Any = budget if n_ranks is None else n_ranks[i]
-        if not (key > cut and needed <= what.n_slots):
-            raise BudgetError(_refusal(run, what, budget, cut, n_ranks is not None))
+        if not (key > highest and needed <= what.n_slots):
+            raise BudgetError(_refusal(run, what, budget, highest, n_ranks is not None))
 
 
-def _refusal(run: Run, what: Truncation, budget: Fraction, cut: int, straddle: bool) -> str:
-    n_sure, n_samples = _n_above(run, cut), run.source.shape[0]
+def _refusal(run: Run, what: Truncation, budget: Fraction, highest: int, straddle: bool) -> str:
+    n_sure, n_samples = _n_above(run, highest), run.source.shape[0]
     most = max(0, -(-n_sure // n_samples) - 1)  # budgets k with floor(N k) < n_sure
     most = min(most, what.n_slots // 2 if straddle else what.n_slots)
     hint = ""
@@ -118,7 +118,7 @@ def _refusal(run: Run, what: Truncation, budget: Fraction, cut: int, straddle: b
 
 
 def certify_ranks(source: Source, n_ranks: int, got: str) -> None:
-    """Refuse ranks that are not kept of every row; those that are kept are the same as in whole rows.
+    """Refuse ranks that are not stored of every row; those that are stored are the same as in whole rows.
 
     Raises
     ------
@@ -144,10 +144,10 @@ def certify_thresholds(run: Run, thresholds: Sequence[Any], first_keys: Sequence
     what = run.source.truncation
     if what is None or what.is_whole:
         return
-    cut = _highest_discarded(run)
+    highest = _highest_discarded(run)
     for threshold, first in zip(thresholds, first_keys, strict=True):
-        if first <= cut:
-            least = decode([cut], run.source.dtype)[0]
+        if first <= highest:
+            least = decode([highest], run.source.dtype)[0]
             raise OptionError(
                 f"thresholds must be at least {least} to be certain from {_kept(what)}; got {threshold}. "
                 "Use higher ones, or a store with more of them."
@@ -157,7 +157,7 @@ def certify_thresholds(run: Run, thresholds: Sequence[Any], first_keys: Sequence
 def certify_least_risk(run: Run, best: Risk, cost: Fraction) -> None:
     """Refuse a least risk that a threshold among the discarded scores might beat. Two more reads.
 
-    Sets of a lower threshold than all that is kept of every row hold at least what lies above that: their risk is at least
+    Sets of a lower threshold than all that is stored of every row hold at least what lies above that: their risk is at least
     its cost.
 
     Raises
@@ -168,8 +168,8 @@ def certify_least_risk(run: Run, best: Risk, cost: Fraction) -> None:
     what = run.source.truncation
     if what is None or what.is_whole:
         return
-    cut = _highest_discarded(run)
-    if best.first_key <= cut or cost * Fraction(_n_above(run, cut), run.source.shape[0]) < best.risk:
+    highest = _highest_discarded(run)
+    if best.first_key <= highest or cost * Fraction(_n_above(run, highest), run.source.shape[0]) < best.risk:
         raise ScoresError(
             f"cost must be high enough for the best threshold to be certain from {_kept(what)}; got {show(cost)}. "
             "Use a higher one, or a store with more of them."

@@ -16,7 +16,7 @@ from ..settings import setting
 from ..sources.source import Source
 from ..sources.transformed import spread_source
 from ..states.pilot_sample import PilotSample
-from .memory import check_memory, kept_room, max_band_events, ranked_room
+from .memory import check_memory, held_limit, max_band_events, ranked_bins
 from .run import Run, drive
 
 
@@ -32,9 +32,9 @@ def scan_shape(source: Source, n_ranks: int = 0, n_ranked: int = 0, with_distanc
         all_events=setting("max-events"),
         tile_scores=setting("tile-scores"),
         n_ranked=n_ranked,
-        ranked_room=ranked_room(source, n_ranked),
+        ranked_bins=ranked_bins(source, n_ranked),
         with_distance=with_distance,
-        max_kept=kept_room(source),
+        max_held=held_limit(source),
     )
 
 
@@ -49,7 +49,7 @@ def find_thresholds(
 ) -> ThresholdSearch:
     """Find every budget's selection, exactly. Reads the store once, and the pilot's chunks before.
 
-    ``n_ranks`` is the highest rank a label's place is told apart to, ``n_ranked`` the number of ranks whose scores are
+    ``n_ranks`` is the highest rank a label's is told apart to, ``n_ranked`` the number of ranks whose scores are
     kept; ``with_distance`` measures how far scores are from soft labels. With ``ties="spread"`` the ties kept are not the
     first ones but those of a fixed pseudo-random order, which takes one more read where ties are cut.
     """
@@ -65,10 +65,10 @@ def pilot_pass(source: Source, budgets: Sequence[int]) -> Pass | None:
     n_scores = source.shape[0] * source.shape[1]
     if n_scores <= setting("small-scores") or not budgets:
         return None
-    places = source.pilot_chunks()
-    shapes = tuple(source.chunk_shape(*place) for place in places)
+    chunks = source.pilot_chunks()
+    shapes = tuple(source.chunk_shape(*chunk) for chunk in chunks)
     plan = PilotPlan(1.5 * (max(budgets) + 1) / n_scores + 0.01, source.dtype, shapes)
-    bands, columns = zip(*places, strict=True)
+    bands, columns = zip(*chunks, strict=True)
     return Pass("pilot", sample_chunk, plan, PilotSample, bands, columns)
 
 

@@ -9,12 +9,12 @@ import numpy as np
 
 from ..errors import MemoryLimitError
 from ..scans.band_pass import Pass
-from ..scans.band_scan import EVENT_ROOM
+from ..scans.band_scan import EVENT_SPACE
 from ..scans.entries import LISTED
 from ..searches.threshold_search import RESCAN_EVENTS
 from ..settings import setting
 from ..sources.source import Source
-from ..states.key_histogram import LEAST_ROOM
+from ..states.key_histogram import LEAST_BINS
 from ..states.ranked_scores import MOST_FUSED, narrow_dtype
 
 #: Events that no band may exceed.
@@ -26,24 +26,24 @@ def task_memory(source: Source, budgets: Sequence[int], n_ranks: int = 0, n_rank
 
     ``budgets`` are numbers of labels in all. A slab, its encoded form, and a copy of it where zarr
     assembles it; the converted tile, where the dtype has no kernel of its own; the buffers of a
-    run of rows; per row counts, labels, ranks and ranked scores; the rows or events kept; the histograms.
+    stretch of rows; per row counts, labels, ranks and ranked scores; the rows or events held; the histograms.
     """
     rows = int(np.diff(source.rows).max())
     n_classes, item = source.shape[1], source.dtype.itemsize
     soft = source.has_soft_labels
     slab = source.held_bytes()
     tile = min(source.slab_bytes(), setting("tile-scores") * item) * 8 // item
-    buffers = n_classes * 48 + (LISTED + EVENT_ROOM) * 64
+    buffers = n_classes * 48 + (LISTED + EVENT_SPACE) * 64
     per_row = rows * (32 + 20 * len(budgets))
     labels = 2 * 8 * rows * n_classes if soft else 0
     listed = 0
     if len(source.classes) > 2 or soft:  # a band's listed scores are held together, and its ranks
         per_sample = 4 * (max(budgets, default=0) // source.shape[0] + 2)
         listed = rows * (min(n_classes, per_sample) * 64 + max(n_ranks, n_ranked) * 16)
-    ranked = rows * n_ranked * (64 if ranked_room(source, n_ranked) else 24)
+    ranked = rows * n_ranked * (64 if ranked_bins(source, n_ranked) else 24)
     ranked += tile if n_ranked > MOST_FUSED else 0
     events = min(max(max_band_events(source), RESCAN_EVENTS), rows * n_classes) * 40
-    events = max(events, min(kept_room(source), rows * n_classes) * narrow_dtype(source.dtype).itemsize)
+    events = max(events, min(held_limit(source), rows * n_classes) * narrow_dtype(source.dtype).itemsize)
     return int(slab + tile + buffers + per_row + labels + listed + ranked + events + (8 << 20))
 
 
@@ -51,21 +51,21 @@ def merge_memory(source: Source | None = None, n_ranked: int = 0) -> int:
     """Return an upper estimate of what the process takes in which a scan's rows or events and ranked scores come together."""
     ranked = 0
     if source is not None and n_ranked:
-        room = ranked_room(source, n_ranked)
+        space = ranked_bins(source, n_ranked)
         item = narrow_dtype(source.dtype).itemsize
-        ranked = room * n_ranked * 32 * (setting("fan-in") + 2) if room else 3 * source.shape[0] * n_ranked * item
+        ranked = space * n_ranked * 32 * (setting("fan-in") + 2) if space else 3 * source.shape[0] * n_ranked * item
     return max(int(setting("max-events")) * 24, 4 * int(setting("kept-bytes"))) + (32 << 20) + ranked
 
 
-def ranked_room(source: Source, n_ranked: int) -> int:
-    """Return the room of each rank's histogram; 0 where all ranked scores fit the budget and are kept."""
+def ranked_bins(source: Source, n_ranked: int) -> int:
+    """Return the space of each rank's histogram; 0 where all ranked scores fit the budget and are held."""
     if source.shape[0] * n_ranked * narrow_dtype(source.dtype).itemsize <= setting("ranked-bytes"):
         return 0
-    return int(max(LEAST_ROOM, setting("ranked-bins") // n_ranked))
+    return int(max(LEAST_BINS, setting("ranked-bins") // n_ranked))
 
 
-def kept_room(source: Source) -> int:
-    """Return how many keys of listed scores may be kept in all."""
+def held_limit(source: Source) -> int:
+    """Return how many keys of listed scores may be held in all."""
     return 0 if source.has_soft_labels else int(setting("kept-bytes")) // narrow_dtype(source.dtype).itemsize
 
 
@@ -102,11 +102,11 @@ def check_memory(source: Source, budgets: Sequence[int], n_ranks: int = 0, n_ran
 def check_pass_memory(source: Source, what: Pass) -> None:
     """Refuse a pass that holds whole rows of a band where a task cannot fit."""
     if what.holds_rows:
-        _refuse_beyond_limit(places_memory(source, what.n_edges), source)
+        _refuse_beyond_limit(edges_memory(source, what.n_edges), source)
 
 
-def places_memory(source: Source, n_edges: int) -> int:
-    """Return an upper estimate of what a task takes that places scores among so many keys: it holds a band's whole rows."""
+def edges_memory(source: Source, n_edges: int) -> int:
+    """Return an upper estimate of what a task takes that counts scores at so many keys: it holds a band's whole rows."""
     n_rows = int(np.diff(source.rows).max())
     soft = source.has_soft_labels
     band = n_rows * source.shape[1]

@@ -45,9 +45,9 @@ def _band_tasks(
 
 def _chunk_tasks(source: Source, what: Pass, shared: Key, graph: Graph, token: str) -> list[str]:
     keys = []
-    for number, place in enumerate(zip(what.bands or (), what.columns or (), strict=True)):
+    for number, where in enumerate(zip(what.bands or (), what.columns or (), strict=True)):
         key = f"avgk-{what.name}-{token}-{number}"
-        graph[key] = task(key, read_chunk, source.reader_key(), source.chunk(*place), number, place, shared)
+        graph[key] = task(key, read_chunk, source.reader_key(), source.chunk(*where), number, where, shared)
         keys.append(key)
     return keys
 

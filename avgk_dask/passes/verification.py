@@ -21,10 +21,10 @@ def verify_array(array: Any, compute: Compute) -> Verification:
     """Verify an array: first its metadata and which chunks are there, then the bytes of those that are."""
     listed = Verification.merge([verify_metadata(array), verify_listing(array)])
     known = {key for key, _ in listed.damaged}
-    places = [place for place in np.ndindex(*chunk_grid(array)) if chunk_key(array, place) not in known]
+    chunks = [chunk for chunk in np.ndindex(*chunk_grid(array)) if chunk_key(array, chunk) not in known]
     run = dask.delayed(verify_run, pure=False)
     shared = dask.delayed(array, traverse=False)
-    tasks = [run(shared, places[i : i + _RUN]) for i in range(0, len(places), _RUN)]
+    tasks = [run(shared, chunks[i : i + _RUN]) for i in range(0, len(chunks), _RUN)]
     read = Verification.merge(compute(tasks, "verify")) if tasks else Verification(0, 0, (), True)
     n_chunks = math.prod(chunk_grid(array))
     return Verification(n_chunks, read.n_bytes, listed.damaged + read.damaged, listed.has_manifest)

@@ -82,7 +82,7 @@ def _rule(run: Run, selection: Selection) -> ThresholdRule:
 
 
 def _last_tie(run: Run, selection: Selection) -> tuple[int, int]:
-    """Read the band of the cut for the place of the last kept tie."""
+    """Read the band of the cut for the row and class of the last kept tie."""
     (cut,) = run.read(cut_pass(scan_shape(run.source), {0: selection})).cuts
     return cut.row, cut.last_class
 
@@ -126,7 +126,7 @@ def _apply(block: Array, rule: Rule, nan_policy: str, n_classes: int, block_info
 
 
 def refuse_nan(is_nan: Array, first_row: int, first_class: int) -> None:
-    """Raise for the first NaN of a block, naming its place in the matrix."""
+    """Raise for the first NaN of a block, naming its row and class."""
     if not is_nan.any():
         return
     row, class_ = (int(i[0]) for i in np.nonzero(is_nan))

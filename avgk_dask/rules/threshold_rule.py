@@ -13,7 +13,7 @@ from ..kernels.order import spread_keys
 
 @dataclass(frozen=True)
 class ThresholdRule:
-    """Takes keys above ``key``, and those equal to it up to a place, in row-major order."""
+    """Takes keys above ``key``, and those equal to it up to a row and class, in row-major order."""
 
     key: int
     last_row: int = -1
@@ -33,7 +33,7 @@ class ThresholdRule:
         return False
 
     def choose(self, scores: Array, first_row: int, first_class: int, n_classes: int) -> Bools:
-        """Return the members among a block of scores that starts at this place of a matrix of so many classes."""
+        """Return the members among a block of scores that starts at this row and class of a matrix of so many classes."""
         if self.everything:
             return np.ones(scores.shape, bool)
         keys = encode(scores)

@@ -30,7 +30,7 @@ class Pass:
     columns: tuple[int, ...] | None = None
     #: Where states are large: at most so many tasks, each of which adds one band's to the last.
     max_tasks: int | None = None
-    #: Whether the work holds a band's whole rows, and among how many keys it places scores: what its memory depends on.
+    #: Whether the work holds a band's whole rows, and at how many keys it counts scores: what its memory depends on.
     holds_rows: bool = False
     n_edges: int = 0
 

@@ -13,13 +13,13 @@ from ..exact.sums import ExactSums
 from ..kernels.bits import count_bins, count_columns
 from ..kernels.keys import HALF_NAN, KEY_MAX, encode, is_half, key_range
 from ..kernels.lanes import lanes_for
-from ..kernels.row_scans import keep_rows, scan_rows
+from ..kernels.row_scans import hold_rows, scan_rows
 from ..kernels.zones import N_BINS
 from ..states.checks import NOWHERE
 from ..states.counted_events import EventTally
 from ..states.distances import DistanceTally
-from ..states.kept_events import KeptEvents
-from ..states.kept_rows import KeptRows
+from ..states.held_events import HeldEvents
+from ..states.held_rows import HeldRows
 from ..states.ranked_scores import MOST_FUSED, RankedTally, narrow_dtype, partitioned_top
 from ..states.scan_tally import ScanTally
 from .entries import (
@@ -28,7 +28,7 @@ from .entries import (
     TileReader,
     TopRanks,
     checked_slabs,
-    ranking_room,
+    ranking_space,
     streamed_rows,
 )
 from .plan import ScanPlan
@@ -36,8 +36,8 @@ from .splitting import Split, split_entries
 from .usable_labels import UsableLabels
 
 #: Events that a scan writes before it returns from its kernel.
-EVENT_ROOM = 1 << 17
-#: Where a band has more than this share of the events it may keep, some are looked at to see whether
+EVENT_SPACE = 1 << 17
+#: Where a band has more than this share of the events it may hold, some are looked at to see whether
 #: they are ties, and each key of ties then occurs so many times.
 _MANY, _LOOKED_AT, _TIED = 1 / 16, 1 << 12, 8
 #: Scores that a band's sample has at least.
@@ -56,7 +56,7 @@ def scan_band(slabs: Iterable[Array], labels: Array | None, band: int, plan: Sca
 
     ``labels`` is one integer a row, or the soft labels of all classes, or None.
     """
-    return _BandScan(labels, band, plan).run(slabs)
+    return _BandScan(labels, band, plan).scan(slabs)
 
 
 class _BandScan:
@@ -72,8 +72,8 @@ class _BandScan:
         self.weight_above = ExactSums.zeros(0 if self.soft is None else n)
         self.weight_at_rank = ExactSums.zeros(0 if self.soft is None else plan.shape.n_ranks)
         self.sample = np.zeros(N_BINS, np.int64)
-        self.rows: list[KeptRows] = []
-        self.kept: list[KeptEvents] = []
+        self.rows: list[HeldRows] = []
+        self.held: list[HeldEvents] = []
         self.counted = EventTally.empty()
         self.counting = False
         self.dropped = np.zeros(n, bool)
@@ -81,7 +81,7 @@ class _BandScan:
         self.ranked: list[RankedTally] = []
         self.distance = DistanceTally.empty()
 
-    def run(self, slabs: Iterable[Array]) -> ScanTally:
+    def scan(self, slabs: Iterable[Array]) -> ScanTally:
         plan = self.plan
         reader = TileReader(plan.floor, plan.shape.dtype, plan.shape.tile_scores)
         slabs = checked_slabs(slabs, plan.shape.dtype, plan.shape.n_classes, self.labels.given)
@@ -106,45 +106,47 @@ class _BandScan:
         n_ranks = 0 if self.hard is None else plan.shape.n_ranks
         labels = np.full(block.shape[0], -1, np.int64) if self.hard is None else self.hard
         fused = plan.shape.n_ranked if plan.shape.n_ranked <= MOST_FUSED else 0
-        with plan.pool.lend(lambda: _Room(plan, fused)) as room:
+        with plan.pool.lend(lambda: _Space(plan, fused)) as space:
             for first, tile in reader.tiles(block):
                 mine = labels[first : first + tile.shape[0]]
                 if is_half(plan.shape.dtype):
                     reader.note_half_nan(tile, first)
                     mine = self._without_nan(tile, mine)
-                places = np.empty(mine.size, np.int32)
-                ranking, n_nan_before = ranking_room(tile.shape, fused, plan.shape.dtype), reader.n_nan
-                scan = self._keep_rows if plan.keeps_rows else self._scan_rows
-                for n_nan, first_nan in scan(reader.as_arguments(tile), first, (mine, places, n_ranks), ranking, room):
+                indices = np.empty(mine.size, np.int32)
+                ranking, n_nan_before = ranking_space(tile.shape, fused, plan.shape.dtype), reader.n_nan
+                scan = self._hold_rows if plan.with_rows else self._scan_rows
+                for n_nan, first_nan in scan(
+                    reader.as_arguments(tile), first, (mine, indices, n_ranks), ranking, space
+                ):
                     reader.note_nan(tile, n_nan, first_nan, first)
                 if fused:
-                    self._keep_ranked(ranking[0])
+                    self._hold_ranked(ranking[0])
                 elif plan.shape.n_ranked:
                     self._rank_many(tile, has_nan=reader.n_nan > n_nan_before)
 
-    def _keep_rows(self, tile: Any, _: int, labels: Any, ranking: Any, room: _Room) -> Iterator[tuple[int, int]]:
-        """Scan a tile and keep its rows; return the number of NaN met by each call, and the place of the first."""
-        n_rows, zones, listing = tile[0].shape[0], self.plan.zones.arrays(), room.listing.arrays()
-        lengths, places = np.empty(n_rows, np.int32), labels[1]
-        kept, tallies = (room.events.columns[1], lengths), (self.rank_counts, self.histogram)
+    def _hold_rows(self, tile: Any, _: int, labels: Any, ranking: Any, space: _Space) -> Iterator[tuple[int, int]]:
+        """Scan a tile and hold its rows; return the number of NaN met by each call, and the index of the first."""
+        n_rows, zones, listing = tile[0].shape[0], self.plan.zones.arrays(), space.listing.arrays()
+        lengths, indices = np.empty(n_rows, np.int32), labels[1]
+        held, tallies = (space.events.columns[1], lengths), (self.rank_counts, self.histogram)
         row = 0
         while row < n_rows:
-            stop, *nan, n = keep_rows(tile, row, listing, kept, zones, labels, tallies, ranking)
+            stop, *nan, n = hold_rows(tile, row, listing, held, zones, labels, tallies, ranking)
             mine = slice(row, stop)
-            self.rows.append(KeptRows(self.band, kept[0][:n].copy(), lengths[mine], places[mine]))
+            self.rows.append(HeldRows(self.band, held[0][:n].copy(), lengths[mine], indices[mine]))
             yield nan[0], nan[1]
             row = stop
 
-    def _scan_rows(self, tile: Any, first: int, labels: Any, ranking: Any, room: _Room) -> Iterator[tuple[int, int]]:
-        """Scan a tile and keep its events; return the number of NaN met by each call, and the place of the first."""
-        n_rows, zones, listing = tile[0].shape[0], self.plan.zones.arrays(), room.listing.arrays()
+    def _scan_rows(self, tile: Any, first: int, labels: Any, ranking: Any, space: _Space) -> Iterator[tuple[int, int]]:
+        """Scan a tile and hold its events; return the number of NaN met by each call, and the index of the first."""
+        n_rows, zones, listing = tile[0].shape[0], self.plan.zones.arrays(), space.listing.arrays()
         above = np.empty((n_rows, self.plan.zones.n_intervals), np.int32)
         self.above_parts.append(above)
         tallies = self.rank_counts, above, self.histogram, self.hits
         row = 0
         while row < n_rows:
-            row, *nan, n = scan_rows(tile, row, listing, room.events.columns, zones, labels, tallies, ranking)
-            self._keep(room.events, n, first)
+            row, *nan, n = scan_rows(tile, row, listing, space.events.columns, zones, labels, tallies, ranking)
+            self._hold(space.events, n, first)
             yield nan[0], nan[1]
 
     def _rank_many(self, tile: Array, has_nan: bool) -> None:
@@ -154,14 +156,14 @@ class _BandScan:
         for first in range(0, tile.shape[0], step):
             rows = tile[first : first + step]
             if not has_nan or is_half(self.plan.shape.dtype):  # a half float's NaN is the smallest number here
-                self._keep_ranked(partitioned_top(rows, n_ranked))
+                self._hold_ranked(partitioned_top(rows, n_ranked))
                 continue
             top = TopRanks(rows.shape[0], n_ranked, self.plan.shape.dtype)
             top.insert(rows, 0, 0)
-            self._keep_ranked(top.scores)
+            self._hold_ranked(top.scores)
 
-    def _keep_ranked(self, scores: Array) -> None:
-        self.ranked.append(RankedTally.from_rows(scores, self.plan.shape.dtype, self.plan.shape.ranked_room))
+    def _hold_ranked(self, scores: Array) -> None:
+        self.ranked.append(RankedTally.from_rows(scores, self.plan.shape.dtype, self.plan.shape.ranked_bins))
 
     @staticmethod
     def _without_nan(tile: Array, labels: Ints) -> Ints:
@@ -203,7 +205,7 @@ class _BandScan:
 
     def _take_ranks(self, top: TopRanks) -> None:
         if self.plan.shape.n_ranked:
-            self._keep_ranked(top.scores[:, : self.plan.shape.n_ranked])
+            self._hold_ranked(top.scores[:, : self.plan.shape.n_ranked])
         if self.soft is not None:
             row, rank = np.nonzero(top.classes[:, : self.plan.shape.n_ranks] >= 0)
             self.weight_at_rank.add(self.soft[row, top.classes[row, rank]], rank)
@@ -213,21 +215,21 @@ class _BandScan:
             )
 
     def _take(self, entries: Entries) -> None:
-        """Split a tile's entries by the intervals, and keep what the split yields."""
+        """Split a tile's entries by the intervals, and hold what the split yields."""
         plan = self.plan
         labels = None if self.hard is None else self.hard[entries.first_row : entries.first_row + entries.n_rows]
-        if plan.keeps_rows:
+        if plan.with_rows:
             for zone, floor in list(enumerate(plan.zones.floors.tolist()))[plan.zones.first_zone :]:
                 ceiling = plan.zones.zone_ceiling(zone, KEY_MAX)
                 mine = entries.keys[(entries.keys >= floor) & (entries.keys <= ceiling)]
                 count_bins(mine, floor, plan.zones.shifts[zone], self.histogram[zone])
-            self.rows.append(_kept_rows(self.band, entries, labels, narrow_dtype(plan.shape.dtype)))
+            self.rows.append(_held_rows(self.band, entries, labels, narrow_dtype(plan.shape.dtype)))
             return
         above, split, n_events = split_entries(entries, plan.zones, self.histogram, labels, self.hits)
         self.above_parts.append(above)
         if self.soft is not None:
             self._take_weight_above(entries, self.soft)
-        self._keep(split, n_events, entries.first_row)
+        self._hold(split, n_events, entries.first_row)
 
     def _take_weight_above(self, entries: Entries, soft: Floats) -> None:
         """Add each listed weight to the first interval that lies below its score."""
@@ -239,17 +241,17 @@ class _BandScan:
         inner = n_below > 0
         self.weight_above.add(weights[inner], zones.n_intervals - n_below[inner])
 
-    def _keep(self, split: Split, n_events: int, first_row: int) -> None:
+    def _hold(self, split: Split, n_events: int, first_row: int) -> None:
         """Keep the events of some rows; count equal ones together where they are ties or grow too many."""
         plan = self.plan
-        self.kept.append(split.kept(n_events, self.band, first_row, plan.zones.n_intervals, self.soft))
-        n_kept = sum(part.keys.size for part in self.kept)
-        ties = n_kept > _MANY * plan.shape.max_events and _are_ties(self.kept[-1].keys)
-        if not self.counting and n_kept <= plan.shape.max_events and not ties:
+        self.held.append(split.held(n_events, self.band, first_row, plan.zones.n_intervals, self.soft))
+        n_held = sum(part.keys.size for part in self.held)
+        ties = n_held > _MANY * plan.shape.max_events and _are_ties(self.held[-1].keys)
+        if not self.counting and n_held <= plan.shape.max_events and not ties:
             return
         self.counting = True
-        counted = EventTally.merge([part.counted() for part in self.kept])
-        self.kept = []
+        counted = EventTally.merge([part.counted() for part in self.held])
+        self.held = []
         self.counted = EventTally.merge([self.counted, self._without_dropped(counted)])
         self._drop_crowds()
 
@@ -264,7 +266,7 @@ class _BandScan:
         if excess <= 0:
             return
         crowd = np.bincount(zones.intervals_of(self.counted.keys), minlength=zones.n_intervals)
-        # One key has as many entries as there are set sizes: always kept.
+        # One key has as many entries as there are set sizes: always held.
         low, high = np.array([zones.interval(j) for j in range(zones.n_intervals)], object).T
         crowd[low == high] = 0
         fullest = np.argsort(crowd)[::-1]
@@ -289,9 +291,9 @@ class _BandScan:
             hits=self.hits,
             weight_above=self.weight_above.running(),
             weight_at_rank=self.weight_at_rank.settled(),
-            max_kept=self.plan.shape.max_kept if self.plan.keeps_rows else 0,
-            kept=tuple(self.rows),
-            events=tuple(self.kept),
+            max_held=self.plan.shape.max_held if self.plan.with_rows else 0,
+            rows=tuple(self.rows),
+            events=tuple(self.held),
             counted=self.counted,
             dropped=self.dropped,
             histogram=self.histogram.astype(np.int64),
@@ -302,23 +304,23 @@ class _BandScan:
         ).settled()
 
 
-class _Room:
+class _Space:
     """What a scan of whole rows works in."""
 
     def __init__(self, plan: ScanPlan, n_ranked: int) -> None:
         self.listing = Listing.small(plan.shape.n_classes, lanes_for(n_ranked, plan.shape.n_classes), plan.shape.dtype)
-        self.events = Split(self.listing.keys.size + EVENT_ROOM, narrow_dtype(plan.shape.dtype))
+        self.events = Split(self.listing.keys.size + EVENT_SPACE, narrow_dtype(plan.shape.dtype))
 
 
-def _kept_rows(band: int, entries: Entries, labels: Ints | None, dtype: Dtype) -> KeptRows:
-    """Return a run of entries as kept rows."""
+def _held_rows(band: int, entries: Entries, labels: Ints | None, dtype: Dtype) -> HeldRows:
+    """Return a stretch of entries as held rows."""
     lengths = np.diff(entries.offsets).astype(np.int32)
-    places = np.full(lengths.size, -1, np.int32)
+    indices = np.full(lengths.size, -1, np.int32)
     if labels is not None:
         rows = entries.rows() - entries.first_row
         hits = np.flatnonzero(entries.classes == labels[rows])
-        places[rows[hits]] = hits - entries.offsets[rows[hits]]
-    return KeptRows(band, entries.keys.astype(dtype), lengths, places)
+        indices[rows[hits]] = hits - entries.offsets[rows[hits]]
+    return HeldRows(band, entries.keys.astype(dtype), lengths, indices)
 
 
 def _are_ties(keys: Array) -> bool:

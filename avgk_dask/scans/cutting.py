@@ -49,7 +49,7 @@ def cut_band(slabs: Iterable[Array], labels: Array | None, band: int, plan: CutP
 
 
 class _Taker:
-    """Takes the first ties at one key, run of rows by run of rows."""
+    """Takes the first ties at one key, stretch of rows by stretch of rows."""
 
     def __init__(self, wanted: WantedTies, labels: Array | None, n_classes: int) -> None:
         self.wanted, self.missing, self.labels = wanted, wanted.n_ties, labels
@@ -58,7 +58,7 @@ class _Taker:
         self.changes, self.weight = np.zeros(n_classes + 1, np.int64), ExactSums.zeros(1)
 
     def take(self, entries: Entries) -> None:
-        """Take what is still missing from a run of rows."""
+        """Take what is still missing from a stretch of rows."""
         if not self.missing:
             return
         from_key = entries.at_least(self.wanted.key)
@@ -82,6 +82,6 @@ def _entries(reader: TileReader, slabs: Iterable[Array], n_classes: int) -> Iter
     parts = iter(slabs)
     first = next(parts)
     if first.shape[1] == n_classes:
-        yield from reader.runs(first)
+        yield from reader.stretches(first)
     else:
         yield from streamed_rows(reader, chain([first], parts), None)

@@ -1,4 +1,4 @@
-"""A band's last kept scores: none that was discarded is above them."""
+"""A band's last stored scores: none that was discarded is above them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .entries import checked_slabs
 
 @dataclass(frozen=True)
 class SlotPlan:
-    """Which of the columns holds the last kept score."""
+    """Which of the columns holds the last stored score."""
 
     dtype: Dtype
     n_columns: int
@@ -24,12 +24,12 @@ class SlotPlan:
 
 
 def last_slot_pass(dtype: Dtype, n_columns: int, n_slots: int) -> Pass:
-    """Return the pass that finds the highest of all rows' last kept scores."""
+    """Return the pass that finds the highest of all rows' last stored scores."""
     return Pass("discarded", tally_last_slots, SlotPlan(dtype, n_columns, n_slots - 1), LastSlots)
 
 
 def tally_last_slots(slabs: Iterable[Array], labels: Array | None, band: int, plan: SlotPlan) -> LastSlots:
-    """Return the highest last kept score of one band."""
+    """Return the highest last stored score of one band."""
     first, highest = 0, []
     for slab in checked_slabs(slabs, plan.dtype, plan.n_columns, None):
         if first <= plan.last < first + slab.shape[1]:

@@ -17,7 +17,7 @@ from ..kernels.lanes import lanes_for, row_scratch
 from ..kernels.tops import rank_top
 from .promised import promised_block
 
-NO_PLACE = np.iinfo(np.int64).max
+NO_INDEX = np.iinfo(np.int64).max
 #: Scores listed at a time, and a row more: what stays in cache; where rows come in slabs, what is worth a call.
 LISTED = 1 << 12
 _STREAMED = 1 << 17
@@ -26,7 +26,7 @@ _ROWS = 1 << 10
 
 @dataclass(frozen=True)
 class Entries:
-    """The listed scores of a run of rows: those of row i are ``offsets[i]:offsets[i + 1]``."""
+    """The listed scores of a stretch of rows: those of row i are ``offsets[i]:offsets[i + 1]``."""
 
     first_row: int
     offsets: Ints
@@ -35,7 +35,7 @@ class Entries:
 
     @property
     def n_rows(self) -> int:
-        """Number of rows in the run."""
+        """Number of rows in the stretch."""
         return self.offsets.size - 1
 
     def at_least(self, key: int) -> Entries:
@@ -50,7 +50,7 @@ class Entries:
 
 
 class Listing:
-    """Room for the entries of a run of rows, used again for every run."""
+    """Space for the entries of a stretch of rows, used again for every stretch."""
 
     def __init__(self, n_classes: int, n_listed: int, n_rows: int, width: int, dtype: Dtype) -> None:
         self.offsets = np.empty(n_rows + 1, np.int64)
@@ -60,15 +60,15 @@ class Listing:
 
     @classmethod
     def small(cls, n_classes: int, width: int, dtype: Dtype) -> Listing:
-        """Return room that stays in cache."""
+        """Return space that stays in cache."""
         return cls(n_classes, LISTED, _ROWS, width, dtype)
 
     def arrays(self) -> tuple[Any, ...]:
-        """Return the room in the order the kernels take it."""
+        """Return the space in the order the kernels take it."""
         return self.offsets, self.classes, self.keys, self.scratch
 
     def entries(self, first_row: int, n_rows: int) -> Entries:
-        """Return what is listed of these rows; good until the room is used again."""
+        """Return what is listed of these rows; good until the space is used again."""
         offsets = self.offsets[: n_rows + 1]
         n = int(offsets[-1])
         return Entries(first_row, offsets, self.classes[:n], self.keys[:n])
@@ -83,10 +83,10 @@ class TileReader:
         self.tile_scores = tile_scores
         self.n_nan = 0
         #: Row and class of the first NaN in row-major order.
-        self.first_nan = (NO_PLACE, NO_PLACE)
+        self.first_nan = (NO_INDEX, NO_INDEX)
 
     def tiles(self, block: Array) -> Iterator[tuple[int, Array]]:
-        """Return (first row, tile) of a block: the whole of it, or runs of rows where it must be converted."""
+        """Return (first row, tile) of a block: the whole of it, or stretches of rows where it must be converted."""
         step = max(1, self.tile_scores // block.shape[1])
         if carrier(block[:0]).dtype == block.dtype:
             step = block.shape[0]
@@ -98,7 +98,7 @@ class TileReader:
         return (tile, *carrier_bits(tile), self.floor)
 
     def note_nan(self, tile: Array, n_nan: int, first_nan: int, first_row: int, first_class: int = 0) -> None:
-        """Keep the count and the first place of the NaN that a kernel met in a tile."""
+        """Keep the count and the first index of the NaN that a kernel met in a tile."""
         if n_nan:
             row, class_ = divmod(first_nan, tile.shape[1])
             self.n_nan += n_nan
@@ -110,14 +110,14 @@ class TileReader:
             nan = np.flatnonzero(tile == HALF_NAN)
             self.note_nan(tile, nan.size, int(nan[0]), first_row, first_class)
 
-    def runs(self, block: Array, first_class: int = 0) -> Iterator[Entries]:
-        """Return the entries of runs of rows; each is good until the next."""
+    def stretches(self, block: Array, first_class: int = 0) -> Iterator[Entries]:
+        """Return the entries of stretches of rows; each is good until the next."""
         for first, tile in self.tiles(block):
             self.note_half_nan(tile, first, first_class)
             n_rows, n_classes = tile.shape
             listing = Listing(n_classes, min(_STREAMED, n_rows * n_classes), n_rows, 0, self.dtype)
             offsets, classes, keys, scratch = listing.arrays()
-            nothing = ranking_room(tile.shape, 0, self.dtype)
+            nothing = ranking_space(tile.shape, 0, self.dtype)
             row = 0
             while row < n_rows:
                 stop, n_nan, first_nan = gather_above(
@@ -149,12 +149,12 @@ def checked_slabs(slabs: Iterable[Array], dtype: Dtype, n_classes: int, labels: 
 
 
 def streamed_rows(reader: TileReader, slabs: Iterable[Array], top: TopRanks | None) -> Iterator[Entries]:
-    """Read a band slab by slab along the classes, then return the entries of runs of its rows."""
+    """Read a band slab by slab along the classes, then return the entries of stretches of its rows."""
     parts: list[tuple[Ints, Array, Keys]] = []
     first_class = n_rows = 0
     for slab in slabs:
         n_rows = slab.shape[0]
-        for entries in reader.runs(slab, first_class):
+        for entries in reader.stretches(slab, first_class):
             parts.append((entries.rows(), entries.classes + np.int32(first_class), entries.keys.copy()))
         if top is not None:
             for first, tile in reader.tiles(slab):
@@ -171,12 +171,12 @@ def streamed_rows(reader: TileReader, slabs: Iterable[Array], top: TopRanks | No
 
 
 def no_ranked(n_rows: int, n_ranks: int, dtype: Dtype) -> Array:
-    """Return room for the highest scores of some rows, as carriers; NaN where there can be one."""
+    """Return space for the highest scores of some rows, as carriers; NaN where there can be one."""
     empty = carrier(np.empty((0, 0), dtype))
     return np.full((n_rows, n_ranks), np.nan if empty.dtype.kind == "f" else 0, empty.dtype)
 
 
-def ranking_room(shape: tuple[int, ...], n_ranks: int, dtype: Dtype) -> tuple[Array, int, Any]:
+def ranking_space(shape: tuple[int, ...], n_ranks: int, dtype: Dtype) -> tuple[Array, int, Any]:
     """Return what ``gather_above`` needs to find each row's highest scores: where to, the lanes, the missing score."""
     n_rows, n_classes = shape
     ranked = no_ranked(n_rows, n_ranks, dtype)

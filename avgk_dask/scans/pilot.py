@@ -12,15 +12,15 @@ from ..kernels.keys import HALF_NAN, carrier, check_dtype, encode, is_half
 from ..states.pilot_sample import PilotSample
 from .promised import promised_block
 
-#: Strips a chunk is cut into, to learn how much counts vary from one run of rows to the next.
+#: Strips a chunk is split into, to learn how much counts vary from one stretch of rows to the next.
 _STRIPS = 8
-#: Keys kept of a chunk at most; above that every n-th is kept.
-_KEPT = 1 << 13
+#: Keys taken of a chunk at most; of more, every n-th is.
+_TAKEN = 1 << 13
 
 
 @dataclass(frozen=True)
 class PilotPlan:
-    """The share of each strip's scores that is kept, from the top, and the shapes of the chunks by their number."""
+    """The share of each strip's scores that is taken, from the top, and the shapes of the chunks by their number."""
 
     fraction: float
     dtype: Dtype
@@ -43,7 +43,7 @@ def sample_block(block: Array, number: int, fraction: float) -> PilotSample:
         low, ordered = _lowest_and_top(values, n_top)
         if ordered.size:
             lowest, highest = min(lowest, low), max(highest, int(ordered[0]))
-        step = max(1, n_top * _STRIPS // _KEPT)
+        step = max(1, n_top * _STRIPS // _TAKEN)
         top = ordered[::step]
         keys.append(top)
         weights.append(np.full(top.size, step))

@@ -18,19 +18,19 @@ class ScanShape:
     dtype: Dtype
     n_ranks: int
     n_chunks: int
-    #: Events a band may keep, and how many are expected to be kept in all at most.
+    #: Events a band may hold, and how many are expected to be held in all at most.
     max_events: int
     all_events: int
     tile_scores: int
-    #: Ranks whose scores are kept, and the room of their histograms (0: keep all scores).
+    #: Ranks whose scores are held, and the space of their histograms (0: hold all scores).
     n_ranked: int = 0
-    ranked_room: int = 0
+    ranked_bins: int = 0
     #: Whether to measure how far scores are from soft labels.
     with_distance: bool = False
     #: Bins that the zones share.
     n_bins: int = N_BINS
-    #: Keys of listed scores that may be kept in all (0: keep events).
-    max_kept: int = 0
+    #: Keys of listed scores that may be held in all (0: hold events).
+    max_held: int = 0
 
     @property
     def n_scores(self) -> int:
@@ -50,9 +50,9 @@ class ScanPlan:
     zones: ZoneTable
     sample_base: int
     sample_shift: int
-    #: Whether the keys of all listed scores are kept, up to the shape's ``max_kept``; else events are.
-    keeps_rows: bool = False
-    #: Room for the scans to work in.
+    #: Whether the keys of all listed scores are held, up to the shape's ``max_held``; else events are.
+    with_rows: bool = False
+    #: Space for the scans to work in.
     pool: Pool = field(default_factory=Pool, compare=False, repr=False)
 
     @property

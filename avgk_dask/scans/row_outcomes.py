@@ -1,7 +1,7 @@
 """Row outcomes: for every row and rule the size of its set, and the label weight inside, as a stream.
 
-Where the rules are known, one pass tells them for all rows, a run of rows at a time, to any reduction: by class, by group,
-jointly for two rules. A reduction turns a run of rows into a state; nothing that grows with N is kept.
+Where the rules are known, one pass tells them for all rows, a stretch of rows at a time, to any reduction: by class, by group,
+jointly for two rules. A reduction turns a stretch of rows into a state; nothing that grows with N is held.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ class Rule(Protocol):
         """Whether it must see whole rows at once; else any block of the matrix will do."""
 
     def choose(self, scores: Array, first_row: int, first_class: int, n_classes: int) -> Bools:
-        """Return the members among a block of scores that starts at this place of a matrix of so many classes."""
+        """Return the members among a block of scores that starts at this row and class of a matrix of so many classes."""
 
 
 @dataclass(frozen=True)
 class RowOutcomes:
-    """What the rules make of a run of rows."""
+    """What the rules make of a stretch of rows."""
 
     #: The first of the rows, counted in the whole matrix.
     first_row: int
@@ -102,7 +102,7 @@ def tally_outcomes(slabs: Iterable[Array], labels: Array | None, band: int, plan
 
 
 def _outcomes(scores: Array, labels: UsableLabels, first_row: int, plan: OutcomePlan) -> Iterator[RowOutcomes]:
-    """Return the outcomes of runs of rows that stay in cache."""
+    """Return the outcomes of stretches of rows that stay in cache."""
     step = max(1, plan.tile_scores // plan.n_classes)
     for first in range(0, len(scores), step):
         rows = slice(first, first + step)

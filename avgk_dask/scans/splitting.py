@@ -9,25 +9,25 @@ from ..arrays import Array, Dtype, Ints
 from ..kernels.events import group_order
 from ..kernels.row_scans import split_rows
 from ..kernels.zones import ZoneTable
-from ..states.kept_events import KeptEvents
+from ..states.held_events import HeldEvents
 from .entries import Entries
 
 
 class Split:
-    """Room for the events of a run of rows, used again for every run; their keys are of the given dtype."""
+    """Space for the events of a stretch of rows, used again for every stretch; their keys are of the given dtype."""
 
     def __init__(self, n: int, key_dtype: Dtype) -> None:
         dtypes = (np.int32, key_dtype, np.int32, np.int32, np.int32, np.uint8)
         self.columns = tuple(np.empty(n, dtype) for dtype in dtypes)
 
-    def kept(self, n: int, band: int, first_row: int, n_intervals: int, soft: Array | None = None) -> KeptEvents:
+    def held(self, n: int, band: int, first_row: int, n_intervals: int, soft: Array | None = None) -> HeldEvents:
         """Return the first n events, grouped by interval; their rows are counted from ``first_row`` on."""
         intervals, keys, rows, bases, classes, hits = (column[:n] for column in self.columns)
         starts, order = np.empty(n_intervals + 1, np.int64), np.empty(n, np.int64)
         group_order(intervals, starts, order)
         mine = rows[order] + np.int32(first_row)
         weights = hits[order] if soft is None else soft[mine, classes[order]]
-        return KeptEvents(band, starts, keys[order], mine, bases[order], weights)
+        return HeldEvents(band, starts, keys[order], mine, bases[order], weights)
 
 
 def split_entries(

@@ -26,19 +26,19 @@ class TieWindow:
 
 @dataclass(frozen=True)
 class WeightPlan:
-    """The windows to look into, and the room of the histogram of each."""
+    """The windows to look into, and the most_bins of the histogram of each."""
 
     dtype: Dtype
     n_classes: int
     windows: tuple[TieWindow, ...]
-    room: int
+    most_bins: int
 
 
 def tally_weights(slabs: Iterable[Array], labels: Array, band: int, plan: WeightPlan) -> WeightTally:
     """Return the tally of one band with soft labels."""
     soft = UsableLabels.of(labels, plan.n_classes).soft
     assert soft is not None
-    found = [[KeyHistogram.empty(plan.room)] for _ in plan.windows]
+    found = [[KeyHistogram.empty(plan.most_bins)] for _ in plan.windows]
     first_class = 0
     for slab in checked_slabs(slabs, plan.dtype, plan.n_classes, soft):
         keys = encode(np.ascontiguousarray(slab, plan.dtype))
@@ -49,5 +49,5 @@ def tally_weights(slabs: Iterable[Array], labels: Array, band: int, plan: Weight
             for window, parts in zip(plan.windows, found, strict=True):
                 inside = mine[(mine >= window.low) & (mine <= window.high)] if window.key == key else mine[:0]
                 if inside.size:
-                    parts.append(KeyHistogram.from_keys(inside, plan.room))
+                    parts.append(KeyHistogram.from_keys(inside, plan.most_bins))
     return WeightTally(tuple(KeyHistogram.merge(parts) for parts in found))

@@ -26,25 +26,25 @@ _REACH_CHUNKS = {2: 12.0, 3: 8.0, 4: 6.5}
 
 
 def plan_from_pilot(shape: ScanShape, sample: PilotSample, ranks: Sequence[int]) -> ScanPlan:
-    """Plan the first scan for the scores of some ranks: keep all that can matter, or only what is close to them."""
+    """Plan the first scan for the scores of some ranks: hold all that can matter, or only what is close to them."""
     ((floor, _),) = _guess(sample, shape, [max(ranks)], 1.0)
     n_listed = int(sample.weights[sample.keys >= floor].sum()) * shape.n_scores // sample.n_scores
-    if floor > key_range(shape.dtype)[0] and n_listed <= shape.max_kept:
+    if floor > key_range(shape.dtype)[0] and n_listed <= shape.max_held:
         return plan_rows(shape, floor, sample.lowest, sample.highest)
     return plan_scan(shape, guess_brackets(sample, shape, ranks), sample.lowest, sample.highest)
 
 
 def plan_rows(shape: ScanShape, floor: int, lowest: int, highest: int) -> ScanPlan:
-    """Return the plan of a scan that keeps all scores from a floor up."""
+    """Return the plan of a scan that holds all scores from a floor up."""
     plan = plan_scan(shape, [(floor, max(floor, highest))], lowest, highest)
     zones = ZoneTable.from_intervals([(floor, max(floor, highest))], key_range(shape.dtype)[1], shape.n_bins)
-    return replace(plan, zones=zones, keeps_rows=True)
+    return replace(plan, zones=zones, with_rows=True)
 
 
 def plan_scan(shape: ScanShape, brackets: Sequence[tuple[int, int]], lowest: int, highest: int) -> ScanPlan:
-    """Return the plan of a scan that keeps what lies inside the brackets (keys, both ends in).
+    """Return the plan of a scan that holds what lies inside the brackets (keys, both ends in).
 
-    Brackets that overlap share what they hold: it is cut half-way between their middles. ``lowest`` and ``highest`` are the keys between which the
+    Brackets that overlap share what they hold: it is divided half-way between their middles. ``lowest`` and ``highest`` are the keys between which the
     scores lie as far as known: they only place the bins.
     """
     top = key_range(shape.dtype)[1]
@@ -74,8 +74,8 @@ def _disjoint(brackets: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
     middles = sorted({(low + high) // 2 for low, high in brackets}, reverse=True)
     intervals: list[tuple[int, int]] = []
     for low, high in _join(brackets):
-        cuts = [(a + b) // 2 for a, b in pairwise(m for m in middles if low <= m <= high)]
-        intervals += zip([*(cut + 1 for cut in cuts), low], [high, *cuts], strict=True)
+        borders = [(a + b) // 2 for a, b in pairwise(m for m in middles if low <= m <= high)]
+        intervals += zip([*(border + 1 for border in borders), low], [high, *borders], strict=True)
     return intervals
 
 

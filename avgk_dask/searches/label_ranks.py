@@ -8,8 +8,8 @@ import numpy as np
 
 from ..arrays import Dtype, Ints
 from ..scans.band_pass import Pass
-from ..scans.places import label_pass, place_pass
-from ..states.place_tally import LabelTally, PlaceTally
+from ..scans.edge_scan import edge_pass, label_pass
+from ..states.edge_tally import EdgeTally, LabelTally
 
 
 @dataclass(frozen=True)
@@ -19,18 +19,18 @@ class LabelRankSearch:
     dtype: Dtype
     n_classes: int
     labels: LabelTally | None = None
-    places: PlaceTally | None = None
+    counts: EdgeTally | None = None
 
     def next_pass(self) -> Pass | None:
         """Return the next pass; the second only where a label has a score that is no NaN."""
         if self.labels is None:
             return label_pass(self.dtype, self.n_classes)
         edges = self.labels.edges()
-        return place_pass(self.dtype, self.n_classes, edges) if edges.size and self.places is None else None
+        return edge_pass(self.dtype, self.n_classes, edges) if edges.size and self.counts is None else None
 
-    def advance(self, state: LabelTally | PlaceTally) -> LabelRankSearch:
+    def advance(self, state: LabelTally | EdgeTally) -> LabelRankSearch:
         """Take what a pass has found."""
-        return replace(self, places=state) if isinstance(state, PlaceTally) else replace(self, labels=state)
+        return replace(self, counts=state) if isinstance(state, EdgeTally) else replace(self, labels=state)
 
     def row_ranks(self) -> Ints:
         """Return how many labels have each rank 1..C in their row."""
@@ -39,4 +39,4 @@ class LabelRankSearch:
 
     def ranks(self) -> Ints:
         """Return the rank among all scores of every label whose score is no NaN."""
-        return np.zeros(0, np.int64) if self.places is None else self.places.label_ranks()
+        return np.zeros(0, np.int64) if self.counts is None else self.counts.label_ranks()

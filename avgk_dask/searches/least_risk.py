@@ -2,7 +2,7 @@
 
 Between two edges the risk can only fall below that at the upper one by what the scores between them
 could gain at most: those whose label weight exceeds its cost. Intervals that cannot beat the best edge
-are settled; the others are cut again and read once more, until single keys are left. Of equal risks the
+are settled; the others are split again and read once more, until single keys are left. Of equal risks the
 highest key is the best, whose sets are the smallest.
 """
 
@@ -19,8 +19,8 @@ from ..errors import LabelsError
 from ..exact.sums import error_of
 from ..kernels.keys import KEY_MAX, is_float, key_range
 from ..scans.band_pass import Pass
-from ..scans.places import place_pass
-from ..states.place_tally import PlaceTally
+from ..scans.edge_scan import edge_pass
+from ..states.edge_tally import EdgeTally
 
 #: Keys at which one read tells the risk: 16 bytes each, with soft labels 1200.
 _HARD_EDGES = 1 << 16
@@ -53,7 +53,7 @@ class RiskCurve:
     weight_unit: int
 
     @classmethod
-    def from_tally(cls, tally: PlaceTally, cost: Fraction) -> RiskCurve:
+    def from_tally(cls, tally: EdgeTally, cost: Fraction) -> RiskCurve:
         """Return the curve at the edges of a read."""
         weights = heavy = n_heavy = tally.hits.astype(object)
         whole = 1
@@ -69,24 +69,24 @@ class RiskCurve:
         risks = np.maximum(unit - inside * per_weight, 0) + labels.astype(object) * per_label
         return cls(risks, np.maximum(gains, 0), inside, labels, unit, n_labelled * whole)
 
-    def at(self, place: int, edges: Ints) -> Risk:
+    def at(self, index: int, edges: Ints) -> Risk:
         """Return the risk at an edge."""
         return Risk(
-            int(edges[place]),
-            Fraction(int(self.risks[place]), self.unit),
-            error_of(Fraction(int(self.weights[place])), self.weight_unit),
-            int(self.n_labels[place]),
+            int(edges[index]),
+            Fraction(int(self.risks[index]), self.unit),
+            error_of(Fraction(int(self.weights[index])), self.weight_unit),
+            int(self.n_labels[index]),
         )
 
 
-def _from_edges(by_place: Array) -> Array:
+def _from_edges(by_cell: Array) -> Array:
     """Return the sum at or above each edge, and 0 behind the last."""
-    return np.append(np.cumsum(by_place[::-1])[::-1][1::2], 0)
+    return np.append(np.cumsum(by_cell[::-1])[::-1][1::2], 0)
 
 
-def _by_edge(by_place: Array) -> Array:
+def _by_edge(by_cell: Array) -> Array:
     """Return the sum from each edge to the next."""
-    return np.asarray(by_place[1::2] + by_place[2::2])
+    return np.asarray(by_cell[1::2] + by_cell[2::2])
 
 
 @dataclass(frozen=True)
@@ -112,14 +112,14 @@ class RiskSearch:
     def next_pass(self) -> Pass | None:
         """Return the pass that tells the risk at the next edges; None once the minimum is found."""
         # A soft label is heavy if it exceeds the cost; rounding the cost down only keeps more intervals open.
-        return place_pass(self.dtype, self.n_classes, self.edges(), _below(self.cost)) if self.open else None
+        return edge_pass(self.dtype, self.n_classes, self.edges(), _below(self.cost)) if self.open else None
 
     def parts(self) -> list[tuple[int, int]]:
-        """Cut the open intervals into as many parts as there is room for."""
-        room = max(2, self.max_edges // len(self.open))
+        """Cut the open intervals into as many parts as there is space for."""
+        space = max(2, self.max_edges // len(self.open))
         cut = []
         for first, last in self.open:
-            step = -(-(last - first + 1) // room)
+            step = -(-(last - first + 1) // space)
             cut += [(key, min(key + step - 1, last)) for key in range(first, last + 1, step)]
         return cut
 
@@ -129,15 +129,15 @@ class RiskSearch:
         behind = {last + 1 for _, last in parts if last < KEY_MAX}
         return np.array(sorted({first for first, _ in parts} | behind), np.int64)
 
-    def advance(self, state: PlaceTally) -> RiskSearch:
+    def advance(self, state: EdgeTally) -> RiskSearch:
         """Take a read at the edges: keep the best of them, and the parts that may hold a better one."""
         if not state.n_labelled:
             raise LabelsError(
                 "labels must name the class of one sample at least; got negative ones only. Label some samples."
             )
         edges, curve = self.edges(), RiskCurve.from_tally(state, self.cost)
-        place = int(np.argmin(curve.risks[::-1][1:]))
-        best = min(self.best, curve.at(edges.size - 1 - place, edges), key=lambda r: (r.risk, -r.first_key))
+        index = int(np.argmin(curve.risks[::-1][1:]))
+        best = min(self.best, curve.at(edges.size - 1 - index, edges), key=lambda r: (r.risk, -r.first_key))
         lowest = best.risk * curve.unit
         still = []
         for first, last in self.parts():

@@ -8,7 +8,7 @@ from fractions import Fraction
 import numpy as np
 
 from ..arrays import Ints
-from ..states.kept_events import Cut
+from ..states.held_events import Cut
 from ..states.tie_cuts import TieCut
 
 

@@ -1,4 +1,4 @@
-"""Settling budgets from kept rows: their thresholds from the keys near by, then all sets in one pass over the rows."""
+"""Settling budgets from held rows: their thresholds from the keys near by, then all sets in one pass over the rows."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ import numpy as np
 from ..arrays import Array, Ints
 from ..kernels.keys import KEY_MAX
 from ..kernels.zones import ZoneTable
-from ..states.kept_events import Cut
-from ..states.kept_rows import BracketTable, KeptRows, SetCounts
+from ..states.held_events import Cut
+from ..states.held_rows import BracketTable, HeldRows, SetCounts
 from ..threads import in_threads
 from .selection import Selection
 from .tie_extremes import extreme_weights
 
-#: Rows that make a run.
-_RUN_ROWS = 1 << 14
+#: Rows that make a stretch.
+_STRETCH_ROWS = 1 << 14
 _ALL = np.iinfo(np.int64).max
 
 
@@ -50,7 +50,7 @@ class SettledKey:
         return min(self.budget - self.n_above, self.n_ties)
 
 
-def select_from_rows(parts: Sequence[KeptRows], brackets: Sequence[Bracketed]) -> list[Selection]:
+def select_from_rows(parts: Sequence[HeldRows], brackets: Sequence[Bracketed]) -> list[Selection]:
     """Return the outcome of each budget."""
     rows = _Rows.gather(parts, brackets)
     return rows.select([rows.threshold(bracket) for bracket in brackets])
@@ -58,29 +58,29 @@ def select_from_rows(parts: Sequence[KeptRows], brackets: Sequence[Bracketed]) -
 
 @dataclass(frozen=True)
 class _Rows:
-    """All kept rows in row-major order, in runs long enough for a thread each, with the keys of each part near the thresholds."""
+    """All held rows in row-major order, in stretches long enough for a thread each, with the keys of each part near the thresholds."""
 
-    parts: list[KeptRows]
-    runs: list[slice]
+    parts: list[HeldRows]
+    stretches: list[slice]
     near: Sequence[Array]
     all_near: Array
 
     @classmethod
-    def gather(cls, parts: Sequence[KeptRows], brackets: Sequence[Bracketed]) -> _Rows:
+    def gather(cls, parts: Sequence[HeldRows], brackets: Sequence[Bracketed]) -> _Rows:
         """Look for the keys inside the brackets."""
         ordered = list(parts)
-        run_of = np.cumsum([part.lengths.size for part in ordered]) // _RUN_ROWS
-        edges = [0, *(np.flatnonzero(np.diff(run_of)) + 1).tolist(), len(ordered)]
-        runs = [slice(*ends) for ends in pairwise(edges)]
+        stretch_of = np.cumsum([part.lengths.size for part in ordered]) // _STRETCH_ROWS
+        edges = [0, *(np.flatnonzero(np.diff(stretch_of)) + 1).tolist(), len(ordered)]
+        stretches = [slice(*ends) for ends in pairwise(edges)]
         table = BracketTable.table([(b.low, b.high) for b in brackets])
 
-        def look(run: slice) -> list[Array]:
-            return [part.near(table) for part in ordered[run]]
+        def look(stretch: slice) -> list[Array]:
+            return [part.near(table) for part in ordered[stretch]]
 
-        near = list(chain.from_iterable(in_threads(look, runs)))
+        near = list(chain.from_iterable(in_threads(look, stretches)))
         all_near = np.concatenate(near)
         all_near.sort()
-        return cls(ordered, runs, near, all_near)
+        return cls(ordered, stretches, near, all_near)
 
     def threshold(self, b: Bracketed) -> SettledKey:
         """Find a budget's threshold."""
@@ -99,10 +99,10 @@ class _Rows:
         intervals = np.array([interval_of[t.key] for t in ordered], np.int64)
         ties, cuts = self._share_ties(ordered)
 
-        def count(run: slice) -> SetCounts:
-            return SetCounts.count(self.parts[run], zones, intervals, ties[run])
+        def count(stretch: slice) -> SetCounts:
+            return SetCounts.count(self.parts[stretch], zones, intervals, ties[stretch])
 
-        counts = SetCounts.merge(in_threads(count, self.runs))
+        counts = SetCounts.merge(in_threads(count, self.stretches))
         above, at = np.cumsum(counts.hits)[0::2], counts.hits[1::2]
         sizes = counts.sizes.astype(np.int64)
         found = {

@@ -17,7 +17,7 @@ from ..scans.band_scan import scan_band
 from ..scans.cutting import CutPlan, WantedTies, cut_band
 from ..scans.plan import ScanPlan, ScanShape
 from ..states.counted_events import EventTally
-from ..states.kept_events import IntervalEvents
+from ..states.held_events import IntervalEvents
 from ..states.pilot_sample import PilotSample
 from ..states.scan_tally import ScanTally
 from ..states.tie_cuts import TieCuts
@@ -28,7 +28,7 @@ from .tie_extremes import extreme_weights
 
 #: Scans no search can need: brackets shrink at least 64-fold with each, from 2**64 keys down to one.
 MOST_SCANS = 30
-#: Events a band may keep in a second scan, whose brackets are narrow: they may all lie in one band, as in sorted data.
+#: Events a band may hold in a second scan, whose brackets are narrow: they may all lie in one band, as in sorted data.
 RESCAN_EVENTS = 1 << 19
 
 
@@ -64,8 +64,8 @@ class ThresholdSearch:
         if not self.budgets:  # nothing but the highest key needs to be listed
             return plan_scan(shape, [(high, high)], low, high)
         if sample is None or not sample.keys.size:
-            keep_rows = shape.n_scores <= shape.max_kept
-            return plan_rows(shape, low, low, high) if keep_rows else plan_scan(shape, [(low, high)], low, high)
+            hold_rows = shape.n_scores <= shape.max_held
+            return plan_rows(shape, low, low, high) if hold_rows else plan_scan(shape, [(low, high)], low, high)
         return plan_from_pilot(shape, sample, [min(b + 1, shape.n_scores) for b in self.budgets])
 
     def next_pass(self) -> Pass | None:
@@ -101,11 +101,11 @@ class ThresholdSearch:
             else:
                 again[i] = outcome
         if rows:
-            selections = select_from_rows(tally.kept, list(rows.values()))
+            selections = select_from_rows(tally.rows, list(rows.values()))
             found |= {i: self._with_nan(s, tally) for i, s in zip(rows, selections, strict=True)}
         if self.n_scans > MOST_SCANS:
             raise ScoresError("scores must stay the same from one read to the next; got others. Store them first.")
-        slim = replace(tally, kept=(), events=(), counted=EventTally.empty())
+        slim = replace(tally, rows=(), events=(), counted=EventTally.empty())
         return replace(
             self,
             plan=self._next_plan(list(again.values())) if again else None,
@@ -116,7 +116,7 @@ class ThresholdSearch:
         )
 
     def _next_plan(self, brackets: list[tuple[int, int]]) -> ScanPlan:
-        """Plan another scan: the first has ranked all labels; with fewer budgets to find there is room for finer bins."""
+        """Plan another scan: the first has ranked all labels; with fewer budgets to find there is space for finer bins."""
         max_events = max(self.shape.max_events, min(RESCAN_EVENTS, 16 * self.shape.max_events))
         rest = replace(self.shape, n_ranks=0, n_ranked=0, with_distance=False, n_bins=8 * N_BINS, max_events=max_events)
         return plan_scan(rest, brackets, *key_range(rest.dtype))
@@ -140,7 +140,7 @@ class ThresholdSearch:
         )
 
     def _settle(self, tally: ScanTally, plan: ScanPlan, budget: int) -> Selection | Bracketed | tuple[int, int]:
-        """Return the outcome for a budget, or how the kept rows give it, or a narrower bracket that must be searched."""
+        """Return the outcome for a budget, or how the held rows give it, or a narrower bracket that must be searched."""
         n_real = self.shape.n_scores - tally.n_nan
         rank = min(budget + 1, n_real)
         if rank == 0:
@@ -154,9 +154,9 @@ class ThresholdSearch:
             return bracket_below(tally, plan, self.shape, rank, n_listed)
         n_before = int(by_zone[zone - 1]) if zone else 0
         low, high, n_higher = _narrow(tally, plan, zone, rank - n_before, key_range(self.shape.dtype)[1])
-        if plan.keeps_rows and not tally.dropped.any():
+        if plan.with_rows and not tally.dropped.any():
             return Bracketed(budget, low, high, n_before + n_higher, rank - n_before - n_higher)
-        if not plan.keeps_rows and zone % 2 and not tally.dropped[zone // 2]:
+        if not plan.with_rows and zone % 2 and not tally.dropped[zone // 2]:
             return self._with_nan(_select(tally, plan, zone, budget, n_before, rank - n_before, (low, high)), tally)
         return low, high
 
@@ -165,12 +165,12 @@ def _narrow(tally: ScanTally, plan: ScanPlan, zone: int, rank: int, top: int) ->
     """Return the bin of a zone that holds the score of this rank from the zone's top, a hard bracket, and the count above."""
     bins = tally.histogram[zone]
     from_top = np.cumsum(bins[::-1])
-    place = int(np.searchsorted(from_top, rank))
-    bin_ = bins.size - 1 - place
+    index = int(np.searchsorted(from_top, rank))
+    bin_ = bins.size - 1 - index
     shift, base = int(plan.zones.shifts[zone]), int(plan.zones.floors[zone])
     ceiling = plan.zones.zone_ceiling(zone, top)
     high = ceiling if bin_ == bins.size - 1 else min(base + ((bin_ + 1) << shift) - 1, ceiling)
-    return base + (bin_ << shift), high, int(from_top[place - 1]) if place else 0
+    return base + (bin_ << shift), high, int(from_top[index - 1]) if index else 0
 
 
 def _select(

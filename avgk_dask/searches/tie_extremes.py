@@ -14,7 +14,7 @@ from ..exact.units import smallest_unit
 from ..kernels.keys import encode
 from ..scans.band_pass import Pass
 from ..scans.tie_weights import TieWindow, WeightPlan, tally_weights
-from ..states.key_histogram import LEAST_ROOM, KeyHistogram
+from ..states.key_histogram import LEAST_BINS, KeyHistogram
 from ..states.weight_tally import WeightTally
 from .selection import Selection
 
@@ -111,8 +111,8 @@ class ExtremesSearch:
         windows = self._windows()
         if not windows:
             return None
-        room = max(LEAST_ROOM, self.n_bins // len(windows))
-        return Pass("ties", tally_weights, WeightPlan(self.dtype, self.n_classes, windows, room), WeightTally)
+        most_bins = max(LEAST_BINS, self.n_bins // len(windows))
+        return Pass("ties", tally_weights, WeightPlan(self.dtype, self.n_classes, windows, most_bins), WeightTally)
 
     def advance(self, state: WeightTally) -> ExtremesSearch:
         """Take in the histograms of all open windows."""

@@ -34,12 +34,12 @@ def lazy_array(array: StoredArray) -> da.Array:
     dtype = decoded_dtype(array)
     shared = delayed(StoredBlocks(array), name=f"{name}-store", traverse=False)
     tasks: dict[Any, Any] = {
-        (name, *place): (
+        (name, *index): (
             StoredBlocks.read,
             shared.key,
-            [(b[i], b[i + 1]) for b, i in zip(bounds, place, strict=True)],
+            [(b[i], b[i + 1]) for b, i in zip(bounds, index, strict=True)],
         )
-        for place in np.ndindex(*map(len, sizes))
+        for index in np.ndindex(*map(len, sizes))
     }
     layers = {name: StoreLayer(tasks, array), **shared.dask.layers}
     graph = HighLevelGraph(layers, {name: set(shared.__dask_layers__()), **shared.dask.dependencies})

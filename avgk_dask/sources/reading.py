@@ -23,14 +23,14 @@ class Key:
 
 
 class StoredLabels:
-    """A run of stored labels, read inside the task that needs them."""
+    """A stretch of stored labels, read inside the task that needs them."""
 
     # Not a dataclass: Dask would look for tasks inside one, field by field.
     def __init__(self, array: StoredArray, first: int, last: int) -> None:
         self.array, self.first, self.last = array, first, last
 
     def read(self) -> Array:
-        """Return the labels of the run."""
+        """Return the labels of the stretch."""
         return read_array(self.array, (slice(self.first, self.last),))
 
 

@@ -88,9 +88,9 @@ class Source(ABC):
         share = max(setting("pilot-least"), min(int(setting("pilot-share") * n), setting("pilot-most")))
         n_read = min(n, share, max(1, n // 2))
         n_columns = len(self.columns) - 1
-        places = [(2 * i + 1) * n // (2 * n_read) for i in range(n_read)]
+        numbers = [(2 * i + 1) * n // (2 * n_read) for i in range(n_read)]
         # Shifted by the band, so that they do not all fall into the same columns.
-        return [(place // n_columns, (place + place // n_columns) % n_columns) for place in places]
+        return [(number // n_columns, (number + number // n_columns) % n_columns) for number in numbers]
 
     def chunk_shape(self, band: int, column: int) -> tuple[int, int]:
         """Return the shape of one chunk."""

@@ -34,7 +34,7 @@ class Transform(Protocol):
         """Return the number of columns that it makes of those stored."""
 
     def apply(self, block: Array, first_row: int, first_class: int) -> Array:
-        """Return a block that starts at this place of the matrix, transformed."""
+        """Return a block that starts at this row and class of the matrix, transformed."""
 
 
 def join_slabs(slabs: Iterable[Any], dtype: Dtype, n_classes: int) -> Array:
@@ -46,7 +46,7 @@ def join_slabs(slabs: Iterable[Any], dtype: Dtype, n_classes: int) -> Array:
 def transform_slabs(
     transform: Transform, slabs: Iterable[Any], dtype: Dtype, first_row: int, first_class: int = 0
 ) -> Iterator[Array]:
-    """Return slabs stored as ``dtype``, of which the first starts at this place of the matrix, transformed one by one."""
+    """Return slabs stored as ``dtype``, of which the first starts at this row and class of the matrix, transformed one by one."""
     for block in (promised_block(slab, dtype) for slab in slabs):
         yield transform.apply(block, first_row, first_class)
         first_class += block.shape[1]

@@ -2,7 +2,7 @@
 
 The last column holds the lowest value there is. Slots are in rank order, and equal scores by class, so that ranks, ties in
 row-major order and sets are those of the whole matrix, as long as no discarded score reaches the threshold: each is at
-most the row's last kept score (``passes/certifying.py`` sees to that).
+most the row's last stored score (``passes/certifying.py`` sees to that).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from .transformed import TransformedSource
 
 @dataclass(frozen=True)
 class Slots:
-    """Adds the column of what was discarded to rows of kept scores; refuses rows that do not descend."""
+    """Adds the column of what was discarded to rows of stored scores; refuses rows that do not descend."""
 
     dtype: Dtype
     n_slots: int
@@ -95,7 +95,7 @@ def _scatter(sets: Array, index: Array, numbers: Array, n_classes: int, location
     if location is not None and sets[:, n_slots - 1].any():
         first = int(numbers[sets[:, n_slots - 1]][0, 0])
         raise ScoresError(
-            f"threshold must exceed every row's last kept score to be certain from {location}, which keeps {n_slots} of "
+            f"threshold must exceed every row's last stored score to be certain from {location}, which keeps {n_slots} of "
             f"{n_classes} scores of each row; got one that sample {first} has more scores above. "
             "Use a higher threshold, or a store with more of them."
         )

@@ -35,7 +35,7 @@ class EventTally(State):
     #: Exact sums of weights for each (key, band), scattered (see ``ExactSums``).
     weight_keys: Column
     weight_bands: Column
-    weight_places: Column
+    weight_limbs: Column
     weight_amounts: Column
 
     @classmethod
@@ -52,14 +52,14 @@ class EventTally(State):
         (groups,), which = _distinct((keys[some].astype(np.int64),))
         sums = ExactSums.zeros(groups.size)
         sums.add(weights[some], which)
-        group, place, amounts = sums.scattered()
+        group, limb, amounts = sums.scattered()
         bands, weight_bands = np.full(distinct.size, band), np.full(group.size, band)
-        return cls(distinct, bands, distinct_sizes, counts, groups[group], weight_bands, place, amounts)
+        return cls(distinct, bands, distinct_sizes, counts, groups[group], weight_bands, limb, amounts)
 
     def settled(self) -> Self:
         """Return the tally with equal events counted together."""
         events, counts = add_up((self.keys, self.bands, self.sizes), self.counts)
-        weights, amounts = add_up((self.weight_keys, self.weight_bands, self.weight_places), self.weight_amounts)
+        weights, amounts = add_up((self.weight_keys, self.weight_bands, self.weight_limbs), self.weight_amounts)
         columns: tuple[Ints, ...] = (*events, counts, *weights, amounts)
         return type(self)(*columns)
 
@@ -78,12 +78,12 @@ class EventTally(State):
         a, b = np.flatnonzero(keep(self.keys, self.bands)), np.flatnonzero(keep(self.weight_keys, self.weight_bands))
         return EventTally(
             self.keys[a], self.bands[a], self.sizes[a], self.counts[a],
-            self.weight_keys[b], self.weight_bands[b], self.weight_places[b], self.weight_amounts[b],
+            self.weight_keys[b], self.weight_bands[b], self.weight_limbs[b], self.weight_amounts[b],
         )  # fmt: skip
 
     def total_weight(self) -> Fraction:
         """Return the exact sum of the weights."""
-        return ExactSums.gathered(self.weight_places, self.weight_amounts)
+        return ExactSums.gathered(self.weight_limbs, self.weight_amounts)
 
 
 def _distinct(columns: tuple[Ints, ...]) -> tuple[tuple[Ints, ...], Ints]:

@@ -1,4 +1,4 @@
-"""What truncated rows may have discarded: nothing above the highest of their last kept scores."""
+"""What truncated rows may have discarded: nothing above the highest of their last stored scores."""
 
 from __future__ import annotations
 
@@ -14,6 +14,6 @@ _HIGHEST = Merging(max, lambda _: NAN_KEY)
 
 @dataclass(frozen=True)
 class LastSlots(State):
-    """The highest key of any row's last kept score."""
+    """The highest key of any row's last stored score."""
 
     highest: Annotated[int, _HIGHEST]

@@ -27,12 +27,12 @@ class RankedTally(State):
     histograms: Annotated[tuple[KeyHistogram, ...], EACH] = ()
 
     @classmethod
-    def from_rows(cls, scores: Array, dtype: Dtype, room: int) -> RankedTally:
-        """Return the tally of rows of descending carrier values; ``room`` is that of the histograms, 0 for none."""
+    def from_rows(cls, scores: Array, dtype: Dtype, n_bins: int) -> RankedTally:
+        """Return the tally of rows of descending carrier values; ``n_bins`` is the number of bins of each histogram, 0 for none."""
         keys = np.ascontiguousarray(narrow_keys(scores, dtype).T)
-        if not room:
+        if not n_bins:
             return cls(parts=(keys,))
-        return cls(histograms=tuple(KeyHistogram.from_keys(column, room) for column in keys))
+        return cls(histograms=tuple(KeyHistogram.from_keys(column, n_bins) for column in keys))
 
 
 def narrow_keys(scores: Array, dtype: Dtype) -> Array:

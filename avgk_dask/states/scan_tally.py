@@ -13,8 +13,8 @@ from ..records import ANY, BY_BAND, JOINED, SAME, Count, Counts
 from .checks import CheckedTally
 from .counted_events import EventTally, add_up
 from .distances import DistanceTally
-from .kept_events import KeptEvents
-from .kept_rows import KeptRows
+from .held_events import HeldEvents
+from .held_rows import HeldRows
 from .ranked_scores import RankedTally
 
 
@@ -22,7 +22,7 @@ from .ranked_scores import RankedTally
 class ScanTally(CheckedTally):
     """Counts, histograms and events of the bands read so far."""
 
-    #: Labels at each rank 1..; the first and the last place take those that are in no top-k set, and are not read.
+    #: Labels at each rank 1..; the first and the last entry take those that are in no top-k set, and are not read.
     rank_counts: Counts
     #: Sets of each (interval, size) when only the scores above the interval are in, sparse.
     size_intervals: Annotated[Ints, JOINED]
@@ -32,11 +32,11 @@ class ScanTally(CheckedTally):
     hits: Counts
     weight_above: ExactSums
     weight_at_rank: ExactSums
-    #: Rows, in one or more parts of each band, as long as they are no more than ``max_kept`` keys in all; or the
+    #: Rows, in one or more parts of each band, as long as they are no more than ``max_held`` keys in all; or the
     #: events of each band, or counted ones.
-    max_kept: Annotated[int, SAME]
-    kept: Annotated[tuple[KeptRows, ...], BY_BAND]
-    events: Annotated[tuple[KeptEvents, ...], BY_BAND]
+    max_held: Annotated[int, SAME]
+    rows: Annotated[tuple[HeldRows, ...], BY_BAND]
+    events: Annotated[tuple[HeldEvents, ...], BY_BAND]
     counted: EventTally
     #: Intervals whose events were too many to keep.
     dropped: Annotated[Bools, ANY]
@@ -53,6 +53,6 @@ class ScanTally(CheckedTally):
         """Return the tally with equal sizes counted together, and without its rows if they are too many."""
         (intervals, sizes), counts = add_up((self.size_intervals, self.sizes), self.size_counts)
         found = replace(self, size_intervals=intervals, sizes=sizes, size_counts=counts)
-        if not self.max_kept or sum(part.keys.size for part in self.kept) <= self.max_kept:
+        if not self.max_held or sum(part.keys.size for part in self.rows) <= self.max_held:
             return found
-        return replace(found, kept=(), dropped=np.ones_like(self.dropped))
+        return replace(found, rows=(), dropped=np.ones_like(self.dropped))

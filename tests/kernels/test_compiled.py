@@ -12,7 +12,7 @@ from avgk_dask.kernels.edges import EdgeTable
 from avgk_dask.kernels.lanes import LANES, lanes_for, row_scratch
 from avgk_dask.kernels.twins import compiled_kernel, plain_twin
 from avgk_dask.kernels.zones import ZoneTable
-from avgk_dask.scans.entries import Listing, ranking_room
+from avgk_dask.scans.entries import Listing, ranking_space
 from avgk_dask.scans.splitting import Split
 from avgk_dask.testing import strategies
 
@@ -185,7 +185,7 @@ def test_scans__stop_where_room_ends_and_go_on(room, data):
     row, found = 0, []
     while row < n_rows:
         tallies = counts, zones.no_histogram()
-        row, _, _, n = row_scans.keep_rows(tile, row, listing, kept, zones.arrays(), mine, tallies, ranking)
+        row, _, _, n = row_scans.hold_rows(tile, row, listing, kept, zones.arrays(), mine, tallies, ranking)
         found.append(kept[0][:n].copy())
     assert np.array_equal(np.concatenate(found), encoded.reshape(-1))
     assert np.array_equal(places, labels)
@@ -219,7 +219,7 @@ def scans(draw):
         listing = Listing(n_classes, 1, 2, lanes_for(n_ranked, n_classes), scores.dtype).arrays()
         places = np.zeros(n_rows, np.int32)
         counts = np.zeros(n_ranks + 2, np.int64)
-        return listing, (labels, places, n_ranks), counts, ranking_room(scores.shape, n_ranked, scores.dtype)
+        return listing, (labels, places, n_ranks), counts, ranking_space(scores.shape, n_ranked, scores.dtype)
 
     return tile, zones, make
 
@@ -229,7 +229,7 @@ def scans(draw):
 def test_keep_rows__equals_its_twin(scan, more):
     tile, zones, make = scan
     outcomes = []
-    for function in (compiled_kernel("keep_rows"), plain_twin("keep_rows")):
+    for function in (compiled_kernel("hold_rows"), plain_twin("hold_rows")):
         listing, labels, counts, ranking = make()
         histogram, row, found = zones.no_histogram(), 0, []
         kept = np.zeros(listing[2].size + more, np.int64), np.zeros(len(tile[0]), np.int32)
@@ -370,11 +370,11 @@ def test_place_scores__equals_its_twin(data):
     table = EdgeTable.from_edges(np.array(sorted(set(chosen)), np.int64))
 
     def make():
-        counts, orders = np.zeros(table.n_places, np.int64), np.zeros(len(scores), np.int64)
+        counts, orders = np.zeros(table.n_cells, np.int64), np.zeros(len(scores), np.int64)
         arguments = table.edges, table.starts, table.shift, labels, counts, orders
         return (scores, *keys.carrier_bits(scores), *arguments)
 
-    (a, left), (b, right) = run_both("place_scores", make)
+    (a, left), (b, right) = run_both("count_at_edges", make)
     assert tuple(a) == tuple(b)
     assert np.array_equal(left[-1], right[-1])
     assert np.array_equal(left[-2], right[-2])

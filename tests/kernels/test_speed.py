@@ -17,10 +17,10 @@ from avgk_dask.kernels import pairs, row_scans
 from avgk_dask.kernels.keys import carrier_bits, encode
 from avgk_dask.kernels.lanes import lanes_for
 from avgk_dask.kernels.zones import ZoneTable
-from avgk_dask.scans.entries import Listing, ranking_room
+from avgk_dask.scans.entries import Listing, ranking_space
 from avgk_dask.scans.splitting import Split
 from avgk_dask.searches.brackets import ScanShape, plan_rows, plan_scan
-from avgk_dask.states.kept_rows import KeptRows, SetCounts
+from avgk_dask.states.held_rows import HeldRows, SetCounts
 from avgk_dask.testing import Simulation
 
 N_ROWS, N_CLASSES = 64, 1000
@@ -82,15 +82,15 @@ def scan_arguments(scores, labels, zones, n_ranked, n_ranks=10):
 def test_keep_rows__stays_fast(block, k_max, n_ranked, limit):
     scores, labels = block
     (floor,) = threshold_keys(scores, [k_max])
-    shape = ScanShape(N_ROWS, N_CLASSES, scores.dtype, 10, 1, 1 << 20, 1 << 20, 1 << 20, max_kept=1 << 20)
+    shape = ScanShape(N_ROWS, N_CLASSES, scores.dtype, 10, 1, 1 << 20, 1 << 20, 1 << 20, max_held=1 << 20)
     zones = plan_rows(shape, floor, floor, int(encode(scores.reshape(-1)).max())).zones
     tile, first, listing, mine = scan_arguments(scores, labels, zones, n_ranked)
     kept = np.empty(N_ROWS * N_CLASSES, np.int32), np.empty(N_ROWS, np.int32)
     tallies = np.zeros(12, np.int64), zones.no_histogram()
-    ranking = ranking_room(scores.shape, n_ranked, scores.dtype)
+    ranking = ranking_space(scores.shape, n_ranked, scores.dtype)
 
     def run():
-        row_scans.keep_rows(tile, first, listing, kept, zones.arrays(), mine, tallies, ranking)
+        row_scans.hold_rows(tile, first, listing, kept, zones.arrays(), mine, tallies, ranking)
 
     assert cost(run, N_ROWS, limit) <= limit
 
@@ -104,7 +104,7 @@ def test_scan_rows__stays_fast(block):
     events = Split(N_ROWS * N_CLASSES, np.dtype(np.int32)).columns
     above = np.empty((N_ROWS, zones.n_intervals), np.int32)
     tallies = np.zeros(12, np.int64), above, zones.no_histogram(), np.zeros(zones.floors.size, np.int64)
-    ranking = ranking_room(scores.shape, 0, scores.dtype)
+    ranking = ranking_space(scores.shape, 0, scores.dtype)
 
     def run():
         row_scans.scan_rows(tile, first, listing, events, zones.arrays(), mine, tallies, ranking)
@@ -118,7 +118,7 @@ def test_count_sets__stays_fast(block):
     found = threshold_keys(scores, range(1, 101))
     mask = (keys >= found[-1]).reshape(scores.shape)
     lengths = mask.sum(1).astype(np.int32)
-    part = KeptRows(0, keys[mask.reshape(-1)], lengths, np.full(N_ROWS, -1, np.int32))
+    part = HeldRows(0, keys[mask.reshape(-1)], lengths, np.full(N_ROWS, -1, np.int32))
     zones = ZoneTable.from_intervals([(key, key) for key in sorted(set(found), reverse=True)], 2**31)
     ties = np.zeros((1, zones.n_intervals), np.int64)
 

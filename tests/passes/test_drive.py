@@ -15,7 +15,7 @@ from avgk_dask.passes.run import Run, drive
 from avgk_dask.passes.tree import pass_task
 from avgk_dask.rules.threshold_rule import ThresholdRule
 from avgk_dask.scans.band_pass import Pass, Together
-from avgk_dask.scans.places import place_pass
+from avgk_dask.scans.edge_scan import edge_pass
 from avgk_dask.scans.row_outcomes import outcome_pass
 from avgk_dask.searches.label_ranks import LabelRankSearch
 from avgk_dask.searches.threshold_search import ThresholdSearch
@@ -119,7 +119,7 @@ def test_bands__read_first_and_later_merge_to_the_whole(counted, first):
 
 
 def keys_of(source):
-    return set(pass_task(source, place_pass(source.dtype, source.shape[1], np.array([3, 9]))).dask)
+    return set(pass_task(source, edge_pass(source.dtype, source.shape[1], np.array([3, 9]))).dask)
 
 
 def test_names__are_a_hash_of_what_is_computed(tmp_path):
@@ -132,7 +132,7 @@ def test_names__are_a_hash_of_what_is_computed(tmp_path):
     assert not own & other
     assert not own & keys_of(as_source(paths[0], np.zeros(200, int)))
     source = as_source(paths[0])
-    more = set(pass_task(source, place_pass(source.dtype, 5, np.array([3, 10]))).dask)
+    more = set(pass_task(source, edge_pass(source.dtype, 5, np.array([3, 10]))).dask)
     assert {key for key in own & more if key.startswith("avgk-pla")} == set()
 
 

@@ -52,7 +52,7 @@ PEAK = textwrap.dedent(r"""
     import dask, numpy as np, zarr
     import avgk_dask as avgk
     from avgk_dask.api.inputs import as_source
-    from avgk_dask.passes.memory import merge_memory, places_memory, task_memory
+    from avgk_dask.passes.memory import merge_memory, edges_memory, task_memory
     from avgk_dask.testing import Simulation
 
     path, ranks, what = sys.argv[1], 10, sys.argv[2]
@@ -74,7 +74,7 @@ PEAK = textwrap.dedent(r"""
     source = as_source(array, labels)
     if what == "error_curve":
         avgk.error_curve(array, labels)
-        bound = places_memory(source, len(labels)), 50 * len(labels)
+        bound = edges_memory(source, len(labels)), 50 * len(labels)
     else:
         avgk.evaluate(array, labels, range(1, ranks + 1))
         bound = task_memory(source, [ranks * len(labels)] * ranks, ranks, 2 * ranks), merge_memory(source, 2 * ranks)

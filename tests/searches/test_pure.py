@@ -44,8 +44,8 @@ def test_threshold_search__finds_the_definition(drawn, data, room):
     scores, labels, cuts = drawn
     n, c = scores.shape
     ks = sorted({Fraction(data.draw(st.integers(0, n * c)), n) for _ in range(2)} - {Fraction(0)}) or [Fraction(c)]
-    max_events, max_kept = room
-    shape = ScanShape(n, c, scores.dtype, 1, len(cuts) - 1, max_events, max_events, 16, max_kept=max_kept)
+    max_events, max_held = room
+    shape = ScanShape(n, c, scores.dtype, 1, len(cuts) - 1, max_events, max_events, 16, max_held=max_held)
     search, n_passes = by_hand(ThresholdSearch.begin(shape, [int(k * n) for k in ks]), scores, labels, cuts)
     for i, k in enumerate(ks):
         found, expected = search.found[i], oracle_threshold(scores, k)

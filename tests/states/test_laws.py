@@ -28,14 +28,14 @@ from avgk_dask.records import Record, Several
 from avgk_dask.scans.band_scan import scan_band
 from avgk_dask.scans.cutting import CutPlan, WantedTies, cut_band
 from avgk_dask.scans.discarded import SlotPlan, tally_last_slots
+from avgk_dask.scans.edge_scan import EdgePlan, LabelPlan, tally_edges, tally_labels
 from avgk_dask.scans.pilot import sample_block
-from avgk_dask.scans.places import LabelPlan, PlacePlan, tally_labels, tally_places
 from avgk_dask.scans.plan import ScanShape
 from avgk_dask.scans.set_regrets import RegretPlan, tally_tops
 from avgk_dask.scans.tie_weights import TieWindow, WeightPlan, tally_weights
 from avgk_dask.searches.threshold_search import ThresholdSearch
 from avgk_dask.states.distances import DistanceTally
-from avgk_dask.states.kept_rows import SetCounts
+from avgk_dask.states.held_rows import SetCounts
 from avgk_dask.states.key_histogram import KeyHistogram
 from avgk_dask.states.ranked_scores import RankedTally
 from avgk_dask.testing import strategies
@@ -93,7 +93,7 @@ def numbered(drawn, work, labels, plan):
 
 
 def kept(drawn):
-    return [tally.kept for tally in scans(drawn, drawn.hard, max_kept=1000)]
+    return [tally.rows for tally in scans(drawn, drawn.hard, max_held=1000)]
 
 
 def counts_of(drawn):
@@ -108,14 +108,14 @@ def counts_of(drawn):
 F8 = np.dtype("f8")
 #: Of each kind of state: its states of the bands drawn, and what is read of a state.
 KINDS = {
-    "ScanTally": (lambda d: scans(d, d.hard, max_kept=0), lambda d: scan_outcome(d, {"max_kept": 0})),
-    "ScanTally, rows": (lambda d: scans(d, d.hard, max_kept=1000), lambda d: scan_outcome(d, {"max_kept": 1000})),
+    "ScanTally": (lambda d: scans(d, d.hard, max_held=0), lambda d: scan_outcome(d, {"max_held": 0})),
+    "ScanTally, rows": (lambda d: scans(d, d.hard, max_held=1000), lambda d: scan_outcome(d, {"max_held": 1000})),
     "ScanTally, soft": (
-        lambda d: scans(d, d.soft, max_kept=0, with_distance=True, n_ranked=d.n_classes),
-        lambda d: scan_outcome(d, {"max_kept": 0}),
+        lambda d: scans(d, d.soft, max_held=0, with_distance=True, n_ranked=d.n_classes),
+        lambda d: scan_outcome(d, {"max_held": 0}),
     ),
     "EventTally": (
-        lambda d: [p.counted() for t in scans(d, d.soft, max_kept=0) for p in t.events],
+        lambda d: [p.counted() for t in scans(d, d.soft, max_held=0) for p in t.events],
         lambda d: lambda t: (t.n_scores, t.total_weight(), t.digest()),
     ),
     "DistanceTally": (
@@ -142,15 +142,15 @@ KINDS = {
         lambda d: numbered(d, tally_labels, d.hard, LabelPlan(F8, d.n_classes)),
         lambda d: lambda t: (t.edges().tolist(), t.rank_counts.tolist(), t.n_labelled),
     ),
-    "PlaceTally": (
+    "EdgeTally": (
         lambda d: numbered(
-            d, tally_places, d.soft, PlacePlan(F8, d.n_classes, EdgeTable.from_edges(np.array([d.key])), 0.5)
+            d, tally_edges, d.soft, EdgePlan(F8, d.n_classes, EdgeTable.from_edges(np.array([d.key])), 0.5)
         ),
         lambda d: lambda t: t.digest(),
     ),
-    "PlaceTally, hard": (
+    "EdgeTally, hard": (
         lambda d: numbered(
-            d, tally_places, d.hard, PlacePlan(F8, d.n_classes, EdgeTable.from_edges(np.array([d.key])))
+            d, tally_edges, d.hard, EdgePlan(F8, d.n_classes, EdgeTable.from_edges(np.array([d.key])))
         ),
         lambda d: lambda t: (t.label_ranks().tolist(), t.digest()),
     ),

@@ -1,6 +1,6 @@
-"""The events that a scan keeps singly, and what the sets gain by those of one interval.
+"""The events that a scan holds singly, and what the sets gain by those of one interval.
 
-An event (see ``counted_events``) is kept as its key, its row and the number of the row's scores above the interval,
+An event (see ``counted_events``) is held as its key, its row and the number of the row's scores above the interval,
 while events are few enough; of a band with many ties they are counted instead.
 """
 
@@ -18,12 +18,12 @@ from ..kernels.events import move_sizes, size_events
 from ..records import Record
 from .counted_events import EventTally
 
-#: A place is ``band << ROW_BITS | row``.
+#: The rows of a matrix are numbered ``band << ROW_BITS | row``.
 ROW_BITS = 40
 
 
 @dataclass(frozen=True)
-class KeptEvents(Record):
+class HeldEvents(Record):
     """Events of some rows of a band: those of interval j from ``starts[j]`` to ``starts[j + 1]``, in row-major order."""
 
     band: int
@@ -72,14 +72,14 @@ class IntervalEvents:
     """All events of one interval: single ones in row-major order, and counted ones."""
 
     keys: Array
-    places: Ints
+    row_numbers: Ints
     bases: Array
     weights: Array
     counted: EventTally
 
     @classmethod
     def gather(
-        cls, parts: Sequence[KeptEvents], counted: EventTally, j: int, interval: tuple[int, int]
+        cls, parts: Sequence[HeldEvents], counted: EventTally, j: int, interval: tuple[int, int]
     ) -> IntervalEvents:
         """Return the events of interval j, whose keys are ``interval``."""
         low, high = interval
@@ -93,8 +93,8 @@ class IntervalEvents:
             for name in ("keys", "rows", "bases", "weights")
         )
         bands = np.array([part.band for part in parts], np.int64) << ROW_BITS
-        places = np.repeat(bands, [mine.stop - mine.start for mine in where]) + rows
-        return cls(keys, places, bases, weights, inside)
+        row_numbers = np.repeat(bands, [mine.stop - mine.start for mine in where]) + rows
+        return cls(keys, row_numbers, bases, weights, inside)
 
     def key_at_rank(self, rank: int, low: int, high: int) -> int:
         """Return the key of the score of this rank, 1 for the highest, known to lie between two keys."""
@@ -119,7 +119,7 @@ class IntervalEvents:
         n_kept = min(n_wanted - n_above, n_ties)
         cut, n_single, last_band = self._cut(ties, counted_ties, n_kept) if n_kept else (None, 0, -1)
         changes = np.zeros(n_classes + 1, np.int64)
-        move_sizes(self.keys, self.places, self.bases, key, n_single, changes)
+        move_sizes(self.keys, self.row_numbers, self.bases, key, n_single, changes)
         above = self.counted.select(lambda keys, _: keys > key)
         kept = counted_ties.select(lambda _, bands: bands <= last_band)
         for part in (above, kept):
@@ -139,7 +139,7 @@ class IntervalEvents:
 
     def _cut(self, ties: Ints, counted: EventTally, n_kept: int) -> tuple[Cut, int, int]:
         """Return where the first so many ties end, how many of the single ones they are, and the last band of the counted."""
-        bands = np.concatenate([self.places[ties] >> ROW_BITS, counted.bands])
+        bands = np.concatenate([self.row_numbers[ties] >> ROW_BITS, counted.bands])
         names, which = np.unique(bands, return_inverse=True)
         counts = np.concatenate([np.ones(ties.size, np.int64), counted.counts])
         through = np.cumsum(np.bincount(which, counts).astype(np.int64))

@@ -1,4 +1,4 @@
-"""Plain twins of the kernels of ``placing``."""
+"""Plain twins of the kernels of ``edge_counts``."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ def find_edge(edges: Any, starts: Any, shift: Any, key: Any) -> Any:
     return np.searchsorted(edges, key)
 
 
-def place_scores(
+def count_at_edges(
     values: Any, bits: Any, magnitude: Any, edges: Any, starts: Any, shift: Any, labels: Any, counts: Any, orders: Any
 ) -> tuple[int, int]:
-    """Count the scores between and at ascending edges, and how many in a label's place come before it."""
+    """Count the scores between and at ascending edges, and how many in a label's cell come before it."""
     keys = keys_from_bits(bits, magnitude)
     n_lower = np.searchsorted(edges, keys)
-    places = 2 * n_lower + (edges[np.minimum(n_lower, edges.size - 1)] == keys)
+    cells = 2 * n_lower + (edges[np.minimum(n_lower, edges.size - 1)] == keys)
     for i, label in enumerate(labels.tolist()):
         real = values[i] == values[i]
         if label >= 0 and real[label]:
-            before = places[i, :label][real[:label]]
-            orders[i] = counts[places[i, label]] + np.count_nonzero(before == places[i, label])
-        np.add.at(counts, places[i, real], 1)
+            before = cells[i, :label][real[:label]]
+            orders[i] = counts[cells[i, label]] + np.count_nonzero(before == cells[i, label])
+        np.add.at(counts, cells[i, real], 1)
     return _count_nan(values)
 
 
@@ -40,6 +40,6 @@ def rank_in_row(values: Any, labels: Any, ranks: Any) -> tuple[int, int]:
 
 
 def _count_nan(values: Any) -> tuple[int, int]:
-    """Return the number of NaN and the flat place of the first one, -1 for none."""
+    """Return the number of NaN and the flat index of the first one, -1 for none."""
     nan = np.flatnonzero(values != values)
     return nan.size, int(nan[0]) if nan.size else -1

@@ -1,7 +1,7 @@
-"""Kept rows: the keys of all listed scores, row by row, from which thresholds and sets follow without another read.
+"""Held rows: the keys of all listed scores, row by row, from which thresholds and sets follow without another read.
 
-The simplest that can be kept, and the fastest while it fits: one key for each listed score. Where it would
-be too much, a scan keeps only what lies close to the thresholds (``kept_events``).
+The simplest that can be held, and the fastest while it fits: one key for each listed score. Where it would
+be too much, a scan holds only what lies close to the thresholds (``held_events``).
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ from ..kernels.row_scans import count_sets
 from ..kernels.zones import ZoneTable, shift_to_fit
 from ..records import Counts, Merging, Record, State
 
-#: Runs of keys in a table of brackets; the last one is never wanted.
-_RUNS = 1 << 14
+#: Stretches of keys in a table of brackets; the last one is never wanted.
+_STRETCHES = 1 << 14
 
 
 @dataclass(frozen=True)
-class KeptRows(Record):
-    """The listed keys of some rows of a band in row-major order, how many each row has, and its label's place among them."""
+class HeldRows(Record):
+    """The listed keys of some rows of a band in row-major order, how many each row has, and its label's index among them."""
 
     band: int
     keys: Array
     lengths: NDArray[np.int32]
     #: -1 where the label is not listed, or there is none.
-    label_places: NDArray[np.int32]
+    label_indices: NDArray[np.int32]
 
     def near(self, brackets: BracketTable) -> Array:
         """Return the keys inside the brackets, and some close by, ascending."""
@@ -42,7 +42,7 @@ class KeptRows(Record):
 
 @dataclass(frozen=True)
 class BracketTable:
-    """BracketTable of keys as a table: which runs of ``2**shift`` keys from ``base`` up they touch."""
+    """BracketTable of keys as a table: which stretches of ``2**shift`` keys from ``base`` up they touch."""
 
     base: int
     shift: int
@@ -52,8 +52,8 @@ class BracketTable:
     def table(cls, brackets: Sequence[tuple[int, int]]) -> BracketTable:
         """Return the table of brackets (keys, both ends in)."""
         base, top = min(low for low, _ in brackets), max(high for _, high in brackets)
-        shift = shift_to_fit(top - base + 1, _RUNS - 1)
-        wanted = np.zeros(_RUNS, np.uint8)
+        shift = shift_to_fit(top - base + 1, _STRETCHES - 1)
+        wanted = np.zeros(_STRETCHES, np.uint8)
         for low, high in brackets:
             wanted[low - base >> shift : (high - base >> shift) + 1] = 1
         return cls(base, shift, wanted)
@@ -79,7 +79,7 @@ class SetCounts(State):
     kept_hits: Counts
 
     @classmethod
-    def count(cls, parts: Sequence[KeptRows], zones: ZoneTable, thresholds: Ints, ties: Ints) -> SetCounts:
+    def count(cls, parts: Sequence[HeldRows], zones: ZoneTable, thresholds: Ints, ties: Ints) -> SetCounts:
         """Count the sets of some rows; ``ties[i]`` are the ties that each budget takes from part i."""
         width = 1 + max(int(part.lengths.max(initial=0)) for part in parts)
         n = thresholds.size
@@ -87,7 +87,7 @@ class SetCounts(State):
         hits, kept_hits = np.zeros(zones.floors.size, np.int64), np.zeros(n, np.int64)
         for part, left in zip(parts, ties, strict=True):
             count_sets(
-                part.keys, part.lengths, part.label_places, zones.arrays(), thresholds, left.copy(),
+                part.keys, part.lengths, part.label_indices, zones.arrays(), thresholds, left.copy(),
                 sizes, hits, kept_hits,
             )  # fmt: skip
         return cls(sizes, hits, kept_hits)

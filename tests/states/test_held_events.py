@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 
 from avgk_dask.states.counted_events import EventTally
-from avgk_dask.states.kept_events import IntervalEvents, KeptEvents
+from avgk_dask.states.held_events import HeldEvents, IntervalEvents
 
 
 def test_interval_events__name_the_band_whose_counted_ties_are_cut():
     rows, bases = np.array([0, 0, 4], np.int32), np.zeros(3, np.int32)
-    bands = [KeptEvents(b, np.array([0, 3]), np.full(3, 7), rows, bases, np.ones(3, np.uint8)) for b in (0, 1)]
+    bands = [HeldEvents(b, np.array([0, 3]), np.full(3, 7), rows, bases, np.ones(3, np.uint8)) for b in (0, 1)]
     counted = EventTally.merge([band.counted() for band in bands])
     events = IntervalEvents.gather([], counted, 0, (7, 7))
     assert events.key_at_rank(5, 7, 7) == 7

@@ -1,4 +1,4 @@
-"""Compiled kernels that place scores among given keys, and labels in their rows."""
+"""Compiled kernels that count scores at and between given keys, and find labels in their rows."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from numba import njit
 def find_edge(edges: Any, starts: Any, shift: Any, key: Any) -> Any:
     """Return the number of ascending edges below a key.
 
-    ``starts[i]`` is the number of edges below the i-th run of ``2**shift`` keys from the first edge up.
+    ``starts[i]`` is the number of edges below the i-th stretch of ``2**shift`` keys from the first edge up.
     """
     if key <= edges[0]:
         return 0
-    run = (np.uint64(key) - np.uint64(edges[0])) >> shift
-    if run >= np.uint64(starts.size - 1):
+    stretch = (np.uint64(key) - np.uint64(edges[0])) >> shift
+    if stretch >= np.uint64(starts.size - 1):
         low, high = starts[starts.size - 1], edges.size
     else:
-        low, high = starts[run], starts[run + np.uint64(1)]
+        low, high = starts[stretch], starts[stretch + np.uint64(1)]
     while low < high:
         middle = (low + high) // 2
         if edges[middle] < key:
@@ -31,14 +31,14 @@ def find_edge(edges: Any, starts: Any, shift: Any, key: Any) -> Any:
 
 
 @njit(nogil=True, cache=True)
-def place_scores(
+def count_at_edges(
     values: Any, bits: Any, magnitude: Any, edges: Any, starts: Any, shift: Any, labels: Any, counts: Any, orders: Any
 ) -> tuple[int, int]:
     """Count the scores between and at ascending edges: ``counts[2 j]`` before edge j, ``counts[2 j + 1]`` at it.
 
     ``orders[i]`` becomes the number of scores counted so far, row by row, that equal the score of row
     i's label (negative: none), where that is an edge. ``bits`` and ``magnitude`` are those of
-    ``gather_above``. Returns the number of NaN met, which are not counted, and the first one's flat place.
+    ``gather_above``. Returns the number of NaN met, which are not counted, and the first one's flat index.
     """
     n_rows, n_classes = values.shape
     n_nan = 0
@@ -56,12 +56,12 @@ def place_scores(
             if key < 0 and magnitude != 0:
                 key = -(key & magnitude)
             j = find_edge(edges, starts, shift, key)
-            place = 2 * j
+            cell = 2 * j
             if j <= last and edges[j] == key:
-                place += 1
+                cell += 1
             if t == label:
-                orders[i] = counts[place]
-            counts[place] += 1
+                orders[i] = counts[cell]
+            counts[cell] += 1
     return n_nan, first_nan
 
 
@@ -70,7 +70,7 @@ def rank_in_row(values: Any, labels: Any, ranks: Any) -> tuple[int, int]:
     """Write each label's rank in its row: 1 for the highest score, ties by class index.
 
     0 for a negative label, one past the last for a label whose score is NaN. Returns the number of NaN
-    and the flat place of the first one.
+    and the flat index of the first one.
     """
     n_rows, n_classes = values.shape
     n_nan = 0

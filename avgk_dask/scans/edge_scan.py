@@ -9,16 +9,16 @@ import numpy as np
 
 from ..arrays import Array, Bools, Dtype, Floats, Ints
 from ..exact.sums import ExactSums
+from ..kernels.edge_counts import count_at_edges, rank_in_row
 from ..kernels.edges import EdgeTable
 from ..kernels.keys import HALF_NAN, NAN_KEY, carrier, carrier_bits, encode, is_float, is_half
-from ..kernels.placing import place_scores, rank_in_row
 from ..states.checks import NOWHERE
-from ..states.place_tally import BandLabels, LabelTally, PlaceTally
+from ..states.edge_tally import BandLabels, EdgeTally, LabelTally
 from .band_pass import Pass
 from .entries import checked_slabs
 from .usable_labels import UsableLabels
 
-#: Scores whose places are looked up at a time.
+#: Scores that are looked up at a time.
 _TILE = 1 << 18
 #: Bytes that the counts of all tasks together may take: more edges, fewer tasks.
 _ALL_COUNTS = 1 << 30
@@ -33,8 +33,8 @@ class LabelPlan:
 
 
 @dataclass(frozen=True)
-class PlacePlan:
-    """The keys to place scores among; with a ``cost`` soft labels above it are tallied apart, too."""
+class EdgePlan:
+    """The keys to count scores at and between; with a ``cost`` soft labels above it are tallied apart, too."""
 
     dtype: Dtype
     n_classes: int
@@ -47,11 +47,11 @@ def label_pass(dtype: Dtype, n_classes: int) -> Pass:
     return Pass("labels", tally_labels, LabelPlan(dtype, n_classes), LabelTally, holds_rows=True)
 
 
-def place_pass(dtype: Dtype, n_classes: int, edges: Ints, cost: float | None = None) -> Pass:
+def edge_pass(dtype: Dtype, n_classes: int, edges: Ints, cost: float | None = None) -> Pass:
     """Return the pass that counts all scores, and the label weight, between and at ascending keys."""
-    plan = PlacePlan(dtype, n_classes, EdgeTable.from_edges(edges), cost)
-    most = max(1, _ALL_COUNTS // (16 * plan.table.n_places))
-    return Pass("places", tally_places, plan, PlaceTally, max_tasks=most, holds_rows=True, n_edges=edges.size)
+    plan = EdgePlan(dtype, n_classes, EdgeTable.from_edges(edges), cost)
+    most = max(1, _ALL_COUNTS // (16 * plan.table.n_cells))
+    return Pass("edges", tally_edges, plan, EdgeTally, max_tasks=most, holds_rows=True, n_edges=edges.size)
 
 
 def tally_labels(slabs: Iterable[Array], labels: Array, band: int, plan: LabelPlan) -> LabelTally:
@@ -79,16 +79,16 @@ def tally_labels(slabs: Iterable[Array], labels: Array, band: int, plan: LabelPl
     )
 
 
-def tally_places(slabs: Iterable[Array], labels: Array | None, band: int, plan: PlacePlan) -> PlaceTally:
+def tally_edges(slabs: Iterable[Array], labels: Array | None, band: int, plan: EdgePlan) -> EdgeTally:
     """Return the tally of one band."""
     dtype, n_classes, table = plan.dtype, plan.n_classes, plan.table
     usable = UsableLabels.of(labels, n_classes)
     hard, soft = usable.hard, usable.soft
     tile = _whole_rows(slabs, dtype, n_classes, usable.given)
     wanted = np.full(len(tile), -1, np.int64) if hard is None else hard
-    counts, orders = np.zeros(table.n_places, np.int64), np.zeros(len(tile), np.int64)
+    counts, orders = np.zeros(table.n_cells, np.int64), np.zeros(len(tile), np.int64)
     arguments = (tile, *carrier_bits(tile), table.edges, table.starts, table.shift, wanted, counts, orders)
-    n_nan, first_nan = place_scores(*arguments)
+    n_nan, first_nan = count_at_edges(*arguments)
     if is_half(dtype):
         n_nan, first_nan = _half_nan(tile)
         counts[0] -= n_nan
@@ -99,15 +99,15 @@ def tally_places(slabs: Iterable[Array], labels: Array | None, band: int, plan: 
     at = table.edges[np.minimum(j, table.edges.size - 1)] == own
     equal = np.flatnonzero(counts[1::2])
     none = ExactSums.zeros(0), np.zeros(0, np.int64), ExactSums.zeros(0)
-    weights, heavy_counts, heavy_weights = none if soft is None else _weigh_places(tile, soft, dtype, table, plan.cost)
-    return PlaceTally(
+    weights, heavy_counts, heavy_weights = none if soft is None else _weigh_cells(tile, soft, dtype, table, plan.cost)
+    return EdgeTally(
         n_rows=len(tile),
         n_nan=n_nan,
         first_nan=(band, *divmod(first_nan, n_classes)) if n_nan else NOWHERE,
         **usable.faults(band),
         n_labelled=len(tile) if soft is not None else int((wanted >= 0).sum()),
         counts=counts,
-        hits=np.bincount(2 * j + at, minlength=table.n_places),
+        hits=np.bincount(2 * j + at, minlength=table.n_cells),
         weights=weights,
         heavy_counts=heavy_counts,
         heavy_weights=heavy_weights,
@@ -130,7 +130,7 @@ def _whole_rows(slabs: Iterable[Array], dtype: Dtype, n_classes: int, labels: Ar
 
 
 def _half_nan(tile: Array) -> tuple[int, int]:
-    """Return the number of NaN among half floats, which are the smallest numbers to the kernels, and the first's flat place."""
+    """Return the number of NaN among half floats, which are the smallest numbers to the kernels, and the first's flat index."""
     nan = np.flatnonzero(tile == HALF_NAN)
     return nan.size, int(nan[0]) if nan.size else -1
 
@@ -149,22 +149,22 @@ def _real(keys: Ints, dtype: Dtype) -> tuple[Ints, Bools]:
     return keys[real], real
 
 
-def _weigh_places(
+def _weigh_cells(
     tile: Array, soft: Floats, dtype: Dtype, table: EdgeTable, cost: float | None
 ) -> tuple[ExactSums, Ints, ExactSums]:
-    """Add up the soft labels by the place of their score, exactly, and those above a cost apart; NaN has no place."""
-    sums, n_heavy = ExactSums.zeros(table.n_places), np.zeros(0 if cost is None else table.n_places, np.int64)
+    """Add up the soft labels by the cell of their score, exactly, and those above a cost apart; NaN is in none."""
+    sums, n_heavy = ExactSums.zeros(table.n_cells), np.zeros(0 if cost is None else table.n_cells, np.int64)
     heavy_sums = ExactSums.zeros(n_heavy.size)
     step = max(1, _TILE // tile.shape[1])
     for first in range(0, len(tile), step):
         rows = slice(first, first + step)
         keys, real = _real(_carrier_keys(tile[rows].reshape(-1), dtype), dtype)
         j = np.searchsorted(table.edges, keys)
-        place = 2 * j + (table.edges[np.minimum(j, table.edges.size - 1)] == keys)
+        cell = 2 * j + (table.edges[np.minimum(j, table.edges.size - 1)] == keys)
         weights = soft[rows].reshape(-1)[real]
-        sums.add(weights, place)
+        sums.add(weights, cell)
         if cost is not None:
             heavy = weights > cost
-            heavy_sums.add(weights[heavy], place[heavy])
-            n_heavy += np.bincount(place[heavy], minlength=table.n_places)
+            heavy_sums.add(weights[heavy], cell[heavy])
+            n_heavy += np.bincount(cell[heavy], minlength=table.n_cells)
     return sums.settled(), n_heavy, heavy_sums.settled()

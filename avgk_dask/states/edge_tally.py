@@ -43,14 +43,14 @@ class BandLabels(Record):
 
 
 @dataclass(frozen=True)
-class PlaceTally(CheckedTally):
-    """Counts of all scores by place, label weight by place, and where each label lies."""
+class EdgeTally(CheckedTally):
+    """Counts of all scores by cell, label weight by cell, and where each label lies."""
 
     counts: Counts
-    #: Hard labels by place; exact sums of soft labels by place.
+    #: Hard labels by cell; exact sums of soft labels by cell.
     hits: Counts
     weights: ExactSums
-    #: How many soft labels exceed the cost, and their exact sums, by place.
+    #: How many soft labels exceed the cost, and their exact sums, by cell.
     heavy_counts: Counts
     heavy_weights: ExactSums
     bands: Annotated[tuple[BandLabels, ...], BY_BAND]
