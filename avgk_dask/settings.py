@@ -26,6 +26,8 @@ DEFAULTS: dict[str, Any] = {
     # strengths come from so many bins (32 bytes each), with the error certified.
     "ranked-bytes": 1 << 28,
     "ranked-bins": 1 << 19,
+    # Groups of bands whose equal events are counted together, where they are many.
+    "tie-groups": 512,
     # ... and events any band may keep.
     "least-events": 1 << 16,
     # Scores looked at in one go: what stays in cache.

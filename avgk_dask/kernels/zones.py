@@ -79,10 +79,6 @@ class ZoneTable:
         """Return the highest key of a zone, ``top`` for the first one in use."""
         return int(self.floors[zone - 1]) - 1 if zone > self.first_zone else top
 
-    def intervals_of(self, keys: Ints) -> Ints:
-        """Return the interval of each key; every key must lie in one."""
-        return self.n_intervals - np.searchsorted(self.floors[1::2][::-1], keys, side="right")
-
     def arrays(self) -> tuple[Any, ...]:
         """Return the table in the form the kernels take."""
         return self.floors, self.shifts, self.starts, self.table_shift
@@ -90,6 +86,12 @@ class ZoneTable:
     def no_histogram(self, n_scores: int = 0) -> Array:
         """Return an empty histogram: of int32, to stay in cache, unless ``n_scores`` might be too many for that."""
         return np.zeros((self.floors.size, self.n_bins), np.int32 if n_scores < 1 << 31 else np.int64)
+
+
+def intervals_of(floors: Ints, keys: Array) -> Ints:
+    """Return the interval of each key, given the floors of a ``ZoneTable``; every key must lie in one."""
+    found: Ints = floors.size // 2 - np.searchsorted(floors[1::2][::-1], keys, side="right")
+    return found
 
 
 def _last_of_stretches(n: int, shift: int) -> NDArray[np.uint64]:

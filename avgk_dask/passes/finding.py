@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from fractions import Fraction
 
+import numpy as np
+
 from ..scans.band_pass import Pass
 from ..scans.pilot import PilotPlan, sample_chunk
 from ..scans.plan import ScanShape
@@ -28,13 +30,16 @@ def scan_shape(source: Source, n_ranks: int = 0, n_ranked: int = 0, with_distanc
         dtype=source.dtype,
         n_ranks=n_ranks,
         n_chunks=source.n_chunks,
-        max_events=max_band_events(source),
+        max_events=max_band_events(),
         all_events=setting("max-events"),
         tile_scores=setting("tile-scores"),
         n_ranked=n_ranked,
         ranked_bins=ranked_bins(source, n_ranked),
         with_distance=with_distance,
         max_held=held_limit(source),
+        n_bands=source.n_bands,
+        n_together=-(-source.n_bands // setting("tie-groups")),
+        band_rows=int(np.diff(source.rows).max()),
     )
 
 

@@ -18,7 +18,7 @@ from ..states.key_histogram import LEAST_BINS
 from ..states.ranked_scores import MOST_FUSED, narrow_dtype
 
 #: Events that no band may exceed.
-_MOST_BAND_EVENTS = 1 << 21
+_MOST_BAND_EVENTS = 1 << 20
 
 
 def task_memory(source: Source, budgets: Sequence[int], n_ranks: int = 0, n_ranked: int = 0) -> int:
@@ -42,7 +42,7 @@ def task_memory(source: Source, budgets: Sequence[int], n_ranks: int = 0, n_rank
         listed = rows * (min(n_classes, per_sample) * 64 + max(n_ranks, n_ranked) * 16)
     ranked = rows * n_ranked * (64 if ranked_bins(source, n_ranked) else 24)
     ranked += tile if n_ranked > MOST_FUSED else 0
-    events = min(max(max_band_events(source), RESCAN_EVENTS), rows * n_classes) * 40
+    events = min(max(max_band_events(), RESCAN_EVENTS), rows * n_classes) * 40
     events = max(events, min(held_limit(source), rows * n_classes) * narrow_dtype(source.dtype).itemsize)
     return int(slab + tile + buffers + per_row + labels + listed + ranked + events + (8 << 20))
 
@@ -69,9 +69,9 @@ def held_limit(source: Source) -> int:
     return 0 if source.has_soft_labels else int(setting("kept-bytes")) // narrow_dtype(source.dtype).itemsize
 
 
-def max_band_events(source: Source) -> int:
-    """Return how many events a band may keep: twice its share of all, never too few to be of use, nor too many to hold."""
-    return int(max(setting("least-events"), min(2 * setting("max-events") // source.n_bands, _MOST_BAND_EVENTS)))
+def max_band_events() -> int:
+    """Return how many events a band may hold: a share of all, never too few to be of use, nor too many to hold."""
+    return int(max(setting("least-events"), min(setting("max-events") // 8, _MOST_BAND_EVENTS)))
 
 
 def memory_limit() -> int:

@@ -55,7 +55,7 @@ class Run:
         check_pass_memory(self.source, what)
         (state,) = self.compute([pass_task(self.source, what)], what.name)
         self._check(state, what)
-        self._reads.n += what.bands is None
+        self._reads.n += what.ends_read
         return state
 
     def _check(self, state: State, what: Pass) -> None:

@@ -24,7 +24,7 @@ class Pass:
     work: Work
     plan: Any
     state: type[State]
-    #: The bands to read; None for all, which counts as a read of the store.
+    #: The bands to read; None for all.
     bands: tuple[int, ...] | None = None
     #: The class chunk to read of each of those bands, instead of the whole of it.
     columns: tuple[int, ...] | None = None
@@ -33,6 +33,13 @@ class Pass:
     #: Whether the work holds a band's whole rows, and at how many keys it counts scores: what its memory depends on.
     holds_rows: bool = False
     n_edges: int = 0
+    #: Whether, with the passes before it, all bands have been read once more.
+    completes: bool = False
+
+    @property
+    def ends_read(self) -> bool:
+        """Whether a read of the store ends with it."""
+        return self.bands is None or self.completes
 
 
 class Search(Protocol):

@@ -14,7 +14,8 @@ from ..kernels.bits import count_bins, count_columns
 from ..kernels.keys import HALF_NAN, KEY_MAX, encode, is_half, key_range
 from ..kernels.lanes import lanes_for
 from ..kernels.row_scans import hold_rows, scan_rows
-from ..kernels.zones import N_BINS
+from ..kernels.zones import N_BINS, intervals_of
+from ..states.bin_counts import BinCounts
 from ..states.checks import NOWHERE
 from ..states.counted_events import EventTally
 from ..states.distances import DistanceTally
@@ -31,7 +32,7 @@ from .entries import (
     ranking_space,
     streamed_rows,
 )
-from .plan import ScanPlan
+from .plan import ScanPlan, ScanShape
 from .splitting import Split, split_entries
 from .usable_labels import UsableLabels
 
@@ -244,13 +245,13 @@ class _BandScan:
     def _hold(self, split: Split, n_events: int, first_row: int) -> None:
         """Keep the events of some rows; count equal ones together where they are ties or grow too many."""
         plan = self.plan
-        self.held.append(split.held(n_events, self.band, first_row, plan.zones.n_intervals, self.soft))
+        self.held.append(split.held(n_events, self.band, first_row, self.soft))
         n_held = sum(part.keys.size for part in self.held)
         ties = n_held > _MANY * plan.shape.max_events and _are_ties(self.held[-1].keys)
         if not self.counting and n_held <= plan.shape.max_events and not ties:
             return
         self.counting = True
-        counted = EventTally.merge([part.counted() for part in self.held])
+        counted = EventTally.merge([part.counted(plan.zones.floors, plan.shape.n_together) for part in self.held])
         self.held = []
         self.counted = EventTally.merge([self.counted, self._without_dropped(counted)])
         self._drop_crowds()
@@ -258,14 +259,14 @@ class _BandScan:
     def _without_dropped(self, events: EventTally) -> EventTally:
         if not self.dropped.any():
             return events
-        return events.select(lambda keys, _: ~self.dropped[self.plan.zones.intervals_of(keys)])
+        return events.select(lambda keys, _: ~self.dropped[intervals_of(self.plan.zones.floors, keys)])
 
     def _drop_crowds(self) -> None:
         """Drop the intervals whose counted events are too many."""
         zones, excess = self.plan.zones, self.counted.n_stored - self.plan.shape.max_events
         if excess <= 0:
             return
-        crowd = np.bincount(zones.intervals_of(self.counted.keys), minlength=zones.n_intervals)
+        crowd = np.bincount(intervals_of(zones.floors, self.counted.keys), minlength=zones.n_intervals)
         # One key has as many entries as there are set sizes: always held.
         low, high = np.array([zones.interval(j) for j in range(zones.n_intervals)], object).T
         crowd[low == high] = 0
@@ -278,6 +279,8 @@ class _BandScan:
         above = np.concatenate(self.above_parts or [np.zeros((0, 0), np.int32)])
         size_intervals, sizes, size_counts = _count_sizes(above)
         n_taken, step = sampled(n_rows, self.plan.shape.n_classes)
+        zones, events = self.plan.zones, HeldEvents.merge([HeldEvents.empty(), *self.held])
+        in_band = band_counts(above, self.plan.shape) if above.size else np.zeros(zones.n_intervals, np.int64)
         return ScanTally(
             n_rows=n_rows,
             n_nan=reader.n_nan,
@@ -293,14 +296,20 @@ class _BandScan:
             weight_at_rank=self.weight_at_rank.settled(),
             max_held=self.plan.shape.max_held if self.plan.with_rows else 0,
             rows=tuple(self.rows),
-            events=tuple(self.held),
+            floors=zones.floors,
+            max_events=self.plan.shape.all_events,
+            events=events,
             counted=self.counted,
+            n_together=self.plan.shape.n_together,
             dropped=self.dropped,
-            histogram=self.histogram.astype(np.int64),
-            sample=self.sample,
+            histogram=BinCounts.of(self.histogram),
+            sample=BinCounts.of(self.sample),
             n_sampled=n_taken * -(-self.plan.shape.n_classes // step),
             ranked=RankedTally.merge([RankedTally(), *self.ranked]),
             distance=self.distance,
+            n_bands=1,
+            band_sums=in_band,
+            band_squares=in_band**2,
         ).settled()
 
 
@@ -321,6 +330,14 @@ def _held_rows(band: int, entries: Entries, labels: Ints | None, dtype: Dtype) -
         hits = np.flatnonzero(entries.classes == labels[rows])
         indices[rows[hits]] = hits - entries.offsets[rows[hits]]
     return HeldRows(band, entries.keys.astype(dtype), lengths, indices)
+
+
+def band_counts(above: NDArray[np.int32], shape: ScanShape) -> Ints:
+    """Return the scores of a band above each interval, in units of ``2**band_unit``, as if the band were as long as any.
+
+    They tell how much bands differ. The unit is such that a million squares fit an integer.
+    """
+    return np.asarray(above.sum(0, dtype=np.int64) * shape.band_rows // above.shape[0] >> shape.band_unit)
 
 
 def _are_ties(keys: Array) -> bool:

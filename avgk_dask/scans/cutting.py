@@ -20,9 +20,9 @@ from .splitting import label_weights, split_entries
 
 @dataclass(frozen=True)
 class WantedTies:
-    """The first ``n_ties`` scores of a band that equal a key, wanted for the budget of a position."""
+    """The first ``n_ties`` scores of some bands that equal a key, wanted for the budget of a position."""
 
-    band: int
+    bands: range
     budget: int
     key: int
     n_ties: int
@@ -40,12 +40,12 @@ class CutPlan:
 
 def cut_band(slabs: Iterable[Array], labels: Array | None, band: int, plan: CutPlan) -> TieCuts:
     """Read a band once for the scores equal to some keys, and take the first ones, in row-major order."""
-    takers = [_Taker(wanted, labels, plan.n_classes) for wanted in plan.wanted if wanted.band == band]
+    takers = [_Taker(wanted, labels, plan.n_classes) for wanted in plan.wanted if band in wanted.bands]
     reader = TileReader(min(taker.wanted.key for taker in takers), plan.dtype, plan.tile_scores)
     for entries in _entries(reader, checked_slabs(slabs, plan.dtype, plan.n_classes, labels), plan.n_classes):
         for taker in takers:
             taker.take(entries)
-    return TieCuts(tuple(taker.cut() for taker in takers))
+    return TieCuts(tuple(taker.cut(band) for taker in takers))
 
 
 class _Taker:
@@ -72,10 +72,11 @@ class _Taker:
             self.weight.add(label_weights(self.labels, rows, classes), np.zeros(taken, np.int64))
             self.missing -= taken
 
-    def cut(self) -> TieCut:
-        """Return where the ties taken end, and what they add."""
+    def cut(self, band: int) -> TieCut:
+        """Return where the ties taken of a band end, and what they add."""
         wanted = self.wanted
-        return TieCut(wanted.band, wanted.budget, self.row, self.last_class, self.changes, self.weight.settled())
+        changes, n_taken = np.trim_zeros(self.changes, "b"), wanted.n_ties - self.missing
+        return TieCut(band, wanted.budget, n_taken, self.row, self.last_class, changes, self.weight.settled())
 
 
 def _entries(reader: TileReader, slabs: Iterable[Array], n_classes: int) -> Iterator[Entries]:

@@ -31,11 +31,21 @@ class ScanShape:
     n_bins: int = N_BINS
     #: Keys of listed scores that may be held in all (0: hold events).
     max_held: int = 0
+    #: Bands (0: all are scanned at once), and rows of the largest.
+    n_bands: int = 0
+    band_rows: int = 1
+    #: Bands whose equal events are counted together.
+    n_together: int = 1
 
     @property
     def n_scores(self) -> int:
         """N * C."""
         return self.n_samples * self.n_classes
+
+    @property
+    def band_unit(self) -> int:
+        """The bits by which counts of a band are shortened to fit 21 bits."""
+        return max(0, (self.band_rows * self.n_classes).bit_length() - 21)
 
 
 @dataclass(frozen=True)
@@ -50,6 +60,10 @@ class ScanPlan:
     zones: ZoneTable
     sample_base: int
     sample_shift: int
+    #: The highest key there is, as far as known.
+    highest: int
+    #: Events that the intervals are expected to hold in all.
+    expected_events: float = 0.0
     #: Whether the keys of all listed scores are held, up to the shape's ``max_held``; else events are.
     with_rows: bool = False
     #: Space for the scans to work in.

@@ -6,10 +6,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..arrays import Array, Dtype, Ints
-from ..kernels.events import group_order
 from ..kernels.row_scans import split_rows
 from ..kernels.zones import ZoneTable
-from ..states.held_events import HeldEvents
+from ..states.held_events import HeldEvents, row_numbers
 from .entries import Entries
 
 
@@ -20,14 +19,12 @@ class Split:
         dtypes = (np.int32, key_dtype, np.int32, np.int32, np.int32, np.uint8)
         self.columns = tuple(np.empty(n, dtype) for dtype in dtypes)
 
-    def held(self, n: int, band: int, first_row: int, n_intervals: int, soft: Array | None = None) -> HeldEvents:
-        """Return the first n events, grouped by interval; their rows are counted from ``first_row`` on."""
-        intervals, keys, rows, bases, classes, hits = (column[:n] for column in self.columns)
-        starts, order = np.empty(n_intervals + 1, np.int64), np.empty(n, np.int64)
-        group_order(intervals, starts, order)
-        mine = rows[order] + np.int32(first_row)
-        weights = hits[order] if soft is None else soft[mine, classes[order]]
-        return HeldEvents(band, starts, keys[order], mine, bases[order], weights)
+    def held(self, n: int, band: int, first_row: int, soft: Array | None = None) -> HeldEvents:
+        """Return the first n events; their rows are counted from ``first_row`` on."""
+        _, keys, rows, bases, classes, hits = (column[:n] for column in self.columns)
+        mine = rows + np.int32(first_row)
+        weights = hits.copy() if soft is None else soft[mine, classes]
+        return HeldEvents(keys.copy(), row_numbers(band, mine), bases.copy(), weights)
 
 
 def split_entries(

@@ -19,19 +19,27 @@ from ..states.scan_tally import ScanTally
 #: Standard errors a pilot's bracket reaches to either side. Four and a half leave one search in
 #: some thousands a second scan; a spread estimated from few unlike chunks is itself uncertain,
 #: hence the larger numbers for those.
-_REACH = 4.5
+REACH = 4.5
 #: Shares of the keys beyond the pilot's highest at which bins of another width begin.
 _BEYOND = (2**40, 64, 8)
-_REACH_CHUNKS = {2: 12.0, 3: 8.0, 4: 6.5}
+_FEW = {2: 12.0, 3: 8.0, 4: 6.5}
+
+
+def reach_of(n: int) -> float:
+    """Return how many standard errors a bracket reaches to either side where they are estimated from n chunks or bands."""
+    return _FEW.get(n, 5.0)
 
 
 def plan_from_pilot(shape: ScanShape, sample: PilotSample, ranks: Sequence[int]) -> ScanPlan:
     """Plan the first scan for the scores of some ranks: hold all that can matter, or only what is close to them."""
-    ((floor, _),) = _guess(sample, shape, [max(ranks)], 1.0)
+    ((floor, _),) = guess_brackets(sample, shape, [max(ranks)])
     n_listed = int(sample.weights[sample.keys >= floor].sum()) * shape.n_scores // sample.n_scores
     if floor > key_range(shape.dtype)[0] and n_listed <= shape.max_held:
         return plan_rows(shape, floor, sample.lowest, sample.highest)
-    return plan_scan(shape, guess_brackets(sample, shape, ranks), sample.lowest, sample.highest)
+    brackets = guess_brackets(sample, shape, ranks)
+    expected = sum(_distinct_between(sample, low, high) for low, high in join_brackets(brackets))
+    plan = plan_scan(shape, brackets, sample.lowest, sample.highest)
+    return replace(plan, expected_events=expected * shape.n_scores / sample.n_scores)
 
 
 def plan_rows(shape: ScanShape, floor: int, lowest: int, highest: int) -> ScanPlan:
@@ -55,10 +63,10 @@ def plan_scan(shape: ScanShape, brackets: Sequence[tuple[int, int]], lowest: int
     zones = ZoneTable.from_intervals(intervals, top, shape.n_bins, usual_top=highest)
     floor = intervals[-1][0]
     lowest = min(lowest, floor)
-    return ScanPlan(shape, zones, lowest, shift_to_fit(max(floor - lowest, 1), N_BINS))
+    return ScanPlan(shape, zones, lowest, shift_to_fit(max(floor - lowest, 1), N_BINS), highest)
 
 
-def _join(brackets: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+def join_brackets(brackets: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
     """Return brackets from the top down, those that overlap joined."""
     joined: list[tuple[int, int]] = []
     for low, high in sorted(brackets, reverse=True, key=lambda bracket: (bracket[1], bracket[0])):
@@ -73,22 +81,10 @@ def _disjoint(brackets: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
     """Return intervals from the top down that hold what the brackets hold, each about one of them."""
     middles = sorted({(low + high) // 2 for low, high in brackets}, reverse=True)
     intervals: list[tuple[int, int]] = []
-    for low, high in _join(brackets):
+    for low, high in join_brackets(brackets):
         borders = [(a + b) // 2 for a, b in pairwise(m for m in middles if low <= m <= high)]
         intervals += zip([*(border + 1 for border in borders), low], [high, *borders], strict=True)
     return intervals
-
-
-def guess_brackets(sample: PilotSample, shape: ScanShape, ranks: Sequence[int]) -> list[tuple[int, int]]:
-    """Guess, for the score of each rank among all N * C, a bracket of keys that holds it.
-
-    Very large matrices would keep too many events inside; theirs are narrowed, since where a
-    bracket fails, the zone's bins give one that is narrow *and* holds.
-    """
-    brackets = _guess(sample, shape, ranks, 1.0)
-    inside = sum(_distinct_between(sample, low, high) for low, high in _join(brackets))
-    expected = inside * shape.n_scores / sample.n_scores
-    return brackets if expected <= shape.all_events else _guess(sample, shape, ranks, shape.all_events / expected)
 
 
 def _distinct_between(sample: PilotSample, low: int, high: int) -> int:
@@ -97,7 +93,8 @@ def _distinct_between(sample: PilotSample, low: int, high: int) -> int:
     return int(sample.weights[mine].mean() * np.unique(sample.keys[mine]).size) if mine.any() else 0
 
 
-def _guess(sample: PilotSample, shape: ScanShape, ranks: Sequence[int], narrowing: float) -> list[tuple[int, int]]:
+def guess_brackets(sample: PilotSample, shape: ScanShape, ranks: Sequence[int]) -> list[tuple[int, int]]:
+    """Guess, for the score of each rank among all N * C, a bracket of keys that holds it."""
     chunks = np.unique(sample.strip_chunks)
     cumulative = np.cumsum(sample.weights)
     thinning = int(sample.weights.max(initial=1) - 1) * sample.strip_scores.size
@@ -107,7 +104,7 @@ def _guess(sample: PilotSample, shape: ScanShape, ranks: Sequence[int], narrowin
     for rank in ranks:
         target = rank / shape.n_scores * sample.n_scores
         n_before = int(np.searchsorted(cumulative, target))
-        error = _margin(sample, n_before) * left_out * narrowing if left_out else 0.0
+        error = _margin(sample, n_before) * left_out if left_out else 0.0
         margin = error * sample.n_scores + 1 + thinning
         high = _key_at(sample, cumulative, target - margin, high_end)
         low = _key_at(sample, cumulative, target + margin, low_end)
@@ -135,9 +132,9 @@ def _margin(sample: PilotSample, n_before: int) -> float:
     _, chunk_of = np.unique(sample.strip_chunks, return_inverse=True)
     n_chunks = int(chunk_of.max()) + 1
     by_chunk = _standard_error(np.bincount(chunk_of, counts), np.bincount(chunk_of, sample.strip_scores))
-    margin = _REACH * max(by_score, by_strip)
+    margin = REACH * max(by_score, by_strip)
     unlike = by_chunk > 1.5 * by_strip
-    return max(margin, _REACH_CHUNKS.get(n_chunks, 5.0) * by_chunk) if unlike else margin
+    return max(margin, reach_of(n_chunks) * by_chunk) if unlike else margin
 
 
 def _standard_error(counts: Array, totals: Array) -> float:
@@ -152,14 +149,15 @@ def bracket_below(tally: ScanTally, plan: ScanPlan, shape: ScanShape, rank: int,
     """
     low_end = key_range(shape.dtype)[0]
     n_floor_bins = min(N_BINS, ((plan.floor - plan.sample_base) >> plan.sample_shift) + 1)
-    from_floor = np.cumsum(tally.sample[:n_floor_bins][::-1])
+    sample = tally.sample.table()
+    from_floor = np.cumsum(sample[:n_floor_bins][::-1])
     if from_floor[-1] == 0:
         return low_end, plan.floor - 1
     missing = (rank - n_listed) / max(tally.n_rows * shape.n_classes - n_listed, 1) * float(from_floor[-1])
     k = max(rank / shape.n_samples, 1e-3)
     everything = tally.n_sampled == tally.n_rows * shape.n_classes
     share = k / shape.n_classes
-    spread = 0.0 if everything else 8 / math.sqrt(tally.n_sampled * share) * share * float(tally.sample.sum())
+    spread = 0.0 if everything else 8 / math.sqrt(tally.n_sampled * share) * share * float(sample.sum())
     first, last = (int(np.searchsorted(from_floor, missing + d)) for d in (-spread, spread))
     high_bin, low_bin = n_floor_bins - 1 - first, n_floor_bins - 1 - last
     low = low_end if low_bin <= 0 else plan.sample_base + (low_bin << plan.sample_shift)

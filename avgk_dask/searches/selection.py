@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from fractions import Fraction
 
@@ -46,19 +47,31 @@ class Selection:
         """Whether some ties are kept and some are not."""
         return 0 < self.n_kept < self.n_ties
 
-    def with_ties(self, ties: TieCut) -> Selection:
-        """Return the outcome with the kept ties of the cut's band taken in."""
-        return replace(
-            self,
-            set_sizes=changed_sizes(self.set_sizes, ties.changes),
-            weight=self.weight + ties.weight[0],
-            cut=None if self.cut is None else replace(self.cut, pending=False),
-            last_tie=(ties.row, ties.last_class),
-        )
+    def with_ties(self, cuts: Iterable[TieCut]) -> Selection:
+        """Return the outcome with the kept ties taken in, given the first ties of each of the cut's bands, in order.
+
+        The band in which the cut falls may have given more than are left: then it must be read again, for fewer.
+        """
+        assert self.cut is not None
+        taken, left = self, self.cut.n_ties
+        for ties in cuts:
+            if ties.n_taken > left:
+                return replace(taken, cut=Cut(ties.band, left, pending=True))
+            left -= ties.n_taken
+            taken = replace(
+                taken,
+                set_sizes=changed_sizes(taken.set_sizes, ties.changes),
+                weight=taken.weight + ties.weight[0],
+                last_tie=(ties.row, ties.last_class),
+            )
+            if left == 0:
+                return replace(taken, cut=Cut(ties.band, ties.n_taken, pending=False))
+        raise AssertionError("ties are gone that were counted before")
 
 
 def changed_sizes(counts: Ints, changes: Ints) -> Ints:
     """Return the number of sets of each size after a change, up to the largest there is."""
-    out = changes.copy()
+    out = np.zeros(max(counts.size, changes.size), np.int64)
     out[: counts.size] += counts
+    out[: changes.size] += changes
     return out[: int(np.flatnonzero(out)[-1]) + 1]

@@ -8,28 +8,31 @@ from fractions import Fraction
 
 import numpy as np
 
-from ..arrays import Ints
 from ..errors import ScoresError
 from ..kernels.keys import NAN_KEY, key_range
-from ..kernels.zones import N_BINS
+from ..kernels.zones import N_BINS, ZoneTable, intervals_of
 from ..scans.band_pass import Pass
 from ..scans.band_scan import scan_band
 from ..scans.cutting import CutPlan, WantedTies, cut_band
 from ..scans.plan import ScanPlan, ScanShape
+from ..states.bin_counts import BinCounts
 from ..states.counted_events import EventTally
-from ..states.held_events import IntervalEvents
+from ..states.held_events import HeldEvents, IntervalEvents
 from ..states.pilot_sample import PilotSample
 from ..states.scan_tally import ScanTally
 from ..states.tie_cuts import TieCuts
 from .brackets import bracket_below, plan_from_pilot, plan_rows, plan_scan
+from .folding import base_sizes, certain_bracket
 from .selection import Selection, changed_sizes
 from .settled_rows import Bracketed, select_from_rows
 from .tie_extremes import extreme_weights
+from .waves import first_wave, narrow, next_wave, spread_bands
 
 #: Scans no search can need: brackets shrink at least 64-fold with each, from 2**64 keys down to one.
 MOST_SCANS = 30
 #: Events a band may hold in a second scan, whose brackets are narrow: they may all lie in one band, as in sorted data.
 RESCAN_EVENTS = 1 << 19
+_CHANGED = "scores must stay the same from one read to the next; got others. Store them first."
 
 
 @dataclass(frozen=True)
@@ -49,6 +52,10 @@ class ThresholdSearch:
     #: Positions of the budgets that are still to be settled.
     open: tuple[int, ...] = ()
     first_tally: ScanTally | None = None
+    #: Of a scan in waves: the bands read so far, all that they gave, and the counts of each wave.
+    n_seen: int = 0
+    so_far: ScanTally | None = None
+    waves: tuple[tuple[ZoneTable, BinCounts], ...] = ()
 
     @classmethod
     def begin(
@@ -73,7 +80,12 @@ class ThresholdSearch:
         if self.pilot is not None:
             return self.pilot
         if self.plan is not None:
-            return Pass("rescan" if self.n_scans else "scan", scan_band, self.plan, ScanTally)
+            name, n_next = "rescan" if self.n_scans else "scan", self._wave()
+            if n_next == self.shape.n_bands:
+                return Pass(name, scan_band, self.plan, ScanTally)
+            last = self.n_seen + n_next
+            bands = spread_bands(self.shape.n_bands, self.n_seen, last)
+            return Pass(name, scan_band, self.plan, ScanTally, bands, completes=last == self.shape.n_bands)
         cut = {i: s for i, s in self.found.items() if s.cut is not None and s.cut.pending}
         return cut_pass(self.shape, cut) if cut and self.cuts_ties else None
 
@@ -82,9 +94,36 @@ class ThresholdSearch:
         if isinstance(state, PilotSample):
             return replace(self, pilot=None, plan=self._first_plan(state))
         if isinstance(state, TieCuts):
-            found = {cut.budget: self.found[cut.budget].with_ties(cut) for cut in state.cuts}
-            return replace(self, found=self.found | found)
-        return self._after_scan(state)
+            return replace(self, found=self.found | self._with_ties(state))
+        return self._after_wave(state)
+
+    def _with_ties(self, state: TieCuts) -> dict[int, Selection]:
+        """Return the outcomes that were waiting for ties; scores that have changed since are refused."""
+        try:
+            budgets = {cut.budget for cut in state.cuts}
+            return {i: self.found[i].with_ties(c for c in state.cuts if c.budget == i) for i in budgets}
+        except AssertionError:
+            raise ScoresError(_CHANGED) from None
+
+    def _wave(self) -> int:
+        """Return how many bands the next wave of a scan reads."""
+        assert self.plan is not None
+        if self.so_far is None:
+            return first_wave(self.shape, self.plan.expected_events)
+        return next_wave(self.shape, self.n_seen, int(self.so_far.stored_events().sum()))
+
+    def _after_wave(self, tally: ScanTally) -> ThresholdSearch:
+        """Take in a wave, and go on with narrower brackets; settle the budgets after the last one."""
+        assert self.plan is not None
+        n_seen = self.n_seen + self._wave()
+        waves = (*self.waves, (self.plan.zones, tally.histogram))
+        merged = tally if self.so_far is None else ScanTally.merge([self.so_far, tally])
+        after = replace(self, n_seen=n_seen, waves=waves)
+        if n_seen == self.shape.n_bands:
+            return after._after_scan(merged)
+        ranks = [self._rank(self.budgets[i], merged) for i in self.open]
+        so_far, plan = narrow(merged, self.plan, [rank for rank in ranks if rank], n_seen)
+        return replace(after, so_far=so_far, plan=plan)
 
     def _after_scan(self, tally: ScanTally) -> ThresholdSearch:
         """Settle the budgets that a scan proves, and plan the next one for the others."""
@@ -104,8 +143,8 @@ class ThresholdSearch:
             selections = select_from_rows(tally.rows, list(rows.values()))
             found |= {i: self._with_nan(s, tally) for i, s in zip(rows, selections, strict=True)}
         if self.n_scans > MOST_SCANS:
-            raise ScoresError("scores must stay the same from one read to the next; got others. Store them first.")
-        slim = replace(tally, rows=(), events=(), counted=EventTally.empty())
+            raise ScoresError(_CHANGED)
+        slim = replace(tally, rows=(), events=HeldEvents.empty(), counted=EventTally.empty())
         return replace(
             self,
             plan=self._next_plan(list(again.values())) if again else None,
@@ -113,6 +152,9 @@ class ThresholdSearch:
             n_scans=self.n_scans + 1,
             open=tuple(again),
             first_tally=self.first_tally or slim,
+            n_seen=0,
+            so_far=None,
+            waves=(),
         )
 
     def _next_plan(self, brackets: list[tuple[int, int]]) -> ScanPlan:
@@ -141,11 +183,10 @@ class ThresholdSearch:
 
     def _settle(self, tally: ScanTally, plan: ScanPlan, budget: int) -> Selection | Bracketed | tuple[int, int]:
         """Return the outcome for a budget, or how the held rows give it, or a narrower bracket that must be searched."""
-        n_real = self.shape.n_scores - tally.n_nan
-        rank = min(budget + 1, n_real)
+        rank = self._rank(budget, tally)
         if rank == 0:
             return _all_nan(tally, budget)
-        by_zone = np.cumsum(tally.histogram.sum(1))
+        by_zone = np.cumsum(tally.histogram.table().sum(1))
         zone = int(np.searchsorted(by_zone, rank))
         if zone == by_zone.size:
             n_listed = int(by_zone[-1])
@@ -158,12 +199,16 @@ class ThresholdSearch:
             return Bracketed(budget, low, high, n_before + n_higher, rank - n_before - n_higher)
         if not plan.with_rows and zone % 2 and not tally.dropped[zone // 2]:
             return self._with_nan(_select(tally, plan, zone, budget, n_before, rank - n_before, (low, high)), tally)
-        return low, high
+        return certain_bracket(self.waves, rank, key_range(self.shape.dtype)[1])
+
+    def _rank(self, budget: int, tally: ScanTally) -> int:
+        """Return the rank of a budget's threshold among all scores that are numbers, as far as these are known."""
+        return min(budget + 1, self.shape.n_scores - tally.n_nan)
 
 
 def _narrow(tally: ScanTally, plan: ScanPlan, zone: int, rank: int, top: int) -> tuple[int, int, int]:
     """Return the bin of a zone that holds the score of this rank from the zone's top, a hard bracket, and the count above."""
-    bins = tally.histogram[zone]
+    bins = tally.histogram.table()[zone]
     from_top = np.cumsum(bins[::-1])
     index = int(np.searchsorted(from_top, rank))
     bin_ = bins.size - 1 - index
@@ -178,7 +223,8 @@ def _select(
 ) -> Selection:
     """Read a budget's outcome off the events of the interval that provably holds its threshold."""
     j = zone // 2
-    events = IntervalEvents.gather(tally.events, tally.counted, j, plan.zones.interval(j))
+    mine = tally.events.select(intervals_of(plan.zones.floors, tally.events.keys) == j)
+    events = IntervalEvents.of(mine.in_order(), tally.counted, plan.zones.interval(j), tally.n_together)
     key = events.key_at_rank(rank, *near)
     taken = events.take(key, budget - n_before, plan.shape.n_classes)
     n_above, n_ties = n_before + taken.n_above, taken.n_ties
@@ -190,7 +236,7 @@ def _select(
     extremes = None
     if not soft or taken.tie_weights is not None or n_kept in (0, n_ties) or not tie_weight:
         extremes = extreme_weights(n_ties, n_kept, tie_weight, taken.tie_weights if soft else None)
-    sizes = changed_sizes(_base_sizes(tally, j), taken.changes)
+    sizes = changed_sizes(base_sizes(tally, j), taken.changes)
     return Selection(budget, key, n_above, n_ties, n_kept, sizes, weight, taken.cut, above, tie_weight, extremes)
 
 
@@ -200,16 +246,9 @@ def _all_nan(tally: ScanTally, budget: int) -> Selection:
     return Selection(budget, NAN_KEY, 0, tally.n_nan, 0, sizes, none, None, none, none, (none, none))
 
 
-def _base_sizes(tally: ScanTally, j: int) -> Ints:
-    """Return how many rows have each number of scores above interval j."""
-    mine = slice(*np.searchsorted(tally.size_intervals, [j, j + 1]))
-    counts = np.zeros(int(tally.sizes[mine].max(initial=0)) + 1, np.int64)
-    counts[tally.sizes[mine]] = tally.size_counts[mine]
-    return counts
-
-
 def cut_pass(shape: ScanShape, selections: Mapping[int, Selection]) -> Pass:
     """Return the pass over the bands in which cuts fall that finds where the kept ties end, by the budget's position."""
-    wanted = tuple(WantedTies(s.cut.band, i, s.key, s.cut.n_ties) for i, s in selections.items() if s.cut is not None)
+    wanted = tuple(WantedTies(s.cut.bands, i, s.key, s.cut.n_ties) for i, s in selections.items() if s.cut is not None)
     plan = CutPlan(wanted, shape.dtype, shape.n_classes, shape.tile_scores)
-    return Pass("cut", cut_band, plan, TieCuts, bands=tuple(sorted({ties.band for ties in wanted})))
+    bands = {band for ties in wanted for band in ties.bands if not shape.n_bands or band < shape.n_bands}
+    return Pass("cut", cut_band, plan, TieCuts, bands=tuple(sorted(bands)))

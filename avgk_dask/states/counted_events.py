@@ -1,10 +1,10 @@
-"""Counted events: where ties make the scores near a threshold many, a band's equal ones are counted together.
+"""Counted events: where ties make the scores near a threshold many, equal ones of a band, or of some bands, are counted together.
 
 An event is a score inside an interval of a scan, as the change it makes to a set: once it is in, the set
 of its row has a certain size, and its label hits grow by a weight. Row sizes telescope: moving the
 threshold past an event turns one set of ``size - 1`` into one of ``size``. So set sizes and errors for
 *every* threshold inside an interval follow from the events, without the rows. Only a cut through the
-counted ties of a band needs its rows again.
+counted ties of some bands needs their rows again.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ Column = Annotated[Ints, JOINED]
 
 @dataclass(frozen=True)
 class EventTally(State):
-    """How many events of each (key, band, size) there are, with the weights (hits or soft labels) they bring."""
+    """How many events of each (key, group of bands, size) there are, with the weights (hits or soft labels) they bring."""
 
     keys: Column
-    bands: Column
+    groups: Column
     sizes: Column
     counts: Column
-    #: Exact sums of weights for each (key, band), scattered (see ``ExactSums``).
+    #: Exact sums of weights for each (key, group), scattered (see ``ExactSums``).
     weight_keys: Column
-    weight_bands: Column
+    weight_groups: Column
     weight_limbs: Column
     weight_amounts: Column
 
@@ -45,21 +45,22 @@ class EventTally(State):
         return cls(none, none, none, none, none, none, none, none)
 
     @classmethod
-    def count(cls, band: int, keys: Array, sizes: Array, weights: Array) -> EventTally:
-        """Count the events of one band's rows."""
-        (distinct, distinct_sizes), counts = add_up((keys.astype(np.int64), sizes), np.ones(keys.size, np.int8))
+    def count(cls, groups: Ints, keys: Array, sizes: Array, weights: Array) -> EventTally:
+        """Count events, given the group of bands of each."""
+        wide = keys.astype(np.int64)
+        distinct, counts = add_up((wide, groups, sizes), np.ones(keys.size, np.int8))
         some = np.flatnonzero(weights)
-        (groups,), which = _distinct((keys[some].astype(np.int64),))
-        sums = ExactSums.zeros(groups.size)
+        (weight_keys, weight_groups), which = _distinct((wide[some], groups[some]))
+        sums = ExactSums.zeros(weight_keys.size)
         sums.add(weights[some], which)
-        group, limb, amounts = sums.scattered()
-        bands, weight_bands = np.full(distinct.size, band), np.full(group.size, band)
-        return cls(distinct, bands, distinct_sizes, counts, groups[group], weight_bands, limb, amounts)
+        at, limb, amounts = sums.scattered()
+        columns: tuple[Ints, ...] = (*distinct, counts, weight_keys[at], weight_groups[at], limb, amounts)
+        return cls(*columns)
 
     def settled(self) -> Self:
         """Return the tally with equal events counted together."""
-        events, counts = add_up((self.keys, self.bands, self.sizes), self.counts)
-        weights, amounts = add_up((self.weight_keys, self.weight_bands, self.weight_limbs), self.weight_amounts)
+        events, counts = add_up((self.keys, self.groups, self.sizes), self.counts)
+        weights, amounts = add_up((self.weight_keys, self.weight_groups, self.weight_limbs), self.weight_amounts)
         columns: tuple[Ints, ...] = (*events, counts, *weights, amounts)
         return type(self)(*columns)
 
@@ -74,11 +75,11 @@ class EventTally(State):
         return int(self.counts.sum())
 
     def select(self, keep: Callable[[Ints, Ints], Any]) -> EventTally:
-        """Return the events that satisfy ``keep``, a function of keys and bands."""
-        a, b = np.flatnonzero(keep(self.keys, self.bands)), np.flatnonzero(keep(self.weight_keys, self.weight_bands))
+        """Return the events that satisfy ``keep``, a function of keys and groups."""
+        a, b = np.flatnonzero(keep(self.keys, self.groups)), np.flatnonzero(keep(self.weight_keys, self.weight_groups))
         return EventTally(
-            self.keys[a], self.bands[a], self.sizes[a], self.counts[a],
-            self.weight_keys[b], self.weight_bands[b], self.weight_limbs[b], self.weight_amounts[b],
+            self.keys[a], self.groups[a], self.sizes[a], self.counts[a],
+            self.weight_keys[b], self.weight_groups[b], self.weight_limbs[b], self.weight_amounts[b],
         )  # fmt: skip
 
     def total_weight(self) -> Fraction:

@@ -6,49 +6,90 @@ while events are few enough; of a band with many ties they are counted instead.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from typing import Annotated
 
 import numpy as np
 
 from ..arrays import Array, Ints
 from ..exact.sums import total_weight
-from ..kernels.events import move_sizes, size_events
-from ..records import Record
+from ..kernels.events import group_order, move_sizes, size_events
+from ..kernels.zones import intervals_of
+from ..records import JOINED, State
 from .counted_events import EventTally
 
-#: The rows of a matrix are numbered ``band << ROW_BITS | row``.
+#: Rows of a band, at most ``2**ROW_BITS`` of them, have the numbers from ``band << ROW_BITS`` on.
 ROW_BITS = 40
+
+Column = Annotated[Array, JOINED]
 
 
 @dataclass(frozen=True)
-class HeldEvents(Record):
-    """Events of some rows of a band: those of interval j from ``starts[j]`` to ``starts[j + 1]``, in row-major order."""
+class HeldEvents(State):
+    """Single events, in the order in which bands came; those of a row stand together, in the order of its classes."""
 
-    band: int
-    starts: Ints
-    keys: Array
-    rows: Array
-    #: Scores of the event's row above the interval.
-    bases: Array
+    keys: Column
+    #: The event's row, as ``row_numbers`` tells.
+    rows: Column
+    #: Scores of the row above the interval that the event lies in.
+    bases: Column
     #: Hits as small integers, or soft labels.
-    weights: Array
+    weights: Column
 
-    def counted(self) -> EventTally:
-        """Count equal events together."""
-        sizes = np.empty(self.keys.size, np.int64)
-        size_events(self.starts, self.keys, self.rows, self.bases, sizes)
-        return EventTally.count(self.band, self.keys, sizes, self.weights)
+    @classmethod
+    def empty(cls) -> HeldEvents:
+        """Return no events."""
+        none = np.zeros(0, np.int64)
+        return cls(none.astype(np.int32), none, none.astype(np.int32), none.astype(np.uint8))
+
+    def select(self, which: Array | slice) -> HeldEvents:
+        """Return some of the events, in that order."""
+        return HeldEvents(self.keys[which], self.rows[which], self.bases[which], self.weights[which])
+
+    def in_order(self) -> HeldEvents:
+        """Return the events in row-major order."""
+        in_order = not self.rows.size or (np.diff(self.rows) >= 0).all()
+        return self if in_order else self.select(np.argsort(self.rows, kind="stable"))
+
+    def grouped(self, floors: Ints) -> tuple[Ints, HeldEvents]:
+        """Return where each interval's events start, and the events by interval, in row-major order.
+
+        ``floors`` are those of a ``ZoneTable``.
+        """
+        ordered = self.in_order()
+        intervals = intervals_of(floors, ordered.keys)
+        starts, order = np.empty(floors.size // 2 + 1, np.int64), np.empty(intervals.size, np.int64)
+        group_order(intervals, starts, order)
+        return starts, ordered.select(order)
+
+    def counted(self, floors: Ints, n_together: int = 1) -> EventTally:
+        """Count equal events of a band, or of so many bands, together."""
+        starts, events = self.grouped(floors)
+        sizes = np.empty(events.keys.size, np.int64)
+        size_events(starts, events.keys, events.rows, events.bases, sizes)
+        groups = (events.rows >> ROW_BITS) // n_together
+        return EventTally.count(groups, events.keys, sizes, events.weights)
+
+
+def row_numbers(band: int, rows: Array) -> Ints:
+    """Return numbers for the rows of a band that sort as the rows of the matrix do."""
+    return rows.astype(np.int64) + (band << ROW_BITS)
 
 
 @dataclass(frozen=True)
 class Cut:
-    """Where kept ties end: after the first ``n_ties`` of one band's ties."""
+    """Where kept ties end: after the first ``n_ties`` of one band's ties, or of those of some bands from ``band`` on."""
 
     band: int
     n_ties: int
     pending: bool
+    n_bands: int = 1
+
+    @property
+    def bands(self) -> range:
+        """The bands in one of which they end."""
+        return range(self.band, self.band + self.n_bands)
 
 
 @dataclass(frozen=True)
@@ -71,36 +112,29 @@ class Taken:
 class IntervalEvents:
     """All events of one interval: single ones in row-major order, and counted ones."""
 
-    keys: Array
-    row_numbers: Ints
-    bases: Array
-    weights: Array
+    single: HeldEvents
     counted: EventTally
+    #: Bands whose equal events were counted together.
+    n_together: int = 1
 
     @classmethod
-    def gather(
-        cls, parts: Sequence[HeldEvents], counted: EventTally, j: int, interval: tuple[int, int]
+    def of(
+        cls, single: HeldEvents, counted: EventTally, interval: tuple[int, int], n_together: int = 1
     ) -> IntervalEvents:
-        """Return the events of interval j, whose keys are ``interval``."""
+        """Return the events of an interval, given its single ones, and the counted ones of all."""
         low, high = interval
-        inside = counted.select(lambda keys, _: (keys >= low) & (keys <= high))
-        if not parts:
-            none = np.zeros(0, np.int64)
-            return cls(none, none, none, none.astype(np.uint8), inside)
-        where = [slice(part.starts[j], part.starts[j + 1]) for part in parts]
-        keys, rows, bases, weights = (
-            np.concatenate([getattr(part, name)[mine] for part, mine in zip(parts, where, strict=True)])
-            for name in ("keys", "rows", "bases", "weights")
-        )
-        bands = np.array([part.band for part in parts], np.int64) << ROW_BITS
-        row_numbers = np.repeat(bands, [mine.stop - mine.start for mine in where]) + rows
-        return cls(keys, row_numbers, bases, weights, inside)
+        return cls(single, counted.select(lambda keys, _: (keys >= low) & (keys <= high)), n_together)
+
+    @property
+    def n_scores(self) -> int:
+        """How many scores the events stand for."""
+        return int(self.single.keys.size) + self.counted.n_scores
 
     def key_at_rank(self, rank: int, low: int, high: int) -> int:
         """Return the key of the score of this rank, 1 for the highest, known to lie between two keys."""
         near = self.counted.select(lambda keys, _: (keys >= low) & (keys <= high))
-        single = self.keys[(self.keys >= low) & (self.keys <= high)]
-        rank -= int((self.keys > high).sum()) + int(self.counted.counts[self.counted.keys > high].sum())
+        single = self.single.keys[(self.single.keys >= low) & (self.single.keys <= high)]
+        rank -= int((self.single.keys > high).sum()) + int(self.counted.counts[self.counted.keys > high].sum())
         keys = np.concatenate([single, near.keys])
         order = np.argsort(keys)[::-1]
         counts = np.concatenate([np.ones(single.size, np.int64), near.counts])[order]
@@ -112,40 +146,46 @@ class IntervalEvents:
         Where the ties of a band are counted and only some of them are taken, they are left out, and the cut is
         pending: the band must be read again to know which of them come first.
         """
-        ties = np.flatnonzero(self.keys == key)
+        ties = np.flatnonzero(self.single.keys == key)
         counted_ties = self.counted.select(lambda keys, _: keys == key)
-        n_above = int((self.keys > key).sum()) + int(self.counted.counts[self.counted.keys > key].sum())
+        n_above = int((self.single.keys > key).sum()) + int(self.counted.counts[self.counted.keys > key].sum())
         n_ties = ties.size + counted_ties.n_scores
         n_kept = min(n_wanted - n_above, n_ties)
-        cut, n_single, last_band = self._cut(ties, counted_ties, n_kept) if n_kept else (None, 0, -1)
+        cut, n_single, last_group = self._cut(ties, counted_ties, n_kept) if n_kept else (None, 0, -1)
         changes = np.zeros(n_classes + 1, np.int64)
-        move_sizes(self.keys, self.row_numbers, self.bases, key, n_single, changes)
+        move_sizes(self.single.keys, self.single.rows, self.single.bases, key, n_single, changes)
         above = self.counted.select(lambda keys, _: keys > key)
-        kept = counted_ties.select(lambda _, bands: bands <= last_band)
+        kept = counted_ties.select(lambda _, groups: groups <= last_group)
         for part in (above, kept):
             np.add.at(changes, part.sizes, part.counts)
             np.subtract.at(changes, part.sizes - 1, part.counts)
-        weight_above = total_weight(self.weights * (self.keys > key)) + above.total_weight()
+        weight_above = total_weight(self.single.weights * (self.single.keys > key)) + above.total_weight()
         return Taken(
             n_above,
             n_ties,
             changes,
             weight_above,
-            total_weight(self.weights[ties[:n_single]]) + kept.total_weight(),
-            total_weight(self.weights[ties]) + counted_ties.total_weight(),
-            None if counted_ties.weight_keys.size else self.weights[ties],
+            total_weight(self.single.weights[ties[:n_single]]) + kept.total_weight(),
+            total_weight(self.single.weights[ties]) + counted_ties.total_weight(),
+            None if counted_ties.weight_keys.size else self.single.weights[ties],
             cut if n_kept < n_ties else None,
         )
 
     def _cut(self, ties: Ints, counted: EventTally, n_kept: int) -> tuple[Cut, int, int]:
-        """Return where the first so many ties end, how many of the single ones they are, and the last band of the counted."""
-        bands = np.concatenate([self.row_numbers[ties] >> ROW_BITS, counted.bands])
-        names, which = np.unique(bands, return_inverse=True)
+        """Return where the first so many ties end, how many of the single ones they are, and the last group of the counted."""
+        single_bands = self.single.rows[ties] >> ROW_BITS
+        groups = np.concatenate([single_bands // self.n_together, counted.groups])
+        names, which = np.unique(groups, return_inverse=True)
         counts = np.concatenate([np.ones(ties.size, np.int64), counted.counts])
         through = np.cumsum(np.bincount(which, counts).astype(np.int64))
         last = int(np.searchsorted(through, n_kept))
-        band, n_here = int(names[last]), n_kept - (int(through[last - 1]) if last else 0)
-        is_counted = bool((counted.bands == band).any())
-        pending = is_counted and n_kept < through[last]
-        n_single = int((bands[: ties.size] < band).sum()) + (0 if is_counted else n_here)
-        return Cut(band, n_here, pending), n_single, band - 1 if pending else band
+        group, n_here = int(names[last]), n_kept - (int(through[last - 1]) if last else 0)
+        n_before = int((groups[: ties.size] < group).sum())
+        if not (counted.groups == group).any():
+            n_single = n_before + n_here
+            band = int(single_bands[n_single - 1])
+            return Cut(band, int((single_bands[:n_single] == band).sum()), pending=False), n_single, group
+        if n_kept < through[last]:
+            return Cut(group * self.n_together, n_here, True, self.n_together), n_before, group - 1
+        # All ties of the group are kept: which of its bands is the last does not matter.
+        return Cut(group * self.n_together, n_here, False), int((groups[: ties.size] <= group).sum()), group

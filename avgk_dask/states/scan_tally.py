@@ -9,13 +9,18 @@ import numpy as np
 
 from ..arrays import Bools, Ints
 from ..exact.sums import ExactSums
+from ..kernels.zones import intervals_of
 from ..records import ANY, BY_BAND, JOINED, SAME, Count, Counts
+from .bin_counts import BinCounts
 from .checks import CheckedTally
 from .counted_events import EventTally, add_up
 from .distances import DistanceTally
 from .held_events import HeldEvents
 from .held_rows import HeldRows
 from .ranked_scores import RankedTally
+
+#: Different keys of which any number of events can be held, counted together.
+_FEW_KEYS = 4
 
 
 @dataclass(frozen=True)
@@ -32,18 +37,25 @@ class ScanTally(CheckedTally):
     hits: Counts
     weight_above: ExactSums
     weight_at_rank: ExactSums
-    #: Rows, in one or more parts of each band, as long as they are no more than ``max_held`` keys in all; or the
-    #: events of each band, or counted ones.
+    #: Rows, in one or more parts of each band, as long as they are no more than ``max_held`` keys in all.
     max_held: Annotated[int, SAME]
     rows: Annotated[tuple[HeldRows, ...], BY_BAND]
-    events: Annotated[tuple[HeldEvents, ...], BY_BAND]
+    #: Or single events and counted ones, of the zones with these floors, as long as they are no more than ``max_events``.
+    floors: Annotated[Ints, SAME]
+    max_events: Annotated[int, SAME]
+    events: HeldEvents
     counted: EventTally
-    #: Intervals whose events were too many to keep.
+    #: Bands whose equal events are counted together; and intervals that had too many events to hold.
+    n_together: Annotated[int, SAME]
     dropped: Annotated[Bools, ANY]
     #: All listed scores by zone and bin; and a sample of all scores, weighted to stand for the rest, with its size.
-    histogram: Counts
-    sample: Counts
+    histogram: BinCounts
+    sample: BinCounts
     n_sampled: Count
+    #: Bands, and over them the sums and the sums of squares of the scores above each interval (see ``band_counts``).
+    n_bands: Count
+    band_sums: Counts
+    band_squares: Counts
     #: The scores of each rank.
     ranked: RankedTally
     #: How far the scores are from the soft labels.
@@ -53,6 +65,37 @@ class ScanTally(CheckedTally):
         """Return the tally with equal sizes counted together, and without its rows if they are too many."""
         (intervals, sizes), counts = add_up((self.size_intervals, self.sizes), self.size_counts)
         found = replace(self, size_intervals=intervals, sizes=sizes, size_counts=counts)
-        if not self.max_held or sum(part.keys.size for part in self.rows) <= self.max_held:
+        if self.max_held and sum(part.keys.size for part in self.rows) > self.max_held:
+            return replace(found, rows=(), dropped=np.ones_like(self.dropped))
+        return found._within_limit() if self.n_stored > self.max_events else found
+
+    @property
+    def n_stored(self) -> int:
+        """How many single events and entries of counted ones are held."""
+        return int(self.events.keys.size) + self.counted.n_stored
+
+    def stored_events(self) -> Ints:
+        """Return how many of those each interval has."""
+        keys = np.concatenate([self.events.keys, self.counted.keys, self.counted.weight_keys])
+        return np.bincount(intervals_of(self.floors, keys), minlength=self.floors.size // 2)
+
+    def _within_limit(self) -> Self:
+        """Count the events of intervals with more than their share together; drop those of which there are still too many.
+
+        An interval of few different keys is never dropped: each has as many entries as there are groups and set sizes.
+        """
+        share = self.max_events // self.dropped.size
+        crowded = (self.stored_events() > share)[intervals_of(self.floors, self.events.keys)]
+        together = self.events.select(crowded).counted(self.floors, self.n_together)
+        found = replace(self, events=self.events.select(~crowded), counted=EventTally.merge([self.counted, together]))
+        keys = np.unique(found.counted.keys)
+        n_keys = np.bincount(intervals_of(self.floors, keys), minlength=self.dropped.size)
+        gone = (found.stored_events() > share) & (n_keys > _FEW_KEYS)
+        if not gone.any():
             return found
-        return replace(found, rows=(), dropped=np.ones_like(self.dropped))
+        return replace(
+            found,
+            events=found.events.select(~gone[intervals_of(self.floors, found.events.keys)]),
+            counted=found.counted.select(lambda keys, _: ~gone[intervals_of(self.floors, keys)]),
+            dropped=self.dropped | gone,
+        )

@@ -17,6 +17,7 @@ class TieCut(Record):
     band: int
     #: The position of the budget they are for.
     budget: int
+    n_taken: int
     row: int
     last_class: int
     #: By size, what the number of sets of that size changes by.

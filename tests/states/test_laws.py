@@ -114,8 +114,16 @@ KINDS = {
         lambda d: scans(d, d.soft, max_held=0, with_distance=True, n_ranked=d.n_classes),
         lambda d: scan_outcome(d, {"max_held": 0}),
     ),
+    "HeldEvents": (
+        lambda d: [t.events for t in scans(d, d.soft, max_held=0)],
+        lambda d: lambda t: t.in_order().digest(),
+    ),
+    "BinCounts": (
+        lambda d: [t.histogram for t in scans(d, d.hard, max_held=0)],
+        lambda d: lambda t: t.digest(),
+    ),
     "EventTally": (
-        lambda d: [p.counted() for t in scans(d, d.soft, max_held=0) for p in t.events],
+        lambda d: [t.events.counted(t.floors) for t in scans(d, d.soft, max_held=0)],
         lambda d: lambda t: (t.n_scores, t.total_weight(), t.digest()),
     ),
     "DistanceTally": (
@@ -165,7 +173,7 @@ KINDS = {
     "TieCuts": (
         lambda d: numbered(
             d, cut_band, d.soft,
-            CutPlan(tuple(WantedTies(i, 0, d.key, 2) for i in range(len(d.scores))), F8, d.n_classes, 64),
+            CutPlan(tuple(WantedTies(range(i, i + 1), 0, d.key, 2) for i in range(len(d.scores))), F8, d.n_classes, 64),
         ),
         lambda d: lambda t: t.digest(),
     ),

@@ -1,0 +1,188 @@
+"""Folding: what a scan found, as if it had looked for narrower intervals from the start.
+
+Events that are no longer inside an interval are known one by one. So they become counts: of scores and labels above the
+intervals that are left, and of the sets' sizes there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from ..arrays import Array, Bools, Ints
+from ..exact.sums import ExactSums, total_weight
+from ..kernels.bits import count_bins
+from ..kernels.events import move_sizes
+from ..kernels.zones import ZoneTable, intervals_of
+from ..records import BEYOND
+from ..states.bin_counts import BinCounts
+from ..states.counted_events import EventTally
+from ..states.held_events import HeldEvents, IntervalEvents
+from ..states.scan_tally import ScanTally
+
+
+def fold(tally: ScanTally, old: ZoneTable, new: ZoneTable) -> ScanTally:
+    """Return a tally by other zones, each of whose intervals lies within an old one.
+
+    The bins of gaps are not known any more: what they hold is in the first one. An interval whose events were dropped must
+    be left as it was.
+    """
+    starts, events = tally.events.grouped(old.floors)
+    within = intervals_of(old.floors, new.floors[1::2])
+    parts = []
+    for i, j in enumerate(within.tolist()):
+        mine = IntervalEvents.of(events.select(slice(starts[j], starts[j + 1])), tally.counted, old.interval(j))
+        parts.append(_Folded.of(mine, new.interval(i), base_sizes(tally, j), bool(tally.dropped[j])))
+    by_zone = np.cumsum(tally.histogram.table().sum(1))
+    hits = np.cumsum(tally.hits)
+    dropped = tally.dropped[within]
+    sizes = [np.flatnonzero(part.sizes) for part in parts]
+    return replace(
+        tally,
+        size_intervals=np.repeat(np.arange(len(parts)), [found.size for found in sizes]),
+        sizes=np.concatenate(sizes),
+        size_counts=np.concatenate([part.sizes[found] for part, found in zip(parts, sizes, strict=True)]),
+        hits=np.diff(_zone_ends(hits, within, [part.n_hits for part in parts], dropped), prepend=0),
+        weight_above=_weights_above(tally, within, parts),
+        floors=new.floors,
+        events=HeldEvents.merge([HeldEvents.empty(), *(part.events for part in parts)]),
+        counted=EventTally.merge([EventTally.empty(), *(part.counted for part in parts)]),
+        dropped=dropped,
+        histogram=_histogram(_zone_ends(by_zone, within, [part.n_scores for part in parts], dropped), parts, new),
+        n_bands=0,
+        band_sums=np.zeros(len(parts), np.int64),
+        band_squares=np.zeros(len(parts), np.int64),
+    )
+
+
+def base_sizes(tally: ScanTally, j: int) -> Ints:
+    """Return how many rows have each number of scores above interval j."""
+    mine = tally.size_intervals == j
+    counts = np.zeros(int(tally.sizes[mine].max(initial=0)) + 1, np.int64)
+    counts[tally.sizes[mine]] = tally.size_counts[mine]
+    return counts
+
+
+@dataclass(frozen=True)
+class _Folded:
+    """One new interval: what lies inside, and of the old interval's events above it their scores, hits and sizes."""
+
+    events: HeldEvents
+    counted: EventTally
+    above: IntervalEvents
+    sizes: Ints
+    #: Scores and hits of the old interval above the new one, and down to its end.
+    n_scores: tuple[int, int]
+    n_hits: tuple[int, int]
+
+    @classmethod
+    def of(cls, old: IntervalEvents, interval: tuple[int, int], sizes: Ints, dropped: bool) -> _Folded:
+        low, high = interval
+        keys = old.single.keys
+        above = IntervalEvents(old.single.select(keys > high), old.counted.select(lambda k, _: k > high))
+        if dropped:
+            nothing = HeldEvents.empty(), EventTally.empty()
+            return cls(*nothing, IntervalEvents(*nothing), sizes, (0, 0), (0, 0))
+        inside = (keys >= low) & (keys <= high)
+        events = old.single.select(inside)
+        events = replace(events, bases=(events.bases + _above_in_row(old.single, high)[inside]).astype(np.int32))
+        counted = old.counted.select(lambda k, _: (k >= low) & (k <= high))
+        sizes = _moved(sizes, above, old.single, high)
+        n_above, n_inside = above.n_scores, IntervalEvents(events, counted).n_scores
+        hits_above, hits_inside = _hits(above), _hits(IntervalEvents(events, counted))
+        return cls(events, counted, above, sizes, (n_above, n_above + n_inside), (hits_above, hits_above + hits_inside))
+
+
+def _moved(sizes: Ints, above: IntervalEvents, single: HeldEvents, high: int) -> Ints:
+    """Return the sizes of the sets with all events above a key taken in."""
+    most = int(single.bases.max(initial=0)) + _longest_row(single), int(above.counted.sizes.max(initial=0))
+    changes = np.zeros(max(sizes.size, *(size + 1 for size in most)), np.int64)
+    move_sizes(single.keys, single.rows, single.bases, high, 0, changes)
+    np.add.at(changes, above.counted.sizes, above.counted.counts)
+    np.subtract.at(changes, above.counted.sizes - 1, above.counted.counts)
+    changes[: sizes.size] += sizes
+    return changes
+
+
+def _row_starts(events: HeldEvents) -> Bools:
+    """Return at which events a row begins."""
+    starts = np.ones(events.rows.size, bool)
+    starts[1:] = events.rows[1:] != events.rows[:-1]
+    return starts
+
+
+def _longest_row(events: HeldEvents) -> int:
+    first = np.flatnonzero(_row_starts(events))
+    return int(np.diff(first, append=events.rows.size).max(initial=0))
+
+
+def _above_in_row(events: HeldEvents, high: int) -> Ints:
+    """Return, for each event, how many of its row are above a key."""
+    row = np.cumsum(_row_starts(events)) - 1
+    return np.asarray(np.bincount(row, events.keys > high).astype(np.int64)[row])
+
+
+def _hits(events: IntervalEvents) -> int:
+    """Return the hard labels among events; soft ones are added up elsewhere."""
+    if events.single.weights.dtype.kind == "f":
+        return 0
+    return int(total_weight(events.single.weights) + events.counted.total_weight())
+
+
+def _zone_ends(cumulative: Ints, within: Ints, parts: list[tuple[int, int]], dropped: Bools) -> Ints:
+    """Return, for the new zones from the top down, a count of all down to the end of each."""
+    ends = cumulative[2 * within][:, None] + np.array(parts, np.int64)
+    ends[dropped, 1] = cumulative[2 * within + 1][dropped]
+    return np.asarray(ends.reshape(-1))
+
+
+def _weights_above(tally: ScanTally, within: Ints, parts: list[_Folded]) -> ExactSums:
+    """Return the soft labels above each new interval."""
+    if not len(tally.weight_above):
+        return tally.weight_above
+    sums = tally.weight_above.taken(within)
+    for i, part in enumerate(parts):
+        weights, counted = part.above.single.weights, part.above.counted
+        sums.add(weights, np.full(weights.size, i))
+        sums.add_scattered(i, counted.weight_limbs, counted.weight_amounts)
+    return sums.settled()
+
+
+def _histogram(ends: Ints, parts: list[_Folded], new: ZoneTable) -> BinCounts:
+    """Return the counts by zone and bin: of the events inside by bins, of all else in the first bin."""
+    table = np.zeros((new.floors.size, new.n_bins), np.int64)
+    for i, part in enumerate(parts):
+        low, shift = int(new.floors[2 * i + 1]), new.shifts[2 * i + 1]
+        count_bins(part.events.keys.astype(np.int64), low, shift, table[2 * i + 1])
+        bins = (part.counted.keys - low).astype(np.uint64) >> shift
+        np.add.at(table[2 * i + 1], np.minimum(bins.astype(np.int64), new.n_bins - 1), part.counted.counts)
+    table[:, 0] += np.diff(ends, prepend=0) - table.sum(1)
+    return BinCounts.of(table)
+
+
+def certain_bracket(scans: Sequence[tuple[ZoneTable, BinCounts]], rank: int, top: int) -> tuple[int, int]:
+    """Return two keys between which the score of a rank must lie, from the counts of several scans of different rows.
+
+    Their bins differ. What is certain: at least so many scores are at or above a bin's lower end, and at most so many above
+    its upper end.
+    """
+    lows, highs, counts = (np.concatenate(parts) for parts in zip(*(_bins(*one, top) for one in scans), strict=True))
+    found = []
+    for edges in (lows, highs):
+        order = np.argsort(edges)[::-1]
+        found.append(int(edges[order[np.searchsorted(np.cumsum(counts[order]), rank)]]))
+    return found[0], found[1]
+
+
+def _bins(zones: ZoneTable, histogram: BinCounts, top: int) -> tuple[Ints, Ints, Array]:
+    """Return the first and last key of each bin that is not empty, and its count."""
+    zone, bin_ = np.divmod(histogram.cells.astype(np.int64), zones.n_bins)
+    lows, highs = [], []
+    for z, b in zip(zone.tolist(), bin_.tolist(), strict=True):
+        low, shift = int(zones.floors[z]), int(zones.shifts[z])
+        ceiling = zones.zone_ceiling(z, top)
+        lows.append(low + (b << shift))
+        highs.append(ceiling if b == zones.n_bins - 1 else min(low + ((b + 1) << shift) - 1, ceiling, BEYOND))
+    return np.array(lows, np.int64), np.array(highs, np.int64), histogram.counts.astype(np.int64)

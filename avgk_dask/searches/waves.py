@@ -1,0 +1,163 @@
+"""Waves: a large store is scanned a part at a time, each with the narrower brackets that the counts so far allow.
+
+What must be held at any moment is what lies inside the current brackets. They narrow with the square root of what was read,
+so that it fits a fixed limit for any number of samples, in one read.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from ..arrays import Ints
+from ..kernels.keys import key_range
+from ..kernels.zones import ZoneTable, intervals_of
+from ..scans.plan import ScanPlan, ScanShape
+from ..states.scan_tally import ScanTally
+from .brackets import REACH, join_brackets, reach_of
+from .folding import base_sizes, fold
+
+#: The share of the events that may be held which a wave is planned to use: brackets are guessed, and so is what they hold.
+_PLANNED = 2 / 3
+#: A wave reads at least this share of what was read before it, and this many bands.
+_LEAST_GROWTH, _LEAST_BANDS = 1 / 4, 8
+#: The least standard errors that brackets reach to either side; fewer would often fail, and cost a read.
+_LEAST_REACH = 3.0
+_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+
+
+def spread_bands(n_bands: int, first: int, last: int) -> tuple[int, ...]:
+    """Return some bands of a fixed order in which any first ones are spread evenly over the store, and of no fixed period.
+
+    Examples
+    --------
+    >>> spread_bands(10, 0, 4), spread_bands(10, 4, 10)
+    ((0, 2, 5, 8), (1, 3, 4, 6, 7, 9))
+
+    """
+    with np.errstate(over="ignore"):
+        order = np.argsort(np.arange(n_bands, dtype=np.uint64) * _GOLDEN, kind="stable")
+    return tuple(np.sort(order[first:last]).tolist())
+
+
+def first_wave(shape: ScanShape, expected: float) -> int:
+    """Return how many bands the first wave reads, given the events expected in all; all of them where those fit."""
+    share = _PLANNED * shape.all_events / max(expected, 1.0)
+    n_bands = max(int(share * shape.n_bands), _LEAST_BANDS)
+    return shape.n_bands if share >= 1 or n_bands >= shape.n_bands else n_bands
+
+
+def next_wave(shape: ScanShape, n_seen: int, n_held: int) -> int:
+    """Return how many bands the next wave reads: as many as may be held of."""
+    left = shape.n_bands - n_seen
+    space = _PLANNED * shape.all_events - n_held
+    fitting = int(space / max(n_held / n_seen, 1e-9)) if space > 0 else 0
+    return min(left, max(fitting, math.ceil(_LEAST_GROWTH * n_seen), _LEAST_BANDS))
+
+
+def narrow(tally: ScanTally, plan: ScanPlan, ranks: Sequence[int], n_seen: int) -> tuple[ScanTally, ScanPlan]:
+    """Return what was found so far by narrower brackets, and the plan with them."""
+    seen = _Seen.of(tally, plan, n_seen)
+    reach = 1.0
+    while True:
+        zones = _nested(seen, [seen.bracket(rank, reach) for rank in ranks])
+        folded = fold(tally, plan.zones, zones)
+        limit = _PLANNED * plan.shape.all_events
+        if (n_held := folded.stored_events().sum()) <= limit or reach * REACH <= _LEAST_REACH:
+            return folded, replace(plan, zones=zones)
+        reach = max(_LEAST_REACH / REACH, reach * limit / float(n_held))
+
+
+@dataclass(frozen=True)
+class _Seen:
+    """The scores of the bands so far, by zones."""
+
+    tally: ScanTally
+    plan: ScanPlan
+    n_seen: int
+    by_zone: Ints
+    #: Of each interval, its keys in descending order, and the number of scores from the interval's top down to each.
+    keys: list[Ints]
+    counts: list[Ints]
+
+    @classmethod
+    def of(cls, tally: ScanTally, plan: ScanPlan, n_seen: int) -> _Seen:
+        keys = np.concatenate([tally.events.keys.astype(np.int64), tally.counted.keys])
+        counts = np.concatenate([np.ones(tally.events.keys.size, np.int64), tally.counted.counts])
+        order = np.argsort(keys)[::-1]
+        keys, counts = keys[order], counts[order]
+        n_intervals = plan.zones.n_intervals
+        ends = np.searchsorted(intervals_of(plan.zones.floors, keys), np.arange(n_intervals + 1))
+        parts = [slice(ends[j], ends[j + 1]) for j in range(n_intervals)]
+        by_zone = np.cumsum(tally.histogram.table().sum(1))
+        return cls(tally, plan, n_seen, by_zone, [keys[p] for p in parts], [np.cumsum(counts[p]) for p in parts])
+
+    def bracket(self, rank: int, reach: float) -> tuple[int, int]:
+        """Return the keys between which the score of a rank among all probably lies; nothing beyond the old intervals."""
+        shape = self.plan.shape
+        target = rank * (self.tally.n_rows * shape.n_classes - self.tally.n_nan) / shape.n_scores
+        margin = reach * self._margin(int(np.searchsorted(self.by_zone, target)) // 2) + 1
+        return self._key_at(target + margin, lower=True), self._key_at(target - margin, lower=False)
+
+    def _key_at(self, position: float, *, lower: bool) -> int:
+        """Return the key at a position from the top; in a gap, the end of the next interval on the other side."""
+        floors = self.plan.zones.floors
+        zone = int(np.searchsorted(self.by_zone, position))
+        if zone == self.by_zone.size:
+            return int(floors[-1])
+        j = zone // 2
+        low, high = self.plan.zones.interval(j)
+        if zone % 2 == 0:
+            return int(floors[zone - 1]) if lower and zone else high
+        if self.tally.dropped[j]:
+            return low if lower else high
+        index = int(np.searchsorted(self.counts[j], position - float(self.by_zone[zone - 1])))
+        return int(self.keys[j][min(index, self.keys[j].size - 1)])
+
+    def _margin(self, j: int) -> float:
+        """Return how far the number of scores above interval j seen so far may be from its share of all."""
+        tally, shape = self.tally, self.plan.shape
+        j = min(j, self.plan.zones.n_intervals - 1)
+        left_out = 1 - tally.n_rows / shape.n_samples
+        sizes = base_sizes(tally, j)
+        by_row = REACH * math.sqrt(tally.n_rows * _variance(sizes, np.arange(sizes.size)) * left_out)
+        m = tally.n_bands
+        if m < 2:
+            return by_row
+        mean = float(tally.band_sums[j]) / m
+        spread = max(0.0, float(tally.band_squares[j]) / m - mean**2) * m / (m - 1) * 4.0**shape.band_unit
+        by_band = reach_of(m) * math.sqrt(self.n_seen * spread * left_out)
+        return max(by_row, by_band)
+
+
+def _variance(counts: Ints, values: Ints) -> float:
+    n = max(int(counts.sum()), 1)
+    mean = float((counts * values).sum()) / n
+    return float((counts * (values - mean) ** 2).sum()) / n
+
+
+def _nested(seen: _Seen, brackets: Sequence[tuple[int, int]]) -> ZoneTable:
+    """Return zones whose intervals are what the brackets leave of the old ones.
+
+    Intervals of a single key stay. Those whose events were dropped are of no more use, but for the lowest, whose floor is
+    that of the scan.
+    """
+    plan, old = seen.plan, seen.plan.zones
+    intervals: list[tuple[int, int]] = []
+    for j in range(old.n_intervals):
+        low, high = old.interval(j)
+        if seen.tally.dropped[j] and j < old.n_intervals - 1:
+            continue
+        if low == high or seen.tally.dropped[j]:
+            intervals.append((low, high))
+            continue
+        inside = [(max(low, a), min(high, b)) for a, b in brackets if a <= high and b >= low and a <= b]
+        intervals += join_brackets(inside)
+    if not intervals:
+        intervals = [(plan.floor, plan.floor)]
+    return ZoneTable.from_intervals(
+        intervals, key_range(plan.shape.dtype)[1], plan.shape.n_bins, usual_top=plan.highest
+    )
