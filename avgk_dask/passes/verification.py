@@ -10,7 +10,7 @@ import numpy as np
 
 from ..store.read.listing import chunk_key
 from ..store.read.manifest import chunk_grid
-from ..store.read.verifying import Verification, verify_listing, verify_metadata, verify_run
+from ..store.read.verifying import Verification, verify_listing, verify_metadata, verify_stretch
 from .run import Compute
 
 #: Chunks a task checks, one after the other.
@@ -22,7 +22,7 @@ def verify_array(array: Any, compute: Compute) -> Verification:
     listed = Verification.merge([verify_metadata(array), verify_listing(array)])
     known = {key for key, _ in listed.damaged}
     places = [place for place in np.ndindex(*chunk_grid(array)) if chunk_key(array, place) not in known]
-    run = dask.delayed(verify_run, pure=False)
+    run = dask.delayed(verify_stretch, pure=False)
     shared = dask.delayed(array, traverse=False)
     tasks = [run(shared, places[i : i + _RUN]) for i in range(0, len(places), _RUN)]
     read = Verification.merge(compute(tasks, "verify")) if tasks else Verification(0, 0, (), True)

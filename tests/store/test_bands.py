@@ -34,7 +34,7 @@ def test_run__gives_the_slabs_in_order_each_read_once(far, chunks, slab):
     assert reader.n_ahead == 16
     for first, last in ((0, source.n_bands), (source.n_bands // 2, source.n_bands)):
         store.reads.clear()
-        read = [np.concatenate(list(slabs), axis=1) for slabs in reader.run(range(first, last))]
+        read = [np.concatenate(list(slabs), axis=1) for slabs in reader.read_bands(range(first, last))]
         assert np.array_equal(np.concatenate(read), SCORES[rows[first] :])
         assert set(store.chunk_reads().values()) == {1}
 

@@ -21,7 +21,7 @@ from ..read.layout import LABEL_ROWS, Layout, codecs
 from ..read.listing import chunk_key
 from ..read.manifest import GROUP, Digest, chunk_grid, digest_of, empty_table, table_digest
 from ..read.seals import ATTRIBUTE, FORMAT, Seal, form_digest, metadata_digest
-from ..read.shards import places_within
+from ..read.shards import indices_within
 from ..read.wrapping import Wrapping
 from ..where.addresses import secrets_of, shown
 from ..where.array_kinds import StoredArray, WritableArray
@@ -220,7 +220,7 @@ def write_rows(array: WritableArray, first: int, block: Array) -> Digests:
     array[first:last] = block.view(array.dtype) if block.dtype == BFLOAT16 else block
     where = (slice(first, last), *(slice(0, n) for n in array.shape[1:]))
     recorded = array.store_path.store.digests
-    return {key: recorded[key] for key in (chunk_key(array, place) for place in places_within(array, where))}
+    return {key: recorded[key] for key in (chunk_key(array, index) for index in indices_within(array, where))}
 
 
 def grown(array: StoredArray, n_rows: int) -> Any:
