@@ -18,6 +18,8 @@ from .zarr_calls import inside
 #: Storage options, by name; of what type each is, only the client knows.
 Options = Mapping[str, Any]
 Path = str | os.PathLike[str]
+#: What can be written to: where it is, or an opened store.
+Writable = Path | Store
 #: What users pass for a store: where it is, or what zarr has opened.
 Openable: TypeAlias = "Path | Store | StorePath | zarr.Array[Any] | zarr.Group"
 
