@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import zarr
 from numpy.typing import DTypeLike
+from zarr.abc.buffer import Buffer
 from zarr.abc.store import Store
-from zarr.core.buffer import Buffer
 from zarr.storage import LocalStore
 
 from ...arrays import Array
