@@ -24,7 +24,7 @@ def far(monkeypatch):
 
 
 @pytest.mark.parametrize("chunks, slab", [((7, 13), 1 << 20), ((10, 4), 1), ((101, 1), 1)])
-def test_run__gives_the_slabs_in_order_each_read_once(far, chunks, slab):
+def test_read_bands__gives_the_slabs_in_order_each_read_once(far, chunks, slab):
     store = CountingStore(MemoryStore())
     zarr.create_array(store, data=SCORES, chunks=chunks)
     store.reads.clear()
@@ -39,7 +39,7 @@ def test_run__gives_the_slabs_in_order_each_read_once(far, chunks, slab):
         assert set(store.chunk_reads().values()) == {1}
 
 
-def test_run__ends_with_the_error_of_a_chunk(far, tmp_path):
+def test_read_bands__ends_with_the_error_of_a_chunk(far, tmp_path):
     with avgk.ScoreWriter(tmp_path / "a.zarr", 13, chunk_rows=5) as writer:
         writer.append(SCORES)
     opened = avgk.open_scores(tmp_path / "a.zarr")
