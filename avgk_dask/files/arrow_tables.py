@@ -8,6 +8,7 @@ from importlib import import_module
 from typing import Any, Protocol
 
 from ..errors import ScoresError, StoreError
+from .arrow_kinds import ArrowBatch, ArrowSchema
 from .matrices import label_block, list_matrix, score_block
 from .row_blocks import Block, RowFile
 from .table_columns import Columns, choose_columns
@@ -32,17 +33,17 @@ class Table(Protocol):
 
     @property
     def location(self) -> str:
-        """Where the table is kept."""
+        """Where the table is stored."""
 
     @property
-    def schema(self) -> Any:
+    def schema(self) -> ArrowSchema:
         """The Arrow schema: names and types of the columns."""
 
     @property
     def n_rows(self) -> int | None:
         """The number of rows, where it is known before reading."""
 
-    def batches(self, names: list[str], rows: int, max_bytes: int) -> Iterator[Any]:
+    def batches(self, names: list[str], rows: int, max_bytes: int) -> Iterator[ArrowBatch]:
         """Return these columns in record batches of at most ``rows`` rows, holding about ``max_bytes`` in memory."""
 
 
@@ -60,7 +61,7 @@ class TableFile(RowFile):
             scores = score_block(batch, self.columns, self.n_classes, start, self.location)
             labels = label_block(batch, self.columns, self.n_classes, start, self.location)
             start += batch.num_rows
-            # The table may have to make room for its next batch.
+            # The table may have to free memory for its next batch.
             del batch
             yield scores, labels
 

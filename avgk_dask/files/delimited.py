@@ -7,9 +7,9 @@ import gzip
 import re
 import zlib
 from collections.abc import Iterator
-from typing import Any
 
 from ..errors import LabelsError, ScoresError
+from .arrow_kinds import ArrowBatch, ArrowSchema
 from .arrow_tables import load_arrow
 from .names import LABEL_NAMES, OTHER_LABEL_NAMES, find_name
 from .row_blocks import reading
@@ -43,7 +43,7 @@ class CsvTable:
         self.n_rows: int | None = 0 if self._is_empty else None
         self._check_header(first)
         self._label = self._label_name(labels)
-        self.schema: Any = arrow.schema(
+        self.schema: ArrowSchema = arrow.schema(
             [(name, arrow.int64() if name == self._label else arrow.float64()) for name in self._names]
         )
 
@@ -80,7 +80,7 @@ class CsvTable:
                     "Drop the column, or name it if it holds the labels."
                 )
 
-    def batches(self, names: list[str], rows: int, max_bytes: int) -> Iterator[Any]:
+    def batches(self, names: list[str], rows: int, max_bytes: int) -> Iterator[ArrowBatch]:
         """Return these columns in record batches of at most ``rows`` rows."""
         if self._is_empty:
             return
@@ -92,11 +92,11 @@ class CsvTable:
             except load_arrow().ArrowInvalid as error:
                 raise self._refusal(error) from error
 
-    def _open(self, names: list[str], max_bytes: int) -> Any:
+    def _open(self, names: list[str], max_bytes: int) -> Iterator[ArrowBatch]:
         text = load_arrow("pyarrow.csv")
         # A number has at least two bytes of text and becomes eight, so that text grows fourfold at most.
         size = max(min(max_bytes // 4, _MOST_TEXT), _LEAST_TEXT, 64 * len(self._names), 4 * self._longest)
-        return text.open_csv(
+        found: Iterator[ArrowBatch] = text.open_csv(
             self.location,
             read_options=text.ReadOptions(
                 use_threads=False,
@@ -108,6 +108,7 @@ class CsvTable:
                 column_types=self.schema, include_columns=names, null_values=[""], check_utf8=False
             ),
         )
+        return found
 
     def _refusal(self, error: Exception) -> Exception:
         found = _CONVERSION.search(str(error))
@@ -127,8 +128,7 @@ class CsvTable:
 
 def _first_lines(path: str) -> tuple[list[str], list[str]]:
     """Return the fields of the first two lines; the second is empty where there is one line only."""
-    opened: Any = gzip.open if path.lower().endswith(".gz") else open
-    with opened(path, "rb") as stream:
+    with gzip.open(path) if path.lower().endswith(".gz") else open(path, "rb") as stream:
         lines = [stream.readline(_LONGEST_LINE) for _ in range(2)]
     if not lines[0].strip():
         raise ValueError("its first line is empty")

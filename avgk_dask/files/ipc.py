@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from ..errors import StoreError
+from .arrow_kinds import ArrowBatch
 from .arrow_tables import load_arrow
 from .names import listed
 from .parquet import check_same
@@ -18,7 +19,7 @@ _FILE_MAGIC, _FEATHER_1 = b"ARROW1", b"FEA1"
 
 
 class ArrowTable:
-    """Arrow files one after the other, mapped to memory, their record batches cut into slices.
+    """Arrow files one after the other, mapped to memory, their record batches split into slices.
 
     What was read is given back to the system after each slice, so that the resident memory stays
     that of a slice. Compressed record batches (Feather's default) are decompressed whole, though.
@@ -41,7 +42,7 @@ class ArrowTable:
             check_same(reader.schema, self.schema, path)
             self.n_rows = (self.n_rows or 0) + _count_rows(reader, mapped)
 
-    def batches(self, names: list[str], rows: int, max_bytes: int) -> Iterator[Any]:
+    def batches(self, names: list[str], rows: int, max_bytes: int) -> Iterator[ArrowBatch]:
         """Return these columns in record batches of at most ``rows`` rows."""
         for path in self._paths:
             with reading(path, *self._errors):
@@ -111,7 +112,7 @@ def _reader(mapped: mmap.mmap) -> Any:
     return opened(load_arrow().py_buffer(mapped), options=options)
 
 
-def _record_batches(reader: Any) -> Iterator[Any]:
+def _record_batches(reader: Any) -> Iterator[ArrowBatch]:
     """Return the record batches of an IPC file (which has a table of them) or of a stream."""
     if hasattr(reader, "num_record_batches"):
         for index in range(reader.num_record_batches):

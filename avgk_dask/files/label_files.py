@@ -1,8 +1,6 @@
-"""Labels kept in a file of their own."""
+"""Labels stored in a file of their own."""
 
 from __future__ import annotations
-
-from typing import Any
 
 import numpy as np
 
@@ -22,7 +20,7 @@ from .table_columns import label_column
 _ROWS, _BYTES = 1 << 16, 1 << 24
 
 
-def open_label_file(path: Any) -> Array:
+def open_label_file(path: object) -> Array:
     """Return the labels in a file: class numbers, one per sample, or a matrix of probabilities.
 
     An npy file is mapped to memory. Other files are read: the member or column called ``labels`` or ``label``,

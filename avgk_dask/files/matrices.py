@@ -5,13 +5,12 @@ A missing class number means unlabelled, -1; any other null is refused.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from ..arrays import Array
 from ..errors import LabelsError, ScoresError
 from ..masks import with_unlabelled
+from .arrow_kinds import ArrowBatch, ArrowColumn
 from .row_blocks import reading
 from .table_columns import Columns, is_list
 
@@ -19,7 +18,7 @@ Refusal = type[ScoresError] | type[LabelsError]
 _WHAT = {ScoresError: "scores", LabelsError: "labels"}
 
 
-def score_block(batch: Any, columns: Columns, n_classes: int, start: int, location: str) -> Array:
+def score_block(batch: ArrowBatch, columns: Columns, n_classes: int, start: int, location: str) -> Array:
     """Return the scores of a batch whose first row is row ``start`` of the file."""
     if columns.is_list:
         name = columns.scores[0]
@@ -36,14 +35,14 @@ def score_block(batch: Any, columns: Columns, n_classes: int, start: int, locati
     return block
 
 
-def label_block(batch: Any, columns: Columns, n_classes: int, start: int, location: str) -> Array | None:
+def label_block(batch: ArrowBatch, columns: Columns, n_classes: int, start: int, location: str) -> Array | None:
     """Return the labels of a batch: class numbers, a matrix of probabilities, or None where there are none."""
     if columns.label is None:
         return None
     return label_array(batch.column(columns.label), n_classes, start, f"column {columns.label!r} of {location}")
 
 
-def label_array(column: Any, n_classes: int | None, start: int, where: str) -> Array:
+def label_array(column: ArrowColumn, n_classes: int | None, start: int, where: str) -> Array:
     """Return a column of labels as an array of its own: integers, -1 where one is missing, or a matrix where it holds lists."""
     if is_list(column.type):
         return np.array(list_matrix(column, n_classes, start, LabelsError, where), order="C")
@@ -53,7 +52,7 @@ def label_array(column: Any, n_classes: int | None, start: int, where: str) -> A
     return with_unlabelled(present, np.asarray(column.is_null(), bool))
 
 
-def list_matrix(column: Any, n_columns: int | None, start: int, refusal: Refusal, where: str) -> Array:
+def list_matrix(column: ArrowColumn, n_columns: int | None, start: int, refusal: Refusal, where: str) -> Array:
     """Return a column of lists as a matrix, a view where Arrow allows; each list must be as long as the first."""
     # Offsets are read from the file as they are, and a wrong one would point outside of it.
     with reading(where, ValueError):
@@ -73,16 +72,16 @@ def list_matrix(column: Any, n_columns: int | None, start: int, refusal: Refusal
     return matrix
 
 
-def _lengths(column: Any) -> Array:
+def _lengths(column: ArrowColumn) -> Array:
     fixed = getattr(column.type, "list_size", None)
     return np.diff(np.asarray(column.offsets)) if fixed is None else np.full(len(column), fixed)
 
 
-def _first_null(column: Any) -> int:
+def _first_null(column: ArrowColumn) -> int:
     return int(np.argmax(np.asarray(column.is_null())))
 
 
-def _check_nulls(column: Any, start: int, per_row: int, refusal: Refusal, where: str) -> None:
+def _check_nulls(column: ArrowColumn, start: int, per_row: int, refusal: Refusal, where: str) -> None:
     if column.null_count:
         row = start + _first_null(column) // per_row
         raise refusal(

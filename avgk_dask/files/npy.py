@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from tokenize import TokenError
-from typing import Any, BinaryIO
+from typing import BinaryIO, Protocol
 
 import numpy as np
 
@@ -27,6 +27,13 @@ _COLUMNS = 256
 _PIECE = 1 << 20
 
 
+class Readable(Protocol):
+    """A binary stream, read from front to back."""
+
+    def read(self, n: int = ..., /) -> bytes:
+        """Return the next bytes, at most so many if a number is given; none at the end."""
+
+
 @dataclass(frozen=True)
 class NpyHeader:
     """What stands before the numbers of an npy file."""
@@ -44,7 +51,7 @@ class NpyHeader:
         return count
 
 
-def read_header(stream: Any, location: str) -> NpyHeader:
+def read_header(stream: Readable, location: str) -> NpyHeader:
     """Read the header, and leave the stream at the first number. Object arrays are described, never loaded."""
     with reading(location, *NPY_ERRORS):
         version = np.lib.format.read_magic(stream)
@@ -63,7 +70,7 @@ def read_header(stream: Any, location: str) -> NpyHeader:
 class NpyFile(RowFile):
     """An npy file. Each block has a memory map of its own, so that what was read does not stay resident.
 
-    In Fortran order a block is a strip of each column. Strips are read, not mapped: around each place that is
+    In Fortran order a block is a strip of each column. Strips are read, not mapped: around each byte that is
     touched the kernel maps up to some megabytes more. Small blocks read the pages of such a file several times.
     """
 
@@ -140,21 +147,21 @@ def check_order(header: NpyHeader, location: str) -> None:
         )
 
 
-def fill(block: Array, stream: Any) -> None:
+def fill(block: Array, stream: Readable) -> None:
     """Fill a C-ordered block with the next bytes of a stream, which may give fewer at a time than asked for."""
-    place, filled = block.reshape(-1).view(np.uint8), 0
-    while filled < place.size:
-        piece = stream.read(min(_PIECE, place.size - filled))
+    target, filled = block.reshape(-1).view(np.uint8), 0
+    while filled < target.size:
+        piece = stream.read(min(_PIECE, target.size - filled))
         if not piece:
-            raise EOFError(f"it ends {place.size - filled} bytes early")
-        place[filled : filled + len(piece)] = np.frombuffer(piece, np.uint8)
+            raise EOFError(f"it ends {target.size - filled} bytes early")
+        target[filled : filled + len(piece)] = np.frombuffer(piece, np.uint8)
         filled += len(piece)
 
 
 class NpyStream:
-    """An array in npy format read from front to back, a run of rows at a time."""
+    """An array in npy format read from front to back, a stretch of rows at a time."""
 
-    def __init__(self, stream: Any, location: str) -> None:
+    def __init__(self, stream: Readable, location: str) -> None:
         self.header = read_header(stream, location)
         self.n_read = 0
         self._stream = stream

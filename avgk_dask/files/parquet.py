@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from ..errors import StoreError
+from .arrow_kinds import ArrowBatch, ArrowSchema
 from .arrow_tables import load_arrow
 from .row_blocks import reading
 
@@ -37,7 +38,7 @@ class ParquetTable:
         check_same(schema, self.schema, path)
         self.n_rows = (self.n_rows or 0) + rows
 
-    def batches(self, names: list[str], rows: int, max_bytes: int) -> Iterator[Any]:
+    def batches(self, names: list[str], rows: int, max_bytes: int) -> Iterator[ArrowBatch]:
         """Return these columns in record batches of at most ``rows`` rows."""
         buffer = min(max(max_bytes // len(names), _LEAST_BUFFER), _MOST_BUFFER)
         for path in self._paths:
@@ -49,7 +50,7 @@ class ParquetTable:
         return load_arrow("pyarrow.parquet").ParquetFile(path, buffer_size=buffer, pre_buffer=False)
 
 
-def check_same(schema: Any, first: Any, path: str) -> None:
+def check_same(schema: ArrowSchema, first: ArrowSchema, path: str) -> None:
     """Refuse a part of a folder whose columns differ from those of the first part."""
     mine, others = ([(field.name, field.type) for field in each] for each in (schema, first))
     if mine != others:

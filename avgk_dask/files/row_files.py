@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import Any
+from typing import BinaryIO, TypeGuard
 
 from ..credentials import shown
 from ..errors import StoreError
@@ -20,7 +20,7 @@ from .row_blocks import RowFile
 _HUB_FILES = ("state.json", "dataset_dict.json")
 
 
-def is_row_file(path: Any) -> bool:
+def is_row_file(path: object) -> bool:
     """Whether this is a score file of a format read here: told by its name, or for a folder by what is in it.
 
     Examples
@@ -37,7 +37,7 @@ def is_row_file(path: Any) -> bool:
     return name == "-" or name.lower().endswith(SUFFIXES)
 
 
-def open_file(path: Any, *, scores: str | None = None, labels: str | None = None) -> RowFile:
+def open_file(path: object, *, scores: str | None = None, labels: str | None = None) -> RowFile:
     """Open a score file as a stream of row blocks; reads its header or footer, no more.
 
     ``path`` is an npy, npz, Parquet, CSV, Arrow or Feather file, a folder of Parquet or Arrow files
@@ -69,7 +69,7 @@ def open_file(path: Any, *, scores: str | None = None, labels: str | None = None
     return open_table(table, scores, labels)
 
 
-def check_path(path: Any) -> str:
+def check_path(path: object) -> str:
     """Return the path as text, or refuse one that is not here."""
     if not isinstance(path, (str, os.PathLike)):
         raise StoreError(
@@ -101,7 +101,7 @@ def as_table(path: str, labels: str | None) -> Table:
     return ParquetTable([path], path) if path.lower().endswith(".parquet") else ArrowTable([path], path)
 
 
-def _is_stream(value: Any) -> bool:
+def _is_stream(value: object) -> TypeGuard[BinaryIO]:
     return callable(getattr(value, "read", None))
 
 

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from ..arrays import Dtype
 from ..errors import DtypeError, LabelsError, ScoresError, StoreError, label_cure
 from ..kernels.keys import check_dtype
+from .arrow_kinds import ArrowSchema, ArrowType
 from .names import LABEL_NAMES, OTHER_LABEL_NAMES, SCORE_NAMES, check_distinct, find_name, listed
 
-#: The column in which pandas keeps a frame's index: numbers, but no scores.
+#: The column in which pandas stores a frame's index: numbers, but no scores.
 _PANDAS_INDEX = re.compile(r"__index_level_\d+__")
 
 
@@ -35,7 +35,7 @@ class Columns:
         return [*self.scores] if self.label is None else [*self.scores, self.label]
 
 
-def choose_columns(schema: Any, scores: str | None, labels: str | None, location: str) -> Columns:
+def choose_columns(schema: ArrowSchema, scores: str | None, labels: str | None, location: str) -> Columns:
     """Choose the columns by the names given, or by what the columns are called and hold.
 
     The labels are the column ``labels`` or ``label`` of integers or of lists, else the one of integers with another
@@ -56,11 +56,11 @@ def choose_columns(schema: Any, scores: str | None, labels: str | None, location
     return Columns(tuple(classes), False, check_dtype(dtype), label, len(classes), _others(candidates, classes))
 
 
-def _others(types: dict[str, Any], used: list[str]) -> tuple[str, ...]:
+def _others(types: dict[str, ArrowType], used: list[str]) -> tuple[str, ...]:
     return tuple(name for name in types if name not in used and not _PANDAS_INDEX.fullmatch(name))
 
 
-def label_column(types: dict[str, Any], labels: str | None, location: str) -> str | None:
+def label_column(types: dict[str, ArrowType], labels: str | None, location: str) -> str | None:
     """Return the name of the label column, None where there is none."""
     if labels is not None:
         find_name(labels, [*types], "column", location)
@@ -77,7 +77,7 @@ def label_column(types: dict[str, Any], labels: str | None, location: str) -> st
     return _usual_label(types) if labels is None else None
 
 
-def _usual_label(types: dict[str, Any]) -> str | None:
+def _usual_label(types: dict[str, ArrowType]) -> str | None:
     """Return the column of integers with another usual name for labels, if there is one and it can be nothing else."""
     if any(name in types for name in LABEL_NAMES):
         return None
@@ -87,13 +87,13 @@ def _usual_label(types: dict[str, Any]) -> str | None:
     return found[0] if len(found) == 1 and not may_be_class else None
 
 
-def _label_cure(kind: Any) -> str:
+def _label_cure(kind: ArrowType) -> str:
     if _is_number(kind):
         return "Convert it to integers, missing or -1 for unlabelled samples, or rename it if it holds scores."
     return label_cure("string")
 
 
-def _types(schema: Any, location: str) -> dict[str, Any]:
+def _types(schema: ArrowSchema, location: str) -> dict[str, ArrowType]:
     types = {field.name: field.type for field in schema}
     if len(types) < len(schema.names):
         twice = sorted({name for name in schema.names if schema.names.count(name) > 1})
@@ -101,7 +101,7 @@ def _types(schema: Any, location: str) -> dict[str, Any]:
     return types
 
 
-def _list_column(types: dict[str, Any], scores: str | None, location: str) -> str | None:
+def _list_column(types: dict[str, ArrowType], scores: str | None, location: str) -> str | None:
     if scores is not None:
         find_name(scores, [*types], "column", location)
         if not is_list(types[scores]):
@@ -119,7 +119,7 @@ def _list_column(types: dict[str, Any], scores: str | None, location: str) -> st
     return lists[0] if lists else None
 
 
-def _class_columns(types: dict[str, Any], location: str) -> list[str]:
+def _class_columns(types: dict[str, ArrowType], location: str) -> list[str]:
     for name, kind in types.items():
         if str(kind).startswith("decimal"):
             raise DtypeError(
@@ -142,23 +142,23 @@ def _class_columns(types: dict[str, Any], location: str) -> list[str]:
 
 
 # Types are told by their names, as Arrow writes them, so that the rules here need no pyarrow.
-def _is_integer(kind: Any) -> bool:
+def _is_integer(kind: ArrowType) -> bool:
     return re.fullmatch(r"u?int(8|16|32|64)", str(kind)) is not None
 
 
-def _is_number(kind: Any) -> bool:
+def _is_number(kind: ArrowType) -> bool:
     return _is_integer(kind) or str(kind) in ("halffloat", "float16", "float", "double")
 
 
-def is_list(kind: Any) -> bool:
+def is_list(kind: ArrowType) -> bool:
     """Whether the type is a list of numbers, fixed in size or not."""
     listed_type = re.match(r"(list|large_list|fixed_size_list)<", str(kind)) is not None
     return listed_type and _is_number(kind.value_type)
 
 
-def _width(kind: Any) -> int | None:
+def _width(kind: ArrowType) -> int | None:
     return int(kind.list_size) if str(kind).startswith("fixed_size_list") else None
 
 
-def _dtype(kind: Any) -> Dtype:
+def _dtype(kind: ArrowType) -> Dtype:
     return check_dtype(kind.to_pandas_dtype())

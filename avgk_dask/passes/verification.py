@@ -10,11 +10,11 @@ import numpy as np
 
 from ..store.read.listing import chunk_key
 from ..store.read.manifest import chunk_grid
-from ..store.read.verifying import Verification, verify_listing, verify_metadata, verify_run
+from ..store.read.verifying import Verification, verify_listing, verify_metadata, verify_stretch
 from .run import Compute
 
 #: Chunks a task checks, one after the other.
-_RUN = 16
+_STRETCH = 16
 
 
 def verify_array(array: Any, compute: Compute) -> Verification:
@@ -22,9 +22,9 @@ def verify_array(array: Any, compute: Compute) -> Verification:
     listed = Verification.merge([verify_metadata(array), verify_listing(array)])
     known = {key for key, _ in listed.damaged}
     chunks = [chunk for chunk in np.ndindex(*chunk_grid(array)) if chunk_key(array, chunk) not in known]
-    run = dask.delayed(verify_run, pure=False)
+    verify = dask.delayed(verify_stretch, pure=False)
     shared = dask.delayed(array, traverse=False)
-    tasks = [run(shared, chunks[i : i + _RUN]) for i in range(0, len(chunks), _RUN)]
+    tasks = [verify(shared, chunks[i : i + _STRETCH]) for i in range(0, len(chunks), _STRETCH)]
     read = Verification.merge(compute(tasks, "verify")) if tasks else Verification(0, 0, (), True)
     n_chunks = math.prod(chunk_grid(array))
     return Verification(n_chunks, read.n_bytes, listed.damaged + read.damaged, listed.has_manifest)

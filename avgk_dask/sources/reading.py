@@ -43,7 +43,7 @@ class StoredChunk:
 
 def slabs_of(bands: Any, numbers: Sequence[int]) -> Iterator[Iterable[Array]]:
     """Return the slabs of each of some bands, one after the other, inside a task."""
-    return bands.run(numbers) if isinstance(bands, BandReader) else iter(bands)
+    return bands.read_bands(numbers) if isinstance(bands, BandReader) else iter(bands)
 
 
 def chunk_of(reader: Any, chunk: Any) -> Iterable[Array]:

@@ -4,7 +4,7 @@ from .read.bands import BandReader, plan_bands
 from .read.layout import CODECS, Layout
 from .read.listing import check_chunks
 from .read.opening import StoredArrays, is_sealed, is_zarr, open_arrays, open_labels
-from .read.verifying import Verification, verify_listing, verify_run
+from .read.verifying import Verification, verify_listing, verify_stretch
 from .where.addresses import shown
 from .where.failures import writing
 from .write.asides import Aside, recover, written_whole
@@ -44,7 +44,7 @@ __all__ = [
     "recover",
     "shown",
     "verify_listing",
-    "verify_run",
+    "verify_stretch",
     "writable",
     "write_result",
     "write_rows",

@@ -60,7 +60,7 @@ def test_chunks__that_are_sockets_are_refused(store, reader):
 
 BYTES = {
     "emptied": lambda data: b"",
-    "cut": lambda data: data[:-3],
+    "shortened": lambda data: data[:-3],
     "longer": lambda data: data + b"more",
     "first bit": lambda data: bytes([data[0] ^ 1]) + data[1:],
     "last bit": lambda data: data[:-1] + bytes([data[-1] ^ 128]),

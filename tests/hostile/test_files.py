@@ -50,8 +50,8 @@ NPY = {
     "magic only": b"\x93NUMPY",
     "other magic": npy(described(), GOOD, magic=b"\x93NUMPX"),
     "version 9": npy(described(), GOOD, version=(9, 0)),
-    "header cut": npy(described(), GOOD)[:40],
-    "numbers cut": npy(described(), GOOD[:-1]),
+    "header shortened": npy(described(), GOOD)[:40],
+    "numbers shortened": npy(described(), GOOD[:-1]),
     "no numbers": npy(described()),
     "header is code": npy("__import__('os').abort()\n", GOOD),
     "header is a list": npy("[1, 2]\n", GOOD),
@@ -127,19 +127,19 @@ def zipped(members, method=zipfile.ZIP_DEFLATED):
 def npz_cases():
     scores, labels = array_bytes(SCORES), array_bytes(LABELS)
     good = zipped([("scores.npy", scores), ("labels.npy", labels)])
-    place = good.index(b"scores.npy") + 60
+    index = good.index(b"scores.npy") + 60
     bomb = npy(described(shape="(60, 5)"), bytes(200_000_000))
     return {
-        "empty": b"", "no archive": b"hello", "cut": good[:-30], "cut in front": good[30:],
-        "a bit": good[:place] + bytes([good[place] ^ 1]) + good[place + 1 :],
+        "empty": b"", "no archive": b"hello", "shortened": good[:-30], "shortened in front": good[30:],
+        "a bit": good[:index] + bytes([good[index] ^ 1]) + good[index + 1 :],
         "nothing inside": zipped([]), "no arrays": zipped([("readme.txt", b"hi")]),
         "objects": zipped([("scores.npy", array_bytes(np.array([[print]], object)))]),
         "labels of objects": zipped([("scores.npy", scores), ("labels.npy", array_bytes(np.array([{}] * 60)))]),
         "labels too few": zipped([("scores.npy", scores), ("labels.npy", array_bytes(LABELS[:50]))]),
         "labels too large": zipped([("scores.npy", scores), ("labels.npy", array_bytes(LABELS + 5))]),
         "labels of text": zipped([("scores.npy", scores), ("labels.npy", array_bytes(np.array(["a"] * 60)))]),
-        "a bad header": zipped([("scores.npy", NPY["huge"])]), "header cut": zipped([("scores.npy", NPY["header cut"])]),
-        "numbers cut": zipped([("scores.npy", NPY["numbers cut"])]),
+        "a bad header": zipped([("scores.npy", NPY["huge"])]), "header shortened": zipped([("scores.npy", NPY["header shortened"])]),
+        "numbers shortened": zipped([("scores.npy", NPY["numbers shortened"])]),
         "two matrices": zipped([("a.npy", scores), ("b.npy", scores)]),
         "Fortran order": zipped([("scores.npy", array_bytes(np.asfortranarray(SCORES)))]),
         "a path upwards": zipped([("../../scores.npy", NPY["objects"])]),
@@ -196,8 +196,8 @@ ARCHIVES = {
     "no chunk": lambda name, data: None if name == "scores/c/1/0" else data,
     "a bomb for a chunk": lambda name, data: bytes(200_000_000) if name == "scores/c/1/0" else data,
     "a bomb for metadata": lambda name, data: b" " * 70_000_000 if name == "zarr.json" else data,
-    "a chunk cut": lambda name, data: data[:-1] if name == "scores/c/1/0" else data,
-    "metadata cut": lambda name, data: data[:-9] if name == "zarr.json" else data,
+    "a chunk shortened": lambda name, data: data[:-1] if name == "scores/c/1/0" else data,
+    "metadata shortened": lambda name, data: data[:-9] if name == "zarr.json" else data,
     "other chunk": lambda name, data: bytes(len(data)) if name == "scores/c/1/0" else data,
 }
 
@@ -209,11 +209,11 @@ def test_zipped_stores__that_lie_are_refused(tmp_path, good_zip, name):
     judge(tmp_path / "a.zip", {}, may_change=True)
 
 
-@pytest.mark.parametrize("cut", [10, 100, 1000])
-def test_zipped_stores__that_are_cut_are_refused(tmp_path, good_zip, cut):
+@pytest.mark.parametrize("n_lost", [10, 100, 1000])
+def test_zipped_stores__that_are_shortened_are_refused(tmp_path, good_zip, n_lost):
     with open(good_zip, "rb") as file:
         data = file.read()
-    for name, part in (("end.zip", data[:-cut]), ("front.zip", data[cut:])):
+    for name, part in (("end.zip", data[:-n_lost]), ("front.zip", data[n_lost:])):
         path = tmp_path / name
         path.write_bytes(part)
         kind, found = outcome(evaluate, path)

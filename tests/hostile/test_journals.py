@@ -56,7 +56,7 @@ def test_a_sound_draft__is_resumed(store, sound):
 
 
 BYTES = {
-    "cut": lambda data: data[:-5],
+    "shortened": lambda data: data[:-5],
     "longer": lambda data: data + b"12345678",
     "text": lambda data: b"hello",
     "list": lambda data: b"[1]\n[2]\n",
@@ -181,9 +181,9 @@ def test_records__come_back_as_they_were_written():
         record.forms,
     )
     assert back.labels.tolist() == list(range(16))
-    for place in range(len(record.to_bytes())):  # no single byte can change unnoticed
+    for index in range(len(record.to_bytes())):  # no single byte can change unnoticed
         data = bytearray(record.to_bytes())
-        data[place] ^= 1
+        data[index] ^= 1
         with pytest.raises((ValueError, TypeError, KeyError, AttributeError)):
             JournalRecord.from_bytes(bytes(data))
 
@@ -250,5 +250,5 @@ def test_records__behind_a_chunk_that_is_not_as_told_are_written_again(store):
     writer.append(1 - SCORES[:16], LABELS[:16])
     writer.__exit__(KeyboardInterrupt, KeyboardInterrupt(), None)
     again = avgk.ScoreWriter(path, 5, chunk_rows=16, resume=True)
-    assert again.n_samples == 32  # and not 48, with a run of the first time behind
+    assert again.n_samples == 32  # and not 48, with rows of the first time behind
     again.__exit__(KeyboardInterrupt, KeyboardInterrupt(), None)

@@ -153,7 +153,7 @@ def test_foreign_metadata__edited_end_in_an_answer_or_one_clear_error(store, sou
 
 
 CONTENTS = {
-    "empty": b"", "cut": b'{"zarr_format": 3, "node_ty', "binary": bytes(range(256)), "list": b"[1, 2]", "number": b"7",
+    "empty": b"", "shortened": b'{"zarr_format": 3, "node_ty', "binary": bytes(range(256)), "list": b"[1, 2]", "number": b"7",
     "deep": b"[" * 100_000 + b"]" * 100_000, "nan": b"NaN", "not utf-8": b'{"a": "\xff\xfe"}', "null": b"null",
     "huge number": b'{"zarr_format": 1' + b"0" * 5000 + b"}",
 }  # fmt: skip
@@ -197,7 +197,7 @@ def replace(path, kind):
         path.symlink_to("nowhere")
     elif kind == "huge":
         with open(path, "wb") as file:
-            file.truncate(10 << 30)  # sparse: takes no room on the disk
+            file.truncate(10 << 30)  # sparse: takes no space on the disk
 
 
 def renewed(path, change):

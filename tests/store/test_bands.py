@@ -24,7 +24,7 @@ def far(monkeypatch):
 
 
 @pytest.mark.parametrize("chunks, slab", [((7, 13), 1 << 20), ((10, 4), 1), ((101, 1), 1)])
-def test_run__gives_the_slabs_in_order_each_read_once(far, chunks, slab):
+def test_read_bands__gives_the_slabs_in_order_each_read_once(far, chunks, slab):
     store = CountingStore(MemoryStore())
     zarr.create_array(store, data=SCORES, chunks=chunks)
     store.reads.clear()
@@ -34,12 +34,12 @@ def test_run__gives_the_slabs_in_order_each_read_once(far, chunks, slab):
     assert reader.n_ahead == 16
     for first, last in ((0, source.n_bands), (source.n_bands // 2, source.n_bands)):
         store.reads.clear()
-        read = [np.concatenate(list(slabs), axis=1) for slabs in reader.run(range(first, last))]
+        read = [np.concatenate(list(slabs), axis=1) for slabs in reader.read_bands(range(first, last))]
         assert np.array_equal(np.concatenate(read), SCORES[rows[first] :])
         assert set(store.chunk_reads().values()) == {1}
 
 
-def test_run__ends_with_the_error_of_a_chunk(far, tmp_path):
+def test_read_bands__ends_with_the_error_of_a_chunk(far, tmp_path):
     with avgk.ScoreWriter(tmp_path / "a.zarr", 13, chunk_rows=5) as writer:
         writer.append(SCORES)
     opened = avgk.open_scores(tmp_path / "a.zarr")

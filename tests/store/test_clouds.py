@@ -235,10 +235,10 @@ def test_parts__are_joined_on_s3(s3, client):
             writer.append(scores[part * 150 : part * 150 + 150])
     avgk.join_parts(url, 3, storage_options=options)
     opened = avgk.open_scores(url, storage_options=options)
-    run = 80
+    n_whole = 80
     order = np.concatenate(
-        [np.arange(p * 150, p * 150 + run) for p in range(3)]
-        + [np.arange(p * 150 + run, p * 150 + 150) for p in range(3)]
+        [np.arange(p * 150, p * 150 + n_whole) for p in range(3)]
+        + [np.arange(p * 150 + n_whole, p * 150 + 150) for p in range(3)]
     )
     assert np.array_equal(opened.scores.values, scores[order])
     assert avgk.verify(url, storage_options=options).ok
@@ -371,16 +371,16 @@ def test_azure__gives_the_same_result_and_refuses_wrong_keys(case, scheme):
 
 
 def test_places__all_give_the_same_result(tmp_path, case):
-    """Memory, zip files, v2 and v3, shards and cut classes, consolidated or not, written by three libraries."""
+    """Memory, zip files, v2 and v3, shards and split classes, consolidated or not, written by three libraries."""
     import dask.array as da
     import xarray as xr
     from zarr.storage import MemoryStore, ZipStore
 
     scores, labels, expected = case
     frame = xr.Dataset({"scores": (("sample", "class"), scores), "labels": ("sample", labels)})
-    cut = {"sample": 900, "class": 70}
-    frame.chunk(cut).to_zarr(tmp_path / "xarray2.zarr", zarr_format=2, consolidated=True)
-    frame.chunk(cut).to_zarr(tmp_path / "xarray3.zarr", zarr_format=3, consolidated=False)
+    chunks = {"sample": 900, "class": 70}
+    frame.chunk(chunks).to_zarr(tmp_path / "xarray2.zarr", zarr_format=2, consolidated=True)
+    frame.chunk(chunks).to_zarr(tmp_path / "xarray3.zarr", zarr_format=3, consolidated=False)
     frame.to_zarr("memory://places/x.zarr", zarr_format=3, consolidated=False)
     group = zarr.open_group(tmp_path / "deep.zarr", mode="w", zarr_format=2)
     inner = group.create_group("runs/one")

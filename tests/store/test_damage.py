@@ -37,7 +37,7 @@ def damage(path, other, kind):
 
 def write_ours(path, layout):
     codec, _, form = layout.partition("-")
-    if form == "cut":
+    if form == "split":
         draft = Draft.create(*writable(path))
         array = draft.add_matrix("scores", SCORES.shape, "f4", Layout(20, 12, 5, 1, codec))
         draft.digests |= write_rows(array, 0, SCORES)
@@ -49,7 +49,7 @@ def write_ours(path, layout):
             writer.append(SCORES[i : i + 7], LABELS[i : i + 7])
 
 
-OURS = [*(f"{codec}{form}" for codec in ("blosc", "zstd", "gzip", "none") for form in ("", "-sharded")), "blosc-cut"]
+OURS = [*(f"{codec}{form}" for codec in ("blosc", "zstd", "gzip", "none") for form in ("", "-sharded")), "blosc-split"]
 
 
 @pytest.mark.parametrize("kind", DAMAGES)
@@ -78,12 +78,12 @@ FOREIGN = {
     "v3 zstd checksum": {"compressors": ZstdCodec(checksum=True)},
     "v3 sharded": {"shards": (20, 12)},
     "v2 default": {"zarr_format": 2},
-    "v3 cut": {"chunks": (20, 5)},
+    "v3 split": {"chunks": (20, 5)},
 }
-#: What plain Zarr cannot reveal: bits changed under codecs without a checksum, and chunks that changed places.
+#: What plain Zarr cannot reveal: bits changed under codecs without a checksum, and chunks that were swapped.
 SILENT = {
     *((layout, "swapped") for layout in FOREIGN),
-    *((layout, "flipped") for layout in ("v3 default", "v3 blosc", "v3 raw", "v3 sharded", "v2 default", "v3 cut")),
+    *((layout, "flipped") for layout in ("v3 default", "v3 blosc", "v3 raw", "v3 sharded", "v2 default", "v3 split")),
 }
 
 
@@ -94,7 +94,7 @@ def test_foreign_stores__reveal_what_zarr_can_show(tmp_path, layout, kind):
     options = {"chunks": (10, 12) if layout == "v3 sharded" else (20, 12), **FOREIGN[layout]}
     group = zarr.open_group(path, mode="w", zarr_format=options.pop("zarr_format", 3))
     array = group.create_array("scores", data=SCORES, **options)
-    keys = [array.metadata.encode_chunk_key(place) for place in ((1, 0), (2, 0))]
+    keys = [array.metadata.encode_chunk_key(index) for index in ((1, 0), (2, 0))]
     damage(*(path / "scores" / key for key in keys), kind)
     if (layout, kind) in SILENT:
         # Changed bytes may or may not decode; what decodes is taken, and verify says that it could not tell.
@@ -180,10 +180,10 @@ def test_damage__between_opening_and_reading_is_found(tmp_path):
         opened.scores.compute()
 
 
-@pytest.mark.parametrize("cut", [1, 1000, 5000])
+@pytest.mark.parametrize("n_lost", [1, 1000, 5000])
 @pytest.mark.parametrize("place", ["folder", "zip", "memory"])
 @pytest.mark.parametrize("zarr_format", [2, 3])
-def test_truncation__of_chunks_that_blosc_could_not_compress_is_found(tmp_path, zarr_format, place, cut):
+def test_truncation__of_chunks_that_blosc_could_not_compress_is_found(tmp_path, zarr_format, place, n_lost):
     import shutil
 
     from numcodecs import Blosc
@@ -195,7 +195,7 @@ def test_truncation__of_chunks_that_blosc_could_not_compress_is_found(tmp_path, 
     key = array.metadata.encode_chunk_key((1, 0))
     chunk = tmp_path / "a.zarr" / key
     assert chunk.stat().st_size > 8000  # stored as it is
-    chunk.write_bytes(chunk.read_bytes()[:-cut])
+    chunk.write_bytes(chunk.read_bytes()[:-n_lost])
     store = tmp_path / "a.zarr"
     if place == "zip":
         store = shutil.make_archive(str(tmp_path / "z"), "zip", tmp_path / "a.zarr")

@@ -28,7 +28,7 @@ def test_axis__places_are_those_of_the_spans(sizes, data):
         first = data.draw(st.integers(0, n - 1))
         last = data.draw(st.integers(first + 1, n))
         touched = [i for i, (a, b) in enumerate(spans) if a < last and b > first]
-        assert list(axis.places(first, last)) == touched
+        assert list(axis.indices(first, last)) == touched
 
 
 @pytest.fixture

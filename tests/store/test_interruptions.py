@@ -152,8 +152,8 @@ def test_labels__beyond_a_million_survive_a_stop(tmp_path, monkeypatch):
 
     for module in (layout, writer):
         monkeypatch.setattr(module, "LABEL_ROWS", 12)
-    for name, cuts in (("a.zarr", [0, 57]), ("b.zarr", [0, 33, 57]), ("c.zarr", [0, 12, 48, 57])):
-        for _, last in itertools.pairwise(cuts):
+    for name, bounds in (("a.zarr", [0, 57]), ("b.zarr", [0, 33, 57]), ("c.zarr", [0, 12, 48, 57])):
+        for _, last in itertools.pairwise(bounds):
             again = None  # the one before lets go of the store
             again = avgk.ScoreWriter(tmp_path / name, 4, chunk_rows=5, resume=True)
             again.append(SCORES[again.n_samples : last], LABELS[again.n_samples : last])

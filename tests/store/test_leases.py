@@ -576,11 +576,11 @@ def test_part__is_refused_while_a_join_is_at_work(tmp_path, monkeypatch):
 
 
 def test_finished_store__is_the_same_however_it_was_written(tmp_path, monkeypatch):
-    def write(name, cuts):
-        for cut in cuts:
+    def write(name, bounds):
+        for last in bounds:
             with avgk.ScoreWriter(tmp_path / name, 4, chunk_rows=8, resume=True) as writer:
-                writer.append(SCORES[writer.n_samples : cut])
-                if cut < 60:
+                writer.append(SCORES[writer.n_samples : last])
+                if last < 60:
                     break_off = RuntimeError("stopped")
                     try:
                         raise break_off

@@ -17,32 +17,32 @@ SCORES = np.random.default_rng(1).random((503, 6), dtype=np.float32)
 LABELS = np.random.default_rng(2).integers(0, 6, 503)
 
 
-def write_parts(path, cuts, **options):
-    for part, (first, last) in enumerate(itertools.pairwise(cuts)):
+def write_parts(path, bounds, **options):
+    for part, (first, last) in enumerate(itertools.pairwise(bounds)):
         with avgk.ScoreWriter(path, 6, part=part, **options) as writer:
             for i in range(first, last, 17):
                 writer.append(SCORES[i : min(i + 17, last)], LABELS[i : min(i + 17, last)])
 
 
-def joined_order(cuts, run):
+def joined_order(bounds, chunk_rows):
     """Give the samples in the order of a joined store: whole chunks of all parts, then what is left of each."""
-    spans = list(itertools.pairwise(cuts))
-    middle = [a + (b - a) // run * run for a, b in spans]
+    spans = list(itertools.pairwise(bounds))
+    middle = [a + (b - a) // chunk_rows * chunk_rows for a, b in spans]
     whole = [np.arange(a, m) for (a, _), m in zip(spans, middle, strict=True)]
     rest = [np.arange(m, b) for (_, b), m in zip(spans, middle, strict=True)]
     return np.concatenate(whole + rest)
 
 
 @pytest.mark.parametrize("options", [{"chunk_rows": 50}, {"chunk_rows": 20, "shard_chunks": 3}, {}])
-@pytest.mark.parametrize("cuts", [[0, 200, 400, 503], [0, 133, 299, 503], [0, 0, 5, 503], [0, 503]])
-def test_join__gives_the_store_of_all_samples(tmp_path, cuts, options):
-    write_parts(tmp_path / "a.zarr", cuts, **options)
+@pytest.mark.parametrize("bounds", [[0, 200, 400, 503], [0, 133, 299, 503], [0, 0, 5, 503], [0, 503]])
+def test_join__gives_the_store_of_all_samples(tmp_path, bounds, options):
+    write_parts(tmp_path / "a.zarr", bounds, **options)
     with pytest.raises(avgk.StoreError, match=r"incomplete.*avgk join"):
         avgk.evaluate(tmp_path / "a.zarr")
-    avgk.join_parts(tmp_path / "a.zarr", len(cuts) - 1)
+    avgk.join_parts(tmp_path / "a.zarr", len(bounds) - 1)
     opened = xr.open_zarr(tmp_path / "a.zarr")
-    order = joined_order(cuts, opened.attrs["part_run"])
-    assert opened.attrs["part_samples"] == np.diff(cuts).tolist()
+    order = joined_order(bounds, opened.attrs["part_run"])
+    assert opened.attrs["part_samples"] == np.diff(bounds).tolist()
     assert np.array_equal(opened.scores.values, SCORES[order])
     assert np.array_equal(opened.labels.values, LABELS[order])
     assert avgk.verify(tmp_path / "a.zarr").ok

@@ -1,4 +1,4 @@
-"""Bands: runs of whole rows along the store's own chunks. Integers in, integers out."""
+"""Bands: stretches of whole rows along the store's own chunks. Integers in, integers out."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from .direct import ChunkFiles, Scratch
 from .encoding import decode
 from .grids import Axis, shards_of
 from .listing import chunk_key
-from .shards import place_slices, places_within, whole_shards
+from .shards import chunk_slices, indices_within, whole_shards
 
 #: Requests that one task has under way at most ...
 _AT_ONCE = 16
@@ -68,7 +68,7 @@ class BandReader:
         width = max(last - first for first, last in pairwise(self.classes))
         return max(1, min(_AT_ONCE, AHEAD_BYTES // (rows * width * self.dtype.itemsize)))
 
-    def run(self, bands: Sequence[int]) -> Iterator[Iterator[Array]]:
+    def read_bands(self, bands: Sequence[int]) -> Iterator[Iterator[Array]]:
         """Return the slabs of each of some bands, read ahead of their use where that saves waiting.
 
         A slab is good until the next one is asked for: its memory is used again.
@@ -78,14 +78,14 @@ class BandReader:
             with self.pool.lend(Scratch) as scratch:
                 yield from (self.slabs(band, scratch) for band in bands)
             return
-        places = [(band, *part) for band in bands for part in pairwise(self.classes)]
+        parts = [(band, *part) for band in bands for part in pairwise(self.classes)]
         with ThreadPoolExecutor(n_ahead) as pool:
-            waiting = deque(pool.submit(self.read, *place) for place in places[:n_ahead])
-            left = iter(places[n_ahead:])
+            waiting = deque(pool.submit(self.read, *part) for part in parts[:n_ahead])
+            left = iter(parts[n_ahead:])
 
             def take() -> Array:
                 block = waiting.popleft().result()
-                waiting.extend(pool.submit(self.read, *place) for place in islice(left, 1))
+                waiting.extend(pool.submit(self.read, *part) for part in islice(left, 1))
                 return block
 
             for _ in bands:
@@ -97,7 +97,7 @@ class BandReader:
             yield self.read(band, first, last, scratch)
 
     def read(self, band: int, first_class: int, last_class: int, scratch: Scratch | None = None) -> Array:
-        """Return the scores of one band and a run of classes; with a scratch, good until that is used again."""
+        """Return the scores of one band and a stretch of classes; with a scratch, good until that is used again."""
         where = slice(self.rows[band], self.rows[band + 1]), slice(first_class, last_class)
         return read_array(self.array, where, scratch)
 
@@ -140,17 +140,17 @@ def _rounded(array: StoredArray, where: tuple[slice, ...]) -> tuple[slice, ...]:
 
 def _first_failure(array: StoredArray, where: tuple[slice, ...], error: Exception) -> ReadError:
     """Return the error that names the first chunk of a part that cannot be read."""
-    places = places_within(array, where)
-    for place in places if len(places) > 1 else []:
+    indices = indices_within(array, where)
+    for index in indices if len(indices) > 1 else []:
         try:
-            _read(array, place_slices(array, place), Scratch())
+            _read(array, chunk_slices(array, index), Scratch())
         except AvgkError as found:
             return ReadError(str(found))
         except Exception as found:
-            places, error = [place], found
+            indices, error = [index], found
             break
     checks = array.store_path.store.checks
-    why, key = checks.scrub(error), chunk_key(array, places[0])
+    why, key = checks.scrub(error), chunk_key(array, indices[0])
     if isinstance(error, PermissionError):
         return ReadError(f"chunk {key} of {checks.location} may not be read: {why}. Check its permissions.")
     return ReadError(

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
-from typing import Any
+from dataclasses import dataclass, field
 
-from zarr.abc.store import OffsetByteRequest, RangeByteRequest, Store
-from zarr.storage import LocalStore, MemoryStore, ObjectStore, WrapperStore, ZipStore
+from zarr.abc.buffer import Buffer, BufferPrototype
+from zarr.abc.store import ByteRequest, OffsetByteRequest, RangeByteRequest, Store
+from zarr.storage import LocalStore, MemoryStore, ObjectStore, ZipStore
 
+from ...arrays import Array
 from ...errors import AvgkError, ReadError, refuse
 from ...settings import setting
+from ..where.array_kinds import ObjectClient
 from ..where.failures import advice, cause
 from ..where.zarr_calls import get, inside, wait
 from .documents import Document, is_metadata, parse_document
@@ -75,10 +77,10 @@ class CheckedStore(Wrapping):
     def __init__(self, store: Store, checks: Checks) -> None:
         super().__init__(store)
         self.checks = checks
-        self._last: tuple[str | None, Any] = (None, None)
+        self._last: tuple[str | None, Buffer | None] = (None, None)
         self._documents: dict[str, Document | None] = {}
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> dict[str, object]:
         return {**self.__dict__, "_last": (None, None), "_documents": {}}
 
     def __repr__(self) -> str:
@@ -94,9 +96,9 @@ class CheckedStore(Wrapping):
         """Return the store in its read-only (or writable) form, with the same checks."""
         return type(self)(self._store.with_read_only(read_only), self.checks)
 
-    def with_checks(self, **changes: Any) -> CheckedStore:
+    def with_checks(self, checks: Checks) -> CheckedStore:
         """Return the store with other checks."""
-        return type(self)(self._store, replace(self.checks, **changes))
+        return type(self)(self._store, checks)
 
     def document(self, key: str) -> Document | None:
         """Return the JSON object at a key, as it was last read or reading it now; None where there is none."""
@@ -104,11 +106,11 @@ class CheckedStore(Wrapping):
             wait(get(self, key))
         return self._documents.get(key)
 
-    async def get(self, key: str, prototype: Any, byte_range: Any = None) -> Any:
+    async def get(self, key: str, prototype: BufferPrototype, byte_range: ByteRequest | None = None) -> Buffer | None:
         """Read a key; raise ReadError where it fails, or where a chunk is missing or damaged.
 
         A chunk that is not as written is read again: it may have changed on its way only. A part of one
-        whose bytes can be checked is cut from the whole, which is kept for the parts that follow.
+        whose bytes can be checked is taken from the whole, which is held for the parts that follow.
         """
         if is_metadata(key):
             value = await self._get(key, prototype)
@@ -127,7 +129,7 @@ class CheckedStore(Wrapping):
         self._last = key, whole
         return None if whole is None else whole[_bounds(byte_range, len(whole))]
 
-    async def _get_whole(self, key: str, prototype: Any) -> Any:
+    async def _get_whole(self, key: str, prototype: BufferPrototype) -> Buffer | None:
         problem = None
         for _ in range(_ATTEMPTS):
             value = await self._get(key, prototype)
@@ -138,7 +140,9 @@ class CheckedStore(Wrapping):
                 break
         raise ReadError(problem)
 
-    async def _get(self, key: str, prototype: Any, byte_range: Any = None, again: bool = True) -> Any:
+    async def _get(
+        self, key: str, prototype: BufferPrototype, byte_range: ByteRequest | None = None, again: bool = True
+    ) -> Buffer | None:
         try:
             size = local_size(bare_store(self), key)
             if byte_range is not None:
@@ -159,29 +163,29 @@ class CheckedStore(Wrapping):
             todo = advice(why, "Check the store, and try again.")
             refuse(ReadError(f"could not read {key} of {self.checks.location}: {why}. {todo}"))
 
-    async def _get_sized(self, key: str, prototype: Any, size: int | None) -> Any:
+    async def _get_sized(self, key: str, prototype: BufferPrototype, size: int | None) -> Buffer | None:
         """Read a whole object of a size that may be known, unless it is larger than it can be."""
         if size is not None:
             self.checks.refuse_size(key, size)
         elif isinstance(self._store, ObjectStore):
-            return await self._get_object(self._store, key, prototype)
+            return await self._get_object(self._store.store, key, prototype)
         value = await super().get(key, prototype)
         if size is None and value is not None:
             self.checks.refuse_size(key, len(value))
         return value
 
-    async def _get_object(self, store: Any, key: str, prototype: Any) -> Any:
+    async def _get_object(self, store: ObjectClient, key: str, prototype: BufferPrototype) -> Buffer | None:
         """Read an object, which tells its size before its bytes come."""
         import obstore
 
         try:
-            found = await obstore.get_async(store.store, key)
+            found = await obstore.get_async(store, key)
         except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
             return None
         self.checks.refuse_size(key, found.meta["size"])
-        return prototype.buffer.from_bytes(await found.bytes_async())
+        return prototype.buffer.from_bytes(memoryview(await found.bytes_async()))
 
-    def problem(self, key: str, value: Any, *, whole: bool = True) -> str | None:
+    def problem(self, key: str, value: Buffer | Array | None, *, whole: bool = True) -> str | None:
         """Say what is wrong with a chunk as read (None: it is not there); None where nothing is."""
         where = f"chunk {key} of {self.checks.location}"
         if value is None:
@@ -192,37 +196,37 @@ class CheckedStore(Wrapping):
             return f"{where} is missing, or no plain file. Restore it, or take it as the fill value with {FILL}."
         if not whole:
             return None
-        data = value.as_buffer_like() if hasattr(value, "as_buffer_like") else value
-        if not memoryview(data).nbytes:
+        data = memoryview(value.as_buffer_like()) if isinstance(value, Buffer) else value.data
+        if not data.nbytes:
             complaint: str | None = "it is empty"
         else:
             complaint = self._complaint(key, data)
         return f"{where} is damaged: {complaint}. Write the store again." if complaint else None
 
-    def _complaint(self, key: str, data: Any) -> str | None:
+    def _complaint(self, key: str, data: memoryview) -> str | None:
         """Say what is wrong with a chunk's bytes, as far as can be told without decoding them."""
         if self.checks.digest(key) is not None and self.checks.manifest is not None:
             return self.checks.manifest.complaint(key, data)
         if self.checks.is_blosc:
             # Blosc itself takes a chunk that was stored without compression as it is, however short.
-            length, told = memoryview(data).nbytes, int.from_bytes(memoryview(data).cast("B")[12:16], "little")
+            length, told = data.nbytes, int.from_bytes(data.cast("B")[12:16], "little")
             if told != length:
                 return f"it has {length:,} bytes, and its header says {told:,}"
         return self._absent(key, data)
 
-    def _absent(self, key: str, data: Any) -> str | None:
+    def _absent(self, key: str, data: memoryview) -> str | None:
         """Say that inner chunks are missing from a shard; None where all are there, or none must be."""
         if self.checks.index is None:
             return None
-        n, is_cut = self.checks.index.n_absent(key, data)
-        if is_cut:
-            return f"its index does not fit its {memoryview(data).nbytes:,} bytes; some were lost or added"
+        n, misfits = self.checks.index.n_absent(key, data)
+        if misfits:
+            return f"its index does not fit its {data.nbytes:,} bytes; some were lost or added"
         if not n or self.checks.missing == "fill":
             return None
         return f"{n:,} of its inner chunks {'is' if n == 1 else 'are'} missing ({FILL} takes such as the fill value)"
 
 
-def _bounds(byte_range: Any, length: int) -> slice:
+def _bounds(byte_range: ByteRequest, length: int) -> slice:
     """Return the part of a value that a request for bytes means."""
     if isinstance(byte_range, RangeByteRequest):
         return slice(byte_range.start, byte_range.end)
@@ -236,8 +240,8 @@ def is_local(store: Store) -> bool:
     return isinstance(bare_store(store), (LocalStore, ZipStore, MemoryStore))
 
 
-def bare_store(store: Any) -> Any:
+def bare_store(store: Store) -> Store:
     """Return the store inside all wrappers."""
-    while isinstance(store, WrapperStore):
-        store = inside(store)
+    while (inner := inside(store)) is not None:
+        store = inner
     return store

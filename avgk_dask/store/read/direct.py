@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import errno
 import os
+import pathlib
 import stat
 import sys
 from collections.abc import Callable
 from functools import partial
-from typing import Any
 
 import google_crc32c
 import numcodecs
@@ -28,7 +28,7 @@ from ..where.zarr_calls import uneven_sizes
 from .checked import CheckedStore
 from .layout import configured
 from .listing import chunk_key
-from .shards import place_slices, places_within
+from .shards import chunk_slices, indices_within
 
 #: Decodes the first array into the second one, which has the size it must have; may give the first as it is.
 Decode = Callable[[Array, Array], Array]
@@ -38,14 +38,14 @@ class Scratch:
     """Memory that one thread reads into, again and again."""
 
     def __init__(self) -> None:
-        self._rooms: dict[str, Array] = {}
+        self._spaces: dict[str, Array] = {}
 
-    def room(self, name: str, n_bytes: int) -> Array:
+    def space(self, name: str, n_bytes: int) -> Array:
         """Return so many bytes of the memory with this name; what was there before is gone."""
-        held = self._rooms.get(name)
+        held = self._spaces.get(name)
         if held is None or held.size < n_bytes:
-            self._rooms.pop(name, None)
-            held = self._rooms[name] = np.empty(n_bytes, np.uint8)
+            self._spaces.pop(name, None)
+            held = self._spaces[name] = np.empty(n_bytes, np.uint8)
         return held[:n_bytes]
 
 
@@ -76,29 +76,29 @@ class ChunkFiles:
 
     def read(self, where: tuple[slice, ...], scratch: Scratch) -> Array | None:
         """Return a part of the array, good until the scratch is used again; None where zarr must read it."""
-        places = places_within(self._array, where)
-        if len(places) == 1:
-            chunk = self._chunk(places[0], scratch)
-            return chunk if chunk is None else _cut(chunk, where, place_slices(self._array, places[0]))
+        indices = indices_within(self._array, where)
+        if len(indices) == 1:
+            chunk = self._chunk(indices[0], scratch)
+            return chunk if chunk is None else _part_of(chunk, where, chunk_slices(self._array, indices[0]))
         shape = tuple(part.stop - part.start for part in where)
         dtype = np.dtype(self._array.dtype)
-        whole: Array = scratch.room("part", int(np.prod(shape)) * dtype.itemsize).view(dtype).reshape(shape)
-        for place in places:
-            chunk = self._chunk(place, scratch)
+        whole: Array = scratch.space("part", int(np.prod(shape)) * dtype.itemsize).view(dtype).reshape(shape)
+        for index in indices:
+            chunk = self._chunk(index, scratch)
             if chunk is None:
                 return None
-            mine = place_slices(self._array, place)
+            mine = chunk_slices(self._array, index)
             shared = tuple(slice(max(a.start, b.start), min(a.stop, b.stop)) for a, b in zip(where, mine, strict=True))
-            _cut(whole, shared, where)[:] = _cut(chunk, shared, mine)
+            _part_of(whole, shared, where)[:] = _part_of(chunk, shared, mine)
         return whole
 
-    def _chunk(self, place: tuple[int, ...], scratch: Scratch) -> Array | None:
+    def _chunk(self, index: tuple[int, ...], scratch: Scratch) -> Array | None:
         """Return a whole chunk; None where the file is missing, which zarr fills in."""
         chunks, dtype = self._array.chunks, np.dtype(self._array.dtype)
-        data = self._data(chunk_key(self._array, place), scratch)
+        data = self._data(chunk_key(self._array, index), scratch)
         if data is None:
             return None
-        out = scratch.room("chunk", int(np.prod(chunks)) * dtype.itemsize)
+        out = scratch.space("chunk", int(np.prod(chunks)) * dtype.itemsize)
         chunk: Array = self._decode(data, out).view(dtype).reshape(chunks)
         return chunk
 
@@ -118,7 +118,7 @@ class ChunkFiles:
         return data[:-4]
 
 
-def _read_file(path: Any, scratch: Scratch, check_size: Callable[[int], None]) -> Array | None:
+def _read_file(path: pathlib.Path, scratch: Scratch, check_size: Callable[[int], None]) -> Array | None:
     """Return a file's bytes, of a size that is checked first; None where there is no plain file."""
     try:
         # A pipe that nobody writes to would block the opening, but for the flag.
@@ -127,7 +127,7 @@ def _read_file(path: Any, scratch: Scratch, check_size: Callable[[int], None]) -
             if not stat.S_ISREG(found.st_mode):
                 return None
             check_size(found.st_size)
-            data = scratch.room("file", found.st_size)
+            data = scratch.space("file", found.st_size)
             n = 0
             while n < data.size:
                 more = file.readinto(data[n:].data)
@@ -143,7 +143,7 @@ def _read_file(path: Any, scratch: Scratch, check_size: Callable[[int], None]) -
         raise
 
 
-def _cut(block: Array, part: tuple[slice, ...], whole: tuple[slice, ...]) -> Array:
+def _part_of(block: Array, part: tuple[slice, ...], whole: tuple[slice, ...]) -> Array:
     """Return a part of a block that holds some larger part of the array."""
     return block[tuple(slice(p.start - w.start, p.stop - w.start) for p, w in zip(part, whole, strict=True))]
 

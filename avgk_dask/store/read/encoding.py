@@ -10,7 +10,6 @@ from __future__ import annotations
 import base64
 import struct
 import warnings
-from typing import Any
 
 import numpy as np
 
@@ -23,6 +22,8 @@ from ..where.array_kinds import StoredArray
 #: Attributes that tell how values are encoded.
 SCALES = ("scale_factor", "add_offset", "_Unsigned")
 ENCODING_ATTRIBUTES = (*SCALES, "_FillValue", "missing_value")
+#: What encodes the values of an array, by the names of its attributes.
+Encoding = dict[str, object]
 _CURE = "Decode it with xarray, and store the values themselves."
 
 
@@ -52,7 +53,7 @@ def decode(array: StoredArray, block: Array) -> Array:
     return block.astype(block.dtype.newbyteorder("="), copy=False)
 
 
-def encoding_of(array: StoredArray) -> dict[str, Any]:
+def encoding_of(array: StoredArray) -> Encoding:
     """Return the attributes by which an array's values are decoded; none where they are stored as they are.
 
     Raises
@@ -76,7 +77,7 @@ def encoding_of(array: StoredArray) -> dict[str, Any]:
     return found
 
 
-def _with_fill_value(array: StoredArray, found: dict[str, Any]) -> dict[str, Any]:
+def _with_fill_value(array: StoredArray, found: Encoding) -> Encoding:
     """Return what encodes an array of Zarr v2, whose fill value stands for "missing" where xarray wrote it.
 
     A fill value of 0 and nothing else is zarr's own default: zeros are values then.
@@ -86,12 +87,12 @@ def _with_fill_value(array: StoredArray, found: dict[str, Any]) -> dict[str, Any
     return {**found, "_FillValue": fill} if fill is not None and (found or by_xarray) else found
 
 
-def _fill_value(array: StoredArray, value: Any) -> Any:
-    """Return the missing value of an array of Zarr v3, where xarray keeps that of floats as the base64 of a double."""
+def _fill_value(array: StoredArray, value: object) -> object:
+    """Return the missing value of an array of Zarr v3, where xarray stores that of floats as the base64 of a double."""
     kind = np.dtype(array.dtype).kind
     try:
-        if kind == "f":
-            return struct.unpack("<d", base64.b64decode(value, validate=True))[0]
+        if kind == "f" and isinstance(value, str):
+            return float(struct.unpack("<d", base64.b64decode(value, validate=True))[0])
         if kind in "iu" and not isinstance(value, str):
             return np.dtype(array.dtype).type(value)
     except (TypeError, ValueError, OverflowError, struct.error):
@@ -99,7 +100,7 @@ def _fill_value(array: StoredArray, value: Any) -> Any:
     raise DtypeError(f"{_named(array)} must have a _FillValue as xarray writes it; got {value!r}. {_CURE}")
 
 
-def _decoded(array: StoredArray, block: Array, found: dict[str, Any]) -> Array:
+def _decoded(array: StoredArray, block: Array, found: Encoding) -> Array:
     """Return a block as xarray decodes it."""
     import xarray as xr
 
@@ -117,12 +118,12 @@ def _decoded(array: StoredArray, block: Array, found: dict[str, Any]) -> Array:
     return values
 
 
-def _unlabelled(block: Array, found: dict[str, Any]) -> Ints:
+def _unlabelled(block: Array, found: Encoding) -> Ints:
     if block.dtype.kind not in "iu" or any(name in found for name in SCALES):
         raise LabelsError(
             f"labels must be stored as integers, not encoded by {', '.join(found)}; got {block.dtype}. {_CURE}"
         )
-    missing = np.isin(block, [value for each in found.values() for value in np.ravel(each)])
+    missing = np.isin(block, [value for each in found.values() for value in np.asarray(each).ravel()])
     return with_unlabelled(block[~missing], missing)
 
 
@@ -131,7 +132,7 @@ def _is_bfloat16(array: StoredArray) -> bool:
     return bool(array.metadata.attributes.get("dtype") == "bfloat16" and np.dtype(array.dtype) == np.uint16)
 
 
-def _is_nan(value: Any) -> bool:
+def _is_nan(value: object) -> bool:
     return isinstance(value, (float, np.floating)) and bool(value != value)
 
 

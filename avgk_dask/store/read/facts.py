@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
 
 from ..where.array_kinds import StoredArray
 from .checked import is_local
+from .documents import Document
 from .grids import chunks_of, outer_sizes, shards_of
 from .listing import chunk_keys, list_keys
 from .manifest import chunk_grid
@@ -74,10 +74,10 @@ def _codec_names(array: StoredArray) -> list[str]:
     return found
 
 
-def _described(config: dict[str, Any], key: str) -> str:
+def _described(config: Document, field: str) -> str:
     """Return a codec's name with what matters of its configuration."""
     options = config.get("configuration", config) or {}
     details = [str(options[name]) for name in ("cname", "shuffle") if options.get(name) not in (None, 0)]
     details += [f"level {options[name]}" for name in ("level", "clevel") if name in options]
     details += ["checksum"] if options.get("checksum") else []
-    return f"{config[key]} ({', '.join(details)})" if details else str(config[key])
+    return f"{config[field]} ({', '.join(details)})" if details else str(config[field])

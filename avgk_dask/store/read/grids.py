@@ -1,4 +1,4 @@
-"""Grids: how an array is cut into stored chunks (or shards) along each axis. Nothing else assumes that they are alike."""
+"""Grids: how an array is split into stored chunks (or shards) along each axis. Nothing else assumes that they are alike."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ class Axis:
         """Number of chunks."""
         return -(-self.n // self.size) if self.ends is None else len(self.ends)
 
-    def span(self, place: int) -> tuple[int, int]:
-        """Return where the chunk of a place begins and ends, cut at the array's edge."""
+    def span(self, index: int) -> tuple[int, int]:
+        """Return where the chunk of an index begins and ends, clipped at the array's edge."""
         if self.ends is None:
-            return place * self.size, min((place + 1) * self.size, self.n)
-        return self.ends[place - 1] if place else 0, self.ends[place]
+            return index * self.size, min((index + 1) * self.size, self.n)
+        return self.ends[index - 1] if index else 0, self.ends[index]
 
-    def places(self, first: int, last: int) -> range:
-        """Return the places of the chunks that values from ``first`` to before ``last`` lie in.
+    def indices(self, first: int, last: int) -> range:
+        """Return the indices of the chunks that values from ``first`` to before ``last`` lie in.
 
         Examples
         --------
-        >>> Axis(10, 4).places(3, 9), Axis(10, 6, (1, 7, 10)).places(1, 8)
+        >>> Axis(10, 4).indices(3, 9), Axis(10, 6, (1, 7, 10)).indices(1, 8)
         (range(0, 3), range(1, 3))
 
         """

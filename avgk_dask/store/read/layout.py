@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
+from zarr.abc.codec import BytesBytesCodec
 from zarr.codecs import BloscCodec, Crc32cCodec, GzipCodec, ZstdCodec
 
 from ...errors import OptionError
@@ -18,9 +20,16 @@ SHARD_CHUNKS = 4
 CODECS = ("blosc", "zstd", "gzip", "none")
 
 
+class Described(Protocol):
+    """What tells its metadata: a codec."""
+
+    def to_dict(self) -> Mapping[str, Any]:
+        """Return its metadata."""
+
+
 @dataclass(frozen=True)
 class Layout:
-    """How a matrix is cut and coded: chunks of rows x columns, ``shard_chunks`` of them in a shard."""
+    """How a matrix is split and coded: chunks of rows x columns, ``shard_chunks`` of them in a shard."""
 
     chunk_rows: int
     columns: int
@@ -66,9 +75,9 @@ class Layout:
         return {"chunks": chunks, "shards": shards, "compressors": codecs(self.codec, itemsize)}
 
 
-def codecs(name: str, itemsize: int) -> list[Any]:
+def codecs(name: str, itemsize: int) -> list[BytesBytesCodec]:
     """Return the codecs of a name, with a checksum of what they give."""
-    compressors: dict[str, list[Any]] = {
+    compressors: dict[str, list[BytesBytesCodec]] = {
         "blosc": [BloscCodec(cname="lz4", clevel=5, shuffle="bitshuffle", typesize=itemsize)],
         "zstd": [ZstdCodec(level=1)],
         "gzip": [GzipCodec(level=1)],
@@ -77,7 +86,7 @@ def codecs(name: str, itemsize: int) -> list[Any]:
     return [*compressors[name], Crc32cCodec()]
 
 
-def configured(codec: Any, option: str) -> Any:
+def configured(codec: Described, option: str) -> object:
     """Return an option of a codec as its stored metadata spell it, None where it is absent.
 
     As attributes the same options are enumerations in some versions of zarr and strings in others.

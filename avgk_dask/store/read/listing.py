@@ -7,7 +7,6 @@ import itertools
 import math
 import os
 from collections.abc import Iterator
-from typing import Any
 
 from zarr.abc.store import Store
 from zarr.codecs import BytesCodec
@@ -16,7 +15,7 @@ from zarr.storage import FsspecStore, LocalStore, ObjectStore, ZipStore
 from ...errors import ReadError, refuse
 from ..where import fsspec_calls
 from ..where.addresses import shown
-from ..where.array_kinds import StoredArray
+from ..where.array_kinds import ObjectClient, StoredArray
 from ..where.zarr_calls import uneven_sizes, wait, zip_entries
 from .checked import FILL, CheckedStore, bare_store
 from .documents import is_metadata
@@ -61,7 +60,7 @@ def _list_keys(store: Store, prefix: str) -> dict[str, int | None] | None:
     if isinstance(store, ZipStore):
         return {i.filename: i.file_size for i in zip_entries(store) if i.filename.startswith(below)}
     if isinstance(store, ObjectStore):
-        return _object_keys(store, prefix)
+        return _object_keys(store.store, prefix)
     if not store.supports_listing:
         return None
     return wait(_other_keys(store, prefix), timeout=_LIST_SECONDS)
@@ -83,13 +82,13 @@ def _local_keys(root: str, prefix: str) -> Iterator[tuple[str, int | None]]:
             yield key, None
 
 
-def _object_keys(store: Any, prefix: str) -> dict[str, int | None] | None:
-    if type(store.store).__name__ == "HTTPStore":
+def _object_keys(store: ObjectClient, prefix: str) -> dict[str, int | None] | None:
+    if type(store).__name__ == "HTTPStore":
         return None
-    return dict(objects(store.store, prefix))
+    return dict(objects(store, prefix))
 
 
-def objects(store: Any, prefix: str) -> Iterator[tuple[str, int]]:
+def objects(store: ObjectClient, prefix: str) -> Iterator[tuple[str, int]]:
     """Return the objects of an object store below a prefix, and their sizes."""
     import obstore
 
@@ -102,7 +101,7 @@ def objects(store: Any, prefix: str) -> Iterator[tuple[str, int]]:
         refuse(ReadError(f"{shown(store)} could not be listed: its client failed. Check the endpoint."))
 
 
-async def _other_keys(store: Any, prefix: str) -> dict[str, int | None] | None:
+async def _other_keys(store: Store, prefix: str) -> dict[str, int | None] | None:
     if isinstance(store, FsspecStore):
         root = store.path.rstrip("/")
         if "http" in str(store.fs.protocol):
@@ -123,13 +122,13 @@ async def _other_keys(store: Any, prefix: str) -> dict[str, int | None] | None:
 
 def chunk_keys(array: StoredArray) -> Iterator[str]:
     """Return the keys of all stored chunks (or shards) of an array, in row-major order."""
-    for place in itertools.product(*map(range, chunk_grid(array))):
-        yield chunk_key(array, place)
+    for index in itertools.product(*map(range, chunk_grid(array))):
+        yield chunk_key(array, index)
 
 
-def chunk_key(array: StoredArray, place: tuple[int, ...]) -> str:
-    """Return the key of the stored chunk at a place of the chunk grid."""
-    key = array.metadata.encode_chunk_key(place)
+def chunk_key(array: StoredArray, index: tuple[int, ...]) -> str:
+    """Return the key of the stored chunk at an index of the chunk grid."""
+    key = array.metadata.encode_chunk_key(index)
     return f"{array.path}/{key}" if array.path else str(key)
 
 

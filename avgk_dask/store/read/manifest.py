@@ -1,7 +1,7 @@
-"""Manifests: the length and a 64-bit hash of every stored chunk, kept in the store.
+"""Manifests: the length and a 64-bit hash of every stored chunk, stored with it.
 
 A manifest is a Zarr group ``manifest`` beside the arrays it covers, with one array of the same name
-for each of them: for each place of the chunk grid the length and the XXH3 of the stored bytes. (A
+for each of them: for each index of the chunk grid the length and the XXH3 of the stored bytes. (A
 CRC-32C of bytes that end in their own CRC-32C, as the checksum codec leaves them, is a constant.)
 The group's seal (``seals.py``) holds each table's SHA-256.
 """
@@ -11,7 +11,6 @@ from __future__ import annotations
 import hashlib
 import re
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import xxhash
@@ -32,7 +31,7 @@ Table = NDArray[np.uint64]
 Digest = tuple[int, int]
 
 
-def digest_of(data: Any) -> Digest:
+def digest_of(data: bytes | bytearray | memoryview) -> Digest:
     """Return the length and the XXH3 (64 bits) of stored bytes.
 
     Examples
@@ -57,12 +56,12 @@ def chunk_grid(array: StoredArray) -> tuple[int, ...]:
     return tuple(axis.count for axis in grid_of(array))
 
 
-def place_of(array: str, key: str) -> tuple[int, ...] | None:
-    """Return the place in the chunk grid of a key of the array at a path; None for a key of something else.
+def index_of(array: str, key: str) -> tuple[int, ...] | None:
+    """Return the index in the chunk grid of a key of the array at a path; None for a key of something else.
 
     Examples
     --------
-    >>> place_of("run/scores", "run/scores/c/3/0"), place_of("", "3.0"), place_of("labels", "scores/c/0")
+    >>> index_of("run/scores", "run/scores/c/3/0"), index_of("", "3.0"), index_of("labels", "scores/c/0")
     ((3, 0), (3, 0), None)
 
     """
@@ -79,19 +78,19 @@ class Manifest:
 
     def find(self, key: str) -> Digest | None:
         """Return the digest of a chunk by its key; None for a key that is none of the array's chunks."""
-        place = place_of(self.array, key)
+        index = index_of(self.array, key)
         grid = self.table.shape[:-1]
-        if place is None or len(place) != len(grid) or any(i >= n for i, n in zip(place, grid, strict=True)):
+        if index is None or len(index) != len(grid) or any(i >= n for i, n in zip(index, grid, strict=True)):
             return None
-        length, hashed = self.table[place].tolist()
+        length, hashed = self.table[index].tolist()
         return length, hashed
 
-    def complaint(self, key: str, data: Any) -> str | None:
+    def complaint(self, key: str, data: memoryview) -> str | None:
         """Say what is wrong with a chunk's stored bytes; None where they are as written."""
         expected = self.find(key)
         if expected is None:
             return None
-        length = memoryview(data).nbytes
+        length = data.nbytes
         if length != expected[0]:
             return f"it has {length:,} bytes, and was written with {expected[0]:,}"
         if digest_of(data)[1] != expected[1]:

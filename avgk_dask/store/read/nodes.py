@@ -8,8 +8,8 @@ import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any
 
+import numpy as np
 import zarr
 from zarr.codecs import BloscCodec
 from zarr.storage import StorePath
@@ -17,7 +17,7 @@ from zarr.storage import StorePath
 from ...credentials import shown
 from ...errors import AvgkError, StoreError, refuse
 from ...settings import setting
-from ..where.array_kinds import StoredArray
+from ..where.array_kinds import StoredArray, ZarrArray
 from ..where.zarr_calls import uneven_sizes
 from .checked import CheckedStore
 from .documents import Document
@@ -62,7 +62,7 @@ def seal_of(store: CheckedStore, path: str) -> Seal | None:
     return seal
 
 
-def open_array(group: Any, store: CheckedStore, name: str) -> Any:
+def open_array(group: zarr.Group, store: CheckedStore, name: str) -> ZarrArray:
     """Return an array of a group, its reads checked; one of ours only as it was sealed.
 
     Raises
@@ -85,7 +85,7 @@ def open_array(group: Any, store: CheckedStore, name: str) -> Any:
     raise StoreError(f"{location} has no array {shown(name)!r}; it has {', '.join(names) or 'no arrays'}. {hint}")
 
 
-def has_array(group: Any, store: CheckedStore, name: str) -> bool:
+def has_array(group: zarr.Group, store: CheckedStore, name: str) -> bool:
     """Return whether a group has a node of a name, or its seal says that it has."""
     place, base = _place_of(group, name)
     seal = seal_of(store, place)
@@ -95,7 +95,7 @@ def has_array(group: Any, store: CheckedStore, name: str) -> bool:
         return name in group
 
 
-def group_attributes(group: Any, store: CheckedStore, folder: str) -> Document:
+def group_attributes(group: zarr.Group, store: CheckedStore, folder: str) -> Document:
     """Return the attributes of a group, or of one inside it: as they are in its own metadata."""
     place, _ = _place_of(group, folder)
     document = _group_document(store, place)
@@ -105,13 +105,13 @@ def group_attributes(group: Any, store: CheckedStore, folder: str) -> Document:
         return dict((group[folder.rstrip("/")] if folder else group).attrs)
 
 
-def _place_of(group: Any, name: str) -> tuple[str, str]:
+def _place_of(group: zarr.Group, name: str) -> tuple[str, str]:
     """Return the path of the folder that a node lies in, and its name there."""
     folder, _, base = name.rpartition("/")
     return "/".join(part for part in (group.path, folder) if part), base
 
 
-def sealed_array(store: CheckedStore, place: str, name: str, seal: Seal) -> Any:
+def sealed_array(store: CheckedStore, place: str, name: str, seal: Seal) -> ZarrArray:
     """Return an array that a seal covers, read as its digests say."""
     location, path = store.checks.location, _join(place, name)
     array = _from_document(store, path, name, sealed_document(store, place, name, seal))
@@ -132,14 +132,14 @@ def _load_table(store: CheckedStore, place: str, name: str, shape: tuple[int, ..
     if table.shape != shape or chunks_of(table) != chunks or table.dtype != "uint64":
         raise StoreError(f"the manifest of {location} is damaged: its table for {name} has another form. {_CURE}")
     try:
-        found: Table = table[...]
+        found: Table = np.asarray(table[...])
     except Exception as error:
         why = str(error).partition(". ")[0] if isinstance(error, AvgkError) else store.checks.scrub(error)
         refuse(StoreError(f"the manifest of {location} cannot be read: {why}. Restore it, or write the store again."))
     return found
 
 
-def array_names(group: Any, store: CheckedStore) -> list[str]:
+def array_names(group: zarr.Group, store: CheckedStore) -> list[str]:
     """Return the paths of all arrays below a group, but for those of manifests."""
     known = group.metadata.consolidated_metadata
     if known is not None:
@@ -149,7 +149,7 @@ def array_names(group: Any, store: CheckedStore) -> list[str]:
     return sorted(name for name in nodes if GROUP not in name.split("/")[:-1])
 
 
-def _listed_names(group: Any, store: CheckedStore) -> list[str]:
+def _listed_names(group: zarr.Group, store: CheckedStore) -> list[str]:
     keys, prefix = list_keys(store, group.path), f"{group.path}/" if group.path else ""
     if keys is None:  # a store that cannot list
         return [name for name in ("scores", "class_index", "labels") if has_array(group, store, name)]
@@ -184,21 +184,22 @@ def opening(store: CheckedStore, name: str) -> Iterator[None]:
 
 def with_checks(
     array: StoredArray, store: CheckedStore, path: str, table: Table | None = None, sealed: str | None = None
-) -> Any:
+) -> ZarrArray:
     """Return the array at a path of a store, its reads checked against the digests of its chunks and its shards' indices."""
     with opening(store, path):
         check_form(array, f"array {path or '/'!r} of {store.checks.location}")
         index = ShardIndex.of(array)
         index = None if index is None else replace(index, array=path)
         manifest = None if table is None else Manifest(path, table)
-        checks = {
-            "manifest": manifest,
-            "sealed": sealed,
-            "index": index,
-            "is_blosc": _is_blosc(array),
-            "most_bytes": most_bytes(array),
-        }
-        return through(array, store.with_checks(**checks), path)
+        checks = replace(
+            store.checks,
+            manifest=manifest,
+            sealed=sealed,
+            index=index,
+            is_blosc=_is_blosc(array),
+            most_bytes=most_bytes(array),
+        )
+        return through(array, store.with_checks(checks), path)
 
 
 def check_form(array: StoredArray, what: str) -> None:
@@ -234,13 +235,13 @@ def _is_sharded(array: StoredArray) -> bool:
     return any(codec.to_dict()["name"] == "sharding_indexed" for codec in array.metadata.codecs)
 
 
-def through(array: StoredArray, store: CheckedStore, path: str | None = None) -> Any:
+def through(array: StoredArray, store: CheckedStore, path: str | None = None) -> ZarrArray:
     """Return an array that is read through a store."""
     place = StorePath(store, array.path if path is None else path)
     return zarr.Array(zarr.AsyncArray(metadata=array.metadata, store_path=place, config={"order": array.order}))
 
 
-def _from_document(store: CheckedStore, path: str, name: str, document: Document) -> Any:
+def _from_document(store: CheckedStore, path: str, name: str, document: Document) -> ZarrArray:
     with opening(store, name):
         array = zarr.Array.from_dict(StorePath(store, path), document)
         check_form(array, f"array {name!r} of {store.checks.location}")
@@ -293,7 +294,7 @@ def same_array(store: CheckedStore, path: str, one: Document, other: Document) -
 
 
 def _consolidated(document: Document) -> Document:
-    found: Any = document.get("consolidated_metadata")
+    found = document.get("consolidated_metadata")
     found = found.get("metadata") if isinstance(found, dict) else None
     return found if isinstance(found, dict) else {}
 

@@ -6,8 +6,7 @@ import asyncio
 import hashlib
 import os
 import uuid
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
 
 import zarr
 from zarr.abc.store import Store
@@ -15,8 +14,8 @@ from zarr.storage import FsspecStore, LocalStore, ObjectStore, StorePath
 
 from ...errors import AvgkError, OptionError, ReadError, ScoresError, StoreError, refuse
 from ..where import fsspec_calls
-from ..where.addresses import Options, secrets_of, shown
-from ..where.array_kinds import StoredArray
+from ..where.addresses import Openable, Options, secrets_of, shown
+from ..where.array_kinds import StoredArray, ZarrArray
 from ..where.failures import advice
 from ..where.locations import inner_root, locate
 from ..where.zarr_calls import get, wait
@@ -34,11 +33,11 @@ _WRITE_FIRST = "Check the path, or write a store first (avgk simulate, avgk inge
 class StoredArrays:
     """The arrays of a score store, not read yet."""
 
-    scores: Any
-    labels: Any | None
+    scores: StoredArray
+    labels: StoredArray | None
     location: str
     #: Of a truncated store: the class of each score kept, and the number of classes there were.
-    class_index: Any | None = None
+    class_index: StoredArray | None = None
     n_classes: int | None = None
 
     @property
@@ -67,13 +66,13 @@ def array_token(array: StoredArray) -> str:
     return hashlib.sha256(told.encode()).hexdigest()[:24]
 
 
-def is_zarr(value: Any) -> bool:
+def is_zarr(value: object) -> bool:
     """Whether the value is something zarr has opened, or a store it can open."""
     return isinstance(value, (zarr.Array, zarr.Group, Store, StorePath))
 
 
 def open_arrays(
-    store: Any,
+    store: Openable,
     *,
     scores: str | None = None,
     labels: str | None = None,
@@ -108,8 +107,8 @@ def open_arrays(
         return StoredArrays(_by_sample(found, location), mine, location)
     index = open_array(node, root, f"{folder}class_index")
     n_classes = group_attributes(node, root, folder).get("n_classes")
-    whole = isinstance(n_classes, int) and not isinstance(n_classes, bool)
-    if index.shape != found.shape or found.ndim != 2 or not whole or n_classes < found.shape[1]:
+    is_slots = index.shape == found.shape and found.ndim == 2
+    if not is_slots or not isinstance(n_classes, int) or isinstance(n_classes, bool) or n_classes < found.shape[1]:
         raise ScoresError(
             "a truncated store must have class_index of the scores' shape and an attribute n_classes of at least its "
             f"slots; got {location}, where this is not so. Write it with ScoreWriter(..., top_m=...)."
@@ -117,7 +116,7 @@ def open_arrays(
     return StoredArrays(found, mine, location, index, n_classes)
 
 
-def open_all(store: Any, *, storage_options: Options | None = None, missing: str | None = None) -> list[Any]:
+def open_all(store: Openable, *, storage_options: Options | None = None, missing: str | None = None) -> list[ZarrArray]:
     """Open every array of a store, those of its inner groups included, or the array it is."""
     node, root = open_node(store, storage_options, missing)
     if isinstance(node, zarr.Array):
@@ -128,18 +127,21 @@ def open_all(store: Any, *, storage_options: Options | None = None, missing: str
     return [open_array(node, root, name) for name in names]
 
 
-def open_labels(store: Any, storage_options: Options | None = None, missing: str | None = None) -> Any:
-    """Open labels kept on their own: an array, or the array ``labels`` of a group; reads metadata only."""
+def open_labels(store: Openable, storage_options: Options | None = None, missing: str | None = None) -> ZarrArray:
+    """Open labels stored on their own: an array, or the array ``labels`` of a group; reads metadata only."""
     node, root = open_node(store, storage_options, missing)
     return node if isinstance(node, zarr.Array) else open_array(node, root, "labels")
 
 
-def open_node(store: Any, storage_options: Options | None = None, missing: str | None = None) -> tuple[Any, Any]:
+def open_node(
+    store: Openable, storage_options: Options | None = None, missing: str | None = None
+) -> tuple[ZarrArray | zarr.Group, CheckedStore]:
     """Open a Zarr group or array; return it with the checked store its arrays are read through."""
     if missing not in (None, "raise", "fill"):
         raise OptionError(f"missing must be 'raise' or 'fill'; got {missing!r}. Leave it out to refuse missing chunks.")
     if isinstance(store, zarr.Array) and isinstance(store.store_path.store, CheckedStore):
-        checked = store.store_path.store.with_checks(missing=missing or store.store_path.store.checks.missing)
+        before = store.store_path.store.checks
+        checked = store.store_path.store.with_checks(replace(before, missing=missing or before.missing))
         return through(store, checked), checked
     bare, path, location = _find(store, storage_options)
     checked = CheckedStore(bare, Checks(location, missing or "raise", secrets=secrets_of(bare, store, storage_options)))
@@ -150,9 +152,10 @@ def open_node(store: Any, storage_options: Options | None = None, missing: str |
         seal_of(checked, path)
         return node, checked
     here = bare_store(bare)
-    if not path and (isinstance(store, (str, os.PathLike)) or isinstance(here, LocalStore)):
-        place = str(here.root) if isinstance(here, LocalStore) else os.fspath(store)
-        checked, path = _outer_store(place, storage_options, checked)
+    if not path and isinstance(here, LocalStore):
+        checked, path = _outer_store(str(here.root), storage_options, checked)
+    elif not path and isinstance(store, (str, os.PathLike)):
+        checked, path = _outer_store(os.fspath(store), storage_options, checked)
     place, _, name = path.rpartition("/")
     seal = seal_of(checked, place) if path else None
     if seal is not None and name in seal.manifest:
@@ -176,7 +179,7 @@ def _outer_store(path: str, options: Options | None, checked: CheckedStore) -> t
     return (outside, name) if ATTRIBUTE in (document.get("attributes") or {}) else (checked, "")
 
 
-def _find(store: Any, storage_options: Options | None) -> tuple[Store, str, str]:
+def _find(store: Openable, storage_options: Options | None) -> tuple[Store, str, str]:
     """Return the store, the path in it and its name of whatever a user may pass."""
     if isinstance(store, (zarr.Array, zarr.Group)):
         store = store.store_path
@@ -188,7 +191,7 @@ def _find(store: Any, storage_options: Options | None) -> tuple[Store, str, str]
     return found, inner_root(found), shown(store)
 
 
-def _open(store: CheckedStore, path: str, use_consolidated: bool | None = None) -> Any:
+def _open(store: CheckedStore, path: str, use_consolidated: bool | None = None) -> ZarrArray | zarr.Group:
     location = store.checks.location
     try:
         wait(_probe(store, path))
@@ -219,7 +222,7 @@ async def _probe(store: CheckedStore, path: str) -> None:
     raise StoreError("no zarr.json, .zgroup or .zarray is there")
 
 
-async def _ask_for_bucket(store: Any) -> None:
+async def _ask_for_bucket(store: Store) -> None:
     """Let a client that takes an absent bucket for an absent key say that there is no bucket."""
     if isinstance(store, ObjectStore) and type(store.store).__name__ != "HTTPStore":
         async for _ in store.list_dir(""):
@@ -228,7 +231,7 @@ async def _ask_for_bucket(store: Any) -> None:
         await fsspec_calls.list_bucket(store)
 
 
-def _by_sample(array: StoredArray, location: str) -> Any:
+def _by_sample(array: StoredArray, location: str) -> StoredArray:
     """Refuse scores whose dimensions are named the other way round, or as those of a truncated store."""
     names = tuple(getattr(array.metadata, "dimension_names", None) or array.attrs.get("_ARRAY_DIMENSIONS") or ())
     if names == ("class", "sample"):

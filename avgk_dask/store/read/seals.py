@@ -34,13 +34,13 @@ class Seal:
     format: int
     complete: bool
     #: What the writer of an unfinished store noted.
-    noted: Mapping[str, Any] = field(default_factory=dict)
+    noted: Mapping[str, object] = field(default_factory=dict)
     manifest: Mapping[str, str] = field(default_factory=dict)
     metadata: Mapping[str, str] = field(default_factory=dict)
     n_chunks: Mapping[str, int] = field(default_factory=dict)
 
     @classmethod
-    def read(cls, attributes: Any, location: str) -> Seal | None:
+    def read(cls, attributes: object, location: str) -> Seal | None:
         """Return the seal among a group's attributes; None where there is none.
 
         Raises
@@ -69,9 +69,9 @@ class Seal:
             return cls(state["format"], False, noted)
         return cls(state["format"], True, noted, **_digests(state, location))
 
-    def to_state(self) -> dict[str, Any]:
+    def to_state(self) -> Document:
         """Return the attribute that says so."""
-        state = {"format": self.format, "complete": self.complete, **self.noted}
+        state: Document = {"format": self.format, "complete": self.complete, **self.noted}
         if self.complete:
             state |= {"manifest": self.manifest, "metadata": self.metadata, "n_chunks": self.n_chunks}
             state["seal"] = _sha256(state)
@@ -85,7 +85,7 @@ class Seal:
 _FIELDS = ("format", "complete", "manifest", "metadata", "n_chunks", "seal")
 
 
-def _digests(state: Mapping[str, Any], location: str) -> dict[str, Any]:
+def _digests(state: Mapping[str, Any], location: str) -> Document:
     """Return the digests of a finished store, all of the form they must have."""
     kinds = {"manifest": _is_text, "metadata": _is_text, "n_chunks": is_count}
     names = ["manifest"] if state["format"] == 1 else list(kinds)
@@ -124,14 +124,14 @@ def form_digest(document: Document) -> str:
     return metadata_digest({**document, "shape": document["shape"][1:]})
 
 
-def _sha256(value: Any) -> str:
+def _sha256(value: object) -> str:
     return hashlib.sha256(json.dumps(value, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
 
 
-def _is_text(value: Any) -> bool:
+def _is_text(value: object) -> bool:
     return isinstance(value, str)
 
 
-def is_count(value: Any) -> bool:
+def is_count(value: object) -> bool:
     """Return whether a value from JSON is a whole number, not negative."""
     return isinstance(value, int) and not isinstance(value, bool) and value >= 0

@@ -1,11 +1,10 @@
-"""Shards: which of their inner chunks are absent, and reading the last, cut ones in one request."""
+"""Shards: which of their inner chunks are absent, and reading those at the array's edge in one request."""
 
 from __future__ import annotations
 
 import dataclasses
 import itertools
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import zarr
@@ -14,7 +13,7 @@ from zarr.codecs import BytesCodec, Crc32cCodec, ShardingCodec
 from ..where.array_kinds import StoredArray
 from .grids import grid_of
 from .layout import configured
-from .manifest import place_of
+from .manifest import index_of
 
 #: Offset and length of a chunk that a shard does not hold.
 _ABSENT = 2**64 - 1
@@ -33,7 +32,7 @@ class ShardIndex:
     @classmethod
     def of(cls, array: StoredArray) -> ShardIndex | None:
         """Return the index of an array with ordinary shards; None for any other."""
-        codecs: tuple[Any, ...] = getattr(array.metadata, "codecs", ())
+        codecs: tuple[object, ...] = getattr(array.metadata, "codecs", ())
         if len(codecs) != 1 or not isinstance(codecs[0], ShardingCodec):
             return None
         coding = codecs[0]
@@ -44,14 +43,14 @@ class ShardIndex:
             array.path, array.shape, array.shards or (), array.chunks, configured(coding, "index_location") == "end"
         )
 
-    def n_absent(self, key: str, data: Any) -> tuple[int, bool]:
+    def n_absent(self, key: str, data: memoryview) -> tuple[int, bool]:
         """Return the number of inner chunks that lie in the array and not in the shard, and whether its index points outside of it."""
-        place = place_of(self.array, key)
-        if place is None:
+        index = index_of(self.array, key)
+        if index is None:
             return 0, False
         grid = tuple(s // c for s, c in zip(self.shard, self.chunk, strict=True))
         n = int(np.prod(grid))
-        view = memoryview(data).cast("B")
+        view = data.cast("B")
         if view.nbytes < 16 * n + 4:
             return 0, True
         table = np.frombuffer(view[-16 * n - 4 : -4] if self.at_end else view[: 16 * n], "<u8")
@@ -59,7 +58,7 @@ class ShardIndex:
         ends = table.reshape(*grid, 2).sum(-1, where=~absent[..., None])
         inside = tuple(
             min(per, -(-max(0, size - i * shard) // chunk))
-            for per, size, i, shard, chunk in zip(grid, self.shape, place, self.shard, self.chunk, strict=True)
+            for per, size, i, shard, chunk in zip(grid, self.shape, index, self.shard, self.chunk, strict=True)
         )
         return int(absent[tuple(map(slice, inside))].sum()), bool(ends.max() > view.nbytes)
 
@@ -67,7 +66,7 @@ class ShardIndex:
 def whole_shards(array: StoredArray) -> StoredArray:
     """Return an array with its shape rounded up to whole shards.
 
-    zarr reads a shard that the array's edge cuts by one request for its index and one for each inner
+    zarr reads a shard that reaches beyond the array's edge by one request for its index and one for each inner
     chunk; of a whole shard it takes all in one.
     """
     shape = tuple(-(-n // size) * size for n, size in zip(array.shape, array.shards or array.chunks, strict=True))
@@ -77,12 +76,12 @@ def whole_shards(array: StoredArray) -> StoredArray:
     return zarr.Array(zarr.AsyncArray(metadata=metadata, store_path=array.store_path, config={"order": array.order}))
 
 
-def place_slices(array: StoredArray, place: tuple[int, ...]) -> tuple[slice, ...]:
-    """Return the part of an array that the stored chunk (or shard) at a place holds."""
-    return tuple(slice(*axis.span(i)) for i, axis in zip(place, grid_of(array), strict=True))
+def chunk_slices(array: StoredArray, index: tuple[int, ...]) -> tuple[slice, ...]:
+    """Return the part of an array that the stored chunk (or shard) at an index holds."""
+    return tuple(slice(*axis.span(i)) for i, axis in zip(index, grid_of(array), strict=True))
 
 
-def places_within(array: StoredArray, where: tuple[slice, ...]) -> list[tuple[int, ...]]:
-    """Return the places in the chunk (or shard) grid that a part of an array touches."""
+def indices_within(array: StoredArray, where: tuple[slice, ...]) -> list[tuple[int, ...]]:
+    """Return the indices in the chunk (or shard) grid that a part of an array touches."""
     parts = zip(where, grid_of(array), strict=True)
-    return list(itertools.product(*(axis.places(part.start, part.stop) for part, axis in parts)))
+    return list(itertools.product(*(axis.indices(part.start, part.stop) for part, axis in parts)))

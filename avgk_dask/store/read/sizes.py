@@ -6,8 +6,8 @@ import math
 import os
 import stat
 import zipfile
-from typing import Any
 
+from zarr.abc.store import Store
 from zarr.storage import LocalStore, ZipStore
 
 from ..where.array_kinds import StoredArray
@@ -40,7 +40,7 @@ class NotAFileError(OSError):
     """What lies at a key is a device, a pipe or a socket: reading it may never end."""
 
 
-def local_size(store: Any, key: str) -> int | None:
+def local_size(store: Store, key: str) -> int | None:
     """Return the bytes at a key of a folder or zip file, without reading them; None where that is not known.
 
     Raises

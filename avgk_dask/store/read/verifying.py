@@ -13,7 +13,7 @@ from .bands import read_stored
 from .listing import chunk_key, missing_chunks
 from .nodes import copied_document, same_array
 from .seals import metadata_digest
-from .shards import place_slices
+from .shards import chunk_slices
 
 
 @dataclass(frozen=True)
@@ -51,20 +51,21 @@ class Verification(ShownAsTable):
         )
 
 
-def verify_run(array: StoredArray, places: Sequence[tuple[int, ...]]) -> Verification:
-    """Check the stored chunks at some places of an array's chunk grid; reads each once."""
+def verify_stretch(array: StoredArray, indices: Sequence[tuple[int, ...]]) -> Verification:
+    """Check the stored chunks at some indices of an array's chunk grid; reads each once."""
     store = array.store_path.store
     damaged, n_bytes = [], 0
-    for place in places:
-        key = chunk_key(array, place)
+    for index in indices:
+        key = chunk_key(array, index)
         try:
             if store.checks.digest(key) is not None:
-                n_bytes += len(wait(get(store, key)))
+                found = wait(get(store, key))
+                n_bytes += 0 if found is None else len(found)
             else:
-                n_bytes += read_stored(array, place_slices(array, place)).nbytes
+                n_bytes += read_stored(array, chunk_slices(array, index)).nbytes
         except AvgkError as error:
             damaged.append((key, str(error)))
-    return Verification(len(places), n_bytes, tuple(damaged), store.checks.sealed is not None)
+    return Verification(len(indices), n_bytes, tuple(damaged), store.checks.sealed is not None)
 
 
 def verify_metadata(array: StoredArray) -> Verification:

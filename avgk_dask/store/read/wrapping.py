@@ -6,9 +6,11 @@ to the store inside, past what a subclass does in ``get`` and ``set``; and newer
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
-from zarr.abc.store import Store
+from zarr.abc.buffer import Buffer, BufferPrototype
+from zarr.abc.store import ByteRequest, Store
 from zarr.storage import WrapperStore
 
 #: Without its type, which newer versions of zarr contradict in their own wrapper.
@@ -26,6 +28,8 @@ class Wrapping(WrapperStore[Store]):
     if hasattr(Store, "get_ranges"):  # from zarr 3.4 on
         get_ranges = _STORE.get_ranges
 
-    async def get_partial_values(self, prototype: Any, key_ranges: Any) -> list[Any]:
+    async def get_partial_values(
+        self, prototype: BufferPrototype, key_ranges: Iterable[tuple[str, ByteRequest | None]]
+    ) -> list[Buffer | None]:
         """Read parts of keys, each through ``get``."""
         return [await self.get(key, prototype, part) for key, part in key_ranges]

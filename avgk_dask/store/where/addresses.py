@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, TypeAlias
 
+import zarr
 from zarr.abc.store import Store
 from zarr.storage import FsspecStore, ObjectStore, StorePath, WrapperStore
 
@@ -13,14 +15,20 @@ from ... import credentials
 from ...credentials import environment_secrets, hide, hide_pairs
 from .zarr_calls import inside
 
+#: Storage options, by name; of what type each is, only the client knows.
 Options = Mapping[str, Any]
+Path = str | os.PathLike[str]
+#: What can be written to: where it is, or an opened store.
+Writable = Path | Store
+#: What users pass for a store: where it is, or what zarr has opened.
+Openable: TypeAlias = "Path | Store | StorePath | zarr.Array[Any] | zarr.Group"
 
 _OBJECT_STORES = {"S3Store": "s3", "GCSStore": "gs", "AzureStore": "az"}
-#: Longer texts of clients are cut.
+#: Longer texts of clients are shortened.
 _MOST = 400
 
 
-def shown(place: Any) -> str:
+def shown(place: object) -> str:
     """Return a path, a URL or a Zarr store as it may be shown.
 
     Examples
@@ -36,7 +44,7 @@ def shown(place: Any) -> str:
     return hide(str(place)) if isinstance(place, Store) else credentials.shown(place)
 
 
-def address_of(store: Any) -> str:
+def address_of(store: Store) -> str:
     """Return where a store is, as its client was told: with credentials, if there are any in its URL."""
     if isinstance(store, FsspecStore) and "://" not in store.path:
         kind = store.fs.protocol if isinstance(store.fs.protocol, str) else store.fs.protocol[0]
@@ -51,12 +59,12 @@ def address_of(store: Any) -> str:
     return str(getattr(client, "url", None) or store)
 
 
-def secrets_of(*given: Any) -> tuple[str, ...]:
+def secrets_of(*given: object) -> tuple[str, ...]:
     """Return what must not be shown of locations, options and Zarr stores."""
     return credentials.secrets_of(*(_options_of(one) if isinstance(one, (Store, StorePath)) else one for one in given))
 
 
-def _options_of(store: Any) -> list[Any]:
+def _options_of(store: object) -> list[object]:
     """Return what an opened store was told of where it is and how to reach it."""
     if isinstance(store, StorePath):
         return _options_of(store.store)

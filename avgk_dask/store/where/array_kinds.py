@@ -2,9 +2,24 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from collections.abc import Mapping
+from types import EllipsisType
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
 
-from ...arrays import Dtype
+import zarr
+from zarr.abc.store import Store
+
+from ...arrays import Array, Dtype
+
+if TYPE_CHECKING:
+    import obstore.store
+
+#: A client of obstore's.
+ObjectClient: TypeAlias = "obstore.store.ObjectStore"
+#: An array that zarr has opened, of either format.
+ZarrArray: TypeAlias = "zarr.Array[Any]"
+#: A part of an array; whole along the axes that are not named.
+Part = tuple[slice, ...] | slice | EllipsisType
 
 
 class StoredArray(Protocol):
@@ -35,11 +50,11 @@ class StoredArray(Protocol):
         """Its path in the store."""
 
     @property
-    def order(self) -> Any:
+    def order(self) -> Literal["C", "F"]:
         """The order in memory of what is read."""
 
     @property
-    def attrs(self) -> Any:
+    def attrs(self) -> Mapping[str, Any]:
         """Its attributes."""
 
     @property
@@ -47,21 +62,21 @@ class StoredArray(Protocol):
         """Its metadata, as zarr has them."""
 
     @property
-    def store(self) -> Any:
+    def store(self) -> Store:
         """The store it is read through."""
 
     @property
     def store_path(self) -> Any:
         """The store, and its path there."""
 
-    def __getitem__(self, where: Any) -> Any:
+    def __getitem__(self, where: Part, /) -> object:
         """Return the values of a part."""
 
 
 class WritableArray(StoredArray, Protocol):
     """An array that is being written."""
 
-    def __setitem__(self, where: Any, values: Any) -> None:
+    def __setitem__(self, where: Part, values: Array, /) -> None:
         """Write the values of a part."""
 
     def resize(self, shape: tuple[int, ...]) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import os
-from collections.abc import Mapping
 from datetime import timedelta
 from importlib.util import find_spec
 from typing import Any
@@ -14,7 +13,7 @@ from zarr.abc.store import Store
 from zarr.storage import ObjectStore
 
 from ...errors import StoreError, refuse
-from .addresses import secrets_of, shown
+from .addresses import Options, secrets_of, shown
 from .failures import advice, cause
 
 #: The extra that serves each protocol.
@@ -55,7 +54,7 @@ _RETRIES = {
 _CONNECT_SECONDS = 4
 
 
-def open_cloud(url: str, options: Mapping[str, Any], *, write: bool, required: bool) -> Store | None:
+def open_cloud(url: str, options: Options, *, write: bool, required: bool) -> Store | None:
     """Return the store behind an object-store URL through obstore; None where fsspec must serve it."""
     config = _translate(url.split("://")[0], options)
     if find_spec("obstore") is None or config is None:
@@ -68,7 +67,7 @@ def open_cloud(url: str, options: Mapping[str, Any], *, write: bool, required: b
     plain_http = str(config.get("endpoint", _environment_endpoint(url))).startswith("http://") or url.startswith(
         "http://"
     )
-    client: dict[str, Any] = {
+    client: dict[str, object] = {
         "connect_timeout": timedelta(seconds=_CONNECT_SECONDS),
         "timeout": timedelta(seconds=30),
     }
@@ -101,7 +100,7 @@ def _split_login(url: str) -> tuple[str, str]:
     return urlunsplit(parts._replace(netloc=host)), f"Basic {told}"
 
 
-def _translate(scheme: str, options: Mapping[str, Any]) -> dict[str, Any] | None:
+def _translate(scheme: str, options: Options) -> Options | None:
     """Return the options in obstore's names; None where one has no counterpart, or credentials are in files."""
     options = {**options}
     if scheme in ("s3", "s3a"):
@@ -124,12 +123,12 @@ def _translate(scheme: str, options: Mapping[str, Any]) -> dict[str, Any] | None
     return {name: is_true(value) if name in _FLAGS else value for name, value in found.items()}
 
 
-def is_true(value: Any) -> bool:
+def is_true(value: object) -> bool:
     """Whether an option is on, as a truth value or in a word."""
     return value if isinstance(value, bool) else str(value).lower() in ("1", "true", "yes", "on")
 
 
-def _has_s3_credentials(options: Mapping[str, Any]) -> bool:
+def _has_s3_credentials(options: Options) -> bool:
     """Whether obstore finds credentials: it looks at options, the environment and the host, not at ~/.aws files."""
     given = "key", "access_key_id", "aws_access_key_id"
     in_files = os.path.exists(os.path.expanduser(os.environ.get("AWS_SHARED_CREDENTIALS_FILE", "~/.aws/credentials")))

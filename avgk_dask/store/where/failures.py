@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from typing import Any
 
 from ...credentials import has_short
 from ...errors import AvgkError, WriteError, refuse
@@ -46,7 +45,7 @@ def cause(error: BaseException, secrets: Iterable[str] = ()) -> str:
 
 
 @contextmanager
-def writing(location: str, *given: Any) -> Iterator[None]:
+def writing(location: str, *given: object) -> Iterator[None]:
     """Turn what fails while writing into a WriteError; ``given`` are the path and options, which may hold credentials."""
     try:
         yield

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import pathlib
 import zipfile
-from typing import Any
 from urllib.parse import urlsplit
 
 from fsspec.registry import known_implementations
@@ -15,7 +14,7 @@ from zarr.storage import FsspecStore, LocalStore, ZipStore
 from ...credentials import is_url, shown_address
 from ...errors import OptionError, StoreError, refuse
 from ...files.names import check_plain, file_advice, is_pickle, path_advice
-from .addresses import Options, secrets_of, shown
+from .addresses import Options, Path, secrets_of, shown
 from .beside import folders_beside
 from .clouds import CLOUDS, S3_NAMES, is_true, open_cloud
 from .failures import advice, cause
@@ -28,7 +27,7 @@ _S3FS_NAMES = {
 _METADATA = ("zarr.json", ".zgroup", ".zarray")
 
 
-def locate(path: Any, options: Options | None = None, *, write: bool = False) -> Store:
+def locate(path: Path, options: Options | None = None, *, write: bool = False) -> Store:
     """Return the Zarr store at a path or URL; nothing is read yet.
 
     ``s3://``, ``gs://``, ``az://``, ``abfs://`` and ``https://`` go through obstore where it is
@@ -107,11 +106,11 @@ def _left(path: str) -> str:
     return ""
 
 
-def _through_fsspec(url: str, scheme: str, options: dict[str, Any], write: bool) -> Store:
+def _through_fsspec(url: str, scheme: str, options: Options, write: bool) -> Store:
     if scheme in ("s3", "s3a"):
         options = _for_s3fs(options)
     try:
-        return FsspecStore.from_url(url, storage_options=options, read_only=not write)
+        return FsspecStore.from_url(url, storage_options={**options}, read_only=not write)
     except ImportError as error:
         extra, why = CLOUDS.get(scheme), cause(error, secrets_of(url, options)).partition(": ")[2]
         wanted = f"avgk_dask[{extra}]" if extra else "the fsspec file system of this protocol"
@@ -124,8 +123,9 @@ def _through_fsspec(url: str, scheme: str, options: dict[str, Any], write: bool)
         refuse(StoreError(f"could not open {shown(url)}: {why}. {advice(why, 'Check the URL and the options.')}"))
 
 
-def _for_s3fs(options: dict[str, Any]) -> dict[str, Any]:
+def _for_s3fs(given: Options) -> Options:
     """Return s3fs options: no HEAD before each GET, and no long wait for an endpoint that is dead."""
+    options = {**given}
     client = {**options.pop("client_kwargs", {})}
     config = {
         "connect_timeout": 4,
@@ -133,7 +133,7 @@ def _for_s3fs(options: dict[str, Any]) -> dict[str, Any]:
         "retries": {"max_attempts": 4},
         **options.pop("config_kwargs", {}),
     }
-    made: dict[str, Any] = {"max_concurrency": 1, "config_kwargs": config}
+    made: dict[str, object] = {"max_concurrency": 1, "config_kwargs": config}
     for name, value in options.items():
         known = S3_NAMES.get(name)
         if known == "region":

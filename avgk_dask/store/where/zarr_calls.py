@@ -1,4 +1,4 @@
-"""What we need of zarr beyond its documented interface: the one place that knows it."""
+"""What we need of zarr beyond its documented interface: the one module that knows it."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from collections.abc import Coroutine
 from typing import Any, TypeVar
 
 from zarr.abc.store import Store
-from zarr.core.buffer import default_buffer_prototype
+from zarr.core.buffer import Buffer, default_buffer_prototype
 from zarr.core.sync import sync
-from zarr.storage import WrapperStore
+from zarr.storage import WrapperStore, ZipStore
 
 from .array_kinds import StoredArray
 
@@ -21,7 +21,7 @@ def wait(coroutine: Coroutine[Any, Any, Value], timeout: float | None = None) ->
     return sync(coroutine, timeout=timeout)
 
 
-async def get(store: Store, key: str) -> Any:
+async def get(store: Store, key: str) -> Buffer | None:
     """Return the buffer of a key, of a store that may not be open yet; None where there is none."""
     await store._ensure_open()
     return await store.get(key, default_buffer_prototype())
@@ -49,7 +49,7 @@ def metadata_bytes(array: StoredArray) -> bytes:
 
 
 def uneven_sizes(array: Any) -> tuple[tuple[int, ...], ...] | None:
-    """Return the sizes of the chunks along each axis, cut at the array's edge, where they are not alike; else None.
+    """Return the sizes of the chunks along each axis, clipped at the array's edge, where they are not alike; else None.
 
     Only newer versions of zarr have such arrays.
     """
@@ -58,16 +58,15 @@ def uneven_sizes(array: Any) -> tuple[tuple[int, ...], ...] | None:
     return tuple(tuple(map(int, sizes)) for sizes in array.write_chunk_sizes)
 
 
-def zip_entries(store: Any) -> list[zipfile.ZipInfo]:
+def zip_entries(store: ZipStore) -> list[zipfile.ZipInfo]:
     """Return what a zip store holds, also one of an open file, which newer versions of zarr take and which has no path."""
     if store.path is None:
         wait(store._ensure_open())
-        entries: list[zipfile.ZipInfo] = store._zf.infolist()
-        return entries
+        return store._zf.infolist()
     with zipfile.ZipFile(store.path) as archive:
         return archive.infolist()
 
 
-def inside(store: Any) -> Any:
+def inside(store: object) -> Store | None:
     """Return the store inside a wrapper; None for one that is none."""
     return store._store if isinstance(store, WrapperStore) else None

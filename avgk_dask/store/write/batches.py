@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import DTypeLike, NDArray
 
 from ...arrays import Array, Dtype
 from ...errors import DtypeError, LabelsError, ScoresError, label_cure
@@ -14,17 +14,17 @@ from ...kernels.keys import BFLOAT16, check_dtype, encode, is_float
 from ...masks import check_label_range, plain_array, plain_labels
 
 
-def as_scores(values: Any) -> Array:
+def as_scores(values: object) -> Array:
     """Return a batch of scores as a NumPy array; refuse what is masked, missing or sparse."""
     return plain_array(as_numpy(values))
 
 
-def as_labels(values: Any) -> Array:
+def as_labels(values: object) -> Array:
     """Return a batch of labels as a NumPy array, hard ones with -1 where they are masked or missing."""
     return plain_labels(as_numpy(values))
 
 
-def as_numpy(values: Any) -> Any:
+def as_numpy(values: Any) -> object:
     """Return a tensor as NumPy's array, through ``__array__`` or DLPack, from whichever device; anything else as it is.
 
     Tensors that need gradients are detached, and copied from a device first. Where NumPy has no such
@@ -50,7 +50,7 @@ class Conversion:
     stored: Dtype
 
     @classmethod
-    def to(cls, given: Any, stored: Any | None) -> Conversion:
+    def to(cls, given: DTypeLike, stored: DTypeLike | None) -> Conversion:
         """Return the conversion; refuse one that would do more than round."""
         given = check_dtype(given)
         stored = given if stored is None else check_dtype(stored)
@@ -64,7 +64,7 @@ class Conversion:
 
     @property
     def rounding(self) -> str | None:
-        """The name of the rounding; None where every value is kept as it is."""
+        """The name of the rounding; None where every value is stored as it is."""
         if self.given == self.stored or (
             BFLOAT16 not in (self.given, self.stored) and np.can_cast(self.given, self.stored)
         ):
@@ -165,10 +165,11 @@ def truncate(block: Array, top_m: int, first: int = 0) -> tuple[Array, NDArray[n
             f"scores must not hold NaN for a truncated store; got one at sample {first + row}, class {class_}. "
             "Repair the scores, or leave top_m out."
         )
-    keys = encode(block)
-    least = np.partition(keys, keys.shape[1] - top_m, axis=1)[:, keys.shape[1] - top_m]
-    rows, classes = np.nonzero(keys >= least[:, None])
-    order = np.lexsort((classes, ~keys[rows, classes], rows))
+    order_keys = encode(block)
+    n_left = block.shape[1] - top_m
+    least = np.partition(order_keys, n_left, axis=1)[:, n_left]
+    rows, classes = np.nonzero(order_keys >= least[:, None])
+    order = np.lexsort((classes, ~order_keys[rows, classes], rows))
     starts = np.searchsorted(rows, np.arange(block.shape[0]))
     chosen = classes[order[starts[:, None] + np.arange(top_m)]]
     return np.take_along_axis(block, chosen, axis=1), chosen.astype(np.int32)

@@ -9,6 +9,8 @@ from typing import Any
 
 import numpy as np
 import zarr
+from numpy.typing import DTypeLike
+from zarr.abc.buffer import Buffer
 from zarr.abc.store import Store
 from zarr.storage import LocalStore
 
@@ -19,12 +21,12 @@ from ..read.checked import bare_store
 from ..read.documents import Document
 from ..read.layout import LABEL_ROWS, Layout, codecs
 from ..read.listing import chunk_key
-from ..read.manifest import GROUP, Digest, chunk_grid, digest_of, empty_table, table_digest
+from ..read.manifest import GROUP, Digest, Table, chunk_grid, digest_of, empty_table, table_digest
 from ..read.seals import ATTRIBUTE, FORMAT, Seal, form_digest, metadata_digest
-from ..read.shards import places_within
+from ..read.shards import indices_within
 from ..read.wrapping import Wrapping
 from ..where.addresses import secrets_of, shown
-from ..where.array_kinds import StoredArray, WritableArray
+from ..where.array_kinds import StoredArray, WritableArray, ZarrArray
 from ..where.failures import cause
 from .lease_places import FOLDER as LEASES
 from .leased import lease_of
@@ -37,7 +39,7 @@ Digests = dict[str, Digest]
 
 
 class RecordingStore(Wrapping):
-    """Wraps a store and keeps the digest of everything written through it."""
+    """Wraps a store and remembers the digest of everything written through it."""
 
     def __init__(self, store: Store, digests: Digests | None = None) -> None:
         super().__init__(store)
@@ -52,7 +54,7 @@ class RecordingStore(Wrapping):
     def _with_store(self, store: Store) -> RecordingStore:
         return type(self)(store, self.digests)
 
-    async def set(self, key: str, value: Any) -> None:
+    async def set(self, key: str, value: Buffer) -> None:
         """Write a key, and record its digest."""
         self.digests[key] = digest_of(value.as_buffer_like())
         await super().set(key, value)
@@ -74,8 +76,8 @@ class Draft:
         location: str,
         *,
         overwrite: bool = False,
-        attributes: Mapping[str, Any] | None = None,
-        noted: Mapping[str, Any] | None = None,
+        attributes: Mapping[str, object] | None = None,
+        noted: Mapping[str, object] | None = None,
     ) -> Draft:
         """Create the group, marked as incomplete, where nothing is yet, or in place of another store.
 
@@ -150,11 +152,13 @@ class Draft:
             array = self.group[name]
             array.resize((n_samples, *array.shape[1:]))
 
-    def add_matrix(self, name: str, shape: tuple[int, int], dtype: Any, layout: Layout, second: str = "class") -> Any:
+    def add_matrix(
+        self, name: str, shape: tuple[int, int], dtype: DTypeLike, layout: Layout, second: str = "class"
+    ) -> ZarrArray:
         """Create an N x C array; bfloat16, which Zarr does not know, as uint16 with the attribute ``dtype``."""
         dtype = np.dtype(dtype)
         stored = np.dtype("uint16") if dtype == BFLOAT16 else dtype
-        array = self.group.create_array(
+        array: ZarrArray = self.group.create_array(
             name, shape=shape, dtype=stored, dimension_names=("sample", second), config={"write_empty_chunks": True},
             **layout.keywords(dtype.itemsize),
         )  # fmt: skip
@@ -163,15 +167,21 @@ class Draft:
         return array
 
     def add_column(
-        self, name: str, n_samples: int, dtype: Any = "int64", chunk_rows: int | None = None, dimension: str = "sample"
-    ) -> Any:
+        self,
+        name: str,
+        n_samples: int,
+        dtype: DTypeLike = "int64",
+        chunk_rows: int | None = None,
+        dimension: str = "sample",
+    ) -> ZarrArray:
         """Create an array with one value for each sample, or along another dimension."""
-        return self.group.create_array(
+        array: ZarrArray = self.group.create_array(
             name, shape=(n_samples,), dtype=dtype, chunks=(chunk_rows or max(1, min(n_samples, LABEL_ROWS)),),
             compressors=codecs("zstd", 8), dimension_names=(dimension,), config={"write_empty_chunks": True},
         )  # fmt: skip
+        return array
 
-    def finish(self, **attributes: Any) -> None:
+    def finish(self, **attributes: object) -> None:
         """Write the manifest and say that the store is complete, in one last write of the root's metadata."""
         self.check(surely=True)
         tables = {name: self._table(self.group[name]) for name in self.names}
@@ -200,15 +210,15 @@ class Draft:
     def _document(self, key: str) -> Document:
         return read_document(self.group.store, key, self.location)
 
-    def _table(self, array: StoredArray) -> Any:
+    def _table(self, array: StoredArray) -> Table:
         table = empty_table(chunk_grid(array))
-        for place in np.ndindex(*table.shape[:-1]):
-            key = chunk_key(array, place)
+        for index in np.ndindex(*table.shape[:-1]):
+            key = chunk_key(array, index)
             if key not in self.digests:
                 raise StoreError(
                     f"chunk {key} of {self.location} was not written; the store stays incomplete. Write it again."
                 )
-            table[place] = self.digests[key]
+            table[index] = self.digests[key]
         return table
 
 
@@ -220,11 +230,14 @@ def write_rows(array: WritableArray, first: int, block: Array) -> Digests:
     array[first:last] = block.view(array.dtype) if block.dtype == BFLOAT16 else block
     where = (slice(first, last), *(slice(0, n) for n in array.shape[1:]))
     recorded = array.store_path.store.digests
-    return {key: recorded[key] for key in (chunk_key(array, place) for place in places_within(array, where))}
+    return {key: recorded[key] for key in (chunk_key(array, index) for index in indices_within(array, where))}
 
 
-def grown(array: StoredArray, n_rows: int) -> Any:
+def grown(array: StoredArray, n_rows: int) -> ZarrArray:
     """Return an array as if it had so many rows; its stored metadata stay as they are."""
     metadata = replace(array.metadata, shape=(n_rows, *array.shape[1:]))
-    config: Any = {"order": "C", "write_empty_chunks": True}
-    return zarr.Array(zarr.AsyncArray(metadata=metadata, store_path=array.store_path, config=config))
+    return zarr.Array(
+        zarr.AsyncArray(
+            metadata=metadata, store_path=array.store_path, config={"order": "C", "write_empty_chunks": True}
+        )
+    )

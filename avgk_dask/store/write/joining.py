@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from zarr.abc.store import Store
@@ -14,14 +13,15 @@ from zarr.storage import FsspecStore, LocalStore, ObjectStore
 from ...arrays import Array
 from ...errors import StoreError
 from ..read.checked import CheckedStore, Checks, bare_store
+from ..read.documents import Document
 from ..read.layout import LABEL_ROWS
 from ..read.listing import listed_keys
 from ..read.manifest import chunk_grid
 from ..read.nodes import group_attributes, seal_of, sealed_array
 from ..read.seals import ATTRIBUTE
 from ..where import fsspec_calls
-from ..where.addresses import Options, secrets_of
-from ..where.array_kinds import StoredArray
+from ..where.addresses import Options, Writable, secrets_of
+from ..where.array_kinds import StoredArray, WritableArray
 from ..where.failures import writing
 from ..where.zarr_calls import get, metadata_bytes, wait, write_key
 from .batches import RowBuffer
@@ -36,8 +36,8 @@ class Part:
     """One part: its arrays, read with checks, and its attributes."""
 
     number: int
-    arrays: dict[str, Any]
-    attributes: dict[str, Any]
+    arrays: Mapping[str, StoredArray]
+    attributes: Document
 
     @property
     def n_samples(self) -> int:
@@ -45,26 +45,27 @@ class Part:
         return int(self.arrays["scores"].shape[0]) if self.arrays else 0
 
     @property
-    def run(self) -> int:
+    def chunk_rows(self) -> int:
         """Rows of a stored chunk (or shard)."""
         scores = self.arrays["scores"]
         return int((scores.shards or scores.chunks)[0])
 
     @property
     def n_whole(self) -> int:
-        """Number of runs that a whole chunk holds."""
-        return self.n_samples // self.run if self.arrays else 0
+        """Number of stretches of rows that fill a chunk."""
+        return self.n_samples // self.chunk_rows if self.arrays else 0
 
-    def form(self) -> Any:
+    def form(self) -> dict[str, object]:
         """Return what all parts must have in common."""
-        return {
+        matrices = {
             name: (a.shape[1:], a.dtype, a.attrs.get("dtype"), a.shards or a.chunks, str(a.metadata.codecs))
             for name, a in self.arrays.items()
             if a.ndim == 2
-        } | {"labels": "labels" in self.arrays, "n_classes": self.attributes.get("n_classes")}
+        }
+        return {**matrices, "labels": "labels" in self.arrays, "n_classes": self.attributes.get("n_classes")}
 
 
-def join_parts(path: Any, n_parts: int | None = None, *, storage_options: Options | None = None) -> None:
+def join_parts(path: Writable, n_parts: int | None = None, *, storage_options: Options | None = None) -> None:
     """Make one store of the parts that ``ScoreWriter(path, part=0)``, ``part=1``, … wrote.
 
     The samples are in the order of the parts, except that those of the incomplete last chunks come at
@@ -119,7 +120,9 @@ def _check_root(store: Store, location: str) -> None:
     refuse_held_parts(store, location, part_numbers(store))
 
 
-def _join_all(path: Any, store: Store, location: str, n_parts: int | None, storage_options: Options | None) -> None:
+def _join_all(
+    path: Writable, store: Store, location: str, n_parts: int | None, storage_options: Options | None
+) -> None:
     root = Draft.reopen(store, location)
     if root.seal.complete:
         wait(store.delete_dir(PARTS))  # left by a join that was killed at its end
@@ -136,11 +139,13 @@ def _join_all(path: Any, store: Store, location: str, n_parts: int | None, stora
     _check_joined(root)
     first = filled[0]
     keep = {name: value for name, value in first.attributes.items() if name != ATTRIBUTE}
-    root.finish(**keep, part_samples=[part.n_samples for part in parts], part_run=first.run)
+    root.finish(**keep, part_samples=[part.n_samples for part in parts], part_run=first.chunk_rows)
     wait(store.delete_dir(PARTS))
 
 
-def _open_parts(path: Any, store: Store, n_parts: int | None, options: Options | None, location: str) -> Iterator[Part]:
+def _open_parts(
+    path: Writable, store: Store, n_parts: int | None, options: Options | None, location: str
+) -> Iterator[Part]:
     names = part_numbers(store)
     wanted = [f"{i:05}" for i in range(len(names) if n_parts is None else n_parts)]
     if names != wanted or not names:
@@ -178,9 +183,9 @@ def _check_chunks(root: Draft, part: Part) -> None:
     for name, array in part.arrays.items():
         here = listed_keys(store, f"{source}{name}")
         moved = set(listed_keys(store, name).values())
-        for place in np.ndindex(*chunk_grid(array)):
-            key = f"{source}{name}/c/{'/'.join(map(str, place))}"
-            length = int(array.store_path.store.checks.manifest.table[place][0])
+        for index in np.ndindex(*chunk_grid(array)):
+            key = f"{source}{name}/c/{'/'.join(map(str, index))}"
+            length = int(array.store_path.store.checks.manifest.table[index][0])
             if here.get(key, 0) not in (length, None) and (key in here or not moved & {length, None}):
                 raise StoreError(
                     f"chunk {key} of {root.location} is missing or damaged. Write part {part.number} again."
@@ -202,12 +207,12 @@ def _join(root: Draft, parts: list[Part]) -> None:
         _copy_metadata(root, first.arrays[name], name, n_samples)
         target, row = root.group[name], 0
         for part in parts:
-            row += _move_runs(root, part, name, row)
+            row += _move_chunks(root, part, name, row)
         tails = RowBuffer()
         for part in parts:
             tails.add(_tail(part, name))
-            row = _write_tails(root, target, tails, row, first.run, least=first.run)
-        _write_tails(root, target, tails, row, first.run, least=1)
+            row = _write_tails(root, target, tails, row, first.chunk_rows, least=first.chunk_rows)
+        _write_tails(root, target, tails, row, first.chunk_rows, least=1)
     if "labels" in first.arrays and "labels" not in matrices:
         _join_labels(root, parts, n_samples)
 
@@ -218,23 +223,23 @@ def _copy_metadata(root: Draft, array: StoredArray, name: str, n_samples: int) -
     root.group[name].resize((n_samples, *array.shape[1:]))
 
 
-def _move_runs(root: Draft, part: Part, name: str, row: int) -> int:
+def _move_chunks(root: Draft, part: Part, name: str, row: int) -> int:
     """Move the whole chunks of a part's array to their places; return the number of rows moved."""
     table = part.arrays[name].store_path.store.checks.manifest.table
     source = f"{PARTS}/{part.number:05}/"
     there = listed_keys(root.group.store, f"{source}{name}")
-    for run in range(part.n_whole):
+    for index in range(part.n_whole):
         root.check()
         for column in range(table.shape[1]):
-            old, new = f"{name}/c/{run}/{column}", f"{name}/c/{row // part.run + run}/{column}"
+            old, new = f"{name}/c/{index}/{column}", f"{name}/c/{row // part.chunk_rows + index}/{column}"
             if source + old in there:
                 _move(bare_store(root.group.store), source + old, new)
-            length, value = table[run, column].tolist()
+            length, value = table[index, column].tolist()
             root.digests[new] = length, value
-    return part.n_whole * part.run
+    return part.n_whole * part.chunk_rows
 
 
-def _move(store: Any, old: str, new: str) -> None:
+def _move(store: Store, old: str, new: str) -> None:
     if isinstance(store, LocalStore):
         target = store.root / new
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -247,24 +252,27 @@ def _move(store: Any, old: str, new: str) -> None:
         wait(_move_through(store, old, new))
 
 
-async def _move_through(store: Any, old: str, new: str) -> None:
+async def _move_through(store: Store, old: str, new: str) -> None:
     if isinstance(store, FsspecStore):
         await fsspec_calls.copy(store, old, new)
     else:
-        await store.set(new, await get(store, old))
+        found = await get(store, old)
+        if found is None:
+            raise FileNotFoundError(old)
+        await store.set(new, found)
     await store.delete(old)
 
 
 def _tail(part: Part, name: str) -> Array:
     """Return the rows of a part behind its last whole chunk, checked against its manifest."""
     array = part.arrays[name]
-    return np.asarray(array[part.n_whole * part.run :])
+    return np.asarray(array[part.n_whole * part.chunk_rows :])
 
 
-def _write_tails(root: Draft, target: Any, tails: RowBuffer, row: int, run: int, least: int) -> int:
-    """Write runs of rows while there are enough; return the next row."""
+def _write_tails(root: Draft, target: WritableArray, tails: RowBuffer, row: int, size: int, least: int) -> int:
+    """Write stretches of rows while there are enough; return the next row."""
     while len(tails) >= least:
-        (block,) = tails.take(min(run, len(tails)))
+        (block,) = tails.take(min(size, len(tails)))
         root.digests |= write_rows(target, row, block)
         row += block.shape[0]
     return row
@@ -275,8 +283,8 @@ def _join_labels(root: Draft, parts: list[Part], n_samples: int) -> None:
     buffer, row = RowBuffer(), 0
     for is_tail in (False, True):
         for part in parts:
-            cut = part.n_whole * part.run
-            where = slice(cut, None) if is_tail else slice(0, cut)
+            bound = part.n_whole * part.chunk_rows
+            where = slice(bound, None) if is_tail else slice(0, bound)
             buffer.add(np.asarray(part.arrays["labels"][where]))
             row = _write_tails(root, target, buffer, row, LABEL_ROWS, least=LABEL_ROWS)
     _write_tails(root, target, buffer, row, LABEL_ROWS, least=1)

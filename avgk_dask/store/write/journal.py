@@ -27,7 +27,7 @@ _FOLDER = "scores/journal"
 
 @dataclass(frozen=True)
 class JournalRecord:
-    """What was written of one run of rows: the digests of its chunks, and its hard labels."""
+    """What was written of one stretch of rows: the digests of its chunks, and its hard labels."""
 
     number: int
     first_row: int
@@ -75,13 +75,13 @@ class JournalRecord:
 
 
 class Journal:
-    """The records of a draft, by the number of their run of rows."""
+    """The records of a draft, by the number of their stretch of rows."""
 
     def __init__(self, store: Store, location: str) -> None:
         self._store, self._location = store, location
 
     def write(self, record: JournalRecord) -> None:
-        """Write the record of a run whose chunks are all written."""
+        """Write the record of a stretch of rows whose chunks are all written."""
         write_key(self._store, _key(record.number), record.to_bytes())
 
     def read(self) -> Iterator[JournalRecord]:
@@ -90,7 +90,7 @@ class Journal:
         Raises
         ------
         StoreError
-            For a record that is damaged, or stands in another's place.
+            For a record that is damaged, or stands where another should.
 
         """
         names = listed_keys(self._store, _FOLDER)
@@ -122,7 +122,7 @@ class Journal:
             ) from None
         return record
 
-    def cut(self, number: int) -> None:
+    def drop(self, number: int) -> None:
         """Remove the records from a number on: what they tell of is written again."""
         for key in listed_keys(self._store, _FOLDER):
             if key >= _key(number):

@@ -1,4 +1,4 @@
-"""Where leases are kept: files, objects, or keys of any other store. Each is ``.avgk-lease/N`` below the store's root.
+"""Where leases are stored: files, objects, or keys of any other store. Each is ``.avgk-lease/N`` below the store's root.
 
 N counts up: a lease that is taken over stays, and the next number is created beside it. So nothing but "create unless
 it is there" is needed to let exactly one of several win, and of all there are, the highest is the one that holds.
@@ -21,6 +21,7 @@ from zarr.storage import FsspecStore, LocalStore, ObjectStore
 from ..read.checked import bare_store
 from ..read.listing import list_keys, objects
 from ..where import fsspec_calls
+from ..where.array_kinds import ObjectClient
 from ..where.zarr_calls import put, read_key, wait, write_key
 
 #: At the root of a draft: a name that is no node and no chunk.
@@ -102,7 +103,7 @@ class FilePlace:
         except FileNotFoundError:  # another has just removed the folder
             return
         except FileExistsError:
-            if not path.exists():  # a file in place of a folder
+            if not path.exists():  # a file instead of a folder
                 raise
             return
         try:
@@ -115,7 +116,7 @@ class FilePlace:
             os.close(target)
 
     def renew(self, found: Found, data: bytes) -> None:
-        """Set the time of the file's last change: nothing is written that could be cut or put back."""
+        """Set the time of the file's last change: nothing is written that could be lost in part or put back."""
         for path in (self._folder / str(found.number), *self.more):
             with contextlib.suppress(FileNotFoundError):
                 os.utime(path)
@@ -140,7 +141,7 @@ class ObjectPlace:
 
     is_near = False
 
-    def __init__(self, store: Any, prefix: str) -> None:
+    def __init__(self, store: ObjectClient, prefix: str) -> None:
         self._store, self._prefix = store, prefix
 
     def newest(self) -> Found | None:
@@ -203,7 +204,7 @@ class KeyPlace:
     is_near = False
     _one_at_a_time = threading.Lock()
 
-    def __init__(self, store: Any, prefix: str) -> None:
+    def __init__(self, store: Store, prefix: str) -> None:
         self._store, self._prefix = store, prefix
 
     def newest(self) -> Found | None:
@@ -252,7 +253,7 @@ def _numbers(names: list[str]) -> list[int]:
     return [int(name) for name in names if name.isdecimal()]
 
 
-async def _create(store: Any, key: str, data: bytes) -> None:
+async def _create(store: Store, key: str, data: bytes) -> None:
     """Create a key: on condition where a file system of fsspec can (s3fs and gcsfs), else after a look."""
     if await store.exists(key):
         return

@@ -48,10 +48,11 @@ def _itself(store: Store) -> Store:
 
 def lease_of(store: Store) -> Lease | None:
     """Return the lease under which a store is written; None for one without."""
-    while isinstance(store, WrapperStore):
-        if isinstance(store, LeasedStore):
-            return store.lease
-        store = inside(store)
+    inner: Store | None = store
+    while inner is not None:
+        if isinstance(inner, LeasedStore):
+            return inner.lease
+        inner = inside(inner)
     return None
 
 

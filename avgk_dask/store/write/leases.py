@@ -19,6 +19,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import pathlib
 import threading
 import time
 import uuid
@@ -28,7 +29,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
-from typing import Any
 
 from ...errors import LeftoverWarning, StoreError, WriteError
 from .lease_places import FilePlace, Found, Place
@@ -258,7 +258,7 @@ class Lease:
         """Raise WriteError where another has taken over; ``surely`` looks also where that costs requests."""
         self._held.check(surely=surely)
 
-    def renew_with(self, path: Any) -> None:
+    def renew_with(self, path: pathlib.Path) -> None:
         """Renew a file's time with the lease, too."""
         if isinstance(self._held.place, FilePlace):
             self._held.place.more.append(path)

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import warnings
-from typing import Any
+from typing import TYPE_CHECKING
+
+from ..where.addresses import Path
+
+if TYPE_CHECKING:
+    import xarray as xr
 
 
-def write_result(dataset: Any, path: Any) -> None:
+def write_result(dataset: xr.Dataset, path: Path) -> None:
     """Write a result Dataset to a new Zarr store: every chunk, zeros too, and one look at the metadata opens it."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=".*Consolidated metadata.*")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-from typing import Any
 
 from zarr.abc.store import Store
 from zarr.storage import FsspecStore, LocalStore
@@ -13,9 +12,8 @@ from ...errors import OptionError, StoreError
 from ..read.checked import bare_store
 from ..read.documents import Document, parse_document
 from ..read.listing import listed_keys
-from ..read.manifest import Digest
 from ..read.seals import ATTRIBUTE, FORMAT, Seal
-from ..where.addresses import Options, shown
+from ..where.addresses import Options, Path, Writable, shown
 from ..where.locations import locate
 from ..where.zarr_calls import read_key, wait, write_key
 from .lease_places import FOLDER as LEASES
@@ -23,17 +21,9 @@ from .leased import refuse_held_parts
 
 #: Folder of the parts that several processes write.
 PARTS = "parts"
-#: The arrays a store of ours may hold: scores and labels, or sets.
-_ARRAYS = ("scores", "class_index", "labels", "sets", "offsets", "classes")
-
-Digests = dict[str, Digest]
 
 
-#: Folder of the parts that several processes write.
-PARTS = "parts"
-
-
-def part_path(path: Any, part: int) -> Any:
+def part_path(path: Writable, part: int) -> str:
     """Return the place of one part of a store that several processes write."""
     if isinstance(part, bool) or not isinstance(part, int) or part < 0:
         raise OptionError(f"part must be the number of this process, from 0; got {part!r}. Give each process its own.")
@@ -67,7 +57,7 @@ def write_document(store: Store, key: str, value: Document) -> None:
     write_key(store, key, json.dumps(value, indent=2).encode())
 
 
-def writable(path: Any, options: Options | None = None) -> tuple[Store, str]:
+def writable(path: Writable, options: Options | None = None) -> tuple[Store, str]:
     """Return the store to write to and its name."""
     if isinstance(path, Store):
         return path, shown(path)
@@ -134,7 +124,9 @@ def clear(store: Store, keep: tuple[str, ...] = (LEASES,)) -> None:
     """Remove all that a store holds, but for what is named of its root."""
     bare = bare_store(store)
     if isinstance(bare, LocalStore):
-        keys: Any = {path.name: None for path in bare.root.iterdir() if path.is_file() or path.is_symlink()}
+        keys: dict[str, int | None] = {
+            path.name: None for path in bare.root.iterdir() if path.is_file() or path.is_symlink()
+        }
         names = {path.name for path in bare.root.iterdir()}
     else:
         if isinstance(bare, FsspecStore):
@@ -150,6 +142,6 @@ def part_numbers(store: Store) -> list[str]:
     return sorted({key.split("/")[1] for key in listed_keys(store, PARTS) if key.count("/") > 1})
 
 
-def is_store(path: Any) -> bool:
+def is_store(path: Path) -> bool:
     """Whether a local path is the root of a Zarr store."""
     return any(os.path.isfile(os.path.join(path, name)) for name in ("zarr.json", ".zgroup", ".zarray"))

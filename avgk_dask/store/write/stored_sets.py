@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ...arrays import Array, Bools
 from ..read.layout import LABEL_ROWS, codecs
-from ..where.addresses import Options
+from ..where.addresses import Options, Writable
 from ..where.array_kinds import WritableArray
 from ..where.failures import writing
 from .drafts import Draft, grown
@@ -30,7 +30,7 @@ def pack_block(block: Bools) -> NDArray[np.uint8]:
 
 @dataclass(frozen=True)
 class SetBand:
-    """The sets of a run of rows: the bits of each class chunk."""
+    """The sets of a stretch of rows: the bits of each class chunk."""
 
     first: int
     n_rows: int
@@ -52,7 +52,7 @@ class SetBand:
 
 @dataclass(frozen=True)
 class SetGrid:
-    """The shape of a boolean matrix of sets, and how it is cut: like the scores."""
+    """The shape of a boolean matrix of sets, and how it is split: like the scores."""
 
     shape: tuple[int, int]
     chunks: tuple[int, ...]
@@ -63,7 +63,7 @@ class SetsWriter:
     """Writes sets, band after band, into a new store that is incomplete until ``finish``."""
 
     def __init__(
-        self, path: Any, grid: SetGrid, form: str, *, overwrite: bool = False, options: Options | None = None
+        self, path: Writable, grid: SetGrid, form: str, *, overwrite: bool = False, options: Options | None = None
     ) -> None:
         self._given = path, options
         store, self._location = writable(path, options)
@@ -78,14 +78,14 @@ class SetsWriter:
             self._draft.check()
             self.n_labels += self._form.write(band)
 
-    def finish(self, **attributes: Any) -> None:
+    def finish(self, **attributes: object) -> None:
         """Write the manifest and the attributes, and say that the store is complete."""
         with self._writing():
             self._form.finish()
             self._draft.digests |= self._draft.group.store.digests
             self._draft.finish(**attributes, n_labels=self.n_labels)
 
-    def _writing(self) -> Any:
+    def _writing(self) -> AbstractContextManager[None]:
         return writing(self._location, *self._given)
 
 
@@ -137,7 +137,7 @@ class _Column:
     """Appends values to a stored column, in whole chunks."""
 
     def __init__(self, array: WritableArray) -> None:
-        self._array, self._run = array, array.chunks[0]
+        self._array, self._size = array, array.chunks[0]
         self._held: list[Array] = []
         self._n_written = 0
         self.n = 0
@@ -145,8 +145,8 @@ class _Column:
     def append(self, values: Array) -> None:
         self._held.append(values.astype(self._array.dtype, copy=False))
         self.n += values.size
-        if self.n - self._n_written >= self._run:
-            self._write(self.n - (self.n - self._n_written) % self._run)
+        if self.n - self._n_written >= self._size:
+            self._write(self.n - (self.n - self._n_written) % self._size)
 
     def finish(self) -> None:
         self._array.resize((self.n,))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from types import TracebackType
-from typing import Any
 
 import zarr
 from zarr.abc.store import Store
@@ -13,7 +12,7 @@ from zarr.storage import LocalStore, StorePath
 
 from ...errors import AvgkError, OptionError, WriteError
 from ..read.checked import bare_store
-from ..where.addresses import Options, address_of
+from ..where.addresses import Options, Writable, address_of
 from ..where.failures import writing
 from ..where.locations import locate
 from ..where.zarr_calls import wait
@@ -67,14 +66,14 @@ class Target:
     What fails is removed. A local store that is overwritten stays until the new one is finished.
     """
 
-    def __init__(self, store: Store, location: str, given: tuple[Any, ...], overwrite: bool) -> None:
+    def __init__(self, store: Store, location: str, given: tuple[object, ...], overwrite: bool) -> None:
         #: Path and options as they were given: their secrets are in no error.
         self._given = given
         self._store, self._location, self._overwrite = store, location, overwrite
         self._aside: Aside | None = None
 
     @classmethod
-    def of(cls, path: Any, options: Options | None, overwrite: bool, apart_from: Sequence[Any]) -> Target:
+    def of(cls, path: Writable, options: Options | None, overwrite: bool, apart_from: Sequence[object]) -> Target:
         """Return the target at a path, which must not be where any of the sources is."""
         store, location = writable(path, options)
         mine = _address(store, "")
@@ -134,7 +133,7 @@ class Target:
                 wait(self._store.delete_dir(""))
 
 
-def _source_address(source: Any) -> str | None:
+def _source_address(source: object) -> str | None:
     """Return the address of a path or of something zarr has opened; None for anything else."""
     if isinstance(source, (zarr.Array, zarr.Group)):
         source = source.store_path

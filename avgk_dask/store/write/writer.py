@@ -7,15 +7,16 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from itertools import islice
 from types import TracebackType
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
+from numpy.typing import DTypeLike
 
-from ...arrays import Array
+from ...arrays import Array, Dtype
 from ...errors import LabelsError, OptionError, StoreError
 from ...kernels.keys import check_dtype
 from ..read.layout import LABEL_ROWS, SHARD_CHUNKS, Layout
-from ..where.addresses import Options, shown
+from ..where.addresses import Options, Writable, shown
 from ..where.failures import writing
 from .batches import Conversion, RowBuffer, as_labels, as_scores, check_labels, check_scores, truncate
 from .drafts import Digests, Draft, grown, write_rows
@@ -136,10 +137,10 @@ class ScoreWriter:
 
     def __init__(
         self,
-        path: Any,
+        path: Writable,
         n_classes: int,
         *,
-        dtype: Any = None,
+        dtype: DTypeLike | None = None,
         chunk_rows: int | None = None,
         top_m: int | None = None,
         resume: bool = False,
@@ -148,7 +149,7 @@ class ScoreWriter:
         shard_chunks: int | None = None,
         part: int | None = None,
         storage_options: Options | None = None,
-        attributes: Mapping[str, Any] | None = None,
+        attributes: Mapping[str, object] | None = None,
     ) -> None:
         root, location = writable(path, storage_options)
         store, location = (root, location) if part is None else writable(part_path(path, part), storage_options)
@@ -162,11 +163,11 @@ class ScoreWriter:
         self.n_samples = 0
         self.rounding: str | None = None
         self._layout: Layout | None = None
-        self._stored: Any = dtype
+        self._stored: DTypeLike | None = dtype
         self._labelled: str | None = None
-        self._soft_dtype: Any = None
+        self._soft_dtype: Dtype | None = None
         self._rows, self._labels = RowBuffer(), RowBuffer()
-        self._n_runs = self._n_labels = 0
+        self._n_stretches = self._n_labels = 0
         self._closed = False
         self._failed = False
         self._forms: dict[str, str] = {}
@@ -193,7 +194,7 @@ class ScoreWriter:
                     self._leased, location, overwrite=overwrite, attributes=attributes, noted=noted
                 )
 
-    def append(self, scores: Any, labels: Any = None) -> None:
+    def append(self, scores: object, labels: object = None) -> None:
         """Add a batch: samples x classes scores, and one label (or a row of probabilities) for each sample.
 
         A batch that is refused leaves the store as it was.
@@ -241,8 +242,8 @@ class ScoreWriter:
             self._rows.add(*arrays, *([] if mine is None else [mine]))
             self.n_samples += block.shape[0]
             while len(self._rows) >= self._layout.rows:
-                self._journal.write(self._write_run(self._layout, self._layout.rows))
-                self._n_runs += 1
+                self._journal.write(self._write_stretch(self._layout, self._layout.rows))
+                self._n_stretches += 1
 
     def _as_soft(self, labels: Array) -> Array:
         """Return soft labels in the dtype of the first batch; refuse what would be rounded."""
@@ -272,10 +273,10 @@ class ScoreWriter:
         if self._leased is not None:
             self._leased.release()
 
-    def _write_run(self, layout: Layout, n_rows: int) -> JournalRecord:
+    def _write_stretch(self, layout: Layout, n_rows: int) -> JournalRecord:
         """Write one stored chunk (or shard) of rows; return its record."""
         block, *more = self._rows.take(n_rows)
-        first = self._n_runs * layout.rows
+        first = self._n_stretches * layout.rows
         digests: Digests = {}
         if self._plan.top_m is not None:
             digests |= self._write("class_index", "slot", layout, first, more.pop(0))
@@ -287,15 +288,15 @@ class ScoreWriter:
             labels = None
         self._forms = self._forms or self._draft.forms()
         forms = {name: self._forms[name] for name in {key.split("/")[0] for key in digests}}
-        record = JournalRecord(self._n_runs, first, n_rows, digests, labels, forms)
+        record = JournalRecord(self._n_stretches, first, n_rows, digests, labels, forms)
         self._take_in(record)
         return record
 
-    def _write(self, name: str, second: str, layout: Layout, first: int, block: Array) -> Any:
+    def _write(self, name: str, second: str, layout: Layout, first: int, block: Array) -> Digests:
         """Write rows of one of the matrices; return the digests of their chunks."""
         group, columns = self._draft.group, block.shape[1]
         if name not in group:
-            # All arrays have the same rows to a chunk, or a run could not be written at once.
+            # All arrays have the same rows to a chunk, or a stretch of rows could not be written at once.
             mine = replace(layout, columns=columns, chunk_columns=columns)
             array = self._draft.add_matrix(name, (0, columns), block.dtype, mine, second)
             if name == "scores" and self.rounding:
@@ -303,7 +304,7 @@ class ScoreWriter:
         return write_rows(grown(group[name], first + block.shape[0]), first, block)
 
     def _take_in(self, record: JournalRecord) -> None:
-        """Take in the digests and labels of a run of rows that is written."""
+        """Take in the digests and labels of a stretch of rows that is written."""
         self._draft.digests |= record.digests
         if record.labels is not None:
             self._labels.add(record.labels)
@@ -329,14 +330,14 @@ class ScoreWriter:
             return
         self._check_plan(draft.seal.noted.get("plan"))
         n_records = self._check_records()
-        self._journal.cut(n_records)
+        self._journal.drop(n_records)
         draft.clean()
         if "labels" in draft.group and draft.group["labels"].ndim == 1:
             del draft.group["labels"]  # the records hold all labels
         for record in islice(self._journal.read(), n_records):
             self._labelled = record.labelled
             self.n_samples += record.n_rows
-            self._n_runs += 1
+            self._n_stretches += 1
             self._take_in(record)
         if self.n_samples:
             scores = draft.group["scores"]
@@ -347,7 +348,7 @@ class ScoreWriter:
         else:
             draft.clear()
 
-    def _check_plan(self, plan: Any) -> None:
+    def _check_plan(self, plan: object) -> None:
         """Refuse to go on with a store that was begun with other options."""
         mine = asdict(self._plan)
         if not isinstance(plan, dict) or set(plan) != set(mine):
@@ -401,14 +402,14 @@ class ScoreWriter:
     def _finish(self) -> None:
         if self._layout and len(self._rows):
             layout = self._layout
-            if not self._n_runs and not self._is_part:  # all fits in one chunk: it need not be larger
+            if not self._n_stretches and not self._is_part:  # all fits in one chunk: it need not be larger
                 layout = replace(layout, chunk_rows=-(-len(self._rows) // layout.shard_chunks))
-            self._write_run(layout, len(self._rows))  # without a record: after a kill it is written again
+            self._write_stretch(layout, len(self._rows))  # without a record: after a kill it is written again
         if len(self._labels):
             self._write_labels(len(self._labels))
         if self.rounding and self._draft.group["scores"].attrs.get("rounding") != self.rounding:
             self._draft.group["scores"].attrs["rounding"] = self.rounding
-        more: dict[str, Any] = {"n_classes": self._plan.n_classes} if self._plan.top_m else {}
+        more = {"n_classes": self._plan.n_classes} if self._plan.top_m else {}
         self._draft.resize(self.n_samples)
         self._draft.finish(**more)
         self._journal.clear()
