@@ -5,13 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from fractions import Fraction
-from typing import Any
 
 from ..results.datasets import versions
 from ..sources.source import Source
 
 
-def result_attrs(source: Source, reads: int, **more: Any) -> dict[str, Any]:
+def result_attrs(source: Source, reads: int, **more: object) -> dict[str, object]:
     """Return the attributes that every result has, and some more."""
     return {
         "n_samples": source.shape[0],

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import xarray as xr
@@ -17,6 +16,7 @@ from ..passes.progress import computing
 from ..passes.run import Run
 from ..results.datasets import build_result
 from .attributes import result_attrs, rounded
+from .given import BudgetsLike, LabelsLike, ScoresLike
 from .inputs import as_source
 from .outcome import Outcome
 from .policies import check_nan_policy, check_ties
@@ -27,9 +27,9 @@ from .thresholds import score_value, threshold_values
 
 @documented
 def evaluate(
-    scores: Any,
-    labels: Any = None,
-    k: Any = DEFAULT_BUDGETS,
+    scores: ScoresLike,
+    labels: LabelsLike = None,
+    k: BudgetsLike = DEFAULT_BUDGETS,
     *,
     straddle: bool = True,
     ties: str = "first",
@@ -171,7 +171,7 @@ def evaluate(
     return build_result(values, coords, attrs)
 
 
-def _values(outcome: Outcome) -> tuple[dict[str, Any], dict[str, Any]]:
+def _values(outcome: Outcome) -> tuple[dict[str, object], dict[str, object]]:
     """Return the variables and coordinates of an outcome."""
     source, found = outcome.source, outcome.selections
     top, average = outcome.top_errors, outcome.average_errors
