@@ -5,9 +5,7 @@ Numbers that JSON cannot hold are the strings "NaN", "Infinity" and "-Infinity".
 
 from __future__ import annotations
 
-from typing import Any
-
-Schema = dict[str, Any]
+Schema = dict[str, object]
 
 _DRAFT = "https://json-schema.org/draft/2020-12/schema"
 

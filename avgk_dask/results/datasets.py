@@ -6,6 +6,7 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
+from typing import TypeAlias
 
 import numpy as np
 import xarray as xr
@@ -14,7 +15,9 @@ from ..arrays import Array, Dtype
 from ..errors import DtypeError, OptionError
 from .registry import COORDINATES, LEADING, VARIABLES, Variable
 
-Table = Mapping[str, Variable]
+#: What the public functions give.
+Result: TypeAlias = xr.Dataset
+Table: TypeAlias = Mapping[str, Variable]
 
 
 def build_result(
