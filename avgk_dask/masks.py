@@ -1,4 +1,4 @@
-"""Missing values: the one place that knows masks of NumPy, and nulls of pandas, Arrow and polars.
+"""Missing values: the one module that knows masks of NumPy, and nulls of pandas, Arrow and polars.
 
 A missing class number means unlabelled and becomes -1. Of scores, soft labels and sets nothing may be missing: arrays of
 NumPy's masked type are refused whatever their mask, columns that have nulls where they have one.

@@ -47,7 +47,7 @@ class Ingestion(ShownAsTable):
     has_labels
         Whether labels were stored beside them.
     rounding
-        What storing did to the scores; None where every value is kept.
+        What storing did to the scores; None where every value is stored as it is.
     class_names
         Names of the columns where each class was one; else None.
     ignored
@@ -154,7 +154,7 @@ def ingest(
     Returns
     -------
     Ingestion
-        With ``ok``, ``n_samples``, ``n_classes``, ``has_labels``, ``rounding`` (None where every value is kept),
+        With ``ok``, ``n_samples``, ``n_classes``, ``has_labels``, ``rounding`` (None where every value is stored as it is),
         ``class_names`` (where each class was a named column), ``ignored`` (members or columns that were not used) and
         ``verification``, what ``verify`` found.
 

@@ -127,7 +127,7 @@ def regret(sets: ScoresLike, eta: ScoresLike, *, progress: bool | None = None) -
     ``optimal_error``
         The same for the sets of the ``n_labels`` largest eta.
     ``regret``
-        set_error - optimal_error, before either is cut at 0.
+        set_error - optimal_error, before either is clipped at 0.
     ``regret_symmetric``
         The mean over samples of the sum of abs(eta - lambda) over the classes in exactly one of the set and the
         best set, lambda the threshold of the best sets.

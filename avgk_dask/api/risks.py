@@ -19,9 +19,9 @@ from ..results.datasets import build_result
 from ..results.registry import AT_THRESHOLDS
 from ..results.showing import ShownAsTable
 from ..sources.source import Source
+from .above_thresholds import SetsAbove, check_thresholds, coordinate, fits_a_float, given_thresholds
 from .given import BudgetLike, LabelsLike, ScoresLike, ThresholdsLike, are_several
 from .inputs import as_source
-from .placed_thresholds import Places, check_thresholds, coordinate, fits_a_float, given_thresholds
 from .policies import check_nan_policy
 from .shared_text import documented
 from .thresholds import score_value
@@ -92,23 +92,23 @@ def risk(
     source = _labelled_source(scores, labels)
     if thresholds is None:
         raise OptionError(
-            "thresholds must be a number or a sequence of numbers; got None. Pass those to place the scores at."
+            "thresholds must be a number or a sequence of numbers; got None. Pass those whose sets are asked for."
         )
     thresholds = given_thresholds(thresholds)
     wanted = check_thresholds(thresholds)
     costs = [_finite(t) for t in wanted] if cost is None else [_check_cost(cost)] * len(wanted)
-    places = Places.read(Run(source, computing(progress), nan_policy), wanted)
-    sizes = [Fraction(n, source.shape[0]) for n in places.n_labels]
+    above = SetsAbove.read(Run(source, computing(progress), nan_policy), wanted)
+    sizes = [Fraction(n, source.shape[0]) for n in above.n_labels]
     risks = [
         math.nan if e is None or c is None else float(e + c * s)
-        for e, c, s in zip(places.errors, costs, sizes, strict=True)
+        for e, c, s in zip(above.errors, costs, sizes, strict=True)
     ]
     data = {
-        "error": [math.nan if e is None else float(e) for e in places.errors],
+        "error": [math.nan if e is None else float(e) for e in above.errors],
         "average_set_size": [float(s) for s in sizes],
         "risk": risks,
     }
-    result = build_result(data, {"threshold": coordinate(wanted)}, places.attrs, AT_THRESHOLDS)
+    result = build_result(data, {"threshold": coordinate(wanted)}, above.attrs, AT_THRESHOLDS)
     return result if are_several(thresholds) else result.isel(threshold=0)
 
 
@@ -190,8 +190,8 @@ def best_threshold(
 
     Notes
     -----
-    Cost: three to five reads usually; more where very many thresholds have nearly the same risk. Each places
-    every score among up to 65,536 others, some 20 ns a score. Tasks hold whole rows of a band.
+    Cost: three to five reads usually; more where very many thresholds have nearly the same risk. Each finds
+    where every score lies among up to 65,536 others, some 20 ns a score. Tasks hold whole rows of a band.
 
     Examples
     --------

@@ -12,9 +12,9 @@ from ..passes.certifying import certify_ranks
 from ..rules.lazy_sets import apply_rule, find_rule
 from ..rules.threshold_rule import ThresholdRule
 from ..rules.top_rule import TopRule
+from .above_thresholds import check_threshold
 from .given import BudgetsLike, ScoresLike, ThresholdsLike
 from .inputs import as_lazy
-from .placed_thresholds import check_threshold
 from .policies import check_nan_policy, check_ties
 from .shared_text import documented
 

@@ -14,10 +14,10 @@ from ..passes.progress import computing
 from ..passes.run import Run
 from ..results.datasets import build_result
 from ..results.registry import AT_SIZES, AT_THRESHOLDS
+from .above_thresholds import SetsAbove, check_thresholds, coordinate, given_thresholds
 from .attributes import result_attrs
 from .given import BudgetsLike, ScoresLike, ThresholdsLike, are_several
 from .inputs import as_source
-from .placed_thresholds import Places, check_thresholds, coordinate, given_thresholds
 from .policies import check_nan_policy
 from .shared_text import documented
 from .thresholds import score_value, threshold_values
@@ -68,11 +68,11 @@ def average_set_size_at(
     source = as_source(scores, own_labels=False)
     thresholds = given_thresholds(thresholds)
     wanted = check_thresholds(thresholds)
-    places = Places.read(Run(source, computing(progress), nan_policy), wanted)
-    sizes = [n / source.shape[0] for n in places.n_labels]
+    above = SetsAbove.read(Run(source, computing(progress), nan_policy), wanted)
+    sizes = [n / source.shape[0] for n in above.n_labels]
     over = {"threshold": coordinate(wanted)}
     result = build_result({"average_set_size": sizes}, over, {}, AT_THRESHOLDS)["average_set_size"]
-    result = result.assign_attrs(places.attrs)
+    result = result.assign_attrs(above.attrs)
     return result if are_several(thresholds) else result[0]
 
 

@@ -129,7 +129,7 @@ def open_stored(
 def verify(store: StoreLike, *, storage_options: Options | None = None, progress: bool | None = None) -> Verification:
     """Read every stored chunk of a store and check it, against the store's manifest where it has one.
 
-    Stores written by this package have a manifest: a changed, swapped, lost or cut chunk is found with
+    Stores written by this package have a manifest: a changed, swapped, lost or shortened chunk is found with
     certainty but for one in 2**64. In other stores lost, empty and undecodable chunks are found, and
     changed bytes only where their codec has a checksum.
 
@@ -144,7 +144,7 @@ def verify(store: StoreLike, *, storage_options: Options | None = None, progress
     Returns
     -------
     Verification
-        With ``ok`` (nothing is wrong), ``n_chunks``, ``n_bytes`` read, ``damaged`` (pairs of chunk key and what is
+        With ``ok`` (nothing is wrong), ``n_chunks``, ``n_bytes`` read, ``damaged`` (pairs of a chunk's store key and what is
         wrong) and ``has_manifest``.
 
     Raises

@@ -90,7 +90,7 @@ def threshold(
     ----------
     {scores}
     k
-        Budget or sequence of budgets in (0, C]; one given twice counts once, at its first place.
+        Budget or sequence of budgets in (0, C]; one given twice counts once, where it comes first.
     {nan_policy_of_ranks}
     progress
         Whether to show a progress bar, on stderr or as a widget.

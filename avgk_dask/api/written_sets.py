@@ -24,9 +24,9 @@ from ..sources.stored import StoredSource
 from ..store import SET_FORMATS, SetBand, SetGrid, SetsWriter, StoredArrays, Target, shown
 from ..store.read.grids import chunks_of, shards_of
 from ..store.where.addresses import Options
+from .above_thresholds import check_threshold
 from .given import BudgetLike, ScoresLike, StoreLike, ThresholdsLike
 from .inputs import as_lazy
-from .placed_thresholds import check_threshold
 from .policies import check_nan_policy, check_ties
 from .set_functions import predict_sets, top_k_sets
 from .thresholds import score_value

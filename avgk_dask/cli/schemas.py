@@ -134,7 +134,7 @@ _BODIES: dict[str, Schema] = {
         n_bytes=_COUNT,
         has_manifest=_FLAG,
         damaged=_list({
-            "description": "The key of a chunk, and what is wrong with it.",
+            "description": "The store key of a chunk, and what is wrong with it.",
             **_list(_TEXT), "minItems": 2, "maxItems": 2,
         }),
     ),

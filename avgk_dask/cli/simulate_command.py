@@ -75,8 +75,8 @@ def _is_simulated(store: pathlib.Path) -> bool:
     for name, where in (("scores/zarr.json", ()), ("zarr.json", ("avgk_dask",))):
         try:
             found = json.loads((store / name).read_text())["attributes"]
-            for key in where:
-                found = found[key]
+            for part in where:
+                found = found[part]
         except (OSError, ValueError, KeyError, TypeError):
             continue
         if "simulation" in found:

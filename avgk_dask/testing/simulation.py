@@ -88,12 +88,12 @@ class Simulation:
             )
 
     def rows(self, first: int, last: int) -> tuple[Array, Array, Array]:
-        """Return scores, hard labels and eta (the labels' true probabilities) of a run of rows.
+        """Return scores, hard labels and eta (the labels' true probabilities) of a stretch of rows.
 
         Parameters
         ----------
         first, last
-            The run is that of the rows first, ..., last - 1.
+            The stretch is that of the rows first, ..., last - 1.
         """
         uniform = self._uniform(first, last)
         if self.example is None:
@@ -138,9 +138,9 @@ def _example(number: int, rows: Array, uniform: Array) -> Array:
         eta[np.arange(rows.size), pair] = share
         eta[np.arange(rows.size), pair + 1] = 1 - share
         return np.asarray(eta)
-    place = rows * 97 % 300  # 97 and 300 are coprime: every 300 rows visit each place once
+    index = rows * 97 % 300  # 97 and 300 are coprime: every 300 rows visit each index once
     one, two, _ = _ZONE_ROWS[number]
-    zone = np.where(place < one, 1, np.where(place < one + two, 2, 3))
+    zone = np.where(index < one, 1, np.where(index < one + two, 2, 3))
     eta[zone == 1, 0] = 1
     eta[np.ix_(zone == 2, [1, 2])] = 1 / 2
     eta[np.ix_(zone == 3, [3, 4, 5])] = 1 / 3

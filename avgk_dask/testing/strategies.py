@@ -93,8 +93,8 @@ def wide_matrices(
     wide = rng.choice(small.reshape(-1), shape)
     if draw(st.booleans()) and small.dtype.kind != "V":
         spread = rng.random(shape) * 100
-        keep = rng.random(shape) < draw(st.sampled_from([0.0, 0.05, 0.7]))
-        wide = np.where(keep, wide, spread.astype(small.dtype))
+        chosen = rng.random(shape) < draw(st.sampled_from([0.0, 0.05, 0.7]))
+        wide = np.where(chosen, wide, spread.astype(small.dtype))
     return np.asarray(wide)
 
 

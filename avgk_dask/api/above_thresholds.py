@@ -1,4 +1,4 @@
-"""All scores placed among thresholds: how many exceed each, and the error of the sets they make."""
+"""The sets above thresholds: how many scores exceed each, and the error of the sets they make."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from .given import ThresholdsLike, are_several
 
 
 @dataclass(frozen=True)
-class Places:
+class SetsAbove:
     """How many scores exceed each threshold, and the error of the sets they make (None without labels)."""
 
     n_labels: list[int]
@@ -32,7 +32,7 @@ class Places:
     attrs: dict[str, object]
 
     @classmethod
-    def read(cls, run: Run, thresholds: list[Real]) -> Places:
+    def read(cls, run: Run, thresholds: list[Real]) -> SetsAbove:
         """Read all scores once."""
         source = run.source
         top = key_range(source.dtype)[1]
