@@ -19,7 +19,7 @@ from ..passes.certifying import certify_thresholds
 from ..passes.run import Run
 from ..scans.places import place_pass
 from ..states.place_tally import PlaceTally
-from .attributes import result_attrs
+from .attributes import Named, result_attrs
 from .given import ThresholdsLike, are_several
 
 
@@ -29,7 +29,7 @@ class SetsAbove:
 
     n_labels: list[int]
     errors: list[Fraction | None]
-    attrs: dict[str, object]
+    attrs: Named
 
     @classmethod
     def read(cls, run: Run, thresholds: list[Real]) -> SetsAbove:

@@ -19,7 +19,7 @@ from ..passes.progress import computing
 from ..passes.run import Run, drive
 from ..results.datasets import build_result
 from ..searches.label_ranks import LabelRankSearch
-from .attributes import result_attrs
+from .attributes import Named, result_attrs
 from .given import LabelsLike, ScoresLike
 from .inputs import as_source
 from .policies import check_nan_policy
@@ -88,7 +88,7 @@ def error_curve(
     run = Run(source, computing(progress), nan_policy)
     n_labelled, top, average = (_soft_curves if source.has_soft_labels else _hard_curves)(run)
     n_classes = source.shape[1]
-    values: dict[str, object] = {}
+    values: Named = {}
     for name, inside in (("top_k_error", top), ("average_k_error", average)):
         values[name], values[f"mean_{name}"] = _errors(inside, n_labelled)
     attrs = result_attrs(source, run.reads, n_labelled=n_labelled)

@@ -15,7 +15,7 @@ from ..passes.finding import settle_extremes
 from ..passes.progress import computing
 from ..passes.run import Run
 from ..results.datasets import build_result
-from .attributes import result_attrs, rounded
+from .attributes import Named, result_attrs, rounded
 from .given import BudgetsLike, LabelsLike, ScoresLike
 from .inputs import as_source
 from .outcome import Outcome
@@ -171,7 +171,7 @@ def evaluate(
     return build_result(values, coords, attrs)
 
 
-def _values(outcome: Outcome) -> tuple[dict[str, object], dict[str, object]]:
+def _values(outcome: Outcome) -> tuple[Named, Named]:
     """Return the variables and coordinates of an outcome."""
     source, found = outcome.source, outcome.selections
     top, average = outcome.top_errors, outcome.average_errors

@@ -22,7 +22,7 @@ from ..passes.progress import computing
 from ..passes.run import Run
 from ..results.datasets import build_result
 from ..sources.source import Source
-from .attributes import result_attrs
+from .attributes import Named, result_attrs
 from .given import BudgetsLike, RanksLike, ScoresLike, are_several
 from .inputs import as_source
 from .policies import check_nan_policy
@@ -42,9 +42,7 @@ def integers(budgets: Sequence[Fraction]) -> list[int]:
     return [int(b) for b in budgets if b.denominator == 1]
 
 
-def ambiguity_values(
-    found: Ambiguity, budgets: Sequence[Fraction], source: Source
-) -> tuple[dict[str, object], dict[str, object]]:
+def ambiguity_values(found: Ambiguity, budgets: Sequence[Fraction], source: Source) -> tuple[Named, Named]:
     """Return the variables and coordinates of the analysis."""
     values, coords = _straddle_values(found, budgets, source)
     more, ranks = _rank_values(found, range(1, len(found.supports) + 1), source.dtype, _BINS, log=True)
@@ -52,9 +50,7 @@ def ambiguity_values(
     return values | more, coords | ranks
 
 
-def _straddle_values(
-    found: Ambiguity, budgets: Sequence[Fraction], source: Source
-) -> tuple[dict[str, object], dict[str, object]]:
+def _straddle_values(found: Ambiguity, budgets: Sequence[Fraction], source: Source) -> tuple[Named, Named]:
     n_samples, n_classes = source.shape[0], source.n_classes
     n_orders = max([1, *(len(orders_of(k, n_classes)) for k in integers(budgets))])
     names = "strength", "strength_error", "weight", "weight_error", "magnitude"
@@ -69,7 +65,7 @@ def _straddle_values(
             for name in names:
                 tables[name][i, order - 1] = getattr(straddle, name)
         bounds[:, i] = straddle_bound(pairs, int(budget), n_samples, n_classes)
-    values: dict[str, object] = {f"straddle_{name}": table for name, table in tables.items()}
+    values: Named = {f"straddle_{name}": table for name, table in tables.items()}
     values |= {"straddle_bound": bounds[0], "straddle_bound_error": bounds[1]}
     return values, {"order": np.arange(1, n_orders + 1)}
 
@@ -210,9 +206,7 @@ def ranked_supports(
     return build_result(values, coords, attrs)
 
 
-def _rank_values(
-    found: Ambiguity, ranks: Sequence[int], dtype: Dtype, n_bins: int, log: bool
-) -> tuple[dict[str, object], dict[str, object]]:
+def _rank_values(found: Ambiguity, ranks: Sequence[int], dtype: Dtype, n_bins: int, log: bool) -> tuple[Named, Named]:
     """Return the supports of some ranks and their histograms."""
     histograms = [rank_histogram(found.columns[rank - 1], dtype, n_bins, log) for rank in ranks]
     supports = [found.supports[rank - 1] for rank in ranks]
@@ -278,7 +272,7 @@ def supports_overlap(
 
 def _scan(
     source: Source, n_ranks: int, budgets: list[int], nan_policy: str, progress: bool | None
-) -> tuple[Ambiguity, dict[str, object]]:
+) -> tuple[Ambiguity, Named]:
     """Read the ranked scores, and nothing else."""
     run = Run(source, computing(progress), nan_policy)
     search = find_thresholds(run, [], n_ranked=n_ranks)
