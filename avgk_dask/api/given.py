@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Protocol, SupportsFloat, SupportsIndex, TypeAlias, TypeGuard
+from typing import Protocol, SupportsFloat, SupportsIndex, TypeAlias, TypeGuard
 
 import dask.array as da
 import numpy as np
+import xarray as xr
 
 from ..arrays import Array
 from ..store import is_zarr
 from ..store.where.array_kinds import StoredArray
-
-if TYPE_CHECKING:
-    import xarray as xr
 
 #: Scores, labels, sets: an array of any library (NumPy, Dask, Zarr, xarray, pandas, polars, Arrow, ...), a sequence, or
 #: the path of a store or file. No type names them all; what is none of them is refused when it is looked at.
@@ -36,7 +34,7 @@ class HasValue(Protocol):
 
 
 #: One threshold or several; those of a result, too.
-ThresholdsLike: TypeAlias = "SupportsFloat | HasValue | xr.DataArray | xr.Dataset | Iterable[SupportsFloat | HasValue]"
+ThresholdsLike: TypeAlias = SupportsFloat | HasValue | xr.DataArray | xr.Dataset | Iterable[SupportsFloat | HasValue]
 #: A rank, or several.
 RanksLike: TypeAlias = SupportsIndex | Iterable[SupportsIndex]
 
