@@ -1,7 +1,12 @@
 """Average-k and top-k evaluation of large-class models on score matrices too big for memory, exactly."""
 
+from __future__ import annotations
+
 import sys
+from collections.abc import Sequence
 from importlib import import_module
+from importlib.machinery import ModuleSpec
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from .errors import (
@@ -114,7 +119,9 @@ def __dir__() -> list[str]:
 class _AfterXarray:
     """Registers the accessor ``.avgk`` once xarray is imported: importing it for that alone would cost half a second."""
 
-    def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
+    def find_spec(
+        self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
         """Find xarray as the other finders do, and add to what its import does."""
         if name != "xarray":
             return None
@@ -131,10 +138,12 @@ class _Registering:
     def __init__(self, loader: Any, finder: _AfterXarray) -> None:
         self._loader, self._finder = loader, finder
 
-    def create_module(self, spec: Any) -> Any:
-        return self._loader.create_module(spec)
+    def create_module(self, spec: ModuleSpec) -> ModuleType | None:
+        made: ModuleType | None = self._loader.create_module(spec)
+        return made
 
-    def exec_module(self, module: Any) -> None:
+    def exec_module(self, module: ModuleType) -> None:
+        assert module.__spec__ is not None
         module.__spec__.loader = module.__loader__ = self._loader
         self._loader.exec_module(module)
         import_module(f"{__name__}.api.accessor")

@@ -15,7 +15,6 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
 from urllib.parse import quote, quote_plus, unquote, unquote_plus
 
 HIDDEN = "***"
@@ -50,7 +49,7 @@ _AZURE = re.compile(r"(az|azure|abfss?|wasbs?|adl)://?", re.IGNORECASE)
 _PAIR = re.compile(rf"(?i)([\w.-]*(?:{SECRET_NAME.pattern})[\w.-]*)=([^&;,\s\"'/]+)")
 
 
-def shown(location: Any) -> str:
+def shown(location: object) -> str:
     """Return a path or URL as it may be shown: a path as it is, a URL without user, password, query and fragment.
 
     Examples
@@ -74,12 +73,12 @@ def shown(location: Any) -> str:
     return "::".join(told)
 
 
-def is_url(location: Any) -> bool:
+def is_url(location: object) -> bool:
     """Whether a path is a URL, also one of which pathlib has left a single slash."""
     return bool(_URL.search(str(location)))
 
 
-def shown_address(address: Any) -> str:
+def shown_address(address: object) -> str:
     """Return the address of a server, with its scheme or without, as it may be shown."""
     return shown(address) if "://" in str(address) else shown(f"http://{address}").removeprefix("http://")
 
@@ -127,7 +126,7 @@ def _user_of(scheme: str, rest: str) -> tuple[str, str]:
     return ("", rest) if _HOST.fullmatch(server) else (server, rest[len(server) :])
 
 
-def secrets_of(*given: Any) -> tuple[str, ...]:
+def secrets_of(*given: object) -> tuple[str, ...]:
     """Return what must not be shown of locations and options: each a URL, a mapping, or a list of either.
 
     Examples
@@ -139,7 +138,7 @@ def secrets_of(*given: Any) -> tuple[str, ...]:
     return tuple(dict.fromkeys(secret for one in given for secret in _secrets("", one, False, 0) if secret))
 
 
-def _secrets(name: str, value: Any, below: bool, depth: int) -> Iterator[str]:
+def _secrets(name: str, value: object, below: bool, depth: int) -> Iterator[str]:
     """Return what is secret of a named value; all of it where what it lies in is secret (``below``)."""
     is_named = bool(SECRET_NAME.search(name))
     below = below or is_named
@@ -159,8 +158,8 @@ def _secrets(name: str, value: Any, below: bool, depth: int) -> Iterator[str]:
         if below or not is_place:
             yield from _value_secrets(value, is_named)
     elif isinstance(value, Mapping):
-        for key, inner in value.items():
-            yield from _secrets(str(key), inner, below, depth + 1)
+        for part, inner in value.items():
+            yield from _secrets(str(part), inner, below, depth + 1)
         yield from _logins([v for n, v in value.items() if re.search("(?i)user|login|pass|pwd", str(n))])
     elif isinstance(value, Iterable) and not hasattr(value, "shape"):
         values = list(value) if isinstance(value, (Sequence, set, frozenset)) else []
@@ -171,7 +170,7 @@ def _secrets(name: str, value: Any, below: bool, depth: int) -> Iterator[str]:
         yield from _secrets(name, {k.strip("_"): v for k, v in vars(value).items()}, below, depth + _DEPTH // 2)
 
 
-def _logins(values: Sequence[Any]) -> Iterator[str]:
+def _logins(values: Sequence[object]) -> Iterator[str]:
     """Return user and password as they are sent together."""
     if len(values) >= 2 and all(isinstance(value, str) for value in values[:2]):
         yield f"{values[0]}:{values[1]}"
@@ -193,7 +192,7 @@ def _value_secrets(value: str, is_named: bool) -> Iterator[str]:
 
 
 def _url_secrets(text: str) -> Iterator[str]:
-    """Return what is secret in a URL, and the parts that its readers cut it into."""
+    """Return what is secret in a URL, and the parts that its readers split it into."""
     clear = True
     for part in _CHAIN.split(text):
         link = _Link.of(part)

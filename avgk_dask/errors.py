@@ -171,7 +171,7 @@ class StoreError(AvgkError, OSError):
 class ReadError(StoreError):
     """A store opened well, but a part of it could not be read; also an ``OSError``.
 
-    Cause: a chunk that is missing, cut, changed or swapped, or a network that failed. The text names the
+    Cause: a chunk that is missing, shortened, changed or swapped, or a network that failed. The text names the
     chunk. On the command line the exit status is 1.
 
     Cure: restore the chunk or write the store again; where a writer left out chunks that hold nothing
@@ -193,7 +193,7 @@ class WriteError(StoreError):
     Cause: a full disk, a place that may not be written, credentials that do not allow it, or a network that
     failed. On the command line the exit status is 1.
 
-    Cure: make room, check place and permissions, or choose another path; what was written of a store says that
+    Cure: free some space, check place and permissions, or choose another path; what was written of a store says that
     it is incomplete, and ``ScoreWriter(..., resume=True)`` goes on with it.
 
     Examples

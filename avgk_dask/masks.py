@@ -1,4 +1,4 @@
-"""Missing values: the one place that knows masks of NumPy, and nulls of pandas, Arrow and polars.
+"""Missing values: the one module that knows masks of NumPy, and nulls of pandas, Arrow and polars.
 
 A missing class number means unlabelled and becomes -1. Of scores, soft labels and sets nothing may be missing: arrays of
 NumPy's masked type are refused whatever their mask, columns that have nulls where they have one.
@@ -20,7 +20,7 @@ UNLABELLED = -1
 _INT64_MAX = np.iinfo(np.int64).max
 
 
-def plain_array(values: Any, what: str = "scores", refusal: Refusal = ScoresError) -> Array:
+def plain_array(values: object, what: str = "scores", refusal: Refusal = ScoresError) -> Array:
     """Return what is in memory as a plain NumPy array; refuse what is masked, missing, sparse or no array."""
     if type(values) is np.ndarray:
         return values
@@ -29,7 +29,7 @@ def plain_array(values: Any, what: str = "scores", refusal: Refusal = ScoresErro
     return np.asarray(found)
 
 
-def plain_labels(values: Any) -> Array:
+def plain_labels(values: object) -> Array:
     """Return labels in memory as a plain NumPy array: hard ones with -1 where they are missing, soft ones as they are."""
     values = _computed(values)
     if isinstance(values, (list, tuple)) and not any(isinstance(v, list | tuple) or np.ndim(v) for v in values[:1]):
@@ -45,7 +45,7 @@ def plain_labels(values: Any) -> Array:
     return _from_elements(found.tolist()) if found.dtype == object and found.ndim == 1 else found
 
 
-def _read(values: Any, what: str, refusal: Refusal) -> Array:
+def _read(values: object, what: str, refusal: Refusal) -> Array:
     """Return what is in memory as a NumPy array, perhaps a masked one; refuse other ways to be missing, and sparse ones."""
     values = _computed(values)
     if isinstance(values, np.ndarray):
@@ -62,7 +62,7 @@ def _read(values: Any, what: str, refusal: Refusal) -> Array:
     return _as_array(values, what, refusal)
 
 
-def plain_block(block: Any, what: str = "scores", refusal: Refusal = ScoresError) -> Array:
+def plain_block(block: object, what: str = "scores", refusal: Refusal = ScoresError) -> Array:
     """Return a block of a Dask array as a plain NumPy array; refuse a masked one, and one of another library."""
     if type(block) is np.ndarray:
         return block
@@ -75,7 +75,7 @@ def plain_block(block: Any, what: str = "scores", refusal: Refusal = ScoresError
     return np.asarray(block)
 
 
-def refuse_other_kinds(values: Any, what: str, refusal: Refusal) -> None:
+def refuse_other_kinds(values: object, what: str, refusal: Refusal) -> None:
     """Refuse arrays of NumPy's masked type, whatever their mask, and sparse ones."""
     if isinstance(values, np.ma.MaskedArray):
         raise refusal(_masked_text(what))
@@ -87,7 +87,7 @@ def refuse_other_kinds(values: Any, what: str, refusal: Refusal) -> None:
             )
 
 
-def check_label_dtype(dtype: Any, ndim: int) -> None:
+def check_label_dtype(dtype: object, ndim: int) -> None:
     """Refuse hard labels that are no integers, and soft ones that are no real numbers of up to 64 bits."""
     kind, size = getattr(dtype, "kind", "O"), getattr(dtype, "itemsize", 0)
     if ndim == 1 and kind not in "iu":
@@ -131,7 +131,7 @@ def _scattered(present: Array, missing: Bools) -> Array:
     return with_unlabelled(present, missing)
 
 
-def _from_elements(values: Sequence[Any]) -> Array:
+def _from_elements(values: Sequence[object]) -> Array:
     """Return labels given one by one, among them None, numpy.ma.masked or pandas.NA."""
     if not any(map(_may_be_missing, set(map(type, values)))):
         return _as_array(values, "labels", LabelsError)
@@ -144,11 +144,11 @@ def _may_be_missing(kind: type) -> bool:
     return kind is type(None) or kind.__name__ == "NAType" or issubclass(kind, np.ma.MaskedArray)
 
 
-def _is_missing(value: Any) -> bool:
+def _is_missing(value: object) -> bool:
     return bool(np.ma.getmaskarray(value).all()) if isinstance(value, np.ma.MaskedArray) else True
 
 
-def _from_rows(values: Sequence[Any], what: str, refusal: Refusal) -> Array:
+def _from_rows(values: Sequence[object], what: str, refusal: Refusal) -> Array:
     """Return rows, or rows of rows, as one array; none of them may be masked or have nulls."""
     if any(map(_is_looked_into, set(map(type, values)))):
         values = [plain_array(row, what, refusal) if _is_looked_into(type(row)) else row for row in values]
@@ -161,13 +161,13 @@ def _is_looked_into(kind: type) -> bool:
     return hasattr(kind, "__array__") and not issubclass(kind, (np.ndarray, np.generic))
 
 
-def _computed(values: Any) -> Any:
+def _computed(values: object) -> object:
     """Return what Dask computes: of its arrays and those in xarray, and of its frames and columns."""
     values = values.data if hasattr(values, "dims") and hasattr(values, "data") else values
     return values.compute() if hasattr(values, "__dask_graph__") and hasattr(values, "compute") else values
 
 
-def _columns_of(values: Any) -> list[Any] | None:
+def _columns_of(values: Any) -> list[object] | None:
     """Return the columns of a frame of Arrow or polars, or of pandas where some can have nulls; None of anything else."""
     if hasattr(values, "iloc") and getattr(values, "ndim", 0) == 2:
         plain = all(isinstance(dtype, np.dtype) for dtype in values.dtypes)
@@ -177,7 +177,7 @@ def _columns_of(values: Any) -> list[Any] | None:
     return list(values.get_columns()) if hasattr(values, "get_columns") else None
 
 
-def _stacked(columns: list[Any], what: str, refusal: Refusal) -> Array:
+def _stacked(columns: Sequence[object], what: str, refusal: Refusal) -> Array:
     """Return columns side by side; refuse nulls by the number of their column."""
     for i, column in enumerate(columns):
         missing = _nulls_of(column)
@@ -189,7 +189,7 @@ def _stacked(columns: list[Any], what: str, refusal: Refusal) -> Array:
     return np.stack(arrays, axis=1, dtype=None if all(a.dtype.kind in "iuf" for a in arrays) else object)
 
 
-def _nulls_of(values: Any) -> Bools | None:
+def _nulls_of(values: object) -> Bools | None:
     """Return where a column has no value; None where its type always has one. NaN among plain floats is a value."""
     if hasattr(values, "is_null"):  # of Arrow and polars
         return np.asarray(values.is_null(), bool)
@@ -198,14 +198,14 @@ def _nulls_of(values: Any) -> Bools | None:
     return None
 
 
-def _without(values: Any, missing: Bools) -> Any:
+def _without(values: Any, missing: Bools) -> object:
     for method in ("drop_null", "drop_nulls"):  # of Arrow, of polars
         if hasattr(values, method):
             return getattr(values, method)()
     return values[~missing]
 
 
-def _as_array(values: Any, what: str, refusal: Refusal) -> Array:
+def _as_array(values: object, what: str, refusal: Refusal) -> Array:
     try:
         return np.asanyarray(values)
     except (TypeError, ValueError, RuntimeError) as error:
@@ -215,7 +215,7 @@ def _as_array(values: Any, what: str, refusal: Refusal) -> Array:
         ) from error
 
 
-def _kind(values: Any) -> str:
+def _kind(values: object) -> str:
     kind = type(values)
     return kind.__name__ if kind.__module__ == "builtins" else f"{kind.__module__.split('.')[0]}.{kind.__name__}"
 

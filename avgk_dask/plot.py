@@ -103,21 +103,21 @@ def gains(result: xr.Dataset, ax: Axes | None = None) -> Axes:
     whole = result.isel(k=np.flatnonzero(~np.isnan(result.top_k_error.values))).sortby("k")
     average, top = _percent(whole.average_k_error), _percent(whole.top_k_error)
     both = np.minimum(average, top)
-    places = np.arange(whole.sizes["k"])
-    ax.bar(places, both, color=AVERAGE_K, label="errors of average-k")
-    ax.bar(places, np.maximum(top - average, 0), bottom=both, color=GAIN, label="errors of top-k that it saves")
+    ticks = np.arange(whole.sizes["k"])
+    ax.bar(ticks, both, color=AVERAGE_K, label="errors of average-k")
+    ax.bar(ticks, np.maximum(top - average, 0), bottom=both, color=GAIN, label="errors of top-k that it saves")
     if (average > top).any():
         more: dict[str, Any] = {"color": "none", "edgecolor": TOP_K, "hatch": "////"}
-        ax.bar(places, np.maximum(average - top, 0), bottom=both, label="errors that it adds", **more)
-    if places.size <= _MOST_RANKS:
-        for place in np.flatnonzero(top):
-            change = round(100 * (average[place] - top[place]) / top[place])
+        ax.bar(ticks, np.maximum(average - top, 0), bottom=both, label="errors that it adds", **more)
+    if ticks.size <= _MOST_RANKS:
+        for tick in np.flatnonzero(top):
+            change = round(100 * (average[tick] - top[tick]) / top[tick])
             label = f"{change:+d} %".replace("-", "\N{MINUS SIGN}") if change else "0 %"
-            above = place, max(top[place], average[place])
+            above = tick, max(top[tick], average[tick])
             ax.annotate(label, above, (0, 2), textcoords="offset points", ha="center", fontsize="small")
-    ax.margins(x=0.05 if places.size > 2 else 0.7)
-    ax.set_ylim(0, max(1.3 * float(max(average.max(), top.max())), _LEAST_PERCENT))  # with room for the legend
-    _name_places(ax, places, [f"{k:g}" for k in whole.k.values])
+    ax.margins(x=0.05 if ticks.size > 2 else 0.7)
+    ax.set_ylim(0, max(1.3 * float(max(average.max(), top.max())), _LEAST_PERCENT))  # with space for the legend
+    _name_ticks(ax, ticks, [f"{k:g}" for k in whole.k.values])
     ax.set(xlabel="k, labels per sample (on average)", ylabel="error (% of labelled samples)")
     ax.legend(frameon=False)
     return _tidy(ax)
@@ -241,21 +241,21 @@ def ranked_scores(result: xr.Dataset, ax: Axes | None = None) -> Axes:
     shown = result.isel(rank=slice(0, _MOST_RANKS))
     lowest, highest = float(shown.support_low.min()), float(shown.support_high.max())
     on_log = lowest > 0 and highest / 100 > lowest and np.isfinite(highest)
-    for place, rank in enumerate(ranks):
+    for tick, rank in enumerate(ranks):
         one = result.sel(rank=rank)
         low, high = float(one.support_low), float(one.support_high)
         if not np.isfinite([low, high]).all():
             continue
-        ax.vlines(place, low, high, color=AVERAGE_K, linewidth=1.2)
-        ax.hlines([low, high], place - 0.12, place + 0.12, color=AVERAGE_K, linewidth=1.2)
+        ax.vlines(tick, low, high, color=AVERAGE_K, linewidth=1.2)
+        ax.hlines([low, high], tick - 0.12, tick + 0.12, color=AVERAGE_K, linewidth=1.2)
         if "ranked_count" in one and high > low:
             edges = np.append(one.bin_low.values.astype(float), high)
             half = 0.42 * _density(one.ranked_count.values, np.log(edges) if on_log else edges)
             ax.fill_betweenx(
-                np.repeat(edges, 2)[1:-1], place - np.repeat(half, 2), place + np.repeat(half, 2),
+                np.repeat(edges, 2)[1:-1], tick - np.repeat(half, 2), tick + np.repeat(half, 2),
                 color=AVERAGE_K, alpha=0.45, linewidth=0,
             )  # fmt: skip
-    _name_places(ax, np.arange(ranks.size), [str(rank) for rank in ranks])
+    _name_ticks(ax, np.arange(ranks.size), [str(rank) for rank in ranks])
     ax.set(xlabel="rank of the score in its sample", ylabel="score (logarithmic)" if on_log else "score")
     if on_log:
         ax.set_yscale("log")
@@ -291,8 +291,8 @@ def straddle(result: xr.Dataset, ax: Axes | None = None) -> Axes:
     ax = _axes(ax)
     whole = result.isel(k=np.flatnonzero(~np.isnan(result.straddle_strength.values).all(1))).sortby("k")
     strengths = whole.straddle_strength.transpose("order", "k").values
-    places, orders = np.arange(whole.sizes["k"]), whole["order"].values
-    corners = np.arange(places.size + 1) - 0.5, np.append(orders - 0.5, orders[-1] + 0.5)
+    ticks, orders = np.arange(whole.sizes["k"]), whole["order"].values
+    corners = np.arange(ticks.size + 1) - 0.5, np.append(orders - 0.5, orders[-1] + 0.5)
     top = float(np.nanmax(strengths)) or 1.0
     drawn = ax.pcolormesh(
         *corners, strengths, cmap="cividis", norm=PowerNorm(0.5, 0, top), rasterized=strengths.size > 4_000
@@ -300,12 +300,12 @@ def straddle(result: xr.Dataset, ax: Axes | None = None) -> Axes:
     assert ax.figure is not None
     ax.figure.colorbar(drawn, ax=ax, label="straddle strength (units of the score)")
     if strengths.size <= 60:
-        for (row, place), value in np.ndenumerate(strengths):
+        for (row, tick), value in np.ndenumerate(strengths):
             if not np.isnan(value):
                 color = "black" if value > top / 4 else "white"
                 text = "0" if value == 0 else f"{value:.1e}" if value < 1e-3 else f"{value:.3f}"
-                ax.text(place, float(orders[row]), text, ha="center", va="center", fontsize="x-small", color=color)
-    _name_places(ax, places, [f"{k:g}" for k in whole.k.values])
+                ax.text(tick, float(orders[row]), text, ha="center", va="center", fontsize="x-small", color=color)
+    _name_ticks(ax, ticks, [f"{k:g}" for k in whole.k.values])
     ax.set(xlabel="k, labels per sample (on average)", ylabel="order")
     ax.yaxis.set_major_locator(MaxNLocator(integer=True))
     return _tidy(ax, grid=False)
@@ -352,7 +352,7 @@ def _percent(values: xr.DataArray) -> Floats:
     return np.asarray(100 * values.values, np.float64)
 
 
-def _known_budget(result: xr.Dataset, k: Any) -> float:
+def _known_budget(result: xr.Dataset, k: float) -> float:
     try:
         budget = float(k)
     except (TypeError, ValueError):
@@ -378,14 +378,14 @@ def _spaced(values: Array, n: int) -> list[float]:
     return [float(v) for v in ordered[np.unique(np.linspace(0, ordered.size - 1, n).round().astype(int))]]
 
 
-def _name_places(ax: Axes, places: Array, names: list[str]) -> None:
-    """Name the places on the x-axis, at most a dozen of them."""
+def _name_ticks(ax: Axes, ticks: Array, names: list[str]) -> None:
+    """Name the ticks of the x-axis, at most a dozen of them."""
     step = max(1, -(-len(names) // 12))
-    ax.set_xticks(places[::step], names[::step])
+    ax.set_xticks(ticks[::step], names[::step])
 
 
 def _whole_ticks(ax: Axes, values: Array | None = None) -> None:
-    """Mark integers; where there is one value only, leave room at its sides."""
+    """Mark integers; where there is one value only, leave space at its sides."""
     from matplotlib.ticker import MaxNLocator
 
     if values is not None and values.size == 1:

@@ -18,14 +18,14 @@ import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from itertools import chain
-from typing import Annotated, Any, ClassVar, Self, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, ClassVar, Protocol, Self, get_args, get_origin, get_type_hints
 
 import numpy as np
 
 from .arrays import Array, Ints
 from .errors import ReadError
 
-#: Larger than any place, label or count.
+#: Larger than any index, label or count.
 BEYOND = 2**63 - 1
 #: Under this name the arrays of a stored record hold its form: a JSON text, as bytes.
 FORM = "form"
@@ -39,18 +39,26 @@ class Merging:
     nothing: Callable[[Any], Any]
 
 
-def _each(columns: list[tuple[Any, ...]]) -> tuple[Any, ...]:
+class OfBand(Protocol):
+    """Part of a state that comes from one band."""
+
+    @property
+    def band(self) -> int:
+        """Number of the band."""
+
+
+def _each(columns: list[tuple[State, ...]]) -> tuple[State, ...]:
     filled = [column for column in columns if column]
     return tuple(type(parts[0]).merge(list(parts)) for parts in zip(*filled, strict=True))
 
 
-def _in_order(parts: list[tuple[Any, ...]]) -> tuple[Any, ...]:
+def _in_order(parts: list[tuple[OfBand, ...]]) -> tuple[OfBand, ...]:
     return tuple(sorted(chain.from_iterable(parts), key=lambda part: part.band))
 
 
 #: Numbers and arrays of counts: added.
 ADDED = Merging(sum, lambda value: value * 0)
-#: Numbers and places: the least, or the most; none are beyond all others.
+#: Numbers and indices: the least, or the most; none are beyond all others.
 LEAST = Merging(min, lambda value: (BEYOND,) * len(value) if isinstance(value, tuple) else 2 * BEYOND + 1)
 MOST = Merging(max, lambda _: -1)
 #: Flags: set where any is.
@@ -77,8 +85,8 @@ class Record:
     VERSION: ClassVar[int] = 1
     _KINDS: ClassVar[dict[str, type[Record]]] = {}
 
-    def __init_subclass__(cls, **options: Any) -> None:
-        super().__init_subclass__(**options)
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
         known = Record._KINDS.setdefault(cls.__name__, cls)
         if known.__module__ != cls.__module__ or FORM in cls.__annotations__:
             raise TypeError(f"{cls.__name__} must have a name of its own, and no field {FORM!r}")
@@ -87,7 +95,7 @@ class Record:
     def __sizeof__(self) -> int:
         return object.__sizeof__(self) + sum(_bytes_of(value) for value in self._values().values())
 
-    def _values(self) -> dict[str, Any]:
+    def _values(self) -> dict[str, object]:
         assert is_dataclass(self)
         return {field.name: getattr(self, field.name) for field in fields(self)}
 
@@ -133,8 +141,8 @@ class State(Record):
     #: How each field merges. Found when the class is made, where all names of its annotations are known.
     _MERGING: ClassVar[dict[str, Merging]] = {}
 
-    def __init_subclass__(cls, **options: Any) -> None:
-        super().__init_subclass__(**options)
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
         hints = get_type_hints(cls, include_extras=True)
         cls._MERGING = {
             name: _merging(cls, name, hint) for name, hint in hints.items() if get_origin(hint) is not ClassVar
@@ -157,7 +165,7 @@ class State(Record):
         return type(self)(**{n: rule.nothing(getattr(self, n)) for n, rule in self._MERGING.items()})
 
 
-def _merging(cls: type[State], name: str, hint: Any) -> Merging:
+def _merging(cls: type[State], name: str, hint: object) -> Merging:
     """Return how a field of a state merges: as annotated, or as the state that it is."""
     rule = next((part for part in get_args(hint) if isinstance(part, Merging)), None)
     if rule is None and isinstance(hint, type) and issubclass(hint, State):
@@ -174,7 +182,7 @@ class Several(State):
     parts: Annotated[tuple[State, ...], EACH]
 
 
-def _bytes_of(value: Any) -> int:
+def _bytes_of(value: object) -> int:
     if isinstance(value, np.ndarray):
         return int(value.nbytes)
     if isinstance(value, Record):
@@ -184,20 +192,20 @@ def _bytes_of(value: Any) -> int:
     return 32
 
 
-def _packed(value: Any, name: str, arrays: dict[str, Array]) -> Any:
+def _packed(value: object, name: str, arrays: dict[str, Array]) -> object:
     """Return a value as JSON can hold it, its arrays put aside under their names."""
     if isinstance(value, np.ndarray):
         arrays[name] = value
         return {"array": name}
     if isinstance(value, Record):
-        inner = {key: _packed(part, f"{name}.{key}".lstrip("."), arrays) for key, part in value._values().items()}
+        inner = {field: _packed(part, f"{name}.{field}".lstrip("."), arrays) for field, part in value._values().items()}
         return {"kind": type(value).__name__, "version": value.VERSION, "fields": inner}
     if isinstance(value, tuple):
         return [_packed(part, f"{name}.{i}", arrays) for i, part in enumerate(value)]
     return value.item() if isinstance(value, np.generic) else value
 
 
-def _unpacked(form: Any, arrays: Mapping[str, Array]) -> Any:
+def _unpacked(form: object, arrays: Mapping[str, Array]) -> object:
     if isinstance(form, list):
         return tuple(_unpacked(part, arrays) for part in form)
     if not isinstance(form, dict):

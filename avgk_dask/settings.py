@@ -10,25 +10,25 @@ from typing import Any
 
 from dask import config
 
-DEFAULTS: dict[str, Any] = {
+DEFAULTS: dict[str, int | float | None] = {
     # Score matrices up to this many scores are scanned at once, without a pilot.
     "small-scores": 1 << 18,
     # Chunks the pilot reads: this share of all, within these bounds.
     "pilot-share": 0.05,
     "pilot-least": 4,
     "pilot-most": 16,
-    # Bytes of keys (4 or 8 each) of whole rows kept over all bands together. Where the scores that can matter
-    # are more, only those close to the thresholds are kept, as events.
+    # Bytes of keys (4 or 8 each) of whole rows held over all bands together. Where the scores that can matter
+    # are more, only those close to the thresholds are held, as events.
     "kept-bytes": 1 << 28,
-    # Events kept over all bands together (13 to 24 bytes each).
+    # Events held over all bands together (13 to 24 bytes each).
     "max-events": 1 << 25,
-    # Bytes of ranked scores (4 or 8 each) kept over all samples and ranks together: beyond, straddle
+    # Bytes of ranked scores (4 or 8 each) held over all samples and ranks together: beyond, straddle
     # strengths come from so many bins (32 bytes each), with the error certified.
     "ranked-bytes": 1 << 28,
     "ranked-bins": 1 << 19,
     # Groups of bands whose equal events are counted together, where they are many.
     "tie-groups": 512,
-    # ... and events any band may keep.
+    # ... and events any band may hold.
     "least-events": 1 << 16,
     # Scores looked at in one go: what stays in cache.
     "tile-scores": 1 << 20,

@@ -31,6 +31,10 @@ def main() -> None:
     result: xr.Dataset = avgk.evaluate(scores, labels, k=[1, 2.5])
     print(show(avgk.threshold(scores, 2.5)), avgk.threshold(scores, [1, 2]).n_ties.values)
     print(avgk.average_k_sets(scores, k=2.5).sum().compute())
+    print(avgk.evaluate(scores, [0, None] * 10, np.arange(1, 3)).k.values, avgk.ranked_supports(scores, np.int64(2)).sizes)
+    found = avgk.threshold(scores, 1)
+    print(avgk.risk(scores, labels, [found, 0.5, np.float32(0.25)], cost="0.1").risk.values)
+    print(avgk.predict_sets(scores, threshold=found).shape)
     with avgk.ScoreWriter("mine.zarr", n_classes=5) as writer:
         writer.append(scores, labels)
         last: int = writer.n_samples
@@ -62,6 +66,10 @@ avgk.evaluated(scores)  # [attr-defined]
 avgk.plot.error(scores)  # [attr-defined]
 avgk.report.print_table(scores)  # [arg-type]
 n: int = avgk.info("mine.zarr")  # [assignment]
+n = avgk.info("mine.zarr")["dtype"]  # [assignment]
+avgk.evaluate(scores, k=None)  # [arg-type]
+avgk.predict_sets(scores, threshold="high")  # [arg-type]
+avgk.ranked_supports(scores, 1.5)  # [arg-type]
 """
 
 

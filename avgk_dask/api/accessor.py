@@ -6,6 +6,7 @@ package have been imported, in whichever order.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial, update_wrapper
 from importlib import import_module
 from typing import Any
@@ -49,12 +50,12 @@ class ScoresAccessor:
     def __init__(self, scores: xr.Dataset | xr.DataArray) -> None:
         self._scores = scores
 
-    def __getattr__(self, name: str) -> Any:
+    def __getattr__(self, name: str) -> Callable[..., Any]:
         """Return a function of the package with these scores as its first argument."""
         if name not in METHODS:
             raise AttributeError(f"{name!r} is none of the functions of .avgk: {', '.join(METHODS)}")
         function = getattr(import_module("avgk_dask"), name)
-        bound: Any = update_wrapper(partial(function, self._scores), function)
+        bound = update_wrapper(partial(function, self._scores), function)
         del bound.__wrapped__  # its signature is without the scores
         return bound
 

@@ -5,13 +5,16 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from fractions import Fraction
-from typing import Any
+from typing import TypeAlias
 
 from ..results.datasets import versions
 from ..sources.source import Source
 
+#: Variables, coordinates or attributes of a result, by name.
+Named: TypeAlias = dict[str, object]
 
-def result_attrs(source: Source, reads: int, **more: Any) -> dict[str, Any]:
+
+def result_attrs(source: Source, reads: int, **more: object) -> Named:
     """Return the attributes that every result has, and some more."""
     return {
         "n_samples": source.shape[0],

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from fractions import Fraction
 from itertools import accumulate
-from typing import Any
+from typing import TypeAlias
 
 import numpy as np
 import xarray as xr
@@ -19,15 +19,19 @@ from ..passes.progress import computing
 from ..passes.run import Run, drive
 from ..results.datasets import build_result
 from ..searches.label_ranks import LabelRankSearch
-from .attributes import result_attrs
+from .attributes import Named, result_attrs
+from .given import LabelsLike, ScoresLike
 from .inputs import as_source
 from .policies import check_nan_policy
 from .shared_text import documented
 
+#: Label weight inside the sets for each K.
+Weights: TypeAlias = list[int] | list[Fraction]
+
 
 @documented
 def error_curve(
-    scores: Any, labels: Any = None, *, nan_policy: str = "raise", progress: bool | None = None
+    scores: ScoresLike, labels: LabelsLike = None, *, nan_policy: str = "raise", progress: bool | None = None
 ) -> xr.Dataset:
     """Compute top-K and average-K error for every K = 1..C, and their means over K. Exact, ties included.
 
@@ -84,14 +88,14 @@ def error_curve(
     run = Run(source, computing(progress), nan_policy)
     n_labelled, top, average = (_soft_curves if source.has_soft_labels else _hard_curves)(run)
     n_classes = source.shape[1]
-    values: dict[str, Any] = {}
+    values: Named = {}
     for name, inside in (("top_k_error", top), ("average_k_error", average)):
         values[name], values[f"mean_{name}"] = _errors(inside, n_labelled)
     attrs = result_attrs(source, run.reads, n_labelled=n_labelled)
     return build_result(values, {"k": np.arange(1, n_classes + 1)}, attrs)
 
 
-def _hard_curves(run: Run) -> tuple[int, list[Any], list[Any]]:
+def _hard_curves(run: Run) -> tuple[int, Weights, Weights]:
     """Return the number of labelled samples, and of labels inside the sets for each K, both ways."""
     n_samples, n_classes = run.source.shape
     search = drive(LabelRankSearch(run.source.dtype, n_classes), run)
@@ -102,7 +106,7 @@ def _hard_curves(run: Run) -> tuple[int, list[Any], list[Any]]:
     return search.labels.n_labelled, top, average
 
 
-def _soft_curves(run: Run) -> tuple[int, list[Any], list[Any]]:
+def _soft_curves(run: Run) -> tuple[int, Weights, Weights]:
     """Return the number of samples, and the label weight inside the sets for each K, both ways."""
     n_samples, n_classes = run.source.shape
     search = find_thresholds(run, [n_samples * k for k in range(1, n_classes + 1)], n_ranks=n_classes)
@@ -111,7 +115,7 @@ def _soft_curves(run: Run) -> tuple[int, list[Any], list[Any]]:
     return n_samples, top, [search.found[i].weight for i in range(n_classes)]
 
 
-def _errors(inside: list[Any], n_labelled: int) -> tuple[list[float], float]:
+def _errors(inside: Weights, n_labelled: int) -> tuple[list[float], float]:
     """Return the error for each K, and the mean of them all; NaN without labels."""
     if not n_labelled:
         return [math.nan] * len(inside), math.nan

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from ..exact.budgets import DEFAULT_BUDGETS, count_labels, parse_budgets
 from ..passes.memory import memory_limit, task_memory
+from ..results.store_info import StoreInfo, ValuesInfo
+from ..sources.source import Labels
 from ..sources.stored import StoredSource
-from ..store import StoredArrays, is_zarr
+from ..store import StoredArrays
 from ..store.read.encoding import encoding_of
 from ..store.read.facts import StoreFacts, gather_facts
+from ..store.where.addresses import Options
+from ..store.where.array_kinds import StoredArray
+from .given import LabelsLike, StoreLike, is_stored
 from .store_functions import open_stored
 from .straddling import n_ranked
 
@@ -24,12 +27,12 @@ _MANY_OBJECTS = 20_000
 
 
 def info(
-    store: Any,
+    store: StoreLike,
     *,
     scores: str | None = None,
-    labels: Any = None,
-    storage_options: dict[str, Any] | None = None,
-) -> dict[str, Any]:
+    labels: LabelsLike = None,
+    storage_options: Options | None = None,
+) -> StoreInfo:
     """Describe a store: shape, chunks, codecs, bytes, missing chunks, values, memory, reads, and advice.
 
     Parameters
@@ -71,7 +74,7 @@ def info(
 
     Notes
     -----
-    Cost: reads metadata, a listing of the chunks, and the first run of rows.
+    Cost: reads metadata, a listing of the chunks, and the first stretch of rows.
 
     Examples
     --------
@@ -116,7 +119,7 @@ def info(
     }
 
 
-def _encoding(scores: Any) -> str | None:
+def _encoding(scores: StoredArray) -> str | None:
     """Return how stored values are decoded, in words."""
     found = encoding_of(scores)
     return ", ".join(f"{name} {value}" for name, value in found.items()) + f" of {scores.dtype}" if found else None
@@ -128,15 +131,15 @@ def _truncation(arrays: StoredArrays) -> str | None:
     return f"the {arrays.scores.shape[1]} largest of {arrays.n_classes} scores of each row"
 
 
-def _labels(labels: Any) -> str | None:
+def _labels(labels: Labels) -> str | None:
     if labels is None:
         return None
-    encoding = _encoding(labels) if is_zarr(labels) else None
+    encoding = _encoding(labels) if is_stored(labels) else None
     decoded = f", decoded by {encoding}" if encoding else ""
     return f"{'class numbers' if labels.ndim == 1 else 'probabilities'}, {labels.dtype}, shape {tuple(labels.shape)}{decoded}"
 
 
-def _values(source: StoredSource) -> dict[str, Any]:
+def _values(source: StoredSource) -> ValuesInfo:
     """Look at the first rows: their range, and whether they are probabilities."""
     n = min(_SAMPLE_ROWS, source.rows[1])
     rows = np.concatenate([slab[:n].copy() for slab in source.reader.slabs(0)], axis=1).astype(np.float64)
@@ -155,7 +158,7 @@ def _values(source: StoredSource) -> dict[str, Any]:
     return {"kind": kind, "low": low, "high": high, "n_nan": int(np.isnan(rows).sum()), "n_rows_sampled": n}
 
 
-def _advice(facts: StoreFacts, labels: Any, values: dict[str, Any] | None) -> list[str]:
+def _advice(facts: StoreFacts, labels: Labels, values: ValuesInfo | None) -> list[str]:
     """Return what could be better, each with what to do."""
     found = []
     again = "avgk ingest writes it so."
@@ -165,7 +168,7 @@ def _advice(facts: StoreFacts, labels: Any, values: dict[str, Any] | None) -> li
             'evaluating refuses the store unless missing="fill" (on the command line --missing fill) is asked for.'
         )
     if facts.n_columns > 1:
-        found.append(f"Chunks cut the classes into {facts.n_columns} runs; whole rows read faster: {again}")
+        found.append(f"Chunks cut the classes into {facts.n_columns} parts; whole rows read faster: {again}")
     unit = facts.object_bytes
     if unit < _SMALL_CHUNK and facts.n_chunks > 1:
         found.append(f"Chunks of {unit:,} bytes are small; 8 to 16 MB read faster: {again}")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import xarray as xr
@@ -16,7 +15,8 @@ from ..passes.finding import settle_extremes
 from ..passes.progress import computing
 from ..passes.run import Run
 from ..results.datasets import build_result
-from .attributes import result_attrs, rounded
+from .attributes import Named, result_attrs, rounded
+from .given import BudgetsLike, LabelsLike, ScoresLike
 from .inputs import as_source
 from .outcome import Outcome
 from .policies import check_nan_policy, check_ties
@@ -27,9 +27,9 @@ from .thresholds import score_value, threshold_values
 
 @documented
 def evaluate(
-    scores: Any,
-    labels: Any = None,
-    k: Any = DEFAULT_BUDGETS,
+    scores: ScoresLike,
+    labels: LabelsLike = None,
+    k: BudgetsLike = DEFAULT_BUDGETS,
     *,
     straddle: bool = True,
     ties: str = "first",
@@ -41,7 +41,7 @@ def evaluate(
     """Evaluate top-k and average-k classification for all budgets in one scan.
 
     The average-k sets hold every score above one threshold for all samples, and B = floor(N k) labels in all:
-    scores greater than lambda, the (B + 1)-th largest, and as many ties with it as there is room for. The
+    scores greater than lambda, the (B + 1)-th largest, and as many ties with it as fit. The
     top-k set of a sample holds its k highest scores, among equals the lowest class first. Exact, and the same
     to the last bit for any chunking, scheduler and number of workers.
 
@@ -53,7 +53,7 @@ def evaluate(
         default the labels stored beside the scores.
     k
         Budget or sequence of budgets in (0, C]; top-k results need an integer. A budget given twice counts
-        once, at its first place. By default 1 to 10, or to C where there are fewer classes.
+        once, where it comes first. By default 1 to 10, or to C where there are fewer classes.
     straddle
         Whether to analyse the ambiguity, too: straddle strengths and the supports of the ranked scores,
         in the same scan. For budgets up to k there are k (k + 1) / 2 strengths: for k = 100 they take
@@ -65,7 +65,7 @@ def evaluate(
     {nan_policy}
     {progress}
     checkpoint
-        Reserved; this version keeps no checkpoints and refuses a place for them.
+        Reserved; this version has no checkpoints and refuses a place for them.
     missing
         What a chunk that the store does not hold means: ``"raise"`` an error that names it (the default),
         ``"fill"`` the array's fill value.
@@ -171,7 +171,7 @@ def evaluate(
     return build_result(values, coords, attrs)
 
 
-def _values(outcome: Outcome) -> tuple[dict[str, Any], dict[str, Any]]:
+def _values(outcome: Outcome) -> tuple[Named, Named]:
     """Return the variables and coordinates of an outcome."""
     source, found = outcome.source, outcome.selections
     top, average = outcome.top_errors, outcome.average_errors

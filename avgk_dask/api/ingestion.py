@@ -7,9 +7,9 @@ import zipfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
 
 import numpy as np
+from numpy.typing import DTypeLike
 
 from ..arrays import Array
 from ..errors import LABELS_CURE, LabelsError, OptionError, ReadError, ScoresError
@@ -21,15 +21,18 @@ from ..store import ScoreWriter, Target, Verification, check_chunks, is_zarr, op
 from ..store.read.bands import read_array
 from ..store.read.encoding import decoded_dtype
 from ..store.read.grids import grid_of, shards_of
+from ..store.where.addresses import Options
+from ..store.where.array_kinds import StoredArray
+from .given import LabelsLike, ScoresLike, StoreLike, is_stored
 from .inputs import find_labels, in_numpy
 from .shared_text import documented
 from .store_functions import verify
 
 #: Bytes of scores read at once.
 _BLOCK_BYTES = 16 << 20
-#: ... of another store, whose chunks should not be cut.
+#: ... of another store, whose chunks should not be split.
 _STORE_BYTES = 128 << 20
-#: More class names than this are not kept.
+#: More class names than this are not stored.
 _MOST_NAMES = 200_000
 
 
@@ -44,7 +47,7 @@ class Ingestion(ShownAsTable):
     has_labels
         Whether labels were stored beside them.
     rounding
-        What storing did to the scores; None where every value is kept.
+        What storing did to the scores; None where every value is stored as it is.
     class_names
         Names of the columns where each class was one; else None.
     ignored
@@ -69,10 +72,10 @@ class Ingestion(ShownAsTable):
 
 @dataclass(frozen=True)
 class _StoreRows:
-    """The rows of another store, in runs of its own chunks."""
+    """The rows of another store, in stretches of its own chunks."""
 
-    scores: Any
-    labels: Any
+    scores: StoredArray
+    labels: StoredArray | None
     location: str
 
     @property
@@ -104,21 +107,21 @@ class _StoreRows:
 
 @documented
 def ingest(
-    scores: Any,
-    labels: Any = None,
+    scores: ScoresLike,
+    labels: LabelsLike = None,
     *,
-    out: Any,
+    out: StoreLike,
     scores_name: str | None = None,
     labels_name: str | None = None,
-    dtype: Any = None,
+    dtype: DTypeLike | None = None,
     chunk_rows: int | None = None,
     codec: str = "blosc",
     shard_chunks: int | None = None,
     top_m: int | None = None,
     overwrite: bool = False,
     missing: str = "raise",
-    storage_options: dict[str, Any] | None = None,
-    out_options: dict[str, Any] | None = None,
+    storage_options: Options | None = None,
+    out_options: Options | None = None,
     progress: bool | None = None,
 ) -> Ingestion:
     """Copy scores of another format, or of another Zarr store, into a store that reads fast; verified at the end.
@@ -151,7 +154,7 @@ def ingest(
     Returns
     -------
     Ingestion
-        With ``ok``, ``n_samples``, ``n_classes``, ``has_labels``, ``rounding`` (None where every value is kept),
+        With ``ok``, ``n_samples``, ``n_classes``, ``has_labels``, ``rounding`` (None where every value is stored as it is),
         ``class_names`` (where each class was a named column), ``ignored`` (members or columns that were not used) and
         ``verification``, what ``verify`` found.
 
@@ -205,7 +208,9 @@ def ingest(
     )
 
 
-def _open_rows(scores: Any, name: str | None, labels: str | None, options: Any, missing: str) -> RowFile | _StoreRows:
+def _open_rows(
+    scores: ScoresLike, name: str | None, labels: str | None, options: Options | None, missing: str
+) -> RowFile | _StoreRows:
     if is_row_file(scores) or _is_other_file(scores):
         return open_file(scores, scores=name, labels=labels)
     if not isinstance(scores, (str, os.PathLike)) and not is_zarr(scores):
@@ -227,17 +232,17 @@ def _open_rows(scores: Any, name: str | None, labels: str | None, options: Any, 
     return _StoreRows(arrays.scores, arrays.labels, arrays.location)
 
 
-def _is_other_file(scores: Any) -> bool:
+def _is_other_file(scores: ScoresLike) -> bool:
     """Whether this is a file on this machine that is no store, either; opening it says which formats are read."""
     if not isinstance(scores, (str, os.PathLike)) or not os.path.isfile(scores):
         return False
     return is_pickle(str(scores)) or not zipfile.is_zipfile(scores)
 
 
-def _open_labels(labels: Any, rows: RowFile | _StoreRows, options: Any) -> Any:
+def _open_labels(labels: LabelsLike, rows: RowFile | _StoreRows, options: Options | None) -> Array | StoredArray:
     named = isinstance(labels, (str, os.PathLike)) or is_zarr(labels)
     found = in_numpy(find_labels(labels, options) if named else labels)
-    found = found if is_zarr(found) else np.asarray(found)
+    found = found if is_stored(found) else np.asarray(found)
     if found.ndim not in (1, 2):
         raise LabelsError(
             f"labels must be class numbers or rows of probabilities; got shape {found.shape}. Reshape them first."
@@ -249,7 +254,9 @@ def _open_labels(labels: Any, rows: RowFile | _StoreRows, options: Any) -> Any:
     return found
 
 
-def _copy(rows: RowFile | _StoreRows, labels: Any, writer: ScoreWriter, progress: bool | None) -> None:
+def _copy(
+    rows: RowFile | _StoreRows, labels: Array | StoredArray | None, writer: ScoreWriter, progress: bool | None
+) -> None:
     blocks = rows.blocks() if isinstance(rows, _StoreRows) else rows.blocks(_BLOCK_BYTES)
     with writer, counting("ingest", "row", rows.n_samples, progress) as advance:
         for block, mine in blocks:
@@ -257,7 +264,9 @@ def _copy(rows: RowFile | _StoreRows, labels: Any, writer: ScoreWriter, progress
             if labels is not None:
                 mine = _rows_of(labels, first, last)
             if mine is not None and mine.shape[0] != block.shape[0]:
-                raise LabelsError(f"labels must be one for each sample; got only {labels.shape[0]}. {LABELS_CURE}")
+                raise LabelsError(
+                    f"labels must be one for each sample; got only {first + mine.shape[0]}. {LABELS_CURE}"
+                )
             writer.append(block, mine)
             advance(block.shape[0])
         if not writer.n_samples:
@@ -272,7 +281,7 @@ def _no_samples(rows: RowFile | _StoreRows) -> ScoresError:
     return ScoresError(f"scores must have at least one sample; {rows.location} has none. Check how it was saved.")
 
 
-def _rows_of(labels: Any, first: int, last: int) -> Array | None:
+def _rows_of(labels: Array | StoredArray | None, first: int, last: int) -> Array | None:
     if labels is None:
         return None
-    return read_array(labels, (slice(first, last),)) if is_zarr(labels) else np.asarray(labels[first:last])
+    return read_array(labels, (slice(first, last),)) if is_stored(labels) else np.asarray(labels[first:last])

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
-from typing import Any
 
 import dask.array as da
 import numpy as np
 import xarray as xr
 
+from ..arrays import Array
 from ..errors import DtypeError, LabelsError, ScoresError
 from ..files import is_row_file, open_label_file
 from ..kernels.keys import BFLOAT16, check_dtype
@@ -16,12 +16,15 @@ from ..masks import check_label_dtype, plain_array, plain_block, plain_labels, r
 from ..sources.blocks import BlockSource
 from ..sources.checked_blocks import checked_labels
 from ..sources.lazy_arrays import lazy_array, stored_array
-from ..sources.source import Source
+from ..sources.source import Labels, Source
 from ..sources.stored import StoredSource
 from ..store import StoredArrays, check_chunks, is_zarr, open_arrays, open_labels, shown
 from ..store.read.bands import read_array
 from ..store.read.encoding import SCALES, decoded_dtype
 from ..store.read.grids import grid_of
+from ..store.where.addresses import Options
+from ..store.where.array_kinds import StoredArray
+from .given import LabelsLike, Matrix, ScoresLike, is_stored
 from .truncation import is_truncated, truncated_source
 
 #: Rows of an array in memory are handed to the tasks in blocks of about this many bytes.
@@ -30,7 +33,9 @@ _BLOCK_BYTES = 8 << 20
 _LABELS_AT_ONCE = 1 << 24
 
 
-def as_source(scores: Any, labels: Any = None, *, own_labels: bool = True, missing: str | None = None) -> Source:
+def as_source(
+    scores: ScoresLike, labels: LabelsLike = None, *, own_labels: bool = True, missing: str | None = None
+) -> Source:
     """Return the source of the scores and labels; the store's own labels where none are given.
 
     ``missing`` is what a stored chunk that is not there means: ``"raise"`` an error, ``"fill"`` the
@@ -44,47 +49,54 @@ def as_source(scores: Any, labels: Any = None, *, own_labels: bool = True, missi
             _check_alignment(frame, labels)
         shape = arrays.scores.shape[0], int(arrays.n_classes or 0)
         return truncated_source(arrays, as_labels(given, shape, missing))
-    scores, found, location = _unwrap(arrays)
+    bare, found, location = _unwrap(arrays)
     if labels is None and own_labels:
         labels = found
-    if missing is not None and is_zarr(scores):
-        scores = open_arrays(scores, missing=missing).scores
-    if not isinstance(scores, da.Array) and not is_zarr(scores):
-        scores = plain_array(scores)
-    check_scores(scores)
+    matrix = _as_matrix(bare, missing)
+    check_scores(matrix)
     if isinstance(frame, xr.DataArray) and isinstance(labels, xr.DataArray):
         _check_alignment(_ordered(frame), labels)
-    labels = as_labels(labels, scores.shape, missing)
-    if is_zarr(labels):
-        check_chunks(labels)
-    if is_zarr(scores):
-        check_chunks(scores)
-        return StoredSource(scores, _fit_rows(labels, scores), location)
-    if isinstance(scores, np.ndarray):
-        check_dtype(scores.dtype)
-        rows = max(1, _BLOCK_BYTES // (scores.shape[1] * scores.itemsize))
-        scores = da.from_array(scores, chunks=(min(rows, scores.shape[0]), -1), name=False)
-    if is_zarr(labels):
-        labels = lazy_array(labels)
-    return BlockSource(scores, labels, location)
+    n_samples, n_classes = matrix.shape
+    column = as_labels(labels, (n_samples, n_classes), missing)
+    if is_stored(column):
+        check_chunks(column)
+    if is_stored(matrix):
+        check_chunks(matrix)
+        return StoredSource(matrix, _fit_rows(column, matrix), location)
+    if isinstance(matrix, np.ndarray):
+        check_dtype(matrix.dtype)
+        rows = max(1, _BLOCK_BYTES // (n_classes * matrix.itemsize))
+        matrix = da.from_array(matrix, chunks=(min(rows, n_samples), -1), name=False)
+    return BlockSource(matrix, lazy_array(column) if is_stored(column) else column, location)
 
 
-def as_lazy(scores: Any) -> tuple[Source, Any]:
+def _as_matrix(scores: object, missing: str | None) -> Matrix:
+    """Return scores as they are in a store or in blocks, anything else as a plain array."""
+    if is_stored(scores) and missing is not None:
+        return open_arrays(scores, missing=missing).scores
+    return scores if is_stored(scores) or isinstance(scores, da.Array) else plain_array(scores)
+
+
+def as_lazy(scores: ScoresLike) -> tuple[Source, xr.DataArray | None]:
     """Return the source of the scores alone, and the DataArray they came in (None otherwise)."""
     frame = scores["scores"] if isinstance(scores, xr.Dataset) else scores
     source = as_source(scores, own_labels=False)
-    whole = isinstance(frame, xr.DataArray) and source.truncation is None  # the frame of slots fits no sets
-    return source, _ordered(frame) if whole else None
+    if not isinstance(frame, xr.DataArray) or source.truncation is not None:  # the frame of slots fits no sets
+        return source, None
+    return source, _ordered(frame)
 
 
-def find_labels(labels: Any, storage_options: Any = None, missing: str | None = None) -> Any:
-    """Open labels kept on their own: a Zarr array or store, or a file such as .npy."""
+def find_labels(
+    labels: LabelsLike, storage_options: Options | None = None, missing: str | None = None
+) -> Array | StoredArray:
+    """Open labels stored on their own: a Zarr array or store, or a file such as .npy."""
     if isinstance(labels, (str, os.PathLike)) and is_row_file(labels):
         return open_label_file(labels)
-    return open_labels(labels, storage_options, missing)
+    found: StoredArray = open_labels(labels, storage_options, missing)
+    return found
 
 
-def lazy_matrix(values: Any, what: str) -> da.Array:
+def lazy_matrix(values: object, what: str) -> da.Array:
     """Return any matrix as a Dask array, in (sample, class) order where its dimensions are so named."""
     if isinstance(values, xr.DataArray):
         values = _bare(values)
@@ -95,7 +107,7 @@ def lazy_matrix(values: Any, what: str) -> da.Array:
     return da.from_array(plain_array(values, what))
 
 
-def opened(scores: Any, missing: str | None = None) -> Any:
+def opened(scores: ScoresLike, missing: str | None = None) -> object:
     """Return the arrays of a store, whole or truncated, opened; anything else as it is."""
     if isinstance(scores, xr.Dataset) and {"scores", "class_index"} <= set(scores.variables):
         labels = scores["labels"].data if "labels" in scores else None
@@ -106,7 +118,7 @@ def opened(scores: Any, missing: str | None = None) -> Any:
     return scores
 
 
-def _unwrap(scores: Any) -> tuple[Any, Any, str]:
+def _unwrap(scores: object) -> tuple[object, LabelsLike, str]:
     """Return the bare array of scores, the labels found beside them, and where they are stored."""
     if isinstance(scores, StoredArrays):
         return scores.scores, scores.labels, scores.location
@@ -143,7 +155,7 @@ def _check_alignment(frame: xr.DataArray, labels: xr.DataArray) -> None:
         )
 
 
-def _origin(frame: Any) -> str:
+def _origin(frame: xr.Dataset | xr.DataArray) -> str:
     return shown(frame.encoding.get("source", ""))
 
 
@@ -156,7 +168,7 @@ def _ordered(frame: xr.DataArray) -> xr.DataArray:
     return frame
 
 
-def _bare(frame: xr.DataArray) -> Any:
+def _bare(frame: xr.DataArray) -> Matrix:
     """Return the array in a DataArray, as Dask blocks where it is not in memory yet."""
     frame = _ordered(frame) if frame.ndim == 2 else frame
     encoded = [name for name in SCALES if name in frame.attrs]
@@ -178,11 +190,11 @@ def _bare(frame: xr.DataArray) -> Any:
     return data
 
 
-def check_scores(scores: Any) -> None:
+def check_scores(scores: Matrix) -> None:
     """Refuse scores that are no matrix of real numbers with samples and classes."""
     if isinstance(scores, da.Array):
         plain_block(scores._meta)
-    where = str(scores.store_path.store) if is_zarr(scores) else ""
+    where = str(scores.store_path.store) if is_stored(scores) else ""
     if scores.ndim != 2:
         raise ScoresError(
             f"scores must be a matrix (sample, class); got {scores.ndim} dimensions, shape {scores.shape}{where and f' in {where}'}. Reshape them."
@@ -195,30 +207,30 @@ def check_scores(scores: Any) -> None:
         raise ScoresError(
             f"scores must hold at least one sample and one class; got shape {tuple(scores.shape)}{where and f' in {where}'}. Check where they come from."
         )
-    check_dtype(decoded_dtype(scores) if is_zarr(scores) else scores.dtype, where)
+    check_dtype(decoded_dtype(scores) if is_stored(scores) else scores.dtype, where)
 
 
-def as_labels(labels: Any, shape: tuple[int, int], missing: str | None = None) -> Any:
+def as_labels(labels: LabelsLike, shape: tuple[int, int], missing: str | None = None) -> Labels:
     """Return labels as a NumPy, Dask or Zarr array that fits the scores' shape."""
     if labels is None:
         return None
     if isinstance(labels, (str, os.PathLike)) or is_zarr(labels):
         labels = find_labels(labels, missing=missing)
-    labels = in_numpy(labels)
-    wanted = shape[:1] if labels.ndim == 1 else shape
-    if labels.ndim not in (1, 2) or tuple(labels.shape) != tuple(wanted):
+    found = in_numpy(labels)
+    wanted = shape[:1] if found.ndim == 1 else shape
+    if found.ndim not in (1, 2) or tuple(found.shape) != tuple(wanted):
         hint = (
             "One of the two looks transposed: both go by sample first."
-            if shape[1] in labels.shape[:1]
+            if shape[1] in found.shape[:1]
             else "Give one label for each sample, or a probability for each sample and class."
         )
-        if any(n != n for n in labels.shape):
+        if any(n != n for n in found.shape):
             hint = "Call labels.compute_chunk_sizes() first."
-        raise LabelsError(f"labels must fit the scores' shape {tuple(shape)}; got shape {tuple(labels.shape)}. {hint}")
-    return labels
+        raise LabelsError(f"labels must fit the scores' shape {tuple(shape)}; got shape {tuple(found.shape)}. {hint}")
+    return found
 
 
-def in_numpy(labels: Any) -> Any:
+def in_numpy(labels: LabelsLike) -> Matrix:
     """Return labels as a NumPy, Dask or Zarr array of numbers; missing class numbers are -1."""
     if isinstance(labels, xr.Dataset):
         labels = labels.get("labels")
@@ -229,20 +241,20 @@ def in_numpy(labels: Any) -> Any:
             )
     if isinstance(labels, xr.DataArray):
         labels = _bare(labels)
-    if isinstance(labels, da.Array):
-        labels = checked_labels(labels)
-    elif not is_zarr(labels):
-        labels = plain_labels(labels)
-    check_label_dtype(decoded_dtype(labels) if is_zarr(labels) else labels.dtype, labels.ndim)
-    return labels
+    if is_stored(labels):
+        check_label_dtype(decoded_dtype(labels), labels.ndim)
+        return labels
+    found = checked_labels(labels) if isinstance(labels, da.Array) else plain_labels(labels)
+    check_label_dtype(found.dtype, found.ndim)
+    return found
 
 
-def _fit_rows(labels: Any, scores: Any) -> Any:
+def _fit_rows(labels: Labels, scores: StoredArray) -> Labels:
     """Read stored labels now where that is cheap, or where their chunks span many bands.
 
     One read of all is much faster than one for each band, and no chunk of labels is read twice.
     """
-    if not is_zarr(labels) or labels.ndim == 2:
+    if not is_stored(labels) or labels.ndim == 2:
         return labels
     if labels.shape[0] <= _LABELS_AT_ONCE:
         return read_array(labels, ())

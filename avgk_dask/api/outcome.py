@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
-from typing import Any
 
 from ..exact.budgets import count_labels, largest_integer
 from ..exact.sums import error_of
@@ -26,12 +25,14 @@ class Outcome:
     search: ThresholdSearch
 
     @classmethod
-    def find(cls, run: Run, budgets: tuple[Fraction, ...], **options: Any) -> Outcome:
-        """Search the thresholds of all budgets; options are those of ``find_thresholds``."""
+    def find(cls, run: Run, budgets: tuple[Fraction, ...], n_ranked: int = 0, ties: str = "first") -> Outcome:
+        """Search the thresholds of all budgets; ``n_ranked`` and ``ties`` as for ``find_thresholds``."""
         source = run.source
         counts = [count_labels(b, source.shape[0]) for b in budgets]
         n_ranks = 0 if source.labels is None else largest_integer(budgets)
-        search = find_thresholds(run, counts, n_ranks=n_ranks, with_distance=source.has_soft_labels, **options)
+        search = find_thresholds(
+            run, counts, n_ranks=n_ranks, with_distance=source.has_soft_labels, n_ranked=n_ranked, ties=ties
+        )
         return cls(source, budgets, search)
 
     @property

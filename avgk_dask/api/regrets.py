@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from fractions import Fraction
-from typing import Any
 
 import dask.array as da
 import numpy as np
@@ -25,6 +24,7 @@ from ..sources.blocks import labelled_by_itself
 from ..sources.checked_blocks import checked_matrix
 from ..sources.source import Source
 from .attributes import result_attrs, rounded
+from .given import BudgetsLike, ScoresLike
 from .inputs import as_source, lazy_matrix
 from .outcome import Outcome
 from .policies import check_nan_policy
@@ -33,7 +33,7 @@ from .thresholds import score_value
 
 
 @documented
-def adaptive_gain(eta: Any, k: Any, *, progress: bool | None = None) -> xr.Dataset:
+def adaptive_gain(eta: ScoresLike, k: BudgetsLike, *, progress: bool | None = None) -> xr.Dataset:
     """Compute how many fewer errors the best average-k sets make than the best top-k sets, in both of the paper's forms.
 
     Where the true probabilities eta are known, the best sets are those of eta itself.
@@ -106,7 +106,7 @@ def adaptive_gain(eta: Any, k: Any, *, progress: bool | None = None) -> xr.Datas
 
 
 @documented
-def regret(sets: Any, eta: Any, *, progress: bool | None = None) -> xr.Dataset:
+def regret(sets: ScoresLike, eta: ScoresLike, *, progress: bool | None = None) -> xr.Dataset:
     """Compute how many more errors any sets make than the best sets with as many labels in all.
 
     Parameters
@@ -127,7 +127,7 @@ def regret(sets: Any, eta: Any, *, progress: bool | None = None) -> xr.Dataset:
     ``optimal_error``
         The same for the sets of the ``n_labels`` largest eta.
     ``regret``
-        set_error - optimal_error, before either is cut at 0.
+        set_error - optimal_error, before either is clipped at 0.
     ``regret_symmetric``
         The mean over samples of the sum of abs(eta - lambda) over the classes in exactly one of the set and the
         best set, lambda the threshold of the best sets.
@@ -173,7 +173,7 @@ def regret(sets: Any, eta: Any, *, progress: bool | None = None) -> xr.Dataset:
 
 @documented
 def plug_in_regret(
-    scores: Any, eta: Any, k: Any, *, nan_policy: str = "raise", progress: bool | None = None
+    scores: ScoresLike, eta: ScoresLike, k: BudgetsLike, *, nan_policy: str = "raise", progress: bool | None = None
 ) -> xr.Dataset:
     """Compute the regret of the top-k and average-k sets of estimated scores against those of the true probabilities.
 
@@ -261,7 +261,7 @@ def _value(key: int, source: Source) -> float | int:
     return score_value(key, source.dtype)
 
 
-def _as_sets(sets: Any, shape: tuple[int, int]) -> da.Array:
+def _as_sets(sets: ScoresLike, shape: tuple[int, int]) -> da.Array:
     """Return sets as a Dask array, if they are boolean and fit."""
     array = lazy_matrix(sets, "sets")
     if array.dtype != bool or tuple(array.shape) != tuple(shape):

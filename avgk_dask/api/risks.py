@@ -5,9 +5,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any
+from numbers import Real
 
-import numpy as np
 import xarray as xr
 
 from ..errors import BudgetError, LabelsError, OptionError
@@ -20,8 +19,9 @@ from ..results.datasets import build_result
 from ..results.registry import AT_THRESHOLDS
 from ..results.showing import ShownAsTable
 from ..sources.source import Source
+from .above_thresholds import SetsAbove, check_thresholds, coordinate, fits_a_float, given_thresholds
+from .given import BudgetLike, LabelsLike, ScoresLike, ThresholdsLike, are_several
 from .inputs import as_source
-from .placed_thresholds import Places, check_thresholds, coordinate, fits_a_float, given_thresholds
 from .policies import check_nan_policy
 from .shared_text import documented
 from .thresholds import score_value
@@ -29,11 +29,11 @@ from .thresholds import score_value
 
 @documented
 def risk(
-    scores: Any,
-    labels: Any = None,
-    thresholds: Any = None,
+    scores: ScoresLike,
+    labels: LabelsLike = None,
+    thresholds: ThresholdsLike | None = None,
     *,
-    cost: Any = None,
+    cost: BudgetLike | None = None,
     nan_policy: str = "raise",
     progress: bool | None = None,
 ) -> xr.Dataset:
@@ -92,24 +92,24 @@ def risk(
     source = _labelled_source(scores, labels)
     if thresholds is None:
         raise OptionError(
-            "thresholds must be a number or a sequence of numbers; got None. Pass those to place the scores at."
+            "thresholds must be a number or a sequence of numbers; got None. Pass those whose sets are asked for."
         )
     thresholds = given_thresholds(thresholds)
     wanted = check_thresholds(thresholds)
     costs = [_finite(t) for t in wanted] if cost is None else [_check_cost(cost)] * len(wanted)
-    places = Places.read(Run(source, computing(progress), nan_policy), wanted)
-    sizes = [Fraction(n, source.shape[0]) for n in places.n_labels]
+    above = SetsAbove.read(Run(source, computing(progress), nan_policy), wanted)
+    sizes = [Fraction(n, source.shape[0]) for n in above.n_labels]
     risks = [
         math.nan if e is None or c is None else float(e + c * s)
-        for e, c, s in zip(places.errors, costs, sizes, strict=True)
+        for e, c, s in zip(above.errors, costs, sizes, strict=True)
     ]
     data = {
-        "error": [math.nan if e is None else float(e) for e in places.errors],
+        "error": [math.nan if e is None else float(e) for e in above.errors],
         "average_set_size": [float(s) for s in sizes],
         "risk": risks,
     }
-    result = build_result(data, {"threshold": coordinate(wanted)}, places.attrs, AT_THRESHOLDS)
-    return result.isel(threshold=0) if np.ndim(thresholds) == 0 else result
+    result = build_result(data, {"threshold": coordinate(wanted)}, above.attrs, AT_THRESHOLDS)
+    return result if are_several(thresholds) else result.isel(threshold=0)
 
 
 @dataclass(frozen=True)
@@ -150,7 +150,12 @@ class BestThreshold(ShownAsTable):
 
 @documented
 def best_threshold(
-    scores: Any, labels: Any = None, *, cost: Any, nan_policy: str = "raise", progress: bool | None = None
+    scores: ScoresLike,
+    labels: LabelsLike = None,
+    *,
+    cost: BudgetLike,
+    nan_policy: str = "raise",
+    progress: bool | None = None,
 ) -> BestThreshold:
     """Find the threshold whose sets {score > t} have the least risk, error + cost * average set size, over all t.
 
@@ -185,8 +190,8 @@ def best_threshold(
 
     Notes
     -----
-    Cost: three to five reads usually; more where very many thresholds have nearly the same risk. Each places
-    every score among up to 65,536 others, some 20 ns a score. Tasks hold whole rows of a band.
+    Cost: three to five reads usually; more where very many thresholds have nearly the same risk. Each finds
+    where every score lies among up to 65,536 others, some 20 ns a score. Tasks hold whole rows of a band.
 
     Examples
     --------
@@ -211,7 +216,7 @@ def best_threshold(
     return BestThreshold(value, float(best.risk), float(best.error), float(size), float(exact), run.reads)
 
 
-def _labelled_source(scores: Any, labels: Any) -> Source:
+def _labelled_source(scores: ScoresLike, labels: LabelsLike) -> Source:
     source = as_source(scores, labels)
     if source.labels is None:
         raise LabelsError(
@@ -221,11 +226,11 @@ def _labelled_source(scores: Any, labels: Any) -> Source:
     return source
 
 
-def _finite(value: Any) -> Fraction | None:
+def _finite(value: Real) -> Fraction | None:
     return parse_budget(value) if math.isfinite(value) else None
 
 
-def _check_cost(cost: Any) -> Fraction:
+def _check_cost(cost: BudgetLike) -> Fraction:
     try:
         value = parse_budget(cost)
     except BudgetError:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import dask.array as da
 import xarray as xr
 
@@ -14,14 +12,17 @@ from ..passes.certifying import certify_ranks
 from ..rules.lazy_sets import apply_rule, find_rule
 from ..rules.threshold_rule import ThresholdRule
 from ..rules.top_rule import TopRule
+from .above_thresholds import check_threshold
+from .given import BudgetsLike, ScoresLike, ThresholdsLike
 from .inputs import as_lazy
-from .placed_thresholds import check_threshold
 from .policies import check_nan_policy, check_ties
 from .shared_text import documented
 
 
 @documented
-def average_k_sets(scores: Any, k: Any, *, nan_policy: str = "raise", ties: str = "first") -> da.Array | xr.DataArray:
+def average_k_sets(
+    scores: ScoresLike, k: BudgetsLike, *, nan_policy: str = "raise", ties: str = "first"
+) -> da.Array | xr.DataArray:
     """Return the average-k sets: every label above one global threshold, floor(N k) in all, exactly.
 
     A class is in the set of a sample if its score > lambda, the (B + 1)-th largest of all scores with
@@ -75,7 +76,7 @@ def average_k_sets(scores: Any, k: Any, *, nan_policy: str = "raise", ties: str 
 
 
 @documented
-def top_k_sets(scores: Any, k: Any, *, nan_policy: str = "raise") -> da.Array | xr.DataArray:
+def top_k_sets(scores: ScoresLike, k: BudgetsLike, *, nan_policy: str = "raise") -> da.Array | xr.DataArray:
     """Return the top-k sets: each row's k highest scores, among equals the lowest class index first.
 
     Lazy: reads metadata only, until computed.
@@ -122,7 +123,9 @@ def top_k_sets(scores: Any, k: Any, *, nan_policy: str = "raise") -> da.Array | 
 
 
 @documented
-def predict_sets(scores: Any, *, threshold: Any, nan_policy: str = "raise") -> da.Array | xr.DataArray:
+def predict_sets(
+    scores: ScoresLike, *, threshold: ThresholdsLike, nan_policy: str = "raise"
+) -> da.Array | xr.DataArray:
     """Return the sets {score > threshold} for a threshold found elsewhere, such as on a calibration set.
 
     The comparison is exact: the threshold is not rounded to the scores' dtype. Ties with it are out, so that on tied
@@ -165,5 +168,5 @@ def predict_sets(scores: Any, *, threshold: Any, nan_policy: str = "raise") -> d
     return _wrap(apply_rule(source, rule, nan_policy), frame, "predict_sets", threshold=float(value))
 
 
-def _wrap(sets: da.Array, frame: xr.DataArray | None, name: str, **attrs: Any) -> da.Array | xr.DataArray:
+def _wrap(sets: da.Array, frame: xr.DataArray | None, name: str, **attrs: object) -> da.Array | xr.DataArray:
     return sets if frame is None else xr.DataArray(sets, frame.coords, frame.dims, name, attrs)

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from fractions import Fraction
-from typing import Any
 
-import numpy as np
 import xarray as xr
 
 from ..errors import BudgetError
@@ -16,9 +14,10 @@ from ..passes.progress import computing
 from ..passes.run import Run
 from ..results.datasets import build_result
 from ..results.registry import AT_SIZES, AT_THRESHOLDS
+from .above_thresholds import SetsAbove, check_thresholds, coordinate, given_thresholds
 from .attributes import result_attrs
+from .given import BudgetsLike, ScoresLike, ThresholdsLike, are_several
 from .inputs import as_source
-from .placed_thresholds import Places, check_thresholds, coordinate, given_thresholds
 from .policies import check_nan_policy
 from .shared_text import documented
 from .thresholds import score_value, threshold_values
@@ -26,7 +25,7 @@ from .thresholds import score_value, threshold_values
 
 @documented
 def average_set_size_at(
-    scores: Any, thresholds: Any, *, nan_policy: str = "raise", progress: bool | None = None
+    scores: ScoresLike, thresholds: ThresholdsLike, *, nan_policy: str = "raise", progress: bool | None = None
 ) -> xr.DataArray:
     """Compute the average size of the sets {score > t} for each threshold t: the paper's function G.
 
@@ -69,17 +68,17 @@ def average_set_size_at(
     source = as_source(scores, own_labels=False)
     thresholds = given_thresholds(thresholds)
     wanted = check_thresholds(thresholds)
-    places = Places.read(Run(source, computing(progress), nan_policy), wanted)
-    sizes = [n / source.shape[0] for n in places.n_labels]
+    above = SetsAbove.read(Run(source, computing(progress), nan_policy), wanted)
+    sizes = [n / source.shape[0] for n in above.n_labels]
     over = {"threshold": coordinate(wanted)}
     result = build_result({"average_set_size": sizes}, over, {}, AT_THRESHOLDS)["average_set_size"]
-    result = result.assign_attrs(places.attrs)
-    return result[0] if np.ndim(thresholds) == 0 else result
+    result = result.assign_attrs(above.attrs)
+    return result if are_several(thresholds) else result[0]
 
 
 @documented
 def threshold_at(
-    scores: Any, average_set_sizes: Any, *, nan_policy: str = "raise", progress: bool | None = None
+    scores: ScoresLike, average_set_sizes: BudgetsLike, *, nan_policy: str = "raise", progress: bool | None = None
 ) -> xr.DataArray:
     """Return, for each average set size K >= 0, the least t with average_set_size_at(t) <= K.
 
@@ -121,7 +120,7 @@ def threshold_at(
     """
     check_nan_policy(nan_policy)
     source = as_source(scores, own_labels=False)
-    given = [average_set_sizes] if np.ndim(average_set_sizes) == 0 else list(average_set_sizes)
+    given = list(average_set_sizes) if are_several(average_set_sizes) else [average_set_sizes]
     try:
         sizes = [parse_budget(size) for size in given]
     except BudgetError:
@@ -140,4 +139,4 @@ def threshold_at(
     over = {"average_set_size": [float(size) for size in sizes]}
     found = {"threshold": threshold_values(values, source.dtype)}
     result = build_result(found, over, {}, AT_SIZES)["threshold"].assign_attrs(result_attrs(source, run.reads))
-    return result[0] if np.ndim(average_set_sizes) == 0 else result
+    return result if are_several(average_set_sizes) else result[0]

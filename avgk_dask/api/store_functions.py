@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import replace
-from typing import Any
+from functools import partial
 
 import xarray as xr
 
@@ -13,19 +13,21 @@ from ..files import is_row_file
 from ..passes.progress import computing
 from ..passes.verification import verify_array
 from ..sources.lazy_arrays import lazy_array
-from ..store import StoredArrays, Verification, is_zarr, open_arrays
+from ..store import StoredArrays, Verification, open_arrays
 from ..store.read.encoding import ENCODING_ATTRIBUTES
 from ..store.read.opening import open_all
+from ..store.where.addresses import Options
+from .given import LabelsLike, Matrix, StoreLike, is_stored
 from .inputs import as_labels, check_scores, find_labels
 from .shared_text import documented
 
 
 def open_scores(
-    store: Any,
+    store: StoreLike,
     *,
     scores: str | None = None,
-    labels: Any = None,
-    storage_options: dict[str, Any] | None = None,
+    labels: LabelsLike = None,
+    storage_options: Options | None = None,
     missing: str = "raise",
 ) -> xr.Dataset:
     """Open a score store as a lazy Dataset with ``scores``, and ``labels`` where present; reads metadata only.
@@ -87,12 +89,12 @@ def open_scores(
     arrays = open_stored(store, scores, labels, storage_options, missing)
     check_scores(arrays.scores)
     dims = "sample", "class" if arrays.class_index is None else "slot"
-    found: dict[str, Any] = {"scores": (dims, lazy_array(arrays.scores))}
+    found: dict[str, tuple[tuple[str, ...], Matrix]] = {"scores": (dims, lazy_array(arrays.scores))}
     if arrays.class_index is not None:
         found["class_index"] = dims, lazy_array(arrays.class_index)
-    mine: Any = as_labels(arrays.labels, (arrays.scores.shape[0], arrays.n_classes or arrays.scores.shape[1]))
+    mine = as_labels(arrays.labels, (arrays.scores.shape[0], arrays.n_classes or arrays.scores.shape[1]))
     if mine is not None:
-        mine = lazy_array(mine) if is_zarr(mine) else mine
+        mine = lazy_array(mine) if is_stored(mine) else mine
         found["labels"] = (("sample", "class")[: mine.ndim], mine)
     dataset = xr.Dataset(found, attrs={} if arrays.n_classes is None else {"n_classes": arrays.n_classes})
     dataset["scores"].attrs = {
@@ -107,28 +109,27 @@ def open_scores(
 
 
 def open_stored(
-    store: Any, scores: str | None, labels: Any, storage_options: dict[str, Any] | None, missing: str | None
+    store: StoreLike, scores: str | None, labels: LabelsLike, storage_options: Options | None, missing: str | None
 ) -> StoredArrays:
     """Open the arrays of a store, with labels from wherever they are."""
-    options: dict[str, Any] = {"scores": scores, "storage_options": storage_options, "missing": missing}
+    opening = partial(open_arrays, store, scores=scores, storage_options=storage_options, missing=missing)
     if labels is None:
-        return open_arrays(store, **options)
-    inside = isinstance(labels, str) and "://" not in labels and not is_row_file(labels)
-    if inside:
+        return opening()
+    if isinstance(labels, str) and "://" not in labels and not is_row_file(labels):
         try:
-            return open_arrays(store, labels=labels, **options)
+            return opening(labels=labels)
         except StoreError:
             if not os.path.exists(labels):
                 raise
-    arrays = open_arrays(store, own_labels=False, **options)
+    arrays = opening(own_labels=False)
     return replace(arrays, labels=find_labels(labels, storage_options))
 
 
 @documented
-def verify(store: Any, *, storage_options: dict[str, Any] | None = None, progress: bool | None = None) -> Verification:
+def verify(store: StoreLike, *, storage_options: Options | None = None, progress: bool | None = None) -> Verification:
     """Read every stored chunk of a store and check it, against the store's manifest where it has one.
 
-    Stores written by this package have a manifest: a changed, swapped, lost or cut chunk is found with
+    Stores written by this package have a manifest: a changed, swapped, lost or shortened chunk is found with
     certainty but for one in 2**64. In other stores lost, empty and undecodable chunks are found, and
     changed bytes only where their codec has a checksum.
 
@@ -143,7 +144,7 @@ def verify(store: Any, *, storage_options: dict[str, Any] | None = None, progres
     Returns
     -------
     Verification
-        With ``ok`` (nothing is wrong), ``n_chunks``, ``n_bytes`` read, ``damaged`` (pairs of chunk key and what is
+        With ``ok`` (nothing is wrong), ``n_chunks``, ``n_bytes`` read, ``damaged`` (pairs of a chunk's store key and what is
         wrong) and ``has_manifest``.
 
     Raises

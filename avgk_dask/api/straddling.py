@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from fractions import Fraction
-from typing import Any
 
 import numpy as np
 import xarray as xr
@@ -23,7 +22,8 @@ from ..passes.progress import computing
 from ..passes.run import Run
 from ..results.datasets import build_result
 from ..sources.source import Source
-from .attributes import result_attrs
+from .attributes import Named, result_attrs
+from .given import BudgetsLike, RanksLike, ScoresLike, are_several
 from .inputs import as_source
 from .policies import check_nan_policy
 from .shared_text import documented
@@ -42,9 +42,7 @@ def integers(budgets: Sequence[Fraction]) -> list[int]:
     return [int(b) for b in budgets if b.denominator == 1]
 
 
-def ambiguity_values(
-    found: Ambiguity, budgets: Sequence[Fraction], source: Source
-) -> tuple[dict[str, Any], dict[str, Any]]:
+def ambiguity_values(found: Ambiguity, budgets: Sequence[Fraction], source: Source) -> tuple[Named, Named]:
     """Return the variables and coordinates of the analysis."""
     values, coords = _straddle_values(found, budgets, source)
     more, ranks = _rank_values(found, range(1, len(found.supports) + 1), source.dtype, _BINS, log=True)
@@ -52,9 +50,7 @@ def ambiguity_values(
     return values | more, coords | ranks
 
 
-def _straddle_values(
-    found: Ambiguity, budgets: Sequence[Fraction], source: Source
-) -> tuple[dict[str, Any], dict[str, Any]]:
+def _straddle_values(found: Ambiguity, budgets: Sequence[Fraction], source: Source) -> tuple[Named, Named]:
     n_samples, n_classes = source.shape[0], source.n_classes
     n_orders = max([1, *(len(orders_of(k, n_classes)) for k in integers(budgets))])
     names = "strength", "strength_error", "weight", "weight_error", "magnitude"
@@ -69,7 +65,7 @@ def _straddle_values(
             for name in names:
                 tables[name][i, order - 1] = getattr(straddle, name)
         bounds[:, i] = straddle_bound(pairs, int(budget), n_samples, n_classes)
-    values = {f"straddle_{name}": table for name, table in tables.items()}
+    values: Named = {f"straddle_{name}": table for name, table in tables.items()}
     values |= {"straddle_bound": bounds[0], "straddle_bound_error": bounds[1]}
     return values, {"order": np.arange(1, n_orders + 1)}
 
@@ -79,7 +75,9 @@ def _overlap(found: Ambiguity, budgets: Sequence[Fraction]) -> list[float]:
 
 
 @documented
-def straddle_strength(scores: Any, k: Any, *, nan_policy: str = "raise", progress: bool | None = None) -> xr.Dataset:
+def straddle_strength(
+    scores: ScoresLike, k: BudgetsLike, *, nan_policy: str = "raise", progress: bool | None = None
+) -> xr.Dataset:
     """Compute the straddle strengths of integer budgets (NaN for others): how much the ambiguity differs between samples.
 
     ``straddle_strength[k, order]`` is the mean, over all N * N ordered pairs of samples x and x', of
@@ -144,8 +142,8 @@ def straddle_strength(scores: Any, k: Any, *, nan_policy: str = "raise", progres
 
 @documented
 def ranked_supports(
-    scores: Any,
-    ranks: Any,
+    scores: ScoresLike,
+    ranks: RanksLike,
     *,
     bins: int = 50,
     log: bool = False,
@@ -208,9 +206,7 @@ def ranked_supports(
     return build_result(values, coords, attrs)
 
 
-def _rank_values(
-    found: Ambiguity, ranks: Sequence[int], dtype: Dtype, n_bins: int, log: bool
-) -> tuple[dict[str, Any], dict[str, Any]]:
+def _rank_values(found: Ambiguity, ranks: Sequence[int], dtype: Dtype, n_bins: int, log: bool) -> tuple[Named, Named]:
     """Return the supports of some ranks and their histograms."""
     histograms = [rank_histogram(found.columns[rank - 1], dtype, n_bins, log) for rank in ranks]
     supports = [found.supports[rank - 1] for rank in ranks]
@@ -224,7 +220,9 @@ def _rank_values(
 
 
 @documented
-def supports_overlap(scores: Any, k: Any, *, nan_policy: str = "raise", progress: bool | None = None) -> xr.DataArray:
+def supports_overlap(
+    scores: ScoresLike, k: BudgetsLike, *, nan_policy: str = "raise", progress: bool | None = None
+) -> xr.DataArray:
     """Tell for each k whether the supports of ranks k and k + 1 overlap: 1 if so, 0 if not, NaN for a fractional k.
 
     They overlap if the largest (k + 1)-th highest score of any sample exceeds the smallest k-th highest
@@ -274,7 +272,7 @@ def supports_overlap(scores: Any, k: Any, *, nan_policy: str = "raise", progress
 
 def _scan(
     source: Source, n_ranks: int, budgets: list[int], nan_policy: str, progress: bool | None
-) -> tuple[Ambiguity, dict[str, Any]]:
+) -> tuple[Ambiguity, Named]:
     """Read the ranked scores, and nothing else."""
     run = Run(source, computing(progress), nan_policy)
     search = find_thresholds(run, [], n_ranked=n_ranks)
@@ -283,14 +281,15 @@ def _scan(
     return found, result_attrs(source, run.reads)
 
 
-def _check_ranks(ranks: Any, n_classes: int) -> list[int]:
-    given = np.asarray(ranks).tolist() if hasattr(ranks, "dtype") else ranks
-    found = [given] if np.ndim(given) == 0 else list(given)
-    for rank in found:
+def _check_ranks(ranks: RanksLike, n_classes: int) -> list[int]:
+    given: object = np.asarray(ranks).tolist() if hasattr(ranks, "dtype") else ranks
+    found = []
+    for rank in list(given) if are_several(given) else [given]:
         if isinstance(rank, bool) or not isinstance(rank, (int, np.integer)) or not 1 <= rank <= n_classes:
             raise OptionError(
                 f"ranks must be integers in 1..{n_classes}; got {rank!r}. Rank 1 is the highest score of a row."
             )
+        found.append(int(rank))
     if not found:
         raise OptionError("ranks must name at least one rank; got an empty sequence. Pass a number or several.")
-    return [int(rank) for rank in found]
+    return found

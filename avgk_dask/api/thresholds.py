@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
-from typing import Any, overload
+from typing import overload
 
 import numpy as np
 import xarray as xr
@@ -22,6 +22,7 @@ from ..results.datasets import build_result
 from ..results.showing import ShownAsTable
 from ..searches.selection import Selection
 from .attributes import result_attrs
+from .given import BudgetsLike, ScoresLike
 from .inputs import as_source
 from .policies import check_nan_policy
 from .shared_text import documented
@@ -62,19 +63,23 @@ class Threshold(ShownAsTable):
 
 @overload
 def threshold(
-    scores: Any, k: float | Decimal | Fraction | str, *, nan_policy: str = "raise", progress: bool | None = None
+    scores: ScoresLike, k: float | Decimal | Fraction | str, *, nan_policy: str = "raise", progress: bool | None = None
 ) -> Threshold: ...
 @overload
 def threshold(
-    scores: Any, k: Iterable[float | Decimal | Fraction], *, nan_policy: str = "raise", progress: bool | None = None
+    scores: ScoresLike,
+    k: Iterable[float | Decimal | Fraction],
+    *,
+    nan_policy: str = "raise",
+    progress: bool | None = None,
 ) -> xr.Dataset: ...
 @overload
 def threshold(
-    scores: Any, k: Any, *, nan_policy: str = "raise", progress: bool | None = None
+    scores: ScoresLike, k: BudgetsLike, *, nan_policy: str = "raise", progress: bool | None = None
 ) -> Threshold | xr.Dataset: ...
 @documented
 def threshold(
-    scores: Any, k: Any, *, nan_policy: str = "raise", progress: bool | None = None
+    scores: ScoresLike, k: BudgetsLike, *, nan_policy: str = "raise", progress: bool | None = None
 ) -> Threshold | xr.Dataset:
     """Find the threshold lambda whose sets {score > lambda}, with kept ties, hold floor(N k) labels.
 
@@ -85,7 +90,7 @@ def threshold(
     ----------
     {scores}
     k
-        Budget or sequence of budgets in (0, C]; one given twice counts once, at its first place.
+        Budget or sequence of budgets in (0, C]; one given twice counts once, where it comes first.
     {nan_policy_of_ranks}
     progress
         Whether to show a progress bar, on stderr or as a widget.

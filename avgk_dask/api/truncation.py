@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TypeGuard
 
 import dask.array as da
 import numpy as np
@@ -14,21 +14,21 @@ from ..masks import check_label_range, plain_array
 from ..sources.blocks import BlockSource
 from ..sources.checked_blocks import checked_matrix
 from ..sources.lazy_arrays import lazy_array
-from ..sources.source import Source
+from ..sources.source import Labels, Source
 from ..sources.stored import StoredSource
 from ..sources.truncated import Slots, TruncatedSource
-from ..store import StoredArrays, check_chunks, is_sealed, is_zarr
+from ..store import StoredArrays, check_chunks, is_sealed
+from .given import Matrix, is_stored
 
 
-def is_truncated(scores: Any) -> bool:
+def is_truncated(scores: object) -> TypeGuard[StoredArrays]:
     """Return whether opened scores are those of a truncated store."""
     return isinstance(scores, StoredArrays) and scores.class_index is not None
 
 
-def truncated_source(stored: StoredArrays, labels: Any) -> Source:
+def truncated_source(stored: StoredArrays, labels: Labels) -> Source:
     """Return the source of a truncated store; ``labels`` are class numbers that fit its rows, or None."""
-    given: tuple[Any, ...] = (stored.scores, stored.class_index, labels)
-    for array in filter(is_zarr, given):
+    for array in filter(is_stored, (stored.scores, stored.class_index, labels)):
         check_chunks(array)
     n_slots = stored.scores.shape[1]
     n_classes = int(stored.n_classes or 0)
@@ -48,8 +48,8 @@ def truncated_source(stored: StoredArrays, labels: Any) -> Source:
     return TruncatedSource(inner, Slots(inner.dtype, n_slots, n_classes, stored.location, in_order=in_order), index)
 
 
-def _inner_source(stored: StoredArrays, labels: Any) -> Source:
-    if is_zarr(stored.scores):
+def _inner_source(stored: StoredArrays, labels: Labels) -> Source:
+    if is_stored(stored.scores):
         return StoredSource(stored.scores, labels, stored.location)
     return BlockSource(_lazy(stored.scores, "scores"), labels, stored.location)
 
@@ -63,15 +63,15 @@ def _checked_index(stored: StoredArrays, n_classes: int) -> da.Array:
     return da.map_blocks(_check_classes, index, numbers, n_classes, stored.location, dtype=index.dtype)
 
 
-def _slots_of(labels: Any, index: da.Array, n_classes: int) -> da.Array:
+def _slots_of(labels: Matrix, index: da.Array, n_classes: int) -> da.Array:
     """Return the slot of each label; the last column for labels that were discarded."""
-    column = lazy_array(labels) if is_zarr(labels) else da.asarray(labels)
+    column = lazy_array(labels) if is_stored(labels) else da.asarray(labels)
     column = column.rechunk((index.chunks[0],))[:, None]
     return da.map_blocks(_find_slots, index, column, n_classes, drop_axis=1, dtype=np.int64)
 
 
-def _lazy(array: Any, what: str) -> da.Array:
-    if is_zarr(array):
+def _lazy(array: Matrix, what: str) -> da.Array:
+    if is_stored(array):
         return lazy_array(array)
     array = array if isinstance(array, da.Array) else da.asarray(plain_array(array, what))
     return checked_matrix(array, check_dtype(array.dtype), what)

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from fractions import Fraction
 from numbers import Integral
-from typing import Any
+from typing import TypedDict
 
 import dask.array as da
+import xarray as xr
 
 from ..errors import OptionError
 from ..exact.budgets import parse_budgets
@@ -22,8 +23,10 @@ from ..sources.source import Source
 from ..sources.stored import StoredSource
 from ..store import SET_FORMATS, SetBand, SetGrid, SetsWriter, StoredArrays, Target, shown
 from ..store.read.grids import chunks_of, shards_of
+from ..store.where.addresses import Options
+from .above_thresholds import check_threshold
+from .given import BudgetLike, ScoresLike, StoreLike, ThresholdsLike
 from .inputs import as_lazy
-from .placed_thresholds import check_threshold
 from .policies import check_nan_policy, check_ties
 from .set_functions import predict_sets, top_k_sets
 from .thresholds import score_value
@@ -36,8 +39,8 @@ class SetChoice:
     """Which sets: those of a budget by a rule, or those above a threshold."""
 
     rule: str = "average"
-    k: Any = None
-    threshold: Any = None
+    k: BudgetLike | None = None
+    threshold: ThresholdsLike | None = None
     ties: str = "first"
     nan_policy: str = "raise"
 
@@ -51,6 +54,17 @@ class SetChoice:
                 "k must be given for the rules average and top, and a threshold for the rule threshold; got neither or both. "
                 "Give one of them."
             )
+
+
+class RuleFacts(TypedDict):
+    """What is known of a rule that was applied; None where it does not have it."""
+
+    k: float | None
+    threshold: float | int | None
+    n_above: int | None
+    n_ties: int | None
+    n_kept: int | None
+    ties: str | None
 
 
 @dataclass(frozen=True)
@@ -72,13 +86,13 @@ class WrittenSets:
 
 
 def write_sets(
-    scores: Any,
-    out: Any,
+    scores: ScoresLike,
+    out: StoreLike,
     choice: SetChoice,
     *,
     format: str = "booleans",
     overwrite: bool = False,
-    out_options: dict[str, Any] | None = None,
+    out_options: Options | None = None,
     progress: bool | None = None,
 ) -> WrittenSets:
     """Write sets to a new Zarr store, band by band: memory for some bands as bits, whatever N and C.
@@ -124,12 +138,13 @@ def write_sets(
     return found
 
 
-def _choose(scores: Any, source: Source, choice: SetChoice, progress: bool | None) -> tuple[da.Array, dict[str, Any]]:
+def _choose(scores: ScoresLike, source: Source, choice: SetChoice, progress: bool | None) -> tuple[da.Array, RuleFacts]:
     """Return the lazy sets, and what is known of their rule."""
-    facts: dict[str, Any] = dict.fromkeys(("k", "threshold", "n_above", "n_ties", "n_kept", "ties"))
+    facts: RuleFacts = {"k": None, "threshold": None, "n_above": None, "n_ties": None, "n_kept": None, "ties": None}
     if choice.rule == "threshold":
-        sets: Any = predict_sets(scores, threshold=choice.threshold, nan_policy=choice.nan_policy)
-        return _bare(sets), facts | {"threshold": _plain_number(choice.threshold)}
+        assert choice.threshold is not None  # SetChoice looked
+        sets = predict_sets(scores, threshold=choice.threshold, nan_policy=choice.nan_policy)
+        return _bare(sets), {**facts, "threshold": _plain_number(choice.threshold)}
     budget: Fraction
     (budget,) = parse_budgets([choice.k], source.n_classes)
     facts["k"] = float(budget)
@@ -137,20 +152,20 @@ def _choose(scores: Any, source: Source, choice: SetChoice, progress: bool | Non
         return _bare(top_k_sets(scores, budget, nan_policy=choice.nan_policy)), facts
     # Found once, and not again for every window, as lazy sets would.
     found, rule = settle_rule(source, budget, choice.nan_policy, choice.ties, computing(progress))
-    facts |= {
-        "threshold": score_value(found.key, source.dtype), "n_above": found.n_above, "n_ties": found.n_ties,
-        "n_kept": found.n_kept, "ties": choice.ties,
+    facts = {
+        "k": float(budget), "threshold": score_value(found.key, source.dtype), "n_above": found.n_above,
+        "n_ties": found.n_ties, "n_kept": found.n_kept, "ties": choice.ties,
     }  # fmt: skip
     return apply_rule(source, rule, choice.nan_policy), facts
 
 
-def _plain_number(threshold: Any) -> float | int:
+def _plain_number(threshold: ThresholdsLike) -> float | int:
     """Return a threshold as JSON can hold it."""
     value = check_threshold(threshold)
     return int(value) if isinstance(value, Integral) else float(value)
 
 
-def _bare(sets: Any) -> da.Array:
+def _bare(sets: da.Array | xr.DataArray) -> da.Array:
     bare: da.Array = getattr(sets, "data", sets) if not isinstance(sets, da.Array) else sets
     return bare
 
@@ -191,6 +206,6 @@ def _await(writes: list[Future[None]]) -> None:
         write.result()
 
 
-def _write_band(band: SetBand, writer: SetsWriter, advance: Any) -> None:
+def _write_band(band: SetBand, writer: SetsWriter, advance: Callable[[int], object]) -> None:
     writer.write(band)
     advance(band.n_rows)

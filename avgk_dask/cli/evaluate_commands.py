@@ -5,13 +5,15 @@ from __future__ import annotations
 import pathlib
 import time
 from contextlib import nullcontext
-from typing import Any
+from fractions import Fraction
+from typing import Unpack
 
 import click
 
 from ..errors import OptionError
 from .group import Command
 from .parameters import (
+    ClusterChoice,
     StoreChoice,
     budget_option,
     cluster,
@@ -45,8 +47,8 @@ from .result_files import ResultsFolder
 @json_option
 @quiet_option
 @cluster_options
-def evaluate(chosen: StoreChoice, k: Any, out: pathlib.Path | None, as_json: bool, straddle: bool, ties: str,
-             nan_policy: str, missing: str, quiet: bool, **where: Any) -> None:  # fmt: skip
+def evaluate(chosen: StoreChoice, k: list[Fraction] | None, out: pathlib.Path | None, as_json: bool, straddle: bool, ties: str,
+             nan_policy: str, missing: str, quiet: bool, **where: Unpack[ClusterChoice]) -> None:  # fmt: skip
     """Thresholds, errors, gains, set sizes and ambiguity of a store, all budgets in one scan.
 
     STORE is the path or URL of a Zarr store; avgk ingest makes one of a file.
@@ -94,8 +96,8 @@ def evaluate(chosen: StoreChoice, k: Any, out: pathlib.Path | None, as_json: boo
 @json_option
 @quiet_option
 @cluster_options
-def threshold(chosen: StoreChoice, k: Any, as_json: bool, nan_policy: str, missing: str, quiet: bool,
-              **where: Any) -> None:  # fmt: skip
+def threshold(chosen: StoreChoice, k: list[Fraction], as_json: bool, nan_policy: str, missing: str, quiet: bool,
+              **where: Unpack[ClusterChoice]) -> None:  # fmt: skip
     """The threshold of each budget, exactly, with the scores above it, its ties and those kept.
 
     Example: avgk threshold scores.zarr -k 5
@@ -104,7 +106,7 @@ def threshold(chosen: StoreChoice, k: Any, as_json: bool, nan_policy: str, missi
 
     arrays = chosen.open(missing)
     with cluster(**where):
-        found: Any = run(arrays, k, nan_policy=nan_policy, progress=shows_progress(quiet))
+        found = run(arrays, k, nan_policy=nan_policy, progress=shows_progress(quiet))
     names = ("threshold", "n_above", "n_ties", "n_kept")
     rows = [{"k": float(found.k[i]), **{n: found[n][i].item() for n in names}} for i in range(found.sizes["k"])]
     if as_json:
@@ -120,7 +122,7 @@ class Number(click.ParamType):  # type: ignore[type-arg,unused-ignore]
 
     name = "VALUE"
 
-    def convert(self, value: Any, param: Any, ctx: Any) -> Any:
+    def convert(self, value: str | float, param: click.Parameter | None, ctx: click.Context | None) -> float:
         """Return the number of a text."""
         for kind in (int, float):
             try:
@@ -150,9 +152,9 @@ class Number(click.ParamType):  # type: ignore[type-arg,unused-ignore]
 @json_option
 @quiet_option
 @cluster_options
-def sets(chosen: StoreChoice, k: Any, limit: Any, rule: str, form: str, out: str, out_option: tuple[str, ...],
+def sets(chosen: StoreChoice, k: list[Fraction] | None, limit: float | None, rule: str, form: str, out: str, out_option: tuple[str, ...],
          overwrite: bool, ties: str, nan_policy: str, missing: str, as_json: bool, quiet: bool,
-         **where: Any) -> None:  # fmt: skip
+         **where: Unpack[ClusterChoice]) -> None:  # fmt: skip
     """Write the sets of a budget, or of a threshold, to a new store, out of core.
 
     As indices, the set of sample i is classes[offsets[i]:offsets[i + 1]].
@@ -175,7 +177,7 @@ def sets(chosen: StoreChoice, k: Any, limit: Any, rule: str, form: str, out: str
     if k is not None and len(k) != 1:
         raise OptionError(f"-k must be one budget for sets; got {len(k)}. Write one store for each.")
     arrays = chosen.open(missing, with_labels=False)
-    choice = SetChoice(rule if limit is None else "threshold", k and k[0], limit, ties, nan_policy)
+    choice = SetChoice(rule if limit is None else "threshold", k[0] if k else None, limit, ties, nan_policy)
     with cluster(**where):
         found = write_sets(
             arrays, out, choice, format=form, overwrite=overwrite, progress=shows_progress(quiet),

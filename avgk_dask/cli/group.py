@@ -14,7 +14,7 @@ import traceback
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TextIO
 
 import click
 
@@ -62,7 +62,7 @@ def _answering_sigterm() -> Iterator[None]:
         yield
         return
 
-    def stop(*_: Any) -> None:
+    def stop(*_: object) -> None:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
         raise _Terminated
 
@@ -80,11 +80,18 @@ def _telling_leftovers(quiet: bool) -> Iterator[None]:
         warnings.simplefilter("ignore" if quiet else "always", LeftoverWarning)
         show = warnings.showwarning
 
-        def tell(message: Any, category: Any, *where: Any, **more: Any) -> None:
+        def tell(
+            message: Warning | str,
+            category: type[Warning],
+            filename: str,
+            lineno: int,
+            file: TextIO | None = None,
+            line: str | None = None,
+        ) -> None:
             if issubclass(category, LeftoverWarning):
                 click.echo(f"avgk: {message}", err=True)
             else:
-                show(message, category, *where, **more)
+                show(message, category, filename, lineno, file, line)
 
         warnings.showwarning = tell
         yield
@@ -112,7 +119,7 @@ class Group(click.Group):
             status = _tell(error, _message(error), REFUSED if refused else FAILED, words)
         sys.exit(status)
 
-    def invoke(self, ctx: click.Context) -> Any:
+    def invoke(self, ctx: click.Context) -> object:
         """Run the command of a context."""
         try:
             return super().invoke(ctx)
@@ -123,7 +130,9 @@ class Group(click.Group):
         """Return the commands in the order they were added: the most used first."""
         return list(self.commands)
 
-    def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
         """Find a command by its name, or refuse it with the nearest."""
         name = args[0]
         if self.get_command(ctx, name) is None and not name.startswith("-") and not ctx.resilient_parsing:

@@ -10,12 +10,19 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from fractions import Fraction
 from logging import CRITICAL
-from typing import Any
+from typing import TYPE_CHECKING, Concatenate, ParamSpec, TypedDict, TypeVar
 
 import click
 
 from ..credentials import environment_secrets, hide, secrets_of, shown, shown_address
 from ..errors import BudgetError, OptionError, ReadError, refuse
+
+if TYPE_CHECKING:
+    from ..store import StoredArrays
+
+#: What click makes a command of, or a command.
+Decorated = TypeVar("Decorated", bound=Callable[..., object])
+Rest = ParamSpec("Rest")
 
 #: More budgets than this in one range are a typing error.
 _MOST_BUDGETS = 100_000
@@ -26,13 +33,13 @@ class Budgets(click.ParamType):  # type: ignore[type-arg,unused-ignore]
 
     name = "K"
 
-    def convert(self, value: Any, param: Any, ctx: Any) -> Any:
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> object:
         """Return the list of budgets."""
         if not isinstance(value, str):
             return value
         return [k for part in value.split(",") for k in self._range(part.strip(), param, ctx)]
 
-    def _range(self, part: str, param: Any, ctx: Any) -> list[Fraction]:
+    def _range(self, part: str, param: click.Parameter | None, ctx: click.Context | None) -> list[Fraction]:
         if ":" in part:
             ends = re.fullmatch(r"(\d+):(\d+)", part)
             if ends and 0 <= int(ends[2]) - int(ends[1]) < _MOST_BUDGETS:
@@ -51,57 +58,57 @@ class Budgets(click.ParamType):  # type: ignore[type-arg,unused-ignore]
             )
 
 
-def budget_option(text: str, *, required: bool = False) -> Callable[..., Any]:
+def budget_option(text: str, *, required: bool = False) -> Callable[[Decorated], Decorated]:
     """Return the option ``-k``."""
     return click.option("-k", "k", type=Budgets(), required=required, help=text)
 
 
-def nan_option(command: Callable[..., Any]) -> Callable[..., Any]:
+def nan_option(command: Decorated) -> Decorated:
     """Add the option ``--nan-policy``."""
     policies = click.Choice(["raise", "lowest"])
     text = "What to do with NaN: refuse it, or rank it last."
     return click.option("--nan-policy", type=policies, default="raise", show_default=True, help=text)(command)
 
 
-def missing_option(command: Callable[..., Any]) -> Callable[..., Any]:
+def missing_option(command: Decorated) -> Decorated:
     """Add the option ``--missing``."""
     text = "A chunk that is not there: refuse it, or take it as the fill value."
     choice = click.Choice(["raise", "fill"])
     return click.option("--missing", type=choice, default="raise", show_default=True, help=text)(command)
 
 
-def ties_option(command: Callable[..., Any]) -> Callable[..., Any]:
+def ties_option(command: Decorated) -> Decorated:
     """Add the option ``--ties``."""
     text = "Which ties are kept: the first ones, or spread over the samples."
     choice = click.Choice(["first", "spread"])
     return click.option("--ties", type=choice, default="first", show_default=True, help=text)(command)
 
 
-def json_option(command: Callable[..., Any]) -> Callable[..., Any]:
+def json_option(command: Decorated) -> Decorated:
     """Add the option ``--json``."""
     text = "Print one JSON document (avgk schema describes it)."
     return click.option("--json", "as_json", is_flag=True, help=text)(command)
 
 
-def quiet_option(command: Callable[..., Any]) -> Callable[..., Any]:
+def quiet_option(command: Decorated) -> Decorated:
     """Add the option ``--quiet``."""
     return click.option("--quiet", is_flag=True, help="No progress bar and no remarks: errors alone on stderr.")(
         command
     )
 
 
-def overwrite_option(command: Callable[..., Any]) -> Callable[..., Any]:
+def overwrite_option(command: Decorated) -> Decorated:
     """Add the option ``--overwrite``."""
     return click.option("--overwrite", is_flag=True, help="Replace a store that is there.")(command)
 
 
-def storage_option(command: Callable[..., Any]) -> Callable[..., Any]:
+def storage_option(command: Decorated) -> Decorated:
     """Add the option ``--storage-option``."""
     text = "How to reach the store, such as endpoint_url=http://host:9000 or anon=true."
     return click.option("--storage-option", multiple=True, metavar="KEY=VALUE", help=text)(command)
 
 
-def out_options(command: Callable[..., Any]) -> Callable[..., Any]:
+def out_options(command: Decorated) -> Decorated:
     """Add the options that say where a new store goes."""
     text = "How to reach the new store, such as anon=true."
     command = click.option("--out-option", multiple=True, metavar="KEY=VALUE", help=text)(command)
@@ -117,28 +124,35 @@ class StoreChoice:
     labels: str | None = field(repr=False)
     options: dict[str, str] | None = field(repr=False)
 
-    def open(self, missing: str, with_labels: bool = True) -> Any:
+    def open(self, missing: str, with_labels: bool = True) -> StoredArrays:
         """Open the arrays; reads metadata only."""
         from ..api.store_functions import open_stored
         from ..store import open_arrays
 
         if not with_labels and self.labels is None:
-            options: Any = {"scores": self.scores, "storage_options": self.options, "missing": missing}
-            return open_arrays(self.store, own_labels=False, **options)
+            return open_arrays(
+                self.store, scores=self.scores, storage_options=self.options, missing=missing, own_labels=False
+            )
         return open_stored(self.store, self.scores, self.labels, self.options, missing)
 
 
-def store_options(command: Callable[..., Any]) -> Callable[..., Any]:
+def store_options(command: Callable[Concatenate[StoreChoice, Rest], None]) -> Callable[..., None]:
     """Add the store, and the options that name its arrays and how to reach it, as one argument ``chosen``."""
 
     @functools.wraps(command)
     def with_choice(
-        store: str, scores_name: str | None, labels_name: str | None, storage_option: tuple[str, ...], **rest: Any
-    ) -> Any:
-        return command(StoreChoice(store, scores_name, labels_name, parse_storage_options(storage_option)), **rest)
+        store: str,
+        scores_name: str | None,
+        labels_name: str | None,
+        storage_option: tuple[str, ...],
+        *args: Rest.args,
+        **rest: Rest.kwargs,
+    ) -> None:
+        chosen = StoreChoice(store, scores_name, labels_name, parse_storage_options(storage_option))
+        command(chosen, *args, **rest)
 
     names = "Name of the labels inside the store, or the path of an .npy file or another store."
-    made: Callable[..., Any] = with_choice
+    made: Callable[..., None] = with_choice
     for option in (
         storage_option,
         click.option("--labels", "labels_name", metavar="NAME", help=names),
@@ -149,7 +163,17 @@ def store_options(command: Callable[..., Any]) -> Callable[..., Any]:
     return made
 
 
-def layout_options(command: Callable[..., Any]) -> Callable[..., Any]:
+class LayoutChoice(TypedDict):
+    """How scores are stored, as the options say it."""
+
+    dtype: str | None
+    chunk_rows: int | None
+    codec: str
+    shard_chunks: int | None
+    top_m: int | None
+
+
+def layout_options(command: Decorated) -> Decorated:
     """Add the options that say how scores are stored."""
     for option in (
         click.option("--top-m", type=click.IntRange(min=1), help="Keep only the M largest scores of each row."),
@@ -176,7 +200,17 @@ def parse_storage_options(pairs: tuple[str, ...], name: str = "--storage-option"
     return dict(pair.split("=", 1) for pair in pairs) or None
 
 
-def cluster_options(command: Callable[..., Any]) -> Callable[..., Any]:
+class ClusterChoice(TypedDict):
+    """Where to compute, as the options say it."""
+
+    scheduler: str | None
+    scheduler_file: str | None
+    workers: int | None
+    threads: int | None
+    memory_limit: str | None
+
+
+def cluster_options(command: Decorated) -> Decorated:
     """Add the options that choose where to compute."""
     for option in (
         click.option("--memory-limit", metavar="BYTES", help="Memory of each local worker, such as 4GB."),

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 import sys
-from typing import Any
 
 import click
 
@@ -21,12 +20,12 @@ def remark(text: str, quiet: bool) -> None:
         click.echo(text, err=True)
 
 
-def print_json(value: Any) -> None:
+def print_json(value: object) -> None:
     """Print one JSON document; NaN and infinities are the strings "NaN", "Infinity" and "-Infinity"."""
     click.echo(json.dumps(_plain(value), indent=1, allow_nan=False))
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: object) -> object:
     if isinstance(value, dict):
         return {name: _plain(v) for name, v in value.items()}
     if isinstance(value, (list, tuple)):

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import pathlib
 from types import TracebackType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Self
 
 from ..credentials import is_url, shown
 from ..errors import OptionError
+
+if TYPE_CHECKING:
+    from ..results.datasets import Result
 
 #: What is written; where all are there already, they are replaced.
 _NAMES = ("metrics.json", "metrics.zarr", "report.html")
@@ -34,7 +37,7 @@ class ResultsFolder:
     ) -> None:
         self._leased.release()
 
-    def write(self, result: Any, seconds: float) -> None:
+    def write(self, result: Result, seconds: float) -> None:
         """Write all results to a folder beside their own first, then move them in."""
         from ..report import write_report
         from ..results.json_text import to_json

@@ -5,9 +5,7 @@ Numbers that JSON cannot hold are the strings "NaN", "Infinity" and "-Infinity".
 
 from __future__ import annotations
 
-from typing import Any
-
-Schema = dict[str, Any]
+Schema = dict[str, object]
 
 _DRAFT = "https://json-schema.org/draft/2020-12/schema"
 
@@ -136,7 +134,7 @@ _BODIES: dict[str, Schema] = {
         n_bytes=_COUNT,
         has_manifest=_FLAG,
         damaged=_list({
-            "description": "The key of a chunk, and what is wrong with it.",
+            "description": "The store key of a chunk, and what is wrong with it.",
             **_list(_TEXT), "minItems": 2, "maxItems": 2,
         }),
     ),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import pathlib
 import time
-from typing import Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -15,6 +15,9 @@ from .group import Command
 from .parameters import json_option, overwrite_option, quiet_option
 from .printing import print_json, shows_progress
 from .result_files import ResultsFolder
+
+if TYPE_CHECKING:
+    from ..results.datasets import Result
 
 
 @click.command(cls=Command, short_help="Write a store of simulated scores.")
@@ -72,8 +75,8 @@ def _is_simulated(store: pathlib.Path) -> bool:
     for name, where in (("scores/zarr.json", ()), ("zarr.json", ("avgk_dask",))):
         try:
             found = json.loads((store / name).read_text())["attributes"]
-            for key in where:
-                found = found[key]
+            for part in where:
+                found = found[part]
         except (OSError, ValueError, KeyError, TypeError):
             continue
         if "simulation" in found:
@@ -110,7 +113,7 @@ def demo(out: pathlib.Path, samples: int, classes: int, as_json: bool, quiet: bo
     click.echo(f"\nThe report is {out / 'report.html'}; the scores are in {store}.")
 
 
-def _simulate_and_evaluate(store: pathlib.Path, samples: int, classes: int, progress: bool) -> tuple[Any, float]:
+def _simulate_and_evaluate(store: pathlib.Path, samples: int, classes: int, progress: bool) -> tuple[Result, float]:
     from ..api.evaluation import evaluate
     from ..store import open_arrays
     from ..testing.simulation import Simulation, simulate_store

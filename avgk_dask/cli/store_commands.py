@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import sys
-from typing import Any
+from typing import TYPE_CHECKING, Unpack
 
 import click
 
 from .group import FAILED, Command
 from .parameters import (
+    ClusterChoice,
+    LayoutChoice,
     StoreChoice,
     cluster,
     cluster_options,
@@ -24,6 +26,18 @@ from .parameters import (
 )
 from .printing import print_json, shows_progress
 
+if TYPE_CHECKING:
+    from ..api.ingestion import Ingestion
+
+
+class IngestChoice(LayoutChoice):
+    """What to ingest, and how it is stored, as the options say it."""
+
+    scores_name: str | None
+    labels_name: str | None
+    overwrite: bool
+    missing: str
+
 
 @click.command(cls=Command, short_help="Make a store of a file or another store.")
 @click.argument("scores", type=click.Path(allow_dash=True))
@@ -38,7 +52,7 @@ from .printing import print_json, shows_progress
 @json_option
 @quiet_option
 def ingest(scores: str, labels: str | None, out: str, storage_option: tuple[str, ...], out_option: tuple[str, ...],
-           as_json: bool, quiet: bool, **how: Any) -> None:  # fmt: skip
+           as_json: bool, quiet: bool, **how: Unpack[IngestChoice]) -> None:  # fmt: skip
     """Copy scores from a file or another store into a store that reads fast, and verify it.
 
     SCORES is an .npy, .npz, .parquet, .csv, .arrow or .feather file, a folder of Parquet or Arrow files,
@@ -64,7 +78,7 @@ def ingest(scores: str, labels: str | None, out: str, storage_option: tuple[str,
         _print_ingestion(found, shown(out))
 
 
-def _print_ingestion(found: Any, store: str) -> None:
+def _print_ingestion(found: Ingestion, store: str) -> None:
     from ..results.showing import visible
 
     checked = found.verification
@@ -90,7 +104,9 @@ def _print_ingestion(found: Any, store: str) -> None:
 @json_option
 @quiet_option
 @cluster_options
-def verify(store: str, storage_option: tuple[str, ...], as_json: bool, quiet: bool, **where: Any) -> None:
+def verify(
+    store: str, storage_option: tuple[str, ...], as_json: bool, quiet: bool, **where: Unpack[ClusterChoice]
+) -> None:
     """Read every chunk of a store and check it; exit status 1 where any is damaged.
 
     Example: avgk verify scores.zarr
@@ -103,8 +119,8 @@ def verify(store: str, storage_option: tuple[str, ...], as_json: bool, quiet: bo
         print_json({"ok": found.ok, "n_chunks": found.n_chunks, "n_bytes": found.n_bytes,
                     "has_manifest": found.has_manifest, "damaged": found.damaged})  # fmt: skip
     else:
-        for key, what in found.damaged:
-            click.echo(what if key in what else f"{key}: {what}")
+        for chunk, what in found.damaged:
+            click.echo(what if chunk in what else f"{chunk}: {what}")
         how = "against the manifest" if found.has_manifest else "by decoding (no manifest: changed values can pass)"
         click.echo(f"{found.n_chunks:,} chunks, {found.n_bytes:,} bytes checked {how}: {len(found.damaged)} damaged")
     if not found.ok:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from ..results.showing import visible
+from ..results.store_info import StoreInfo, ValuesInfo
 
 
-def print_info(info: dict[str, Any]) -> str:
+def print_info(info: StoreInfo) -> str:
     """Return the description of a store as text."""
     rows = [
         ("store", visible(info["store"])),
@@ -31,30 +30,30 @@ def print_info(info: dict[str, Any]) -> str:
     return "\n".join([*lines, *(f"advice    {text}" for text in info["advice"])])
 
 
-def _scores(info: dict[str, Any]) -> str:
+def _scores(info: StoreInfo) -> str:
     rounding = f" ({info['rounding']})" if info["rounding"] else ""
     rounding += f", decoded by {info['encoding']}" if info["encoding"] else ""
     rounding += f", {info['truncated']}" if info["truncated"] else ""
     return f"{info['n_samples']:,} samples x {info['n_classes']:,} classes, {info['dtype']}{rounding}"
 
 
-def _layout(info: dict[str, Any]) -> str:
+def _layout(info: StoreInfo) -> str:
     chunks = " x ".join(f"{n:,}" for n in info["chunks"])
     shards = "" if info["shards"] is None else f" in shards of {' x '.join(f'{n:,}' for n in info['shards'])}"
     kind = ("shard" if shards else "chunk") + ("" if info["n_chunks"] == 1 else "s")
     return f"{info['n_chunks']:,} {kind}, chunks of {chunks}{shards}"
 
 
-def _size(info: dict[str, Any]) -> str:
+def _size(info: StoreInfo) -> str:
     stored = info["n_stored_bytes"]
     return f"{_bytes(info['n_bytes'])}" + ("" if stored is None else f", {_bytes(stored)} stored")
 
 
-def _values(values: dict[str, Any] | None) -> str:
+def _values(values: ValuesInfo | None) -> str:
     if values is None:
         return "none are stored"
-    if values["low"] is None:
-        return str(values["kind"])
+    if values["low"] is None or values["high"] is None:
+        return values["kind"]
     return f"{values['kind']} ({values['low'] + 0.0:.6g} to {values['high'] + 0.0:.6g} in the first {values['n_rows_sampled']} rows)"
 
 

@@ -6,7 +6,7 @@ import io
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import xarray as xr
 from markupsafe import Markup
@@ -88,7 +88,7 @@ def _svg(name: str, draw: Callable[..., Axes], result: xr.Dataset) -> Markup:
     from matplotlib.figure import Figure
 
     ink = ("text.color", "axes.edgecolor", "axes.labelcolor", "xtick.color", "ytick.color", "grid.color")
-    mine: dict[str, Any] = {"svg.fonttype": "none", "svg.hashsalt": name, **dict.fromkeys(ink, _INK)}
+    mine: dict[str, str] = {"svg.fonttype": "none", "svg.hashsalt": name, **dict.fromkeys(ink, _INK)}
     with style.context(["default", mine]):
         figure = Figure(figsize=(5.4, 3.6), layout="constrained")
         draw(result, ax=figure.add_subplot())

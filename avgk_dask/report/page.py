@@ -6,7 +6,6 @@ import datetime
 import os
 import pathlib
 from importlib.resources import files
-from typing import Any
 
 import xarray as xr
 from jinja2 import Environment, StrictUndefined
@@ -92,7 +91,7 @@ def _provenance(result: xr.Dataset, seconds: float | None, written: str | None) 
     attrs = result.attrs
     now = datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
     labelled = attrs.get("n_labelled", 0)
-    facts: dict[str, Any] = {
+    facts: dict[str, str] = {
         "Store": shown(attrs.get("store") or "none: an array"),
         "Fingerprint of the stored scores": attrs.get("fingerprint", ""),
         "Fingerprint of the result": fingerprint(result),

@@ -6,20 +6,25 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
-from typing import Any
+from typing import TypeAlias
 
 import numpy as np
 import xarray as xr
 
-from ..arrays import Dtype
+from ..arrays import Array, Dtype
 from ..errors import DtypeError, OptionError
 from .registry import COORDINATES, LEADING, VARIABLES, Variable
 
-Table = Mapping[str, Variable]
+#: What the public functions give.
+Result: TypeAlias = xr.Dataset
+Table: TypeAlias = Mapping[str, Variable]
 
 
 def build_result(
-    values: dict[str, Any], coords: dict[str, Any], attrs: dict[str, Any], table: Table = VARIABLES
+    values: Mapping[str, object],
+    coords: Mapping[str, object],
+    attrs: Mapping[str, object],
+    table: Table = VARIABLES,
 ) -> xr.Dataset:
     """Return the Dataset of these values, described and checked against a table.
 
@@ -35,7 +40,9 @@ def build_result(
     return dataset
 
 
-def _variable(spec: Variable, value: Any, leading: tuple[str, ...] = ()) -> tuple[tuple[str, ...], Any, dict[str, str]]:
+def _variable(
+    spec: Variable, value: object, leading: tuple[str, ...] = ()
+) -> tuple[tuple[str, ...], Array, dict[str, str]]:
     data = np.asarray(value)
     dtype = data.dtype if _fits(data.dtype, spec) else np.dtype(spec.dtypes[0])
     dims = (*leading, *spec.dims) if data.ndim == len(leading) + len(spec.dims) else spec.dims
@@ -64,7 +71,7 @@ def validate(dataset: xr.Dataset, table: Table = VARIABLES) -> None:
             )
 
 
-def check_result(result: Any, names: Sequence[str] = ()) -> None:
+def check_result(result: object, names: Sequence[str] = ()) -> None:
     """Refuse what is no result Dataset, or not a single one with these variables over their own dimensions.
 
     Raises

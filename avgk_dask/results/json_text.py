@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from typing import Any
 
 import numpy as np
 import xarray as xr
@@ -43,7 +42,7 @@ def to_json(dataset: xr.Dataset) -> str:
         ) from error
 
 
-def plain_json(value: Any) -> Any:
+def plain_json(value: object) -> object:
     """Return a value as JSON can hold it: NaN and infinities as text."""
     if isinstance(value, list):
         return [plain_json(v) for v in value]

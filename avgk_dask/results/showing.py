@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from dataclasses import fields
 from html import escape
-from typing import Any
 
-#: Longer values are cut where they are shown.
+#: Longer values are shortened where they are shown.
 _MOST = 300
 
 
@@ -34,7 +33,7 @@ class ShownAsTable:
         return f"<table><caption>{escape(type(self).__name__)}</caption><tbody>{rows}</tbody></table>"
 
 
-def _shown(value: Any) -> str:
+def _shown(value: object) -> str:
     if isinstance(value, ShownAsTable):
         return value._repr_html_()
     text = f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)

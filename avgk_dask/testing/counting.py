@@ -12,7 +12,7 @@ from ..store.read.wrapping import Wrapping
 
 
 class CountingStore(Wrapping):
-    """Wraps a Zarr store and counts the reads of each key.
+    """Wraps a Zarr store and counts the reads of each store key.
 
     Parameters
     ----------
@@ -24,7 +24,7 @@ class CountingStore(Wrapping):
     Attributes
     ----------
     reads
-        How often each key was read, metadata included.
+        How often each store key was read, metadata included.
 
     Examples
     --------
@@ -58,7 +58,7 @@ class CountingStore(Wrapping):
         return type(self)(self._store.with_read_only(read_only), self.reads)
 
     async def get(self, key: str, prototype: Any, byte_range: Any = None) -> Any:
-        """Read a key, and count it."""
+        """Read a store key, and count it."""
         self.reads[key] += 1
         return await super().get(key, prototype, byte_range)
 

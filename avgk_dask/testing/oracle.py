@@ -5,24 +5,29 @@ from __future__ import annotations
 import math
 from decimal import Decimal
 from fractions import Fraction
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from ..arrays import Array, Bools
 
+#: A budget, as ``evaluate`` takes it.
+Budget: TypeAlias = float | Decimal | Fraction | str
+#: A score as it is ordered: whether it is a number, and its value.
+Ordered: TypeAlias = tuple[int, float]
 
-def _fraction(k: Any) -> Fraction:
+
+def _fraction(k: Budget) -> Fraction:
     return Fraction(k) if isinstance(k, (int, Fraction)) else Fraction(Decimal(str(k)))
 
 
-def _numbers(scores: Array) -> list[Any]:
+def _numbers(scores: Array) -> list[Ordered]:
     """Return the scores row by row as Python numbers, -0.0 as 0.0 and NaN below everything."""
     exact = scores if scores.dtype.kind in "iu" else scores.astype(np.float64)
     return [(0, 0) if x != x else (1, x + 0) for x in exact.reshape(-1).tolist()]
 
 
-def oracle_threshold(scores: Array, k: Any) -> tuple[Any, int, int, int]:
+def oracle_threshold(scores: Array, k: Budget) -> tuple[float, int, int, int]:
     """Return lambda, n_above, n_ties, n_kept: sort all scores and count.
 
     lambda is the (B + 1)-th largest of the N C scores, B = floor(N k); the smallest one where B = N C. NaN ranks below
@@ -61,7 +66,7 @@ def oracle_threshold(scores: Array, k: Any) -> tuple[Any, int, int, int]:
     return (math.nan if value[0] == 0 else value[1]), n_above, n_ties, n_kept
 
 
-def oracle_average_k_sets(scores: Array, k: Any, ties: str = "first") -> Bools:
+def oracle_average_k_sets(scores: Array, k: Budget, ties: str = "first") -> Bools:
     """Return the sets: everything above lambda, then ties in row-major order, or spread, until the budget is full.
 
     Parameters
@@ -101,7 +106,7 @@ def oracle_average_k_sets(scores: Array, k: Any, ties: str = "first") -> Bools:
 
 
 def _splitmix64(number: int) -> int:
-    """Return the pseudo-random number of a flat place in the matrix."""
+    """Return the pseudo-random number of a flat index into the matrix."""
     x = (number + 0x9E3779B97F4A7C15) % 2**64
     x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9 % 2**64
     x = (x ^ (x >> 27)) * 0x94D049BB133111EB % 2**64
@@ -115,7 +120,7 @@ def _label_weight(sets: Bools, labels: Array) -> list[Fraction]:
     return [Fraction(int(labels[i] == j)) for i, j in np.argwhere(sets).tolist()]
 
 
-def oracle_tie_sensitivity(scores: Array, labels: Array, k: Any) -> tuple[float, float, float]:
+def oracle_tie_sensitivity(scores: Array, labels: Array, k: Budget) -> tuple[float, float, float]:
     """Return the lowest, the highest and the expected average-k error over all ways to keep n_kept of the ties.
 
     Parameters
@@ -214,7 +219,7 @@ def _error(sets: Bools, labels: Array | None) -> float:
     return _outside(Fraction(sum(bool(sets[i, labels[i]]) for i in labelled)), len(labelled))
 
 
-def oracle_evaluate(scores: Array, labels: Array | None, k: Any, ties: str = "first") -> dict[str, Any]:
+def oracle_evaluate(scores: Array, labels: Array | None, k: Budget, ties: str = "first") -> dict[str, Any]:
     """Return all results for one budget, by definition.
 
     Parameters
@@ -266,7 +271,7 @@ def oracle_evaluate(scores: Array, labels: Array | None, k: Any, ties: str = "fi
     }
 
 
-def _ranked(scores: Array) -> list[list[Any]]:
+def _ranked(scores: Array) -> list[list[Ordered]]:
     """Return each row's scores in descending order, as (is a number, value)."""
     n_classes = scores.shape[1]
     flat = _numbers(scores)

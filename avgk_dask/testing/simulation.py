@@ -9,12 +9,12 @@ from __future__ import annotations
 import itertools
 import math
 from dataclasses import asdict, dataclass, replace
-from typing import Any
 
 import dask
 import dask.array as da
 import numpy as np
 import xarray as xr
+from numpy.typing import DTypeLike
 
 from ..arrays import Array
 from ..errors import ScoresError
@@ -22,6 +22,8 @@ from ..kernels.keys import check_dtype
 from ..passes.progress import computing
 from ..passes.run import Compute
 from ..store import Draft, Layout, Target, shown, writable, write_rows, writing
+from ..store.where.array_kinds import WritableArray
+from ..store.write.drafts import Digests
 
 _EXAMPLES = (1, 2, 3, 4)
 #: Of 300 consecutive rows, how many are in zones 1, 2, 3: Example 3 has the weights 3/100, 191/300, 1/3.
@@ -30,7 +32,7 @@ _ZONE_ROWS = {2: (100, 100, 100), 3: (9, 191, 100), 4: (100, 100, 100)}
 
 @dataclass(frozen=True)
 class Simulation:
-    """What to simulate; ``simulate_store`` writes it, ``rows`` gives any run of rows.
+    """What to simulate; ``simulate_store`` writes it, ``rows`` gives any stretch of rows.
 
     Parameters
     ----------
@@ -86,12 +88,12 @@ class Simulation:
             )
 
     def rows(self, first: int, last: int) -> tuple[Array, Array, Array]:
-        """Return scores, hard labels and eta (the labels' true probabilities) of a run of rows.
+        """Return scores, hard labels and eta (the labels' true probabilities) of a stretch of rows.
 
         Parameters
         ----------
         first, last
-            The run is that of the rows first, ..., last - 1.
+            The stretch is that of the rows first, ..., last - 1.
         """
         uniform = self._uniform(first, last)
         if self.example is None:
@@ -136,9 +138,9 @@ def _example(number: int, rows: Array, uniform: Array) -> Array:
         eta[np.arange(rows.size), pair] = share
         eta[np.arange(rows.size), pair + 1] = 1 - share
         return np.asarray(eta)
-    place = rows * 97 % 300  # 97 and 300 are coprime: every 300 rows visit each place once
+    index = rows * 97 % 300  # 97 and 300 are coprime: every 300 rows visit each index once
     one, two, _ = _ZONE_ROWS[number]
-    zone = np.where(place < one, 1, np.where(place < one + two, 2, 3))
+    zone = np.where(index < one, 1, np.where(index < one + two, 2, 3))
     eta[zone == 1, 0] = 1
     eta[np.ix_(zone == 2, [1, 2])] = 1 / 2
     eta[np.ix_(zone == 3, [3, 4, 5])] = 1 / 3
@@ -217,7 +219,7 @@ def simulate(
     part = dask.delayed(spec.rows, pure=True)
     parts = [(part(a, b), b - a) for a, b in itertools.pairwise(bounds)]
 
-    def column(i: int, dtype: Any, width: tuple[int, ...]) -> da.Array:
+    def column(i: int, dtype: DTypeLike, width: tuple[int, ...]) -> da.Array:
         return da.concatenate([da.from_delayed(p[i], (n, *width), dtype) for p, n in parts])
 
     wide = (n_classes,)
@@ -231,7 +233,7 @@ def simulate(
 
 
 def simulate_store(
-    path: Any,
+    path: object,
     spec: Simulation,
     *,
     chunks: tuple[int, int] | None = None,
@@ -282,7 +284,9 @@ def simulate_store(
         _simulate_into(place, spec, layout, soft, overwrite, computing(progress))
 
 
-def _simulate_into(place: Any, spec: Simulation, layout: Layout, soft: bool, overwrite: bool, compute: Compute) -> None:
+def _simulate_into(
+    place: object, spec: Simulation, layout: Layout, soft: bool, overwrite: bool, compute: Compute
+) -> None:
     """Write a simulated store to a place that is removed if this fails."""
     shape = spec.n_samples, spec.n_classes
     draft = Draft.create(*writable(place), overwrite=overwrite, noted={"simulation": True})
@@ -303,8 +307,10 @@ def _simulate_into(place: Any, spec: Simulation, layout: Layout, soft: bool, ove
     draft.finish()
 
 
-def _write_rows(spec: Simulation, scores: Any, soft_labels: Any, first: int, last: int) -> tuple[Any, Array]:
-    """Write a run of rows; return the digests of its chunks and its hard labels."""
+def _write_rows(
+    spec: Simulation, scores: WritableArray, soft_labels: WritableArray | None, first: int, last: int
+) -> tuple[Digests, Array]:
+    """Write a stretch of rows; return the digests of its chunks and its hard labels."""
     values, classes, eta = spec.rows(first, last)
     digests = write_rows(scores, first, values)
     if soft_labels is not None:

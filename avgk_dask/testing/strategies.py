@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 from fractions import Fraction
-from typing import Any
 
 import ml_dtypes
 import numpy as np
@@ -34,13 +33,13 @@ def as_dtype(name: str) -> Dtype:
     return np.dtype(ml_dtypes.bfloat16) if name == "bfloat16" else np.dtype(name)
 
 
-def _sizes(most: int) -> Any:
+def _sizes(most: int) -> st.SearchStrategy[int]:
     """Draw a number of samples or classes, 1 and the most on purpose."""
     return st.one_of(st.sampled_from([1, most]), st.integers(1, most))
 
 
 @st.composite
-def bin_ends(draw: Any, dtype: Any, anchors: list[Any]) -> list[Any]:
+def bin_ends(draw: st.DrawFn, dtype: Dtype, anchors: list[float]) -> list[float]:
     """Draw the last value of a bin of 2**s order keys that begins at the lowest value or at an anchor, and the next one."""
     low, high = key_range(dtype)
     starts = [low, *(int(key) for key in encode(_as_array(anchors, dtype)) if key >= low)]
@@ -50,13 +49,13 @@ def bin_ends(draw: Any, dtype: Any, anchors: list[Any]) -> list[Any]:
     return [kind(value) for value in decode(keys, dtype)]
 
 
-def _as_array(values: list[Any], dtype: Any) -> Array:
+def _as_array(values: list[float], dtype: Dtype) -> Array:
     """Return Python numbers as an array, without a dtype between that would round them."""
     exact = np.array(values, dtype=object).astype(dtype if dtype.kind in "iu" else np.float64)
     return np.asarray(exact.astype(dtype))
 
 
-def _values(dtype: Any) -> tuple[list[Any], Any]:
+def _values(dtype: Dtype) -> tuple[list[float], st.SearchStrategy[float]]:
     """Return the special values of a dtype, and a strategy for all of them."""
     if dtype.kind in "iu":
         info = np.iinfo(dtype)
@@ -68,7 +67,7 @@ def _values(dtype: Any) -> tuple[list[Any], Any]:
 
 @st.composite
 def score_matrices(
-    draw: Any, dtypes: tuple[str, ...] = DTYPES, max_samples: int = 12, max_classes: int = 9, nan: bool = False
+    draw: st.DrawFn, dtypes: tuple[str, ...] = DTYPES, max_samples: int = 12, max_classes: int = 9, nan: bool = False
 ) -> Array:
     """Draw a matrix with heavy ties, both zeros, infinities, the dtype's extremes and the ends of bins of keys."""
     dtype = as_dtype(draw(st.sampled_from(dtypes)))
@@ -84,7 +83,9 @@ def score_matrices(
 
 
 @st.composite
-def wide_matrices(draw: Any, dtypes: tuple[str, ...] = DTYPES, max_classes: int = 300, nan: bool = False) -> Array:
+def wide_matrices(
+    draw: st.DrawFn, dtypes: tuple[str, ...] = DTYPES, max_classes: int = 300, nan: bool = False
+) -> Array:
     """Draw a matrix of long rows: values of a small one, mixed at random, with ties or nearly none."""
     small = draw(score_matrices(dtypes, nan=nan))
     rng = np.random.default_rng(draw(st.integers(0, 2**32)))
@@ -92,30 +93,30 @@ def wide_matrices(draw: Any, dtypes: tuple[str, ...] = DTYPES, max_classes: int 
     wide = rng.choice(small.reshape(-1), shape)
     if draw(st.booleans()) and small.dtype.kind != "V":
         spread = rng.random(shape) * 100
-        keep = rng.random(shape) < draw(st.sampled_from([0.0, 0.05, 0.7]))
-        wide = np.where(keep, wide, spread.astype(small.dtype))
+        chosen = rng.random(shape) < draw(st.sampled_from([0.0, 0.05, 0.7]))
+        wide = np.where(chosen, wide, spread.astype(small.dtype))
     return np.asarray(wide)
 
 
 @st.composite
-def chunkings(draw: Any, shape: tuple[int, ...]) -> tuple[tuple[int, ...], ...]:
+def chunkings(draw: st.DrawFn, shape: tuple[int, ...]) -> tuple[tuple[int, ...], ...]:
     """Draw ragged chunks of both axes."""
-    return tuple(_cut(n, draw(st.sets(st.integers(1, max(n - 1, 1)), max_size=4))) for n in shape)
+    return tuple(_split(n, draw(st.sets(st.integers(1, max(n - 1, 1)), max_size=4))) for n in shape)
 
 
-def _cut(n: int, places: set[int]) -> tuple[int, ...]:
-    bounds = [0, *sorted(p for p in places if p < n), n]
+def _split(n: int, bounds_inside: set[int]) -> tuple[int, ...]:
+    bounds = [0, *sorted(b for b in bounds_inside if b < n), n]
     return tuple(b - a for a, b in itertools.pairwise(bounds))
 
 
 @st.composite
-def hard_labels(draw: Any, shape: tuple[int, int]) -> Array:
+def hard_labels(draw: st.DrawFn, shape: tuple[int, int]) -> Array:
     """Draw a label for each sample, some of them negative: unlabelled."""
     return np.array(draw(st.lists(st.integers(-1, shape[1] - 1), min_size=shape[0], max_size=shape[0])), np.int64)
 
 
 @st.composite
-def soft_labels(draw: Any, shape: tuple[int, int]) -> Array:
+def soft_labels(draw: st.DrawFn, shape: tuple[int, int]) -> Array:
     """Draw probabilities for each sample and class, tiny ones included; rows sum to 1 at most, but for rounding."""
     one = st.one_of(st.sampled_from([0.0, 1.0, 0.1, 1 / 3, 5e-324, 1e-300]), st.floats(0, 1))
     n = shape[0] * shape[1]
@@ -124,19 +125,19 @@ def soft_labels(draw: Any, shape: tuple[int, int]) -> Array:
 
 
 @st.composite
-def budgets(draw: Any, n_classes: int, scores: Array | None = None) -> list[Any]:
+def budgets(draw: st.DrawFn, n_classes: int, scores: Array | None = None) -> list[int | Fraction]:
     """Draw different budgets in (0, C]: integers, C and C/2, fractions of all kinds, and the boundaries of some scores."""
     ends = sorted({Fraction(n_classes), max(Fraction(n_classes, 2), Fraction(1)), Fraction(max(1, n_classes - 1))})
     whole = st.integers(1, n_classes)
     part = st.fractions(Fraction(1, 30), n_classes, max_denominator=30)
-    kinds = [whole, part, st.sampled_from(ends)]
+    kinds: list[st.SearchStrategy[int | Fraction]] = [whole, part, st.sampled_from(ends)]
     if scores is not None:
         kinds.append(_boundaries(scores))
     return list(draw(st.lists(st.one_of(kinds), min_size=1, max_size=4, unique=True)))
 
 
 @st.composite
-def _boundaries(draw: Any, scores: Array) -> Fraction:
+def _boundaries(draw: st.DrawFn, scores: Array) -> Fraction:
     """Draw a budget at which something changes: B = 0, 1, N C, the numbers that are not NaN, or all scores down to one."""
     n_samples, numbers = len(scores), scores[scores == scores]
     n_real = numbers.size

@@ -7,6 +7,7 @@ import hashlib
 import os
 import uuid
 from dataclasses import dataclass, replace
+from typing import Any
 
 import zarr
 from zarr.abc.store import Store
@@ -14,7 +15,7 @@ from zarr.storage import FsspecStore, LocalStore, ObjectStore, StorePath
 
 from ...errors import AvgkError, OptionError, ReadError, ScoresError, StoreError, refuse
 from ..where import fsspec_calls
-from ..where.addresses import Openable, Options, secrets_of, shown
+from ..where.addresses import Options, secrets_of, shown
 from ..where.array_kinds import StoredArray, ZarrArray
 from ..where.failures import advice
 from ..where.locations import inner_root, locate
@@ -31,13 +32,13 @@ _WRITE_FIRST = "Check the path, or write a store first (avgk simulate, avgk inge
 
 @dataclass(frozen=True)
 class StoredArrays:
-    """The arrays of a score store, not read yet."""
+    """The arrays of a score store, not read yet; or others in their stead, in memory or in blocks."""
 
-    scores: StoredArray
-    labels: StoredArray | None
+    scores: Any
+    labels: Any
     location: str
     #: Of a truncated store: the class of each score kept, and the number of classes there were.
-    class_index: StoredArray | None = None
+    class_index: Any = None
     n_classes: int | None = None
 
     @property
@@ -72,7 +73,7 @@ def is_zarr(value: object) -> bool:
 
 
 def open_arrays(
-    store: Openable,
+    store: object,
     *,
     scores: str | None = None,
     labels: str | None = None,
@@ -116,7 +117,7 @@ def open_arrays(
     return StoredArrays(found, mine, location, index, n_classes)
 
 
-def open_all(store: Openable, *, storage_options: Options | None = None, missing: str | None = None) -> list[ZarrArray]:
+def open_all(store: object, *, storage_options: Options | None = None, missing: str | None = None) -> list[ZarrArray]:
     """Open every array of a store, those of its inner groups included, or the array it is."""
     node, root = open_node(store, storage_options, missing)
     if isinstance(node, zarr.Array):
@@ -127,14 +128,14 @@ def open_all(store: Openable, *, storage_options: Options | None = None, missing
     return [open_array(node, root, name) for name in names]
 
 
-def open_labels(store: Openable, storage_options: Options | None = None, missing: str | None = None) -> ZarrArray:
+def open_labels(store: object, storage_options: Options | None = None, missing: str | None = None) -> ZarrArray:
     """Open labels stored on their own: an array, or the array ``labels`` of a group; reads metadata only."""
     node, root = open_node(store, storage_options, missing)
     return node if isinstance(node, zarr.Array) else open_array(node, root, "labels")
 
 
 def open_node(
-    store: Openable, storage_options: Options | None = None, missing: str | None = None
+    store: object, storage_options: Options | None = None, missing: str | None = None
 ) -> tuple[ZarrArray | zarr.Group, CheckedStore]:
     """Open a Zarr group or array; return it with the checked store its arrays are read through."""
     if missing not in (None, "raise", "fill"):
@@ -179,7 +180,7 @@ def _outer_store(path: str, options: Options | None, checked: CheckedStore) -> t
     return (outside, name) if ATTRIBUTE in (document.get("attributes") or {}) else (checked, "")
 
 
-def _find(store: Openable, storage_options: Options | None) -> tuple[Store, str, str]:
+def _find(store: object, storage_options: Options | None) -> tuple[Store, str, str]:
     """Return the store, the path in it and its name of whatever a user may pass."""
     if isinstance(store, (zarr.Array, zarr.Group)):
         store = store.store_path

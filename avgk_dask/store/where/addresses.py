@@ -5,9 +5,8 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterable, Mapping
-from typing import Any, TypeAlias
+from typing import Any
 
-import zarr
 from zarr.abc.store import Store
 from zarr.storage import FsspecStore, ObjectStore, StorePath, WrapperStore
 
@@ -20,8 +19,6 @@ Options = Mapping[str, Any]
 Path = str | os.PathLike[str]
 #: What can be written to: where it is, or an opened store.
 Writable = Path | Store
-#: What users pass for a store: where it is, or what zarr has opened.
-Openable: TypeAlias = "Path | Store | StorePath | zarr.Array[Any] | zarr.Group"
 
 _OBJECT_STORES = {"S3Store": "s3", "GCSStore": "gs", "AzureStore": "az"}
 #: Longer texts of clients are shortened.

@@ -14,7 +14,7 @@ from zarr.storage import FsspecStore, LocalStore, ZipStore
 from ...credentials import is_url, shown_address
 from ...errors import OptionError, StoreError, refuse
 from ...files.names import check_plain, file_advice, is_pickle, path_advice
-from .addresses import Options, Path, secrets_of, shown
+from .addresses import Options, secrets_of, shown
 from .beside import folders_beside
 from .clouds import CLOUDS, S3_NAMES, is_true, open_cloud
 from .failures import advice, cause
@@ -27,7 +27,7 @@ _S3FS_NAMES = {
 _METADATA = ("zarr.json", ".zgroup", ".zarray")
 
 
-def locate(path: Path, options: Options | None = None, *, write: bool = False) -> Store:
+def locate(path: object, options: Options | None = None, *, write: bool = False) -> Store:
     """Return the Zarr store at a path or URL; nothing is read yet.
 
     ``s3://``, ``gs://``, ``az://``, ``abfs://`` and ``https://`` go through obstore where it is
@@ -40,7 +40,7 @@ def locate(path: Path, options: Options | None = None, *, write: bool = False) -
         Where a local path does not exist, or a needed client is not installed.
 
     """
-    url = os.fspath(path)
+    url = os.fspath(path) if isinstance(path, (str, os.PathLike)) else path
     if not isinstance(url, str) or "\0" in url:
         raise StoreError(f"store must be a path or a URL, without null characters; got {url!r}. Check it.")
     if url.startswith("file://"):

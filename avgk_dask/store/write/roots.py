@@ -57,7 +57,7 @@ def write_document(store: Store, key: str, value: Document) -> None:
     write_key(store, key, json.dumps(value, indent=2).encode())
 
 
-def writable(path: Writable, options: Options | None = None) -> tuple[Store, str]:
+def writable(path: object, options: Options | None = None) -> tuple[Store, str]:
     """Return the store to write to and its name."""
     if isinstance(path, Store):
         return path, shown(path)

@@ -12,7 +12,7 @@ from zarr.storage import LocalStore, StorePath
 
 from ...errors import AvgkError, OptionError, WriteError
 from ..read.checked import bare_store
-from ..where.addresses import Options, Writable, address_of
+from ..where.addresses import Options, address_of
 from ..where.failures import writing
 from ..where.locations import locate
 from ..where.zarr_calls import wait
@@ -73,7 +73,7 @@ class Target:
         self._aside: Aside | None = None
 
     @classmethod
-    def of(cls, path: Writable, options: Options | None, overwrite: bool, apart_from: Sequence[object]) -> Target:
+    def of(cls, path: object, options: Options | None, overwrite: bool, apart_from: Sequence[object]) -> Target:
         """Return the target at a path, which must not be where any of the sources is."""
         store, location = writable(path, options)
         mine = _address(store, "")

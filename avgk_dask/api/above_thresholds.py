@@ -1,12 +1,12 @@
-"""All scores placed among thresholds: how many exceed each, and the error of the sets they make."""
+"""The sets above thresholds: how many scores exceed each, and the error of the sets they make."""
 
 from __future__ import annotations
 
 import math
-import numbers
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any
+from numbers import Real
+from typing import SupportsFloat
 
 import numpy as np
 import xarray as xr
@@ -19,19 +19,20 @@ from ..passes.certifying import certify_thresholds
 from ..passes.run import Run
 from ..scans.edge_scan import edge_pass
 from ..states.edge_tally import EdgeTally
-from .attributes import result_attrs
+from .attributes import Named, result_attrs
+from .given import ThresholdsLike, are_several
 
 
 @dataclass(frozen=True)
-class Places:
+class SetsAbove:
     """How many scores exceed each threshold, and the error of the sets they make (None without labels)."""
 
     n_labels: list[int]
     errors: list[Fraction | None]
-    attrs: dict[str, Any]
+    attrs: Named
 
     @classmethod
-    def read(cls, run: Run, thresholds: list[Any]) -> Places:
+    def read(cls, run: Run, thresholds: list[Real]) -> SetsAbove:
         """Read all scores once."""
         source = run.source
         top = key_range(source.dtype)[1]
@@ -40,9 +41,9 @@ class Places:
         edges = np.array(sorted({key for key in firsts if key <= top} or {top}), np.int64)
         tally = run.read(edge_pass(source.dtype, source.shape[1], edges))
         counts, weights = [*tally.n_from().tolist(), 0], _weights_from(tally)
-        place = [int(np.searchsorted(edges, key)) if key <= top else edges.size for key in firsts]
-        errors = [error_of(weights[i], tally.n_labelled) if tally.n_labelled else None for i in place]
-        return cls([counts[i] for i in place], errors, result_attrs(source, run.reads))
+        index = [int(np.searchsorted(edges, key)) if key <= top else edges.size for key in firsts]
+        errors = [error_of(weights[i], tally.n_labelled) if tally.n_labelled else None for i in index]
+        return cls([counts[i] for i in index], errors, result_attrs(source, run.reads))
 
 
 def _weights_from(tally: EdgeTally) -> list[Fraction]:
@@ -54,7 +55,7 @@ def _weights_from(tally: EdgeTally) -> list[Fraction]:
     return [*(Fraction(int(weight), one) for weight in from_top), Fraction(0)]
 
 
-def given_thresholds(thresholds: Any) -> Any:
+def given_thresholds(thresholds: ThresholdsLike) -> ThresholdsLike:
     """Return thresholds as a number or a sequence: those of a result Dataset, and computed if they are lazy."""
     if isinstance(thresholds, xr.Dataset):
         if "threshold" not in thresholds:
@@ -66,21 +67,23 @@ def given_thresholds(thresholds: Any) -> Any:
     return thresholds.compute() if hasattr(thresholds, "compute") else thresholds
 
 
-def check_thresholds(thresholds: Any) -> list[Any]:
+def check_thresholds(thresholds: ThresholdsLike) -> list[Real]:
     """Return thresholds as a list of numbers; what ``threshold`` and ``best_threshold`` found counts as one."""
     thresholds = given_thresholds(thresholds)
-    given = [thresholds] if np.ndim(thresholds) == 0 else list(thresholds)
+    given = list(thresholds) if are_several(thresholds) else [thresholds]
     found = [getattr(t, "value", t) for t in given]
-    found = [t.item() if getattr(t, "ndim", None) == 0 else t for t in found]
+    found = [t.item() if getattr(t, "ndim", None) == 0 and hasattr(t, "item") else t for t in found]
+    numbers: list[Real] = []
     for t in found:
-        if isinstance(t, bool) or not isinstance(t, numbers.Real) or not fits_a_float(t):
+        if isinstance(t, bool) or not isinstance(t, Real) or not fits_a_float(t):
             raise OptionError(f"thresholds must be numbers; got {t!r}. Pass integers or floats.")
-    if not found:
+        numbers.append(t)
+    if not numbers:
         raise OptionError("thresholds must name at least one number; got an empty sequence. Pass a number or several.")
-    return found
+    return numbers
 
 
-def check_threshold(threshold: Any) -> Any:
+def check_threshold(threshold: ThresholdsLike) -> Real:
     """Return what stands for one threshold as a number: also a sequence or a result that has only one."""
     try:
         found = check_thresholds(threshold)
@@ -99,7 +102,7 @@ def check_threshold(threshold: Any) -> Any:
     return found[0]
 
 
-def fits_a_float(value: Any) -> bool:
+def fits_a_float(value: SupportsFloat) -> bool:
     """Whether a number is not NaN and a double can hold it, about."""
     try:
         return not math.isnan(float(value))
@@ -107,6 +110,6 @@ def fits_a_float(value: Any) -> bool:
         return False
 
 
-def coordinate(thresholds: list[Any]) -> Floats:
+def coordinate(thresholds: list[Real]) -> Floats:
     """Return thresholds as a coordinate."""
     return np.array([float(t) for t in thresholds])
