@@ -28,8 +28,8 @@ def analyse(tally: RankedTally, budgets: Sequence[int], dtype: Dtype, n_classes:
 
     The columns have come together in this process: its threads share them without a copy.
     """
-    n_ranks = len(tally.histograms) or len(tally.parts[0])
-    columns = in_threads(lambda rank: rank_column(tally, rank, dtype), range(1, n_ranks + 1))
+    known = tally.binned() if tally.n_bins > 0 else tally
+    columns = in_threads(lambda rank: rank_column(known, rank, dtype), range(1, tally.n_ranks + 1))
 
     def sum_pairs(k: int) -> dict[int, PairSum]:
         pairs = {order: [columns[rank - 1] for rank in ranks_of(k, order)] for order in orders_of(k, n_classes)}

@@ -91,9 +91,7 @@ def pairs_space(*columns: Column) -> Array:
 
 
 def rank_column(tally: RankedTally, rank: int, dtype: Dtype) -> Column:
-    """Return the column of a rank, 1 for the highest."""
+    """Return the column of a rank, 1 for the highest; where there are to be histograms, all keys are in them."""
     if tally.histograms:
         return BinnedColumn(tally.histograms[rank - 1], dtype)
-    keys = np.concatenate([part[rank - 1] for part in tally.parts])
-    keys.sort()
-    return SortedColumn(keys, dtype)
+    return SortedColumn(np.sort(tally.keys[rank - 1]), dtype)

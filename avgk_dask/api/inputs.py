@@ -19,9 +19,7 @@ from ..sources.lazy_arrays import lazy_array, stored_array
 from ..sources.source import Labels, Source
 from ..sources.stored import StoredSource
 from ..store import StoredArrays, check_chunks, is_zarr, open_arrays, open_labels, shown
-from ..store.read.bands import read_array
 from ..store.read.encoding import SCALES, decoded_dtype
-from ..store.read.grids import grid_of
 from ..store.where.addresses import Options
 from ..store.where.array_kinds import StoredArray
 from .given import LabelsLike, Matrix, ScoresLike, is_stored
@@ -29,8 +27,6 @@ from .truncation import is_truncated, truncated_source
 
 #: Rows of an array in memory are handed to the tasks in blocks of about this many bytes.
 _BLOCK_BYTES = 8 << 20
-#: Stored labels up to this many are read at once.
-_LABELS_AT_ONCE = 1 << 24
 
 
 def as_source(
@@ -62,7 +58,7 @@ def as_source(
         check_chunks(column)
     if is_stored(matrix):
         check_chunks(matrix)
-        return StoredSource(matrix, _fit_rows(column, matrix), location)
+        return StoredSource(matrix, column, location)
     if isinstance(matrix, np.ndarray):
         check_dtype(matrix.dtype)
         rows = max(1, _BLOCK_BYTES // (n_classes * matrix.itemsize))
@@ -247,16 +243,3 @@ def in_numpy(labels: LabelsLike) -> Matrix:
     found = checked_labels(labels) if isinstance(labels, da.Array) else plain_labels(labels)
     check_label_dtype(found.dtype, found.ndim)
     return found
-
-
-def _fit_rows(labels: Labels, scores: StoredArray) -> Labels:
-    """Read stored labels now where that is cheap, or where their chunks span many bands.
-
-    One read of all is much faster than one for each band, and no chunk of labels is read twice.
-    """
-    if not is_stored(labels) or labels.ndim == 2:
-        return labels
-    if labels.shape[0] <= _LABELS_AT_ONCE:
-        return read_array(labels, ())
-    aligned = set(grid_of(scores)[0].bounds()) <= set(grid_of(labels)[0].bounds())
-    return labels if aligned else read_array(labels, ())

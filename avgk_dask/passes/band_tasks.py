@@ -8,7 +8,7 @@ from typing import Any
 
 from ..records import State
 from ..scans.band_pass import Pass
-from ..sources.reading import Preparation, chunk_of, labels_now, slabs_of
+from ..sources.reading import Preparation, chunk_of, labels_of, slabs_of
 
 
 @dataclass(frozen=True)
@@ -25,15 +25,16 @@ class Assignment:
         return self.what.work(slabs, labels, number, self.what.plan)
 
 
-def read_bands(bands: Any, labels: list[Any], numbers: Sequence[int], assignment: Assignment, n_held: int) -> State:
+def read_bands(bands: Any, labels: Any, numbers: Sequence[int], assignment: Assignment, n_held: int) -> State:
     """Do the work of a pass on some bands, one after the other, and return the state of all.
 
     Up to ``n_held`` states are held before they are merged.
     """
     states: list[State] = []
     merge = assignment.what.state.merge
-    for slabs, mine, number in zip(slabs_of(bands, numbers), labels, numbers, strict=True):
-        states.append(assignment.work(slabs, labels_now(mine), number, number))
+    parts = zip(slabs_of(bands, numbers), labels_of(labels, numbers), numbers, strict=True)
+    for slabs, mine, number in parts:
+        states.append(assignment.work(slabs, mine, number, number))
         if len(states) == n_held:
             states = [merge(states)]
     return merge(states)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from dask.delayed import Delayed
 
 from ..scans.band_pass import Pass
@@ -17,7 +19,7 @@ _HELD_STATES = 8
 
 def pass_task(source: Source, what: Pass) -> Delayed:
     """Return the one task that the states of all bands of a pass merge into. Its name is a hash of what it computes."""
-    groups = [] if what.columns is not None else [tuple(group) for group in source.groups(what.max_tasks, what.bands)]
+    groups = [] if what.columns is not None else source.groups(what.max_tasks, what.bands)
     token = token_of(source.token, what, groups, setting("fan-in"))
     shared = f"avgk-plan-{token}"
     graph: Graph = {shared: constant(shared, Assignment(what, source.preparations))}
@@ -31,14 +33,14 @@ def pass_task(source: Source, what: Pass) -> Delayed:
 
 
 def _band_tasks(
-    source: Source, what: Pass, groups: list[tuple[int, ...]], shared: Key, graph: Graph, token: str
+    source: Source, what: Pass, groups: list[Sequence[int]], shared: Key, graph: Graph, token: str
 ) -> list[str]:
     n_held = 2 if what.max_tasks else _HELD_STATES
     keys = []
     for numbers in groups:
         key = f"avgk-{what.name}-{token}-{numbers[0]}"
-        labels = [source.labels_of(band) for band in numbers]
-        graph[key] = task(key, read_bands, source.bands(numbers), labels, numbers, shared, n_held)
+        arguments = source.bands(numbers), source.labels_of(numbers), numbers
+        graph[key] = task(key, read_bands, *arguments, shared, n_held)
         keys.append(key)
     return keys
 

@@ -305,7 +305,7 @@ class _BandScan:
             histogram=BinCounts.of(self.histogram),
             sample=BinCounts.of(self.sample),
             n_sampled=n_taken * -(-self.plan.shape.n_classes // step),
-            ranked=RankedTally.merge([RankedTally(), *self.ranked]),
+            ranked=RankedTally.merge([RankedTally.empty(), *self.ranked]),
             distance=self.distance,
             n_bands=1,
             band_sums=in_band,

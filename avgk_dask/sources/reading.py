@@ -7,12 +7,20 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
+from threading import Lock
 from typing import Any
+
+import numpy as np
 
 from ..arrays import Array, Dtype
 from ..store.read.bands import BandReader, read_array
+from ..store.read.grids import outer_sizes
 from ..store.where.array_kinds import StoredArray
 from .transforms import Transform, join_slabs, transform_slabs
+
+#: Class numbers read at once, and how many times so many are held.
+_LABELS_AT_ONCE, _LABEL_BLOCKS = 1 << 17, 4
 
 
 class Key:
@@ -23,15 +31,34 @@ class Key:
 
 
 class StoredLabels:
-    """A stretch of stored labels, read inside the task that needs them."""
+    """Stored labels, whatever their chunks: the tasks read those of their bands. Travels to each worker once."""
 
     # Not a dataclass: Dask would look for tasks inside one, field by field.
-    def __init__(self, array: StoredArray, first: int, last: int) -> None:
-        self.array, self.first, self.last = array, first, last
+    def __init__(self, array: StoredArray, rows: Sequence[int]) -> None:
+        self.array, self.rows = array, rows
+        #: Class numbers are read in blocks of many bands, of whole chunks. The last blocks are held, for all threads.
+        chunk = outer_sizes(array)[0]
+        self._block_rows = -(-_LABELS_AT_ONCE // chunk) * chunk
+        self._block = lru_cache(_LABEL_BLOCKS)(self._read_block)
+        self._lock = Lock()
 
-    def read(self) -> Array:
-        """Return the labels of the stretch."""
-        return read_array(self.array, (slice(self.first, self.last),))
+    def __reduce__(self) -> tuple[Any, ...]:
+        return StoredLabels, (self.array, self.rows)
+
+    def read(self, band: int) -> Array:
+        """Return the labels of a band."""
+        first, last = self.rows[band], self.rows[band + 1]
+        if self.array.ndim == 2:
+            return read_array(self.array, (slice(first, last),))
+        size = self._block_rows
+        with self._lock:  # what one thread reads, others wait for
+            blocks = [self._block(number) for number in range(first // size, -(-last // size))]
+        start = first // size * size
+        return (blocks[0] if len(blocks) == 1 else np.concatenate(blocks))[first - start : last - start]
+
+    def _read_block(self, number: int) -> Array:
+        first = number * self._block_rows
+        return read_array(self.array, (slice(first, min(first + self._block_rows, self.array.shape[0])),))
 
 
 class StoredChunk:
@@ -68,10 +95,12 @@ class Preparation:
         return transform_slabs(self.transform, slabs, self.dtype, self.rows[band], self.columns[column])
 
 
-def labels_now(labels: Any) -> Any:
-    """Return labels that may still have to be read."""
-    return labels.read() if isinstance(labels, StoredLabels) else labels
+def labels_of(labels: Any, numbers: Sequence[int]) -> Iterator[Array | None]:
+    """Return the labels of each of some bands, one after the other, inside a task."""
+    if isinstance(labels, StoredLabels):
+        return map(labels.read, numbers)
+    return iter([None] * len(numbers) if labels is None else labels)
 
 
 #: What a task is given: values, what reads them, or the keys of other tasks, also in lists.
-Argument = Key | StoredLabels | StoredChunk | Array | list[Any] | None
+Argument = Key | StoredChunk | Array | list[Any] | None

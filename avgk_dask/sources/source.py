@@ -12,6 +12,7 @@ from typing import Any, TypeAlias
 import dask
 import dask.array as da
 import numpy as np
+from dask.delayed import Delayed, delayed
 from dask.tokenize import tokenize
 
 from ..arrays import Array, Dtype
@@ -96,20 +97,31 @@ class Source(ABC):
         """Return the shape of one chunk."""
         return self.rows[band + 1] - self.rows[band], self.columns[column + 1] - self.columns[column]
 
-    def labels_of(self, band: int) -> Argument:
-        """Return a band's labels: an array, what reads it inside a task, or the key of the block that is it."""
-        first, last = self.rows[band], self.rows[band + 1]
-        if self.labels is None:
+    def labels_of(self, bands: Sequence[int]) -> Argument:
+        """Return the labels of some bands, as an argument of a task: the key of what reads them, the keys of blocks, or arrays."""
+        labels = self.labels
+        if labels is None:
             return None
-        if isinstance(self.labels, da.Array):
-            return Key((self.labels.name, band, *(0,) * (self.labels.ndim - 1)))
-        if isinstance(self.labels, np.ndarray):
-            return self.labels[first:last]
-        return StoredLabels(self.labels, first, last)
+        if isinstance(labels, da.Array):
+            return [Key((labels.name, band, *(0,) * (labels.ndim - 1))) for band in bands]
+        if isinstance(labels, np.ndarray):
+            return [labels[self.rows[band] : self.rows[band + 1]] for band in bands]
+        return Key(self._shared_labels.key)
+
+    @cached_property
+    def _shared_labels(self) -> Delayed:
+        """What reads stored labels inside tasks."""
+        assert self.labels is not None
+        assert not isinstance(self.labels, (np.ndarray, da.Array))
+        reader = StoredLabels(self.labels, tuple(self.rows))
+        return delayed(reader, name=f"avgk-labels-{tokenize(self.labels_token, self.rows)}", traverse=False)
 
     def collections(self) -> list[Any]:
         """Return the Dask collections whose tasks the keys of bands, chunks and labels name."""
-        return [self.labels] if isinstance(self.labels, da.Array) else []
+        labels = self.labels
+        if labels is None or isinstance(labels, np.ndarray):
+            return []
+        return [labels] if isinstance(labels, da.Array) else [self._shared_labels]
 
     @property
     @abstractmethod
@@ -125,7 +137,9 @@ class Source(ABC):
         return str(tokenize(labels) if labels is None or isinstance(labels, np.ndarray) else array_token(labels))
 
     def _fit_labels(self, labels: Labels) -> Labels:
-        """Return the labels, with one block for each band if they are a Dask array."""
+        """Return the labels, with one block for each band if they are a Dask array, as small as they fit if in memory."""
+        if isinstance(labels, np.ndarray):
+            return narrowed(labels)
         if not isinstance(labels, da.Array):
             return labels
         rows: Any = tuple(np.diff(self.rows).tolist())
@@ -176,3 +190,11 @@ class Truncation:
     def is_whole(self) -> bool:
         """Whether nothing was discarded."""
         return self.n_slots == self.n_classes
+
+
+def narrowed(labels: Array) -> Array:
+    """Return class numbers in the smallest integers that hold them all: they travel with the tasks."""
+    if labels.ndim != 1 or labels.dtype.kind not in "iu" or not labels.size:
+        return labels
+    least = np.promote_types(np.min_scalar_type(labels.min()), np.min_scalar_type(labels.max()))
+    return labels.astype(least) if least.kind in "iu" and least.itemsize < labels.dtype.itemsize else labels

@@ -60,6 +60,9 @@ class TransformedSource(Source):
     def bands(self, numbers: Sequence[int]) -> Argument:  # noqa: D102
         return self.inner.bands(numbers)
 
+    def labels_of(self, bands: Sequence[int]) -> Argument:  # noqa: D102
+        return self.inner.labels_of(bands)
+
     def collections(self) -> list[Any]:  # noqa: D102
         return self.inner.collections()
 

@@ -3,36 +3,71 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Self
 
 import numpy as np
 
 from ..arrays import Array, Dtype
 from ..kernels.keys import HALF_NAN, carrier_bits, is_half
-from ..records import CHAINED, EACH, State
+from ..records import EACH, MOST, Merging, State
 from .key_histogram import KeyHistogram
 
 #: Ranks up to which a row's highest scores are found while it is scanned; for more, NumPy's partition is faster.
 MOST_FUSED = 64
+#: Bytes of a bin of a ``KeyHistogram``.
+_BIN_BYTES = 32
+
+
+def _beside(parts: list[Array]) -> Array:
+    filled = [part for part in parts if part.size]
+    return filled[0] if len(filled) == 1 else np.concatenate(filled, axis=1) if filled else parts[0]
+
+
+#: Arrays of ranks x rows: side by side.
+_COLUMNS = Merging(_beside, lambda keys: keys[:, :0])
 
 
 @dataclass(frozen=True)
 class RankedTally(State):
     """The keys of each rank: all of them, or where they would be too many a histogram for each rank.
 
-    ``parts`` are arrays of ranks x rows. NaN is the smallest integer of their dtype.
+    Also then keys are held as they are, while they take less than histograms would: the histogram of all is the same
+    whenever they enter it. ``keys`` is ranks x rows. NaN is the smallest integer of its dtype.
     """
 
-    parts: Annotated[tuple[Array, ...], CHAINED] = ()
+    keys: Annotated[Array, _COLUMNS]
     histograms: Annotated[tuple[KeyHistogram, ...], EACH] = ()
+    #: Bins of each histogram; 0 where all keys are held.
+    n_bins: Annotated[int, MOST] = 0
+
+    @classmethod
+    def empty(cls) -> RankedTally:
+        """Return the tally of no row."""
+        return cls(np.zeros((0, 0), np.int32))
 
     @classmethod
     def from_rows(cls, scores: Array, dtype: Dtype, n_bins: int) -> RankedTally:
         """Return the tally of rows of descending carrier values; ``n_bins`` is the number of bins of each histogram, 0 for none."""
-        keys = np.ascontiguousarray(narrow_keys(scores, dtype).T)
-        if not n_bins:
-            return cls(parts=(keys,))
-        return cls(histograms=tuple(KeyHistogram.from_keys(column, n_bins) for column in keys))
+        return cls(np.ascontiguousarray(narrow_keys(scores, dtype).T), (), n_bins)
+
+    @property
+    def n_ranks(self) -> int:
+        """The number of ranks."""
+        return len(self.histograms) or len(self.keys)
+
+    def settled(self) -> Self:
+        """Return the same in histograms, where those are smaller."""
+        in_bins = self.n_bins > 0 and self.keys.nbytes > len(self.keys) * self.n_bins * _BIN_BYTES
+        return self.binned() if in_bins else self
+
+    def binned(self) -> Self:
+        """Return the same in histograms alone."""
+        if not self.keys.size:
+            return self
+        new = tuple(KeyHistogram.from_keys(column, self.n_bins) for column in self.keys)
+        if self.histograms:
+            new = tuple(KeyHistogram.merge(pair) for pair in zip(self.histograms, new, strict=True))
+        return type(self)(self.keys[:, :0], new, self.n_bins)
 
 
 def narrow_keys(scores: Array, dtype: Dtype) -> Array:

@@ -62,7 +62,7 @@ def outcome(source, ties="first"):
     run = Run(source)
     found = find_thresholds(run, [45, 90, 200], n_ranks=2, n_ranked=3, ties=ties)
     tally = found.first_tally
-    ranked = np.sort(np.concatenate(tally.ranked.parts, axis=1), axis=1).tolist()
+    ranked = np.sort(tally.ranked.keys, axis=1).tolist()
     sets = [(s.key, s.n_above, s.n_ties, s.set_sizes.tolist(), s.weight) for _, s in sorted(found.found.items())]
     return sets, tally.rank_counts[1:3].tolist(), ranked
 

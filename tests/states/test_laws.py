@@ -106,6 +106,13 @@ def counts_of(drawn):
 
 
 F8 = np.dtype("f8")
+
+
+def ranked_in_bins(scores, in_bins):
+    tally = RankedTally.from_rows(np.sort(scores, 1)[:, ::-1], F8, 2)
+    return tally.binned() if in_bins else tally
+
+
 #: Of each kind of state: its states of the bands drawn, and what is read of a state.
 KINDS = {
     "ScanTally": (lambda d: scans(d, d.hard, max_held=0), lambda d: scan_outcome(d, {"max_held": 0})),
@@ -132,11 +139,11 @@ KINDS = {
     ),
     "RankedTally": (
         lambda d: [t.ranked for t in scans(d, d.hard, n_ranked=d.n_classes)],
-        lambda d: lambda t: [np.sort(np.concatenate(t.parts, axis=1), axis=1).tolist()],
+        lambda d: lambda t: np.sort(t.keys, axis=1).tolist(),
     ),
     "RankedTally, bins": (
-        lambda d: [RankedTally.from_rows(np.sort(s, 1)[:, ::-1], F8, 5) for s in d.scores],
-        lambda d: lambda t: t.digest(),
+        lambda d: [ranked_in_bins(s, in_bins=i % 2) for i, s in enumerate(d.scores)],
+        lambda d: lambda t: t.binned().digest(),
     ),
     "KeyHistogram": (
         lambda d: [KeyHistogram.from_keys(encode(s).reshape(-1), 3) for s in d.scores],
