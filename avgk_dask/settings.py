@@ -19,12 +19,12 @@ DEFAULTS: dict[str, int | float | None] = {
     "pilot-most": 16,
     # Bytes of keys (4 or 8 each) of whole rows held over all bands together. Where the scores that can matter
     # are more, only those close to the thresholds are held, as events.
-    "kept-bytes": 1 << 28,
-    # Events held over all bands together (13 to 24 bytes each).
-    "max-events": 1 << 25,
+    "kept-bytes": 1 << 27,
+    # Events held over all bands together (17 to 28 bytes each). Where more are expected, bands are scanned in waves.
+    "max-events": 12 << 20,
     # Bytes of ranked scores (4 or 8 each) held over all samples and ranks together: beyond, straddle
     # strengths come from so many bins (32 bytes each), with the error certified.
-    "ranked-bytes": 1 << 28,
+    "ranked-bytes": 1 << 27,
     "ranked-bins": 1 << 19,
     # Groups of bands whose equal events are counted together, where they are many.
     "tie-groups": 512,

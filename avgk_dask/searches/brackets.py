@@ -24,6 +24,9 @@ REACH = 4.5
 _BEYOND = (2**40, 64, 8)
 _FEW = {2: 12.0, 3: 8.0, 4: 6.5}
 
+#: Keys that each occur so many times in the pilot's sample are ties.
+_TIED = 16
+
 
 def reach_of(n: int) -> float:
     """Return how many standard errors a bracket reaches to either side where they are estimated from n chunks or bands."""
@@ -37,7 +40,7 @@ def plan_from_pilot(shape: ScanShape, sample: PilotSample, ranks: Sequence[int])
     if floor > key_range(shape.dtype)[0] and n_listed <= shape.max_held:
         return plan_rows(shape, floor, sample.lowest, sample.highest)
     brackets = guess_brackets(sample, shape, ranks)
-    expected = sum(_distinct_between(sample, low, high) for low, high in join_brackets(brackets))
+    expected = sum(_stored_between(sample, low, high) for low, high in join_brackets(brackets))
     plan = plan_scan(shape, brackets, sample.lowest, sample.highest)
     return replace(plan, expected_events=expected * shape.n_scores / sample.n_scores)
 
@@ -87,10 +90,11 @@ def _disjoint(brackets: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
     return intervals
 
 
-def _distinct_between(sample: PilotSample, low: int, high: int) -> int:
-    """Return the weight of a bracket's distinct keys in the sample: ties are counted together."""
+def _stored_between(sample: PilotSample, low: int, high: int) -> int:
+    """Return the weight of a bracket's keys in the sample; very many ties are counted together."""
     mine = (sample.keys >= low) & (sample.keys <= high)
-    return int(sample.weights[mine].mean() * np.unique(sample.keys[mine]).size) if mine.any() else 0
+    n, n_distinct = int(mine.sum()), np.unique(sample.keys[mine]).size
+    return int(sample.weights[mine].sum()) // (n // n_distinct if n >= _TIED * n_distinct else 1) if n else 0
 
 
 def guess_brackets(sample: PilotSample, shape: ScanShape, ranks: Sequence[int]) -> list[tuple[int, int]]:

@@ -29,11 +29,11 @@ def fold(tally: ScanTally, old: ZoneTable, new: ZoneTable) -> ScanTally:
     The bins of gaps are not known any more: what they hold is in the first one. An interval whose events were dropped must
     be left as it was.
     """
-    starts, events = tally.events.grouped(old.floors)
     within = intervals_of(old.floors, new.floors[1::2])
+    interval_of = intervals_of(old.floors, tally.events.keys).astype(np.int32)
     parts = []
     for i, j in enumerate(within.tolist()):
-        mine = IntervalEvents.of(events.select(slice(starts[j], starts[j + 1])), tally.counted, old.interval(j))
+        mine = IntervalEvents.of(tally.events.select(interval_of == j), tally.counted, old.interval(j))
         parts.append(_Folded.of(mine, new.interval(i), base_sizes(tally, j), bool(tally.dropped[j])))
     by_zone = np.cumsum(tally.histogram.table().sum(1))
     hits = np.cumsum(tally.hits)

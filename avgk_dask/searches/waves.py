@@ -12,9 +12,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from ..arrays import Ints
-from ..kernels.keys import key_range
-from ..kernels.zones import ZoneTable, intervals_of
+from ..arrays import Array, Ints
+from ..kernels.keys import KEY_MAX, key_range
+from ..kernels.zones import ZoneTable
 from ..scans.plan import ScanPlan, ScanShape
 from ..states.scan_tally import ScanTally
 from .brackets import REACH, join_brackets, reach_of
@@ -79,21 +79,27 @@ class _Seen:
     plan: ScanPlan
     n_seen: int
     by_zone: Ints
-    #: Of each interval, its keys in descending order, and the number of scores from the interval's top down to each.
-    keys: list[Ints]
-    counts: list[Ints]
+    #: The keys of single events, ascending; those of counted ones, and how many scores there are from each up.
+    single: Array
+    counted: Ints
+    n_from: Ints
 
     @classmethod
     def of(cls, tally: ScanTally, plan: ScanPlan, n_seen: int) -> _Seen:
-        keys = np.concatenate([tally.events.keys.astype(np.int64), tally.counted.keys])
-        counts = np.concatenate([np.ones(tally.events.keys.size, np.int64), tally.counted.counts])
-        order = np.argsort(keys)[::-1]
-        keys, counts = keys[order], counts[order]
-        n_intervals = plan.zones.n_intervals
-        ends = np.searchsorted(intervals_of(plan.zones.floors, keys), np.arange(n_intervals + 1))
-        parts = [slice(ends[j], ends[j + 1]) for j in range(n_intervals)]
+        order = np.argsort(tally.counted.keys)
+        n_from = np.cumsum(tally.counted.counts[order][::-1])[::-1]
         by_zone = np.cumsum(tally.histogram.table().sum(1))
-        return cls(tally, plan, n_seen, by_zone, [keys[p] for p in parts], [np.cumsum(counts[p]) for p in parts])
+        return cls(tally, plan, n_seen, by_zone, np.sort(tally.events.keys), tally.counted.keys[order], n_from)
+
+    def _count_from(self, key: int) -> int:
+        """Return how many scores the events from a key up stand for."""
+        n = 0
+        if key <= np.iinfo(self.single.dtype).max:  # of its own dtype: else NumPy would convert all the keys
+            n += self.single.size - int(np.searchsorted(self.single, self.single.dtype.type(key)))
+        if key <= KEY_MAX:
+            counted = int(np.searchsorted(self.counted, key))
+            n += int(self.n_from[counted]) if counted < self.n_from.size else 0
+        return n
 
     def bracket(self, rank: int, reach: float) -> tuple[int, int]:
         """Return the keys between which the score of a rank among all probably lies; nothing beyond the old intervals."""
@@ -114,8 +120,11 @@ class _Seen:
             return int(floors[zone - 1]) if lower and zone else high
         if self.tally.dropped[j]:
             return low if lower else high
-        index = int(np.searchsorted(self.counts[j], position - float(self.by_zone[zone - 1])))
-        return int(self.keys[j][min(index, self.keys[j].size - 1)])
+        wanted = position - float(self.by_zone[zone - 1]) + self._count_from(high + 1)
+        while low < high:  # the highest key with so many from it up
+            middle = (low + high + 1) // 2
+            low, high = (middle, high) if self._count_from(middle) >= wanted else (low, middle - 1)
+        return low
 
     def _margin(self, j: int) -> float:
         """Return how far the number of scores above interval j seen so far may be from its share of all."""

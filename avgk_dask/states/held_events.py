@@ -21,6 +21,8 @@ from .counted_events import EventTally
 
 #: Rows of a band, at most ``2**ROW_BITS`` of them, have the numbers from ``band << ROW_BITS`` on.
 ROW_BITS = 40
+#: Keys looked at to see whether events are ties, and how often each must occur in a group of bands.
+_LOOKED_AT, _TIED = 1 << 8, 8
 
 Column = Annotated[Array, JOINED]
 
@@ -62,6 +64,13 @@ class HeldEvents(State):
         starts, order = np.empty(floors.size // 2 + 1, np.int64), np.empty(intervals.size, np.int64)
         group_order(intervals, starts, order)
         return starts, ordered.select(order)
+
+    def are_ties(self, n_together: int) -> bool:
+        """Whether counting equal events of so many bands together would save much, from a look at some of the keys."""
+        keys = np.unique(self.keys[:: max(1, self.keys.size // _LOOKED_AT)][:_LOOKED_AT])
+        some = np.isin(self.keys, keys)
+        pairs = np.stack([self.keys[some].astype(np.int64), (self.rows[some] >> ROW_BITS) // n_together])
+        return bool(np.unique(pairs, axis=1).shape[1] * _TIED <= some.sum())
 
     def counted(self, floors: Ints, n_together: int = 1) -> EventTally:
         """Count equal events of a band, or of so many bands, together."""

@@ -86,16 +86,25 @@ class ScanTally(CheckedTally):
         """
         share = self.max_events // self.dropped.size
         crowded = (self.stored_events() > share)[intervals_of(self.floors, self.events.keys)]
-        together = self.events.select(crowded).counted(self.floors, self.n_together)
-        found = replace(self, events=self.events.select(~crowded), counted=EventTally.merge([self.counted, together]))
+        together = self.events.select(crowded)
+        if not together.are_ties(self.n_together):
+            return self._without(self.stored_events() > share)
+        found = replace(
+            self,
+            events=self.events.select(~crowded),
+            counted=EventTally.merge([self.counted, together.counted(self.floors, self.n_together)]),
+        )
         keys = np.unique(found.counted.keys)
         n_keys = np.bincount(intervals_of(self.floors, keys), minlength=self.dropped.size)
-        gone = (found.stored_events() > share) & (n_keys > _FEW_KEYS)
+        return found._without((found.stored_events() > share) & (n_keys > _FEW_KEYS))
+
+    def _without(self, gone: Bools) -> Self:
+        """Return the tally without the events of some intervals."""
         if not gone.any():
-            return found
+            return self
         return replace(
-            found,
-            events=found.events.select(~gone[intervals_of(self.floors, found.events.keys)]),
-            counted=found.counted.select(lambda keys, _: ~gone[intervals_of(self.floors, keys)]),
+            self,
+            events=self.events.select(~gone[intervals_of(self.floors, self.events.keys)]),
+            counted=self.counted.select(lambda keys, _: ~gone[intervals_of(self.floors, keys)]),
             dropped=self.dropped | gone,
         )

@@ -1,0 +1,207 @@
+"""A trillion scores on one machine: a few real chunk files, hard-linked as often as it takes.
+
+The answer is known. Every chunk occurs equally often, so that thresholds and errors are those of the few chunks alone, and
+counts are as many times theirs. It is compared to the last bit; the straddle strengths within their certified error.
+
+Each size runs in a process of its own, whose peak memory is told; with ``--workers`` on a cluster of small workers.
+
+    python benchmarks/trillion.py --scores 1e9 1e10 1e11
+    python benchmarks/trillion.py --scores 1e12 --folder FOLDER
+    python benchmarks/trillion.py --scores 8e9 --straddle --workers 2 --memory-limit 1GB
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+
+import numpy as np
+import zarr
+from zarr.codecs import BloscCodec
+
+from avgk_dask.testing import Simulation
+
+#: Different chunks: each file may have some 65,000 links, and together they stay in the page cache.
+N_DIFFERENT = 16
+
+
+def make_few(path: pathlib.Path, n_rows: int, n_classes: int) -> None:
+    """Write the chunks that all others are links to, with their labels."""
+    if (path / "done").exists():
+        return
+    n = N_DIFFERENT * n_rows
+    group = zarr.open_group(path, mode="w")
+    blosc = BloscCodec(cname="lz4", clevel=5, shuffle="bitshuffle", typesize=4)
+    scores = group.create_array(
+        "scores", shape=(n, n_classes), chunks=(n_rows, n_classes), dtype="f4", compressors=blosc
+    )
+    labels = group.create_array("labels", shape=(n,), chunks=(n,), dtype="i8")
+    spec = Simulation(n, n_classes)
+    found = np.empty(n, np.int64)
+    step = max(1, 5_000_000 // n_classes)
+    for chunk in range(0, n, n_rows):
+        block = np.empty((n_rows, n_classes), "f4")
+        for first in range(chunk, chunk + n_rows, step):
+            last = min(first + step, chunk + n_rows)
+            block[first - chunk : last - chunk], found[first:last], _ = spec.rows(first, last)
+        scores[chunk : chunk + n_rows] = block
+    labels[:] = found
+    (path / "done").touch()
+
+
+def link_many(few: pathlib.Path, path: pathlib.Path, times: int) -> None:
+    """Make a store of the same chunks so many times over, of links alone."""
+    if (path / "done").exists():
+        return
+    shutil.rmtree(path, ignore_errors=True)
+    path.mkdir(parents=True)
+    shutil.copy(few / "zarr.json", path)
+    for name, n_chunks in (("scores", N_DIFFERENT), ("labels", 1)):
+        metadata = json.loads((few / name / "zarr.json").read_text())
+        metadata["shape"][0] *= times
+        (path / name / "c").mkdir(parents=True)
+        (path / name / "zarr.json").write_text(json.dumps(metadata))
+        for number in range(n_chunks * times):
+            source = few / name / "c" / str(number % n_chunks)
+            target = path / name / "c" / str(number)
+            if name == "labels":
+                os.link(source, target)
+            else:
+                target.mkdir()
+                os.link(source / "0", target / "0")
+    (path / "done").touch()
+
+
+MEASURED = """
+import json, re, sys, time
+import dask
+
+import avgk_dask as avgk
+from avgk_dask.searches.threshold_search import ThresholdSearch
+
+
+def peak():
+    return 1024 * int(re.search(r"VmHWM:\\s+(\\d+)", open("/proc/self/status").read())[1])
+
+
+def main():
+    path, k, straddle, workers, limit = json.loads(sys.argv[1])
+    n_waves, after = [0], ThresholdSearch._after_wave
+
+    def counted(self, tally):
+        n_waves[0] += 1
+        return after(self, tally)
+
+    ThresholdSearch._after_wave = counted
+    told = {}
+    if workers:
+        from distributed import Client, LocalCluster
+
+        cluster = LocalCluster(n_workers=workers, threads_per_worker=1, memory_limit=limit, dashboard_address=None)
+        client = Client(cluster)
+        before = {address: worker["pid"] if "pid" in worker else worker["id"] for address, worker in client.scheduler_info(n_workers=-1)["workers"].items()}
+    else:
+        dask.config.set(scheduler="threads", num_workers=2)
+    started = time.perf_counter()
+    found = avgk.evaluate(path, k=k, straddle=straddle)
+    told["seconds"] = time.perf_counter() - started
+    if workers:
+        peaks = client.run(peak)
+        told["worker_peaks"] = list(peaks.values())
+        told["restarts"] = len(set(before) - set(peaks))
+        client.close()
+        cluster.close()
+    told |= {"peak": peak(), "reads": found.attrs["reads"], "waves": n_waves[0]}
+    told["result"] = {name: found[name].values.tolist() for name in found.data_vars}
+    print(json.dumps(told))
+
+
+if __name__ == "__main__":
+    main()
+"""
+
+
+def measure(path: pathlib.Path, k: list[int], straddle: bool, workers: int, limit: str) -> dict:
+    """Evaluate a store in a process of its own."""
+    with tempfile.NamedTemporaryFile("w", suffix=".py") as script:
+        script.write(MEASURED)
+        script.flush()
+        arguments = json.dumps([str(path), k, straddle, workers, limit])
+        run = subprocess.run([sys.executable, script.name, arguments], stdout=subprocess.PIPE, text=True, check=True)
+    return json.loads(run.stdout.splitlines()[-1])
+
+
+def check(few: dict, many: dict, times: int) -> None:
+    """Refuse a result that is not the known one."""
+    for name, values in few["result"].items():
+        expected, found = np.array(values, float), np.array(many["result"][name], float)
+        if name in (
+            "n_above",
+            "n_ties",
+            "n_kept",
+            "n_samples",
+            "n_labelled",
+            "budget",
+            "set_size_count",
+            "ranked_count",
+        ):
+            expected = expected * times
+        if re.search("straddle|strength", name):
+            error = np.array(many["result"].get(f"{name}_error", 0.0), float)
+            far = np.abs(found - expected) > error + 1e-12 * np.abs(expected)
+            assert name.endswith("_error") or not far.any(), (name, np.abs(found - expected).max(), error.max())
+            continue
+        assert np.array_equal(expected, found, equal_nan=True), f"{name} is not {times} times, or as it was"
+
+
+def main() -> None:
+    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    options.add_argument("--scores", type=float, nargs="+", default=[1e9, 1e10])
+    options.add_argument("--classes", type=int, default=1_000)
+    options.add_argument("--chunk-rows", type=int, default=10_000)
+    options.add_argument("--straddle", action="store_true")
+    options.add_argument("--workers", type=int, default=0)
+    options.add_argument("--memory-limit", default="1GB")
+    options.add_argument("--folder", type=pathlib.Path, help="keep the stores here and use them again")
+    chosen = options.parse_args()
+    k = list(range(1, 11))
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = chosen.folder or pathlib.Path(temporary)
+        few = folder / f"few-{chosen.chunk_rows}x{chosen.classes}.zarr"
+        make_few(few, chosen.chunk_rows, chosen.classes)
+        n_few = N_DIFFERENT * chosen.chunk_rows * chosen.classes
+        known = measure(few, k, chosen.straddle, 0, "")
+        print(
+            "| scores | samples | reads | waves | seconds | 10^9 scores/s | peak MB | workers' peaks MB, restarts |\n|---|---|---|---|---|---|---|---|"
+        )
+        for wanted in chosen.scores:
+            times = max(1, round(wanted / n_few))
+            many = folder / f"many-{chosen.chunk_rows}x{chosen.classes}-{times}.zarr"
+            started = time.perf_counter()
+            link_many(few, many, times)
+            linked = time.perf_counter() - started
+            found = measure(many, k, chosen.straddle, chosen.workers, chosen.memory_limit)
+            check(known, found, times)
+            n = times * n_few
+            workers = (
+                f"{[round(p / 1e6) for p in found['worker_peaks']]}, {found['restarts']}" if chosen.workers else ""
+            )
+            print(
+                f"| {n:.3g} | {n // chosen.classes:,} | {found['reads']} | {found['waves']} | {found['seconds']:.1f} | "
+                f"{n / found['seconds'] / 1e9:.2f} | {found['peak'] / 1e6:.0f} | {workers} |  (linked in {linked:.0f} s)",
+                flush=True,
+            )
+            if not chosen.folder:
+                shutil.rmtree(many)
+
+
+if __name__ == "__main__":
+    main()
