@@ -16,7 +16,6 @@ import argparse
 import json
 import os
 import pathlib
-import re
 import shutil
 import subprocess
 import sys
@@ -154,10 +153,14 @@ def check(few: dict, many: dict, times: int) -> None:
             "ranked_count",
         ):
             expected = expected * times
-        if re.search("straddle|strength", name):
-            error = np.array(many["result"].get(f"{name}_error", 0.0), float)
+        if name in ("straddle_magnitude", "ranked_count", "bin_low") or (
+            name.endswith("_error") and "straddle" in name
+        ):
+            continue  # the quotient of two that are checked; bins that follow those of the histograms; the errors themselves
+        if name.startswith("straddle"):
+            error = np.array(many["result"][f"{name}_error"], float)
             far = np.abs(found - expected) > error + 1e-12 * np.abs(expected)
-            assert name.endswith("_error") or not far.any(), (name, np.abs(found - expected).max(), error.max())
+            assert not far.any(), f"{name} is not within its error"
             continue
         assert np.array_equal(expected, found, equal_nan=True), f"{name} is not {times} times, or as it was"
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from dask.delayed import Delayed
@@ -15,6 +16,8 @@ from .dask_tasks import Graph, as_delayed, constant, task, token_of
 
 #: States a task holds before it merges them.
 _HELD_STATES = 8
+#: Bytes of states that are merged at once.
+_MERGED_BYTES = 64 << 20
 
 
 def pass_task(source: Source, what: Pass) -> Delayed:
@@ -27,7 +30,7 @@ def pass_task(source: Source, what: Pass) -> Delayed:
         keys = _chunk_tasks(source, what, Key(shared), graph, token)
     else:
         keys = _band_tasks(source, what, groups, Key(shared), graph, token)
-    root = _merge_tree(keys, graph, token)
+    root = _merge_tree(keys, _fan_in(what), graph, token)
     (found,) = as_delayed([root], graph, source.collections(), f"avgk-{what.name}-{token}")
     return found
 
@@ -54,9 +57,15 @@ def _chunk_tasks(source: Source, what: Pass, shared: Key, graph: Graph, token: s
     return keys
 
 
-def _merge_tree(keys: list[str], graph: Graph, token: str) -> str:
-    """Add a tree of merges, of the configured fan-in, to a graph; return the key of its root."""
-    fan_in, level = setting("fan-in"), 0
+def _fan_in(what: Pass) -> int:
+    """Return how many states are merged at once."""
+    fitting = _MERGED_BYTES // what.state_bytes if what.state_bytes else math.inf
+    return int(max(2, min(setting("fan-in"), fitting)))
+
+
+def _merge_tree(keys: list[str], fan_in: int, graph: Graph, token: str) -> str:
+    """Add a tree of merges to a graph; return the key of its root."""
+    level = 0
     while len(keys) > 1:
         parts = [keys[i : i + fan_in] for i in range(0, len(keys), fan_in)]
         keys = [f"avgk-merge-{token}-{level}-{i}" for i in range(len(parts))]

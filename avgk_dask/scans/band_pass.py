@@ -33,6 +33,8 @@ class Pass:
     #: Whether the work holds a band's whole rows, and at how many keys it counts scores: what its memory depends on.
     holds_rows: bool = False
     n_edges: int = 0
+    #: Bytes that the state of any number of bands may have, beside what adds up: large ones are merged few at a time.
+    state_bytes: int = 0
     #: Whether, with the passes before it, all bands have been read once more.
     completes: bool = False
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from ..arrays import Dtype
 from ..kernels.zones import N_BINS, ZoneTable
 from ..reuse import Pool
+from ..states.ranked_scores import BIN_BYTES
 
 
 @dataclass(frozen=True)
@@ -41,6 +42,11 @@ class ScanShape:
     def n_scores(self) -> int:
         """N * C."""
         return self.n_samples * self.n_classes
+
+    @property
+    def histogram_bytes(self) -> int:
+        """Bytes of the histograms of ranked scores."""
+        return self.n_ranked * self.ranked_bins * BIN_BYTES
 
     @property
     def band_unit(self) -> int:

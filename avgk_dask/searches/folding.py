@@ -30,10 +30,10 @@ def fold(tally: ScanTally, old: ZoneTable, new: ZoneTable) -> ScanTally:
     be left as it was.
     """
     within = intervals_of(old.floors, new.floors[1::2])
-    interval_of = intervals_of(old.floors, tally.events.keys).astype(np.int32)
+    indices = tally.events.by_interval(old.floors)
     parts = []
     for i, j in enumerate(within.tolist()):
-        mine = IntervalEvents.of(tally.events.select(interval_of == j), tally.counted, old.interval(j))
+        mine = IntervalEvents.of(tally.events.select(indices[j]), tally.counted, old.interval(j))
         parts.append(_Folded.of(mine, new.interval(i), base_sizes(tally, j), bool(tally.dropped[j])))
     by_zone = np.cumsum(tally.histogram.table().sum(1))
     hits = np.cumsum(tally.hits)

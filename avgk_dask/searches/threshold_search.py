@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
+from functools import cached_property
 
 import numpy as np
 
+from ..arrays import Ints
 from ..errors import ScoresError
 from ..kernels.keys import NAN_KEY, key_range
-from ..kernels.zones import N_BINS, ZoneTable, intervals_of
+from ..kernels.zones import N_BINS, ZoneTable
 from ..scans.band_pass import Pass
 from ..scans.band_scan import scan_band
 from ..scans.cutting import CutPlan, WantedTies, cut_band
@@ -81,11 +83,12 @@ class ThresholdSearch:
             return self.pilot
         if self.plan is not None:
             name, n_next = "rescan" if self.n_scans else "scan", self._wave()
+            scan = Pass(name, scan_band, self.plan, ScanTally, state_bytes=self.plan.shape.histogram_bytes)
             if n_next == self.shape.n_bands:
-                return Pass(name, scan_band, self.plan, ScanTally)
+                return scan
             last = self.n_seen + n_next
             bands = spread_bands(self.shape.n_bands, self.n_seen, last)
-            return Pass(name, scan_band, self.plan, ScanTally, bands, completes=last == self.shape.n_bands)
+            return replace(scan, bands=bands, completes=last == self.shape.n_bands)
         cut = {i: s for i, s in self.found.items() if s.cut is not None and s.cut.pending}
         return cut_pass(self.shape, cut) if cut and self.cuts_ties else None
 
@@ -131,8 +134,9 @@ class ThresholdSearch:
         found = dict(self.found)
         again: dict[int, tuple[int, int]] = {}
         rows: dict[int, Bracketed] = {}
+        evidence = _Evidence(tally, self.plan)
         for i in self.open:
-            outcome = self._settle(tally, self.plan, self.budgets[i])
+            outcome = self._settle(evidence, self.budgets[i])
             if isinstance(outcome, Selection):
                 found[i] = outcome
             elif isinstance(outcome, Bracketed):
@@ -181,12 +185,13 @@ class ThresholdSearch:
             extremes=(none, none),
         )
 
-    def _settle(self, tally: ScanTally, plan: ScanPlan, budget: int) -> Selection | Bracketed | tuple[int, int]:
+    def _settle(self, evidence: _Evidence, budget: int) -> Selection | Bracketed | tuple[int, int]:
         """Return the outcome for a budget, or how the held rows give it, or a narrower bracket that must be searched."""
+        tally, plan = evidence.tally, evidence.plan
         rank = self._rank(budget, tally)
         if rank == 0:
             return _all_nan(tally, budget)
-        by_zone = np.cumsum(tally.histogram.table().sum(1))
+        by_zone = evidence.by_zone
         zone = int(np.searchsorted(by_zone, rank))
         if zone == by_zone.size:
             n_listed = int(by_zone[-1])
@@ -194,11 +199,11 @@ class ThresholdSearch:
                 return key_range(self.shape.dtype)[0], plan.floor - 1
             return bracket_below(tally, plan, self.shape, rank, n_listed)
         n_before = int(by_zone[zone - 1]) if zone else 0
-        low, high, n_higher = _narrow(tally, plan, zone, rank - n_before, key_range(self.shape.dtype)[1])
+        low, high, n_higher = _narrow(evidence, zone, rank - n_before, key_range(self.shape.dtype)[1])
         if plan.with_rows and not tally.dropped.any():
             return Bracketed(budget, low, high, n_before + n_higher, rank - n_before - n_higher)
         if not plan.with_rows and zone % 2 and not tally.dropped[zone // 2]:
-            return self._with_nan(_select(tally, plan, zone, budget, n_before, rank - n_before, (low, high)), tally)
+            return self._with_nan(_select(evidence, zone, budget, n_before, rank - n_before, (low, high)), tally)
         return certain_bracket(self.waves, rank, key_range(self.shape.dtype)[1])
 
     def _rank(self, budget: int, tally: ScanTally) -> int:
@@ -206,9 +211,32 @@ class ThresholdSearch:
         return min(budget + 1, self.shape.n_scores - tally.n_nan)
 
 
-def _narrow(tally: ScanTally, plan: ScanPlan, zone: int, rank: int, top: int) -> tuple[int, int, int]:
+@dataclass(frozen=True)
+class _Evidence:
+    """What a scan found, as all budgets look at it."""
+
+    tally: ScanTally
+    plan: ScanPlan
+
+    @cached_property
+    def table(self) -> Ints:
+        """The listed scores by zone and bin."""
+        return self.tally.histogram.table()
+
+    @cached_property
+    def by_zone(self) -> Ints:
+        """How many scores are listed down to the end of each zone."""
+        return np.cumsum(self.table.sum(1))
+
+    @cached_property
+    def indices(self) -> list[Ints]:
+        """Which events are in each interval."""
+        return self.tally.events.by_interval(self.plan.zones.floors)
+
+
+def _narrow(evidence: _Evidence, zone: int, rank: int, top: int) -> tuple[int, int, int]:
     """Return the bin of a zone that holds the score of this rank from the zone's top, a hard bracket, and the count above."""
-    bins = tally.histogram.table()[zone]
+    bins, plan = evidence.table[zone], evidence.plan
     from_top = np.cumsum(bins[::-1])
     index = int(np.searchsorted(from_top, rank))
     bin_ = bins.size - 1 - index
@@ -218,13 +246,12 @@ def _narrow(tally: ScanTally, plan: ScanPlan, zone: int, rank: int, top: int) ->
     return base + (bin_ << shift), high, int(from_top[index - 1]) if index else 0
 
 
-def _select(
-    tally: ScanTally, plan: ScanPlan, zone: int, budget: int, n_before: int, rank: int, near: tuple[int, int]
-) -> Selection:
+def _select(evidence: _Evidence, zone: int, budget: int, n_before: int, rank: int, near: tuple[int, int]) -> Selection:
     """Read a budget's outcome off the events of the interval that provably holds its threshold."""
+    tally, plan = evidence.tally, evidence.plan
     j = zone // 2
-    mine = tally.events.select(intervals_of(plan.zones.floors, tally.events.keys) == j)
-    events = IntervalEvents.of(mine.in_order(), tally.counted, plan.zones.interval(j), tally.n_together)
+    mine = tally.events.select(evidence.indices[j]).in_order()
+    events = IntervalEvents.of(mine, tally.counted, plan.zones.interval(j), tally.n_together)
     key = events.key_at_rank(rank, *near)
     taken = events.take(key, budget - n_before, plan.shape.n_classes)
     n_above, n_ties = n_before + taken.n_above, taken.n_ties

@@ -20,8 +20,9 @@ from ..states.scan_tally import ScanTally
 from .brackets import REACH, join_brackets, reach_of
 from .folding import base_sizes, fold
 
-#: The share of the events that may be held which a wave is planned to use: brackets are guessed, and so is what they hold.
-_PLANNED = 2 / 3
+#: The share of the events that may be held which waves are planned for, and the most that brackets may hold between them:
+#: brackets are guessed, and so is what they will hold.
+_PLANNED, _BETWEEN = 1 / 3, 2 / 3
 #: A wave reads at least this share of what was read before it, and this many bands.
 _LEAST_GROWTH, _LEAST_BANDS = 1 / 4, 8
 #: The least standard errors that brackets reach to either side; fewer would often fail, and cost a read.
@@ -61,14 +62,15 @@ def next_wave(shape: ScanShape, n_seen: int, n_held: int) -> int:
 def narrow(tally: ScanTally, plan: ScanPlan, ranks: Sequence[int], n_seen: int) -> tuple[ScanTally, ScanPlan]:
     """Return what was found so far by narrower brackets, and the plan with them."""
     seen = _Seen.of(tally, plan, n_seen)
-    reach = 1.0
+    limit, reach = _BETWEEN * plan.shape.all_events, 1.0
     while True:
-        zones = _nested(seen, [seen.bracket(rank, reach) for rank in ranks])
-        folded = fold(tally, plan.zones, zones)
-        limit = _PLANNED * plan.shape.all_events
-        if (n_held := folded.stored_events().sum()) <= limit or reach * REACH <= _LEAST_REACH:
-            return folded, replace(plan, zones=zones)
-        reach = max(_LEAST_REACH / REACH, reach * limit / float(n_held))
+        brackets = join_brackets([seen.bracket(rank, reach) for rank in ranks])
+        n_held = sum(seen.count_from(low) - seen.count_from(high + 1) for low, high in brackets)
+        if n_held <= limit or reach * REACH <= _LEAST_REACH:
+            break
+        reach = max(_LEAST_REACH / REACH, reach * limit / n_held)
+    zones = _nested(seen, brackets)
+    return fold(tally, plan.zones, zones), replace(plan, zones=zones)
 
 
 @dataclass(frozen=True)
@@ -91,7 +93,7 @@ class _Seen:
         by_zone = np.cumsum(tally.histogram.table().sum(1))
         return cls(tally, plan, n_seen, by_zone, np.sort(tally.events.keys), tally.counted.keys[order], n_from)
 
-    def _count_from(self, key: int) -> int:
+    def count_from(self, key: int) -> int:
         """Return how many scores the events from a key up stand for."""
         n = 0
         if key <= np.iinfo(self.single.dtype).max:  # of its own dtype: else NumPy would convert all the keys
@@ -106,7 +108,8 @@ class _Seen:
         shape = self.plan.shape
         target = rank * (self.tally.n_rows * shape.n_classes - self.tally.n_nan) / shape.n_scores
         margin = reach * self._margin(int(np.searchsorted(self.by_zone, target)) // 2) + 1
-        return self._key_at(target + margin, lower=True), self._key_at(target - margin, lower=False)
+        low = self._key_at(target + margin, lower=True)
+        return low, max(low, self._key_at(target - margin, lower=False))
 
     def _key_at(self, position: float, *, lower: bool) -> int:
         """Return the key at a position from the top; in a gap, the end of the next interval on the other side."""
@@ -120,10 +123,10 @@ class _Seen:
             return int(floors[zone - 1]) if lower and zone else high
         if self.tally.dropped[j]:
             return low if lower else high
-        wanted = position - float(self.by_zone[zone - 1]) + self._count_from(high + 1)
+        wanted = position - float(self.by_zone[zone - 1]) + self.count_from(high + 1)
         while low < high:  # the highest key with so many from it up
             middle = (low + high + 1) // 2
-            low, high = (middle, high) if self._count_from(middle) >= wanted else (low, middle - 1)
+            low, high = (middle, high) if self.count_from(middle) >= wanted else (low, middle - 1)
         return low
 
     def _margin(self, j: int) -> float:
@@ -163,8 +166,7 @@ def _nested(seen: _Seen, brackets: Sequence[tuple[int, int]]) -> ZoneTable:
         if low == high or seen.tally.dropped[j]:
             intervals.append((low, high))
             continue
-        inside = [(max(low, a), min(high, b)) for a, b in brackets if a <= high and b >= low and a <= b]
-        intervals += join_brackets(inside)
+        intervals += [(max(low, a), min(high, b)) for a, b in brackets if a <= high and b >= low]
     if not intervals:
         intervals = [(plan.floor, plan.floor)]
     return ZoneTable.from_intervals(

@@ -54,16 +54,11 @@ class HeldEvents(State):
         in_order = not self.rows.size or (np.diff(self.rows) >= 0).all()
         return self if in_order else self.select(np.argsort(self.rows, kind="stable"))
 
-    def grouped(self, floors: Ints) -> tuple[Ints, HeldEvents]:
-        """Return where each interval's events start, and the events by interval, in row-major order.
-
-        ``floors`` are those of a ``ZoneTable``.
-        """
-        ordered = self.in_order()
-        intervals = intervals_of(floors, ordered.keys)
-        starts, order = np.empty(floors.size // 2 + 1, np.int64), np.empty(intervals.size, np.int64)
-        group_order(intervals, starts, order)
-        return starts, ordered.select(order)
+    def by_interval(self, floors: Ints) -> list[Ints]:
+        """Return the indices of each interval's events; ``floors`` are those of a ``ZoneTable``."""
+        starts, order = np.empty(floors.size // 2 + 1, np.int64), np.empty(self.keys.size, np.int64)
+        group_order(intervals_of(floors, self.keys), starts, order)
+        return np.split(order, starts[1:-1])
 
     def are_ties(self, n_together: int) -> bool:
         """Whether counting equal events of so many bands together would save much, from a look at some of the keys."""
@@ -74,7 +69,9 @@ class HeldEvents(State):
 
     def counted(self, floors: Ints, n_together: int = 1) -> EventTally:
         """Count equal events of a band, or of so many bands, together."""
-        starts, events = self.grouped(floors)
+        indices = self.by_interval(floors)
+        events = self.select(np.concatenate(indices))
+        starts = np.cumsum([0, *(mine.size for mine in indices)])
         sizes = np.empty(events.keys.size, np.int64)
         size_events(starts, events.keys, events.rows, events.bases, sizes)
         groups = (events.rows >> ROW_BITS) // n_together

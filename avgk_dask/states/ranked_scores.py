@@ -15,7 +15,7 @@ from .key_histogram import KeyHistogram
 #: Ranks up to which a row's highest scores are found while it is scanned; for more, NumPy's partition is faster.
 MOST_FUSED = 64
 #: Bytes of a bin of a ``KeyHistogram``.
-_BIN_BYTES = 32
+BIN_BYTES = 32
 
 
 def _beside(parts: list[Array]) -> Array:
@@ -57,7 +57,7 @@ class RankedTally(State):
 
     def settled(self) -> Self:
         """Return the same in histograms, where those are smaller."""
-        in_bins = self.n_bins > 0 and self.keys.nbytes > len(self.keys) * self.n_bins * _BIN_BYTES
+        in_bins = self.n_bins > 0 and self.keys.nbytes > len(self.keys) * self.n_bins * BIN_BYTES
         return self.binned() if in_bins else self
 
     def binned(self) -> Self:
