@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from ..exact.budgets import DEFAULT_BUDGETS, count_labels, parse_budgets
-from ..passes.memory import memory_limit, task_memory
+from ..passes.memory import memory_limit, project
 from ..results.store_info import StoreInfo, ValuesInfo
 from ..sources.source import Labels
 from ..sources.stored import StoredSource
@@ -62,8 +62,9 @@ def info(
         Whether changed chunks are noticed with certainty, and what the labels are (None where there are none).
     ``values``
         What the first rows look like: ``kind, low, high, n_nan, n_rows_sampled``.
-    ``task_memory, memory_limit, reads``
-        What ``evaluate`` with its default budgets takes: bytes of a task at most, bytes it may take, and reads of the store.
+    ``task_memory, merge_memory, client_memory, memory_limit, reads``
+        What ``evaluate`` with its default budgets takes: bytes of a task, of merging what tasks give, and of the process that
+        asks, each at most and beyond an idle process; bytes a task may take; and reads of the store.
     ``advice``
         What could be better, each with what to do.
 
@@ -92,6 +93,7 @@ def info(
     budgets = parse_budgets(DEFAULT_BUDGETS, source.shape[1])
     counts = [count_labels(k, source.shape[0]) for k in budgets]
     ranks = n_ranked(budgets, source.shape[1])
+    memory = project(source, counts, int(max(budgets)), ranks)
     values = None if facts.n_missing_chunks == facts.n_chunks else _values(source)
     return {
         "store": arrays.location,
@@ -112,7 +114,9 @@ def info(
         "has_manifest": facts.has_manifest,
         "labels": _labels(arrays.labels),
         "values": values,
-        "task_memory": task_memory(source, counts, int(max(budgets)), ranks),
+        "task_memory": memory.task,
+        "merge_memory": memory.merge,
+        "client_memory": memory.client,
         "memory_limit": memory_limit(),
         "reads": "each chunk once, after a pilot of at most 10 % of the chunks or 8 (two more reads in the worst case)",
         "advice": _advice(facts, arrays.labels, values),

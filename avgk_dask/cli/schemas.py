@@ -123,6 +123,8 @@ _BODIES: dict[str, Schema] = {
             _object(kind=_TEXT, low=_or_null(_NUMBER), high=_or_null(_NUMBER), n_nan=_COUNT, n_rows_sampled=_COUNT)
         ),
         task_memory=_COUNT,
+        merge_memory=_COUNT,
+        client_memory=_COUNT,
         memory_limit=_COUNT,
         reads=_TEXT,
         advice=_list(_TEXT),

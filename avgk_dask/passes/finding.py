@@ -6,11 +6,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from fractions import Fraction
 
-import numpy as np
-
 from ..scans.band_pass import Pass
 from ..scans.pilot import PilotPlan, sample_chunk
-from ..scans.plan import ScanShape
 from ..searches.least_risk import RiskSearch
 from ..searches.threshold_search import ThresholdSearch
 from ..searches.tie_extremes import ExtremesSearch
@@ -18,29 +15,8 @@ from ..settings import setting
 from ..sources.source import Source
 from ..sources.transformed import spread_source
 from ..states.pilot_sample import PilotSample
-from .memory import check_memory, held_limit, max_band_events, ranked_bins
+from .memory import fitting_shape
 from .run import Run, drive
-
-
-def scan_shape(source: Source, n_ranks: int = 0, n_ranked: int = 0, with_distance: bool = False) -> ScanShape:
-    """Return what all scans of this source have in common."""
-    return ScanShape(
-        n_samples=source.shape[0],
-        n_classes=source.shape[1],
-        dtype=source.dtype,
-        n_ranks=n_ranks,
-        n_chunks=source.n_chunks,
-        max_events=max_band_events(),
-        all_events=setting("max-events"),
-        tile_scores=setting("tile-scores"),
-        n_ranked=n_ranked,
-        ranked_bins=ranked_bins(source, n_ranked),
-        with_distance=with_distance,
-        max_held=held_limit(source),
-        n_bands=source.n_bands,
-        n_together=-(-source.n_bands // setting("tie-groups")),
-        band_rows=int(np.diff(source.rows).max()),
-    )
 
 
 def find_thresholds(
@@ -58,8 +34,7 @@ def find_thresholds(
     kept; ``with_distance`` measures how far scores are from soft labels. With ``ties="spread"`` the ties kept are not the
     first ones but those of a fixed pseudo-random order, which takes one more read where ties are cut.
     """
-    check_memory(run.source, budgets, n_ranks, n_ranked)
-    shape = scan_shape(run.source, n_ranks, n_ranked, with_distance)
+    shape = fitting_shape(run.source, budgets, n_ranks, n_ranked, with_distance)
     begun = ThresholdSearch.begin(shape, budgets, pilot_pass(run.source, budgets), cuts_ties=ties == "first")
     search = drive(begun, run)
     return search if ties == "first" else _spread_ties(run, search)

@@ -1,9 +1,10 @@
-"""The memory bound: what a task may take at its peak, as a function, checked before running."""
+"""The memory bound: what a task, the worker that merges and the client take at their peaks, as functions, checked before running."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -11,27 +12,83 @@ from ..errors import MemoryLimitError
 from ..scans.band_pass import Pass
 from ..scans.band_scan import EVENT_SPACE
 from ..scans.entries import LISTED
+from ..scans.plan import ScanShape
 from ..searches.threshold_search import RESCAN_EVENTS
 from ..settings import setting
 from ..sources.source import Source
-from ..states.key_histogram import LEAST_BINS
-from ..states.ranked_scores import MOST_FUSED, narrow_dtype
+from ..states.ranked_scores import MOST_FUSED
+from .caps import Caps
+from .tree import fan_in_of
 
-#: Events that no band may exceed.
-_MOST_BAND_EVENTS = 1 << 20
+#: Bytes of a process before it has read anything: numba's compiler and zarr, most of it.
+IDLE_BYTES = 250 << 20
+#: Of a worker's limit, the share up to which it neither spills nor pauses.
+_USABLE = 0.7
+#: What histograms of ranked scores take where they are analysed, as exact integers, in times of what they take as arrays.
+_ANALYSED = 10
 
 
-def task_memory(source: Source, budgets: Sequence[int], n_ranks: int = 0, n_ranked: int = 0) -> int:
-    """Return an upper estimate, in bytes, of what one scan task takes beyond the process itself.
+@dataclass(frozen=True)
+class Projection:
+    """Upper estimates, in bytes, of what a scan takes beyond an idle process."""
 
-    ``budgets`` are numbers of labels in all. A slab, its encoded form, and a copy of it where zarr
-    assembles it; the converted tile, where the dtype has no kernel of its own; the buffers of a
-    stretch of rows; per row counts, labels, ranks and ranked scores; the rows or events held; the histograms.
+    #: One task; where states come together, with the last of them; the process that asked, with what it does at the end.
+    task: int
+    merge: int
+    client: int
+
+    @classmethod
+    def of(cls, source: Source, shape: ScanShape, budgets: Sequence[int]) -> Projection:
+        """Project a scan for budgets, which are numbers of labels in all."""
+        return cls(_scan_task(source, shape, budgets), *_together(shape.sum_bytes, shape.histogram_bytes))
+
+
+def project(source: Source, budgets: Sequence[int], n_ranks: int = 0, n_ranked: int = 0) -> Projection:
+    """Return what finding thresholds takes with the caps that will be used."""
+    return Projection.of(source, fitting_shape(source, budgets, n_ranks, n_ranked, refuse=False), budgets)
+
+
+def fitting_shape(
+    source: Source,
+    budgets: Sequence[int],
+    n_ranks: int = 0,
+    n_ranked: int = 0,
+    with_distance: bool = False,
+    *,
+    refuse: bool = True,
+) -> ScanShape:
+    """Return the shape of scans with the highest caps that fit the workers; refuse what fits none.
+
+    Raises
+    ------
+    MemoryLimitError
+        Where a task, or what comes together with the lowest caps, cannot fit.
+
     """
-    rows = int(np.diff(source.rows).max())
-    n_classes, item = source.shape[1], source.dtype.itemsize
+    needed = shape = None
+    limit = merge_limit()
+    for caps in Caps.configured().lowered():
+        shape = caps.scan_shape(source, n_ranks, n_ranked, with_distance)
+        needed = Projection.of(source, shape, budgets)
+        if limit is None or _merging(needed.task, needed.merge, needed.client, limit) <= limit.n_bytes:
+            break
+    assert shape is not None
+    assert needed is not None
+    if refuse:
+        _refuse_tasks(needed.task, source)
+        _refuse_merges(needed.task, needed.merge, needed.client)
+    return shape
+
+
+def _scan_task(source: Source, shape: ScanShape, budgets: Sequence[int]) -> int:
+    """Return what one task of a scan takes.
+
+    A slab, its encoded form, and a copy of it where zarr assembles it; the converted tile, where the dtype has no kernel
+    of its own; the buffers of a stretch of rows; per row counts, labels, ranks and ranked scores; the rows or events
+    held; the histograms.
+    """
+    rows, n_classes, item = shape.band_rows, shape.n_classes, source.dtype.itemsize
     soft = source.has_soft_labels
-    slab = source.held_bytes()
     tile = min(source.slab_bytes(), setting("tile-scores") * item) * 8 // item
     buffers = n_classes * 48 + (LISTED + EVENT_SPACE) * 64
     per_row = rows * (32 + 20 * len(budgets))
@@ -39,39 +96,67 @@ def task_memory(source: Source, budgets: Sequence[int], n_ranks: int = 0, n_rank
     listed = 0
     if len(source.classes) > 2 or soft:  # a band's listed scores are held together, and its ranks
         per_sample = 4 * (max(budgets, default=0) // source.shape[0] + 2)
-        listed = rows * (min(n_classes, per_sample) * 64 + max(n_ranks, n_ranked) * 16)
-    ranked = rows * n_ranked * (64 if ranked_bins(source, n_ranked) else 24)
-    ranked += tile if n_ranked > MOST_FUSED else 0
-    events = min(max(max_band_events(), RESCAN_EVENTS), rows * n_classes) * 40
-    events = max(events, min(held_limit(source), rows * n_classes) * narrow_dtype(source.dtype).itemsize)
-    return int(slab + tile + buffers + per_row + labels + listed + ranked + events + (8 << 20))
+        listed = rows * (min(n_classes, per_sample) * 64 + max(shape.n_ranks, shape.n_ranked) * 16)
+    ranked = rows * shape.n_ranked * (64 if shape.ranked_bins else 24)
+    ranked += tile if shape.n_ranked > MOST_FUSED else 0
+    events = min(max(shape.max_events, RESCAN_EVENTS), rows * n_classes) * 40
+    events = max(events, min(shape.max_held, rows * n_classes) * shape.key_bytes)
+    return int(source.held_bytes() + tile + buffers + per_row + labels + listed + ranked + events + (8 << 20))
 
 
-def merge_memory(source: Source | None = None, n_ranked: int = 0) -> int:
-    """Return an upper estimate of what the process takes in which a scan's rows or events and ranked scores come together."""
-    ranked = 0
-    if source is not None and n_ranked:
-        space = ranked_bins(source, n_ranked)
-        item = narrow_dtype(source.dtype).itemsize
-        ranked = space * n_ranked * 32 * (setting("fan-in") + 2) if space else 3 * source.shape[0] * n_ranked * item
-    return max(int(setting("max-events")) * 24, 4 * int(setting("kept-bytes"))) + (32 << 20) + ranked
+def _together(sum_bytes: int, state_bytes: int) -> tuple[int, int]:
+    """Return what merging takes, and what the client does with what is merged."""
+    merge = 2 * sum_bytes + (fan_in_of(state_bytes) + 2) * state_bytes + (32 << 20)
+    client = 5 * sum_bytes // 2 + _ANALYSED * state_bytes + (32 << 20)
+    return merge, client
 
 
-def ranked_bins(source: Source, n_ranked: int) -> int:
-    """Return the space of each rank's histogram; 0 where all ranked scores fit the budget and are held."""
-    if source.shape[0] * n_ranked * narrow_dtype(source.dtype).itemsize <= setting("ranked-bytes"):
-        return 0
-    return int(max(LEAST_BINS, setting("ranked-bins") // n_ranked))
+@dataclass(frozen=True)
+class MergeLimit:
+    """The bytes of the smallest worker, or of this machine where its own threads do everything, and the tasks at a time."""
+
+    n_bytes: int
+    n_threads: int
+    is_cluster: bool
 
 
-def held_limit(source: Source) -> int:
-    """Return how many keys of listed scores may be held in all."""
-    return 0 if source.has_soft_labels else int(setting("kept-bytes")) // narrow_dtype(source.dtype).itemsize
+def merge_limit() -> MergeLimit | None:
+    """Return what the process may take in which states come together; None where nobody says."""
+    workers = _workers()
+    if workers:
+        limit, threads = min((w["memory_limit"], w["nthreads"]) for w in workers)
+        return MergeLimit(int(limit * _USABLE), threads, is_cluster=True)
+    return MergeLimit(machine_memory(), os.cpu_count() or 1, is_cluster=False)
 
 
-def max_band_events() -> int:
-    """Return how many events a band may hold: a share of all, never too few to be of use, nor too many to hold."""
-    return int(max(setting("least-events"), min(setting("max-events") // 8, _MOST_BAND_EVENTS)))
+def _merging(task: int, merge: int, client: int, limit: MergeLimit) -> int:
+    """Return what the process takes that merges while its other threads work."""
+    if limit.is_cluster:
+        return IDLE_BYTES + merge + (limit.n_threads - 1) * task
+    return IDLE_BYTES + merge + client + (limit.n_threads - 1) * task
+
+
+def _workers() -> list[dict[str, int]]:
+    """Return the workers of a cluster that have a limit of memory; none where this process computes itself."""
+    try:
+        from distributed import get_client
+
+        workers = get_client().scheduler_info(n_workers=-1)["workers"].values()
+    except (ImportError, ValueError):
+        return []
+    return [worker for worker in workers if worker["memory_limit"]]
+
+
+def machine_memory() -> int:
+    """Return the bytes of memory of this machine, or of the container that this process is in."""
+    total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    for path in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"):
+        try:
+            with open(path) as file:
+                total = min(total, int(file.read()))
+        except (OSError, ValueError):  # no such file, or "max"
+            continue
+    return int(total)
 
 
 def memory_limit() -> int:
@@ -81,28 +166,15 @@ def memory_limit() -> int:
         from dask.utils import parse_bytes
 
         return int(parse_bytes(configured))
-    try:
-        from distributed import get_client
-
-        workers = get_client().scheduler_info(n_workers=-1)["workers"].values()
-        shares = [w["memory_limit"] // max(w["nthreads"], 1) for w in workers if w["memory_limit"]]
-        if shares:
-            return int(min(shares))
-    except (ImportError, ValueError):
-        pass
-    total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    return int(total) // (os.cpu_count() or 1)
-
-
-def check_memory(source: Source, budgets: Sequence[int], n_ranks: int = 0, n_ranked: int = 0) -> None:
-    """Refuse a plan whose tasks cannot fit, and say what to do."""
-    _refuse_beyond_limit(task_memory(source, budgets, n_ranks, n_ranked), source)
+    shares = [worker["memory_limit"] // max(worker["nthreads"], 1) for worker in _workers()]
+    return int(min(shares)) if shares else machine_memory() // (os.cpu_count() or 1)
 
 
 def check_pass_memory(source: Source, what: Pass) -> None:
-    """Refuse a pass that holds whole rows of a band where a task cannot fit."""
-    if what.holds_rows:
-        _refuse_beyond_limit(edges_memory(source, what.n_edges), source)
+    """Refuse a pass whose tasks, or what they give, cannot fit."""
+    task = edges_memory(source, what.n_edges) if what.holds_rows else 0
+    _refuse_tasks(task, source)
+    _refuse_merges(task, *_together(what.sum_bytes * source.shape[0], what.state_bytes))
 
 
 def edges_memory(source: Source, n_edges: int) -> int:
@@ -115,11 +187,24 @@ def edges_memory(source: Source, n_edges: int) -> int:
     return needed + n_edges * (10 * 32 + 1200 * soft) + (64 << 20)
 
 
-def _refuse_beyond_limit(needed: int, source: Source) -> None:
+def _refuse_tasks(needed: int, source: Source) -> None:
     limit = memory_limit()
     if needed > limit:
         raise MemoryLimitError(
             f"a task must fit the memory of a worker thread; got {needed / 1e6:,.0f} MB needed for a band of "
             f"{source.rows[1] - source.rows[0]} rows x {source.shape[1]} classes, and {limit / 1e6:,.0f} MB allowed. "
             "Store the scores in chunks of fewer rows (about 10 MB each), or use workers with more memory or fewer threads."
+        )
+
+
+def _refuse_merges(task: int, merge: int, client: int) -> None:
+    limit = merge_limit()
+    if limit is None:
+        return
+    needed = _merging(task, merge, client, limit)
+    if needed > limit.n_bytes:
+        who = "worker" if limit.is_cluster else "process"
+        raise MemoryLimitError(
+            f"what all tasks give must fit the memory of one {who}; got {needed / 1e6:,.0f} MB needed, and "
+            f"{limit.n_bytes / 1e6:,.0f} MB allowed. Use workers with more memory or fewer threads, fewer budgets, or straddle=False."
         )

@@ -30,7 +30,7 @@ def pass_task(source: Source, what: Pass) -> Delayed:
         keys = _chunk_tasks(source, what, Key(shared), graph, token)
     else:
         keys = _band_tasks(source, what, groups, Key(shared), graph, token)
-    root = _merge_tree(keys, _fan_in(what), graph, token)
+    root = _merge_tree(keys, fan_in_of(what.state_bytes), graph, token)
     (found,) = as_delayed([root], graph, source.collections(), f"avgk-{what.name}-{token}")
     return found
 
@@ -57,9 +57,9 @@ def _chunk_tasks(source: Source, what: Pass, shared: Key, graph: Graph, token: s
     return keys
 
 
-def _fan_in(what: Pass) -> int:
-    """Return how many states are merged at once."""
-    fitting = _MERGED_BYTES // what.state_bytes if what.state_bytes else math.inf
+def fan_in_of(state_bytes: int) -> int:
+    """Return how many states are merged at once, given the bytes of one."""
+    fitting = _MERGED_BYTES // state_bytes if state_bytes else math.inf
     return int(max(2, min(setting("fan-in"), fitting)))
 
 

@@ -23,7 +23,11 @@ def print_info(info: StoreInfo) -> str:
         ),
         ("manifest", "yes: every read is checked" if info["has_manifest"] else "none"),
         ("values", _values(info["values"])),
-        ("memory", f"{_bytes(info['task_memory'])} a task (k = 1:10), of {_bytes(info['memory_limit'])}"),
+        (
+            "memory",
+            f"{_bytes(info['task_memory'])} a task (k = 1:10), of {_bytes(info['memory_limit'])}; "
+            f"{_bytes(info['merge_memory'])} to merge, {_bytes(info['client_memory'])} to finish",
+        ),
         ("reads", info["reads"]),
     ]
     lines = [f"{name:<9} {text}" for name, text in rows]

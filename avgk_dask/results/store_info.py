@@ -37,6 +37,8 @@ class StoreInfo(TypedDict):
     labels: str | None
     values: ValuesInfo | None
     task_memory: int
+    merge_memory: int
+    client_memory: int
     memory_limit: int
     reads: str
     advice: list[str]

@@ -17,8 +17,9 @@ from ..arrays import Array
 from ..errors import NAN_CURE, ScoresError
 from ..exact.budgets import count_labels
 from ..kernels.keys import check_dtype, is_float
+from ..passes.caps import Caps
 from ..passes.certifying import certify_budgets, refuse_budgets, refuse_spread
-from ..passes.finding import find_thresholds, scan_shape
+from ..passes.finding import find_thresholds
 from ..passes.run import Compute, Run, compute_plainly
 from ..passes.waiting import wait_for
 from ..scans.row_outcomes import Rule
@@ -83,7 +84,7 @@ def _rule(run: Run, selection: Selection) -> ThresholdRule:
 
 def _last_tie(run: Run, selection: Selection) -> tuple[int, int]:
     """Read the band of the cut for the row and class of the last kept tie."""
-    (cut,) = run.read(cut_pass(scan_shape(run.source), {0: selection})).cuts
+    (cut,) = run.read(cut_pass(Caps.configured().scan_shape(run.source), {0: selection})).cuts
     return cut.row, cut.last_class
 
 

@@ -33,8 +33,10 @@ class Pass:
     #: Whether the work holds a band's whole rows, and at how many keys it counts scores: what its memory depends on.
     holds_rows: bool = False
     n_edges: int = 0
-    #: Bytes that the state of any number of bands may have, beside what adds up: large ones are merged few at a time.
+    #: Bytes that the state of any number of bands may have, beside what adds up: large ones are merged few at a time. And
+    #: bytes that it has for each row.
     state_bytes: int = 0
+    sum_bytes: int = 0
     #: Whether, with the passes before it, all bands have been read once more.
     completes: bool = False
 
@@ -76,6 +78,8 @@ class Together:
             min(limits, default=None),
             holds_rows=shared[0].columns is None,
             n_edges=sum(what.n_edges for what in shared),
+            state_bytes=sum(what.state_bytes for what in shared),
+            sum_bytes=sum(what.sum_bytes for what in shared),
         )
 
     def _passes(self) -> list[Pass | None]:

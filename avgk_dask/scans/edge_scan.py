@@ -44,14 +44,17 @@ class EdgePlan:
 
 def label_pass(dtype: Dtype, n_classes: int) -> Pass:
     """Return the pass that reads the scores of hard labels and their ranks in their rows."""
-    return Pass("labels", tally_labels, LabelPlan(dtype, n_classes), LabelTally, holds_rows=True)
+    return Pass("labels", tally_labels, LabelPlan(dtype, n_classes), LabelTally, holds_rows=True, sum_bytes=8)
 
 
 def edge_pass(dtype: Dtype, n_classes: int, edges: Ints, cost: float | None = None) -> Pass:
     """Return the pass that counts all scores, and the label weight, between and at ascending keys."""
     plan = EdgePlan(dtype, n_classes, EdgeTable.from_edges(edges), cost)
     most = max(1, _ALL_COUNTS // (16 * plan.table.n_cells))
-    return Pass("edges", tally_edges, plan, EdgeTally, max_tasks=most, holds_rows=True, n_edges=edges.size)
+    per_row = 0 if cost is not None else 32
+    return Pass(
+        "edges", tally_edges, plan, EdgeTally, max_tasks=most, holds_rows=True, n_edges=edges.size, sum_bytes=per_row
+    )
 
 
 def tally_labels(slabs: Iterable[Array], labels: Array, band: int, plan: LabelPlan) -> LabelTally:

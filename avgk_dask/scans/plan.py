@@ -37,11 +37,21 @@ class ScanShape:
     band_rows: int = 1
     #: Bands whose equal events are counted together.
     n_together: int = 1
+    #: Bytes of a held key, and of an event.
+    key_bytes: int = 8
+    event_bytes: int = 28
 
     @property
     def n_scores(self) -> int:
         """N * C."""
         return self.n_samples * self.n_classes
+
+    @property
+    def sum_bytes(self) -> int:
+        """Bytes of the rows or events, and of the ranked scores, that may come together."""
+        rows, events = self.max_held * self.key_bytes, self.all_events * self.event_bytes
+        ranked = 0 if self.ranked_bins else self.n_samples * self.n_ranked * self.key_bytes
+        return min(max(rows, events), self.n_scores * self.event_bytes) + ranked
 
     @property
     def histogram_bytes(self) -> int:

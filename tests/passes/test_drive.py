@@ -10,7 +10,8 @@ import zarr
 
 import avgk_dask as avgk
 from avgk_dask.api.inputs import as_source
-from avgk_dask.passes.finding import pilot_pass, scan_shape
+from avgk_dask.passes.caps import Caps
+from avgk_dask.passes.finding import pilot_pass
 from avgk_dask.passes.run import Run, drive
 from avgk_dask.passes.tree import pass_task
 from avgk_dask.rules.threshold_rule import ThresholdRule
@@ -36,7 +37,7 @@ def counted():
 
 
 def searches(source):
-    thresholds = ThresholdSearch.begin(scan_shape(source, 2), [120, 300])
+    thresholds = ThresholdSearch.begin(Caps.configured().scan_shape(source, 2), [120, 300])
     return thresholds, LabelRankSearch(source.dtype, source.shape[1])
 
 
@@ -68,7 +69,9 @@ def test_together__refuses_nan_for_all(counted):
 def test_together__reads_a_pilot_alone_first(counted):
     source = counted[1]
     with dask.config.set({"avgk.small-scores": 0, "scheduler": "synchronous"}):
-        thresholds = ThresholdSearch.begin(scan_shape(source), [120, 300], pilot_pass(source, [120, 300]))
+        thresholds = ThresholdSearch.begin(
+            Caps.configured().scan_shape(source), [120, 300], pilot_pass(source, [120, 300])
+        )
         both = Together((LabelRankSearch(source.dtype, source.shape[1]), thresholds))
         assert both.next_pass().name == "pilot"
         run = Run(source)

@@ -14,7 +14,7 @@ import zarr
 
 import avgk_dask as avgk
 from avgk_dask.api.inputs import as_source
-from avgk_dask.passes.memory import memory_limit, task_memory
+from avgk_dask.passes.memory import memory_limit, project
 from avgk_dask.testing import CountingStore
 
 
@@ -41,10 +41,10 @@ def test_task_memory__follows_the_chunks():
     sizes = []
     for rows in (100, 1000, 10_000):
         array = zarr.create_array({}, shape=(10_000, 1000), chunks=(rows, 1000), dtype="f4")
-        sizes.append(task_memory(as_source(array, missing="fill"), [10]) - task_memory(as_source(array[:1]), [10]))
+        sizes.append(project(as_source(array, missing="fill"), [10]).task - project(as_source(array[:1]), [10]).task)
     assert sizes[0] < sizes[1] < sizes[2]
     cut = zarr.create_array({}, shape=(10_000, 20_000), chunks=(10_000, 200), dtype="f4")
-    assert task_memory(as_source(cut, missing="fill"), [10]) < 10_000 * 20_000 * 4  # streamed: less than its one band
+    assert project(as_source(cut, missing="fill"), [10]).task < 10_000 * 20_000 * 4  # streamed: less than its one band
 
 
 PEAK = textwrap.dedent(r"""
@@ -52,7 +52,7 @@ PEAK = textwrap.dedent(r"""
     import dask, numpy as np, zarr
     import avgk_dask as avgk
     from avgk_dask.api.inputs import as_source
-    from avgk_dask.passes.memory import merge_memory, edges_memory, task_memory
+    from avgk_dask.passes.memory import edges_memory, project
     from avgk_dask.testing import Simulation
 
     path, ranks, what = sys.argv[1], 10, sys.argv[2]
@@ -77,7 +77,8 @@ PEAK = textwrap.dedent(r"""
         bound = edges_memory(source, len(labels)), 50 * len(labels)
     else:
         avgk.evaluate(array, labels, range(1, ranks + 1))
-        bound = task_memory(source, [ranks * len(labels)] * ranks, ranks, 2 * ranks), merge_memory(source, 2 * ranks)
+        found = project(source, [ranks * len(labels)] * ranks, ranks, 2 * ranks)
+        bound = found.task, found.merge + found.client
     print(json.dumps([status("VmHWM") - before, *bound]))
 """)
 

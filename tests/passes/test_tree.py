@@ -7,14 +7,14 @@ import dask.array as da
 import zarr
 
 from avgk_dask.api.inputs import as_source
-from avgk_dask.passes.finding import scan_shape
+from avgk_dask.passes.caps import Caps
 from avgk_dask.passes.tree import pass_task
 from avgk_dask.searches.threshold_search import ThresholdSearch
 
 
 def scan_graph(array):
     source = as_source(array, missing="fill")
-    task = pass_task(source, ThresholdSearch.begin(scan_shape(source), [10]).next_pass())
+    task = pass_task(source, ThresholdSearch.begin(Caps.configured().scan_shape(source), [10]).next_pass())
     return source, dict(task.dask)
 
 
