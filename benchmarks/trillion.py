@@ -81,10 +81,13 @@ def link_many(few: pathlib.Path, path: pathlib.Path, times: int) -> None:
 
 MEASURED = """
 import json, re, sys, time
+import cloudpickle
 import dask
+from dask.sizeof import sizeof
 
 import avgk_dask as avgk
-from avgk_dask.searches.threshold_search import ThresholdSearch
+from avgk_dask.passes import run as run_module
+from avgk_dask.passes.run import Run
 
 
 def peak():
@@ -93,14 +96,25 @@ def peak():
 
 def main():
     path, k, straddle, workers, limit = json.loads(sys.argv[1])
-    n_waves, after = [0], ThresholdSearch._after_wave
+    told = {"waves": 0, "root": 0, "graph": 0, "per_task": 0}
+    read, task_of = Run.read, run_module.pass_task
 
-    def counted(self, tally):
-        n_waves[0] += 1
-        return after(self, tally)
+    def watched_read(self, what):
+        state = read(self, what)
+        told["waves"] += what.name == "scan"
+        told["root"] = max(told["root"], sizeof(state))
+        return state
 
-    ThresholdSearch._after_wave = counted
-    told = {}
+    def watched_task(source, what):
+        task = task_of(source, what)
+        sizes = [len(cloudpickle.dumps(node)) for key, node in task.dask.items() if str(key).startswith("avgk-scan")]
+        shared = sum(len(cloudpickle.dumps(node)) for key, node in task.dask.items() if "plan" in str(key) or "avgk-store" in str(key) or "avgk-labels" in str(key))
+        if sizes:
+            told["graph"] = max(told["graph"], sum(sizes) + shared)
+            told["per_task"] = max(told["per_task"], max(sizes))
+        return task
+
+    Run.read, run_module.pass_task = watched_read, watched_task
     if workers:
         from distributed import Client, LocalCluster
 
@@ -118,7 +132,7 @@ def main():
         told["restarts"] = len(set(before) - set(peaks))
         client.close()
         cluster.close()
-    told |= {"peak": peak(), "reads": found.attrs["reads"], "waves": n_waves[0]}
+    told |= {"peak": peak(), "reads": found.attrs["reads"]}
     told["result"] = {name: found[name].values.tolist() for name in found.data_vars}
     print(json.dumps(told))
 
@@ -182,9 +196,9 @@ def main() -> None:
         make_few(few, chosen.chunk_rows, chosen.classes)
         n_few = N_DIFFERENT * chosen.chunk_rows * chosen.classes
         known = measure(few, k, chosen.straddle, 0, "")
-        print(
-            "| scores | samples | reads | waves | seconds | 10^9 scores/s | peak MB | workers' peaks MB, restarts |\n|---|---|---|---|---|---|---|---|"
-        )
+        names = "scores", "samples", "reads", "waves", "seconds", "10^9 scores/s"
+        names += "root MB", "graph kB", "B a task", "peak MB", "workers' peaks MB, restarts"
+        print(f"| {' | '.join(names)} |\n|{'---|' * len(names)}")
         for wanted in chosen.scores:
             times = max(1, round(wanted / n_few))
             many = folder / f"many-{chosen.chunk_rows}x{chosen.classes}-{times}.zarr"
@@ -199,7 +213,8 @@ def main() -> None:
             )
             print(
                 f"| {n:.3g} | {n // chosen.classes:,} | {found['reads']} | {found['waves']} | {found['seconds']:.1f} | "
-                f"{n / found['seconds'] / 1e9:.2f} | {found['peak'] / 1e6:.0f} | {workers} |  (linked in {linked:.0f} s)",
+                f"{n / found['seconds'] / 1e9:.2f} | {found['root'] / 1e6:.1f} | {found['graph'] / 1e3:.0f} | {found['per_task']} | "
+                f"{found['peak'] / 1e6:.0f} | {workers} |  (linked in {linked:.0f} s)",
                 flush=True,
             )
             if not chosen.folder:

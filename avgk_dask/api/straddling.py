@@ -118,7 +118,7 @@ def straddle_strength(
     -----
     Cost: one read of the store, and k (k + 1) / 2 sums over pairs for budgets up to k: little for k = 10, several
     times the reading for k = 100. Exact, rounded once, as long as the N x 2k ranked scores fit
-    ``avgk.ranked-bytes`` (256 MB: 67 million scores of 32 bits) or tie enough to fit; beyond it from bins, with the
+    ``avgk.ranked-bytes`` (128 MB: 33 million scores of 32 bits) or tie enough to fit; beyond it from bins, with the
     errors certified.
 
     Examples
@@ -185,7 +185,7 @@ def ranked_supports(
     Notes
     -----
     Cost: one read of the store, and memory for the ranked scores, 4 or 8 bytes each up to ``avgk.ranked-bytes``
-    (256 MB); beyond it for ``avgk.ranked-bins`` bins.
+    (128 MB); beyond it for ``avgk.ranked-bins`` bins.
 
     Examples
     --------
