@@ -96,8 +96,9 @@ class _Seen:
     def count_from(self, key: int) -> int:
         """Return how many scores the events from a key up stand for."""
         n = 0
-        if key <= np.iinfo(self.single.dtype).max:  # of its own dtype: else NumPy would convert all the keys
-            n += self.single.size - int(np.searchsorted(self.single, self.single.dtype.type(key)))
+        ends = np.iinfo(self.single.dtype)
+        if key <= ends.max:  # of its own dtype: else NumPy would convert all the keys
+            n += self.single.size - int(np.searchsorted(self.single, self.single.dtype.type(max(key, ends.min))))
         if key <= KEY_MAX:
             counted = int(np.searchsorted(self.counted, key))
             n += int(self.n_from[counted]) if counted < self.n_from.size else 0
