@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from typing import Any
 
 from ..records import State
 from ..scans.band_pass import Pass
-from ..sources.reading import Preparation, chunk_of, labels_now, slabs_of
+from ..sources.reading import Preparation, chunks_of, labels_now, slabs_of
 
 
 @dataclass(frozen=True)
@@ -32,16 +33,21 @@ def read_bands(bands: Any, labels: list[Any], numbers: Sequence[int], assignment
     """
     states: list[State] = []
     merge = assignment.what.state.merge
-    for slabs, mine, number in zip(slabs_of(bands, numbers), labels, numbers, strict=True):
-        states.append(assignment.work(slabs, labels_now(mine), number, number))
-        if len(states) == n_held:
-            states = [merge(states)]
+    with closing(slabs_of(bands, numbers)) as each:  # at once on an error, whose traceback would keep it open
+        for slabs, mine, number in zip(each, labels, numbers, strict=True):
+            states.append(assignment.work(slabs, labels_now(mine), number, number))
+            if len(states) == n_held:
+                states = [merge(states)]
     return merge(states)
 
 
-def read_chunk(reader: Any, chunk: Any, number: int, where: tuple[int, int], assignment: Assignment) -> State:
-    """Do the work of a pass on a single chunk, given its (band, class chunk)."""
-    return assignment.work(chunk_of(reader, chunk), None, number, *where)
+def read_chunks(
+    reader: Any, chunks: list[Any], numbers: Sequence[int], places: Sequence[tuple[int, int]], assignment: Assignment
+) -> State:
+    """Do the work of a pass on single chunks, given their (band, class chunk), and return the state of all."""
+    with closing(chunks_of(reader, chunks)) as each:
+        found = zip(each, numbers, places, strict=True)
+        return merge_states([assignment.work(slabs, None, number, *place) for slabs, number, place in found])
 
 
 def merge_states(states: list[State]) -> State:

@@ -8,7 +8,7 @@ from ..scans.band_pass import Pass
 from ..settings import setting
 from ..sources.reading import Key
 from ..sources.source import Source
-from .band_tasks import Assignment, merge_states, read_bands, read_chunk
+from .band_tasks import Assignment, merge_states, read_bands, read_chunks
 from .dask_tasks import Graph, as_delayed, constant, task, token_of
 
 #: States a task holds before it merges them.
@@ -44,10 +44,12 @@ def _band_tasks(
 
 
 def _chunk_tasks(source: Source, what: Pass, shared: Key, graph: Graph, token: str) -> list[str]:
-    keys = []
-    for number, where in enumerate(zip(what.bands or (), what.columns or (), strict=True)):
-        key = f"avgk-{what.name}-{token}-{number}"
-        graph[key] = task(key, read_chunk, source.reader_key(), source.chunk(*where), number, where, shared)
+    places, keys = list(zip(what.bands or (), what.columns or (), strict=True)), []
+    for numbers in source.chunk_groups(len(places)):
+        key = f"avgk-{what.name}-{token}-{numbers[0]}"
+        mine = tuple(places[number] for number in numbers)
+        chunks = [source.chunk(*where) for where in mine]
+        graph[key] = task(key, read_chunks, source.reader_key(), chunks, tuple(numbers), mine, shared)
         keys.append(key)
     return keys
 

@@ -5,7 +5,7 @@ Those bring xarray and pandas along, some 100 MB of a worker's memory.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -41,14 +41,17 @@ class StoredChunk:
         self.band, self.first, self.last = band, first, last
 
 
-def slabs_of(bands: Any, numbers: Sequence[int]) -> Iterator[Iterable[Array]]:
+def slabs_of(bands: Any, numbers: Sequence[int]) -> Generator[Iterable[Array]]:
     """Return the slabs of each of some bands, one after the other, inside a task."""
-    return bands.read_bands(numbers) if isinstance(bands, BandReader) else iter(bands)
+    yield from bands.read_bands(numbers) if isinstance(bands, BandReader) else bands
 
 
-def chunk_of(reader: Any, chunk: Any) -> Iterable[Array]:
-    """Return the slabs of a chunk: one that is read now, or the blocks that came."""
-    return [reader.read(chunk.band, chunk.first, chunk.last)] if isinstance(chunk, StoredChunk) else chunk
+def chunks_of(reader: Any, chunks: Sequence[Any]) -> Generator[Iterable[Array]]:
+    """Return the slabs of each of some chunks: one that is read now, or the blocks that came."""
+    if not isinstance(reader, BandReader):
+        yield from chunks
+    else:
+        yield from ([slab] for slab in reader.read_parts([(chunk.band, chunk.first, chunk.last) for chunk in chunks]))
 
 
 @dataclass(frozen=True)

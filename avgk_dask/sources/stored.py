@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from typing import Any
 
 import dask.array as da
@@ -40,7 +41,13 @@ class StoredSource(Source):
         return int(np.diff(self.rows).max() * np.diff(self.classes).max()) * self.dtype.itemsize
 
     def held_bytes(self) -> int:  # noqa: D102
-        return self.slab_bytes() * (2 + self.reader.n_ahead)
+        return self.slab_bytes() * 3
+
+    def ahead_bytes(self) -> int:  # noqa: D102
+        return 0 if self.reader.is_near else self.reader.ahead_bytes
+
+    def reading(self) -> AbstractContextManager[None]:  # noqa: D102
+        return self.reader.ahead.tasks()
 
     @property
     def token(self) -> str:  # noqa: D102
