@@ -22,6 +22,17 @@ def n_threads() -> int:
     return int(config.get("num_workers", None) or CPU_COUNT)
 
 
+def n_task_threads() -> int:
+    """Return how many threads tasks run on: those of the cluster that Dask would use, else those of this process."""
+    if "distributed" not in sys.modules or config.get("scheduler", None) is not None:
+        return n_threads()
+    try:
+        workers = sys.modules["distributed"].get_client().scheduler_info(n_workers=-1)["workers"].values()
+    except (AttributeError, ValueError):
+        return n_threads()
+    return sum(int(worker["nthreads"]) for worker in workers) or n_threads()
+
+
 def in_threads(function: Callable[[Item], Value], items: Iterable[Item]) -> list[Value]:
     """Return a function's value of each item, in order, worked out on several threads.
 

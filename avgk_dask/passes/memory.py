@@ -16,6 +16,7 @@ from ..settings import setting
 from ..sources.source import Source
 from ..states.key_histogram import LEAST_BINS
 from ..states.ranked_scores import MOST_FUSED, narrow_dtype
+from ..store.read.ahead import AHEAD_SHARE
 
 #: Events that no band may exceed.
 _MOST_BAND_EVENTS = 1 << 20
@@ -31,7 +32,7 @@ def task_memory(source: Source, budgets: Sequence[int], n_ranks: int = 0, n_rank
     rows = int(np.diff(source.rows).max())
     n_classes, item = source.shape[1], source.dtype.itemsize
     soft = source.has_soft_labels
-    slab = source.held_bytes()
+    slab = source.held_bytes() + ahead_memory(source)
     tile = min(source.slab_bytes(), setting("tile-scores") * item) * 8 // item
     buffers = n_classes * 48 + (LISTED + EVENT_SPACE) * 64
     per_row = rows * (32 + 20 * len(budgets))
@@ -45,6 +46,11 @@ def task_memory(source: Source, budgets: Sequence[int], n_ranks: int = 0, n_rank
     events = min(max(max_band_events(), RESCAN_EVENTS), rows * n_classes) * 40
     events = max(events, min(held_limit(source), rows * n_classes) * narrow_dtype(source.dtype).itemsize)
     return int(slab + tile + buffers + per_row + labels + listed + ranked + events + (8 << 20))
+
+
+def ahead_memory(source: Source) -> int:
+    """Return a task's share of what its process may read ahead, which is at most a share of the worker's memory."""
+    return min(source.ahead_bytes(), memory_limit() // AHEAD_SHARE)
 
 
 def merge_memory(source: Source | None = None, n_ranked: int = 0) -> int:
@@ -112,7 +118,7 @@ def edges_memory(source: Source, n_edges: int) -> int:
     band = n_rows * source.shape[1]
     needed = 3 * source.band_bytes() + 40 * n_rows + 16 * band * soft
     needed += source.held_bytes() if source.preparations else 0
-    return needed + n_edges * (10 * 32 + 1200 * soft) + (64 << 20)
+    return needed + ahead_memory(source) + n_edges * (10 * 32 + 1200 * soft) + (64 << 20)
 
 
 def _refuse_beyond_limit(needed: int, source: Source) -> None:

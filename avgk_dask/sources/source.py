@@ -19,9 +19,11 @@ from ..arrays import Array, Dtype
 from ..settings import setting
 from ..store.read.opening import array_token
 from ..store.where.array_kinds import StoredArray
-from ..threads import n_threads
+from ..threads import n_task_threads
 from .reading import Argument, Key, Preparation, StoredLabels
 
+#: Bytes of a task that reads ahead, in those that may be ahead.
+_AHEADS = 4
 #: Labels as a source has them: in memory, stored, or the blocks of a Dask array.
 Labels: TypeAlias = "Array | StoredArray | da.Array | None"
 
@@ -91,12 +93,14 @@ class Source(ABC):
         """Return the bands that each task reads: enough to be worth a task, and not too many tasks."""
         mine = range(self.n_bands) if bands is None else bands
         per_band = max(1, self.shape[0] * self.shape[1] * self.dtype.itemsize // self.n_bands)
-        # What is read ahead ends with the task.
-        task_bytes = max(setting("task-bytes"), self.ahead_bytes())
-        size = max(math.ceil(task_bytes / per_band), math.ceil(len(mine) / setting("max-tasks")))
+        size = max(math.ceil(setting("task-bytes") / per_band), math.ceil(len(mine) / setting("max-tasks")))
         # A small matrix still gives every core something to do.
-        least = 2 * n_threads() if self.is_far else 8
-        size = max(1, min(size, len(mine) // least if len(mine) > least else 1))
+        size = max(1, min(size, len(mine) // 8 if len(mine) > 8 else 1))
+        if self.is_far:
+            # Reading ahead begins anew with each task: as few as there are threads, or a multiple of those.
+            most = max(1, _AHEADS * self.ahead_bytes() // per_band)
+            n_threads = n_task_threads()
+            size = math.ceil(len(mine) / (n_threads * math.ceil(len(mine) / (n_threads * most))))
         size = max(size, math.ceil(len(mine) / max_tasks)) if max_tasks else size
         return [mine[i : i + size] for i in range(0, len(mine), size)]
 
@@ -112,7 +116,7 @@ class Source(ABC):
 
     def chunk_groups(self, n_chunks: int) -> list[range]:
         """Return which of the pilot's chunks each task reads: one, or several whose requests wait together."""
-        size = math.ceil(n_chunks / n_threads()) if self.is_far else 1
+        size = math.ceil(n_chunks / n_task_threads()) if self.is_far else 1
         return [range(first, min(first + size, n_chunks)) for first in range(0, n_chunks, size)]
 
     def chunk_shape(self, band: int, column: int) -> tuple[int, int]:

@@ -35,7 +35,7 @@ _GROWTH, _DECAY = 1 / 4, 1 / 4
 _LOOK = 0.2
 
 #: The share of the process's memory that may be read ahead, as one part in so many.
-_SHARE = 8
+AHEAD_SHARE = 8
 #: A part of an array, and chunks by their keys.
 Where = tuple[slice, ...]
 Chunks = dict[str, Buffer | None]
@@ -206,7 +206,7 @@ class Ahead:
     @contextmanager
     def queue(self, array: StoredArray, parts: Sequence[Where], limit: int) -> Iterator[Queue]:
         """Lend what fetches the parts of an array ahead, in their order; at the end nothing is under way."""
-        queue = Queue(array, parts, min(limit, process_memory() // _SHARE), BUDGET)
+        queue = Queue(array, parts, min(limit, process_memory() // AHEAD_SHARE), BUDGET)
         with BUDGET.reader():
             with self._lock:
                 self._queues.add(queue)

@@ -185,7 +185,7 @@ class CheckedStore(Wrapping):
             if self._has_ranges and n_ranges(self.checks.most_bytes or 0) > 1:
                 space = await self._get_in_ranges(store, key)
                 if space is not None:
-                    return prototype.buffer.from_array_like(space.view("b"))
+                    return prototype.buffer.from_array_like(space)
             found = await obstore.get_async(store, key)
         except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
             return None

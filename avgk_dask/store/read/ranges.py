@@ -5,12 +5,15 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ...arrays import Array
 from ..where.array_kinds import ObjectClient
+
+if TYPE_CHECKING:
+    from obstore import GetOptions
 
 #: Bytes up to which an object is fetched whole, and those of a range of a larger one: at 60 MB/s, twice the time it
 #: takes until the first byte comes.
@@ -36,11 +39,11 @@ async def get_in_ranges(store: ObjectClient, key: str, check_size: Callable[[int
     first = await obstore.get_async(store, key, options={"range": (0, _RANGE)})
     size = first.meta["size"]
     check_size(size)
-    tag = first.meta.get("e_tag")
+    same: GetOptions = {"if_match": tag} if (tag := first.meta["e_tag"]) else {}
     space: Array = np.empty(size, np.uint8)
 
     async def fill(start: int, end: int, found: Any = None) -> None:
-        found = found or await obstore.get_async(store, key, options={"range": (start, end), "if_match": tag})
+        found = found or await obstore.get_async(store, key, options={"range": (start, end), **same})
         space[start:end] = np.frombuffer(await found.bytes_async(), np.uint8)
 
     async with asyncio.TaskGroup() as group:
