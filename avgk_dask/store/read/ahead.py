@@ -9,8 +9,8 @@ import asyncio
 import threading
 from collections import deque
 from collections.abc import Iterator, Sequence
-from concurrent.futures import CancelledError, Future, wait
-from contextlib import contextmanager
+from concurrent.futures import CancelledError, Future
+from contextlib import contextmanager, suppress
 
 import zarr
 from zarr.abc.buffer import Buffer, BufferPrototype
@@ -144,9 +144,11 @@ class Part:
 
     def wait(self) -> Chunks:
         """Return the chunks once they have come; end with CancelledError where the task is no longer wanted."""
-        while wait([self._answer], _LOOK).not_done:
-            if is_cancelled():
-                raise CancelledError
+        while not is_cancelled() and not self._answer.done():
+            with suppress(TimeoutError):
+                self._answer.exception(_LOOK)
+        if is_cancelled():
+            raise CancelledError
         answer, self._answer = self._answer, Future()  # the bytes are not held here any longer
         return answer.result()
 
