@@ -9,7 +9,7 @@ from typing import Any
 
 from ..records import State
 from ..scans.band_pass import Pass
-from ..sources.reading import Preparation, chunks_of, labels_now, slabs_of
+from ..sources.reading import Preparation, chunks_of, labels_of, slabs_of
 
 
 @dataclass(frozen=True)
@@ -33,9 +33,10 @@ def read_bands(bands: Any, labels: list[Any], numbers: Sequence[int], assignment
     """
     states: list[State] = []
     merge = assignment.what.state.merge
-    with closing(slabs_of(bands, numbers)) as each:  # at once on an error, whose traceback would keep it open
-        for slabs, mine, number in zip(each, labels, numbers, strict=True):
-            states.append(assignment.work(slabs, labels_now(mine), number, number))
+    # Closed at once on an error, whose traceback would keep them open.
+    with closing(slabs_of(bands, numbers)) as each, closing(labels_of(bands, labels)) as all_labels:
+        for slabs, mine, number in zip(each, all_labels, numbers, strict=True):
+            states.append(assignment.work(slabs, mine, number, number))
             if len(states) == n_held:
                 states = [merge(states)]
     return merge(states)

@@ -11,6 +11,7 @@ from typing import Any
 
 from ..arrays import Array, Dtype
 from ..store.read.bands import BandReader, read_array
+from ..store.read.checked import is_local
 from ..store.where.array_kinds import StoredArray
 from .transforms import Transform, join_slabs, transform_slabs
 
@@ -28,6 +29,11 @@ class StoredLabels:
     # Not a dataclass: Dask would look for tasks inside one, field by field.
     def __init__(self, array: StoredArray, first: int, last: int) -> None:
         self.array, self.first, self.last = array, first, last
+
+    @property
+    def is_near(self) -> bool:
+        """Whether reads are answered at once."""
+        return is_local(self.array.store_path.store)
 
     def read(self) -> Array:
         """Return the labels of the stretch."""
@@ -71,9 +77,15 @@ class Preparation:
         return transform_slabs(self.transform, slabs, self.dtype, self.rows[band], self.columns[column])
 
 
-def labels_now(labels: Any) -> Any:
-    """Return labels that may still have to be read."""
-    return labels.read() if isinstance(labels, StoredLabels) else labels
+def labels_of(bands: Any, labels: Sequence[Any]) -> Generator[Any]:
+    """Return the labels of each of some bands, read now where they are stored, and ahead where their store is far."""
+    stored = [mine for mine in labels if isinstance(mine, StoredLabels)]
+    if not stored:
+        yield from labels
+    elif isinstance(bands, BandReader) and not stored[0].is_near:
+        yield from bands.read_ahead(stored[0].array, [(slice(mine.first, mine.last),) for mine in stored])
+    else:
+        yield from (mine.read() for mine in stored)
 
 
 #: What a task is given: values, what reads them, or the keys of other tasks, also in lists.

@@ -19,6 +19,7 @@ from avgk_dask.api.inputs import as_source
 from avgk_dask.passes.band_tasks import Assignment, read_bands
 from avgk_dask.passes.memory import memory_limit, task_memory
 from avgk_dask.scans.band_pass import Pass
+from avgk_dask.sources import reading
 from avgk_dask.states.checks import CheckedTally
 from avgk_dask.store.read import ahead, bands, checked, ranges
 from avgk_dask.store.read.ahead import AHEAD_SHARE, BUDGET, Budget, Part
@@ -76,10 +77,10 @@ def far(monkeypatch):
         yield pool
 
 
-def watched(**how):
+def watched(data=SCORES, **how):
     Watched.reset()
     store = Watched(MemoryStore())
-    zarr.create_array(store, data=SCORES, chunks=(4, 13))
+    zarr.create_array(store, data=data, chunks=(4, 13))
     Watched.reset(**how)
     return zarr.open_array(store, mode="r")
 
@@ -95,6 +96,14 @@ def test_evaluate__has_many_requests_under_way_on_two_threads(far):
     found = avgk.evaluate(watched(together=20), k=[1, 3])
     assert Watched.most >= 20
     assert found.equals(avgk.evaluate(SCORES, k=[1, 3]))
+
+
+def test_soft_labels__are_read_ahead_as_scores_are(far, monkeypatch):
+    monkeypatch.setattr(reading, "is_local", lambda store: False)
+    eta = SCORES / SCORES.sum(1, keepdims=True)
+    found = avgk.evaluate(zarr.create_array({}, data=SCORES, chunks=(4, 13)), watched(together=20, data=eta), k=[1, 3])
+    assert Watched.most >= 20
+    assert found.equals(avgk.evaluate(SCORES, eta, k=[1, 3]))
 
 
 def test_pilot__fetches_its_chunks_at_the_same_time(far):
@@ -141,7 +150,7 @@ def test_budget__is_shared_by_those_who_read(far):
         return Part(source.array, (slice(row, row + 4), slice(0, 13)), size)
 
     budget = Budget()
-    with budget.reader(), budget.reader():
+    with budget.reader(1), budget.reader(2), budget.reader(2):
         mine = []
         while budget.admit(new := part(4 * len(mine)), mine, 6 * size):
             mine.append(new)

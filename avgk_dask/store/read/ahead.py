@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterator, Sequence
 from concurrent.futures import CancelledError, Future
 from contextlib import contextmanager, suppress
@@ -46,20 +46,27 @@ class Budget:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self.n_bytes = self.n_requests = self.n_readers = 0
+        self.n_bytes = self.n_requests = 0
+        self._readers: Counter[int] = Counter()
         #: Requests that there may be: more while scans have to wait for data, fewer while they do not.
         self.window = float(_FIRST)
 
+    @property
+    def n_readers(self) -> int:
+        """Number of threads that read."""
+        return len(self._readers)
+
     @contextmanager
-    def reader(self) -> Iterator[None]:
-        """Count one more that reads."""
+    def reader(self, thread: int) -> Iterator[None]:
+        """Count a thread that reads, one array or several."""
         with self._lock:
-            self.n_readers += 1
+            self._readers[thread] += 1
         try:
             yield
         finally:
             with self._lock:
-                self.n_readers -= 1
+                self._readers[thread] -= 1
+                self._readers += Counter()  # without those that read nothing
 
     def admit(self, part: Part, mine: Sequence[Part], limit: int) -> bool:
         """Count a part if there is space for it, and one reader does not take what belongs to the others."""
@@ -209,7 +216,7 @@ class Ahead:
     def queue(self, array: StoredArray, parts: Sequence[Where], limit: int) -> Iterator[Queue]:
         """Lend what fetches the parts of an array ahead, in their order; at the end nothing is under way."""
         queue = Queue(array, parts, min(limit, process_memory() // AHEAD_SHARE), BUDGET)
-        with BUDGET.reader():
+        with BUDGET.reader(threading.get_ident()):
             with self._lock:
                 self._queues.add(queue)
                 if self._is_stopped:

@@ -83,8 +83,12 @@ class BandReader:
         if self.is_near:
             yield from (self.read(*part) for part in parts)
             return
-        where = [self._where(*part) for part in parts]
-        with self.ahead.queue(self.array, where, self.ahead_bytes) as queue:
+        yield from self.read_ahead(self.array, [self._where(*part) for part in parts])
+
+    def read_ahead(self, array: StoredArray, parts: Sequence[tuple[slice, ...]]) -> Generator[Array]:
+        """Return some parts of an array of a far store, the scores or one beside them, read ahead of their use."""
+        parts = [(*part, *(slice(0, n) for n in array.shape[len(part) :])) for part in parts]
+        with self.ahead.queue(array, parts, self.ahead_bytes) as queue:
             for _ in parts:
                 yield read_array(*queue.take())
 
