@@ -55,11 +55,13 @@ class Watched(Wrapping):
             if cls.n == cls.together:
                 cls.opened.set()
                 cls.on_all()
-            await asyncio.wait_for(cls.opened.wait(), PATIENCE)
+            async with asyncio.timeout(PATIENCE):  # wait_for may swallow a cancellation before Python 3.12
+                await cls.opened.wait()
             if key == cls.bad:
                 raise OSError("no answer")
             if cls.stuck:
-                await asyncio.wait_for(asyncio.Event().wait(), PATIENCE)
+                async with asyncio.timeout(PATIENCE):
+                    await asyncio.Event().wait()
             return await super().get(key, prototype, byte_range)
         except asyncio.CancelledError:
             cls.cancelled.append(key)
