@@ -17,14 +17,14 @@ _HELD_STATES = 8
 
 def pass_task(source: Source, what: Pass) -> Delayed:
     """Return the one task that the states of all bands of a pass merge into. Its name is a hash of what it computes."""
-    groups = [] if what.columns is not None else [tuple(group) for group in source.groups(what.max_tasks, what.bands)]
+    by_chunk = what.columns is not None
+    parts = source.chunk_groups(len(what.columns or ())) if by_chunk else source.groups(what.max_tasks, what.bands)
+    groups = [tuple(part) for part in parts]
     token = token_of(source.token, what, groups, setting("fan-in"))
     shared = f"avgk-plan-{token}"
     graph: Graph = {shared: constant(shared, Assignment(what, source.preparations))}
-    if what.columns is not None:
-        keys = _chunk_tasks(source, what, Key(shared), graph, token)
-    else:
-        keys = _band_tasks(source, what, groups, Key(shared), graph, token)
+    make_tasks = _chunk_tasks if by_chunk else _band_tasks
+    keys = make_tasks(source, what, groups, Key(shared), graph, token)
     root = _merge_tree(keys, graph, token)
     (found,) = as_delayed([root], graph, source.collections(), f"avgk-{what.name}-{token}")
     return found
@@ -43,13 +43,15 @@ def _band_tasks(
     return keys
 
 
-def _chunk_tasks(source: Source, what: Pass, shared: Key, graph: Graph, token: str) -> list[str]:
+def _chunk_tasks(
+    source: Source, what: Pass, groups: list[tuple[int, ...]], shared: Key, graph: Graph, token: str
+) -> list[str]:
     places, keys = list(zip(what.bands or (), what.columns or (), strict=True)), []
-    for numbers in source.chunk_groups(len(places)):
+    for numbers in groups:
         key = f"avgk-{what.name}-{token}-{numbers[0]}"
         mine = tuple(places[number] for number in numbers)
         chunks = [source.chunk(*where) for where in mine]
-        graph[key] = task(key, read_chunks, source.reader_key(), chunks, tuple(numbers), mine, shared)
+        graph[key] = task(key, read_chunks, source.reader_key(), chunks, numbers, mine, shared)
         keys.append(key)
     return keys
 

@@ -93,14 +93,15 @@ class Source(ABC):
         """Return the bands that each task reads: enough to be worth a task, and not too many tasks."""
         mine = range(self.n_bands) if bands is None else bands
         per_band = max(1, self.shape[0] * self.shape[1] * self.dtype.itemsize // self.n_bands)
-        size = max(math.ceil(setting("task-bytes") / per_band), math.ceil(len(mine) / setting("max-tasks")))
+        least = math.ceil(len(mine) / setting("max-tasks"))
+        size = max(math.ceil(setting("task-bytes") / per_band), least)
         # A small matrix still gives every core something to do.
         size = max(1, min(size, len(mine) // 8 if len(mine) > 8 else 1))
         if self.is_far:
             # Reading ahead begins anew with each task: as few as there are threads, or a multiple of those.
             most = max(1, _AHEADS * self.ahead_bytes() // per_band)
             n_threads = n_task_threads()
-            size = math.ceil(len(mine) / (n_threads * math.ceil(len(mine) / (n_threads * most))))
+            size = max(math.ceil(len(mine) / (n_threads * math.ceil(len(mine) / (n_threads * most)))), least)
         size = max(size, math.ceil(len(mine) / max_tasks)) if max_tasks else size
         return [mine[i : i + size] for i in range(0, len(mine), size)]
 

@@ -17,7 +17,9 @@ from zarr.storage import MemoryStore, ObjectStore
 import avgk_dask as avgk
 from avgk_dask.api.inputs import as_source
 from avgk_dask.passes.band_tasks import Assignment, read_bands
+from avgk_dask.passes.finding import pilot_pass
 from avgk_dask.passes.memory import memory_limit, task_memory
+from avgk_dask.passes.tree import pass_task
 from avgk_dask.scans.band_pass import Pass
 from avgk_dask.sources import reading
 from avgk_dask.states.checks import CheckedTally
@@ -269,6 +271,18 @@ def test_far_tasks__hold_many_bands_each(far):
         groups = as_source(watched()).groups()
     assert [len(group) for group in groups] == [4, 4, 4, 4, 4, 4, 2]
     assert [band for group in groups for band in group] == list(range(26))
+
+
+def test_far_tasks__are_named_by_what_each_reads(far):
+    """Tasks of the same name that read more or fewer of the pilot's chunks would be mistaken for each other."""
+    source = as_source(watched())
+    with dask.config.set({"avgk.small-scores": 1}):
+        pilot = pilot_pass(source, [104])
+    names = []
+    for n in (1, 2):
+        with dask.config.set(num_workers=n):
+            names.append({key for key in pass_task(source, pilot).dask if key.startswith("avgk-pilot")})
+    assert not names[0] & names[1]
 
 
 def test_task_memory__counts_what_is_read_ahead(monkeypatch):
