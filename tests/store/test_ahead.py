@@ -235,6 +235,7 @@ def _read_all(reader):
         ENDED.set()
 
 
+@pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")  # of Dask's
 def test_reading_ahead__ends_with_a_cancelled_task_of_a_cluster(monkeypatch):
     distributed = pytest.importorskip("distributed")
     monkeypatch.setattr(bands, "is_local", lambda store: False)

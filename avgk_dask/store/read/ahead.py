@@ -12,16 +12,15 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import CancelledError, Future
 from contextlib import contextmanager, suppress
 
-import zarr
 from zarr.abc.buffer import Buffer, BufferPrototype
 from zarr.abc.store import ByteRequest
-from zarr.storage import StorePath
 
 from ...threads import is_cancelled, process_memory
 from ..where.array_kinds import StoredArray
 from ..where.zarr_calls import begin, get
 from .checked import CheckedStore, Checks
 from .listing import chunk_key
+from .nodes import through
 from .ranges import n_ranges
 from .shards import indices_within
 from .sizes import most_bytes
@@ -242,7 +241,7 @@ class Queue:
         self._array, self._left, self._limit, self._budget = array, deque(parts), limit, budget
         self._most = most_bytes(array)
         self._store = FetchedStore(array.store_path.store)
-        self._over = _over(array, self._store)
+        self._over = through(array, self._store)
         self._gate = asyncio.Semaphore(_MOST)
         self._lock = threading.Lock()
         #: The part that is waited for, those after it that are under way or there, and the first that is not.
@@ -291,9 +290,3 @@ class Queue:
                 self._budget.leave(part)
             self._ahead.clear()
             self._current = None
-
-
-def _over(array: StoredArray, store: FetchedStore) -> StoredArray:
-    """Return the same array, read through another store."""
-    path = StorePath(store, array.store_path.path)
-    return zarr.Array(zarr.AsyncArray(metadata=array.metadata, store_path=path, config={"order": array.order}))
