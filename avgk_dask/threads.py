@@ -1,10 +1,12 @@
-"""The threads of this process, for work on what has come together in it."""
+"""The process: its threads, for work on what has come together in it, its memory, and whether its task is still wanted."""
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from dask import config
 from dask.system import CPU_COUNT
@@ -18,6 +20,17 @@ def n_threads() -> int:
     if config.get("scheduler", None) in ("sync", "synchronous", "single-threaded"):
         return 1
     return int(config.get("num_workers", None) or CPU_COUNT)
+
+
+def n_task_threads() -> int:
+    """Return how many threads tasks run on: those of the cluster that Dask would use, else those of this process."""
+    if "distributed" not in sys.modules or config.get("scheduler", None) is not None:
+        return n_threads()
+    try:
+        workers = sys.modules["distributed"].get_client().scheduler_info(n_workers=-1)["workers"].values()
+    except (AttributeError, ValueError):
+        return n_threads()
+    return sum(int(worker["nthreads"]) for worker in workers) or n_threads()
 
 
 def in_threads(function: Callable[[Item], Value], items: Iterable[Item]) -> list[Value]:
@@ -35,3 +48,29 @@ def in_threads(function: Callable[[Item], Value], items: Iterable[Item]) -> list
         return [function(item) for item in held]
     with ThreadPoolExecutor(n, thread_name_prefix="avgk") as pool:
         return list(pool.map(function, held))
+
+
+def process_memory() -> int:
+    """Return the bytes that this process may take: the limit of a Dask worker, else all there are."""
+    limit = getattr(getattr(_worker(), "memory_manager", None), "memory_limit", None)
+    return int(limit or os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
+
+
+def is_cancelled() -> bool:
+    """Whether this thread works on a task of a Dask worker that nobody wants any longer."""
+    worker = _worker()
+    try:
+        task = None if worker is None else worker.state.tasks.get(worker.get_current_task())
+    except (AttributeError, KeyError):
+        return False
+    return getattr(task, "state", None) == "cancelled"
+
+
+def _worker() -> Any:
+    """Return the Dask worker whose task this thread works on; None where there is none."""
+    if "distributed" not in sys.modules:
+        return None
+    try:
+        return sys.modules["distributed"].get_worker()
+    except (AttributeError, ValueError):
+        return None

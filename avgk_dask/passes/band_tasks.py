@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from typing import Any
 
 from ..records import State
 from ..scans.band_pass import Pass
-from ..sources.reading import Preparation, chunk_of, labels_of, slabs_of
+from ..sources.reading import Preparation, chunks_of, labels_of, slabs_of
 
 
 @dataclass(frozen=True)
@@ -32,17 +33,22 @@ def read_bands(bands: Any, labels: Any, numbers: Sequence[int], assignment: Assi
     """
     states: list[State] = []
     merge = assignment.what.state.merge
-    parts = zip(slabs_of(bands, numbers), labels_of(labels, numbers), numbers, strict=True)
-    for slabs, mine, number in parts:
-        states.append(assignment.work(slabs, mine, number, number))
-        if len(states) == n_held:
-            states = [merge(states)]
+    # Closed at once on an error, whose traceback would keep them open.
+    with closing(slabs_of(bands, numbers)) as each, closing(labels_of(bands, labels, numbers)) as all_labels:
+        for slabs, mine, number in zip(each, all_labels, numbers, strict=True):
+            states.append(assignment.work(slabs, mine, number, number))
+            if len(states) == n_held:
+                states = [merge(states)]
     return merge(states)
 
 
-def read_chunk(reader: Any, chunk: Any, number: int, where: tuple[int, int], assignment: Assignment) -> State:
-    """Do the work of a pass on a single chunk, given its (band, class chunk)."""
-    return assignment.work(chunk_of(reader, chunk), None, number, *where)
+def read_chunks(
+    reader: Any, chunks: list[Any], numbers: Sequence[int], places: Sequence[tuple[int, int]], assignment: Assignment
+) -> State:
+    """Do the work of a pass on single chunks, given their (band, class chunk), and return the state of all."""
+    with closing(chunks_of(reader, chunks)) as each:
+        found = zip(each, numbers, places, strict=True)
+        return merge_states([assignment.work(slabs, None, number, *place) for slabs, number, place in found])
 
 
 def merge_states(states: list[State]) -> State:

@@ -17,6 +17,7 @@ from ..searches.threshold_search import RESCAN_EVENTS
 from ..settings import setting
 from ..sources.source import Source
 from ..states.ranked_scores import MOST_FUSED
+from ..store.read.ahead import AHEAD_SHARE
 from .caps import Caps
 from .tree import fan_in_of
 
@@ -89,6 +90,7 @@ def _scan_task(source: Source, shape: ScanShape, budgets: Sequence[int]) -> int:
     """
     rows, n_classes, item = shape.band_rows, shape.n_classes, source.dtype.itemsize
     soft = source.has_soft_labels
+    slab = source.held_bytes() + ahead_memory(source)
     tile = min(source.slab_bytes(), setting("tile-scores") * item) * 8 // item
     buffers = n_classes * 48 + (LISTED + EVENT_SPACE) * 64
     per_row = rows * (32 + 20 * len(budgets))
@@ -101,7 +103,7 @@ def _scan_task(source: Source, shape: ScanShape, budgets: Sequence[int]) -> int:
     ranked += tile if shape.n_ranked > MOST_FUSED else 0
     events = min(max(shape.max_events, RESCAN_EVENTS), rows * n_classes) * 40
     events = max(events, min(shape.max_held, rows * n_classes) * shape.key_bytes)
-    return int(source.held_bytes() + tile + buffers + per_row + labels + listed + ranked + events + (8 << 20))
+    return int(slab + tile + buffers + per_row + labels + listed + ranked + events + (8 << 20))
 
 
 def _together(sum_bytes: int, state_bytes: int) -> tuple[int, int]:
@@ -109,6 +111,11 @@ def _together(sum_bytes: int, state_bytes: int) -> tuple[int, int]:
     merge = 2 * sum_bytes + (fan_in_of(state_bytes) + 2) * state_bytes + (32 << 20)
     client = 5 * sum_bytes // 2 + _ANALYSED * state_bytes + (32 << 20)
     return merge, client
+
+
+def ahead_memory(source: Source) -> int:
+    """Return a task's share of what its process may read ahead, which is at most a share of the worker's memory."""
+    return min(source.ahead_bytes(), memory_limit() // AHEAD_SHARE)
 
 
 @dataclass(frozen=True)
@@ -184,7 +191,7 @@ def edges_memory(source: Source, n_edges: int) -> int:
     band = n_rows * source.shape[1]
     needed = 3 * source.band_bytes() + 40 * n_rows + 16 * band * soft
     needed += source.held_bytes() if source.preparations else 0
-    return needed + n_edges * (10 * 32 + 1200 * soft) + (64 << 20)
+    return needed + ahead_memory(source) + n_edges * (10 * 32 + 1200 * soft) + (64 << 20)
 
 
 def _refuse_tasks(needed: int, source: Source) -> None:

@@ -53,7 +53,8 @@ class Run:
     def read(self, what: Pass) -> Any:
         """Read a pass, and return its state; what the data must not hold is refused."""
         check_pass_memory(self.source, what)
-        (state,) = self.compute([pass_task(self.source, what)], what.name)
+        with self.source.reading():
+            (state,) = self.compute([pass_task(self.source, what)], what.name)
         self._check(state, what)
         self._reads.n += what.ends_read
         return state

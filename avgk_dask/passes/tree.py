@@ -11,7 +11,7 @@ from ..scans.band_pass import Pass
 from ..settings import setting
 from ..sources.reading import Key
 from ..sources.source import Source
-from .band_tasks import Assignment, merge_states, read_bands, read_chunk
+from .band_tasks import Assignment, merge_states, read_bands, read_chunks
 from .dask_tasks import Graph, as_delayed, constant, task, token_of
 
 #: States a task holds before it merges them.
@@ -22,14 +22,14 @@ _MERGED_BYTES = 64 << 20
 
 def pass_task(source: Source, what: Pass) -> Delayed:
     """Return the one task that the states of all bands of a pass merge into. Its name is a hash of what it computes."""
-    groups = [] if what.columns is not None else source.groups(what.max_tasks, what.bands)
+    by_chunk = what.columns is not None
+    groups: list[Sequence[int]]
+    groups = source.chunk_groups(len(what.columns or ())) if by_chunk else source.groups(what.max_tasks, what.bands)
     token = token_of(source.token, what, groups, setting("fan-in"))
     shared = f"avgk-plan-{token}"
     graph: Graph = {shared: constant(shared, Assignment(what, source.preparations))}
-    if what.columns is not None:
-        keys = _chunk_tasks(source, what, Key(shared), graph, token)
-    else:
-        keys = _band_tasks(source, what, groups, Key(shared), graph, token)
+    make_tasks = _chunk_tasks if by_chunk else _band_tasks
+    keys = make_tasks(source, what, groups, Key(shared), graph, token)
     root = _merge_tree(keys, fan_in_of(what.state_bytes), graph, token)
     (found,) = as_delayed([root], graph, source.collections(), f"avgk-{what.name}-{token}")
     return found
@@ -48,11 +48,15 @@ def _band_tasks(
     return keys
 
 
-def _chunk_tasks(source: Source, what: Pass, shared: Key, graph: Graph, token: str) -> list[str]:
-    keys = []
-    for number, where in enumerate(zip(what.bands or (), what.columns or (), strict=True)):
-        key = f"avgk-{what.name}-{token}-{number}"
-        graph[key] = task(key, read_chunk, source.reader_key(), source.chunk(*where), number, where, shared)
+def _chunk_tasks(
+    source: Source, what: Pass, groups: list[Sequence[int]], shared: Key, graph: Graph, token: str
+) -> list[str]:
+    places, keys = list(zip(what.bands or (), what.columns or (), strict=True)), []
+    for numbers in groups:
+        key = f"avgk-{what.name}-{token}-{numbers[0]}"
+        mine = tuple(places[number] for number in numbers)
+        chunks = [source.chunk(*where) for where in mine]
+        graph[key] = task(key, read_chunks, source.reader_key(), chunks, numbers, mine, shared)
         keys.append(key)
     return keys
 

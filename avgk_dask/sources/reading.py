@@ -5,7 +5,7 @@ Those bring xarray and pandas along, some 100 MB of a worker's memory.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from threading import Lock
@@ -15,6 +15,7 @@ import numpy as np
 
 from ..arrays import Array, Dtype
 from ..store.read.bands import BandReader, read_array
+from ..store.read.checked import is_local
 from ..store.read.grids import outer_sizes
 from ..store.where.array_kinds import StoredArray
 from .transforms import Transform, join_slabs, transform_slabs
@@ -45,12 +46,20 @@ class StoredLabels:
     def __reduce__(self) -> tuple[Any, ...]:
         return StoredLabels, (self.array, self.rows)
 
+    @property
+    def are_far_rows(self) -> bool:
+        """Whether they are soft labels of a store that answers slowly."""
+        return self.array.ndim == 2 and not is_local(self.array.store_path.store)
+
+    def rows_of(self, band: int) -> tuple[slice]:
+        """Return where a band's labels are."""
+        return (slice(self.rows[band], self.rows[band + 1]),)
+
     def read(self, band: int) -> Array:
         """Return the labels of a band."""
-        first, last = self.rows[band], self.rows[band + 1]
         if self.array.ndim == 2:
-            return read_array(self.array, (slice(first, last),))
-        size = self._block_rows
+            return read_array(self.array, self.rows_of(band))
+        first, last, size = self.rows[band], self.rows[band + 1], self._block_rows
         with self._lock:  # what one thread reads, others wait for
             blocks = [self._block(number) for number in range(first // size, -(-last // size))]
         start = first // size * size
@@ -68,14 +77,17 @@ class StoredChunk:
         self.band, self.first, self.last = band, first, last
 
 
-def slabs_of(bands: Any, numbers: Sequence[int]) -> Iterator[Iterable[Array]]:
+def slabs_of(bands: Any, numbers: Sequence[int]) -> Generator[Iterable[Array]]:
     """Return the slabs of each of some bands, one after the other, inside a task."""
-    return bands.read_bands(numbers) if isinstance(bands, BandReader) else iter(bands)
+    yield from bands.read_bands(numbers) if isinstance(bands, BandReader) else bands
 
 
-def chunk_of(reader: Any, chunk: Any) -> Iterable[Array]:
-    """Return the slabs of a chunk: one that is read now, or the blocks that came."""
-    return [reader.read(chunk.band, chunk.first, chunk.last)] if isinstance(chunk, StoredChunk) else chunk
+def chunks_of(reader: Any, chunks: Sequence[Any]) -> Generator[Iterable[Array]]:
+    """Return the slabs of each of some chunks: one that is read now, or the blocks that came."""
+    if not isinstance(reader, BandReader):
+        yield from chunks
+    else:
+        yield from ([slab] for slab in reader.read_parts([(chunk.band, chunk.first, chunk.last) for chunk in chunks]))
 
 
 @dataclass(frozen=True)
@@ -95,11 +107,14 @@ class Preparation:
         return transform_slabs(self.transform, slabs, self.dtype, self.rows[band], self.columns[column])
 
 
-def labels_of(labels: Any, numbers: Sequence[int]) -> Iterator[Array | None]:
-    """Return the labels of each of some bands, one after the other, inside a task."""
-    if isinstance(labels, StoredLabels):
-        return map(labels.read, numbers)
-    return iter([None] * len(numbers) if labels is None else labels)
+def labels_of(bands: Any, labels: Any, numbers: Sequence[int]) -> Generator[Array | None]:
+    """Return the labels of each of some bands, read now where they are stored, and ahead where rows of them are far."""
+    if not isinstance(labels, StoredLabels):
+        yield from [None] * len(numbers) if labels is None else labels
+    elif isinstance(bands, BandReader) and labels.are_far_rows:
+        yield from bands.read_ahead(labels.array, [labels.rows_of(band) for band in numbers])
+    else:
+        yield from map(labels.read, numbers)
 
 
 #: What a task is given: values, what reads them, or the keys of other tasks, also in lists.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, TypeAlias
@@ -19,8 +20,11 @@ from ..arrays import Array, Dtype
 from ..settings import setting
 from ..store.read.opening import array_token
 from ..store.where.array_kinds import StoredArray
+from ..threads import n_task_threads
 from .reading import Argument, Key, Preparation, StoredLabels
 
+#: Bytes of a task that reads ahead, in those that may be ahead.
+_AHEADS = 4
 #: Labels as a source has them: in memory, stored, or the blocks of a Dask array.
 Labels: TypeAlias = "Array | StoredArray | da.Array | None"
 
@@ -71,15 +75,34 @@ class Source(ABC):
 
     @abstractmethod
     def held_bytes(self) -> int:
-        """Return the bytes that a task holds of the scores at once: as stored, decoded, and read ahead."""
+        """Return the bytes that a task holds of the scores at once, as stored and decoded, apart from what is read ahead."""
+
+    def ahead_bytes(self) -> int:
+        """Return the bytes that a process may read ahead of its tasks."""
+        return 0
+
+    @property
+    def is_far(self) -> bool:
+        """Whether tasks read from a store whose answers take time."""
+        return self.ahead_bytes() > 0
+
+    def reading(self) -> AbstractContextManager[None]:
+        """Return what holds while tasks read: where it ends with an error or an interrupt, none of this process goes on."""
+        return nullcontext()
 
     def groups(self, max_tasks: int | None = None, bands: Sequence[int] | None = None) -> list[Sequence[int]]:
         """Return the bands that each task reads: enough to be worth a task, and not too many tasks."""
         mine = range(self.n_bands) if bands is None else bands
         per_band = max(1, self.shape[0] * self.shape[1] * self.dtype.itemsize // self.n_bands)
-        size = max(math.ceil(setting("task-bytes") / per_band), math.ceil(len(mine) / setting("max-tasks")))
+        least = math.ceil(len(mine) / setting("max-tasks"))
+        size = max(math.ceil(setting("task-bytes") / per_band), least)
         # A small matrix still gives every core something to do.
         size = max(1, min(size, len(mine) // 8 if len(mine) > 8 else 1))
+        if self.is_far:
+            # Reading ahead begins anew with each task: as few as there are threads, or a multiple of those.
+            most = max(1, _AHEADS * self.ahead_bytes() // per_band)
+            n_threads = n_task_threads()
+            size = max(math.ceil(len(mine) / (n_threads * math.ceil(len(mine) / (n_threads * most)))), least)
         size = max(size, math.ceil(len(mine) / max_tasks)) if max_tasks else size
         return [mine[i : i + size] for i in range(0, len(mine), size)]
 
@@ -92,6 +115,11 @@ class Source(ABC):
         numbers = [(2 * i + 1) * n // (2 * n_read) for i in range(n_read)]
         # Shifted by the band, so that they do not all fall into the same columns.
         return [(number // n_columns, (number + number // n_columns) % n_columns) for number in numbers]
+
+    def chunk_groups(self, n_chunks: int) -> list[Sequence[int]]:
+        """Return which of the pilot's chunks each task reads: one, or several whose requests wait together."""
+        size = math.ceil(n_chunks / n_task_threads()) if self.is_far else 1
+        return [range(first, min(first + size, n_chunks)) for first in range(0, n_chunks, size)]
 
     def chunk_shape(self, band: int, column: int) -> tuple[int, int]:
         """Return the shape of one chunk."""

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from typing import Any
 
 import dask.array as da
 import numpy as np
 from dask.delayed import delayed
 from dask.tokenize import tokenize
+from dask.utils import parse_bytes
 
 from ..kernels.keys import check_dtype
 from ..settings import setting
+from ..store.read.ahead import AHEAD_SHARE
 from ..store.read.bands import BandReader, plan_bands
 from ..store.read.encoding import decoded_dtype
 from ..store.read.grids import grid_of
@@ -20,6 +24,12 @@ from ..store.where.array_kinds import StoredArray
 from .lazy_arrays import lazy_array
 from .reading import Argument, Key, StoredChunk
 from .source import Labels, Source
+
+
+def _ahead_bytes() -> int:
+    """Return what a process may read ahead: less where the setting allows tasks little memory."""
+    limit = setting("memory-limit")
+    return int(min(setting("ahead-bytes"), math.inf if limit is None else parse_bytes(limit) // AHEAD_SHARE))
 
 
 class StoredSource(Source):
@@ -32,7 +42,7 @@ class StoredSource(Source):
         self.rows, self.classes = plan_bands(rows, classes, self.dtype.itemsize, setting("slab-bytes"))
         self.columns = classes.bounds()
         self.array, self.location, self.labels = array, location, self._fit_labels(labels)
-        self.reader = BandReader(array, tuple(self.rows), tuple(self.classes), self.dtype)
+        self.reader = BandReader(array, tuple(self.rows), tuple(self.classes), self.dtype, _ahead_bytes())
         name = tokenize(array_token(array), self.rows, self.classes)
         self._shared = delayed(self.reader, name=f"avgk-store-{name}", traverse=False)
 
@@ -40,7 +50,13 @@ class StoredSource(Source):
         return int(np.diff(self.rows).max() * np.diff(self.classes).max()) * self.dtype.itemsize
 
     def held_bytes(self) -> int:  # noqa: D102
-        return self.slab_bytes() * (2 + self.reader.n_ahead)
+        return self.slab_bytes() * 3
+
+    def ahead_bytes(self) -> int:  # noqa: D102
+        return 0 if self.reader.is_near else self.reader.ahead_bytes
+
+    def reading(self) -> AbstractContextManager[None]:  # noqa: D102
+        return self.reader.ahead.tasks()
 
     @property
     def token(self) -> str:  # noqa: D102

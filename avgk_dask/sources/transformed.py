@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from contextlib import AbstractContextManager
 from typing import Any
 
 import dask.array as da
@@ -40,6 +41,12 @@ class TransformedSource(Source):
     def held_bytes(self) -> int:  # noqa: D102
         joined = self.inner.band_bytes() if self.transform.needs_rows else 0
         return self.inner.held_bytes() + joined + 2 * self.slab_bytes()
+
+    def ahead_bytes(self) -> int:  # noqa: D102
+        return self.inner.ahead_bytes()
+
+    def reading(self) -> AbstractContextManager[None]:  # noqa: D102
+        return self.inner.reading()
 
     @property
     def token(self) -> str:  # noqa: D102

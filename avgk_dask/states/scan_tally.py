@@ -85,18 +85,17 @@ class ScanTally(CheckedTally):
         An interval of few different keys is never dropped: each has as many entries as there are groups and set sizes.
         """
         share = self.max_events // self.dropped.size
-        crowded = (self.stored_events() > share)[intervals_of(self.floors, self.events.keys)]
-        together = self.events.select(crowded)
-        if not together.are_ties(self.n_together):
-            return self._without(self.stored_events() > share)
-        found = replace(
-            self,
-            events=self.events.select(~crowded),
-            counted=EventTally.merge([self.counted, together.counted(self.floors, self.n_together)]),
-        )
-        keys = np.unique(found.counted.keys)
-        n_keys = np.bincount(intervals_of(self.floors, keys), minlength=self.dropped.size)
-        return found._without((found.stored_events() > share) & (n_keys > _FEW_KEYS))
+        keys = np.unique(np.concatenate([np.unique(self.events.keys), self.counted.keys]))
+        few = np.bincount(intervals_of(self.floors, keys), minlength=self.dropped.size) <= _FEW_KEYS
+        crowded = self.stored_events() > share
+        interval_of = intervals_of(self.floors, self.events.keys)
+        mine = crowded[interval_of]
+        if not self.events.select(mine).are_ties(self.n_together):
+            mine &= few[interval_of]
+        together = self.events.select(mine).counted(self.floors, self.n_together)
+        counted = EventTally.merge([self.counted, together])
+        found = replace(self, events=self.events.select(~mine), counted=counted)
+        return found._without((found.stored_events() > share) & ~few)
 
     def _without(self, gone: Bools) -> Self:
         """Return the tally without the events of some intervals."""

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections import deque
-from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import islice, pairwise
 
 import numpy as np
@@ -14,18 +14,15 @@ import numpy as np
 from ...arrays import Array, Dtype
 from ...errors import AvgkError, ReadError, refuse
 from ...reuse import Pool
+from ...settings import setting
 from ..where.array_kinds import StoredArray
+from .ahead import Ahead
 from .checked import is_local
 from .direct import ChunkFiles, Scratch
 from .encoding import decode
 from .grids import Axis, shards_of
 from .listing import chunk_key
 from .shards import chunk_slices, indices_within, whole_shards
-
-#: Requests that one task has under way at most ...
-_AT_ONCE = 16
-#: ... and the bytes they may bring together.
-AHEAD_BYTES = 8 << 20
 
 
 def plan_bands(rows: Axis, classes: Axis, itemsize: int, slab_bytes: int) -> tuple[list[int], list[int]]:
@@ -56,40 +53,44 @@ class BandReader:
     rows: tuple[int, ...]
     classes: tuple[int, ...]
     dtype: Dtype
-    #: What the threads of a process read into.
+    #: Bytes that a process may read ahead of its scans.
+    ahead_bytes: int = field(default_factory=partial(setting, "ahead-bytes"), compare=False)
+    #: What the threads of a process read into, and what they have under way.
     pool: Pool = field(default_factory=Pool, compare=False, repr=False)
+    ahead: Ahead = field(default_factory=Ahead, compare=False, repr=False)
 
     @property
-    def n_ahead(self) -> int:
-        """Slabs read at once: one of local files, several small ones where each request has to wait."""
-        if is_local(self.array.store_path.store):
-            return 1
-        rows = max(last - first for first, last in pairwise(self.rows))
-        width = max(last - first for first, last in pairwise(self.classes))
-        return max(1, min(_AT_ONCE, AHEAD_BYTES // (rows * width * self.dtype.itemsize)))
+    def is_near(self) -> bool:
+        """Whether reads are answered at once, so that there is nothing to gain from reading ahead."""
+        return is_local(self.array.store_path.store)
 
     def read_bands(self, bands: Sequence[int]) -> Iterator[Iterator[Array]]:
         """Return the slabs of each of some bands, read ahead of their use where that saves waiting.
 
         A slab is good until the next one is asked for: its memory is used again.
         """
-        n_ahead = self.n_ahead
-        if n_ahead == 1:
+        if self.is_near:
             with self.pool.lend(Scratch) as scratch:
                 yield from (self.slabs(band, scratch) for band in bands)
             return
         parts = [(band, *part) for band in bands for part in pairwise(self.classes)]
-        with ThreadPoolExecutor(n_ahead) as pool:
-            waiting = deque(pool.submit(self.read, *part) for part in parts[:n_ahead])
-            left = iter(parts[n_ahead:])
-
-            def take() -> Array:
-                block = waiting.popleft().result()
-                waiting.extend(pool.submit(self.read, *part) for part in islice(left, 1))
-                return block
-
+        with closing(self.read_parts(parts)) as slabs:
             for _ in bands:
-                yield (take() for _ in range(len(self.classes) - 1))
+                yield islice(slabs, len(self.classes) - 1)
+
+    def read_parts(self, parts: Sequence[tuple[int, int, int]]) -> Generator[Array]:
+        """Return the scores of some (band, first class, last class), read ahead of their use where that saves waiting."""
+        if self.is_near:
+            yield from (self.read(*part) for part in parts)
+            return
+        yield from self.read_ahead(self.array, [self._where(*part) for part in parts])
+
+    def read_ahead(self, array: StoredArray, parts: Sequence[tuple[slice, ...]]) -> Generator[Array]:
+        """Return some parts of an array of a far store, the scores or one beside them, read ahead of their use."""
+        parts = [(*part, *(slice(0, n) for n in array.shape[len(part) :])) for part in parts]
+        with self.ahead.queue(array, parts, self.ahead_bytes) as queue:
+            for _ in parts:
+                yield read_array(*queue.take())
 
     def slabs(self, band: int, scratch: Scratch | None = None) -> Iterator[Array]:
         """Return the band's slabs, one after the other along the classes."""
@@ -98,8 +99,10 @@ class BandReader:
 
     def read(self, band: int, first_class: int, last_class: int, scratch: Scratch | None = None) -> Array:
         """Return the scores of one band and a stretch of classes; with a scratch, good until that is used again."""
-        where = slice(self.rows[band], self.rows[band + 1]), slice(first_class, last_class)
-        return read_array(self.array, where, scratch)
+        return read_array(self.array, self._where(band, first_class, last_class), scratch)
+
+    def _where(self, band: int, first_class: int, last_class: int) -> tuple[slice, ...]:
+        return slice(self.rows[band], self.rows[band + 1]), slice(first_class, last_class)
 
 
 def read_array(array: StoredArray, where: tuple[slice, ...], scratch: Scratch | None = None) -> Array:

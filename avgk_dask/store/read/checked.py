@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import partial
 
 from zarr.abc.buffer import Buffer, BufferPrototype
 from zarr.abc.store import ByteRequest, OffsetByteRequest, RangeByteRequest, Store
@@ -16,6 +17,7 @@ from ..where.failures import advice, cause
 from ..where.zarr_calls import get, inside, wait
 from .documents import Document, is_metadata, parse_document
 from .manifest import Digest, Manifest
+from .ranges import get_in_ranges, n_ranges
 from .shards import ShardIndex
 from .sizes import NotAFileError, local_size
 from .wrapping import Wrapping
@@ -79,6 +81,7 @@ class CheckedStore(Wrapping):
         self.checks = checks
         self._last: tuple[str | None, Buffer | None] = (None, None)
         self._documents: dict[str, Document | None] = {}
+        self._has_ranges = True
 
     def __getstate__(self) -> dict[str, object]:
         return {**self.__dict__, "_last": (None, None), "_documents": {}}
@@ -179,11 +182,25 @@ class CheckedStore(Wrapping):
         import obstore
 
         try:
+            if self._has_ranges and n_ranges(self.checks.most_bytes or 0) > 1:
+                space = await self._get_in_ranges(store, key)
+                if space is not None:
+                    return prototype.buffer.from_array_like(space)
             found = await obstore.get_async(store, key)
         except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
             return None
         self.checks.refuse_size(key, found.meta["size"])
         return prototype.buffer.from_bytes(memoryview(await found.bytes_async()))
+
+    async def _get_in_ranges(self, store: ObjectClient, key: str) -> Array | None:
+        """Read an object in several ranges at once; None where it has to be read whole, as all others from then on."""
+        try:
+            return await get_in_ranges(store, key, partial(self.checks.refuse_size, key))
+        except (AvgkError, FileNotFoundError, NotADirectoryError, IsADirectoryError):
+            raise
+        except Exception:  # a server without ranges, or an object that changed meanwhile
+            self._has_ranges = False
+            return None
 
     def problem(self, key: str, value: Buffer | Array | None, *, whole: bool = True) -> str | None:
         """Say what is wrong with a chunk as read (None: it is not there); None where nothing is."""

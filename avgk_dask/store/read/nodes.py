@@ -11,6 +11,7 @@ from dataclasses import replace
 
 import numpy as np
 import zarr
+from zarr.abc.store import Store
 from zarr.codecs import BloscCodec
 from zarr.storage import StorePath
 
@@ -235,7 +236,7 @@ def _is_sharded(array: StoredArray) -> bool:
     return any(codec.to_dict()["name"] == "sharding_indexed" for codec in array.metadata.codecs)
 
 
-def through(array: StoredArray, store: CheckedStore, path: str | None = None) -> ZarrArray:
+def through(array: StoredArray, store: Store, path: str | None = None) -> ZarrArray:
     """Return an array that is read through a store."""
     place = StorePath(store, array.path if path is None else path)
     return zarr.Array(zarr.AsyncArray(metadata=array.metadata, store_path=place, config={"order": array.order}))

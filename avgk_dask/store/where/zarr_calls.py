@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import zipfile
 from collections.abc import Coroutine
+from concurrent.futures import Future
 from typing import Any, TypeVar
 
 from zarr.abc.store import Store
 from zarr.core.buffer import Buffer, default_buffer_prototype
-from zarr.core.sync import sync
+from zarr.core.sync import _get_loop, sync
 from zarr.storage import WrapperStore, ZipStore
 
 from .array_kinds import StoredArray
@@ -19,6 +21,11 @@ Value = TypeVar("Value")
 def wait(coroutine: Coroutine[Any, Any, Value], timeout: float | None = None) -> Value:
     """Return what a coroutine gives, run on zarr's own event loop."""
     return sync(coroutine, timeout=timeout)
+
+
+def begin(coroutine: Coroutine[Any, Any, Value]) -> Future[Value]:
+    """Run a coroutine on zarr's own event loop, and return what it will give; to cancel that ends it."""
+    return asyncio.run_coroutine_threadsafe(coroutine, _get_loop())
 
 
 async def get(store: Store, key: str) -> Buffer | None:
