@@ -35,10 +35,10 @@ class StoredLabels:
 
 
 class StoredChunk:
-    """One chunk of a stored array, read inside the task that needs it."""
+    """One chunk of a stored array, or several small ones, read inside the task that needs it."""
 
-    def __init__(self, band: int, first: int, last: int) -> None:
-        self.band, self.first, self.last = band, first, last
+    def __init__(self, first_row: int, last_row: int, first_class: int, last_class: int) -> None:
+        self.where = slice(first_row, last_row), slice(first_class, last_class)
 
 
 def slabs_of(bands: Any, numbers: Sequence[int]) -> Iterator[Iterable[Array]]:
@@ -48,7 +48,7 @@ def slabs_of(bands: Any, numbers: Sequence[int]) -> Iterator[Iterable[Array]]:
 
 def chunk_of(reader: Any, chunk: Any) -> Iterable[Array]:
     """Return the slabs of a chunk: one that is read now, or the blocks that came."""
-    return [reader.read(chunk.band, chunk.first, chunk.last)] if isinstance(chunk, StoredChunk) else chunk
+    return [read_array(reader.array, chunk.where)] if isinstance(chunk, StoredChunk) else chunk
 
 
 @dataclass(frozen=True)

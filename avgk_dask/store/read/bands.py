@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections import deque
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -18,7 +17,7 @@ from ..where.array_kinds import StoredArray
 from .checked import is_local
 from .direct import ChunkFiles, Scratch
 from .encoding import decode
-from .grids import Axis, shards_of
+from .grids import Axis, grid_of, shards_of
 from .listing import chunk_key
 from .shards import chunk_slices, indices_within, whole_shards
 
@@ -26,26 +25,32 @@ from .shards import chunk_slices, indices_within, whole_shards
 _AT_ONCE = 16
 #: ... and the bytes they may bring together.
 AHEAD_BYTES = 8 << 20
+#: Bands that joined chunks leave at least, so that there is something to do for many cores.
+_LEAST_BANDS = 32
+#: Bytes that a row counts for at least: its counts and ranks are held as well as its scores.
+_ROW_BYTES = 64
 
 
-def plan_bands(rows: Axis, classes: Axis, itemsize: int, slab_bytes: int) -> tuple[list[int], list[int]]:
+def plan_bands(
+    rows: Axis, classes: Axis, itemsize: int, slab_bytes: int, band_bytes: int = 0
+) -> tuple[list[int], list[int]]:
     """Return the row bounds of the bands and the class bounds of the slabs each is read in.
 
-    Both follow the chunks (or shards), so that no chunk is read twice. Slabs join class chunks up
-    to ``slab_bytes``.
+    Both follow the chunks (or shards), so that no chunk is read twice. Bands join chunks of few rows up to ``band_bytes``,
+    as long as many bands are left; slabs join class chunks up to ``slab_bytes``.
 
     Examples
     --------
     >>> plan_bands(Axis(10, 4), Axis(8, 2), 4, slab_bytes=64)
     ([0, 4, 8, 10], [0, 4, 8])
+    >>> plan_bands(Axis(1000, 1), Axis(8, 8), 4, slab_bytes=1 << 20, band_bytes=1 << 20)[0][:4]
+    [0, 31, 62, 93]
 
     """
-    most = slab_bytes // (rows.size * itemsize)
-    slabs, ends = [0], classes.bounds()[1:]
-    for end, next_end in zip(ends, [*ends[1:], math.inf], strict=True):
-        if next_end - slabs[-1] > most:
-            slabs.append(end)
-    return rows.bounds(), slabs
+    most = min(band_bytes // max(classes.n * itemsize, _ROW_BYTES), rows.n // _LEAST_BANDS)
+    bands = rows.joined(most)
+    n_rows = max(rows.size, *(last - first for first, last in pairwise(bands)), 1)
+    return bands, classes.joined(slab_bytes // (n_rows * itemsize))
 
 
 @dataclass(frozen=True)
@@ -140,10 +145,11 @@ def _rounded(array: StoredArray, where: tuple[slice, ...]) -> tuple[slice, ...]:
 
 def _first_failure(array: StoredArray, where: tuple[slice, ...], error: Exception) -> ReadError:
     """Return the error that names the first chunk of a part that cannot be read."""
-    indices = indices_within(array, where)
+    grid = grid_of(array)
+    indices = indices_within(grid, where)
     for index in indices if len(indices) > 1 else []:
         try:
-            _read(array, chunk_slices(array, index), Scratch())
+            _read(array, chunk_slices(grid, index), Scratch())
         except AvgkError as found:
             return ReadError(str(found))
         except Exception as found:
