@@ -24,7 +24,7 @@ from zarr.storage import LocalStore
 from ...arrays import Array
 from ...errors import ReadError
 from ..where.array_kinds import StoredArray
-from ..where.zarr_calls import uneven_sizes
+from ..where.zarr_calls import is_uneven
 from .checked import CheckedStore
 from .grids import grid_of
 from .layout import configured
@@ -68,7 +68,7 @@ class ChunkFiles:
             return None
         if metadata.zarr_format != 3 or sys.byteorder != "little":
             return None
-        if uneven_sizes(array) is not None or array.shards is not None:
+        if is_uneven(array) or array.shards is not None:
             return None
         first, *rest = metadata.codecs
         if not isinstance(first, BytesCodec) or configured(first, "endian") == "big":

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import accumulate
 
 from ..where.array_kinds import StoredArray
-from ..where.zarr_calls import uneven_sizes
+from ..where.zarr_calls import is_uneven, uneven_sizes
 
 
 @dataclass(frozen=True)
@@ -84,9 +84,9 @@ def outer_sizes(array: StoredArray) -> tuple[int, ...]:
 
 def shards_of(array: StoredArray) -> tuple[int, ...] | None:
     """Return the sizes of an array's shards; None where there are none."""
-    return None if uneven_sizes(array) is not None or array.shards is None else tuple(array.shards)
+    return None if is_uneven(array) or array.shards is None else tuple(array.shards)
 
 
 def chunks_of(array: StoredArray) -> tuple[int, ...]:
     """Return the sizes of an array's chunks, inside of shards if there are any; of uneven ones the largest."""
-    return outer_sizes(array) if uneven_sizes(array) is not None else tuple(array.chunks)
+    return outer_sizes(array) if is_uneven(array) else tuple(array.chunks)

@@ -20,7 +20,7 @@ from ...errors import ReadError, refuse
 from ..where import fsspec_calls
 from ..where.addresses import shown
 from ..where.array_kinds import ObjectClient, StoredArray
-from ..where.zarr_calls import uneven_sizes, wait, zip_entries
+from ..where.zarr_calls import is_uneven, wait, zip_entries
 from .checked import FILL, CheckedStore, bare_store
 from .documents import is_metadata
 from .grids import outer_sizes
@@ -239,7 +239,7 @@ def _plain_length(array: StoredArray) -> int | None:
     metadata = array.metadata
     if metadata.zarr_format != 3 or len(metadata.codecs) != 1 or not isinstance(metadata.codecs[0], BytesCodec):
         return None
-    return None if uneven_sizes(array) else int(array.dtype.itemsize * math.prod(array.chunks))
+    return None if is_uneven(array) else int(array.dtype.itemsize * math.prod(array.chunks))
 
 
 def check_chunks(array: StoredArray) -> None:
