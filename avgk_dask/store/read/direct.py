@@ -14,6 +14,7 @@ import stat
 import sys
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 import google_crc32c
 import numcodecs
@@ -63,21 +64,14 @@ class ChunkFiles:
     @classmethod
     def of(cls, array: StoredArray) -> ChunkFiles | None:
         """Return the reader of an array's files; None where zarr must read it."""
-        metadata, store = array.metadata, array.store_path.store
-        if type(store) is not CheckedStore or type(store._store) is not LocalStore:
+        store = array.store_path.store
+        if type(store) is not CheckedStore or type(store._store) is not LocalStore or sys.byteorder != "little":
             return None
-        if metadata.zarr_format != 3 or sys.byteorder != "little":
+        dtype = np.dtype(array.dtype)
+        if is_uneven(array) or array.shards is not None or dtype.byteorder == ">" or dtype.hasobject:
             return None
-        if is_uneven(array) or array.shards is not None:
-            return None
-        first, *rest = metadata.codecs
-        if not isinstance(first, BytesCodec) or configured(first, "endian") == "big":
-            return None
-        has_checksum = bool(rest) and isinstance(rest[-1], Crc32cCodec)
-        rest = rest[:-1] if has_checksum else rest
-        decode = _as_it_is if not rest else _CODECS.get(type(rest[0])) if len(rest) == 1 else None
-        big_endian = np.dtype(array.dtype).byteorder == ">"
-        return cls(array, decode, has_checksum) if decode and not big_endian else None
+        decode, has_checksum = (_coding_v2 if array.metadata.zarr_format == 2 else _coding)(array.metadata)
+        return cls(array, decode, has_checksum) if decode else None
 
     def read(self, where: tuple[slice, ...], scratch: Scratch) -> Array | None:
         """Return a part of the array, good until the scratch is used again; None where zarr must read it."""
@@ -201,3 +195,25 @@ def _as_it_is(data: Array, out: Array) -> Array:
 
 
 _CODECS: dict[type, Decode] = {BloscCodec: _decode_blosc, ZstdCodec: _decode_zstd}
+
+
+def _coding(metadata: Any) -> tuple[Decode | None, bool]:
+    """Return what decodes the chunks of an array, and whether a checksum follows them; None where zarr must."""
+    first, *rest = metadata.codecs
+    if not isinstance(first, BytesCodec) or configured(first, "endian") == "big":
+        return None, False
+    has_checksum = bool(rest) and isinstance(rest[-1], Crc32cCodec)
+    rest = rest[:-1] if has_checksum else rest
+    decode = _as_it_is if not rest else _CODECS.get(type(rest[0])) if len(rest) == 1 else None
+    return decode, has_checksum
+
+
+def _coding_v2(metadata: Any) -> tuple[Decode | None, bool]:
+    """Return the same of an array of Zarr's older format."""
+    if metadata.filters or metadata.order != "C":
+        return None, False
+    codec = metadata.compressor
+    return _as_it_is if codec is None else _CODECS_V2.get(codec.codec_id), False
+
+
+_CODECS_V2: dict[str, Decode] = {"blosc": _decode_blosc, "zstd": _decode_zstd}
