@@ -9,8 +9,8 @@ from ..where.array_kinds import StoredArray
 from .checked import is_local
 from .documents import Document
 from .grids import chunks_of, outer_sizes, shards_of
-from .listing import ABSENT, UNKNOWN, chunk_lengths
 from .manifest import chunk_grid
+from .presence import ABSENT, UNKNOWN, chunk_lengths
 
 _CHECKSUMS = ("crc32c", "gzip", "crc32", "adler32", "fletcher32")
 

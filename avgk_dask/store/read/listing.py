@@ -1,41 +1,32 @@
-"""Listing: which chunks of an array are there, and how long; missing ones are refused before reading."""
+"""Listing: the keys of a store, and how long what is stored at each is."""
 
 from __future__ import annotations
 
 import asyncio
-import math
 import os
-import stat
-from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import TypeVar
 
-import numpy as np
-from numpy.typing import NDArray
 from zarr.abc.store import Store
-from zarr.codecs import BytesCodec
 from zarr.storage import FsspecStore, LocalStore, ObjectStore, ZipStore
 
 from ...errors import ReadError, refuse
 from ..where import fsspec_calls
 from ..where.addresses import shown
 from ..where.array_kinds import ObjectClient, StoredArray
-from ..where.zarr_calls import is_uneven, wait, zip_entries
-from .checked import FILL, CheckedStore, bare_store
+from ..where.zarr_calls import wait, zip_entries
+from .checked import bare_store
 from .documents import is_metadata
-from .grids import outer_sizes
-from .manifest import chunk_grid, index_of
 
-#: Chunks named in an error.
-_NAMED = 3
 #: A store that does not answer a listing for this long is read without one.
 _LIST_SECONDS = 600
-#: Files whose length one thread asks for in a go, and threads that do.
-_ASKED, _THREADS = 256, 8
-#: What stands for the length of a chunk that is not there, and of one whose store does not tell it.
-ABSENT, UNKNOWN = -1, -2
+#: Files or folders that one thread asks for in a go, and threads that do.
+_BATCH, _THREADS = 256, 8
 
-Lengths = NDArray[np.int64]
+Item = TypeVar("Item")
+Result = TypeVar("Result")
 
 
 def list_keys(store: Store, prefix: str) -> dict[str, int | None] | None:
@@ -64,11 +55,11 @@ def listed_keys(store: Store, prefix: str) -> dict[str, int | None]:
 
 
 def _list_keys(store: Store, prefix: str) -> dict[str, int | None] | None:
-    found = _listed(store, prefix)
+    found = listed(store, prefix)
     return None if found is None else dict(found)
 
 
-def _listed(store: Store, prefix: str) -> Iterable[tuple[str, int | None]] | None:
+def listed(store: Store, prefix: str) -> Iterable[tuple[str, int | None]] | None:
     """Return the keys below a prefix with their lengths, as they come; None where the store cannot list."""
     below = f"{prefix}/" if prefix else ""
     if isinstance(store, LocalStore):
@@ -84,19 +75,48 @@ def _listed(store: Store, prefix: str) -> Iterable[tuple[str, int | None]] | Non
 
 
 def _local_keys(root: str, prefix: str) -> Iterator[tuple[str, int | None]]:
+    """Return the files below a folder, level by level."""
+    folders = [prefix]
+    while folders:
+        inner: list[str] = []
+        for keys, more in in_threads(partial(_scan_folders, root), folders):
+            yield from keys
+            inner += more
+        folders = inner
+
+
+def _scan_folders(root: str, prefixes: Sequence[str]) -> tuple[list[tuple[str, int | None]], list[str]]:
     """Return plain files only: a folder or a dangling link is no chunk. Metadata are given whatever they are: they are read, and refused."""
+    keys: list[tuple[str, int | None]] = []
+    folders = []
+    for prefix in prefixes:
+        for entry in _entries(os.path.join(root, prefix)):
+            key = f"{prefix}/{entry.name}" if prefix else entry.name
+            if entry.is_dir() and not is_metadata(key):
+                folders.append(key)
+            elif entry.is_file():
+                keys.append((key, entry.stat().st_size))
+            elif is_metadata(key):
+                keys.append((key, None))
+    return keys, folders
+
+
+def _entries(folder: str) -> list[os.DirEntry[str]]:
     try:
-        entries = list(os.scandir(os.path.join(root, prefix)))
+        with os.scandir(folder) as found:
+            return list(found)
     except (FileNotFoundError, NotADirectoryError):
+        return []
+
+
+def in_threads(work: Callable[[Sequence[Item]], Result], items: Sequence[Item]) -> Iterator[Result]:
+    """Return what some work makes of items, batch by batch and in order: where each answer takes its time, several at once."""
+    batches = (items[i : i + _BATCH] for i in range(0, len(items), _BATCH))
+    if len(items) <= _BATCH:
+        yield from map(work, batches)
         return
-    for entry in entries:
-        key = f"{prefix}/{entry.name}" if prefix else entry.name
-        if entry.is_dir() and not is_metadata(key):
-            yield from _local_keys(root, key)
-        elif entry.is_file():
-            yield key, entry.stat().st_size
-        elif is_metadata(key):
-            yield key, None
+    with ThreadPoolExecutor(_THREADS) as pool:
+        yield from pool.map(work, batches)
 
 
 def objects(store: ObjectClient, prefix: str) -> Iterator[tuple[str, int]]:
@@ -135,157 +155,3 @@ def chunk_key(array: StoredArray, index: tuple[int, ...]) -> str:
     """Return the key of the stored chunk at an index of the chunk grid."""
     key = array.metadata.encode_chunk_key(index)
     return f"{array.path}/{key}" if array.path else str(key)
-
-
-def chunk_lengths(array: StoredArray) -> Lengths | None:
-    """Return the length of every stored chunk (or shard) by its index, or ABSENT or UNKNOWN; None where the store cannot list."""
-    store, lengths = bare_store(array.store_path.store), np.full(chunk_grid(array), ABSENT, np.int64)
-    try:
-        if isinstance(store, LocalStore):
-            _measure_files(array, str(store.root), lengths.reshape(-1))
-            return lengths
-        found = _listed(store, array.path)
-        if found is None:
-            return None
-        for key, length in found:
-            index = _index_in(array, key, lengths.shape)
-            if index is not None:
-                lengths[index] = UNKNOWN if length is None else length
-    except Exception:  # of any client: reading may be allowed where listing is not
-        return None
-    return lengths
-
-
-def _index_in(array: StoredArray, key: str, grid: tuple[int, ...]) -> tuple[int, ...] | None:
-    """Return the index in the chunk grid of a key; None where it is none of an array's chunks."""
-    index = index_of(array.path, key)
-    if index is None or len(index) != len(grid) or any(i >= n for i, n in zip(index, grid, strict=True)):
-        return None
-    return index if chunk_key(array, index) == key else None
-
-
-def _measure_files(array: StoredArray, root: str, lengths: Lengths) -> None:
-    """Fill in the lengths of an array's chunks in a folder, asking for each: much faster than listing a folder for each."""
-    grid = chunk_grid(array)
-
-    def measure(first: int) -> None:
-        for number in range(first, min(first + _ASKED, lengths.size)):
-            lengths[number] = _file_length(f"{root}/{chunk_key(array, _unravel(number, grid))}")
-
-    starts = range(0, lengths.size, _ASKED)
-    if len(starts) < 2:
-        deque(map(measure, starts), maxlen=0)
-        return
-    with ThreadPoolExecutor(_THREADS) as pool:  # where each answer takes its time, as from a network
-        deque(pool.map(measure, starts), maxlen=0)
-
-
-def _file_length(path: str) -> int:
-    """Return the length of a plain file; a folder or a dangling link is no chunk."""
-    try:
-        found = os.stat(path)
-    except (FileNotFoundError, NotADirectoryError):
-        return ABSENT
-    return found.st_size if stat.S_ISREG(found.st_mode) else ABSENT
-
-
-def _unravel(number: int, grid: tuple[int, ...]) -> tuple[int, ...]:
-    """Return the index of the chunk of a number, in row-major order."""
-    index: tuple[int, ...] = ()
-    for n in reversed(grid):
-        number, i = divmod(number, n)
-        index = (i, *index)
-    return index
-
-
-def missing_chunks(array: StoredArray) -> tuple[list[str], list[tuple[str, str]]] | None:
-    """Return the keys of missing chunks, and damaged ones with what is wrong; None where the store cannot list."""
-    lengths = chunk_lengths(array)
-    if lengths is None:
-        return None
-    checks = array.store_path.store.checks
-    written = None if checks.manifest is None else checks.manifest.table[..., 0].astype(np.int64)
-    absent = lengths == ABSENT if checks.missing == "raise" or written is not None else np.zeros(lengths.shape, bool)
-    expected, most = _plain_length(array), None if written is not None else checks.most_bytes
-    bad = lengths == 0
-    for other in (written, expected):
-        bad |= False if other is None else lengths != other
-    bad |= False if most is None else lengths > most
-    missing = [chunk_key(array, index) for index in _indices(absent)]
-    damaged = []
-    for index in _indices(bad & (lengths >= 0)):
-        told = None if written is None else int(written[index])
-        damaged.append((chunk_key(array, index), _damage(int(lengths[index]), told, expected, most)))
-    return missing, damaged
-
-
-def _indices(where: NDArray[np.bool_]) -> Iterator[tuple[int, ...]]:
-    return map(tuple, np.argwhere(where).tolist())
-
-
-def _damage(length: int, written: int | None, expected: int | None, most: int | None) -> str:
-    """Say what is wrong with a chunk of a length."""
-    if length == 0:
-        return "it is empty"
-    if written is not None and length != written:
-        return f"it has {length:,} bytes, and was written with {written:,}"
-    if expected is not None and length != expected:
-        return f"it has {length:,} bytes instead of {expected:,}"
-    return f"it has {length:,} bytes, and can need {most:,} at most"
-
-
-def _plain_length(array: StoredArray) -> int | None:
-    """Return the length of every chunk of an array whose codecs leave no choice; None otherwise."""
-    metadata = array.metadata
-    if metadata.zarr_format != 3 or len(metadata.codecs) != 1 or not isinstance(metadata.codecs[0], BytesCodec):
-        return None
-    return None if is_uneven(array) else int(array.dtype.itemsize * math.prod(array.chunks))
-
-
-def check_chunks(array: StoredArray) -> None:
-    """Refuse an array with missing or damaged chunks, by listing them; reads no chunk.
-
-    Raises
-    ------
-    ReadError
-        With the number of such chunks and the keys of the first.
-
-    """
-    store = array.store_path.store
-    if not isinstance(store, CheckedStore):
-        return
-    found = missing_chunks(array)
-    if found is None:
-        return
-    missing, damaged = found
-    if missing:
-        sizes = outer_sizes(array)
-        them, each = ("it", "") if len(missing) == 1 else ("them", " each")
-        cure = f"Restore {them}, or write the store again."
-        if store.checks.manifest is None:
-            cure = (
-                f"Restore {them}, or take {them} as the fill value with {FILL}: "
-                "a writer may leave out chunks that hold nothing else."
-            )
-        rows, size = sizes[0], array.dtype.itemsize * math.prod(sizes)
-        raise ReadError(
-            f"{_how_many(array, len(missing))} missing: {_first(missing)} "
-            f"({rows:,} samples and {size:,} bytes{each} when decoded). {cure}"
-        )
-    if damaged:
-        named = "; ".join(f"{key}: {what}" for key, what in damaged[:_NAMED])
-        raise ReadError(f"{_how_many(array, len(damaged))} damaged: {named}. Write the store again.")
-
-
-def _how_many(array: StoredArray, n: int) -> str:
-    """Return how many chunks of an array, up to the verb."""
-    total = math.prod(chunk_grid(array))
-    where = f"array {array.path or '/'!r} in {array.store_path.store.checks.location}"
-    if total == 1:
-        return f"the one chunk of {where} is"
-    return f"{n:,} of the {total:,} chunks of {where} {'is' if n == 1 else 'are'}"
-
-
-def _first(keys: list[str]) -> str:
-    more = f" and {len(keys) - _NAMED:,} more" if len(keys) > _NAMED else ""
-    return ", ".join(keys[:_NAMED]) + more

@@ -11,8 +11,9 @@ from ..where.array_kinds import StoredArray
 from ..where.zarr_calls import get, wait
 from .bands import read_stored
 from .grids import grid_of
-from .listing import chunk_key, missing_chunks
+from .listing import chunk_key
 from .nodes import copied_document, same_array
+from .presence import missing_chunks
 from .seals import metadata_digest
 from .shards import chunk_slices
 
