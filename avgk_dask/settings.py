@@ -32,6 +32,8 @@ DEFAULTS: dict[str, int | float | None] = {
     "least-events": 1 << 16,
     # Scores looked at in one go: what stays in cache.
     "tile-scores": 1 << 20,
+    # Chunks of fewer rows are read together, as one band of up to this many bytes.
+    "band-bytes": 4 << 20,
     # Bytes of a slab, when a band is read in several along the classes.
     "slab-bytes": 8 << 20,
     # A task reads bands of at least this many bytes, one after the other ...

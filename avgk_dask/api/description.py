@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 
 from ..exact.budgets import DEFAULT_BUDGETS, count_labels, parse_budgets
@@ -10,6 +12,7 @@ from ..results.store_info import StoreInfo, ValuesInfo
 from ..sources.source import Labels
 from ..sources.stored import StoredSource
 from ..store import StoredArrays
+from ..store.read.bands import read_array
 from ..store.read.encoding import encoding_of
 from ..store.read.facts import StoreFacts, gather_facts
 from ..store.where.addresses import Options
@@ -145,8 +148,10 @@ def _labels(labels: Labels) -> str | None:
 
 def _values(source: StoredSource) -> ValuesInfo:
     """Look at the first rows: their range, and whether they are probabilities."""
-    n = min(_SAMPLE_ROWS, source.rows[1])
-    rows = np.concatenate([slab[:n].copy() for slab in source.reader.slabs(0)], axis=1).astype(np.float64)
+    end = source.piece_end(0)
+    n = min(_SAMPLE_ROWS, end)
+    slabs = [read_array(source.array, (slice(0, end), slice(*part)))[:n].copy() for part in pairwise(source.classes)]
+    rows = np.concatenate(slabs, axis=1).astype(np.float64)
     finite = rows[np.isfinite(rows)]
     low, high = (float(finite.min()), float(finite.max())) if finite.size else (None, None)
     if finite.size < rows.size:

@@ -42,14 +42,12 @@ class BlockSource(Source):
     def with_labels(self, labels: Labels) -> BlockSource:  # noqa: D102
         return BlockSource(self.array, labels, self.location)
 
-    def chunk(self, band: int, column: int) -> Argument:  # noqa: D102
-        return [Key((self._blocks.name, band, column))]
-
-    def whole_band(self, band: int) -> Argument:  # noqa: D102
-        return [Key((self._blocks.name, band, j)) for j in range(len(self.columns) - 1)]
+    def chunk(self, band: int, column: int | None) -> Argument:  # noqa: D102
+        columns = range(len(self.columns) - 1) if column is None else [column]
+        return [Key((self._blocks.name, band, j)) for j in columns]
 
     def bands(self, numbers: Sequence[int]) -> Argument:  # noqa: D102
-        return [self.whole_band(band) for band in numbers]
+        return [self.chunk(band, None) for band in numbers]
 
     def collections(self) -> list[Any]:  # noqa: D102
         return [self._blocks, *super().collections()]

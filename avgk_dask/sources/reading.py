@@ -71,10 +71,10 @@ class StoredLabels:
 
 
 class StoredChunk:
-    """One chunk of a stored array, read inside the task that needs it."""
+    """One chunk of a stored array, or several small ones, read inside the task that needs it."""
 
-    def __init__(self, band: int, first: int, last: int) -> None:
-        self.band, self.first, self.last = band, first, last
+    def __init__(self, first_row: int, last_row: int, first_class: int, last_class: int) -> None:
+        self.where = slice(first_row, last_row), slice(first_class, last_class)
 
 
 def slabs_of(bands: Any, numbers: Sequence[int]) -> Generator[Iterable[Array]]:
@@ -87,7 +87,7 @@ def chunks_of(reader: Any, chunks: Sequence[Any]) -> Generator[Iterable[Array]]:
     if not isinstance(reader, BandReader):
         yield from chunks
     else:
-        yield from ([slab] for slab in reader.read_parts([(chunk.band, chunk.first, chunk.last) for chunk in chunks]))
+        yield from ([slab] for slab in reader.read_parts([chunk.where for chunk in chunks]))
 
 
 @dataclass(frozen=True)

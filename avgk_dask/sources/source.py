@@ -51,9 +51,14 @@ class Source(ABC):
         return len(self.rows) - 1
 
     @property
+    def n_pieces(self) -> int:
+        """Number of pieces along the samples, each of which is as much as a pilot reads of a band."""
+        return self.n_bands
+
+    @property
     def n_chunks(self) -> int:
-        """Number of chunks a pilot can choose from."""
-        return self.n_bands * (len(self.columns) - 1)
+        """Number of chunks, or of pieces of several small ones, that a pilot can choose from."""
+        return self.n_pieces * (len(self.columns) - 1)
 
     @property
     def n_classes(self) -> int:
@@ -110,9 +115,10 @@ class Source(ABC):
         """Choose (band, class chunk) of the chunks the pilot reads, spread over the matrix."""
         n = self.n_chunks
         share = max(setting("pilot-least"), min(int(setting("pilot-share") * n), setting("pilot-most")))
-        n_read = min(n, share, max(1, n // 2))
         n_columns = len(self.columns) - 1
-        numbers = [(2 * i + 1) * n // (2 * n_read) for i in range(n_read)]
+        n_places = self.n_bands * n_columns
+        n_read = min(n_places, share, max(1, n // 2))
+        numbers = [(2 * i + 1) * n_places // (2 * n_read) for i in range(n_read)]
         # Shifted by the band, so that they do not all fall into the same columns.
         return [(number // n_columns, (number + number // n_columns) % n_columns) for number in numbers]
 
@@ -121,9 +127,13 @@ class Source(ABC):
         size = math.ceil(n_chunks / n_task_threads()) if self.is_far else 1
         return [range(first, min(first + size, n_chunks)) for first in range(0, n_chunks, size)]
 
+    def piece_end(self, band: int) -> int:
+        """Return the row up to which a pilot reads a band."""
+        return self.rows[band + 1]
+
     def chunk_shape(self, band: int, column: int) -> tuple[int, int]:
-        """Return the shape of one chunk."""
-        return self.rows[band + 1] - self.rows[band], self.columns[column + 1] - self.columns[column]
+        """Return the shape of one chunk, as a pilot reads it."""
+        return self.piece_end(band) - self.rows[band], self.columns[column + 1] - self.columns[column]
 
     def labels_of(self, bands: Sequence[int]) -> Argument:
         """Return the labels of some bands, as an argument of a task: the key of what reads them, the keys of blocks, or arrays."""
@@ -179,17 +189,13 @@ class Source(ABC):
         """Return the same scores with other labels: any matrix or column with a row for each sample."""
 
     @abstractmethod
-    def chunk(self, band: int, column: int) -> Argument:
-        """Return one chunk, as an argument of a task: what reads it, or a list with the key of its block."""
+    def chunk(self, band: int, column: int | None) -> Argument:
+        """Return one chunk (with None that of all classes), as an argument of a task: what reads it, or its blocks' keys."""
 
     @property
     def preparations(self) -> tuple[Preparation, ...]:
         """What happens to scores between reading and ordering, one after the other."""
         return ()
-
-    @abstractmethod
-    def whole_band(self, band: int) -> Argument:
-        """Return a band in one piece, as an argument of a task."""
 
     def reader_key(self) -> Key | None:
         """Return the key of what reads chunks inside tasks; None where blocks come to them."""

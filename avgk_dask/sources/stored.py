@@ -39,7 +39,9 @@ class StoredSource(Source):
         self.shape = array.shape[0], array.shape[1]
         self.dtype = self.stored_dtype = check_dtype(decoded_dtype(array))
         rows, classes = grid_of(array)
-        self.rows, self.classes = plan_bands(rows, classes, self.dtype.itemsize, setting("slab-bytes"))
+        sizes = setting("slab-bytes"), setting("band-bytes")
+        self.rows, self.classes = plan_bands(rows, classes, self.dtype.itemsize, *sizes)
+        self._row_chunks = rows
         self.columns = classes.bounds()
         self.array, self.location, self.labels = array, location, self._fit_labels(labels)
         self.reader = BandReader(array, tuple(self.rows), tuple(self.classes), self.dtype, _ahead_bytes())
@@ -65,11 +67,23 @@ class StoredSource(Source):
     def with_labels(self, labels: Labels) -> StoredSource:  # noqa: D102
         return StoredSource(self.array, labels, self.location)
 
-    def chunk(self, band: int, column: int) -> Argument:  # noqa: D102
-        return StoredChunk(band, self.columns[column], self.columns[column + 1])
+    @property
+    def n_pieces(self) -> int:  # noqa: D102
+        return max(self.n_bands, -(-self._row_chunks.count // self._together))
 
-    def whole_band(self, band: int) -> Argument:  # noqa: D102
-        return StoredChunk(band, 0, self.shape[1])
+    @property
+    def _together(self) -> int:
+        """Number of row chunks that a pilot reads of a band: so many that all of its pieces together are its share."""
+        return max(1, int(setting("pilot-share") * self._row_chunks.count / setting("pilot-most")))
+
+    def piece_end(self, band: int) -> int:  # noqa: D102
+        first, last = self.rows[band], self.rows[band + 1]
+        chunks = self._row_chunks.indices(first, last)[: self._together]
+        return min(last, self._row_chunks.span(chunks[-1])[1])
+
+    def chunk(self, band: int, column: int | None) -> Argument:  # noqa: D102
+        first, last = (0, self.shape[1]) if column is None else self.columns[column : column + 2]
+        return StoredChunk(self.rows[band], self.piece_end(band), first, last)
 
     def reader_key(self) -> Key | None:  # noqa: D102
         return Key(self._shared.key)

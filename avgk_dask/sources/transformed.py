@@ -18,7 +18,7 @@ from .transforms import SpreadTies, Transform
 class TransformedSource(Source):
     """The scores of another source, transformed inside the tasks that read them.
 
-    Where the transform needs whole rows, a band is one slab, and the pilot reads whole bands.
+    Where the transform needs whole rows, a band is one slab, and the pilot reads whole rows.
     """
 
     def __init__(self, inner: Source, transform: Transform) -> None:
@@ -58,11 +58,15 @@ class TransformedSource(Source):
     def reader_key(self) -> Key | None:  # noqa: D102
         return self.inner.reader_key()
 
-    def chunk(self, band: int, column: int) -> Argument:  # noqa: D102
-        return self.inner.whole_band(band) if self.transform.needs_rows else self.inner.chunk(band, column)
+    @property
+    def n_pieces(self) -> int:  # noqa: D102
+        return self.inner.n_pieces
 
-    def whole_band(self, band: int) -> Argument:  # noqa: D102
-        return self.inner.whole_band(band)
+    def piece_end(self, band: int) -> int:  # noqa: D102
+        return self.inner.piece_end(band)
+
+    def chunk(self, band: int, column: int | None) -> Argument:  # noqa: D102
+        return self.inner.chunk(band, None if self.transform.needs_rows else column)
 
     def bands(self, numbers: Sequence[int]) -> Argument:  # noqa: D102
         return self.inner.bands(numbers)

@@ -2,8 +2,8 @@
 
 from .read.bands import BandReader, plan_bands
 from .read.layout import CODECS, Layout
-from .read.listing import check_chunks
 from .read.opening import StoredArrays, is_sealed, is_zarr, open_arrays, open_labels
+from .read.presence import check_chunks
 from .read.verifying import Verification, verify_listing, verify_stretch
 from .where.addresses import shown
 from .where.failures import writing

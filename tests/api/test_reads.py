@@ -134,7 +134,8 @@ def test_evaluate__reads_three_times_at_most_when_little_can_be_kept(make, kept_
     """The share of events a band may keep here is that of a store of 3,200,000 x 1,000 scores."""
     scores, labels = make(np.random.default_rng(1), 40_000, 50)
     store, group = counted(scores.astype("f4"), labels, (400, 50))
-    with dask.config.set({"avgk.kept-bytes": kept_bytes, "avgk.max-events": 21_000, "avgk.least-events": 1000}):
+    few = {"avgk.kept-bytes": kept_bytes, "avgk.max-events": 21_000, "avgk.least-events": 1000, "avgk.band-bytes": 0}
+    with dask.config.set(few):
         result = avgk.evaluate(group)
     assert max(store.chunk_reads().values()) <= 3
     assert result.drop_attrs().identical(in_memory(scores.astype("f4"), labels))
@@ -144,14 +145,13 @@ def test_evaluate__reads_local_files_once_each(tmp_path, monkeypatch):
     from avgk_dask.store.read.direct import ChunkFiles
 
     places = []
-    read = ChunkFiles.read
+    chunk = ChunkFiles._chunk
 
-    def counting(self, where, scratch):
-        if len(where) == 2:
-            places.append((where[0].start, where[1].start))
-        return read(self, where, scratch)
+    def counting(self, index, scratch, out):
+        places.append(index)
+        return chunk(self, index, scratch, out)
 
-    monkeypatch.setattr(ChunkFiles, "read", counting)
+    monkeypatch.setattr(ChunkFiles, "_chunk", counting)
     scores, labels, _ = Simulation(20_000, 50).rows(0, 20_000)
     stored = zarr.create_array(tmp_path / "s.zarr", data=scores, chunks=(100, 50), config={"write_empty_chunks": True})
     result = avgk.evaluate(stored, labels)

@@ -28,10 +28,23 @@ def test_scan_tasks__are_at_most_1_2_a_band():
 
 def test_scan_tasks__group_the_bands_of_a_store_of_many_chunks():
     array = zarr.create_array({}, shape=(100_000, 1000), chunks=(1, 1000), dtype="f4")
-    source, graph = scan_graph(array)
+    with dask.config.set({"avgk.band-bytes": 0}):
+        source, graph = scan_graph(array)
     assert source.n_bands == 100_000
     assert len(graph) < 5_000
     assert [bands[0] for bands in source.groups()][:2] == [0, source.groups()[0][-1] + 1]
+
+
+def test_scan_tasks__follow_the_bytes_however_small_the_chunks():
+    for rows in (1, 10, 100, 1_000):
+        array = zarr.create_array({}, shape=(100_000, 1000), chunks=(rows, 1000), dtype="f4")
+        source, graph = scan_graph(array)
+        assert 400e6 / (5 << 20) <= source.n_bands <= 400e6 / (3 << 20)
+        assert 30 <= len(source.groups()) <= len(graph) <= 60
+    # a small matrix still gives many cores something to do
+    source, _ = scan_graph(zarr.create_array({}, shape=(10_000, 10), chunks=(1, 10), dtype="f4"))
+    assert 32 <= source.n_bands <= 64
+    assert len(source.groups()) >= 8
 
 
 def test_groups__keep_to_a_limit_on_the_tasks():

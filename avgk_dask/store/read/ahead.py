@@ -19,6 +19,7 @@ from ...threads import is_cancelled, process_memory
 from ..where.array_kinds import StoredArray
 from ..where.zarr_calls import begin, get
 from .checked import CheckedStore, Checks
+from .grids import grid_of
 from .listing import chunk_key
 from .nodes import through
 from .ranges import n_ranges
@@ -132,7 +133,7 @@ class Part:
     def __init__(self, array: StoredArray, where: Where, most: int) -> None:
         checks: Checks = array.store_path.store.checks
         self.where = where
-        self.keys = [chunk_key(array, index) for index in indices_within(array, where)]
+        self.keys = [chunk_key(array, index) for index in indices_within(grid_of(array), where)]
         sizes = [digest[0] if (digest := checks.digest(key)) else most for key in self.keys]
         self.n_bytes, self.n_requests = sum(sizes), sum(map(n_ranges, sizes))
         self.is_counted = False

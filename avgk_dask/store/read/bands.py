@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
@@ -20,29 +19,36 @@ from .ahead import Ahead
 from .checked import is_local
 from .direct import ChunkFiles, Scratch
 from .encoding import decode
-from .grids import Axis, shards_of
+from .grids import Axis, grid_of, shards_of
 from .listing import chunk_key
 from .shards import chunk_slices, indices_within, whole_shards
 
+#: Bands that joined chunks leave at least, so that there is something to do for many cores.
+_LEAST_BANDS = 32
+#: Bytes that a row counts for at least: its counts and ranks are held as well as its scores.
+_ROW_BYTES = 64
 
-def plan_bands(rows: Axis, classes: Axis, itemsize: int, slab_bytes: int) -> tuple[list[int], list[int]]:
+
+def plan_bands(
+    rows: Axis, classes: Axis, itemsize: int, slab_bytes: int, band_bytes: int = 0
+) -> tuple[list[int], list[int]]:
     """Return the row bounds of the bands and the class bounds of the slabs each is read in.
 
-    Both follow the chunks (or shards), so that no chunk is read twice. Slabs join class chunks up
-    to ``slab_bytes``.
+    Both follow the chunks (or shards), so that no chunk is read twice. Bands join chunks of few rows up to ``band_bytes``,
+    as long as many bands are left; slabs join class chunks up to ``slab_bytes``.
 
     Examples
     --------
     >>> plan_bands(Axis(10, 4), Axis(8, 2), 4, slab_bytes=64)
     ([0, 4, 8, 10], [0, 4, 8])
+    >>> plan_bands(Axis(1000, 1), Axis(8, 8), 4, slab_bytes=1 << 20, band_bytes=1 << 20)[0][:4]
+    [0, 31, 62, 93]
 
     """
-    most = slab_bytes // (rows.size * itemsize)
-    slabs, ends = [0], classes.bounds()[1:]
-    for end, next_end in zip(ends, [*ends[1:], math.inf], strict=True):
-        if next_end - slabs[-1] > most:
-            slabs.append(end)
-    return rows.bounds(), slabs
+    most = min(band_bytes // max(classes.n * itemsize, _ROW_BYTES), rows.n // _LEAST_BANDS)
+    bands = rows.joined(most)
+    n_rows = max(rows.size, *(last - first for first, last in pairwise(bands)), 1)
+    return bands, classes.joined(slab_bytes // (n_rows * itemsize))
 
 
 @dataclass(frozen=True)
@@ -73,17 +79,17 @@ class BandReader:
             with self.pool.lend(Scratch) as scratch:
                 yield from (self.slabs(band, scratch) for band in bands)
             return
-        parts = [(band, *part) for band in bands for part in pairwise(self.classes)]
+        parts = [self._where(band, *part) for band in bands for part in pairwise(self.classes)]
         with closing(self.read_parts(parts)) as slabs:
             for _ in bands:
                 yield islice(slabs, len(self.classes) - 1)
 
-    def read_parts(self, parts: Sequence[tuple[int, int, int]]) -> Generator[Array]:
-        """Return the scores of some (band, first class, last class), read ahead of their use where that saves waiting."""
+    def read_parts(self, parts: Sequence[tuple[slice, ...]]) -> Generator[Array]:
+        """Return some parts of the scores, read ahead of their use where that saves waiting."""
         if self.is_near:
-            yield from (self.read(*part) for part in parts)
+            yield from (read_array(self.array, part) for part in parts)
             return
-        yield from self.read_ahead(self.array, [self._where(*part) for part in parts])
+        yield from self.read_ahead(self.array, parts)
 
     def read_ahead(self, array: StoredArray, parts: Sequence[tuple[slice, ...]]) -> Generator[Array]:
         """Return some parts of an array of a far store, the scores or one beside them, read ahead of their use."""
@@ -143,10 +149,11 @@ def _rounded(array: StoredArray, where: tuple[slice, ...]) -> tuple[slice, ...]:
 
 def _first_failure(array: StoredArray, where: tuple[slice, ...], error: Exception) -> ReadError:
     """Return the error that names the first chunk of a part that cannot be read."""
-    indices = indices_within(array, where)
+    grid = grid_of(array)
+    indices = indices_within(grid, where)
     for index in indices if len(indices) > 1 else []:
         try:
-            _read(array, chunk_slices(array, index), Scratch())
+            _read(array, chunk_slices(grid, index), Scratch())
         except AvgkError as found:
             return ReadError(str(found))
         except Exception as found:

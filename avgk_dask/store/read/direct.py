@@ -8,12 +8,13 @@ task's own thread, into memory used before, needs none of that. Anything unusual
 from __future__ import annotations
 
 import errno
+import math
 import os
-import pathlib
 import stat
 import sys
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 import google_crc32c
 import numcodecs
@@ -24,8 +25,9 @@ from zarr.storage import LocalStore
 from ...arrays import Array
 from ...errors import ReadError
 from ..where.array_kinds import StoredArray
-from ..where.zarr_calls import uneven_sizes
+from ..where.zarr_calls import is_uneven
 from .checked import CheckedStore
+from .grids import grid_of
 from .layout import configured
 from .listing import chunk_key
 from .shards import chunk_slices, indices_within
@@ -54,58 +56,63 @@ class ChunkFiles:
 
     def __init__(self, array: StoredArray, decode: Decode, has_checksum: bool) -> None:
         self._array, self._decode, self._has_checksum = array, decode, has_checksum
+        self._chunks, self._dtype = tuple(array.chunks), np.dtype(array.dtype)
+        self._n_bytes = math.prod(self._chunks) * self._dtype.itemsize
+        self._grid = grid_of(array)
+        self._root = str(array.store_path.store._store.root)
 
     @classmethod
     def of(cls, array: StoredArray) -> ChunkFiles | None:
         """Return the reader of an array's files; None where zarr must read it."""
-        metadata, store = array.metadata, array.store_path.store
-        if type(store) is not CheckedStore or type(store._store) is not LocalStore:
+        store = array.store_path.store
+        if type(store) is not CheckedStore or type(store._store) is not LocalStore or sys.byteorder != "little":
             return None
-        if metadata.zarr_format != 3 or sys.byteorder != "little":
+        dtype = np.dtype(array.dtype)
+        if is_uneven(array) or array.shards is not None or dtype.byteorder == ">" or dtype.hasobject:
             return None
-        if uneven_sizes(array) is not None or array.shards is not None:
-            return None
-        first, *rest = metadata.codecs
-        if not isinstance(first, BytesCodec) or configured(first, "endian") == "big":
-            return None
-        has_checksum = bool(rest) and isinstance(rest[-1], Crc32cCodec)
-        rest = rest[:-1] if has_checksum else rest
-        decode = _as_it_is if not rest else _CODECS.get(type(rest[0])) if len(rest) == 1 else None
-        big_endian = np.dtype(array.dtype).byteorder == ">"
-        return cls(array, decode, has_checksum) if decode and not big_endian else None
+        decode, has_checksum = (_coding_v2 if array.metadata.zarr_format == 2 else _coding)(array.metadata)
+        return cls(array, decode, has_checksum) if decode else None
 
     def read(self, where: tuple[slice, ...], scratch: Scratch) -> Array | None:
         """Return a part of the array, good until the scratch is used again; None where zarr must read it."""
-        indices = indices_within(self._array, where)
+        indices = indices_within(self._grid, where)
         if len(indices) == 1:
-            chunk = self._chunk(indices[0], scratch)
-            return chunk if chunk is None else _part_of(chunk, where, chunk_slices(self._array, indices[0]))
+            chunk = self._chunk(indices[0], scratch, scratch.space("chunk", self._n_bytes))
+            return chunk if chunk is None else _part_of(chunk, where, chunk_slices(self._grid, indices[0]))
         shape = tuple(part.stop - part.start for part in where)
-        dtype = np.dtype(self._array.dtype)
-        whole: Array = scratch.space("part", int(np.prod(shape)) * dtype.itemsize).view(dtype).reshape(shape)
+        space = scratch.space("part", math.prod(shape) * self._dtype.itemsize)
+        whole: Array = space.view(self._dtype).reshape(shape)
         for index in indices:
-            chunk = self._chunk(index, scratch)
-            if chunk is None:
-                return None
-            mine = chunk_slices(self._array, index)
+            mine = chunk_slices(self._grid, index)
             shared = tuple(slice(max(a.start, b.start), min(a.stop, b.stop)) for a, b in zip(where, mine, strict=True))
-            _part_of(whole, shared, where)[:] = _part_of(chunk, shared, mine)
+            self._put(index, mine, shared, _part_of(whole, shared, where), scratch)
         return whole
 
-    def _chunk(self, index: tuple[int, ...], scratch: Scratch) -> Array | None:
-        """Return a whole chunk; None where the file is missing, which zarr fills in."""
-        chunks, dtype = self._array.chunks, np.dtype(self._array.dtype)
-        data = self._data(chunk_key(self._array, index), scratch)
+    def _put(
+        self, index: tuple[int, ...], mine: tuple[slice, ...], shared: tuple[slice, ...], place: Array, scratch: Scratch
+    ) -> None:
+        """Put what is shared of a chunk into its place: decoded there, if the place has the whole chunk's form."""
+        fits = place.shape == self._chunks and place.flags.c_contiguous
+        out = place.reshape(-1).view(np.uint8) if fits else scratch.space("chunk", self._n_bytes)
+        chunk = self._chunk(index, scratch, out)
+        if chunk is None:
+            place[...] = np.asarray(self._array[shared])
+        elif not (fits and np.may_share_memory(chunk, place)):
+            place[...] = _part_of(chunk, shared, mine)
+
+    def _chunk(self, index: tuple[int, ...], scratch: Scratch, out: Array) -> Array | None:
+        """Return a whole chunk, decoded into the bytes given or elsewhere; None where the file is missing, which zarr fills in."""
+        data = self._data(chunk_key(self._array, index), scratch, out)
         if data is None:
             return None
-        out = scratch.space("chunk", int(np.prod(chunks)) * dtype.itemsize)
-        chunk: Array = self._decode(data, out).view(dtype).reshape(chunks)
+        chunk: Array = self._decode(data, out).view(self._dtype).reshape(self._chunks)
         return chunk
 
-    def _data(self, key: str, scratch: Scratch) -> Array | None:
+    def _data(self, key: str, scratch: Scratch, out: Array) -> Array | None:
         """Return a chunk's stored bytes, checked, without their own checksum; None where the file is missing."""
         store = self._array.store_path.store
-        data = _read_file(store._store.root / key, scratch, partial(store.checks.refuse_size, key))
+        into = out if self._decode is _as_it_is and not self._has_checksum else None
+        data = _read_file(f"{self._root}/{key}", scratch, partial(store.checks.refuse_size, key), into)
         problem = store.problem(key, data)
         if problem:
             raise ReadError(problem)
@@ -118,29 +125,32 @@ class ChunkFiles:
         return data[:-4]
 
 
-def _read_file(path: pathlib.Path, scratch: Scratch, check_size: Callable[[int], None]) -> Array | None:
-    """Return a file's bytes, of a size that is checked first; None where there is no plain file."""
+def _read_file(
+    path: str, scratch: Scratch, check_size: Callable[[int], None], into: Array | None = None
+) -> Array | None:
+    """Return a file's bytes, of a size that is checked first, where they fit in ``into``; None where there is no plain file."""
     try:
         # A pipe that nobody writes to would block the opening, but for the flag.
-        with open(path, "rb", buffering=0, opener=lambda path, flags: os.open(path, flags | os.O_NONBLOCK)) as file:
-            found = os.fstat(file.fileno())
-            if not stat.S_ISREG(found.st_mode):
-                return None
-            check_size(found.st_size)
-            data = scratch.space("file", found.st_size)
-            n = 0
-            while n < data.size:
-                more = file.readinto(data[n:].data)
-                if not more:
-                    break
-                n += more
-            return data[:n]
+        file = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
         return None
     except OSError as error:
         if error.errno in (errno.ENXIO, errno.ENODEV):  # a socket, or a device that is not there
             return None
         raise
+    try:
+        found = os.fstat(file)
+        if not stat.S_ISREG(found.st_mode):
+            return None
+        check_size(found.st_size)
+        fits = into is not None and into.size == found.st_size
+        data = into if into is not None and fits else scratch.space("file", found.st_size)
+        n = 0
+        while n < data.size and (more := os.readv(file, [data[n:].data])):
+            n += more
+        return data[:n]
+    finally:
+        os.close(file)
 
 
 def _part_of(block: Array, part: tuple[slice, ...], whole: tuple[slice, ...]) -> Array:
@@ -185,3 +195,25 @@ def _as_it_is(data: Array, out: Array) -> Array:
 
 
 _CODECS: dict[type, Decode] = {BloscCodec: _decode_blosc, ZstdCodec: _decode_zstd}
+
+
+def _coding(metadata: Any) -> tuple[Decode | None, bool]:
+    """Return what decodes the chunks of an array, and whether a checksum follows them; None where zarr must."""
+    first, *rest = metadata.codecs
+    if not isinstance(first, BytesCodec) or configured(first, "endian") == "big":
+        return None, False
+    has_checksum = bool(rest) and isinstance(rest[-1], Crc32cCodec)
+    rest = rest[:-1] if has_checksum else rest
+    decode = _as_it_is if not rest else _CODECS.get(type(rest[0])) if len(rest) == 1 else None
+    return decode, has_checksum
+
+
+def _coding_v2(metadata: Any) -> tuple[Decode | None, bool]:
+    """Return the same of an array of Zarr's older format."""
+    if metadata.filters or metadata.order != "C":
+        return None, False
+    codec = metadata.compressor
+    return _as_it_is if codec is None else _CODECS_V2.get(codec.codec_id), False
+
+
+_CODECS_V2: dict[str, Decode] = {"blosc": _decode_blosc, "zstd": _decode_zstd}

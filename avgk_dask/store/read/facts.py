@@ -9,8 +9,8 @@ from ..where.array_kinds import StoredArray
 from .checked import is_local
 from .documents import Document
 from .grids import chunks_of, outer_sizes, shards_of
-from .listing import chunk_keys, list_keys
 from .manifest import chunk_grid
+from .presence import ABSENT, UNKNOWN, chunk_lengths
 
 _CHECKSUMS = ("crc32c", "gzip", "crc32", "adler32", "fletcher32")
 
@@ -38,9 +38,8 @@ class StoreFacts:
 def gather_facts(array: StoredArray) -> StoreFacts:
     """Gather the facts about an array; reads no chunk."""
     sizes, grid = outer_sizes(array), chunk_grid(array)
-    listed = list_keys(array.store_path.store, array.path)
-    here = None if listed is None else {key: listed[key] for key in chunk_keys(array) if key in listed}
-    lengths = None if here is None or None in here.values() else [n for n in here.values() if n is not None]
+    lengths = chunk_lengths(array)
+    told = lengths is not None and not (lengths == UNKNOWN).any()
     codecs = tuple(_codec_names(array))
     item = array.dtype.itemsize
     return StoreFacts(
@@ -52,8 +51,8 @@ def gather_facts(array: StoredArray) -> StoreFacts:
         n_columns=grid[1] if len(grid) > 1 else 1,
         n_bytes=math.prod(array.shape) * item,
         object_bytes=math.prod(sizes) * item,
-        n_stored_bytes=None if lengths is None else sum(lengths),
-        n_missing_chunks=None if here is None else math.prod(grid) - len(here),
+        n_stored_bytes=int(lengths[lengths > 0].sum()) if lengths is not None and told else None,
+        n_missing_chunks=None if lengths is None else int((lengths == ABSENT).sum()),
         has_manifest=array.store_path.store.checks.manifest is not None,
         has_checksum=any(name in codec for codec in codecs for name in _CHECKSUMS) or "checksum" in str(codecs),
         is_remote=not is_local(array.store_path.store),

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import accumulate
 
 from ..where.array_kinds import StoredArray
-from ..where.zarr_calls import uneven_sizes
+from ..where.zarr_calls import is_uneven, uneven_sizes
 
 
 @dataclass(frozen=True)
@@ -46,8 +46,30 @@ class Axis:
         """Return where the chunks begin, and where the last one ends."""
         return [*range(0, self.n, self.size), self.n] if self.ends is None else [0, *self.ends]
 
+    def joined(self, most: float) -> list[int]:
+        """Return the bounds of stretches of whole chunks, of at most so many values each unless a chunk has more.
 
-def grid_of(array: StoredArray) -> tuple[Axis, ...]:
+        Examples
+        --------
+        >>> Axis(10, 2).joined(5), Axis(10, 6, (1, 3, 9, 10)).joined(4)
+        ([0, 4, 8, 10], [0, 3, 9, 10])
+
+        """
+        if self.ends is None:
+            step = self.size * max(1, int(most // self.size))
+            return [*range(0, self.n, step), self.n]
+        bounds, last = [0], 0
+        for end in self.ends:
+            if end - bounds[-1] > most and last > bounds[-1]:
+                bounds.append(last)
+            last = end
+        return [*bounds, last]
+
+
+Grid = tuple[Axis, ...]
+
+
+def grid_of(array: StoredArray) -> Grid:
     """Return the axes of an array's grid of stored chunks (or shards)."""
     uneven = uneven_sizes(array)
     if uneven is None:
@@ -62,9 +84,9 @@ def outer_sizes(array: StoredArray) -> tuple[int, ...]:
 
 def shards_of(array: StoredArray) -> tuple[int, ...] | None:
     """Return the sizes of an array's shards; None where there are none."""
-    return None if uneven_sizes(array) is not None or array.shards is None else tuple(array.shards)
+    return None if is_uneven(array) or array.shards is None else tuple(array.shards)
 
 
 def chunks_of(array: StoredArray) -> tuple[int, ...]:
     """Return the sizes of an array's chunks, inside of shards if there are any; of uneven ones the largest."""
-    return outer_sizes(array) if uneven_sizes(array) is not None else tuple(array.chunks)
+    return outer_sizes(array) if is_uneven(array) else tuple(array.chunks)

@@ -1,31 +1,32 @@
-"""Listing: which chunks of an array are there, and how long; missing ones are refused before reading."""
+"""Listing: the keys of a store, and how long what is stored at each is."""
 
 from __future__ import annotations
 
 import asyncio
-import itertools
-import math
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import TypeVar
 
 from zarr.abc.store import Store
-from zarr.codecs import BytesCodec
 from zarr.storage import FsspecStore, LocalStore, ObjectStore, ZipStore
 
 from ...errors import ReadError, refuse
 from ..where import fsspec_calls
 from ..where.addresses import shown
 from ..where.array_kinds import ObjectClient, StoredArray
-from ..where.zarr_calls import uneven_sizes, wait, zip_entries
-from .checked import FILL, CheckedStore, bare_store
+from ..where.zarr_calls import wait, zip_entries
+from .checked import bare_store
 from .documents import is_metadata
-from .grids import outer_sizes
-from .manifest import chunk_grid
 
-#: Chunks named in an error.
-_NAMED = 3
 #: A store that does not answer a listing for this long is read without one.
 _LIST_SECONDS = 600
+#: Files or folders that one thread asks for in a go, and threads that do.
+_BATCH, _THREADS = 256, 8
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
 
 
 def list_keys(store: Store, prefix: str) -> dict[str, int | None] | None:
@@ -54,38 +55,68 @@ def listed_keys(store: Store, prefix: str) -> dict[str, int | None]:
 
 
 def _list_keys(store: Store, prefix: str) -> dict[str, int | None] | None:
+    found = listed(store, prefix)
+    return None if found is None else dict(found)
+
+
+def listed(store: Store, prefix: str) -> Iterable[tuple[str, int | None]] | None:
+    """Return the keys below a prefix with their lengths, as they come; None where the store cannot list."""
     below = f"{prefix}/" if prefix else ""
     if isinstance(store, LocalStore):
-        return dict(_local_keys(str(store.root), prefix))
+        return _local_keys(str(store.root), prefix)
     if isinstance(store, ZipStore):
-        return {i.filename: i.file_size for i in zip_entries(store) if i.filename.startswith(below)}
+        return ((i.filename, i.file_size) for i in zip_entries(store) if i.filename.startswith(below))
     if isinstance(store, ObjectStore):
-        return _object_keys(store.store, prefix)
+        return None if type(store.store).__name__ == "HTTPStore" else objects(store.store, prefix)
     if not store.supports_listing:
         return None
-    return wait(_other_keys(store, prefix), timeout=_LIST_SECONDS)
+    found = wait(_other_keys(store, prefix), timeout=_LIST_SECONDS)
+    return None if found is None else found.items()
 
 
 def _local_keys(root: str, prefix: str) -> Iterator[tuple[str, int | None]]:
+    """Return the files below a folder, level by level."""
+    folders = [prefix]
+    while folders:
+        inner: list[str] = []
+        for keys, more in in_threads(partial(_scan_folders, root), folders):
+            yield from keys
+            inner += more
+        folders = inner
+
+
+def _scan_folders(root: str, prefixes: Sequence[str]) -> tuple[list[tuple[str, int | None]], list[str]]:
     """Return plain files only: a folder or a dangling link is no chunk. Metadata are given whatever they are: they are read, and refused."""
+    keys: list[tuple[str, int | None]] = []
+    folders = []
+    for prefix in prefixes:
+        for entry in _entries(os.path.join(root, prefix)):
+            key = f"{prefix}/{entry.name}" if prefix else entry.name
+            if entry.is_dir() and not is_metadata(key):
+                folders.append(key)
+            elif entry.is_file():
+                keys.append((key, entry.stat().st_size))
+            elif is_metadata(key):
+                keys.append((key, None))
+    return keys, folders
+
+
+def _entries(folder: str) -> list[os.DirEntry[str]]:
     try:
-        entries = list(os.scandir(os.path.join(root, prefix)))
+        with os.scandir(folder) as found:
+            return list(found)
     except (FileNotFoundError, NotADirectoryError):
+        return []
+
+
+def in_threads(work: Callable[[Sequence[Item]], Result], items: Sequence[Item]) -> Iterator[Result]:
+    """Return what some work makes of items, batch by batch and in order: where each answer takes its time, several at once."""
+    batches = (items[i : i + _BATCH] for i in range(0, len(items), _BATCH))
+    if len(items) <= _BATCH:
+        yield from map(work, batches)
         return
-    for entry in entries:
-        key = f"{prefix}/{entry.name}" if prefix else entry.name
-        if entry.is_dir() and not is_metadata(key):
-            yield from _local_keys(root, key)
-        elif entry.is_file():
-            yield key, entry.stat().st_size
-        elif is_metadata(key):
-            yield key, None
-
-
-def _object_keys(store: ObjectClient, prefix: str) -> dict[str, int | None] | None:
-    if type(store).__name__ == "HTTPStore":
-        return None
-    return dict(objects(store, prefix))
+    with ThreadPoolExecutor(_THREADS) as pool:
+        yield from pool.map(work, batches)
 
 
 def objects(store: ObjectClient, prefix: str) -> Iterator[tuple[str, int]]:
@@ -120,98 +151,7 @@ async def _other_keys(store: Store, prefix: str) -> dict[str, int | None] | None
     return dict(zip(keys, sizes, strict=True))
 
 
-def chunk_keys(array: StoredArray) -> Iterator[str]:
-    """Return the keys of all stored chunks (or shards) of an array, in row-major order."""
-    for index in itertools.product(*map(range, chunk_grid(array))):
-        yield chunk_key(array, index)
-
-
 def chunk_key(array: StoredArray, index: tuple[int, ...]) -> str:
     """Return the key of the stored chunk at an index of the chunk grid."""
     key = array.metadata.encode_chunk_key(index)
     return f"{array.path}/{key}" if array.path else str(key)
-
-
-def missing_chunks(array: StoredArray) -> tuple[list[str], list[tuple[str, str]]] | None:
-    """Return the keys of missing chunks, and damaged ones with what is wrong; None where the store cannot list."""
-    found = list_keys(array.store_path.store, array.path)
-    if found is None:
-        return None
-    missing, damaged = [], []
-    expected = _plain_length(array)
-    checks = array.store_path.store.checks
-    for key in chunk_keys(array):
-        if key not in found:
-            if checks.missing == "raise" or checks.digest(key) is not None:
-                missing.append(key)
-            continue
-        length = found[key]
-        written = checks.digest(key)
-        if length is None:
-            continue
-        if length == 0:
-            damaged.append((key, "it is empty"))
-        elif written and length != written[0]:
-            damaged.append((key, f"it has {length:,} bytes, and was written with {written[0]:,}"))
-        elif expected and length != expected:
-            damaged.append((key, f"it has {length:,} bytes instead of {expected:,}"))
-        elif not written and checks.most_bytes is not None and length > checks.most_bytes:
-            damaged.append((key, f"it has {length:,} bytes, and can need {checks.most_bytes:,} at most"))
-    return missing, damaged
-
-
-def _plain_length(array: StoredArray) -> int | None:
-    """Return the length of every chunk of an array whose codecs leave no choice; None otherwise."""
-    metadata = array.metadata
-    if metadata.zarr_format != 3 or len(metadata.codecs) != 1 or not isinstance(metadata.codecs[0], BytesCodec):
-        return None
-    return None if uneven_sizes(array) else int(array.dtype.itemsize * math.prod(array.chunks))
-
-
-def check_chunks(array: StoredArray) -> None:
-    """Refuse an array with missing or damaged chunks, by listing them; reads no chunk.
-
-    Raises
-    ------
-    ReadError
-        With the number of such chunks and the keys of the first.
-
-    """
-    store = array.store_path.store
-    if not isinstance(store, CheckedStore):
-        return
-    found = missing_chunks(array)
-    if found is None:
-        return
-    missing, damaged = found
-    if missing:
-        sizes = outer_sizes(array)
-        them, each = ("it", "") if len(missing) == 1 else ("them", " each")
-        cure = f"Restore {them}, or write the store again."
-        if store.checks.manifest is None:
-            cure = (
-                f"Restore {them}, or take {them} as the fill value with {FILL}: "
-                "a writer may leave out chunks that hold nothing else."
-            )
-        rows, size = sizes[0], array.dtype.itemsize * math.prod(sizes)
-        raise ReadError(
-            f"{_how_many(array, len(missing))} missing: {_first(missing)} "
-            f"({rows:,} samples and {size:,} bytes{each} when decoded). {cure}"
-        )
-    if damaged:
-        named = "; ".join(f"{key}: {what}" for key, what in damaged[:_NAMED])
-        raise ReadError(f"{_how_many(array, len(damaged))} damaged: {named}. Write the store again.")
-
-
-def _how_many(array: StoredArray, n: int) -> str:
-    """Return how many chunks of an array, up to the verb."""
-    total = math.prod(chunk_grid(array))
-    where = f"array {array.path or '/'!r} in {array.store_path.store.checks.location}"
-    if total == 1:
-        return f"the one chunk of {where} is"
-    return f"{n:,} of the {total:,} chunks of {where} {'is' if n == 1 else 'are'}"
-
-
-def _first(keys: list[str]) -> str:
-    more = f" and {len(keys) - _NAMED:,} more" if len(keys) > _NAMED else ""
-    return ", ".join(keys[:_NAMED]) + more

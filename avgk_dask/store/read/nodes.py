@@ -19,7 +19,7 @@ from ...credentials import shown
 from ...errors import AvgkError, StoreError, refuse
 from ...settings import setting
 from ..where.array_kinds import StoredArray, ZarrArray
-from ..where.zarr_calls import uneven_sizes
+from ..where.zarr_calls import is_uneven
 from .checked import CheckedStore
 from .documents import Document
 from .grids import chunks_of, grid_of, outer_sizes
@@ -206,7 +206,7 @@ def with_checks(
 def check_form(array: StoredArray, what: str) -> None:
     """Raise StoreError for an array whose shape, chunks or dtype no store of scores can have."""
     grid = array.metadata.to_dict().get("chunk_grid", {"name": "regular"})
-    if grid["name"] != "regular" and (uneven_sizes(array) is None or _is_sharded(array)):
+    if grid["name"] != "regular" and (not is_uneven(array) or _is_sharded(array)):
         raise StoreError(
             f"{what} must have a regular or rectilinear chunk grid, of shards a regular one; got {grid['name']}. "
             "Write it with equal chunks."

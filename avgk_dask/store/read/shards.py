@@ -11,7 +11,7 @@ import zarr
 from zarr.codecs import BytesCodec, Crc32cCodec, ShardingCodec
 
 from ..where.array_kinds import StoredArray
-from .grids import grid_of
+from .grids import Grid
 from .layout import configured
 from .manifest import index_of
 
@@ -76,12 +76,12 @@ def whole_shards(array: StoredArray) -> StoredArray:
     return zarr.Array(zarr.AsyncArray(metadata=metadata, store_path=array.store_path, config={"order": array.order}))
 
 
-def chunk_slices(array: StoredArray, index: tuple[int, ...]) -> tuple[slice, ...]:
-    """Return the part of an array that the stored chunk (or shard) at an index holds."""
-    return tuple(slice(*axis.span(i)) for i, axis in zip(index, grid_of(array), strict=True))
+def chunk_slices(grid: Grid, index: tuple[int, ...]) -> tuple[slice, ...]:
+    """Return the part of an array that the stored chunk (or shard) at an index of its grid holds."""
+    return tuple(slice(*axis.span(i)) for i, axis in zip(index, grid, strict=True))
 
 
-def indices_within(array: StoredArray, where: tuple[slice, ...]) -> list[tuple[int, ...]]:
+def indices_within(grid: Grid, where: tuple[slice, ...]) -> list[tuple[int, ...]]:
     """Return the indices in the chunk (or shard) grid that a part of an array touches."""
-    parts = zip(where, grid_of(array), strict=True)
+    parts = zip(where, grid, strict=True)
     return list(itertools.product(*(axis.indices(part.start, part.stop) for part, axis in parts)))

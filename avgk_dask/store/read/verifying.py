@@ -10,8 +10,10 @@ from ...results.showing import ShownAsTable
 from ..where.array_kinds import StoredArray
 from ..where.zarr_calls import get, wait
 from .bands import read_stored
-from .listing import chunk_key, missing_chunks
+from .grids import grid_of
+from .listing import chunk_key
 from .nodes import copied_document, same_array
+from .presence import missing_chunks
 from .seals import metadata_digest
 from .shards import chunk_slices
 
@@ -54,7 +56,7 @@ class Verification(ShownAsTable):
 def verify_stretch(array: StoredArray, indices: Sequence[tuple[int, ...]]) -> Verification:
     """Check the stored chunks at some indices of an array's chunk grid; reads each once."""
     store = array.store_path.store
-    damaged, n_bytes = [], 0
+    damaged, n_bytes, grid = [], 0, grid_of(array)
     for index in indices:
         key = chunk_key(array, index)
         try:
@@ -62,7 +64,7 @@ def verify_stretch(array: StoredArray, indices: Sequence[tuple[int, ...]]) -> Ve
                 found = wait(get(store, key))
                 n_bytes += 0 if found is None else len(found)
             else:
-                n_bytes += read_stored(array, chunk_slices(array, index)).nbytes
+                n_bytes += read_stored(array, chunk_slices(grid, index)).nbytes
         except AvgkError as error:
             damaged.append((key, str(error)))
     return Verification(len(indices), n_bytes, tuple(damaged), store.checks.sealed is not None)

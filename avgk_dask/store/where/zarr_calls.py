@@ -55,12 +55,17 @@ def metadata_bytes(array: StoredArray) -> bytes:
     return bytes(array.metadata.to_buffer_dict(default_buffer_prototype())["zarr.json"].to_bytes())
 
 
+def is_uneven(array: Any) -> bool:
+    """Return whether an array's chunks are of several sizes; takes no time, however many there are."""
+    return hasattr(getattr(array.metadata, "chunk_grid", None), "chunk_shapes")
+
+
 def uneven_sizes(array: Any) -> tuple[tuple[int, ...], ...] | None:
     """Return the sizes of the chunks along each axis, clipped at the array's edge, where they are not alike; else None.
 
     Only newer versions of zarr have such arrays.
     """
-    if not hasattr(getattr(array.metadata, "chunk_grid", None), "chunk_shapes"):
+    if not is_uneven(array):
         return None
     return tuple(tuple(map(int, sizes)) for sizes in array.write_chunk_sizes)
 

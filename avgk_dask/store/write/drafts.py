@@ -19,6 +19,7 @@ from ...errors import StoreError, refuse
 from ...kernels.keys import BFLOAT16
 from ..read.checked import bare_store
 from ..read.documents import Document
+from ..read.grids import grid_of
 from ..read.layout import LABEL_ROWS, Layout, codecs
 from ..read.listing import chunk_key
 from ..read.manifest import GROUP, Digest, Table, chunk_grid, digest_of, empty_table, table_digest
@@ -230,7 +231,7 @@ def write_rows(array: WritableArray, first: int, block: Array) -> Digests:
     array[first:last] = block.view(array.dtype) if block.dtype == BFLOAT16 else block
     where = (slice(first, last), *(slice(0, n) for n in array.shape[1:]))
     recorded = array.store_path.store.digests
-    return {key: recorded[key] for key in (chunk_key(array, index) for index in indices_within(array, where))}
+    return {key: recorded[key] for key in (chunk_key(array, index) for index in indices_within(grid_of(array), where))}
 
 
 def grown(array: StoredArray, n_rows: int) -> ZarrArray:
