@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import pathlib
 import subprocess
 import sys
 import textwrap
@@ -14,8 +15,12 @@ import zarr
 
 import avgk_dask as avgk
 from avgk_dask.api.inputs import as_source
+from avgk_dask.passes import memory
+from avgk_dask.passes.caps import Caps
 from avgk_dask.passes.memory import memory_limit, project
-from avgk_dask.testing import CountingStore
+from avgk_dask.passes.tree import pass_task
+from avgk_dask.searches.threshold_search import ThresholdSearch
+from avgk_dask.testing import CountingStore, Simulation, simulate_store
 
 
 def test_evaluate__refuses_a_plan_that_cannot_fit_before_reading():
@@ -102,3 +107,67 @@ def test_task_memory__bounds_the_measured_peak(tmp_path, chunks, dtype, what):
     print(f"{what} {dtype} {chunks}: peak {peak / 1e6:.0f} MB, task {task / 1e6:.0f} MB, merged {merged / 1e6:.0f} MB")
     # One process does all here: it runs the tasks, one at a time, and holds what they merge into.
     assert peak <= task + merged
+
+
+def on_workers(monkeypatch, n_bytes, n_threads=1):
+    monkeypatch.setattr(memory, "_workers", lambda: [{"memory_limit": n_bytes, "nthreads": n_threads}] * 2)
+
+
+def test_caps__are_lowered_to_fit_small_workers(monkeypatch):
+    array = zarr.create_array({}, shape=(2_000_000, 1000), chunks=(2500, 1000), dtype="f4")
+    source = as_source(array, missing="fill")
+    shapes = []
+    for n_bytes in (8 << 30, 1 << 30, 600 << 20):
+        on_workers(monkeypatch, n_bytes)
+        shapes.append(memory.fitting_shape(source, [20_000_000], 10, 20))
+        found = memory.project(source, [20_000_000], 10, 20)
+        assert memory.IDLE_BYTES + found.merge <= 0.7 * n_bytes
+    assert shapes[0].all_events > shapes[1].all_events > shapes[2].all_events
+    assert shapes[0].max_held > shapes[1].max_held > shapes[2].max_held
+    assert shapes[1].ranked_bins == shapes[0].ranked_bins  # how far strengths are exact changes last
+
+
+@pytest.mark.parametrize("function", ["evaluate", "error_curve", "straddle_strength"])
+def test_what_comes_together__is_refused_where_no_worker_can_hold_it(monkeypatch, function):
+    store = CountingStore(zarr.storage.MemoryStore())
+    group = zarr.open_group(store, mode="w")
+    group.create_array("scores", data=np.random.default_rng(0).random((1000, 20), "f4"), chunks=(100, 20))
+    group.create_array("labels", data=np.ones(1000, int), chunks=(1000,))
+    store.reads.clear()
+    on_workers(monkeypatch, 300 << 20)
+    scores = zarr.open_group(store, mode="r")
+    with pytest.raises(avgk.MemoryLimitError, match="more memory"):
+        getattr(avgk, function)(scores, *([2] if function == "straddle_strength" else []))
+    assert not [key for key in store.chunk_reads() if key.startswith("scores")]
+
+
+def test_graph__holds_numbers_and_no_labels(tmp_path):
+    import cloudpickle
+
+    sizes = []
+    for n in (20_000, 80_000):
+        path = tmp_path / f"{n}.zarr"
+        simulate_store(path, Simulation(n, 50), chunks=(1000, 50))
+        source = as_source(path)
+        with dask.config.set({"avgk.band-bytes": 0, "avgk.task-bytes": 1}):
+            source = as_source(path)
+            shape = Caps.configured().scan_shape(source, 10)
+            graph = pass_task(source, ThresholdSearch.begin(shape, [n]).next_pass()).dask
+        tasks = [len(cloudpickle.dumps(node)) for key, node in graph.items() if str(key).startswith("avgk-scan")]
+        assert max(tasks) < 2000
+        sizes.append(sum(len(cloudpickle.dumps(node)) for key, node in graph.items() if "labels" in str(key)))
+    assert sizes[1] < sizes[0] + 1000  # where bands begin, and no label
+
+
+@pytest.mark.slow
+def test_evaluate__of_ten_billion_scores_takes_one_read_and_a_gigabyte():
+    script = pathlib.Path(__file__).parents[2] / "benchmarks" / "trillion.py"
+    run = subprocess.run([sys.executable, script, "--scores", "1e10"], capture_output=True, text=True, check=True)
+    print(run.stdout)
+    found = [part.strip() for part in run.stdout.splitlines()[-1].split("|")]
+    reads, waves, root, a_task, peak = int(found[3]), int(found[4]), float(found[7]), int(found[9]), float(found[10])
+    assert reads == 1
+    assert waves > 1
+    assert root < 256
+    assert a_task < 2000
+    assert peak < 1000
