@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -145,11 +146,13 @@ def _merging(task: int, merge: int, client: int, limit: MergeLimit) -> int:
 
 def _workers() -> list[dict[str, int]]:
     """Return the workers of a cluster that have a limit of memory; none where this process computes itself."""
+    if "distributed" not in sys.modules:  # whoever has a client has imported it
+        return []
     try:
         from distributed import get_client
 
         workers = get_client().scheduler_info(n_workers=-1)["workers"].values()
-    except (ImportError, ValueError):
+    except ValueError:
         return []
     return [worker for worker in workers if worker["memory_limit"]]
 

@@ -34,12 +34,16 @@ class LabelPlan:
 
 @dataclass(frozen=True)
 class EdgePlan:
-    """The keys to count scores at and between; with a ``cost`` soft labels above it are tallied apart, too."""
+    """The keys to count scores at and between; with a ``cost`` soft labels above it are tallied apart, too.
+
+    Where each hard label lies is told only if asked for: it grows with the number of samples.
+    """
 
     dtype: Dtype
     n_classes: int
     table: EdgeTable
     cost: float | None = None
+    with_labels: bool = False
 
 
 def label_pass(dtype: Dtype, n_classes: int) -> Pass:
@@ -47,11 +51,13 @@ def label_pass(dtype: Dtype, n_classes: int) -> Pass:
     return Pass("labels", tally_labels, LabelPlan(dtype, n_classes), LabelTally, holds_rows=True, sum_bytes=8)
 
 
-def edge_pass(dtype: Dtype, n_classes: int, edges: Ints, cost: float | None = None) -> Pass:
+def edge_pass(
+    dtype: Dtype, n_classes: int, edges: Ints, cost: float | None = None, *, with_labels: bool = False
+) -> Pass:
     """Return the pass that counts all scores, and the label weight, between and at ascending keys."""
-    plan = EdgePlan(dtype, n_classes, EdgeTable.from_edges(edges), cost)
+    plan = EdgePlan(dtype, n_classes, EdgeTable.from_edges(edges), cost, with_labels)
     most = max(1, _ALL_COUNTS // (16 * plan.table.n_cells))
-    per_row = 0 if cost is not None else 32
+    per_row = 32 if with_labels else 0
     return Pass(
         "edges", tally_edges, plan, EdgeTally, max_tasks=most, holds_rows=True, n_edges=edges.size, sum_bytes=per_row
     )
@@ -100,7 +106,6 @@ def tally_edges(slabs: Iterable[Array], labels: Array | None, band: int, plan: E
     labelled = labelled[real]
     j = np.searchsorted(table.edges, own)
     at = table.edges[np.minimum(j, table.edges.size - 1)] == own
-    equal = np.flatnonzero(counts[1::2])
     none = ExactSums.zeros(0), np.zeros(0, np.int64), ExactSums.zeros(0)
     weights, heavy_counts, heavy_weights = none if soft is None else _weigh_cells(tile, soft, dtype, table, plan.cost)
     return EdgeTally(
@@ -114,8 +119,13 @@ def tally_edges(slabs: Iterable[Array], labels: Array | None, band: int, plan: E
         weights=weights,
         heavy_counts=heavy_counts,
         heavy_weights=heavy_weights,
-        bands=(BandLabels(band, j[at], orders[labelled[at]], equal, counts[1::2][equal]),),
+        bands=(_band_labels(band, j[at], orders[labelled[at]], counts),) if plan.with_labels else (),
     )
+
+
+def _band_labels(band: int, edges: Ints, orders: Ints, counts: Ints) -> BandLabels:
+    equal = np.flatnonzero(counts[1::2])
+    return BandLabels(band, edges, orders, equal, counts[1::2][equal])
 
 
 def _whole_rows(slabs: Iterable[Array], dtype: Dtype, n_classes: int, labels: Array | None) -> Array:

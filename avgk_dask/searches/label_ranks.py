@@ -26,7 +26,9 @@ class LabelRankSearch:
         if self.labels is None:
             return label_pass(self.dtype, self.n_classes)
         edges = self.labels.edges()
-        return edge_pass(self.dtype, self.n_classes, edges) if edges.size and self.counts is None else None
+        if not edges.size or self.counts is not None:
+            return None
+        return edge_pass(self.dtype, self.n_classes, edges, with_labels=True)
 
     def advance(self, state: LabelTally | EdgeTally) -> LabelRankSearch:
         """Take what a pass has found."""

@@ -165,7 +165,7 @@ KINDS = {
     ),
     "EdgeTally, hard": (
         lambda d: numbered(
-            d, tally_edges, d.hard, EdgePlan(F8, d.n_classes, EdgeTable.from_edges(np.array([d.key])))
+            d, tally_edges, d.hard, EdgePlan(F8, d.n_classes, EdgeTable.from_edges(np.array([d.key])), with_labels=True)
         ),
         lambda d: lambda t: (t.label_ranks().tolist(), t.digest()),
     ),
