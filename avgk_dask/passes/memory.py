@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from dask import config
 
 from ..errors import MemoryLimitError
 from ..scans.band_pass import Pass
@@ -19,6 +20,7 @@ from ..settings import setting
 from ..sources.source import Source
 from ..states.ranked_scores import MOST_FUSED
 from ..store.read.ahead import AHEAD_SHARE
+from ..threads import n_threads
 from .caps import Caps
 from .tree import fan_in_of
 
@@ -72,7 +74,7 @@ def fitting_shape(
     for caps in Caps.configured().lowered():
         shape = caps.scan_shape(source, n_ranks, n_ranked, with_distance)
         needed = Projection.of(source, shape, budgets)
-        if limit is None or _merging(needed.task, needed.merge, needed.client, limit) <= limit.n_bytes:
+        if _merging(needed.task, needed.merge, needed.client, limit) <= limit.n_bytes:
             break
     assert shape is not None
     assert needed is not None
@@ -128,13 +130,13 @@ class MergeLimit:
     is_cluster: bool
 
 
-def merge_limit() -> MergeLimit | None:
-    """Return what the process may take in which states come together; None where nobody says."""
+def merge_limit() -> MergeLimit:
+    """Return what the process may take in which states come together."""
     workers = _workers()
     if workers:
-        limit, threads = min((w["memory_limit"], w["nthreads"]) for w in workers)
-        return MergeLimit(int(limit * _USABLE), threads, is_cluster=True)
-    return MergeLimit(machine_memory(), os.cpu_count() or 1, is_cluster=False)
+        limit, threads = min((w["memory_limit"], -w["nthreads"]) for w in workers)
+        return MergeLimit(int(limit * _USABLE), -threads, is_cluster=True)
+    return MergeLimit(machine_memory(), n_threads(), is_cluster=False)
 
 
 def _merging(task: int, merge: int, client: int, limit: MergeLimit) -> int:
@@ -146,8 +148,8 @@ def _merging(task: int, merge: int, client: int, limit: MergeLimit) -> int:
 
 def _workers() -> list[dict[str, int]]:
     """Return the workers of a cluster that have a limit of memory; none where this process computes itself."""
-    if "distributed" not in sys.modules:  # whoever has a client has imported it
-        return []
+    if "distributed" not in sys.modules or config.get("scheduler", None) is not None:
+        return []  # whoever has a client has imported it
     try:
         from distributed import get_client
 
@@ -177,7 +179,7 @@ def memory_limit() -> int:
 
         return int(parse_bytes(configured))
     shares = [worker["memory_limit"] // max(worker["nthreads"], 1) for worker in _workers()]
-    return int(min(shares)) if shares else machine_memory() // (os.cpu_count() or 1)
+    return int(min(shares)) if shares else machine_memory() // n_threads()
 
 
 def check_pass_memory(source: Source, what: Pass) -> None:
@@ -209,8 +211,6 @@ def _refuse_tasks(needed: int, source: Source) -> None:
 
 def _refuse_merges(task: int, merge: int, client: int) -> None:
     limit = merge_limit()
-    if limit is None:
-        return
     needed = _merging(task, merge, client, limit)
     if needed > limit.n_bytes:
         who = "worker" if limit.is_cluster else "process"

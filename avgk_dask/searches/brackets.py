@@ -162,8 +162,9 @@ def bracket_below(tally: ScanTally, plan: ScanPlan, shape: ScanShape, rank: int,
     everything = tally.n_sampled == tally.n_rows * shape.n_classes
     share = k / shape.n_classes
     spread = 0.0 if everything else 8 / math.sqrt(tally.n_sampled * share) * share * float(sample.sum())
-    first, last = (int(np.searchsorted(from_floor, missing + d)) for d in (-spread, spread))
+    # The first of these bins holds the floor: some of it was listed, so that the score may lie one bin's count lower.
+    first, last = (int(np.searchsorted(from_floor, missing + d)) for d in (-spread, spread + float(from_floor[0])))
     high_bin, low_bin = n_floor_bins - 1 - first, n_floor_bins - 1 - last
     low = low_end if low_bin <= 0 else plan.sample_base + (low_bin << plan.sample_shift)
-    high = plan.sample_base + ((high_bin + 1) << plan.sample_shift) - 1
+    high = plan.floor - 1 if first == 0 else plan.sample_base + ((high_bin + 1) << plan.sample_shift) - 1
     return low, max(low, min(high, plan.floor - 1))

@@ -35,16 +35,18 @@ def fold(tally: ScanTally, old: ZoneTable, new: ZoneTable) -> ScanTally:
     for i, j in enumerate(within.tolist()):
         mine = IntervalEvents.of(tally.events.select(indices[j]), tally.counted, old.interval(j))
         parts.append(_Folded.of(mine, new.interval(i), base_sizes(tally, j), bool(tally.dropped[j])))
+    soft = len(tally.weight_above) > 0
     by_zone = np.cumsum(tally.histogram.table().sum(1))
     hits = np.cumsum(tally.hits)
     dropped = tally.dropped[within]
+    n_hits = [(0, 0) if soft else part.n_hits() for part in parts]
     sizes = [np.flatnonzero(part.sizes) for part in parts]
     return replace(
         tally,
         size_intervals=np.repeat(np.arange(len(parts)), [found.size for found in sizes]),
         sizes=np.concatenate(sizes),
         size_counts=np.concatenate([part.sizes[found] for part, found in zip(parts, sizes, strict=True)]),
-        hits=np.diff(_zone_ends(hits, within, [part.n_hits for part in parts], dropped), prepend=0),
+        hits=np.diff(_zone_ends(hits, within, n_hits, dropped), prepend=0),
         weight_above=_weights_above(tally, within, parts),
         floors=new.floors,
         events=HeldEvents.merge([HeldEvents.empty(), *(part.events for part in parts)]),
@@ -73,9 +75,13 @@ class _Folded:
     counted: EventTally
     above: IntervalEvents
     sizes: Ints
-    #: Scores and hits of the old interval above the new one, and down to its end.
+    #: Scores of the old interval above the new one, and down to its end.
     n_scores: tuple[int, int]
-    n_hits: tuple[int, int]
+
+    def n_hits(self) -> tuple[int, int]:
+        """Return the hard labels of the old interval above the new one, and down to its end."""
+        above, inside = _hits(self.above), _hits(IntervalEvents(self.events, self.counted))
+        return above, above + inside
 
     @classmethod
     def of(cls, old: IntervalEvents, interval: tuple[int, int], sizes: Ints, dropped: bool) -> _Folded:
@@ -84,15 +90,14 @@ class _Folded:
         above = IntervalEvents(old.single.select(keys > high), old.counted.select(lambda k, _: k > high))
         if dropped:
             nothing = HeldEvents.empty(), EventTally.empty()
-            return cls(*nothing, IntervalEvents(*nothing), sizes, (0, 0), (0, 0))
+            return cls(*nothing, IntervalEvents(*nothing), sizes, (0, 0))
         inside = (keys >= low) & (keys <= high)
         events = old.single.select(inside)
         events = replace(events, bases=(events.bases + _above_in_row(old.single, high)[inside]).astype(np.int32))
         counted = old.counted.select(lambda k, _: (k >= low) & (k <= high))
         sizes = _moved(sizes, above, old.single, high)
         n_above, n_inside = above.n_scores, IntervalEvents(events, counted).n_scores
-        hits_above, hits_inside = _hits(above), _hits(IntervalEvents(events, counted))
-        return cls(events, counted, above, sizes, (n_above, n_above + n_inside), (hits_above, hits_above + hits_inside))
+        return cls(events, counted, above, sizes, (n_above, n_above + n_inside))
 
 
 def _moved(sizes: Ints, above: IntervalEvents, single: HeldEvents, high: int) -> Ints:
@@ -125,9 +130,7 @@ def _above_in_row(events: HeldEvents, high: int) -> Ints:
 
 
 def _hits(events: IntervalEvents) -> int:
-    """Return the hard labels among events; soft ones are added up elsewhere."""
-    if events.single.weights.dtype.kind == "f":
-        return 0
+    """Return the hard labels among events."""
     return int(total_weight(events.single.weights) + events.counted.total_weight())
 
 

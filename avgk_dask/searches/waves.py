@@ -36,7 +36,7 @@ def spread_bands(n_bands: int, first: int, last: int) -> tuple[int, ...]:
     Examples
     --------
     >>> spread_bands(10, 0, 4), spread_bands(10, 4, 10)
-    ((0, 2, 5, 8), (1, 3, 4, 6, 7, 9))
+    ((0, 2, 5, 7), (1, 3, 4, 6, 8, 9))
 
     """
     with np.errstate(over="ignore"):
@@ -107,7 +107,8 @@ class _Seen:
     def bracket(self, rank: int, reach: float) -> tuple[int, int]:
         """Return the keys between which the score of a rank among all probably lies; nothing beyond the old intervals."""
         shape = self.plan.shape
-        target = rank * (self.tally.n_rows * shape.n_classes - self.tally.n_nan) / shape.n_scores
+        n_numbers = self.tally.n_rows * shape.n_classes - self.tally.n_nan
+        target = min(rank * self.tally.n_rows / shape.n_samples, n_numbers)
         margin = reach * self._margin(int(np.searchsorted(self.by_zone, target)) // 2) + 1
         low = self._key_at(target + margin, lower=True)
         return low, max(low, self._key_at(target - margin, lower=False))

@@ -18,6 +18,7 @@ from ..store.read.bands import BandReader, read_array
 from ..store.read.checked import is_local
 from ..store.read.grids import outer_sizes
 from ..store.where.array_kinds import StoredArray
+from ..threads import n_threads
 from .transforms import Transform, join_slabs, transform_slabs
 
 #: Class numbers read at once, and how many times so many are held.
@@ -40,7 +41,7 @@ class StoredLabels:
         #: Class numbers are read in blocks of many bands, of whole chunks. The last blocks are held, for all threads.
         chunk = outer_sizes(array)[0]
         self._block_rows = -(-_LABELS_AT_ONCE // chunk) * chunk
-        self._block = lru_cache(_LABEL_BLOCKS)(self._read_block)
+        self._block = lru_cache(max(_LABEL_BLOCKS, 2 * n_threads()))(self._read_block)
         self._lock = Lock()
 
     def __reduce__(self) -> tuple[Any, ...]:

@@ -20,7 +20,7 @@ from ..records import JOINED, State
 from .counted_events import EventTally
 
 #: Rows of a band, at most ``2**ROW_BITS`` of them, have the numbers from ``band << ROW_BITS`` on.
-ROW_BITS = 40
+ROW_BITS = 36
 #: Keys looked at to see whether events are ties, and how often each must occur in a group of bands.
 _LOOKED_AT, _TIED = 1 << 8, 8
 
@@ -191,7 +191,7 @@ class IntervalEvents:
             n_single = n_before + n_here
             band = int(single_bands[n_single - 1])
             return Cut(band, int((single_bands[:n_single] == band).sum()), pending=False), n_single, group
-        if n_kept < through[last]:
+        # Where a group's ties are all kept, but not those of later ones, it is still to be told in which band they end.
+        if n_kept < through[last] or (self.n_together > 1 and n_kept < through[-1]):
             return Cut(group * self.n_together, n_here, True, self.n_together), n_before, group - 1
-        # All ties of the group are kept: which of its bands is the last does not matter.
         return Cut(group * self.n_together, n_here, False), int((groups[: ties.size] <= group).sum()), group

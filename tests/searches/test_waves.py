@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
 from itertools import pairwise
 
 import dask
@@ -129,11 +130,13 @@ def test_waves__grow_as_far_as_events_can_be_held():
 IN_WAVES = {"avgk.small-scores": 0, "avgk.kept-bytes": 0, "avgk.least-events": 4000}
 
 
-@pytest.mark.parametrize("max_events", [120_000, 30_000])
-@pytest.mark.parametrize("dtype, levels", [("float32", None), ("float64", None), ("float16", None), ("float32", 200)])
+@pytest.mark.parametrize(
+    "dtype, levels, max_events",
+    [("float32", None, 60_000), ("float64", None, 20_000), ("float16", None, 20_000), ("float32", 200, 60_000)],
+)
 @pytest.mark.parametrize("kind", ["hard", "soft"])
 def test_evaluate__in_waves_gives_the_same_to_the_last_bit(dtype, levels, kind, max_events):
-    n, c = 60_000, 20
+    n, c = 20_000, 20
     scores, labels, eta = Simulation(n, c, dtype=dtype, levels=levels).rows(0, n)
     labels = labels if kind == "hard" else eta
     store = zarr.create_array({}, data=scores, chunks=(300, c), config={"write_empty_chunks": True})
@@ -142,6 +145,48 @@ def test_evaluate__in_waves_gives_the_same_to_the_last_bit(dtype, levels, kind, 
     with dask.config.set({**IN_WAVES, "avgk.max-events": max_events}):
         found = avgk.evaluate(store, labels, [0.5, 1, 2, 3.25, 5])
     assert found.drop_attrs().identical(expected.drop_attrs())
+
+
+@pytest.mark.parametrize("levels", [20, 40])
+@pytest.mark.parametrize("kind", ["hard", "soft"])
+def test_evaluate__in_waves_of_counted_ties_alone(levels, kind):
+    n, c = 4_000, 6
+    rng = np.random.default_rng(levels)
+    scores = rng.integers(0, levels, (n, c)).astype("i2")
+    labels = rng.integers(0, c, n) if kind == "hard" else rng.dirichlet(np.ones(c), n)
+    store = zarr.create_array({}, data=scores, chunks=(50, c), config={"write_empty_chunks": True})
+    with dask.config.set({"avgk.small-scores": 1 << 40}):
+        expected = avgk.evaluate(scores, labels, [1, 1.9, 2.7, 5.2])
+    few = {"avgk.least-events": 40, "avgk.max-events": 1000, "avgk.tie-groups": 2, "avgk.band-bytes": 0}
+    with dask.config.set({**IN_WAVES, **few}):
+        found = avgk.evaluate(store, labels, [1, 1.9, 2.7, 5.2])
+    assert found.drop_attrs().identical(expected.drop_attrs())
+
+
+def test_evaluate__in_waves_with_nan_takes_no_more_reads():
+    n, c = 40_000, 20
+    scores, _, _ = Simulation(n, c).rows(0, n)
+    scores[np.random.default_rng(1).random(scores.shape) < 0.3] = np.nan
+    store = zarr.create_array({}, data=scores, chunks=(200, c))
+    with dask.config.set({**IN_WAVES, "avgk.max-events": 60_000, "avgk.band-bytes": 0}):
+        found = avgk.evaluate(store, k=[1, 2, 3], nan_policy="lowest")
+    with dask.config.set({"avgk.small-scores": 1 << 40}):
+        expected = avgk.evaluate(scores, k=[1, 2, 3], nan_policy="lowest")
+    assert found.attrs["reads"] == 1
+    assert found.drop_attrs().identical(expected.drop_attrs())
+
+
+def test_average_k_sets__whose_ties_end_with_a_group_of_bands():
+    n, c, rows = 2_000, 8, 50
+    scores = np.random.default_rng(3).integers(0, 4, (n, c)).astype("u1")
+    store = zarr.create_array({}, data=scores, chunks=(rows, c), config={"write_empty_chunks": True})
+    settings = {**IN_WAVES, "avgk.least-events": 10, "avgk.max-events": 50, "avgk.tie-groups": 4, "avgk.band-bytes": 0}
+    for groups in (1, 2, 3):
+        kept = int((scores[: groups * 10 * rows] == 3).sum())  # all ties of the first groups of ten bands, and no more
+        with dask.config.set(settings):
+            found = avgk.average_k_sets(store, Fraction(kept, n)).compute()
+        assert found.sum() == kept
+        assert found[: groups * 10 * rows].sum() == kept
 
 
 @pytest.mark.parametrize("by_chunk", [0.0, 0.05])
