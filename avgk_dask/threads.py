@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
 from dask import config
+from dask.base import get_scheduler
 from dask.system import CPU_COUNT
 
 Item = TypeVar("Item")
@@ -24,13 +25,21 @@ def n_threads() -> int:
 
 def n_task_threads() -> int:
     """Return how many threads tasks run on: those of the cluster that Dask would use, else those of this process."""
-    if "distributed" not in sys.modules or config.get("scheduler", None) is not None:
-        return n_threads()
-    try:
-        workers = sys.modules["distributed"].get_client().scheduler_info(n_workers=-1)["workers"].values()
-    except (AttributeError, ValueError):
-        return n_threads()
-    return sum(int(worker["nthreads"]) for worker in workers) or n_threads()
+    return sum(int(worker["nthreads"]) for worker in cluster_workers()) or n_threads()
+
+
+def cluster_workers() -> list[dict[str, Any]]:
+    """Return what is known of the workers of the cluster that Dask would use; none where this process computes itself."""
+    client = cluster_client()
+    return [] if client is None else list(client.scheduler_info(n_workers=-1)["workers"].values())
+
+
+def cluster_client() -> Any:
+    """Return the distributed client that Dask would compute with; None for a local scheduler."""
+    if "distributed" not in sys.modules:  # whoever has a client has imported it
+        return None
+    client = getattr(get_scheduler(), "__self__", None)
+    return client if hasattr(client, "scheduler_info") else None
 
 
 def in_threads(function: Callable[[Item], Value], items: Iterable[Item]) -> list[Value]:
@@ -53,7 +62,19 @@ def in_threads(function: Callable[[Item], Value], items: Iterable[Item]) -> list
 def process_memory() -> int:
     """Return the bytes that this process may take: the limit of a Dask worker, else all there are."""
     limit = getattr(getattr(_worker(), "memory_manager", None), "memory_limit", None)
-    return int(limit or os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
+    return int(limit or machine_memory())
+
+
+def machine_memory() -> int:
+    """Return the bytes of memory of this machine, or of the container that this process is in."""
+    total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    for path in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"):
+        try:
+            with open(path) as file:
+                total = min(total, int(file.read()))
+        except (OSError, ValueError):  # no such file, or "max"
+            continue
+    return int(total)
 
 
 def is_cancelled() -> bool:

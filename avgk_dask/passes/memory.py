@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import os
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
-from dask import config
 
 from ..errors import MemoryLimitError
 from ..scans.band_pass import Pass
@@ -20,7 +18,7 @@ from ..settings import setting
 from ..sources.source import Source
 from ..states.ranked_scores import MOST_FUSED
 from ..store.read.ahead import AHEAD_SHARE
-from ..threads import n_threads
+from ..threads import cluster_workers, machine_memory, n_threads
 from .caps import Caps
 from .tree import fan_in_of
 
@@ -146,29 +144,9 @@ def _merging(task: int, merge: int, client: int, limit: MergeLimit) -> int:
     return IDLE_BYTES + merge + client + (limit.n_threads - 1) * task
 
 
-def _workers() -> list[dict[str, int]]:
-    """Return the workers of a cluster that have a limit of memory; none where this process computes itself."""
-    if "distributed" not in sys.modules or config.get("scheduler", None) is not None:
-        return []  # whoever has a client has imported it
-    try:
-        from distributed import get_client
-
-        workers = get_client().scheduler_info(n_workers=-1)["workers"].values()
-    except ValueError:
-        return []
-    return [worker for worker in workers if worker["memory_limit"]]
-
-
-def machine_memory() -> int:
-    """Return the bytes of memory of this machine, or of the container that this process is in."""
-    total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    for path in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"):
-        try:
-            with open(path) as file:
-                total = min(total, int(file.read()))
-        except (OSError, ValueError):  # no such file, or "max"
-            continue
-    return int(total)
+def _workers() -> list[dict[str, Any]]:
+    """Return the workers that have a limit of memory."""
+    return [worker for worker in cluster_workers() if worker["memory_limit"]]
 
 
 def memory_limit() -> int:

@@ -9,10 +9,10 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-import dask
 from dask.callbacks import Callback
 from dask.delayed import Delayed
 
+from ..threads import cluster_client
 from .run import Compute, compute_plainly
 
 
@@ -22,7 +22,7 @@ def computing(progress: bool | None) -> Compute:
 
 
 def _with_bar(tasks: list[Delayed], stage: str) -> list[Any]:
-    client = _client()
+    client = cluster_client()
     with _bar(desc=f"avgk {stage}", unit="task") as bar:
         if client is None:
             with _Bar(bar):
@@ -59,12 +59,6 @@ class _Bar(Callback):
 
     def _posttask(self, key: Any, result: Any, dsk: Any, state: Any, worker_id: Any) -> None:
         self._bar.update()
-
-
-def _client() -> Any:
-    """Return the distributed client that Dask would compute with, None for a local scheduler."""
-    client = getattr(dask.base.get_scheduler(), "__self__", None)
-    return client if hasattr(client, "scheduler_info") else None
 
 
 def _watch(client: Any, tasks: list[Delayed], bar: Any) -> list[Any]:

@@ -21,6 +21,7 @@ from avgk_dask.passes.memory import memory_limit, project
 from avgk_dask.passes.tree import pass_task
 from avgk_dask.searches.threshold_search import ThresholdSearch
 from avgk_dask.testing import CountingStore, Simulation, simulate_store
+from avgk_dask.threads import n_task_threads
 
 
 def test_evaluate__refuses_a_plan_that_cannot_fit_before_reading():
@@ -125,6 +126,19 @@ def test_caps__are_lowered_to_fit_small_workers(monkeypatch):
     assert shapes[0].all_events > shapes[1].all_events > shapes[2].all_events
     assert shapes[0].max_held > shapes[1].max_held > shapes[2].max_held
     assert shapes[1].ranked_bins == shapes[0].ranked_bins  # how far strengths are exact changes last
+
+
+def test_merge_limit__is_that_of_the_cluster_that_dask_would_use():
+    distributed = pytest.importorskip("distributed")
+    alone = memory.merge_limit()
+    assert not alone.is_cluster
+    options = {"processes": False, "n_workers": 2, "threads_per_worker": 3, "dashboard_address": None}
+    with distributed.Client(memory_limit=10**9, **options):
+        assert memory.merge_limit() == memory.MergeLimit(700_000_000, 3, is_cluster=True)
+        assert memory_limit() == 10**9 // 3
+        assert n_task_threads() == 6
+        with dask.config.set(scheduler="threads"):
+            assert memory.merge_limit() == alone
 
 
 @pytest.mark.parametrize("function", ["evaluate", "error_curve", "straddle_strength"])
