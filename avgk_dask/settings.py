@@ -28,7 +28,7 @@ DEFAULTS: dict[str, int | float | None] = {
     "ranked-bins": 1 << 19,
     # Groups of bands whose equal events are counted together, where they are many.
     "tie-groups": 512,
-    # ... and events any band may hold.
+    # Events that any band may hold, however few a share of all would be.
     "least-events": 1 << 16,
     # Scores looked at in one go: what stays in cache.
     "tile-scores": 1 << 20,
