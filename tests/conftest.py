@@ -6,6 +6,7 @@ import pathlib
 # One compilation cache for all test processes, kept between runs.
 os.environ.setdefault("NUMBA_CACHE_DIR", str(pathlib.Path.home() / ".cache" / "avgk_dask" / "numba"))
 
+import dask
 import hypothesis
 import pytest
 
@@ -20,3 +21,11 @@ def data() -> pathlib.Path:
     if not DATA.is_dir():
         pytest.skip("the real score sets (../shared/data) are not here")
     return DATA
+
+
+@pytest.fixture(autouse=True)
+def untouched_scheduler():
+    """Fail the test that meets, or leaves behind, another scheduler than Dask's own choice."""
+    assert dask.config.get("scheduler", None) is None
+    yield
+    assert dask.config.get("scheduler", None) is None

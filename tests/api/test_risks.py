@@ -18,7 +18,6 @@ import avgk_dask as avgk
 from avgk_dask.searches import least_risk
 from avgk_dask.testing import Simulation, strategies
 
-SYNCHRONOUS = dask.config.set(scheduler="synchronous")
 
 
 def lazily(data, scores):
