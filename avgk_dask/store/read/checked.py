@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -80,11 +82,13 @@ class CheckedStore(Wrapping):
         super().__init__(store)
         self.checks = checks
         self._last: tuple[str | None, Buffer | None] = (None, None)
+        #: Metadata as they were read, and other keys that were fetched ahead of their one use.
+        self._held: dict[str, Buffer | None] = {}
         self._documents: dict[str, Document | None] = {}
         self._has_ranges = True
 
     def __getstate__(self) -> dict[str, object]:
-        return {**self.__dict__, "_last": (None, None), "_documents": {}}
+        return {**self.__dict__, "_last": (None, None), "_held": {}, "_documents": {}}
 
     def __repr__(self) -> str:
         return f"CheckedStore({self.checks.location!r})"
@@ -104,24 +108,33 @@ class CheckedStore(Wrapping):
         return type(self)(self._store, checks)
 
     def document(self, key: str) -> Document | None:
-        """Return the JSON object at a key, as it was last read or reading it now; None where there is none."""
+        """Return the JSON object at a key, as it was read or reading it now; None where there is none."""
         if key not in self._documents:
             wait(get(self, key))
         return self._documents.get(key)
+
+    def fetch(self, keys: Iterable[str]) -> None:
+        """Read keys that will be asked for, all at once: one wait in place of many. What fails is read again when asked for."""
+        wait(self._fetch(keys))
+
+    async def _fetch(self, keys: Iterable[str]) -> None:
+        wanted = [key for key in keys if key not in self._held]
+        found = await asyncio.gather(*(get(self, key) for key in wanted), return_exceptions=True)
+        self._held.update(
+            {key: value for key, value in zip(wanted, found, strict=True) if not isinstance(value, BaseException)}
+        )
 
     async def get(self, key: str, prototype: BufferPrototype, byte_range: ByteRequest | None = None) -> Buffer | None:
         """Read a key; raise ReadError where it fails, or where a chunk is missing or damaged.
 
         A chunk that is not as written is read again: it may have changed on its way only. A part of one
-        whose bytes can be checked is taken from the whole, which is held for the parts that follow.
+        whose bytes can be checked is taken from the whole, which is held for the parts that follow. Metadata are
+        read once: what was checked is what is used.
         """
         if is_metadata(key):
-            value = await self._get(key, prototype)
-            what = f"{key} of {self.checks.location}"
-            self._documents[key] = None if value is None else parse_document(value.to_bytes(), what)
-            return value
+            return await self._get_metadata(key, prototype)
         if byte_range is None:
-            return await self._get_whole(key, prototype)
+            return self._held.pop(key) if key in self._held else await self._get_whole(key, prototype)
         if self.checks.manifest is None and self.checks.index is None:
             value = await self._get(key, prototype, byte_range)
             problem = self.problem(key, value, whole=False)
@@ -131,6 +144,14 @@ class CheckedStore(Wrapping):
         whole = self._last[1] if self._last[0] == key else await self._get_whole(key, prototype)
         self._last = key, whole
         return None if whole is None else whole[_bounds(byte_range, len(whole))]
+
+    async def _get_metadata(self, key: str, prototype: BufferPrototype) -> Buffer | None:
+        if key not in self._held:
+            value = await self._get(key, prototype)
+            what = f"{key} of {self.checks.location}"
+            self._documents[key] = None if value is None else parse_document(value.to_bytes(), what)
+            self._held[key] = value
+        return self._held[key]
 
     async def _get_whole(self, key: str, prototype: BufferPrototype) -> Buffer | None:
         problem = None

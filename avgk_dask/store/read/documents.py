@@ -9,6 +9,8 @@ from ...errors import StoreError
 
 #: Names of the keys that hold metadata, and no chunk.
 METADATA = ("zarr.json", ".zarray", ".zattrs", ".zgroup", ".zmetadata")
+#: Those that are asked for to open an array, by the version of the Zarr format.
+METADATA_OF = {2: (".zarray", ".zgroup", ".zattrs"), 3: ("zarr.json",)}
 
 Document = dict[str, Any]
 

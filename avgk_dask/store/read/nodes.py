@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import math
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 
@@ -21,7 +21,7 @@ from ...settings import setting
 from ..where.array_kinds import StoredArray, ZarrArray
 from ..where.zarr_calls import is_uneven
 from .checked import CheckedStore
-from .documents import Document
+from .documents import METADATA_OF, Document
 from .grids import chunks_of, grid_of, outer_sizes
 from .listing import list_keys
 from .manifest import GROUP, Manifest, Table, chunk_grid, table_digest
@@ -61,6 +61,18 @@ def seal_of(store: CheckedStore, path: str) -> Seal | None:
             f"the metadata of {location} are damaged: its number of classes, or what it is, is not as it was written. {_CURE}"
         )
     return seal
+
+
+def fetch_together(group: zarr.Group, store: CheckedStore, names: Iterable[str]) -> None:
+    """Read what the arrays of some names, and the digests of their chunks, will need: all at once, where they are there."""
+    keys = []
+    for place, base in (_place_of(group, name) for name in names):
+        if group.metadata.consolidated_metadata is None:
+            keys += [_join(place, f"{base}/{key}") for key in METADATA_OF[group.metadata.zarr_format]]
+        table = copied_document(store, place, f"{GROUP}/{base}")
+        if table is not None:
+            keys.append(_join(place, "/".join((GROUP, base, "c", *("0" for _ in table.get("shape", ()))))))
+    store.fetch(keys)
 
 
 def open_array(group: zarr.Group, store: CheckedStore, name: str) -> ZarrArray:

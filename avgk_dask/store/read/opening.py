@@ -7,7 +7,7 @@ import hashlib
 import os
 import uuid
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Literal
 
 import zarr
 from zarr.abc.store import Store
@@ -22,7 +22,17 @@ from ..where.locations import inner_root, locate
 from ..where.zarr_calls import get, wait
 from .checked import CheckedStore, Checks, bare_store
 from .manifest import table_digest
-from .nodes import array_names, group_attributes, has_array, open_array, seal_of, sealed_array, through, with_checks
+from .nodes import (
+    array_names,
+    fetch_together,
+    group_attributes,
+    has_array,
+    open_array,
+    seal_of,
+    sealed_array,
+    through,
+    with_checks,
+)
 from .seals import ATTRIBUTE
 
 #: A store that has not answered its first request by then is given up.
@@ -101,6 +111,7 @@ def open_arrays(
             raise StoreError(f"store must be a group to hold named arrays; got the array {location}. Drop the names.")
         return StoredArrays(_by_sample(node, location), None, location)
     folder = f"{(scores or '').rpartition('/')[0]}/".removeprefix("/")
+    fetch_together(node, root, (scores or "scores", labels or f"{folder}labels", f"{folder}class_index"))
     found = open_array(node, root, scores or "scores")
     has_labels = labels is not None or (own_labels and has_array(node, root, f"{folder}labels"))
     mine = open_array(node, root, labels or f"{folder}labels") if has_labels else None
@@ -195,10 +206,10 @@ def _find(store: object, storage_options: Options | None) -> tuple[Store, str, s
 def _open(store: CheckedStore, path: str, use_consolidated: bool | None = None) -> ZarrArray | zarr.Group:
     location = store.checks.location
     try:
-        wait(_probe(store, path))
+        version = wait(_probe(store, path))
         if use_consolidated is False:
-            return zarr.open_group(store, path=path, mode="r", use_consolidated=False)
-        return zarr.open(store, path=path, mode="r")
+            return zarr.open_group(store, path=path, mode="r", zarr_format=version, use_consolidated=False)
+        return zarr.open(store, path=path, mode="r", zarr_format=version)
     except TimeoutError:
         why = f"no answer within {_OPEN_SECONDS} s. Check the endpoint and the network."
         refuse(StoreError(f"could not open {location}: {why}"))
@@ -212,13 +223,13 @@ def _open(store: CheckedStore, path: str, use_consolidated: bool | None = None) 
         refuse(StoreError(f"store must be a Zarr array or group; could not open {location} ({why}). {todo}"))
 
 
-async def _probe(store: CheckedStore, path: str) -> None:
-    """Ask for the root's metadata, one after the other: a store out of reach fails at once, and with one error."""
+async def _probe(store: CheckedStore, path: str) -> Literal[2, 3]:
+    """Return the version of the root's metadata, asked for one after the other: a store out of reach fails with one error."""
     prefix = f"{path}/" if path else ""
     async with asyncio.timeout(_OPEN_SECONDS):
         for name in ("zarr.json", ".zgroup", ".zarray"):
             if await get(store, prefix + name) is not None:
-                return
+                return 3 if name == "zarr.json" else 2
         await _ask_for_bucket(bare_store(store))
     raise StoreError("no zarr.json, .zgroup or .zarray is there")
 
