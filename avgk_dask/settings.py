@@ -43,6 +43,8 @@ DEFAULTS: dict[str, int | float | None] = {
     "fan-in": 16,
     # Bytes that a process reads ahead of its scans from stores whose answers take time, at most an eighth of its memory.
     "ahead-bytes": 1 << 28,
+    # Seconds for which a read that failed is tried again, where the failure may pass.
+    "retry-seconds": 10,
     # Bytes of sets, as bits, that are computed at once when sets are written.
     "window-bytes": 16 << 20,
     # Bytes a task may take; by default the worker's share of its memory.

@@ -5,6 +5,8 @@ import pathlib
 
 # One compilation cache for all test processes, kept between runs.
 os.environ.setdefault("NUMBA_CACHE_DIR", str(pathlib.Path.home() / ".cache" / "avgk_dask" / "numba"))
+# Stores that fail for good are given up soon.
+os.environ.setdefault("DASK_AVGK__RETRY_SECONDS", "0.3")
 
 import dask
 import hypothesis

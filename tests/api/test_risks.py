@@ -19,7 +19,6 @@ from avgk_dask.searches import least_risk
 from avgk_dask.testing import Simulation, strategies
 
 
-
 def lazily(data, scores):
     return da.from_array(scores, chunks=data.draw(strategies.chunkings(scores.shape)))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
@@ -27,6 +28,8 @@ from .shards import chunk_slices, indices_within, whole_shards
 _LEAST_BANDS = 32
 #: Bytes that a row counts for at least: its counts and ranks are held as well as its scores.
 _ROW_BYTES = 64
+#: How often a part that cannot be read is tried again, unless it fails in the same way twice, and the seconds between.
+_ATTEMPTS, _PAUSE = 2, 0.05
 
 
 def plan_bands(
@@ -119,12 +122,20 @@ def read_array(array: StoredArray, where: tuple[slice, ...], scratch: Scratch | 
 def read_stored(array: StoredArray, where: tuple[slice, ...], scratch: Scratch | None = None) -> Array:
     """Read a part of a stored array as ``read_array`` does, but return the values as they are stored."""
     where = (*where, *(slice(0, n) for n in array.shape[len(where) :]))
-    try:
-        return _read(array, where, scratch or Scratch())
-    except AvgkError:
-        raise
-    except Exception as error:
-        refuse(_first_failure(array, where, error))
+    failures: list[str] = []
+    while True:
+        try:
+            return _read(array, where, scratch or Scratch())
+        except AvgkError as error:
+            if ChunkFiles.of(array) is None:  # the store itself has tried again
+                raise
+            failure = ReadError(str(error))
+        except Exception as error:
+            failure = _first_failure(array, where, error)
+        if str(failure) in failures or len(failures) == _ATTEMPTS:
+            refuse(failure)
+        failures.append(str(failure))
+        time.sleep(_PAUSE)
 
 
 def _read(array: StoredArray, where: tuple[slice, ...], scratch: Scratch) -> Array:
@@ -163,6 +174,8 @@ def _first_failure(array: StoredArray, where: tuple[slice, ...], error: Exceptio
     why, key = checks.scrub(error), chunk_key(array, indices[0])
     if isinstance(error, PermissionError):
         return ReadError(f"chunk {key} of {checks.location} may not be read: {why}. Check its permissions.")
+    if isinstance(error, OSError):
+        return ReadError(f"could not read chunk {key} of {checks.location}: {why}. Check the disk.")
     return ReadError(
         f"chunk {key} of {checks.location} cannot be decoded: {why}. "
         "It is damaged (restore it, or write the store again), or its codec is not installed."

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import math
+import time
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import partial
@@ -15,7 +17,7 @@ from ...arrays import Array
 from ...errors import AvgkError, ReadError, refuse
 from ...settings import setting
 from ..where.array_kinds import ObjectClient
-from ..where.failures import advice, cause
+from ..where.failures import advice, cause, may_pass
 from ..where.zarr_calls import get, inside, wait
 from .documents import Document, is_metadata, parse_document
 from .manifest import Digest, Manifest
@@ -26,8 +28,10 @@ from .wrapping import Wrapping
 
 #: How a missing chunk is taken as the fill value, in Python and in a terminal.
 FILL = 'missing="fill" (on the command line --missing fill)'
-#: How often a chunk that is not as written is read.
+#: How often a chunk that is not as written is read, unless it is so in the same way twice.
 _ATTEMPTS = 3
+#: Seconds until a read that failed is tried again, at first; and those for which metadata are: who opens a store waits for it.
+_FIRST_PAUSE, _METADATA_SECONDS = 0.1, 1
 
 
 @dataclass(frozen=True)
@@ -154,38 +158,53 @@ class CheckedStore(Wrapping):
         return self._held[key]
 
     async def _get_whole(self, key: str, prototype: BufferPrototype) -> Buffer | None:
-        problem = None
-        for _ in range(_ATTEMPTS):
+        problems: list[str] = []
+        while True:
             value = await self._get(key, prototype)
             problem = self.problem(key, value)
             if problem is None:
                 return value
-            if value is None:
-                break
-        raise ReadError(problem)
+            if value is None or problem in problems or len(problems) == _ATTEMPTS:
+                raise ReadError(problem if value is None or problem in problems else self._unsteady(key, problem))
+            problems.append(problem)
 
-    async def _get(
-        self, key: str, prototype: BufferPrototype, byte_range: ByteRequest | None = None, again: bool = True
-    ) -> Buffer | None:
+    def _unsteady(self, key: str, problem: str) -> str:
+        """Say that a chunk is another one each time it is read: nothing is known of the chunk itself."""
+        why = problem.partition("damaged: ")[2].removesuffix(". Write the store again.")
+        return (
+            f"chunk {key} of {self.checks.location} comes differently each time it is read (last: {why}). "
+            "Check the network and the disk."
+        )
+
+    async def _get(self, key: str, prototype: BufferPrototype, byte_range: ByteRequest | None = None) -> Buffer | None:
+        """Read a key or a part of it, again and again for a while where it fails in a way that may pass."""
+        begun, pause = time.monotonic(), _FIRST_PAUSE
+        limit = min(setting("retry-seconds"), _METADATA_SECONDS if is_metadata(key) else math.inf)
+        while True:
+            try:
+                return await self._get_once(key, prototype, byte_range)
+            except AvgkError:
+                raise
+            except Exception as error:
+                if not may_pass(error) or time.monotonic() + pause - begun > limit:
+                    why = self.checks.scrub(error)
+                    todo = advice(why, "Check the store, and try again.")
+                    refuse(ReadError(f"could not read {key} of {self.checks.location}: {why}. {todo}"))
+            await asyncio.sleep(pause)
+            pause *= 2
+
+    async def _get_once(self, key: str, prototype: BufferPrototype, byte_range: ByteRequest | None) -> Buffer | None:
         try:
             size = local_size(bare_store(self), key)
             if byte_range is not None:
                 return await super().get(key, prototype, byte_range)
             return await self._get_sized(key, prototype, size)
-        except AvgkError:
-            raise
         except NotAFileError as error:
             if not is_metadata(key):
                 return None  # as a folder: no chunk is there
             raise ReadError(
                 f"could not read {key} of {self.checks.location}: {error}. Restore it, or write the store again."
             ) from None
-        except Exception as error:
-            if again and "Checksum" in type(error).__name__:  # a client's own check; botocore does not ask again
-                return await self._get(key, prototype, byte_range, again=False)
-            why = self.checks.scrub(error)
-            todo = advice(why, "Check the store, and try again.")
-            refuse(ReadError(f"could not read {key} of {self.checks.location}: {why}. {todo}"))
 
     async def _get_sized(self, key: str, prototype: BufferPrototype, size: int | None) -> Buffer | None:
         """Read a whole object of a size that may be known, unless it is larger than it can be."""

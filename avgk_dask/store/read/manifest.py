@@ -93,8 +93,9 @@ class Manifest:
         length = data.nbytes
         if length != expected[0]:
             return f"it has {length:,} bytes, and was written with {expected[0]:,}"
-        if digest_of(data)[1] != expected[1]:
-            return "its bytes are not those that were written"
+        found = digest_of(data)[1]
+        if found != expected[1]:
+            return f"its bytes are not those that were written (hash {found:x}, not {expected[1]:x})"
         return None
 
 

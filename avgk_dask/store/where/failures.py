@@ -10,6 +10,7 @@ from ...credentials import has_short
 from ...errors import AvgkError, WriteError, refuse
 from .addresses import scrubbed, secrets_of
 
+_NETWORK = "Check the endpoint and the network."
 _KNOWN = {
     ("No space left", "os error 28", "quota exceeded", "QuotaExceeded", "File too large"): "Make room, or choose another place.",
     ("169.254.169.254", "NoCredentials", "locate credentials"): "No credentials were found: set them in the environment, "
@@ -19,7 +20,7 @@ _KNOWN = {
      "AuthenticationFailed", "Authorization", "PermissionDenied", "PermissionError", "NoAuthenticationInformation", "Access Key"):
     "Check the credentials, and that they may do this.",
     ("NoSuchBucket", "bucket does not exist", "ContainerNotFound", "NoSuchContainer"): "Check the bucket's name.",
-    ("sending request", "onnect", "resolve", "dns", "imeout"): "Check the endpoint and the network.",
+    ("sending request", "onnect", "resolve", "dns", "imeout"): _NETWORK,
     ("unexpected keyword", "got an unexpected"): "Check the names of the storage options.",
 }  # fmt: skip
 
@@ -30,6 +31,26 @@ def advice(text: str, otherwise: str) -> str:
         if any(_has(text, sign) for sign in signs):
             return what
     return otherwise
+
+
+#: What no second try mends: wrong calls, and what is not there or not allowed.
+_LASTING = (
+    TypeError, AttributeError, LookupError, NameError, ImportError, NotImplementedError, AssertionError, MemoryError,
+    FileNotFoundError, PermissionError, IsADirectoryError, NotADirectoryError,
+)  # fmt: skip
+
+
+def may_pass(error: BaseException) -> bool:
+    """Return whether an error of a store's client may be gone when it is asked again.
+
+    Examples
+    --------
+    >>> may_pass(ConnectionResetError("reset by peer")), may_pass(OSError("403 Forbidden"))
+    (True, False)
+
+    """
+    known = advice(f"{type(error).__name__}: {error}", _NETWORK)
+    return not isinstance(error, _LASTING) and known == _NETWORK
 
 
 def _has(text: str, sign: str) -> bool:
