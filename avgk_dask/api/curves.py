@@ -15,8 +15,8 @@ from ..errors import LabelsError
 from ..exact.sums import error_of
 from ..passes.certifying import refuse_truncated
 from ..passes.finding import find_thresholds
-from ..passes.progress import computing
 from ..passes.run import Run, drive
+from ..passes.running import running
 from ..results.datasets import build_result
 from ..searches.label_ranks import LabelRankSearch
 from .attributes import Named, result_attrs
@@ -85,8 +85,8 @@ def error_curve(
             "Pass class numbers or probabilities."
         )
     refuse_truncated(source, "an error curve, which goes up to K = C", in_any_order=True)
-    run = Run(source, computing(progress), nan_policy)
-    n_labelled, top, average = (_soft_curves if source.has_soft_labels else _hard_curves)(run)
+    with running(source, progress, nan_policy) as run:
+        n_labelled, top, average = (_soft_curves if source.has_soft_labels else _hard_curves)(run)
     n_classes = source.shape[1]
     values: Named = {}
     for name, inside in (("top_k_error", top), ("average_k_error", average)):

@@ -12,8 +12,7 @@ from ..errors import OptionError
 from ..exact.budgets import DEFAULT_BUDGETS, parse_budgets
 from ..passes.certifying import certify_budgets, refuse_budgets, refuse_spread
 from ..passes.finding import settle_extremes
-from ..passes.progress import computing
-from ..passes.run import Run
+from ..passes.running import running
 from ..results.datasets import build_result
 from .attributes import Named, result_attrs, rounded
 from .given import BudgetsLike, LabelsLike, ScoresLike
@@ -156,12 +155,12 @@ def evaluate(
     refuse_spread(source, ties)
     budgets = parse_budgets(k, source.n_classes)
     ranked = n_ranked(budgets, source.shape[1]) if straddle else 0
-    run = Run(source, computing(progress), nan_policy)
-    refuse_budgets(run, budgets, straddle=straddle)
-    outcome = Outcome.find(run, budgets, n_ranked=ranked, ties=ties)
-    outcome = replace(outcome, search=settle_extremes(run, outcome.search))
-    needed = [n_ranked([budget], source.n_classes) for budget in budgets] if straddle else None
-    certify_budgets(run, budgets, [s.key for s in outcome.selections], needed)
+    with running(source, progress, nan_policy) as run:
+        refuse_budgets(run, budgets, straddle=straddle)
+        outcome = Outcome.find(run, budgets, n_ranked=ranked, ties=ties)
+        outcome = replace(outcome, search=settle_extremes(run, outcome.search))
+        needed = [n_ranked([budget], source.n_classes) for budget in budgets] if straddle else None
+        certify_budgets(run, budgets, [s.key for s in outcome.selections], needed)
     values, coords = _values(outcome)
     if straddle:
         ambiguity = analyse(outcome.tally.ranked, integers(budgets), source.dtype, source.n_classes)

@@ -16,8 +16,8 @@ from ..exact.budgets import parse_budgets
 from ..exact.sums import error_of
 from ..passes.certifying import refuse_truncated
 from ..passes.finding import find_thresholds
-from ..passes.progress import computing
 from ..passes.run import Run
+from ..passes.running import running
 from ..results.datasets import build_result
 from ..scans.set_regrets import set_pass, top_pass
 from ..sources.blocks import labelled_by_itself
@@ -87,12 +87,12 @@ def adaptive_gain(eta: ScoresLike, k: BudgetsLike, *, progress: bool | None = No
     budgets = parse_budgets(k, source.shape[1])
     if any(b.denominator != 1 for b in budgets):
         raise BudgetError(f"k must be an integer for a gain over top-k; got {k!r}. Use evaluate for a fractional k.")
-    run = Run(source, computing(progress))
-    with _about_eta():
-        outcome = Outcome.find(run.over(labelled_by_itself(source)), budgets)
-    thresholds = [_value(s.key, source) for s in outcome.selections]
-    wanted = top_pass(source.dtype, source.shape[1], [int(b) for b in budgets], [float(t) for t in thresholds])
-    tallies = run.read(wanted).tallies
+    with running(source, progress) as run:
+        with _about_eta():
+            outcome = Outcome.find(run.over(labelled_by_itself(source)), budgets)
+        thresholds = [_value(s.key, source) for s in outcome.selections]
+        wanted = top_pass(source.dtype, source.shape[1], [int(b) for b in budgets], [float(t) for t in thresholds])
+        tallies = run.read(wanted).tallies
     sums = [t.symmetric_difference(Fraction(value)) for t, value in zip(tallies, thresholds, strict=True)]
     values = {
         "threshold": [float(t) for t in thresholds],
@@ -156,13 +156,13 @@ def regret(sets: ScoresLike, eta: ScoresLike, *, progress: bool | None = None) -
     source = as_source(eta, own_labels=False)
     refuse_truncated(source, "a regret")
     members = _as_sets(sets, source.shape)
-    run = Run(source, computing(progress))
-    (n_labels,) = run.compute([delayed(int)(members.sum(dtype=np.int64))], "count")
-    with _about_eta():
-        search = find_thresholds(run.over(labelled_by_itself(source)), [n_labels])
-    threshold = _value(search.found[0].key, source)
-    wanted = set_pass(source.dtype, source.shape[1], float(threshold))
-    (tally,) = run.over(source.with_labels(members)).read(wanted).tallies
+    with running(source, progress) as run:
+        (n_labels,) = run.compute([delayed(int)(members.sum(dtype=np.int64))], "count")
+        with _about_eta():
+            search = find_thresholds(run.over(labelled_by_itself(source)), [n_labels])
+        threshold = _value(search.found[0].key, source)
+        wanted = set_pass(source.dtype, source.shape[1], float(threshold))
+        (tally,) = run.over(source.with_labels(members)).read(wanted).tallies
     n_samples = source.shape[0]
     inside, most = tally.weight[0], search.found[0].weight
     second = tally.symmetric_difference(Fraction(threshold)) / n_samples
@@ -229,8 +229,7 @@ def plug_in_regret(
     in_memory = isinstance(eta, (np.ndarray, da.Array, xr.DataArray, list, tuple))
     source = as_source(scores, eta if in_memory else truth.dask_array())
     budgets = parse_budgets(k, source.shape[1])
-    run = Run(source, computing(progress), nan_policy)
-    with _about_eta():
+    with running(source, progress, nan_policy) as run, _about_eta():
         mine = Outcome.find(run, budgets)
         best = Outcome.find(Run(labelled_by_itself(truth), run.compute), budgets)
     values = {

@@ -13,8 +13,7 @@ from ..errors import BudgetError, LabelsError, OptionError
 from ..exact.budgets import parse_budget
 from ..passes.certifying import certify_least_risk
 from ..passes.finding import find_thresholds, least_risk
-from ..passes.progress import computing
-from ..passes.run import Run
+from ..passes.running import running
 from ..results.datasets import build_result
 from ..results.registry import AT_THRESHOLDS
 from ..results.showing import ShownAsTable
@@ -97,7 +96,8 @@ def risk(
     thresholds = given_thresholds(thresholds)
     wanted = check_thresholds(thresholds)
     costs = [_finite(t) for t in wanted] if cost is None else [_check_cost(cost)] * len(wanted)
-    above = SetsAbove.read(Run(source, computing(progress), nan_policy), wanted)
+    with running(source, progress, nan_policy) as run:
+        above = SetsAbove.read(run, wanted)
     sizes = [Fraction(n, source.shape[0]) for n in above.n_labels]
     risks = [
         math.nan if e is None or c is None else float(e + c * s)
@@ -204,14 +204,14 @@ def best_threshold(
     check_nan_policy(nan_policy)
     source = _labelled_source(scores, labels)
     exact = _check_cost(cost)
-    run = Run(source, computing(progress), nan_policy)
-    best = least_risk(run, exact).best
-    certify_least_risk(run, best, exact)
-    value: float | int = -math.inf
-    if best.n_labels < source.shape[0] * source.n_classes:  # the highest score left out, as everywhere
-        value = score_value(
-            find_thresholds(run.over(source.with_labels(None)), [best.n_labels]).found[0].key, source.dtype
-        )
+    with running(source, progress, nan_policy) as run:
+        best = least_risk(run, exact).best
+        certify_least_risk(run, best, exact)
+        value: float | int = -math.inf
+        if best.n_labels < source.shape[0] * source.n_classes:  # the highest score left out, as everywhere
+            value = score_value(
+                find_thresholds(run.over(source.with_labels(None)), [best.n_labels]).found[0].key, source.dtype
+            )
     size = Fraction(best.n_labels, source.shape[0])
     return BestThreshold(value, float(best.risk), float(best.error), float(size), float(exact), run.reads)
 

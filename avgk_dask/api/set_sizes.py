@@ -10,8 +10,7 @@ from ..errors import BudgetError
 from ..exact.budgets import count_labels, parse_budget
 from ..passes.certifying import certify_budgets, refuse_budgets
 from ..passes.finding import find_thresholds
-from ..passes.progress import computing
-from ..passes.run import Run
+from ..passes.running import running
 from ..results.datasets import build_result
 from ..results.registry import AT_SIZES, AT_THRESHOLDS
 from .above_thresholds import SetsAbove, check_thresholds, coordinate, given_thresholds
@@ -68,7 +67,8 @@ def average_set_size_at(
     source = as_source(scores, own_labels=False)
     thresholds = given_thresholds(thresholds)
     wanted = check_thresholds(thresholds)
-    above = SetsAbove.read(Run(source, computing(progress), nan_policy), wanted)
+    with running(source, progress, nan_policy) as run:
+        above = SetsAbove.read(run, wanted)
     sizes = [n / source.shape[0] for n in above.n_labels]
     over = {"threshold": coordinate(wanted)}
     result = build_result({"average_set_size": sizes}, over, {}, AT_THRESHOLDS)["average_set_size"]
@@ -131,10 +131,10 @@ def threshold_at(
         )
     budgets = [min(size, Fraction(source.n_classes)) for size in sizes]
     counts = [count_labels(budget, source.shape[0]) for budget in budgets]
-    run = Run(source, computing(progress), nan_policy)
-    refuse_budgets(run, budgets)
-    search = find_thresholds(run, counts)
-    certify_budgets(run, budgets, [search.found[i].key for i in range(len(counts))])
+    with running(source, progress, nan_policy) as run:
+        refuse_budgets(run, budgets)
+        search = find_thresholds(run, counts)
+        certify_budgets(run, budgets, [search.found[i].key for i in range(len(counts))])
     values = [score_value(search.found[i].key, source.dtype) for i in range(len(counts))]
     over = {"average_set_size": [float(size) for size in sizes]}
     found = {"threshold": threshold_values(values, source.dtype)}

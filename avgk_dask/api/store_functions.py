@@ -166,7 +166,6 @@ def verify(store: StoreLike, *, storage_options: Options | None = None, progress
     True
 
     """
-    compute = computing(progress)
-    return Verification.merge(
-        [verify_array(array, compute) for array in open_all(store, storage_options=storage_options)]
-    )
+    arrays = open_all(store, storage_options=storage_options)
+    with computing(progress) as compute:
+        return Verification.merge([verify_array(array, compute) for array in arrays])

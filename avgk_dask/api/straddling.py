@@ -18,8 +18,7 @@ from ..errors import OptionError
 from ..exact.budgets import parse_budgets
 from ..passes.certifying import certify_ranks
 from ..passes.finding import find_thresholds
-from ..passes.progress import computing
-from ..passes.run import Run
+from ..passes.running import running
 from ..results.datasets import build_result
 from ..sources.source import Source
 from .attributes import Named, result_attrs
@@ -274,8 +273,8 @@ def _scan(
     source: Source, n_ranks: int, budgets: list[int], nan_policy: str, progress: bool | None
 ) -> tuple[Ambiguity, Named]:
     """Read the ranked scores, and nothing else."""
-    run = Run(source, computing(progress), nan_policy)
-    search = find_thresholds(run, [], n_ranked=n_ranks)
+    with running(source, progress, nan_policy) as run:
+        search = find_thresholds(run, [], n_ranked=n_ranks)
     assert search.first_tally is not None
     found = analyse(search.first_tally.ranked, budgets, source.dtype, source.n_classes)
     return found, result_attrs(source, run.reads)

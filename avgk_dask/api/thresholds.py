@@ -16,8 +16,7 @@ from ..exact.budgets import count_labels, is_scalar, parse_budgets
 from ..kernels.keys import decode
 from ..passes.certifying import certify_budgets, refuse_budgets
 from ..passes.finding import find_thresholds
-from ..passes.progress import computing
-from ..passes.run import Run
+from ..passes.running import running
 from ..results.datasets import build_result
 from ..results.showing import ShownAsTable
 from ..searches.selection import Selection
@@ -126,10 +125,10 @@ def threshold(
     source = as_source(scores, own_labels=False)
     budgets = parse_budgets(k, source.n_classes)
     counts = [count_labels(b, source.shape[0]) for b in budgets]
-    run = Run(source, computing(progress), nan_policy)
-    refuse_budgets(run, budgets)
-    search = find_thresholds(run, counts)
-    certify_budgets(run, budgets, [search.found[i].key for i in range(len(budgets))])
+    with running(source, progress, nan_policy) as run:
+        refuse_budgets(run, budgets)
+        search = find_thresholds(run, counts)
+        certify_budgets(run, budgets, [search.found[i].key for i in range(len(budgets))])
     found = [_threshold(search.found[i], source.dtype) for i in range(len(budgets))]
     if is_scalar(k):
         return found[0]

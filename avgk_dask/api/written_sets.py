@@ -15,7 +15,8 @@ import xarray as xr
 
 from ..errors import OptionError
 from ..exact.budgets import parse_budgets
-from ..passes.progress import computing, counting
+from ..passes.progress import counting
+from ..passes.running import running
 from ..results.json_text import plain_json
 from ..rules.lazy_sets import apply_rule, settle_rule
 from ..rules.set_windows import set_windows
@@ -151,7 +152,8 @@ def _choose(scores: ScoresLike, source: Source, choice: SetChoice, progress: boo
     if choice.rule == "top":
         return _bare(top_k_sets(scores, budget, nan_policy=choice.nan_policy)), facts
     # Found once, and not again for every window, as lazy sets would.
-    found, rule = settle_rule(source, budget, choice.nan_policy, choice.ties, computing(progress))
+    with running(source, progress, choice.nan_policy) as run:
+        found, rule = settle_rule(run, budget, choice.ties)
     facts = {
         "k": float(budget), "threshold": score_value(found.key, source.dtype), "n_above": found.n_above,
         "n_ties": found.n_ties, "n_kept": found.n_kept, "ties": choice.ties,

@@ -16,9 +16,10 @@ from ..threads import cluster_client
 from .run import Compute, compute_plainly
 
 
-def computing(progress: bool | None) -> Compute:
-    """Return the function that computes tasks, with a bar for each stage where progress is asked for."""
-    return _with_bar if progress else compute_plainly
+@contextmanager
+def computing(progress: bool | None) -> Iterator[Compute]:
+    """Lend the function that computes tasks, with a bar for each stage where progress is asked for."""
+    yield _with_bar if progress else compute_plainly
 
 
 def _with_bar(tasks: list[Delayed], stage: str) -> list[Any]:

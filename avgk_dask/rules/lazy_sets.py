@@ -20,7 +20,7 @@ from ..kernels.keys import check_dtype, is_float
 from ..passes.caps import Caps
 from ..passes.certifying import certify_budgets, refuse_budgets, refuse_spread
 from ..passes.finding import find_thresholds
-from ..passes.run import Compute, Run, compute_plainly
+from ..passes.run import Run
 from ..passes.waiting import wait_for
 from ..scans.row_outcomes import Rule
 from ..searches.selection import Selection
@@ -52,14 +52,12 @@ def find_rule(source: Source, budget: Fraction, nan_policy: str, ties: str) -> A
 
 def _find_rule(held: _Held, budget: Fraction, nan_policy: str, ties: str) -> ThresholdRule:
     with _scheduler_inside_a_task(), dask.config.set(held.settings):
-        return settle_rule(held.source, budget, nan_policy, ties)[1]
+        return settle_rule(Run(held.source, nan_policy=nan_policy), budget, ties)[1]
 
 
-def settle_rule(
-    source: Source, budget: Fraction, nan_policy: str, ties: str, compute: Compute = compute_plainly
-) -> tuple[Selection, ThresholdRule]:
+def settle_rule(run: Run, budget: Fraction, ties: str) -> tuple[Selection, ThresholdRule]:
     """Find the selection of a budget, by a search of its own, and the rule of its sets."""
-    run = Run(source, compute, nan_policy)
+    source = run.source
     refuse_spread(source, ties)
     refuse_budgets(run, [budget])
     n_labels = count_labels(budget, source.shape[0])

@@ -280,8 +280,9 @@ def simulate_store(
     layout = Layout.of(spec.n_classes, item, chunk_rows=chunks[0] if chunks else None)
     layout = replace(layout, chunk_columns=chunks[1]) if chunks else layout
     layout = replace(layout, chunk_rows=min(layout.chunk_rows, spec.n_samples))
-    with Target.of(path, None, overwrite, apart_from=[]) as place, writing(shown(path), path):
-        _simulate_into(place, spec, layout, soft, overwrite, computing(progress))
+    target = Target.of(path, None, overwrite, apart_from=[])
+    with target as place, writing(shown(path), path), computing(progress) as compute:
+        _simulate_into(place, spec, layout, soft, overwrite, compute)
 
 
 def _simulate_into(
