@@ -29,6 +29,8 @@ from .errors import ReadError
 BEYOND = 2**63 - 1
 #: Under this name the arrays of a stored record hold its form: a JSON text, as bytes.
 FORM = "form"
+#: Bytes of a SHA-256.
+_DIGEST = 32
 
 
 @dataclass(frozen=True)
@@ -124,6 +126,39 @@ class Record:
         if not isinstance(found, cls):
             raise ReadError(f"a stored state must be a {cls.__name__}; got a {type(found).__name__}. Compute it again.")
         return found
+
+    def to_bytes(self) -> bytes:
+        """Return the record as bytes, which tell of any damage: the SHA-256 of the rest, a JSON text, and the arrays."""
+        arrays: dict[str, Array] = {}
+        form = _packed(self, "", arrays)
+        data = [np.ascontiguousarray(array, array.dtype.newbyteorder("<")) for array in arrays.values()]
+        told = {name: [array.dtype.str, array.shape, array.nbytes] for name, array in zip(arrays, data, strict=True)}
+        head = json.dumps([form, told], sort_keys=False).encode()
+        body = [len(head).to_bytes(8, "little"), head, *(array.tobytes() for array in data)]
+        found = hashlib.sha256()
+        for part in body:
+            found.update(part)
+        return b"".join([found.digest(), *body])
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> Self:
+        """Return the record that ``to_bytes`` gave.
+
+        Raises
+        ------
+        ReadError
+            Where the bytes are of another kind or version, or damaged.
+
+        """
+        if hashlib.sha256(data[_DIGEST:]).digest() != data[:_DIGEST]:
+            raise ReadError("a stored state must be as it was written; got other bytes. Compute it again.")
+        place = _DIGEST + 8 + int.from_bytes(data[_DIGEST : _DIGEST + 8], "little")
+        form, told = json.loads(data[_DIGEST + 8 : place])
+        arrays = {FORM: np.frombuffer(json.dumps(form).encode(), np.uint8)}
+        for name, (dtype, shape, n_bytes) in told.items():
+            arrays[name] = np.frombuffer(data[place : place + n_bytes], dtype).reshape(shape).copy()
+            place += n_bytes
+        return cls.from_arrays(arrays)
 
     def digest(self) -> str:
         """Return the SHA-256 of all it holds, as hexadecimal digits; the same on every machine."""

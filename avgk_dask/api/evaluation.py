@@ -8,14 +8,14 @@ import numpy as np
 import xarray as xr
 
 from ..ambiguity.analysis import analyse
-from ..errors import OptionError
 from ..exact.budgets import DEFAULT_BUDGETS, parse_budgets
 from ..passes.certifying import certify_budgets, refuse_budgets, refuse_spread
 from ..passes.finding import settle_extremes
 from ..passes.running import running
 from ..results.datasets import build_result
 from .attributes import Named, result_attrs, rounded
-from .given import BudgetsLike, LabelsLike, ScoresLike
+from .checkpoints import asked_checkpoint
+from .given import BudgetsLike, LabelsLike, PlaceLike, ScoresLike
 from .inputs import as_source
 from .outcome import Outcome
 from .policies import check_nan_policy, check_ties
@@ -34,7 +34,7 @@ def evaluate(
     ties: str = "first",
     nan_policy: str = "raise",
     progress: bool | None = None,
-    checkpoint: None = None,
+    checkpoint: PlaceLike = None,
     missing: str | None = None,
 ) -> xr.Dataset:
     """Evaluate top-k and average-k classification for all budgets in one scan.
@@ -63,8 +63,7 @@ def evaluate(
         order of (sample, class), the same for any chunking, for one more read.
     {nan_policy}
     {progress}
-    checkpoint
-        Reserved; this version has no checkpoints and refuses a place for them.
+    {checkpoint}
     missing
         What a chunk that the store does not hold means: ``"raise"`` an error that names it (the default),
         ``"fill"`` the array's fill value.
@@ -149,13 +148,13 @@ def evaluate(
     """
     check_nan_policy(nan_policy)
     check_ties(ties)
-    if checkpoint is not None:
-        raise OptionError(f"checkpoint must be None in this version; got {checkpoint!r}. Leave it out.")
     source = as_source(scores, labels, missing=missing)
     refuse_spread(source, ties)
     budgets = parse_budgets(k, source.n_classes)
     ranked = n_ranked(budgets, source.shape[1]) if straddle else 0
-    with running(source, progress, nan_policy) as run:
+    asked = asked_checkpoint(checkpoint, "evaluate", straddle=straddle, ties=ties, nan_policy=nan_policy)
+    with running(source, progress, nan_policy, asked) as run:
+        source = run.source
         refuse_budgets(run, budgets, straddle=straddle)
         outcome = Outcome.find(run, budgets, n_ranked=ranked, ties=ties)
         outcome = replace(outcome, search=settle_extremes(run, outcome.search))
@@ -163,7 +162,7 @@ def evaluate(
         certify_budgets(run, budgets, [s.key for s in outcome.selections], needed)
     values, coords = _values(outcome)
     if straddle:
-        ambiguity = analyse(outcome.tally.ranked, integers(budgets), source.dtype, source.n_classes)
+        ambiguity = analyse(outcome.tally.ranked.first(ranked), integers(budgets), source.dtype, source.n_classes)
         more, ranks = ambiguity_values(ambiguity, budgets, source)
         values, coords = values | more, coords | ranks
     attrs = result_attrs(source, run.reads, n_labelled=outcome.tally.n_labelled)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable
 from typing import Protocol, SupportsFloat, SupportsIndex, TypeAlias, TypeGuard
 
@@ -19,6 +20,9 @@ ScoresLike: TypeAlias = object
 LabelsLike: TypeAlias = object
 #: The path or URL of a store, or a Zarr store, group or array already opened.
 StoreLike: TypeAlias = object
+
+#: Where files are kept: a path or URL, a Zarr store already opened, or nowhere.
+PlaceLike: TypeAlias = "str | os.PathLike[str] | object | None"
 
 #: A budget, and one or several of them: numbers, of NumPy, too, or decimal strings.
 BudgetLike: TypeAlias = SupportsFloat | str

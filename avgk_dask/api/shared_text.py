@@ -25,6 +25,10 @@ PARAMETERS = {
     ``"raise"`` refuses NaN; ``"lowest"`` never counts NaN.""",
     "progress": """progress
     Whether to show a progress bar on stderr.""",
+    "checkpoint": """checkpoint
+    Path or URL of a folder that keeps what is found, as it is found. A run that was interrupted and is started again reads
+    only what is missing; so does one over a store that has grown. A finished one is answered at once. What is kept of another
+    request, store or version is refused.""",
     "refused_scores": """ScoresError, DtypeError
     Where the scores are no matrix of real numbers, or hold NaN.""",
     "refused_budgets": """BudgetError

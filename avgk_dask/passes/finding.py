@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from fractions import Fraction
+from typing import Any
 
 from ..scans.band_pass import Pass
 from ..scans.pilot import PilotPlan, sample_chunk
@@ -35,7 +36,8 @@ def find_thresholds(
     first ones but those of a fixed pseudo-random order, which takes one more read where ties are cut.
     """
     shape = fitting_shape(run.source, budgets, n_ranks, n_ranked, with_distance)
-    begun = ThresholdSearch.begin(shape, budgets, pilot_pass(run.source, budgets), cuts_ties=ties == "first")
+    how: dict[str, Any] = {"cuts_ties": ties == "first", "script": run.begin_search()}
+    begun = ThresholdSearch.begin(shape, budgets, pilot_pass(run.source, budgets), **how)
     search = drive(begun, run)
     return search if ties == "first" else _spread_ties(run, search)
 

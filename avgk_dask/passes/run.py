@@ -12,8 +12,10 @@ from dask.delayed import Delayed
 from ..errors import NAN_CURE, LabelsError, ScoresError, range_cure
 from ..records import Several, State
 from ..scans.band_pass import Pass, Search
+from ..searches.scripts import Script
 from ..sources.source import Source
 from ..states.checks import CheckedTally
+from .checkpoint import Checkpoint
 from .memory import check_pass_memory
 from .tree import pass_task
 
@@ -39,6 +41,7 @@ class Run:
     source: Source
     compute: Compute = compute_plainly
     nan_policy: str = "raise"
+    checkpoint: Checkpoint | None = None
     _reads: _Reads = field(default_factory=_Reads)
 
     @property
@@ -53,11 +56,20 @@ class Run:
     def read(self, what: Pass) -> Any:
         """Read a pass, and return its state; what the data must not hold is refused."""
         check_pass_memory(self.source, what)
-        with self.source.reading():
-            (state,) = self.compute([pass_task(self.source, what)], what.name)
+        kept = None if self.checkpoint is None else self.checkpoint.of_pass(self.source, what)
+        state = None if kept is None else kept.load()
+        if state is None:
+            with self.source.reading():
+                (state,) = self.compute([pass_task(self.source, what, kept)], what.name)
+            if kept is not None:
+                kept.save(state)
         self._check(state, what)
         self._reads.n += what.ends_read
         return state
+
+    def begin_search(self) -> Script:
+        """Begin a search; return its waves in an earlier run, as far as a checkpoint has kept them."""
+        return () if self.checkpoint is None else self.checkpoint.begin_search()
 
     def _check(self, state: State, what: Pass) -> None:
         if isinstance(state, Several):

@@ -59,6 +59,16 @@ def fold(tally: ScanTally, old: ZoneTable, new: ZoneTable) -> ScanTally:
     )
 
 
+def can_fold(tally: ScanTally, old: ZoneTable, new: ZoneTable) -> bool:
+    """Return whether each new interval lies within an old one, or is one whose events were dropped."""
+    olds = [old.interval(j) for j in range(old.n_intervals)]
+    for low, high in (new.interval(i) for i in range(new.n_intervals)):
+        around = next((j for j, (a, b) in enumerate(olds) if a <= low and high <= b), None)
+        if around is None or (tally.dropped[around] and olds[around] != (low, high)):
+            return False
+    return True
+
+
 def base_sizes(tally: ScanTally, j: int) -> Ints:
     """Return how many rows have each number of scores above interval j."""
     mine = tally.size_intervals == j

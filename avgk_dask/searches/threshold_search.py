@@ -24,7 +24,8 @@ from ..states.pilot_sample import PilotSample
 from ..states.scan_tally import ScanTally
 from ..states.tie_cuts import TieCuts
 from .brackets import bracket_below, plan_from_pilot, plan_rows, plan_scan
-from .folding import base_sizes, certain_bracket
+from .folding import base_sizes, can_fold, certain_bracket, fold
+from .scripts import Script, adopted_shape, fitting_script, grown_plan
 from .selection import Selection, changed_sizes
 from .settled_rows import Bracketed, select_from_rows
 from .tie_extremes import extreme_weights
@@ -58,14 +59,33 @@ class ThresholdSearch:
     n_seen: int = 0
     so_far: ScanTally | None = None
     waves: tuple[tuple[ZoneTable, BinCounts], ...] = ()
+    #: Waves of an earlier run of the first scan, which come before any others; and how many of them have been read.
+    script: Script = ()
+    n_scripted: int = 0
 
     @classmethod
     def begin(
-        cls, shape: ScanShape, budgets: Sequence[int], pilot: Pass | None = None, *, cuts_ties: bool = True
+        cls,
+        shape: ScanShape,
+        budgets: Sequence[int],
+        pilot: Pass | None = None,
+        *,
+        cuts_ties: bool = True,
+        script: Script = (),
     ) -> ThresholdSearch:
-        """Begin with the pilot, where there is one; else with a scan that keeps everything."""
+        """Begin with the pilot, where there is one, or as an earlier run did; else with a scan that keeps everything."""
         begun = cls(shape, tuple(budgets), pilot, cuts_ties=cuts_ties, open=tuple(range(len(budgets))))
+        script = fitting_script(script, shape)
+        if script:
+            return begun._as_before(script)
         return begun if pilot else replace(begun, plan=begun._first_plan(None))
+
+    def _as_before(self, script: Script) -> ThresholdSearch:
+        """Return the search that reads the waves of a script first."""
+        plan = script[0].plan
+        shape = adopted_shape(self.shape, plan.shape)
+        assert shape is not None  # for the script fits
+        return replace(self, shape=shape, pilot=None, plan=plan, script=script)
 
     def _first_plan(self, sample: PilotSample | None) -> ScanPlan:
         shape = self.shape
@@ -87,7 +107,7 @@ class ThresholdSearch:
             if n_next == self.shape.n_bands:
                 return scan
             last = self.n_seen + n_next
-            bands = spread_bands(self.shape.n_bands, self.n_seen, last)
+            bands = spread_bands(self.shape.n_bands, self.n_seen, last, self._scripted_bands())
             return replace(scan, bands=bands, completes=last == self.shape.n_bands)
         cut = {i: s for i, s in self.found.items() if s.cut is not None and s.cut.pending}
         return cut_pass(self.shape, cut) if cut and self.cuts_ties else None
@@ -111,6 +131,8 @@ class ThresholdSearch:
     def _wave(self) -> int:
         """Return how many bands the next wave of a scan reads."""
         assert self.plan is not None
+        if self.n_scripted < len(self.script):
+            return int(self.script[self.n_scripted].bands.size)
         if self.so_far is None:
             return first_wave(self.shape, self.plan.expected_events)
         return next_wave(self.shape, self.n_seen, int(self.so_far.stored_events().sum()))
@@ -124,9 +146,30 @@ class ThresholdSearch:
         after = replace(self, n_seen=n_seen, waves=waves)
         if n_seen == self.shape.n_bands:
             return after._after_scan(merged)
+        return after._as_scripted(merged, self.plan) or after._narrowed(merged, self.plan)
+
+    def _as_scripted(self, merged: ScanTally, plan: ScanPlan) -> ThresholdSearch | None:
+        """Go on with the next wave of the script; None where there is none, or its brackets do not fit what was found."""
+        n_scripted = self.n_scripted + 1
+        if n_scripted >= len(self.script):
+            return None
+        following = self.script[n_scripted].plan
+        if plan.with_rows or following.with_rows or not can_fold(merged, plan.zones, following.zones):
+            return None
+        so_far = fold(merged, plan.zones, following.zones)
+        return replace(self, so_far=so_far, plan=following, n_scripted=n_scripted)
+
+    def _narrowed(self, merged: ScanTally, plan: ScanPlan) -> ThresholdSearch:
+        """Go on with the narrower brackets that the counts allow; held rows need none."""
+        after, plan = replace(self, n_scripted=len(self.script)), grown_plan(plan, self.shape)
+        if plan.with_rows:
+            return replace(after, so_far=merged, plan=plan)
         ranks = [self._rank(self.budgets[i], merged) for i in self.open]
-        so_far, plan = narrow(merged, self.plan, [rank for rank in ranks if rank], n_seen)
+        so_far, plan = narrow(merged, plan, [rank for rank in ranks if rank], self.n_seen)
         return replace(after, so_far=so_far, plan=plan)
+
+    def _scripted_bands(self) -> list[int]:
+        return [band for wave in self.script for band in wave.bands.tolist()]
 
     def _after_scan(self, tally: ScanTally) -> ThresholdSearch:
         """Settle the budgets that a scan proves, and plan the next one for the others."""
@@ -159,6 +202,8 @@ class ThresholdSearch:
             n_seen=0,
             so_far=None,
             waves=(),
+            script=(),
+            n_scripted=0,
         )
 
     def _next_plan(self, brackets: list[tuple[int, int]]) -> ScanPlan:

@@ -30,17 +30,22 @@ _LEAST_REACH = 3.0
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 
 
-def spread_bands(n_bands: int, first: int, last: int) -> tuple[int, ...]:
+def spread_bands(n_bands: int, first: int, last: int, read: Sequence[int] = ()) -> tuple[int, ...]:
     """Return some bands of a fixed order in which any first ones are spread evenly over the store, and of no fixed period.
+
+    Those that were read before come before all others.
 
     Examples
     --------
     >>> spread_bands(10, 0, 4), spread_bands(10, 4, 10)
     ((0, 2, 5, 7), (1, 3, 4, 6, 8, 9))
+    >>> spread_bands(4, 2, 4, read=(0, 3))
+    (1, 2)
 
     """
     with np.errstate(over="ignore"):
         order = np.argsort(np.arange(n_bands, dtype=np.uint64) * _GOLDEN, kind="stable")
+    order = np.concatenate([np.asarray(read, np.int64), order[~np.isin(order, read)]])
     return tuple(np.sort(order[first:last]).tolist())
 
 

@@ -17,6 +17,7 @@ from dask.delayed import Delayed, delayed
 from dask.tokenize import tokenize
 
 from ..arrays import Array, Dtype
+from ..errors import OptionError
 from ..settings import setting
 from ..store.read.opening import array_token
 from ..store.where.array_kinds import StoredArray
@@ -166,6 +167,11 @@ class Source(ABC):
     def token(self) -> str:
         """A name of the scores and labels, the same only where both are the same."""
 
+    @property
+    def stored_array(self) -> StoredArray | None:
+        """The stored scores, before anything is done to them; None where they are not stored."""
+        return None
+
     @cached_property
     def labels_token(self) -> str:
         """A name of the labels, the same only where they are."""
@@ -187,6 +193,23 @@ class Source(ABC):
     @abstractmethod
     def with_labels(self, labels: Labels) -> Source:
         """Return the same scores with other labels: any matrix or column with a row for each sample."""
+
+    def row_stamps(self) -> Array:
+        """Return for each band a hash that tells its scores from any others, without reading them.
+
+        Raises
+        ------
+        OptionError
+            Where nothing tells them apart.
+
+        """
+        raise OptionError(
+            "checkpoint must be of scores in a store; got an array in memory or in blocks. Pass the path of a store."
+        )
+
+    def with_rows(self, rows: Sequence[int]) -> Source:
+        """Return the same scores and labels in other bands."""
+        raise NotImplementedError
 
     @abstractmethod
     def chunk(self, band: int, column: int | None) -> Argument:

@@ -13,6 +13,7 @@ from dask.delayed import delayed
 from dask.tokenize import tokenize
 from dask.utils import parse_bytes
 
+from ..arrays import Array
 from ..kernels.keys import check_dtype
 from ..settings import setting
 from ..store.read.ahead import AHEAD_SHARE
@@ -20,6 +21,7 @@ from ..store.read.bands import BandReader, plan_bands
 from ..store.read.encoding import decoded_dtype
 from ..store.read.grids import grid_of
 from ..store.read.opening import array_token
+from ..store.read.stamps import band_stamps
 from ..store.where.array_kinds import StoredArray
 from .lazy_arrays import lazy_array
 from .reading import Argument, Key, StoredChunk
@@ -35,12 +37,13 @@ def _ahead_bytes() -> int:
 class StoredSource(Source):
     """Scores in a Zarr array: tasks read their bands themselves."""
 
-    def __init__(self, array: StoredArray, labels: Labels, location: str) -> None:
+    def __init__(self, array: StoredArray, labels: Labels, location: str, bands: Sequence[int] | None = None) -> None:
         self.shape = array.shape[0], array.shape[1]
         self.dtype = self.stored_dtype = check_dtype(decoded_dtype(array))
         rows, classes = grid_of(array)
         sizes = setting("slab-bytes"), setting("band-bytes")
-        self.rows, self.classes = plan_bands(rows, classes, self.dtype.itemsize, *sizes)
+        planned, self.classes = plan_bands(rows, classes, self.dtype.itemsize, *sizes)
+        self.rows = planned if bands is None else list(bands)
         self._row_chunks = rows
         self.columns = classes.bounds()
         self.array, self.location, self.labels = array, location, self._fit_labels(labels)
@@ -64,8 +67,18 @@ class StoredSource(Source):
     def token(self) -> str:  # noqa: D102
         return f"{self._shared.key} {self.labels_token}"
 
+    @property
+    def stored_array(self) -> StoredArray:  # noqa: D102
+        return self.array
+
     def with_labels(self, labels: Labels) -> StoredSource:  # noqa: D102
-        return StoredSource(self.array, labels, self.location)
+        return StoredSource(self.array, labels, self.location, self.rows)
+
+    def row_stamps(self) -> Array:  # noqa: D102
+        return band_stamps(self.array, self.rows)
+
+    def with_rows(self, rows: Sequence[int]) -> StoredSource:  # noqa: D102
+        return StoredSource(self.array, self.labels, self.location, rows)
 
     @property
     def n_pieces(self) -> int:  # noqa: D102

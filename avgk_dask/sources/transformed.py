@@ -10,6 +10,8 @@ import dask.array as da
 import numpy as np
 from dask.tokenize import tokenize
 
+from ..arrays import Array
+from ..store.where.array_kinds import StoredArray
 from .reading import Argument, Key, Preparation
 from .source import Labels, Source
 from .transforms import SpreadTies, Transform
@@ -52,8 +54,18 @@ class TransformedSource(Source):
     def token(self) -> str:  # noqa: D102
         return str(tokenize(self.inner.token, self.transform))
 
+    @property
+    def stored_array(self) -> StoredArray | None:  # noqa: D102
+        return self.inner.stored_array
+
     def with_labels(self, labels: Labels) -> TransformedSource:  # noqa: D102
         return TransformedSource(self.inner.with_labels(labels), self.transform)
+
+    def row_stamps(self) -> Array:  # noqa: D102
+        return self.inner.row_stamps()
+
+    def with_rows(self, rows: Sequence[int]) -> TransformedSource:  # noqa: D102
+        return TransformedSource(self.inner.with_rows(rows), self.transform)
 
     def reader_key(self) -> Key | None:  # noqa: D102
         return self.inner.reader_key()

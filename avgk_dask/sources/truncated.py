@@ -7,6 +7,7 @@ most the row's last stored score (``passes/certifying.py`` sees to that).
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import dask.array as da
@@ -73,6 +74,11 @@ class TruncatedSource(TransformedSource):
         assert self.truncation is not None
         assert isinstance(self.transform, Slots)
         return TruncatedSource(self.inner.with_labels(None), self.transform, self.truncation.class_index)
+
+    def with_rows(self, rows: Sequence[int]) -> TruncatedSource:  # noqa: D102
+        assert self.truncation is not None
+        assert isinstance(self.transform, Slots)
+        return TruncatedSource(self.inner.with_rows(rows), self.transform, self.truncation.class_index)
 
 
 def scatter_slots(sets: da.Array, truncation: Truncation, *, by_threshold: bool) -> da.Array:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, Self
 
 import numpy as np
@@ -54,6 +54,10 @@ class RankedTally(State):
     def n_ranks(self) -> int:
         """The number of ranks."""
         return len(self.histograms) or len(self.keys)
+
+    def first(self, n_ranks: int) -> Self:
+        """Return the tally of the first ranks alone."""
+        return replace(self, keys=self.keys[:n_ranks], histograms=self.histograms[:n_ranks])
 
     def settled(self) -> Self:
         """Return the same in histograms, where those are smaller."""

@@ -119,6 +119,23 @@ def in_threads(work: Callable[[Sequence[Item]], Result], items: Sequence[Item]) 
         yield from pool.map(work, batches)
 
 
+def timed_files(root: str, prefix: str) -> Iterator[tuple[str, tuple[int, int]]]:
+    """Return the files below a folder, with their length and the time of their last change in nanoseconds."""
+    for folder, _, names in os.walk(os.path.join(root, prefix)):
+        for name in names:
+            path = os.path.join(folder, name)
+            facts = os.stat(path)
+            yield os.path.relpath(path, root).replace(os.sep, "/"), (facts.st_size, facts.st_mtime_ns)
+
+
+def object_facts(store: ObjectClient, prefix: str) -> Iterator[tuple[str, int, object]]:
+    """Return the objects of an object store below a prefix, their sizes, and what changes when they are written again."""
+    import obstore
+
+    for batch in obstore.list(store, prefix):
+        yield from ((meta["path"], meta["size"], meta.get("e_tag") or meta["last_modified"]) for meta in batch)
+
+
 def objects(store: ObjectClient, prefix: str) -> Iterator[tuple[str, int]]:
     """Return the objects of an object store below a prefix, and their sizes."""
     import obstore

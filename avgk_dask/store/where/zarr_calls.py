@@ -50,6 +50,11 @@ def write_key(store: Store, key: str, data: bytes) -> None:
     wait(put(store, key, data))
 
 
+def remove_key(store: Store, key: str) -> None:
+    """Remove a key, where it is there."""
+    wait(store.delete(key))
+
+
 def metadata_bytes(array: StoredArray) -> bytes:
     """Return the ``zarr.json`` of an array."""
     return bytes(array.metadata.to_buffer_dict(default_buffer_prototype())["zarr.json"].to_bytes())

@@ -1,0 +1,22 @@
+"""The ``checkpoint`` of public functions: where a run keeps what it finds, and what it was asked for."""
+
+from __future__ import annotations
+
+import os
+
+from ..errors import OptionError
+from ..passes.checkpoint import Asked
+from ..store import is_zarr
+from .given import PlaceLike
+
+
+def asked_checkpoint(place: PlaceLike, function: str, **request: object) -> Asked | None:
+    """Return the checkpoint that a call of a function asks for; None where it asks for none.
+
+    ``request`` is all that changes what the function reads or finds, but for budgets.
+    """
+    if place is None:
+        return None
+    if not isinstance(place, (str, os.PathLike)) and not is_zarr(place):
+        raise OptionError(f"checkpoint must be a path, a URL or a Zarr store; got {place!r}. Name a folder for it.")
+    return Asked(place, function, request)

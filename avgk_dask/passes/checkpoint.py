@@ -1,0 +1,246 @@
+"""Checkpoints: what a run has found so far, kept at a path or URL, so that another run reads only what is missing.
+
+Four kinds of files:
+
+- ``request.json``: what was asked for, of what store, by which version. Another request is refused.
+- ``bands``: where bands begin, and the stamps of their scores and labels. A store that has grown keeps its bands.
+- ``searches/S/W``: the plan and the bands of wave W of search S. They are read again in the same way.
+- ``states/PASS/NAME``: the state of some bands, or of all. The name is a hash of which bands, and of their stamps.
+
+Everything is found by what was read and how. So an interrupted run, one over a grown store, and one for other budgets are the
+same thing: what is there is used, and the rest is read.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from ..arrays import Ints
+from ..errors import OptionError, ReadError
+from ..records import Record, State
+from ..scans.band_pass import Pass
+from ..scans.plan import ScanPlan
+from ..searches.scripts import Script, Wave
+from ..sources.source import Source
+from ..store.read.stamps import join_stamps
+from ..store.where.addresses import Options
+from ..store.write.shelves import Shelf
+from .dask_tasks import token_of
+from .kept_states import Keeper
+
+#: Raised whenever files mean something else.
+FORMAT = 1
+_CURE = "Use another place for the checkpoint, or remove it."
+_REQUEST, _BANDS = "request.json", "bands"
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A checkpoint as it is asked for: where, and of which request."""
+
+    place: object
+    function: str
+    #: All that changes what a function reads or finds, but for budgets.
+    request: Mapping[str, object]
+    options: Options | None = None
+
+
+@dataclass(frozen=True)
+class Bands(Record):
+    """Where bands begin and end, and the stamps of their scores and of their labels."""
+
+    rows: Ints
+    scores: Ints
+    labels: Ints
+
+    @classmethod
+    def of(cls, source: Source, labels: Sequence[int]) -> Bands:
+        """Return the bands of a source whose labels have these hashes."""
+        found = np.array([source.row_stamps(), labels], np.uint64).view(np.int64)
+        return cls(np.asarray(source.rows, np.int64), *found)
+
+    def name(self, numbers: Sequence[int]) -> str:
+        """Return a name of some bands, the same only where these and all that they hold are the same."""
+        chosen = np.asarray(numbers, np.int64)
+        return join_stamps(np.concatenate([chosen, self.scores[chosen], self.labels[chosen]]).tolist())
+
+    def n_same(self, other: Bands) -> tuple[int, int]:
+        """Return how many of the first bands have the same scores, and of these the same labels, as in others."""
+        n = min(self.scores.size, other.scores.size)
+        same = self.scores[:n] == other.scores[:n]
+        return int(same.sum()), int((same & (self.labels[:n] == other.labels[:n])).sum())
+
+
+@dataclass(frozen=True)
+class KeptPass:
+    """The states of one pass in a checkpoint."""
+
+    keeper: Keeper
+    folder: str
+    bands: Bands
+    what: Pass
+
+    def name(self, numbers: Sequence[int]) -> str:
+        """Return the name of the state of some bands, or of some of the chunks that the pass reads."""
+        if self.what.columns is None:
+            return f"{self.folder}/{self.bands.name(numbers)}"
+        assert self.what.bands is not None
+        bands = self.bands.name([self.what.bands[number] for number in numbers])
+        return f"{self.folder}/{join_stamps([bands, *numbers, *(self.what.columns[number] for number in numbers)])}"
+
+    @property
+    def _all(self) -> str:
+        bands = range(self.bands.scores.size) if self.what.bands is None else self.what.bands
+        return f"{self.folder}/all-{join_stamps([self.bands.name(bands), *(self.what.columns or ())])}"
+
+    def load(self) -> State | None:
+        """Return the state of all bands of the pass; None where it is not kept."""
+        return self.keeper.load(self._all)
+
+    def save(self, state: State) -> None:
+        """Keep the state of all bands."""
+        self.keeper.save(self._all, state)
+
+
+@dataclass
+class Checkpoint:
+    """What a run keeps, and what earlier ones kept."""
+
+    shelf: Shelf
+    bands: Bands
+    #: What it is of.
+    source: Source
+    #: The search that is under way, and its waves so far.
+    _search: int = field(default=-1)
+    _wave: int = field(default=0)
+
+    def begin_search(self) -> Script:
+        """Begin the next search of the run; return the waves of an earlier run of it."""
+        self._search, self._wave = self._search + 1, 0
+        found: list[Wave] = []
+        while (data := self.shelf.read(self._wave_name(len(found)))) is not None:
+            try:
+                found.append(Wave.from_bytes(data))
+            except ReadError:
+                break
+        return tuple(found)
+
+    def note(self, what: Pass) -> None:
+        """Keep the plan of a wave, before it is read."""
+        if not isinstance(what.plan, ScanPlan) or what.name != "scan":
+            return
+        bands = range(self.bands.scores.size) if what.bands is None else what.bands
+        data, name = Wave.of(what.plan, bands).to_bytes(), self._wave_name(self._wave)
+        if self.shelf.read(name) != data:
+            self.shelf.write(name, data)
+            self.shelf.remove([self._wave_name(self._wave + 1)])  # and so all that came after it
+        self._wave += 1
+
+    def _wave_name(self, number: int) -> str:
+        return f"searches/{self._search}/{number}"
+
+    def of_pass(self, source: Source, what: Pass) -> KeptPass | None:
+        """Return what is kept of a pass; None over other scores or labels than those the checkpoint is of."""
+        bands = self._bands_of(source)
+        if bands is None:
+            return None
+        self.note(what)
+        prepared = [(p.transform, p.dtype, p.n_stored, p.columns) for p in source.preparations]
+        token = token_of(FORMAT, what.name, what.work, what.plan, what.state.__name__, what.state.VERSION, prepared)
+        return KeptPass(Keeper(self.shelf, what.state), f"states/{token}", bands, what)
+
+    def _bands_of(self, source: Source) -> Bands | None:
+        """Return the bands of a source: those of the run, without their labels where it has none; None for any other."""
+        if source.stored_array is not self.source.stored_array or source.rows != self.source.rows:
+            return None
+        if source.labels is None:
+            return replace(self.bands, labels=self.bands.labels * 0)
+        return self.bands if source.labels is self.source.labels else None
+
+
+def open_checkpoint(asked: Asked, source: Source, label_hashes: Any) -> tuple[Checkpoint, Source]:
+    """Open or begin a checkpoint; return it, and the source with the bands of the run that began it.
+
+    ``label_hashes`` hashes the labels of each band of a source.
+
+    Raises
+    ------
+    OptionError
+        Where the checkpoint is of another request, store or version, which the error names.
+
+    """
+    shelf = Shelf.at(asked.place, asked.options)
+    told = _told(asked, source)
+    _compare(shelf, told)
+    saved = _saved_bands(shelf)
+    if saved is not None:
+        source = _with_bands(source, saved, shelf)
+    bands = Bands.of(source, label_hashes(source))
+    if saved is not None:
+        _compare_bands(shelf, saved, bands)
+    shelf.write(_REQUEST, json.dumps(told, indent=1, sort_keys=True).encode())
+    shelf.write(_BANDS, bands.to_bytes())
+    return Checkpoint(shelf, bands, source), source
+
+
+def _told(asked: Asked, source: Source) -> dict[str, object]:
+    """Return what a checkpoint is of, in plain words and values."""
+    from .. import __version__
+
+    labels = "none" if source.labels is None else "probabilities" if source.has_soft_labels else "class numbers"
+    facts = {"classes": source.n_classes, "dtype": source.dtype.name, "labels": labels}
+    asked_for = {"function": asked.function, **{name: str(value) for name, value in asked.request.items()}}
+    return {"format": FORMAT, "avgk_dask": __version__, **asked_for, **facts}
+
+
+def _compare(shelf: Shelf, told: Mapping[str, object]) -> None:
+    """Refuse a checkpoint of something else; begin anew where its request is damaged."""
+    data = shelf.read(_REQUEST)
+    if data is None:
+        return
+    try:
+        before = json.loads(data)
+    except ValueError:
+        return
+    names = [name for name in {**before, **told} if before.get(name) != told.get(name)]
+    if names:
+        differ = "; ".join(f"{name} was {before.get(name)!r} and is {told.get(name)!r}" for name in sorted(names))
+        raise OptionError(f"checkpoint must be of the same request; got {shelf.location}, where {differ}. {_CURE}")
+
+
+def _saved_bands(shelf: Shelf) -> Bands | None:
+    data = shelf.read(_BANDS)
+    try:
+        return None if data is None else Bands.from_bytes(data)
+    except ReadError:
+        return None
+
+
+def _with_bands(source: Source, saved: Bands, shelf: Shelf) -> Source:
+    """Return a source whose bands begin as those of an earlier run; its store may have grown since."""
+    before, n = saved.rows.tolist(), source.shape[0]
+    if n < before[-1]:
+        raise OptionError(
+            f"checkpoint must be of this store, or of its first rows; got {shelf.location}, which is of {before[-1]:,} "
+            f"rows, and the store has {n:,}. {_CURE}"
+        )
+    if n > before[-1]:  # what follows the last band may have changed that one's chunk
+        before = [*before[:-1], *(row for row in source.rows if row > before[-2])]
+    return source.with_rows(before)
+
+
+def _compare_bands(shelf: Shelf, saved: Bands, bands: Bands) -> None:
+    """Refuse a checkpoint of other scores or labels; single bands may have changed, and are read again."""
+    n_scores, n_labels = saved.n_same(bands)
+    grown = bands.rows[-1] > saved.rows[-1]
+    if not n_scores and saved.scores.size > grown:
+        raise OptionError(
+            f"checkpoint must be of this store; got {shelf.location}, none of whose bands holds the same chunks. {_CURE}"
+        )
+    if not n_labels and n_scores:
+        raise OptionError(f"checkpoint must be of the same labels; got {shelf.location}, with others. {_CURE}")

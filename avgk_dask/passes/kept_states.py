@@ -1,0 +1,52 @@
+"""Kept states: what tasks find stays in a checkpoint, by a name that tells what was read and how.
+
+Apart from what plans them, so that a worker need not import Dask's arrays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from typing import Any
+
+from ..errors import ReadError
+from ..records import State
+from ..sources.reading import labels_of
+from ..store.read.stamps import hash_rows
+from ..store.write.shelves import Shelf
+
+
+@dataclass(frozen=True)
+class Keeper:
+    """Keeps the states of one pass."""
+
+    shelf: Shelf
+    kind: type[State]
+
+    def load(self, name: str) -> State | None:
+        """Return a state that was kept; None where there is none, or it is damaged."""
+        data = self.shelf.read(name)
+        try:
+            return None if data is None else self.kind.from_bytes(data)
+        except ReadError:
+            return None
+
+    def save(self, name: str, state: State) -> None:
+        """Keep a state."""
+        self.shelf.write(name, state.to_bytes())
+
+
+def read_kept(keeper: Keeper, name: str, read: Callable[..., State], *arguments: Any) -> State:
+    """Return a state as it was kept, or read it and keep it."""
+    state = keeper.load(name)
+    if state is None:
+        state = read(*arguments)
+        keeper.save(name, state)
+    return state
+
+
+def hash_labels(labels: Any, numbers: Sequence[int]) -> list[int]:
+    """Return a hash of the labels of each of some bands."""
+    with closing(labels_of(None, labels, numbers)) as each:
+        return [hash_rows(mine) for mine in each]
