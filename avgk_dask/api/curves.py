@@ -20,7 +20,8 @@ from ..passes.running import running
 from ..results.datasets import build_result
 from ..searches.label_ranks import LabelRankSearch
 from .attributes import Named, result_attrs
-from .given import LabelsLike, ScoresLike
+from .checkpoints import asked_checkpoint
+from .given import LabelsLike, PlaceLike, ScoresLike
 from .inputs import as_source
 from .policies import check_nan_policy
 from .shared_text import documented
@@ -31,7 +32,12 @@ Weights: TypeAlias = list[int] | list[Fraction]
 
 @documented
 def error_curve(
-    scores: ScoresLike, labels: LabelsLike = None, *, nan_policy: str = "raise", progress: bool | None = None
+    scores: ScoresLike,
+    labels: LabelsLike = None,
+    *,
+    nan_policy: str = "raise",
+    progress: bool | None = None,
+    checkpoint: PlaceLike = None,
 ) -> xr.Dataset:
     """Compute top-K and average-K error for every K = 1..C, and their means over K. Exact, ties included.
 
@@ -44,6 +50,7 @@ def error_curve(
     {labels}
     {nan_policy}
     {progress}
+    {checkpoint}
 
     Returns
     -------
@@ -85,7 +92,9 @@ def error_curve(
             "Pass class numbers or probabilities."
         )
     refuse_truncated(source, "an error curve, which goes up to K = C", in_any_order=True)
-    with running(source, progress, nan_policy) as run:
+    asked = asked_checkpoint(checkpoint, "error_curve", nan_policy=nan_policy)
+    with running(source, progress, nan_policy, asked) as run:
+        source = run.source
         n_labelled, top, average = (_soft_curves if source.has_soft_labels else _hard_curves)(run)
     n_classes = source.shape[1]
     values: Named = {}

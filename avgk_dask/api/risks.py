@@ -19,7 +19,8 @@ from ..results.registry import AT_THRESHOLDS
 from ..results.showing import ShownAsTable
 from ..sources.source import Source
 from .above_thresholds import SetsAbove, check_thresholds, coordinate, fits_a_float, given_thresholds
-from .given import BudgetLike, LabelsLike, ScoresLike, ThresholdsLike, are_several
+from .checkpoints import asked_checkpoint
+from .given import BudgetLike, LabelsLike, PlaceLike, ScoresLike, ThresholdsLike, are_several
 from .inputs import as_source
 from .policies import check_nan_policy
 from .shared_text import documented
@@ -35,6 +36,7 @@ def risk(
     cost: BudgetLike | None = None,
     nan_policy: str = "raise",
     progress: bool | None = None,
+    checkpoint: PlaceLike = None,
 ) -> xr.Dataset:
     """Compute the risk of the sets {score > t}: their error plus the cost of a label times their average size.
 
@@ -53,6 +55,7 @@ def risk(
         row then has a cost of its own, and the risks of different rows do not compare.
     {nan_policy_of_counts}
     {progress}
+    {checkpoint}
 
     Returns
     -------
@@ -96,7 +99,9 @@ def risk(
     thresholds = given_thresholds(thresholds)
     wanted = check_thresholds(thresholds)
     costs = [_finite(t) for t in wanted] if cost is None else [_check_cost(cost)] * len(wanted)
-    with running(source, progress, nan_policy) as run:
+    asked = asked_checkpoint(checkpoint, "risk", nan_policy=nan_policy)
+    with running(source, progress, nan_policy, asked) as run:
+        source = run.source
         above = SetsAbove.read(run, wanted)
     sizes = [Fraction(n, source.shape[0]) for n in above.n_labels]
     risks = [
@@ -156,6 +161,7 @@ def best_threshold(
     cost: BudgetLike,
     nan_policy: str = "raise",
     progress: bool | None = None,
+    checkpoint: PlaceLike = None,
 ) -> BestThreshold:
     """Find the threshold whose sets {score > t} have the least risk, error + cost * average set size, over all t.
 
@@ -172,6 +178,7 @@ def best_threshold(
         What a label in a set costs, where a missed label costs 1: a finite number of at least 0, as exact as budgets are.
     {nan_policy}
     {progress}
+    {checkpoint}
 
     Returns
     -------
@@ -204,7 +211,9 @@ def best_threshold(
     check_nan_policy(nan_policy)
     source = _labelled_source(scores, labels)
     exact = _check_cost(cost)
-    with running(source, progress, nan_policy) as run:
+    asked = asked_checkpoint(checkpoint, "best_threshold", nan_policy=nan_policy)
+    with running(source, progress, nan_policy, asked) as run:
+        source = run.source
         best = least_risk(run, exact).best
         certify_least_risk(run, best, exact)
         value: float | int = -math.inf

@@ -15,7 +15,8 @@ from ..results.datasets import build_result
 from ..results.registry import AT_SIZES, AT_THRESHOLDS
 from .above_thresholds import SetsAbove, check_thresholds, coordinate, given_thresholds
 from .attributes import result_attrs
-from .given import BudgetsLike, ScoresLike, ThresholdsLike, are_several
+from .checkpoints import asked_checkpoint
+from .given import BudgetsLike, PlaceLike, ScoresLike, ThresholdsLike, are_several
 from .inputs import as_source
 from .policies import check_nan_policy
 from .shared_text import documented
@@ -24,7 +25,12 @@ from .thresholds import score_value, threshold_values
 
 @documented
 def average_set_size_at(
-    scores: ScoresLike, thresholds: ThresholdsLike, *, nan_policy: str = "raise", progress: bool | None = None
+    scores: ScoresLike,
+    thresholds: ThresholdsLike,
+    *,
+    nan_policy: str = "raise",
+    progress: bool | None = None,
+    checkpoint: PlaceLike = None,
 ) -> xr.DataArray:
     """Compute the average size of the sets {score > t} for each threshold t: the paper's function G.
 
@@ -38,6 +44,7 @@ def average_set_size_at(
         Number or sequence of numbers, or what ``threshold``, ``best_threshold`` or ``evaluate`` gave.
     {nan_policy_of_counts}
     {progress}
+    {checkpoint}
 
     Returns
     -------
@@ -67,7 +74,9 @@ def average_set_size_at(
     source = as_source(scores, own_labels=False)
     thresholds = given_thresholds(thresholds)
     wanted = check_thresholds(thresholds)
-    with running(source, progress, nan_policy) as run:
+    asked = asked_checkpoint(checkpoint, "average_set_size_at", nan_policy=nan_policy)
+    with running(source, progress, nan_policy, asked) as run:
+        source = run.source
         above = SetsAbove.read(run, wanted)
     sizes = [n / source.shape[0] for n in above.n_labels]
     over = {"threshold": coordinate(wanted)}
@@ -78,7 +87,12 @@ def average_set_size_at(
 
 @documented
 def threshold_at(
-    scores: ScoresLike, average_set_sizes: BudgetsLike, *, nan_policy: str = "raise", progress: bool | None = None
+    scores: ScoresLike,
+    average_set_sizes: BudgetsLike,
+    *,
+    nan_policy: str = "raise",
+    progress: bool | None = None,
+    checkpoint: PlaceLike = None,
 ) -> xr.DataArray:
     """Return, for each average set size K >= 0, the least t with average_set_size_at(t) <= K.
 
@@ -92,6 +106,7 @@ def threshold_at(
         Number or sequence of numbers of at least 0, as exact as budgets are.
     {nan_policy_of_ranks}
     {progress}
+    {checkpoint}
 
     Returns
     -------
@@ -131,7 +146,9 @@ def threshold_at(
         )
     budgets = [min(size, Fraction(source.n_classes)) for size in sizes]
     counts = [count_labels(budget, source.shape[0]) for budget in budgets]
-    with running(source, progress, nan_policy) as run:
+    asked = asked_checkpoint(checkpoint, "threshold_at", nan_policy=nan_policy)
+    with running(source, progress, nan_policy, asked) as run:
+        source = run.source
         refuse_budgets(run, budgets)
         search = find_thresholds(run, counts)
         certify_budgets(run, budgets, [search.found[i].key for i in range(len(counts))])

@@ -22,7 +22,8 @@ from ..passes.running import running
 from ..results.datasets import build_result
 from ..sources.source import Source
 from .attributes import Named, result_attrs
-from .given import BudgetsLike, RanksLike, ScoresLike, are_several
+from .checkpoints import asked_checkpoint
+from .given import BudgetsLike, PlaceLike, RanksLike, ScoresLike, are_several
 from .inputs import as_source
 from .policies import check_nan_policy
 from .shared_text import documented
@@ -75,7 +76,12 @@ def _overlap(found: Ambiguity, budgets: Sequence[Fraction]) -> list[float]:
 
 @documented
 def straddle_strength(
-    scores: ScoresLike, k: BudgetsLike, *, nan_policy: str = "raise", progress: bool | None = None
+    scores: ScoresLike,
+    k: BudgetsLike,
+    *,
+    nan_policy: str = "raise",
+    progress: bool | None = None,
+    checkpoint: PlaceLike = None,
 ) -> xr.Dataset:
     """Compute the straddle strengths of integer budgets (NaN for others): how much the ambiguity differs between samples.
 
@@ -89,6 +95,7 @@ def straddle_strength(
     {budgets}
     {nan_policy_of_ranks}
     {progress}
+    {checkpoint}
 
     Returns
     -------
@@ -134,7 +141,9 @@ def straddle_strength(
     source = as_source(scores, own_labels=False)
     budgets = parse_budgets(k, source.n_classes)
     certify_ranks(source, n_ranked(budgets, source.n_classes), "k")
-    found, attrs = _scan(source, n_ranked(budgets, source.shape[1]), integers(budgets), nan_policy, progress)
+    found, attrs = _scan(
+        source, n_ranked(budgets, source.shape[1]), integers(budgets), nan_policy, progress, checkpoint
+    )
     values, coords = _straddle_values(found, budgets, source)
     return build_result(values, {"k": [float(b) for b in budgets], **coords}, attrs)
 
@@ -148,6 +157,7 @@ def ranked_supports(
     log: bool = False,
     nan_policy: str = "raise",
     progress: bool | None = None,
+    checkpoint: PlaceLike = None,
 ) -> xr.Dataset:
     """Compute the support of ranked scores, [smallest, largest] value of the r-th highest, and their distribution.
 
@@ -163,6 +173,7 @@ def ranked_supports(
         are positive and the largest is more than ten times the smallest.
     {nan_policy_of_ranks}
     {progress}
+    {checkpoint}
 
     Returns
     -------
@@ -200,7 +211,7 @@ def ranked_supports(
     certify_ranks(source, max(wanted), "ranks")
     if isinstance(bins, bool) or not isinstance(bins, (int, np.integer)) or bins < 1:
         raise OptionError(f"bins must be a positive integer; got {bins!r}. Pass at least 1.")
-    found, attrs = _scan(source, max(wanted), [], nan_policy, progress)
+    found, attrs = _scan(source, max(wanted), [], nan_policy, progress, checkpoint)
     values, coords = _rank_values(found, wanted, source.dtype, int(bins), log)
     return build_result(values, coords, attrs)
 
@@ -220,7 +231,12 @@ def _rank_values(found: Ambiguity, ranks: Sequence[int], dtype: Dtype, n_bins: i
 
 @documented
 def supports_overlap(
-    scores: ScoresLike, k: BudgetsLike, *, nan_policy: str = "raise", progress: bool | None = None
+    scores: ScoresLike,
+    k: BudgetsLike,
+    *,
+    nan_policy: str = "raise",
+    progress: bool | None = None,
+    checkpoint: PlaceLike = None,
 ) -> xr.DataArray:
     """Tell for each k whether the supports of ranks k and k + 1 overlap: 1 if so, 0 if not, NaN for a fractional k.
 
@@ -234,6 +250,7 @@ def supports_overlap(
     {budgets}
     {nan_policy_of_ranks}
     {progress}
+    {checkpoint}
 
     Returns
     -------
@@ -264,19 +281,26 @@ def supports_overlap(
     budgets = parse_budgets(k, source.n_classes)
     n_ranks = min(source.n_classes, max(math.ceil(b) + 1 for b in budgets))
     certify_ranks(source, n_ranks, "k")
-    found, attrs = _scan(source, n_ranks, [], nan_policy, progress)
+    found, attrs = _scan(source, n_ranks, [], nan_policy, progress, checkpoint)
     values = {"supports_overlap": _overlap(found, budgets)}
     return build_result(values, {"k": [float(b) for b in budgets]}, attrs)["supports_overlap"]
 
 
 def _scan(
-    source: Source, n_ranks: int, budgets: list[int], nan_policy: str, progress: bool | None
+    source: Source,
+    n_ranks: int,
+    budgets: list[int],
+    nan_policy: str,
+    progress: bool | None,
+    checkpoint: PlaceLike,
 ) -> tuple[Ambiguity, Named]:
     """Read the ranked scores, and nothing else."""
-    with running(source, progress, nan_policy) as run:
+    asked = asked_checkpoint(checkpoint, "straddle", nan_policy=nan_policy)
+    with running(source, progress, nan_policy, asked) as run:
+        source = run.source
         search = find_thresholds(run, [], n_ranked=n_ranks)
     assert search.first_tally is not None
-    found = analyse(search.first_tally.ranked, budgets, source.dtype, source.n_classes)
+    found = analyse(search.first_tally.ranked.first(n_ranks), budgets, source.dtype, source.n_classes)
     return found, result_attrs(source, run.reads)
 
 

@@ -21,7 +21,8 @@ from ..results.datasets import build_result
 from ..results.showing import ShownAsTable
 from ..searches.selection import Selection
 from .attributes import result_attrs
-from .given import BudgetsLike, ScoresLike
+from .checkpoints import asked_checkpoint
+from .given import BudgetsLike, PlaceLike, ScoresLike
 from .inputs import as_source
 from .policies import check_nan_policy
 from .shared_text import documented
@@ -62,7 +63,12 @@ class Threshold(ShownAsTable):
 
 @overload
 def threshold(
-    scores: ScoresLike, k: float | Decimal | Fraction | str, *, nan_policy: str = "raise", progress: bool | None = None
+    scores: ScoresLike,
+    k: float | Decimal | Fraction | str,
+    *,
+    nan_policy: str = "raise",
+    progress: bool | None = None,
+    checkpoint: PlaceLike = None,
 ) -> Threshold: ...
 @overload
 def threshold(
@@ -71,14 +77,25 @@ def threshold(
     *,
     nan_policy: str = "raise",
     progress: bool | None = None,
+    checkpoint: PlaceLike = None,
 ) -> xr.Dataset: ...
 @overload
 def threshold(
-    scores: ScoresLike, k: BudgetsLike, *, nan_policy: str = "raise", progress: bool | None = None
+    scores: ScoresLike,
+    k: BudgetsLike,
+    *,
+    nan_policy: str = "raise",
+    progress: bool | None = None,
+    checkpoint: PlaceLike = None,
 ) -> Threshold | xr.Dataset: ...
 @documented
 def threshold(
-    scores: ScoresLike, k: BudgetsLike, *, nan_policy: str = "raise", progress: bool | None = None
+    scores: ScoresLike,
+    k: BudgetsLike,
+    *,
+    nan_policy: str = "raise",
+    progress: bool | None = None,
+    checkpoint: PlaceLike = None,
 ) -> Threshold | xr.Dataset:
     """Find the threshold lambda whose sets {score > lambda}, with kept ties, hold floor(N k) labels.
 
@@ -93,6 +110,7 @@ def threshold(
     {nan_policy_of_ranks}
     progress
         Whether to show a progress bar, on stderr or as a widget.
+    {checkpoint}
 
     Returns
     -------
@@ -125,7 +143,9 @@ def threshold(
     source = as_source(scores, own_labels=False)
     budgets = parse_budgets(k, source.n_classes)
     counts = [count_labels(b, source.shape[0]) for b in budgets]
-    with running(source, progress, nan_policy) as run:
+    asked = asked_checkpoint(checkpoint, "threshold", nan_policy=nan_policy)
+    with running(source, progress, nan_policy, asked) as run:
+        source = run.source
         refuse_budgets(run, budgets)
         search = find_thresholds(run, counts)
         certify_budgets(run, budgets, [search.found[i].key for i in range(len(budgets))])

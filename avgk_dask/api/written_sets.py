@@ -26,7 +26,8 @@ from ..store import SET_FORMATS, SetBand, SetGrid, SetsWriter, StoredArrays, Tar
 from ..store.read.grids import chunks_of, shards_of
 from ..store.where.addresses import Options
 from .above_thresholds import check_threshold
-from .given import BudgetLike, ScoresLike, StoreLike, ThresholdsLike
+from .checkpoints import asked_checkpoint
+from .given import BudgetLike, PlaceLike, ScoresLike, StoreLike, ThresholdsLike
 from .inputs import as_lazy
 from .policies import check_nan_policy, check_ties
 from .set_functions import predict_sets, top_k_sets
@@ -95,6 +96,7 @@ def write_sets(
     overwrite: bool = False,
     out_options: Options | None = None,
     progress: bool | None = None,
+    checkpoint: PlaceLike = None,
 ) -> WrittenSets:
     """Write sets to a new Zarr store, band by band: memory for some bands as bits, whatever N and C.
 
@@ -102,7 +104,7 @@ def write_sets(
     ``classes``: the set of sample i is ``classes[offsets[i]:offsets[i + 1]]``, ascending. The root's attributes are the
     fields of what is returned. What fails leaves nothing behind, and a local store that was to be overwritten as it was.
 
-    Reads the scores once to find the threshold, and once more.
+    Reads the scores once to find the threshold, which a ``checkpoint`` keeps as that of ``threshold`` does, and once more.
 
     Raises
     ------
@@ -124,7 +126,7 @@ def write_sets(
     target = Target.of(out, out_options, overwrite, apart_from=[given])
     source, _ = as_lazy(scores)
     with target as place, _writing_thread() as thread:
-        sets, facts = _choose(scores, source, choice, progress)
+        sets, facts = _choose(scores, source, choice, progress, checkpoint)
         grid = _grid(source, sets)
         writer = thread.submit(
             SetsWriter, place, grid, format, overwrite=overwrite, options=out_options
@@ -139,7 +141,9 @@ def write_sets(
     return found
 
 
-def _choose(scores: ScoresLike, source: Source, choice: SetChoice, progress: bool | None) -> tuple[da.Array, RuleFacts]:
+def _choose(
+    scores: ScoresLike, source: Source, choice: SetChoice, progress: bool | None, checkpoint: PlaceLike
+) -> tuple[da.Array, RuleFacts]:
     """Return the lazy sets, and what is known of their rule."""
     facts: RuleFacts = {"k": None, "threshold": None, "n_above": None, "n_ties": None, "n_kept": None, "ties": None}
     if choice.rule == "threshold":
@@ -152,7 +156,8 @@ def _choose(scores: ScoresLike, source: Source, choice: SetChoice, progress: boo
     if choice.rule == "top":
         return _bare(top_k_sets(scores, budget, nan_policy=choice.nan_policy)), facts
     # Found once, and not again for every window, as lazy sets would.
-    with running(source, progress, choice.nan_policy) as run:
+    asked = asked_checkpoint(checkpoint, "sets", ties=choice.ties, nan_policy=choice.nan_policy)
+    with running(source, progress, choice.nan_policy, asked) as run:
         found, rule = settle_rule(run, budget, choice.ties)
     facts = {
         "k": float(budget), "threshold": score_value(found.key, source.dtype), "n_above": found.n_above,

@@ -16,6 +16,8 @@ from .parameters import (
     ClusterChoice,
     StoreChoice,
     budget_option,
+    checkpoint_options,
+    checkpoint_place,
     cluster,
     cluster_options,
     json_option,
@@ -46,9 +48,10 @@ from .result_files import ResultsFolder
 @missing_option
 @json_option
 @quiet_option
+@checkpoint_options
 @cluster_options
 def evaluate(chosen: StoreChoice, k: list[Fraction] | None, out: pathlib.Path | None, as_json: bool, straddle: bool, ties: str,
-             nan_policy: str, missing: str, quiet: bool, **where: Unpack[ClusterChoice]) -> None:  # fmt: skip
+             nan_policy: str, missing: str, quiet: bool, checkpoint: str | None, checkpoint_option: tuple[str, ...], **where: Unpack[ClusterChoice]) -> None:  # fmt: skip
     """Thresholds, errors, gains, set sizes and ambiguity of a store, all budgets in one scan.
 
     STORE is the path or URL of a Zarr store; avgk ingest makes one of a file.
@@ -56,6 +59,8 @@ def evaluate(chosen: StoreChoice, k: list[Fraction] | None, out: pathlib.Path | 
     Example: avgk evaluate scores.zarr -k 1:10 --out results
 
     Example: avgk evaluate scores.zarr --labels labels.npy --no-straddle
+
+    Example: avgk evaluate s3://bucket/scores.zarr --checkpoint s3://bucket/found --workers 8
     """
     from ..api.evaluation import evaluate as run
     from ..exact.budgets import DEFAULT_BUDGETS
@@ -75,6 +80,7 @@ def evaluate(chosen: StoreChoice, k: list[Fraction] | None, out: pathlib.Path | 
                 ties=ties,
                 nan_policy=nan_policy,
                 progress=shows_progress(quiet),
+                checkpoint=checkpoint_place(checkpoint, checkpoint_option),
             )
             seconds = time.perf_counter() - start
         result.attrs["store"] = arrays.location
@@ -95,8 +101,10 @@ def evaluate(chosen: StoreChoice, k: list[Fraction] | None, out: pathlib.Path | 
 @missing_option
 @json_option
 @quiet_option
+@checkpoint_options
 @cluster_options
 def threshold(chosen: StoreChoice, k: list[Fraction], as_json: bool, nan_policy: str, missing: str, quiet: bool,
+              checkpoint: str | None, checkpoint_option: tuple[str, ...],
               **where: Unpack[ClusterChoice]) -> None:  # fmt: skip
     """The threshold of each budget, exactly, with the scores above it, its ties and those kept.
 
@@ -106,7 +114,8 @@ def threshold(chosen: StoreChoice, k: list[Fraction], as_json: bool, nan_policy:
 
     arrays = chosen.open(missing)
     with cluster(**where):
-        found = run(arrays, k, nan_policy=nan_policy, progress=shows_progress(quiet))
+        place = checkpoint_place(checkpoint, checkpoint_option)
+        found = run(arrays, k, nan_policy=nan_policy, progress=shows_progress(quiet), checkpoint=place)
     names = ("threshold", "n_above", "n_ties", "n_kept")
     rows = [{"k": float(found.k[i]), **{n: found[n][i].item() for n in names}} for i in range(found.sizes["k"])]
     if as_json:
@@ -151,10 +160,11 @@ class Number(click.ParamType):  # type: ignore[type-arg,unused-ignore]
 @missing_option
 @json_option
 @quiet_option
+@checkpoint_options
 @cluster_options
 def sets(chosen: StoreChoice, k: list[Fraction] | None, limit: float | None, rule: str, form: str, out: str, out_option: tuple[str, ...],
          overwrite: bool, ties: str, nan_policy: str, missing: str, as_json: bool, quiet: bool,
-         **where: Unpack[ClusterChoice]) -> None:  # fmt: skip
+         checkpoint: str | None, checkpoint_option: tuple[str, ...], **where: Unpack[ClusterChoice]) -> None:  # fmt: skip
     """Write the sets of a budget, or of a threshold, to a new store, out of core.
 
     As indices, the set of sample i is classes[offsets[i]:offsets[i + 1]].
@@ -182,6 +192,7 @@ def sets(chosen: StoreChoice, k: list[Fraction] | None, limit: float | None, rul
         found = write_sets(
             arrays, out, choice, format=form, overwrite=overwrite, progress=shows_progress(quiet),
             out_options=parse_storage_options(out_option, "--out-option"),
+            checkpoint=checkpoint_place(checkpoint, checkpoint_option),
         )  # fmt: skip
     if as_json:
         print_json({"store": shown(out), **asdict(found)})

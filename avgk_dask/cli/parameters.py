@@ -97,6 +97,23 @@ def quiet_option(command: Decorated) -> Decorated:
     )
 
 
+def checkpoint_options(command: Decorated) -> Decorated:
+    """Add the options that say where a run keeps what it finds."""
+    text = "How to reach the checkpoint, such as anon=true."
+    command = click.option("--checkpoint-option", multiple=True, metavar="KEY=VALUE", help=text)(command)
+    text = "Keep what is found in this folder or below this URL: started again, the command reads only what is missing."
+    return click.option("--checkpoint", metavar="PLACE", help=text)(command)
+
+
+def checkpoint_place(checkpoint: str | None, options: tuple[str, ...]) -> object:
+    """Return where a run keeps what it finds; None for nowhere."""
+    from ..store.where.locations import locate
+
+    if checkpoint is None or not options:
+        return checkpoint
+    return locate(checkpoint, parse_storage_options(options, "--checkpoint-option"), write=True)
+
+
 def overwrite_option(command: Decorated) -> Decorated:
     """Add the option ``--overwrite``."""
     return click.option("--overwrite", is_flag=True, help="Replace a store that is there.")(command)

@@ -174,6 +174,8 @@ def open_checkpoint(asked: Asked, source: Source, label_hashes: Any) -> tuple[Ch
         Where the checkpoint is of another request, store or version, which the error names.
 
     """
+    if source.stored_array is None:
+        source.row_stamps()  # which says why there are none
     shelf = Shelf.at(asked.place, asked.options)
     told = _told(asked, source)
     _compare(shelf, told)
@@ -194,6 +196,8 @@ def _told(asked: Asked, source: Source) -> dict[str, object]:
 
     labels = "none" if source.labels is None else "probabilities" if source.has_soft_labels else "class numbers"
     facts = {"classes": source.n_classes, "dtype": source.dtype.name, "labels": labels}
+    if source.stored_array is not None:
+        facts["missing"] = source.stored_array.store_path.store.checks.missing
     asked_for = {"function": asked.function, **{name: str(value) for name, value in asked.request.items()}}
     return {"format": FORMAT, "avgk_dask": __version__, **asked_for, **facts}
 
@@ -242,5 +246,5 @@ def _compare_bands(shelf: Shelf, saved: Bands, bands: Bands) -> None:
         raise OptionError(
             f"checkpoint must be of this store; got {shelf.location}, none of whose bands holds the same chunks. {_CURE}"
         )
-    if not n_labels and n_scores:
+    if not n_labels and n_scores and not grown:  # new rows may change the one chunk of all labels
         raise OptionError(f"checkpoint must be of the same labels; got {shelf.location}, with others. {_CURE}")

@@ -1,0 +1,341 @@
+"""Checkpoints: an interrupted run, one over a grown store and one for other budgets find what a fresh run finds."""
+
+from __future__ import annotations
+
+import json
+import pathlib
+import random
+import subprocess
+import sys
+
+import dask
+import numpy as np
+import pytest
+import zarr
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from zarr.storage import LocalStore, MemoryStore, WrapperStore
+
+import avgk_dask as avgk
+from avgk_dask.passes import checkpoint as checkpoints
+from avgk_dask.passes.dask_tasks import token_of
+from avgk_dask.searches.scripts import Wave
+from avgk_dask.searches.threshold_search import ThresholdSearch
+from avgk_dask.testing import CountingStore, Simulation, simulate_store, strategies
+
+ENGINES = {
+    "rows": {},
+    "no pilot": {"avgk.small-scores": 1 << 18},
+    "events": {"avgk.kept-bytes": 0},
+    "waves": {"avgk.kept-bytes": 0, "avgk.max-events": 60, "avgk.least-events": 8},
+    "few events": {"avgk.kept-bytes": 0, "avgk.max-events": 0, "avgk.least-events": 0},
+    "histograms": {"avgk.ranked-bytes": 0, "avgk.kept-bytes": 0},
+}
+BASE = {"avgk.small-scores": 0, "avgk.band-bytes": 0, "avgk.task-bytes": 1, "avgk.fan-in": 2}
+
+
+class Interruption(BaseException):
+    """Stands for a kill: nothing of ours handles it."""
+
+
+class BreakingStore(WrapperStore):
+    """A place for checkpoints that is gone after so many writes."""
+
+    def __init__(self, store, n_writes):
+        super().__init__(store)
+        self.n_left = n_writes
+
+    async def set(self, key, value, byte_range=None):
+        if self.n_left == 0:
+            raise Interruption
+        self.n_left -= 1
+        await self._store.set(key, value)
+
+
+def using(engine):
+    return dask.config.set({**BASE, "scheduler": "synchronous", **ENGINES[engine]})
+
+
+def stored(scores, labels, chunks, label_chunk=None):
+    """Return a counting store of scores and labels, which a run may read and a test may change."""
+    store = CountingStore(MemoryStore())
+    group = zarr.open_group(store, mode="w")
+    group.create_array("scores", data=scores, chunks=chunks, config={"write_empty_chunks": True})
+    if labels is not None:
+        shape = (label_chunk or len(scores), *labels.shape[1:])
+        group.create_array("labels", data=labels, chunks=shape, config={"write_empty_chunks": True})
+    store.reads.clear()
+    return store
+
+
+def grow(store, scores, labels):
+    """Append rows to a store, as any writer could."""
+    with zarr.config.set({"array.write_empty_chunks": True}):
+        group = zarr.open_group(store, mode="r+")
+        for name, values in (("scores", scores), ("labels", labels)):
+            if values is not None:
+                array, n = group[name], group[name].shape[0]
+                array.resize((n + len(values), *array.shape[1:]))
+                array[n:] = values
+    store.reads.clear()
+
+
+def chunk_reads(store):
+    """Return how many chunks of scores were read since this was last asked."""
+    n = sum(n for key, n in store.chunk_reads().items() if key.startswith("scores/"))
+    store.reads.clear()
+    return n
+
+
+def evaluate(store, k, place=None, **options):
+    return avgk.evaluate(store, k=k, checkpoint=place, **options)
+
+
+def same(one, other):
+    return one.drop_attrs().identical(other.drop_attrs())
+
+
+@pytest.mark.parametrize("kind", ["none", "hard", "soft"])
+@pytest.mark.parametrize("engine", ENGINES)
+@settings(max_examples=12, suppress_health_check=[HealthCheck.too_slow])
+@given(data=st.data())
+def test_checkpoint__changes_no_result(engine, kind, data):
+    scores = data.draw(strategies.score_matrices())
+    scores = scores.astype("f4") if scores.dtype.name == "bfloat16" else scores  # which Zarr does not have
+    labels = None
+    if kind != "none":
+        drawn = strategies.hard_labels if kind == "hard" else strategies.soft_labels
+        labels = data.draw(drawn(scores.shape))
+    ks, others = (data.draw(strategies.budgets(scores.shape[1], scores)) for _ in range(2))
+    n, c = scores.shape
+    first = data.draw(st.integers(1, n))
+    chunks = data.draw(st.integers(1, n)), data.draw(st.integers(1, c))
+    straddle = data.draw(st.booleans())
+    before = None if labels is None else labels[:first]
+    store = stored(scores[:first], before, chunks, data.draw(st.integers(1, n)))
+    place = MemoryStore()
+    with using(engine):
+        expected = evaluate(store, ks, straddle=straddle)
+        chunk_reads(store)
+        for _ in range(data.draw(st.integers(0, 3))):  # interrupted so many times
+            try:
+                found = evaluate(store, ks, BreakingStore(place, data.draw(st.integers(0, 12))), straddle=straddle)
+            except Interruption:
+                continue
+            assert same(found, expected)
+        assert same(evaluate(store, ks, place, straddle=straddle), expected)
+        chunk_reads(store)
+        assert same(evaluate(store, ks, place, straddle=straddle), expected)
+        assert chunk_reads(store) == 0
+        assert same(evaluate(store, others, place, straddle=straddle), evaluate(store, others, straddle=straddle))
+        if first < n:
+            grow(store, scores[first:], None if labels is None else labels[first:])
+        for wanted in (ks, others):
+            assert same(evaluate(store, wanted, place, straddle=straddle), evaluate(store, wanted, straddle=straddle))
+
+
+@pytest.mark.parametrize("engine", ["rows", "events", "waves", "histograms"])
+def test_checkpoint__of_a_grown_store_reads_what_is_new(engine):
+    spec = Simulation(10_100, 20)
+    scores, labels, _ = spec.rows(0, 10_100)
+    store, place = stored(scores[:10_000], labels[:10_000], (50, 20), 3000), MemoryStore()
+    with using(engine), dask.config.set({"avgk.max-events": 20_000}):
+        evaluate(store, [1, 2, 5], place)
+        grow(store, scores[10_000:], labels[10_000:])
+        found = evaluate(store, [1, 2, 5], place)
+        assert chunk_reads(store) <= 0.03 * 202
+        assert same(found, evaluate(store, [1, 2, 5]))
+
+
+def test_checkpoint__of_a_grown_store_reads_again_where_a_threshold_left_its_bracket():
+    rng = np.random.default_rng(0)
+    scores = rng.random((2_000, 10), "f4")
+    store, place = stored(scores[:1_900], None, (50, 10)), MemoryStore()
+    grown = np.concatenate([scores[:1_900], scores[1_900:] + 1])
+    with using("events"):
+        evaluate(store, [1], place)
+        grow(store, grown[1_900:], None)
+        found = evaluate(store, [1], place)
+        assert chunk_reads(store) <= 40 + 4
+        assert same(found, evaluate(grown, [1]))
+
+
+def test_checkpoint__of_an_interrupted_run_reads_what_is_missing():
+    scores, labels, _ = Simulation(2_000, 20).rows(0, 2_000)
+    store, place = stored(scores, labels, (50, 20)), MemoryStore()
+    random.seed(0)
+    with using("waves"), dask.config.set({"avgk.max-events": 2_000, "avgk.task-bytes": 8_000}):
+        expected = evaluate(store, [1, 2])
+        n_fresh, n_read, n_kills = chunk_reads(store), 0, 0
+        while True:
+            try:
+                found = evaluate(store, [1, 2], BreakingStore(place, random.randint(1, 12)))
+                break
+            except Interruption:
+                n_kills += 1
+        n_read = chunk_reads(store)
+    assert same(found, expected)
+    assert n_kills > 5
+    assert n_read <= n_fresh + 2 * n_kills  # a group of two bands for each
+
+
+def test_checkpoint__is_used_with_other_settings_and_threads(tmp_path):
+    simulate_store(tmp_path / "s.zarr", Simulation(4_000, 50), chunks=(100, 50))
+    store = CountingStore(LocalStore(tmp_path / "s.zarr", read_only=True))
+    with using("events"):
+        expected = evaluate(store, [1, 2], tmp_path / "found")
+    chunk_reads(store)
+    other = {
+        "avgk.task-bytes": 1 << 20,
+        "avgk.max-events": 1 << 18,
+        "avgk.band-bytes": 1 << 18,
+        "avgk.pilot-share": 0.5,
+    }
+    with dask.config.set({**other, "avgk.small-scores": 0}):
+        assert same(evaluate(store, [1, 2], tmp_path / "found"), expected)
+    assert chunk_reads(store) == 0
+
+
+SECOND = """
+import sys, dask, avgk_dask as avgk
+from avgk_dask.store.read import direct
+read, seen = direct._read_file, []
+direct._read_file = lambda path, *rest: (seen.append(path), read(path, *rest))[1]
+with dask.config.set({"avgk.small-scores": 0, "avgk.kept-bytes": 0}):
+    found = avgk.evaluate(sys.argv[1], k=[1, 2], checkpoint=sys.argv[2])
+found.to_zarr(sys.argv[3], consolidated=False)
+print(sum("/scores/" in path for path in seen))
+"""
+
+
+def test_checkpoint__is_found_by_another_process(tmp_path):
+    simulate_store(tmp_path / "s.zarr", Simulation(4_000, 50), chunks=(100, 50))
+    n_read = []
+    for i in range(2):
+        arguments = [str(tmp_path / name) for name in ("s.zarr", "found", f"{i}.zarr")]
+        run = subprocess.run([sys.executable, "-c", SECOND, *arguments], capture_output=True, text=True, check=True)
+        n_read.append(int(run.stdout))
+    assert n_read[0] > 40
+    assert n_read[1] == 0
+    one, other = (avgk.load_result(tmp_path / f"{i}.zarr") if hasattr(avgk, "load_result") else None for i in range(2))
+    if one is not None:
+        assert same(one, other)
+
+
+def test_checkpoint__of_something_else_is_refused_by_name(tmp_path, monkeypatch):
+    scores, labels, _ = Simulation(500, 10).rows(0, 500)
+    store, place = stored(scores, labels, (50, 10)), tmp_path / "found"
+    evaluate(store, [1], place)
+    with pytest.raises(avgk.OptionError, match="straddle was 'True' and is 'False'"):
+        evaluate(store, [1], place, straddle=False)
+    with pytest.raises(avgk.OptionError, match="function was 'evaluate' and is 'threshold'"):
+        avgk.threshold(store, [1], checkpoint=place)
+    with pytest.raises(avgk.OptionError, match="none of whose bands"):
+        evaluate(stored(scores + 1, labels, (50, 10)), [1], place)
+    with pytest.raises(avgk.OptionError, match="same labels"):
+        evaluate(stored(scores, (labels + 1) % 10, (50, 10)), [1], place)
+    with pytest.raises(avgk.OptionError, match=r"500 rows, and the store has 450"):
+        evaluate(stored(scores[:450], labels[:450], (50, 10)), [1], place)
+    with pytest.raises(avgk.OptionError, match="classes was 10 and is 9"):
+        evaluate(stored(scores[:, :9], None, (50, 9)), [1], place)
+    with pytest.raises(avgk.OptionError, match="in memory or in blocks"):
+        evaluate(scores, [1], place)
+    with pytest.raises(avgk.OptionError, match="path, a URL or a Zarr store; got 7"):
+        evaluate(store, [1], 7)
+    monkeypatch.setattr(avgk, "__version__", "9.9")
+    with pytest.raises(avgk.OptionError, match=r"avgk_dask was '.*' and is '9.9'"):
+        evaluate(store, [1], place)
+
+
+def test_checkpoint__that_is_damaged_is_computed_again(tmp_path):
+    scores, labels, _ = Simulation(1_000, 10).rows(0, 1_000)
+    store, place = stored(scores, labels, (50, 10)), tmp_path / "found"
+    with using("waves"):
+        expected = evaluate(store, [1, 2], place)
+        for file in sorted(path for path in place.rglob("*") if path.is_file()):
+            data = file.read_bytes()
+            for damaged in (b"", data[: len(data) // 2], bytes([*data[:40], data[40] ^ 1, *data[41:]])):
+                if file.name == "request.json" and damaged:
+                    continue  # it may still say something, which is then refused
+                file.write_bytes(damaged)
+                assert same(evaluate(store, [1, 2], place), expected)
+    assert json.loads((place / "request.json").read_text())["function"] == "evaluate"
+
+
+def test_checkpoint__reads_again_the_bands_whose_chunks_changed():
+    scores, labels, _ = Simulation(1_000, 10).rows(0, 1_000)
+    store, place = stored(scores, labels, (50, 10)), MemoryStore()
+    with using("events"):
+        evaluate(store, [1, 2], place)
+        changed = scores.copy()
+        changed[120:130] = 1 / 10
+        zarr.open_group(store, mode="r+")["scores"][120:130] = changed[120:130]
+        store.reads.clear()
+        assert same(evaluate(store, [1, 2], place), evaluate(changed, [1, 2], labels=labels))
+        assert chunk_reads(store) <= 2
+
+
+@pytest.mark.parametrize("top_m", [None, 8])
+def test_checkpoint__serves_every_function_that_scans(tmp_path, top_m):
+    scores, labels, _ = Simulation(1_000, 10).rows(0, 1_000)
+    path = tmp_path / "s.zarr"
+    with avgk.ScoreWriter(path, n_classes=10, chunk_rows=100, top_m=top_m) as writer:
+        writer.append(scores, labels)
+    calls = {
+        "threshold": ([1],),
+        "straddle_strength": ([1],),
+        "ranked_supports": ([1, 2],),
+        "supports_overlap": ([1],),
+        "average_set_size_at": ([0.9],),
+        "threshold_at": ([0.5],),
+        "risk": (),
+        "evaluate": (),
+    }
+    options_of = {"best_threshold": {"cost": 0.1}, "risk": {"cost": 0.1, "thresholds": [0.9]}, "evaluate": {"k": [1]}}
+    if top_m is None:
+        calls |= {"error_curve": (), "best_threshold": ()}
+        options_of["evaluate"] |= {"k": [1, 2], "ties": "spread"}
+    for name, arguments in calls.items():
+        options = options_of.get(name, {})
+        place = tmp_path / name
+        with using("events"):
+            expected = getattr(avgk, name)(path, *arguments, **options)
+            for _ in range(2):
+                found = getattr(avgk, name)(path, *arguments, **options, checkpoint=place)
+                assert found.identical(expected) if hasattr(found, "identical") else found == expected
+
+
+def test_wave__comes_back_with_the_same_token():
+    plans = []
+
+    class Watched(ThresholdSearch):
+        def next_pass(self):
+            what = super().next_pass()
+            if what is not None and what.name == "scan":
+                plans.append(what.plan)
+            return what
+
+    scores, labels, _ = Simulation(2_000, 10).rows(0, 2_000)
+    with using("waves"), pytest.MonkeyPatch.context() as patch:
+        patch.setattr("avgk_dask.passes.finding.ThresholdSearch", Watched)
+        for dtype in ("float32", "float16", "int16", "uint64"):
+            values = scores if "f" in dtype else scores * 1000
+            evaluate(stored(values.astype(dtype), labels, (50, 10)), [1, 2])
+    assert len(plans) > 4
+    for plan in plans:
+        again = Wave.from_bytes(Wave.of(plan, range(3)).to_bytes()).plan
+        assert token_of(again) == token_of(plan)
+
+
+def test_shelves__tell_what_fails(tmp_path):
+    (tmp_path / "file").write_text("")
+    store = stored(np.eye(100, 4, dtype="f4"), None, (10, 4))
+    with pytest.raises(avgk.StoreError, match=r"request\.json of"):
+        evaluate(store, [1], tmp_path / "file" / "found")
+
+
+def test_format__of_checkpoints_is_told(tmp_path):
+    evaluate(stored(np.eye(100, 4, dtype="f4"), None, (10, 4)), [1], tmp_path)
+    told = json.loads(pathlib.Path(tmp_path / "request.json").read_text())
+    assert told["format"] == checkpoints.FORMAT
+    assert told["avgk_dask"] == avgk.__version__
