@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from fractions import Fraction
 
 import numpy as np
 import xarray as xr
@@ -11,6 +12,7 @@ from ..ambiguity.analysis import analyse
 from ..exact.budgets import DEFAULT_BUDGETS, parse_budgets
 from ..passes.certifying import certify_budgets, refuse_budgets, refuse_spread
 from ..passes.finding import settle_extremes
+from ..passes.run import Run
 from ..passes.running import running
 from ..results.datasets import build_result
 from .attributes import Named, result_attrs, rounded
@@ -19,6 +21,7 @@ from .given import BudgetsLike, LabelsLike, PlaceLike, ScoresLike
 from .inputs import as_source
 from .outcome import Outcome
 from .policies import check_nan_policy, check_ties
+from .reporting import reporting
 from .shared_text import documented
 from .straddling import ambiguity_values, integers, n_ranked
 from .thresholds import score_value, threshold_values
@@ -36,6 +39,7 @@ def evaluate(
     progress: bool | None = None,
     checkpoint: PlaceLike = None,
     missing: str | None = None,
+    on_error: str = "raise",
 ) -> xr.Dataset:
     """Evaluate top-k and average-k classification for all budgets in one scan.
 
@@ -67,6 +71,9 @@ def evaluate(
     missing
         What a chunk that the store does not hold means: ``"raise"`` an error that names it (the default),
         ``"fill"`` the array's fill value.
+    on_error
+        What happens where a chunk cannot be read: ``"raise"`` stops at once; ``"report"`` reads all others, and the
+        error that follows names every bad one (its attribute ``chunks`` holds them all). There is no result either way.
 
     Returns
     -------
@@ -148,18 +155,24 @@ def evaluate(
     """
     check_nan_policy(nan_policy)
     check_ties(ties)
-    source = as_source(scores, labels, missing=missing)
-    refuse_spread(source, ties)
-    budgets = parse_budgets(k, source.n_classes)
+    with reporting(on_error, scores, progress, missing):
+        source = as_source(scores, labels, missing=missing)
+        refuse_spread(source, ties)
+        budgets = parse_budgets(k, source.n_classes)
+        asked = asked_checkpoint(checkpoint, "evaluate", straddle=straddle, ties=ties, nan_policy=nan_policy)
+        with running(source, progress, nan_policy, asked) as run:
+            return _evaluated(run, budgets, straddle, ties)
+
+
+def _evaluated(run: Run, budgets: tuple[Fraction, ...], straddle: bool, ties: str) -> xr.Dataset:
+    """Return the result of a run."""
+    source = run.source
     ranked = n_ranked(budgets, source.shape[1]) if straddle else 0
-    asked = asked_checkpoint(checkpoint, "evaluate", straddle=straddle, ties=ties, nan_policy=nan_policy)
-    with running(source, progress, nan_policy, asked) as run:
-        source = run.source
-        refuse_budgets(run, budgets, straddle=straddle)
-        outcome = Outcome.find(run, budgets, n_ranked=ranked, ties=ties)
-        outcome = replace(outcome, search=settle_extremes(run, outcome.search))
-        needed = [n_ranked([budget], source.n_classes) for budget in budgets] if straddle else None
-        certify_budgets(run, budgets, [s.key for s in outcome.selections], needed)
+    refuse_budgets(run, budgets, straddle=straddle)
+    outcome = Outcome.find(run, budgets, n_ranked=ranked, ties=ties)
+    outcome = replace(outcome, search=settle_extremes(run, outcome.search))
+    needed = [n_ranked([budget], source.n_classes) for budget in budgets] if straddle else None
+    certify_budgets(run, budgets, [s.key for s in outcome.selections], needed)
     values, coords = _values(outcome)
     if straddle:
         ambiguity = analyse(outcome.tally.ranked.first(ranked), integers(budgets), source.dtype, source.n_classes)

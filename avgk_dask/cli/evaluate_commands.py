@@ -48,10 +48,15 @@ from .result_files import ResultsFolder
 @missing_option
 @json_option
 @quiet_option
+@click.option(
+    "--on-error", type=click.Choice(["raise", "report"]), default="raise", show_default=True,
+    help="Where a chunk cannot be read: stop at once, or read all others and name every bad one.",
+)  # fmt: skip
 @checkpoint_options
 @cluster_options
 def evaluate(chosen: StoreChoice, k: list[Fraction] | None, out: pathlib.Path | None, as_json: bool, straddle: bool, ties: str,
-             nan_policy: str, missing: str, quiet: bool, checkpoint: str | None, checkpoint_option: tuple[str, ...], **where: Unpack[ClusterChoice]) -> None:  # fmt: skip
+             nan_policy: str, missing: str, quiet: bool, on_error: str, checkpoint: str | None, checkpoint_option: tuple[str, ...],
+             **where: Unpack[ClusterChoice]) -> None:  # fmt: skip
     """Thresholds, errors, gains, set sizes and ambiguity of a store, all budgets in one scan.
 
     STORE is the path or URL of a Zarr store; avgk ingest makes one of a file.
@@ -81,6 +86,7 @@ def evaluate(chosen: StoreChoice, k: list[Fraction] | None, out: pathlib.Path | 
                 nan_policy=nan_policy,
                 progress=shows_progress(quiet),
                 checkpoint=checkpoint_place(checkpoint, checkpoint_option),
+                on_error=on_error,
             )
             seconds = time.perf_counter() - start
         result.attrs["store"] = arrays.location

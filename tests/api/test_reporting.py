@@ -1,0 +1,51 @@
+"""``on_error="report"`` names every chunk that cannot be read, and gives no result."""
+
+from __future__ import annotations
+
+import pytest
+from click.testing import CliRunner
+
+import avgk_dask as avgk
+from avgk_dask.cli.main import main
+from avgk_dask.testing import Simulation, simulate_store
+
+
+@pytest.fixture
+def damaged(tmp_path):
+    path = tmp_path / "s.zarr"
+    simulate_store(path, Simulation(1000, 20), chunks=(100, 20))
+    for number, damage in ((2, b"nothing"), (7, None)):
+        file = path / "scores" / "c" / str(number) / "0"
+        file.unlink() if damage is None else file.write_bytes(damage)
+    data = bytearray((path / "scores/c/4/0").read_bytes())
+    data[100] ^= 1
+    (path / "scores/c/4/0").write_bytes(data)
+    return path
+
+
+def test_report__names_every_bad_chunk(damaged):
+    with pytest.raises(avgk.ReadError) as error:
+        avgk.evaluate(damaged, on_error="report")
+    assert sorted(key for key, _ in error.value.chunks) == ["scores/c/2/0", "scores/c/4/0", "scores/c/7/0"]
+    for key, _ in error.value.chunks:
+        assert key in str(error.value)
+    with pytest.raises(avgk.ReadError) as error:
+        avgk.evaluate(damaged)
+    assert error.value.chunks == ()
+
+
+def test_report__is_on_the_command_line(damaged):
+    done = CliRunner().invoke(main, ["evaluate", str(damaged), "--on-error", "report"])
+    assert done.exit_code == 1
+    assert all(f"scores/c/{number}/0" in done.stderr for number in (2, 4, 7))
+    assert done.stdout == ""
+
+
+def test_report__of_other_values_is_refused(damaged):
+    with pytest.raises(avgk.OptionError, match="on_error must be 'raise' or 'report'; got 'ignore'"):
+        avgk.evaluate(damaged, on_error="ignore")
+
+
+def test_report__changes_nothing_where_all_can_be_read(tmp_path):
+    simulate_store(tmp_path / "s.zarr", Simulation(100, 5), chunks=(10, 5))
+    assert avgk.evaluate(tmp_path / "s.zarr", on_error="report").identical(avgk.evaluate(tmp_path / "s.zarr"))
