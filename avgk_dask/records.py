@@ -132,9 +132,10 @@ class Record:
         arrays: dict[str, Array] = {}
         form = _packed(self, "", arrays)
         data = [np.ascontiguousarray(array, array.dtype.newbyteorder("<")) for array in arrays.values()]
-        told = {name: [array.dtype.str, array.shape, array.nbytes] for name, array in zip(arrays, data, strict=True)}
-        head = json.dumps([form, told], sort_keys=False).encode()
-        body = [len(head).to_bytes(8, "little"), head, *(array.tobytes() for array in data)]
+        told = [[name, d.dtype.str, a.shape, d.nbytes] for (name, a), d in zip(arrays.items(), data, strict=True)]
+        head = json.dumps([form, told]).encode()
+        body: list[bytes | memoryview] = [len(head).to_bytes(8, "little"), head]
+        body += [array.reshape(-1).view(np.uint8).data for array in data]
         found = hashlib.sha256()
         for part in body:
             found.update(part)
@@ -150,15 +151,15 @@ class Record:
             Where the bytes are of another kind or version, or damaged.
 
         """
-        if hashlib.sha256(data[_DIGEST:]).digest() != data[:_DIGEST]:
+        view = memoryview(data)
+        if hashlib.sha256(view[_DIGEST:]).digest() != data[:_DIGEST]:
             raise ReadError("a stored state must be as it was written; got other bytes. Compute it again.")
-        place = _DIGEST + 8 + int.from_bytes(data[_DIGEST : _DIGEST + 8], "little")
-        form, told = json.loads(data[_DIGEST + 8 : place])
-        arrays = {FORM: np.frombuffer(json.dumps(form).encode(), np.uint8)}
-        for name, (dtype, shape, n_bytes) in told.items():
-            arrays[name] = np.frombuffer(data[place : place + n_bytes], dtype).reshape(shape).copy()
-            place += n_bytes
-        return cls.from_arrays(arrays)
+        try:
+            return cls.from_arrays(_arrays_in(view[_DIGEST:]))
+        except (ValueError, TypeError, RecursionError) as error:
+            raise ReadError(
+                f"a stored state must be what this version writes; got {error}. Compute it again."
+            ) from error
 
     def digest(self) -> str:
         """Return the SHA-256 of all it holds, as hexadecimal digits; the same on every machine."""
@@ -225,6 +226,17 @@ def _bytes_of(value: object) -> int:
     if isinstance(value, tuple):
         return 56 + sum(_bytes_of(part) for part in value)
     return 32
+
+
+def _arrays_in(data: memoryview) -> dict[str, Array]:
+    """Return the arrays in bytes: the length of a JSON text, that text, and the arrays one after the other."""
+    place = 8 + int.from_bytes(data[:8], "little")
+    form, told = json.loads(bytes(data[8:place]))
+    arrays = {FORM: np.frombuffer(json.dumps(form).encode(), np.uint8)}
+    for name, dtype, shape, n_bytes in told:
+        arrays[name] = np.frombuffer(data[place : place + n_bytes], dtype).reshape(shape).copy()
+        place += n_bytes
+    return arrays
 
 
 def _packed(value: object, name: str, arrays: dict[str, Array]) -> object:

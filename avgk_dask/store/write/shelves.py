@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import pathlib
+import uuid
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from zarr.abc.store import Store
+from zarr.storage import LocalStore
 
 from ...credentials import shown
 from ...errors import ReadError, refuse
-from ..read.listing import list_keys
 from ..where.addresses import Options, secrets_of
 from ..where.failures import advice, cause, writing
 from ..where.locations import locate
@@ -31,10 +33,15 @@ class Shelf:
             return cls(place, str(place), secrets_of(place))
         return cls(locate(place, options, write=True), shown(place), secrets_of(place, options))
 
+    @property
+    def _folder(self) -> pathlib.Path | None:
+        """The folder, where it is a local one: files are read and written there without zarr's event loop."""
+        return pathlib.Path(self.store.root) if type(self.store) is LocalStore else None
+
     def read(self, name: str) -> bytes | None:
         """Return the bytes of a file; None where there is none."""
         try:
-            return read_key(self.store, name)
+            return read_key(self.store, name) if self._folder is None else _read_file(self._folder / name)
         except Exception as error:
             why = cause(error, self.secrets)
             todo = advice(why, "Check the place and its permissions.")
@@ -43,7 +50,10 @@ class Shelf:
     def write(self, name: str, data: bytes) -> None:
         """Write a file, over one of that name."""
         with writing(f"{name} of {self.location}", *self.secrets):
-            write_key(self.store, name, data)
+            if self._folder is None:
+                write_key(self.store, name, data)
+            else:
+                _write_file(self._folder / name, data)
 
     def remove(self, names: Iterable[str]) -> None:
         """Remove files, where they are there."""
@@ -51,6 +61,21 @@ class Shelf:
             with writing(f"{name} of {self.location}", *self.secrets):
                 remove_key(self.store, name)
 
-    def names(self, prefix: str) -> list[str]:
-        """Return the names below a prefix; none where they cannot be listed."""
-        return sorted(list_keys(self.store, prefix) or ())
+
+def _read_file(path: pathlib.Path) -> bytes | None:
+    try:
+        return path.read_bytes()
+    except FileNotFoundError:
+        return None
+
+
+def _write_file(path: pathlib.Path, data: bytes) -> None:
+    """Write a file aside, and put it in its place at once."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    aside = path.with_name(f".{path.name}-{uuid.uuid4().hex[:8]}")
+    try:
+        aside.write_bytes(data)
+        aside.replace(path)
+    except BaseException:
+        aside.unlink(missing_ok=True)
+        raise
