@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 
@@ -164,13 +165,24 @@ class Finished:
             )
         return mine
 
+    def merged(self, attributes: Mapping[str, object] | None) -> Document:
+        """Return the attributes of the store with more of them; refuse those that say otherwise."""
+        more = json.loads(json.dumps(dict(attributes or {})))
+        changed = [name for name, value in more.items() if self.attributes.get(name, value) != value]
+        if changed:
+            raise OptionError(
+                f"attributes must not differ from those of the store to be appended to, {self.location}; "
+                f"got another {', '.join(changed)}. Leave them out, or check that these rows belong there."
+            )
+        return {**self.attributes, **more}
+
 
 class Append:
     """More rows for a finished store, which stays as it is until ``finish``."""
 
     def __init__(self, store: Store, old: Finished, layout: Layout, attributes: Mapping[str, object] | None) -> None:
         self.old, self._store = old, store
-        self._notes = attributes or {}
+        self._attributes = old.merged(attributes)
         #: The number of stretches of rows that are full.
         self.n_stretches = old.n_samples // layout.rows
         self._first = self.n_stretches * layout.rows
@@ -185,9 +197,9 @@ class Append:
         """Begin the new store, with the digests of all chunks that stay."""
         old, n_stored = self.old, {name: chunk_grid(array)[0] for name, array in self.old.arrays.items()}
         drop = {ATTRIBUTE, "n_classes"} if "class_index" in old.arrays else {ATTRIBUTE}  # finishing says them again
-        attributes = {name: value for name, value in old.attributes.items() if name not in drop}
+        attributes = {name: value for name, value in self._attributes.items() if name not in drop}
         self._staged = StagedStore(self._store, n_stored)
-        draft = Draft.create(self._staged, old.location, attributes={**attributes, **self._notes})
+        draft = Draft.create(self._staged, old.location, attributes=attributes)
         for name, array in old.arrays.items():
             n_kept = self.n_labels // LABEL_ROWS if array.ndim == 1 else self.n_stretches
             if n_kept:
@@ -220,7 +232,7 @@ class Append:
 
     def adds_nothing(self, n_samples: int) -> bool:
         """Whether the store would be the same with so many samples."""
-        return n_samples == self.old.n_samples and not self._notes
+        return n_samples == self.old.n_samples and self._attributes == self.old.attributes
 
     def finish(self) -> None:
         """Put the finished new store in the place of the old one."""

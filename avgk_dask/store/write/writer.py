@@ -84,7 +84,8 @@ class ScoreWriter:
     storage_options
         How to reach the store, as for ``open_scores``.
     attributes
-        Attributes of the store, such as the model's name; with ``append`` they are added to those it has.
+        Attributes of the store, such as the model's name; with ``append`` they are added to those it
+        has, and must not contradict them.
 
     Attributes
     ----------
