@@ -157,7 +157,7 @@ class ScoreWriter:
             "dtype": None if dtype is None else str(check_dtype(dtype)),
             "chunk_rows": chunk_rows, "top_m": top_m, "codec": codec, "shard_chunks": shard_chunks,
         }  # fmt: skip
-        if not append:
+        if not (append and is_begun(store)):
             self._plan = _new_plan(asked, location)
         self._is_part = part is not None
         self.n_samples = 0
@@ -182,7 +182,6 @@ class ScoreWriter:
                 if part is not None:
                     refuse_held(place_of(root), shown(path))
                 if not ((resume or append) and is_begun(store)):
-                    self._plan = _new_plan(asked, location)
                     check_target(store, location, overwrite)
                 elif append:
                     check_appendable(store, location)
@@ -198,6 +197,7 @@ class ScoreWriter:
                 self._draft = Draft.reopen(self._leased, location)
                 self._resume()
             else:
+                self._plan = _new_plan(asked, location)
                 noted = {"plan": asdict(self._plan)}
                 self._draft = Draft.create(
                     self._leased, location, overwrite=overwrite, attributes=attributes, noted=noted
