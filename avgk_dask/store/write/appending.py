@@ -191,15 +191,14 @@ class Append:
         labels = old.arrays.get("labels")
         if labels is not None and labels.ndim == 1 and chunks_of(labels)[0] == LABEL_ROWS:
             self.n_labels = self._first // LABEL_ROWS * LABEL_ROWS
-        self.draft = self._stage()
+        self._staged = StagedStore(store, {name: chunk_grid(array)[0] for name, array in old.arrays.items()})
 
-    def _stage(self) -> Draft:
-        """Begin the new store, with the digests of all chunks that stay."""
-        old, n_stored = self.old, {name: chunk_grid(array)[0] for name, array in self.old.arrays.items()}
+    def begin(self) -> Draft:
+        """Begin the new store, with the digests of all chunks that stay; until now nothing is written."""
+        old = self.old
         drop = {ATTRIBUTE, "n_classes"} if "class_index" in old.arrays else {ATTRIBUTE}  # finishing says them again
         attributes = {name: value for name, value in self._attributes.items() if name not in drop}
-        self._staged = StagedStore(self._store, n_stored)
-        draft = Draft.create(self._staged, old.location, attributes=attributes)
+        self._draft = draft = Draft.create(self._staged, old.location, attributes=attributes)
         for name, array in old.arrays.items():
             n_kept = self.n_labels // LABEL_ROWS if array.ndim == 1 else self.n_stretches
             if n_kept:
@@ -225,7 +224,7 @@ class Append:
     def carry_notes(self) -> None:
         """Give the new arrays the attributes that users have given the old ones."""
         for name, document in self.old.documents.items():
-            new = self.draft.group[name].attrs
+            new = self._draft.group[name].attrs
             more = {key: value for key, value in (document.get("attributes") or {}).items() if key not in new}
             if more:
                 new.update(more)
@@ -236,8 +235,8 @@ class Append:
 
     def finish(self) -> None:
         """Put the finished new store in the place of the old one."""
-        self.draft.check(surely=True)
-        recording = self.draft.group.store
+        self._draft.check(surely=True)
+        recording = self._draft.group.store
         staged = {key: digest for key, digest in recording.digests.items() if self._replaces(key, digest)}
         replace_staged(self._store, self.old.location, staged)
 

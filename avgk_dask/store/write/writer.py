@@ -209,18 +209,18 @@ class ScoreWriter:
         """Go on behind the last full chunk of a finished store."""
         self._plan = old.plan(asked)
         self._layout = self._plan.layout(old.dtype.itemsize)
-        self._append = Append(store, old, self._layout, attributes)
-        self._draft, self._n_stretches = self._append.draft, self._append.n_stretches
-        self._n_labels = self._append.n_labels
+        append = Append(store, old, self._layout, attributes)
+        self._n_stretches, self._n_labels = append.n_stretches, append.n_labels
         self.n_samples, self._stored, self._labelled = old.n_samples, old.dtype, old.labelled
         self.rounding = old.arrays["scores"].attrs.get("rounding")
         if self._labelled == "soft labels":
             self._soft_dtype = old.arrays["labels"].dtype
         if self._labelled == "hard labels":
-            self._labels.add(self._append.last_labels())
-        rows = self._append.last_rows()
+            self._labels.add(append.last_labels())
+        rows = append.last_rows()
         if rows:
             self._rows.add(*rows)
+        self._draft, self._append = append.begin(), append
 
     def append(self, scores: object, labels: object = None) -> None:
         """Add a batch: samples x classes scores, and one label (or a row of probabilities) for each sample.
