@@ -353,6 +353,26 @@ def stop_after(monkeypatch):
     return allow
 
 
+def test_append__that_loses_its_lease_at_its_end_stops(tmp_path, monkeypatch):
+    path, put = tmp_path / "a.zarr", LocalStore.set
+    write(path, 45, chunk_rows=10)
+
+    async def lose(self, key, value):
+        await put(self, key, value)
+        if key == "scores/zarr.json":
+            shutil.rmtree(path / FOLDER)
+
+    monkeypatch.setattr(LocalStore, "set", lose)
+    with pytest.raises(avgk.WriteError, match="was taken over"):
+        add(path, 45, 50)
+    monkeypatch.undo()
+    with pytest.raises(avgk.StoreError, match="is incomplete"):
+        avgk.open_scores(path)
+    with pytest.warns(avgk.LeftoverWarning, match="finished an append"):
+        add(path, 50, 60)
+    assert np.array_equal(avgk.open_scores(path).scores.values, SCORES[:60])
+
+
 def stopped(path, first, last):
     """Whether an append ended because it was stopped."""
     try:

@@ -3,9 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TypedDict
 
 from ...errors import OptionError
-from ..read.layout import Layout
+from ..read.layout import SHARD_CHUNKS, Layout
+
+
+class Asked(TypedDict):
+    """The options that say what a store is to be, as they were given."""
+
+    n_classes: int | None
+    dtype: str | None
+    chunk_rows: int | None
+    top_m: int | None
+    codec: str | None
+    shard_chunks: int | None
 
 
 @dataclass(frozen=True)
@@ -39,3 +51,29 @@ class Plan:
         return Layout.of(
             self.columns, itemsize, chunk_rows=self.chunk_rows, shard_chunks=self.shard_chunks, codec=self.codec
         )
+
+
+def check_ways(append: bool, **others: bool) -> None:
+    """Refuse an append that is to be something else, too."""
+    named = [name for name, value in others.items() if value]
+    if append and named:
+        raise OptionError(f"append must not be combined with {' or '.join(named)}; got both. Leave one out.")
+
+
+def new_plan(asked: Asked, location: str) -> Plan:
+    """Return the plan of a new store, or of one that is resumed."""
+    if asked["n_classes"] is None:
+        raise OptionError(
+            f"n_classes must be given, unless a finished store is appended to; got None for {location}. "
+            "Pass the number of classes, or check the path."
+        )
+    remote = "://" in location and not location.startswith(("memory:", "file:"))
+    codec, shards = asked["codec"], asked["shard_chunks"]
+    return Plan(
+        asked["n_classes"],
+        asked["dtype"],
+        asked["chunk_rows"],
+        asked["top_m"],
+        "blosc" if codec is None else codec,
+        (SHARD_CHUNKS if remote else 1) if shards is None else shards,
+    )

@@ -21,6 +21,7 @@ from ..read.seals import ATTRIBUTE, FORMAT, STAGED, Seal
 from ..read.wrapping import Wrapping
 from ..where.zarr_calls import read_key, wait, write_key
 from .drafts import Digests, Draft
+from .leased import lease_of
 from .leases import tell
 from .roots import read_document, write_document
 
@@ -100,7 +101,10 @@ def _load(store: Store, location: str, staged: Mapping[str, Digest]) -> dict[str
 
 
 def _move_in(store: Store, found: Mapping[str, bytes]) -> None:
+    lease = lease_of(store)
     for key in sorted(found, key=lambda key: (key == _ROOT, key)):
+        if lease:
+            lease.check(surely=key == _ROOT)
         write_key(store, key, found[key])
     wait(store.delete_dir(_FOLDER))
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, replace
 from itertools import islice
 from types import TracebackType
-from typing import Self, TypedDict
+from typing import Self
 
 import numpy as np
 from numpy.typing import DTypeLike
@@ -15,7 +15,7 @@ from numpy.typing import DTypeLike
 from ...arrays import Array, Dtype
 from ...errors import LabelsError, OptionError, StoreError
 from ...kernels.keys import check_dtype
-from ..read.layout import LABEL_ROWS, SHARD_CHUNKS, Layout
+from ..read.layout import LABEL_ROWS, Layout
 from ..where.addresses import Options, Writable, shown
 from ..where.failures import writing
 from .appending import CHUNK_ROWS, Append, Finished, check_appendable
@@ -25,21 +25,10 @@ from .journal import Journal, JournalRecord
 from .lease_places import place_of
 from .leased import LeasedStore
 from .leases import refuse_held
-from .plans import Plan
+from .plans import Asked, check_ways, new_plan
 from .roots import check_target, create_parts, is_begun, part_path, writable
 from .staging import settle
 from .targets import claim
-
-
-class Asked(TypedDict):
-    """The options that say what a store is to be, as they were given."""
-
-    n_classes: int | None
-    dtype: str | None
-    chunk_rows: int | None
-    top_m: int | None
-    codec: str | None
-    shard_chunks: int | None
 
 
 class ScoreWriter:
@@ -68,10 +57,10 @@ class ScoreWriter:
         Go on with a store whose writer was interrupted: the next batch must start at sample
         ``n_samples``. Where nothing is there yet, a new store begins.
     append
-        Add rows to a finished store, behind those that are there. How it is laid out is taken from the store: options may be
-        left out, and must not say otherwise. Labels are given if and only if it has some. Where nothing is there yet, a new
-        store begins, for which ``n_classes`` must be given. Refused are stores that are incomplete (resume them), were joined from
-        parts, or were not written by this package.
+        Add rows to a finished store, behind those that are there. Its layout is that of the store: options may be left out,
+        and must not say otherwise. Labels are given if and only if the store has some. Where nothing is there yet, a
+        new store begins, for which ``n_classes`` must be given. Refused are stores that are incomplete (resume them),
+        were joined from parts, or were not written by this package.
     overwrite
         Replace a Zarr store that is there (unless it is resumed).
     codec
@@ -109,11 +98,13 @@ class ScoreWriter:
     A writer that was killed is resumed at once on the same machine, and from another 15 minutes after its last sign of
     life; a ``LeftoverWarning`` says so. It stops itself with a ``WriteError`` should it come back after that.
 
-    A store that is appended to can be read as it was until ``close``. Then, for as long as it takes to write the last chunk that was not full
-    and the metadata, it says that it is incomplete, and at the end it is the store that one writer of all rows
-    would have written, to the last byte. Full chunks stay as they are; the last one is read and written again unless it is full. A writer killed
-    before ``close`` leaves the store as it was, one killed within it a store whose new rows are all there: the next one with ``append`` or ``resume``
-    first finishes that. So look at ``n_samples`` before appending again. Whoever has opened the store before ``close`` must open it again.
+    A store that is appended to can be read as it was until ``close``. That puts the new rows in their place: for as long as
+    it takes to write the metadata and the chunk that was not full, the store says that it is incomplete; then it is, to the
+    last byte, what one writer of all rows would have written (with gzip but for the times in its chunks). Full chunks
+    stay as they are; the last one is read and written again unless it is full. A writer that is killed leaves the store as it
+    was, its rows to be appended again; one killed while ``close`` puts them in their place, an incomplete store that the next
+    writer with ``append`` or ``resume`` finishes first. So look at ``n_samples`` before appending again. Whoever opened the
+    store before must open it again.
 
     Examples
     --------
@@ -149,7 +140,7 @@ class ScoreWriter:
         storage_options: Options | None = None,
         attributes: Mapping[str, object] | None = None,
     ) -> None:
-        _check_ways(append, resume=resume, overwrite=overwrite, part=part is not None)
+        check_ways(append, resume=resume, overwrite=overwrite, part=part is not None)
         root, location = writable(path, storage_options)
         store, location = (root, location) if part is None else writable(part_path(path, part), storage_options)
         asked: Asked = {
@@ -158,7 +149,7 @@ class ScoreWriter:
             "chunk_rows": chunk_rows, "top_m": top_m, "codec": codec, "shard_chunks": shard_chunks,
         }  # fmt: skip
         if not (append and is_begun(store)):
-            self._plan = _new_plan(asked, location)
+            self._plan = new_plan(asked, location)
         self._is_part = part is not None
         self.n_samples = 0
         self.rounding: str | None = None
@@ -197,7 +188,7 @@ class ScoreWriter:
                 self._draft = Draft.reopen(self._leased, location)
                 self._resume()
             else:
-                self._plan = _new_plan(asked, location)
+                self._plan = new_plan(asked, location)
                 noted = {"plan": asdict(self._plan)}
                 self._draft = Draft.create(
                     self._leased, location, overwrite=overwrite, attributes=attributes, noted=noted
@@ -468,33 +459,7 @@ class ScoreWriter:
             if kind is None:
                 self.close()
             elif self._append and not self._closed and not self._failed:
-                with self._writing():
+                with suppress(StoreError), self._writing():  # what stays is removed by the next append
                     self._append.undo()
         finally:
             self._release()
-
-
-def _check_ways(append: bool, **others: bool) -> None:
-    """Refuse an append that is to be something else, too."""
-    named = [name for name, value in others.items() if value]
-    if append and named:
-        raise OptionError(f"append must not be combined with {' or '.join(named)}; got both. Leave one out.")
-
-
-def _new_plan(asked: Asked, location: str) -> Plan:
-    """Return the plan of a new store, or of one that is resumed."""
-    if asked["n_classes"] is None:
-        raise OptionError(
-            f"n_classes must be given, unless a finished store is appended to; got None for {location}. "
-            "Pass the number of classes, or check the path."
-        )
-    remote = "://" in location and not location.startswith(("memory:", "file:"))
-    codec, shards = asked["codec"], asked["shard_chunks"]
-    return Plan(
-        asked["n_classes"],
-        asked["dtype"],
-        asked["chunk_rows"],
-        asked["top_m"],
-        "blosc" if codec is None else codec,
-        (SHARD_CHUNKS if remote else 1) if shards is None else shards,
-    )
