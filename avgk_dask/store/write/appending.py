@@ -90,19 +90,22 @@ class Finished:
 
     def _check_form(self) -> None:
         """Refuse what a ScoreWriter would not have written so: its chunks could not be continued alike."""
-        matrices = [array for array in self.arrays.values() if array.ndim == 2]
-        names, scores = set(self.arrays), self.arrays.get("scores")
-        is_ours = scores is not None and scores.ndim == 2 and names <= {"scores", "class_index", "labels"}
-        is_ours = is_ours and not any(map(is_uneven, self.arrays.values())) and self.n_samples > 0
-        is_ours = is_ours and all(
-            chunks_of(a)[0] == self._inner_rows and outer_sizes(a) == (self._outer_rows, a.shape[1]) for a in matrices
-        )
-        is_ours = is_ours and all(chunks_of(array)[1] == array.shape[1] for array in matrices)
-        if not is_ours or self._codec() is None or not self._has_our_labels():
+        if not (self._has_our_arrays() and self._has_our_labels() and self._codec()):
             raise StoreError(
                 f"path must be a store in whole rows, as a ScoreWriter writes it, to be appended to; {self.location} is "
                 "laid out differently. Ingest it into a new store first (avgk ingest)."
             )
+
+    def _has_our_arrays(self) -> bool:
+        names, arrays = set(self.arrays), self.arrays.values()
+        if "scores" not in names or not names <= {"scores", "class_index", "labels"} or any(map(is_uneven, arrays)):
+            return False
+        return self.n_samples > 0 and all(
+            outer_sizes(array) == (self._outer_rows, array.shape[1])
+            and chunks_of(array) == (self._inner_rows, array.shape[1])
+            for name, array in self.arrays.items()
+            if name != "labels" or array.ndim == 2
+        )
 
     def _has_our_labels(self) -> bool:
         labels = self.arrays.get("labels")
