@@ -38,19 +38,20 @@ def check_appendable(store: Store, location: str) -> None:
     """Refuse what is no finished store of a ScoreWriter, or one whose order of samples is that of its parts."""
     attributes = read_document(store, "zarr.json", location).get("attributes") or {}
     seal = Seal.read(attributes, location)
+    ingest = "Ingest it into a new store first (avgk ingest)."
     why = None
     if seal is None:
-        why = "was not written by this package. Ingest it into a new store first (avgk ingest)"
+        why, todo = "was not written by this package", ingest
     elif seal.noted.get("parts"):
-        why = "is written in parts. Write a further part, or another store"
+        why, todo = "is written in parts", "Write a further part, or another store."
     elif not seal.complete and STAGED not in seal.noted:
-        why = "is incomplete: its writer did not finish. Continue it with ScoreWriter(..., resume=True)"
+        why, todo = "is incomplete: its writer did not finish", "Continue it with ScoreWriter(..., resume=True)."
     elif seal.format != FORMAT:
-        why = f"was written in format {seal.format}, and not {FORMAT}. Ingest it into a new store first (avgk ingest)"
+        why, todo = f"was written in format {seal.format}, and not {FORMAT}", ingest
     elif "part_samples" in attributes:
-        why = "was joined from parts, which tell where its samples are. Write another store"
+        why, todo = "was joined from parts, which tell where its samples are", "Write another store."
     if why:
-        raise StoreError(f"path must be a finished store to be appended to; {location} {why}.")
+        raise StoreError(f"path must be a finished store to be appended to; {location} {why}. {todo}")
 
 
 @dataclass(frozen=True)
