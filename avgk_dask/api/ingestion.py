@@ -5,8 +5,10 @@ from __future__ import annotations
 import os
 import zipfile
 from collections.abc import Iterator
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import cast
 
 import numpy as np
 from numpy.typing import DTypeLike
@@ -17,11 +19,20 @@ from ..files import RowFile, is_row_file, open_file
 from ..files.names import is_pickle
 from ..passes.progress import counting
 from ..results.showing import ShownAsTable
-from ..store import ScoreWriter, Target, Verification, check_chunks, is_zarr, open_arrays
+from ..store import (
+    ScoreWriter,
+    Target,
+    Verification,
+    check_chunks,
+    holds_anything,
+    is_zarr,
+    open_arrays,
+    writable,
+)
 from ..store.read.bands import read_array
 from ..store.read.encoding import decoded_dtype
 from ..store.read.grids import grid_of, shards_of
-from ..store.where.addresses import Options
+from ..store.where.addresses import Options, Writable
 from ..store.where.array_kinds import StoredArray
 from .given import LabelsLike, ScoresLike, StoreLike, is_stored
 from .inputs import find_labels, in_numpy
@@ -43,7 +54,7 @@ class Ingestion(ShownAsTable):
     Attributes
     ----------
     n_samples, n_classes
-        Shape of the scores.
+        Shape of the scores that were written, or appended.
     has_labels
         Whether labels were stored beside them.
     rounding
@@ -115,9 +126,10 @@ def ingest(
     labels_name: str | None = None,
     dtype: DTypeLike | None = None,
     chunk_rows: int | None = None,
-    codec: str = "blosc",
+    codec: str | None = None,
     shard_chunks: int | None = None,
     top_m: int | None = None,
+    append: bool = False,
     overwrite: bool = False,
     missing: str = "raise",
     storage_options: Options | None = None,
@@ -127,7 +139,7 @@ def ingest(
     """Copy scores of another format, or of another Zarr store, into a store that reads fast; verified at the end.
 
     What fails leaves nothing behind, and a local store that was to be overwritten as it was (on an object store it is
-    removed first).
+    removed first); so does a store that was to be appended to, wherever it is.
 
     Parameters
     ----------
@@ -138,11 +150,13 @@ def ingest(
         Path of a file or store with the labels, or an array; by default those found beside the scores, under a usual
         name (``labels``, ``label``; ``y``, ``y_true``, ``targets`` or ``target`` where they can be nothing else).
     out
-        Path or URL of the new store.
+        Path or URL of the new store, or of the one to append to.
     scores_name, labels_name
         Names of the column, member or array to use.
     dtype, chunk_rows, codec, shard_chunks, top_m
         How to store them, as for ``ScoreWriter``.
+    append
+        Add the rows to the finished store that is there, as ``ScoreWriter`` does; where nothing is, a new store begins.
     overwrite
         Replace a store that is there.
     missing
@@ -188,13 +202,16 @@ def ingest(
     if rows.n_samples == 0:
         raise _no_samples(rows)
     given = None if labels is None else _open_labels(labels, rows, storage_options)
-    target = Target.of(out, out_options, overwrite, apart_from=[scores, labels])
+    target: AbstractContextManager[Writable] = Target.of(out, out_options, overwrite, apart_from=[scores, labels])
+    if append and holds_anything(writable(out, out_options)[0]):
+        target = nullcontext(cast(Writable, out))  # which stays as it is until the writer ends
     attributes = {"class_names": rows.class_names} if rows.class_names and len(rows.class_names) <= _MOST_NAMES else {}
     with target as place:
         writer = ScoreWriter(
-            place, rows.n_classes, dtype=dtype, chunk_rows=chunk_rows, top_m=top_m, overwrite=overwrite, codec=codec,
-            shard_chunks=shard_chunks, storage_options=out_options, attributes=attributes,
+            place, rows.n_classes, dtype=dtype, chunk_rows=chunk_rows, top_m=top_m, append=append, overwrite=overwrite,
+            codec=codec, shard_chunks=shard_chunks, storage_options=out_options, attributes=attributes,
         )  # fmt: skip
+        n_before = writer.n_samples
         _copy(rows, given, writer, progress)
         found = verify(place, storage_options=out_options, progress=progress)
         if not found.ok:
@@ -203,9 +220,8 @@ def ingest(
                 f"({found.damaged[0][1].rstrip('.')}). Check the disk or the network, and ingest again."
             )
     has_labels = given is not None or rows.has_labels
-    return Ingestion(
-        writer.n_samples, rows.n_classes, has_labels, writer.rounding, rows.class_names, rows.ignored, found
-    )
+    n_samples = writer.n_samples - n_before
+    return Ingestion(n_samples, rows.n_classes, has_labels, writer.rounding, rows.class_names, rows.ignored, found)
 
 
 def _open_rows(
@@ -258,9 +274,10 @@ def _copy(
     rows: RowFile | _StoreRows, labels: Array | StoredArray | None, writer: ScoreWriter, progress: bool | None
 ) -> None:
     blocks = rows.blocks() if isinstance(rows, _StoreRows) else rows.blocks(_BLOCK_BYTES)
+    first = last = 0
     with writer, counting("ingest", "row", rows.n_samples, progress) as advance:
         for block, mine in blocks:
-            first, last = writer.n_samples, writer.n_samples + block.shape[0]
+            first, last = last, last + block.shape[0]
             if labels is not None:
                 mine = _rows_of(labels, first, last)
             if mine is not None and mine.shape[0] != block.shape[0]:
@@ -269,11 +286,11 @@ def _copy(
                 )
             writer.append(block, mine)
             advance(block.shape[0])
-        if not writer.n_samples:
+        if not last:
             raise _no_samples(rows)
-        if labels is not None and labels.shape[0] != writer.n_samples:
+        if labels is not None and labels.shape[0] != last:
             raise LabelsError(
-                f"labels must be one for each of the {writer.n_samples} samples; got {labels.shape[0]}. {LABELS_CURE}"
+                f"labels must be one for each of the {last} samples; got {labels.shape[0]}. {LABELS_CURE}"
             )
 
 

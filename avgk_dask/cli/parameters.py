@@ -185,7 +185,7 @@ class LayoutChoice(TypedDict):
 
     dtype: str | None
     chunk_rows: int | None
-    codec: str
+    codec: str | None
     shard_chunks: int | None
     top_m: int | None
 
@@ -198,9 +198,7 @@ def layout_options(command: Decorated) -> Decorated:
         click.option(
             "--codec",
             type=click.Choice(["blosc", "zstd", "gzip", "none"]),
-            default="blosc",
-            show_default=True,
-            help="How chunks are compressed; each has a checksum.",
+            help="How chunks are compressed (blosc); each has a checksum.",
         ),
         click.option("--chunk-rows", type=click.IntRange(min=1), help="Rows of a chunk (about 10 MB of them)."),
         click.option("--dtype", metavar="DTYPE", help="Type of the stored scores, such as float16; rounding is said."),

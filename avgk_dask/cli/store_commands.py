@@ -35,6 +35,7 @@ class IngestChoice(LayoutChoice):
 
     scores_name: str | None
     labels_name: str | None
+    append: bool
     overwrite: bool
     missing: str
 
@@ -46,6 +47,7 @@ class IngestChoice(LayoutChoice):
 @click.option("--scores", "scores_name", metavar="NAME", help="Column, member or array that holds the scores.")
 @click.option("--labels", "labels_name", metavar="NAME", help="Column, member or array that holds the labels.")
 @layout_options
+@click.option("--append", is_flag=True, help="Add the rows to the finished store at --out, laid out as that is.")
 @overwrite_option
 @missing_option
 @storage_option

@@ -19,6 +19,11 @@ SCORES = np.random.default_rng(1).random((203, 7)).astype(np.float32)
 LABELS = np.random.default_rng(2).integers(0, 7, 203)
 
 
+def tree(path):
+    """Give all files below a path with their contents."""
+    return {str(p.relative_to(path)): p.read_bytes() for p in sorted(path.rglob("*")) if p.is_file()}
+
+
 def make(folder, kind):
     """Write the scores (and labels) in a format; give the arguments for ingest."""
     if kind == "npy":
@@ -322,3 +327,47 @@ def test_ingest__takes_usual_names_of_a_table_and_tells_what_is_left(tmp_path, s
     if label:
         assert np.array_equal(avgk.open_scores(tmp_path / "o.zarr").labels, columns[label])
         assert label not in (found.class_names or [])
+
+
+@pytest.mark.parametrize("apart", [True, False])
+def test_ingest__appends_to_a_finished_store(tmp_path, apart):
+    scores, labels = np.random.default_rng(1).random((40, 3)), np.arange(40) % 3
+    for name, mine in (("all", slice(0, 40)), ("one", slice(0, 17)), ("two", slice(17, 40))):
+        np.save(tmp_path / f"{name}.npy", scores[mine])
+        np.save(tmp_path / f"{name}-labels.npy", labels[mine])
+        np.savez(tmp_path / f"{name}.npz", scores=scores[mine], labels=labels[mine])
+    given = {
+        name: (tmp_path / f"{name}.npy", tmp_path / f"{name}-labels.npy") if apart else (tmp_path / f"{name}.npz",)
+        for name in ("all", "one", "two")
+    }
+    avgk.ingest(*given["all"], out=tmp_path / "all.zarr", chunk_rows=5)
+    avgk.ingest(*given["one"], out=tmp_path / "a.zarr", chunk_rows=5, append=True)
+    added = avgk.ingest(*given["two"], out=tmp_path / "a.zarr", append=True)
+    assert (added.ok, added.n_samples) == (True, 23)
+    assert tree(tmp_path / "a.zarr") == tree(tmp_path / "all.zarr")
+
+
+def test_ingest__that_cannot_append_leaves_the_store_as_it_was(tmp_path):
+    np.save(tmp_path / "s.npy", np.eye(3))
+    np.save(tmp_path / "wide.npy", np.eye(4))
+    avgk.ingest(tmp_path / "s.npy", out=tmp_path / "a.zarr")
+    before = tree(tmp_path / "a.zarr")
+    for scores, labels, options, match in (
+        ("wide.npy", None, {}, "n_classes is 3 there; got 4"),
+        ("s.npy", [0, 1, 2], {}, "labels must be of one kind"),
+        ("s.npy", None, {"overwrite": True}, "append must not be combined with overwrite"),
+        ("a.zarr", None, {}, "out must not be where the scores"),
+    ):
+        with pytest.raises(avgk.AvgkError, match=match):
+            avgk.ingest(tmp_path / scores, labels, out=tmp_path / "a.zarr", append=True, **options)
+        assert tree(tmp_path / "a.zarr") == before
+
+
+def test_ingest__appends_no_columns_of_other_names(tmp_path):
+    for name, columns in (("a", "cat,dog"), ("b", "dog,cat")):
+        (tmp_path / f"{name}.csv").write_text(f"{columns}\n0.25,0.75\n")
+    avgk.ingest(tmp_path / "a.csv", out=tmp_path / "a.zarr", append=True)
+    with pytest.raises(avgk.OptionError, match="got another class_names"):
+        avgk.ingest(tmp_path / "b.csv", out=tmp_path / "a.zarr", append=True)
+    avgk.ingest(tmp_path / "a.csv", out=tmp_path / "a.zarr", append=True)
+    assert avgk.open_scores(tmp_path / "a.zarr").sizes["sample"] == 2

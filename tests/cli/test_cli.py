@@ -204,6 +204,11 @@ def test_ingest_info_verify__work_from_the_terminal(tmp_path, run):
     assert told.returncode == 0, told.stderr
     assert "60 samples x 5 classes, float16 (float32 rounded" in told.stdout
     assert json.loads(run("info", out, "--json").stdout)["n_samples"] == 60
+    more = run("ingest", tmp_path / "s.npy", tmp_path / "l.npy", "--out", out, "--append")
+    assert "wrote 60 samples x 5 classes" in more.stdout, more.stderr
+    assert json.loads(run("info", out, "--json").stdout)["n_samples"] == 120
+    refused = run("ingest", tmp_path / "s.npy", tmp_path / "l.npy", "--out", out, "--append", "--codec", "zstd")
+    assert (refused.returncode, "codec is 'blosc' there; got 'zstd'" in refused.stderr) == (2, True)
     assert "2 chunks" in run("verify", out).stdout
     chunk = out / "scores" / "c" / "0" / "0"
     chunk.write_bytes(chunk.read_bytes()[::-1])

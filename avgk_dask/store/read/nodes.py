@@ -25,7 +25,7 @@ from .documents import METADATA_OF, Document
 from .grids import chunks_of, grid_of, outer_sizes
 from .listing import list_keys
 from .manifest import GROUP, Manifest, Table, chunk_grid, table_digest
-from .seals import Seal, without_notes
+from .seals import STAGED, Seal, without_notes
 from .shards import ShardIndex
 from .sizes import most_bytes
 
@@ -50,17 +50,22 @@ def seal_of(store: CheckedStore, path: str) -> Seal | None:
             f"{location} holds a manifest, and no longer says what it is of. Restore its zarr.json, or write the store again."
         )
     if seal is not None and not seal.complete:
-        how = (
-            "join its parts with avgk join once all are written"
-            if seal.noted.get("parts")
-            else "continue it with ScoreWriter(..., resume=True), or write it again"
+        raise StoreError(
+            f"{location} is incomplete: its writer did not finish. Wait for it, or {_how_to_finish(seal)}."
         )
-        raise StoreError(f"{location} is incomplete: its writer did not finish. Wait for it, or {how}.")
     if seal is not None and not seal.covers("", document):
         raise StoreError(
             f"the metadata of {location} are damaged: its number of classes, or what it is, is not as it was written. {_CURE}"
         )
     return seal
+
+
+def _how_to_finish(seal: Seal) -> str:
+    if seal.noted.get("parts"):
+        return "join its parts with avgk join once all are written"
+    if STAGED in seal.noted:
+        return "let ScoreWriter(..., append=True) finish it: all its rows are there"
+    return "continue it with ScoreWriter(..., resume=True), or write it again"
 
 
 def fetch_together(group: zarr.Group, store: CheckedStore, names: Iterable[str]) -> None:

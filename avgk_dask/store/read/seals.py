@@ -24,6 +24,8 @@ ATTRIBUTE = "avgk_dask"
 FORMAT = 2
 #: Attributes of arrays and groups that change what is read: of ours, and those that values are decoded by.
 SEALED_ATTRIBUTES = ("dtype", "n_classes", *ENCODING_ATTRIBUTES)
+#: What a store notes whose appended rows are being put in their place: the digests of what is staged.
+STAGED = "staged"
 _CURE = "Restore it, or write the store again."
 
 
@@ -33,7 +35,7 @@ class Seal:
 
     format: int
     complete: bool
-    #: What the writer of an unfinished store noted.
+    #: What its writer noted for one that goes on with it.
     noted: Mapping[str, object] = field(default_factory=dict)
     manifest: Mapping[str, str] = field(default_factory=dict)
     metadata: Mapping[str, str] = field(default_factory=dict)

@@ -69,6 +69,8 @@ class Draft:
         #: Whether the store is complete, and what its writer noted.
         self.seal = seal
         self.digests: Digests = {}
+        #: What the finished store notes for a writer that appends to it.
+        self.kept_notes: dict[str, object] = {}
 
     @classmethod
     def create(
@@ -201,6 +203,7 @@ class Draft:
         self.seal = Seal(
             FORMAT,
             True,
+            self.kept_notes,
             manifest={name: table_digest(table) for name, table in tables.items()},
             metadata={"": metadata_digest(root)} | {name: metadata_digest(found[name]) for name in tables},
             n_chunks={name: math.prod(table.shape[:-1]) for name, table in tables.items()},

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, replace
 from itertools import islice
 from types import TracebackType
 from typing import Self
@@ -15,50 +15,20 @@ from numpy.typing import DTypeLike
 from ...arrays import Array, Dtype
 from ...errors import LabelsError, OptionError, StoreError
 from ...kernels.keys import check_dtype
-from ..read.layout import LABEL_ROWS, SHARD_CHUNKS, Layout
+from ..read.layout import LABEL_ROWS, Layout
 from ..where.addresses import Options, Writable, shown
 from ..where.failures import writing
+from .appending import CHUNK_ROWS, Append, Finished, check_appendable
 from .batches import Conversion, RowBuffer, as_labels, as_scores, check_labels, check_scores, truncate
 from .drafts import Digests, Draft, grown, write_rows
 from .journal import Journal, JournalRecord
 from .lease_places import place_of
 from .leased import LeasedStore
 from .leases import refuse_held
+from .plans import Asked, check_ways, new_plan
 from .roots import check_target, create_parts, is_begun, part_path, writable
+from .staging import settle
 from .targets import claim
-
-
-@dataclass(frozen=True)
-class Plan:
-    """What a store is asked to be; a writer that goes on with it must ask for the same."""
-
-    n_classes: int
-    dtype: str | None
-    chunk_rows: int | None
-    top_m: int | None
-    codec: str
-    shard_chunks: int
-
-    def __post_init__(self) -> None:
-        for name, value, most in (("n_classes", self.n_classes, None), ("top_m", self.top_m, self.n_classes)):
-            whole = isinstance(value, int) and not isinstance(value, bool)
-            if value is not None and not (whole and value >= 1 and (most is None or value <= most)):
-                raise OptionError(
-                    f"{name} must be a positive integer{f' up to {most}' if most else ''}; got {value!r}. "
-                    "Pass a whole number."
-                )
-        self.layout(1)
-
-    @property
-    def columns(self) -> int:
-        """Number of scores kept of each row."""
-        return self.top_m or self.n_classes
-
-    def layout(self, itemsize: int) -> Layout:
-        """Return the layout of scores of a dtype of this many bytes."""
-        return Layout.of(
-            self.columns, itemsize, chunk_rows=self.chunk_rows, shard_chunks=self.shard_chunks, codec=self.codec
-        )
 
 
 class ScoreWriter:
@@ -73,9 +43,9 @@ class ScoreWriter:
     Parameters
     ----------
     path
-        Path, URL or Zarr store to write to; it must be new.
+        Path, URL or Zarr store to write to; it must be new, unless it is resumed or appended to.
     n_classes
-        Number of classes.
+        Number of classes. With ``append`` it may be left out where there is a store.
     dtype
         Type of the stored scores; by default that of the first batch. Narrower floats are rounded to
         nearest, which the scores' attribute ``rounding`` says; what would overflow is refused.
@@ -86,10 +56,15 @@ class ScoreWriter:
     resume
         Go on with a store whose writer was interrupted: the next batch must start at sample
         ``n_samples``. Where nothing is there yet, a new store begins.
+    append
+        Add rows to a finished store, behind those that are there. Its layout is that of the store: options may be left out,
+        and must not say otherwise. Labels are given if and only if the store has some. Where nothing is there yet, a
+        new store begins, for which ``n_classes`` must be given. Refused are stores that are incomplete (resume them),
+        were joined from parts, or were not written by this package.
     overwrite
         Replace a Zarr store that is there (unless it is resumed).
     codec
-        ``"blosc"``, ``"zstd"``, ``"gzip"`` or ``"none"``.
+        ``"blosc"`` (the default), ``"zstd"``, ``"gzip"`` or ``"none"``.
     shard_chunks
         Chunks to a shard; 1 for none.
     part
@@ -98,12 +73,13 @@ class ScoreWriter:
     storage_options
         How to reach the store, as for ``open_scores``.
     attributes
-        Attributes of the store, such as the model's name.
+        Attributes of the store, such as the model's name; with ``append`` they are added to those it
+        has, and must not contradict them.
 
     Attributes
     ----------
     n_samples
-        Samples appended so far; after ``resume`` those that are safely written.
+        Samples of the store so far; after ``resume`` those that are safely written, after ``append`` those it had.
     rounding
         What storing does to the scores, such as "float32 rounded to float16, …"; None for nothing.
 
@@ -122,6 +98,14 @@ class ScoreWriter:
     A writer that was killed is resumed at once on the same machine, and from another 15 minutes after its last sign of
     life; a ``LeftoverWarning`` says so. It stops itself with a ``WriteError`` should it come back after that.
 
+    A store that is appended to can be read as it was until ``close``. That puts the new rows in their place: for as long as
+    it takes to write the metadata and the chunk that was not full, the store says that it is incomplete; then it is, to the
+    last byte, what one writer of all rows would have written (with gzip but for the times in its chunks). Full chunks
+    stay as they are; the last one is read and written again unless it is full. A writer that is killed leaves the store as it
+    was, its rows to be appended again; one killed while ``close`` puts them in their place, an incomplete store that the next
+    writer with ``append`` or ``resume`` finishes first. So look at ``n_samples`` before appending again. Whoever opened the
+    store before must open it again.
+
     Examples
     --------
     >>> import tempfile, numpy as np
@@ -132,33 +116,40 @@ class ScoreWriter:
     ...         writer.append(scores, scores.argmax(axis=1))
     >>> writer.n_samples
     30
+    >>> with ScoreWriter(path, append=True) as writer:
+    ...     writer.append(scores, scores.argmax(axis=1))
+    >>> writer.n_samples
+    40
 
     """
 
     def __init__(
         self,
         path: Writable,
-        n_classes: int,
+        n_classes: int | None = None,
         *,
         dtype: DTypeLike | None = None,
         chunk_rows: int | None = None,
         top_m: int | None = None,
         resume: bool = False,
+        append: bool = False,
         overwrite: bool = False,
-        codec: str = "blosc",
+        codec: str | None = None,
         shard_chunks: int | None = None,
         part: int | None = None,
         storage_options: Options | None = None,
         attributes: Mapping[str, object] | None = None,
     ) -> None:
+        check_ways(append, resume=resume, overwrite=overwrite, part=part is not None)
         root, location = writable(path, storage_options)
         store, location = (root, location) if part is None else writable(part_path(path, part), storage_options)
-        if shard_chunks is None:
-            remote = "://" in location and not location.startswith(("memory:", "file:"))
-            shard_chunks = SHARD_CHUNKS if remote else 1
-        name = None if dtype is None else str(check_dtype(dtype))
-        n_classes = int(n_classes) if isinstance(n_classes, np.integer) else n_classes
-        self._plan = Plan(n_classes, name, chunk_rows, top_m, codec, shard_chunks)
+        asked: Asked = {
+            "n_classes": int(n_classes) if isinstance(n_classes, np.integer) else n_classes,
+            "dtype": None if dtype is None else str(check_dtype(dtype)),
+            "chunk_rows": chunk_rows, "top_m": top_m, "codec": codec, "shard_chunks": shard_chunks,
+        }  # fmt: skip
+        if not (append and is_begun(store)):
+            self._plan = new_plan(asked, location)
         self._is_part = part is not None
         self.n_samples = 0
         self.rounding: str | None = None
@@ -173,6 +164,7 @@ class ScoreWriter:
         self._forms: dict[str, str] = {}
         self._location, self._given = location, (path, storage_options)
         self._leased: LeasedStore | None = None
+        self._append: Append | None = None
         with self._writing():
             if part is not None:
                 create_parts(root, shown(path))
@@ -180,19 +172,46 @@ class ScoreWriter:
             def check() -> None:
                 if part is not None:
                     refuse_held(place_of(root), shown(path))
-                if not (resume and is_begun(store)):
+                if not ((resume or append) and is_begun(store)):
                     check_target(store, location, overwrite)
+                elif append:
+                    check_appendable(store, location)
 
             self._leased = claim(store, location, check)
             self._journal = Journal(self._leased, location)
-            if resume and is_begun(store):
+            goes_on = (resume or append) and is_begun(store)
+            if goes_on:
+                settle(self._leased, location)
+            if append and goes_on:
+                self._begin_append(self._leased, Finished.open(store, location, *self._given), asked, attributes)
+            elif goes_on:
                 self._draft = Draft.reopen(self._leased, location)
                 self._resume()
             else:
+                self._plan = new_plan(asked, location)
                 noted = {"plan": asdict(self._plan)}
                 self._draft = Draft.create(
                     self._leased, location, overwrite=overwrite, attributes=attributes, noted=noted
                 )
+
+    def _begin_append(
+        self, store: LeasedStore, old: Finished, asked: Asked, attributes: Mapping[str, object] | None
+    ) -> None:
+        """Go on behind the last full chunk of a finished store."""
+        self._plan = old.plan(asked)
+        self._layout = self._plan.layout(old.dtype.itemsize)
+        append = Append(store, old, self._layout, attributes)
+        self._n_stretches, self._n_labels = append.n_stretches, append.n_labels
+        self.n_samples, self._stored, self._labelled = old.n_samples, old.dtype, old.labelled
+        self.rounding = old.arrays["scores"].attrs.get("rounding")
+        if self._labelled == "soft labels":
+            self._soft_dtype = old.arrays["labels"].dtype
+        if self._labelled == "hard labels":
+            self._labels.add(append.last_labels())
+        rows = append.last_rows()
+        if rows:
+            self._rows.add(*rows)
+        self._draft, self._append = append.begin(), append
 
     def append(self, scores: object, labels: object = None) -> None:
         """Add a batch: samples x classes scores, and one label (or a row of probabilities) for each sample.
@@ -215,7 +234,10 @@ class ScoreWriter:
             Where the store is complete already, or cannot be written.
         """
         if self._closed:
-            raise StoreError(f"{self._location} is complete; nothing can be added to it. Write another store.")
+            raise StoreError(
+                f"{self._location} is complete; nothing can be added to it by this writer. "
+                "Open another with ScoreWriter(..., append=True)."
+            )
         block = as_scores(scores)
         check_scores(block, self._plan.n_classes)
         mine = (
@@ -242,7 +264,9 @@ class ScoreWriter:
             self._rows.add(*arrays, *([] if mine is None else [mine]))
             self.n_samples += block.shape[0]
             while len(self._rows) >= self._layout.rows:
-                self._journal.write(self._write_stretch(self._layout, self._layout.rows))
+                record = self._write_stretch(self._layout, self._layout.rows)
+                if self._append is None:  # an append that is killed is not resumed: the store is as it was
+                    self._journal.write(record)
                 self._n_stretches += 1
 
     def _as_soft(self, labels: Array) -> Array:
@@ -259,7 +283,8 @@ class ScoreWriter:
     def _writing(self) -> Iterator[None]:
         """Name what fails, and write no more after it: rows that were under way would be missing."""
         if self._failed:
-            raise StoreError(f"{self._location} could not be written before. Go on with ScoreWriter(..., resume=True).")
+            how = "resume=True" if self._append is None else "append=True"
+            raise StoreError(f"{self._location} could not be written before. Go on with ScoreWriter(..., {how}).")
         try:
             with writing(self._location, *self._given):
                 yield
@@ -395,7 +420,10 @@ class ScoreWriter:
         if not self.n_samples and not self._is_part:
             raise StoreError(f"{self._location} has no samples. Append some before closing it.")
         with self._writing():
-            self._finish()
+            if self._append and self._append.adds_nothing(self.n_samples):
+                self._append.undo()
+            else:
+                self._finish()
         self._closed = True
         self._release()
 
@@ -404,15 +432,22 @@ class ScoreWriter:
             layout = self._layout
             if not self._n_stretches and not self._is_part:  # all fits in one chunk: it need not be larger
                 layout = replace(layout, chunk_rows=-(-len(self._rows) // layout.shard_chunks))
+                if layout.chunk_rows != self._layout.chunk_rows:
+                    self._draft.kept_notes[CHUNK_ROWS] = self._layout.chunk_rows
             self._write_stretch(layout, len(self._rows))  # without a record: after a kill it is written again
         if len(self._labels):
             self._write_labels(len(self._labels))
         if self.rounding and self._draft.group["scores"].attrs.get("rounding") != self.rounding:
             self._draft.group["scores"].attrs["rounding"] = self.rounding
         more = {"n_classes": self._plan.n_classes} if self._plan.top_m else {}
+        if self._append:
+            self._append.carry_notes()
         self._draft.resize(self.n_samples)
         self._draft.finish(**more)
-        self._journal.clear()
+        if self._append:
+            self._append.finish()
+        else:
+            self._journal.clear()
 
     def __enter__(self) -> Self:
         return self
@@ -423,5 +458,8 @@ class ScoreWriter:
         try:
             if kind is None:
                 self.close()
+            elif self._append and not self._closed and not self._failed:
+                with suppress(StoreError), self._writing():  # what stays is removed by the next append
+                    self._append.undo()
         finally:
             self._release()
