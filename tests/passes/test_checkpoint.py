@@ -339,3 +339,20 @@ def test_format__of_checkpoints_is_told(tmp_path):
     told = json.loads(pathlib.Path(tmp_path / "request.json").read_text())
     assert told["format"] == checkpoints.FORMAT
     assert told["avgk_dask"] == avgk.__version__
+
+
+@pytest.mark.parametrize("n_more", [1, 40, 100])
+def test_checkpoint__of_a_store_that_a_writer_appended_to_reads_what_is_new(tmp_path, n_more):
+    scores, labels, _ = Simulation(10_000 + n_more, 20).rows(0, 10_000 + n_more)
+    path = tmp_path / "s.zarr"
+    with avgk.ScoreWriter(path, n_classes=20, chunk_rows=30) as writer:
+        writer.append(scores[:10_000], labels[:10_000])
+    store = CountingStore(LocalStore(path, read_only=True))
+    with using("events"):
+        evaluate(store, [1, 2, 5], tmp_path / "found")
+        with avgk.ScoreWriter(path, append=True) as writer:
+            writer.append(scores[10_000:], labels[10_000:])
+        chunk_reads(store)
+        found = evaluate(store, [1, 2, 5], tmp_path / "found")
+        assert chunk_reads(store) <= 0.03 * 334
+        assert same(found, evaluate(scores, [1, 2, 5], labels=labels))
