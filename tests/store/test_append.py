@@ -387,7 +387,7 @@ def stopped(path, first, last):
 def state(path, old, new):
     """Say whether a store reads as the old one or the new one, or is refused as incomplete."""
     try:
-        result = avgk.evaluate(path, k=[1, 2]).drop_attrs()
+        result = avgk.evaluate(path, k=0.5).drop_attrs()
     except avgk.StoreError as error:
         how = "let ScoreWriter(..., append=True) finish it"
         return "incomplete" if "is incomplete" in str(error) and how in str(error) else "wrong"
@@ -405,7 +405,7 @@ def test_append__stopped_before_any_write_leaves_the_old_store_or_one_that_is_fi
     options = {"chunk_rows": 10, **options}
     write(tmp_path / "old.zarr", 25, **options)
     write(tmp_path / "new.zarr", 57, **options)
-    old, new = (avgk.evaluate(tmp_path / f"{name}.zarr", k=[1, 2]).drop_attrs() for name in ("old", "new"))
+    old, new = (avgk.evaluate(tmp_path / f"{name}.zarr", k=0.5).drop_attrs() for name in ("old", "new"))
     states = []
     for n in itertools.count():
         path = tmp_path / f"{n}.zarr"
@@ -464,7 +464,7 @@ def test_append__survives_a_kill(tmp_path, key, number, expected):
     path = tmp_path / "a.zarr"
     write(path, 45, chunk_rows=10)
     write(tmp_path / "new.zarr", 157, chunk_rows=10)
-    old, new = (avgk.evaluate(p, k=[1, 2]).drop_attrs() for p in (path, tmp_path / "new.zarr"))
+    old, new = (avgk.evaluate(p, k=0.5).drop_attrs() for p in (path, tmp_path / "new.zarr"))
     for name, values in zip(("s.npy", "l.npy"), rows(45, 157), strict=True):
         np.save(tmp_path / name, values)
     command = [sys.executable, "-c", KILLED, path, key, str(number), tmp_path / "s.npy", tmp_path / "l.npy"]
