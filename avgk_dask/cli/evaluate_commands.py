@@ -65,7 +65,7 @@ def evaluate(chosen: StoreChoice, k: list[Fraction] | None, out: pathlib.Path | 
 
     Example: avgk evaluate scores.zarr --labels labels.npy --no-straddle
 
-    Example: avgk evaluate s3://bucket/scores.zarr --checkpoint s3://bucket/found --workers 8
+    Example: avgk evaluate scores.zarr --checkpoint found --workers 2
     """
     from ..api.evaluation import evaluate as run
     from ..exact.budgets import DEFAULT_BUDGETS

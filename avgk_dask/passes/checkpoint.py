@@ -16,6 +16,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from importlib.metadata import version
 from typing import Any
 
 import numpy as np
@@ -192,14 +193,12 @@ def open_checkpoint(asked: Asked, source: Source, label_hashes: Any) -> tuple[Ch
 
 def _told(asked: Asked, source: Source) -> dict[str, object]:
     """Return what a checkpoint is of, in plain words and values."""
-    from .. import __version__
-
     labels = "none" if source.labels is None else "probabilities" if source.has_soft_labels else "class numbers"
     facts = {"classes": source.n_classes, "dtype": source.dtype.name, "labels": labels}
     if source.stored_array is not None:
         facts["missing"] = source.stored_array.store_path.store.checks.missing
     asked_for = {"function": asked.function, **{name: str(value) for name, value in asked.request.items()}}
-    return {"format": FORMAT, "avgk_dask": __version__, **asked_for, **facts}
+    return {"format": FORMAT, "avgk_dask": version("avgk_dask"), **asked_for, **facts}
 
 
 def _compare(shelf: Shelf, told: Mapping[str, object]) -> None:

@@ -242,7 +242,7 @@ def test_checkpoint__of_something_else_is_refused_by_name(tmp_path, monkeypatch)
         evaluate(scores, [1], place)
     with pytest.raises(avgk.OptionError, match="path, a URL or a Zarr store; got 7"):
         evaluate(store, [1], 7)
-    monkeypatch.setattr(avgk, "__version__", "9.9")
+    monkeypatch.setattr(checkpoints, "version", lambda _: "9.9")
     with pytest.raises(avgk.OptionError, match=r"avgk_dask was '.*' and is '9.9'"):
         evaluate(store, [1], place)
 
