@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import sys
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from typing import Any, TypeVar
 
 from dask import config
@@ -75,6 +77,12 @@ def machine_memory() -> int:
         except (OSError, ValueError):  # no such file, or "max"
             continue
     return int(total)
+
+
+def give_back_memory() -> None:
+    """Give memory that is free back to the system, where the C library keeps it: pieces of it would add up from wave to wave."""
+    with suppress(OSError, AttributeError):  # another C library
+        ctypes.CDLL(None).malloc_trim(0)
 
 
 def is_cancelled() -> bool:

@@ -15,6 +15,7 @@ from ..scans.band_pass import Pass, Search
 from ..searches.scripts import Script
 from ..sources.source import Source
 from ..states.checks import CheckedTally
+from ..threads import give_back_memory
 from .checkpoint import Checkpoint
 from .memory import check_pass_memory
 from .tree import pass_task
@@ -86,6 +87,8 @@ def drive(search: AnySearch, run: Run) -> AnySearch:
     """Read what a search asks for, until it knows the answer."""
     while (what := search.next_pass()) is not None:
         search = search.advance(run.read(what))
+        if what.bands is not None:
+            give_back_memory()
     return search
 
 
