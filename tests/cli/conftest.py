@@ -24,14 +24,14 @@ class Run:
 
 @pytest.fixture
 def run(capsys):
-    """Give a function that runs ``avgk`` with these arguments."""
+    """Give a function that runs ``avgk``, or another command, with these arguments."""
 
-    def call(*args, cwd=None):
+    def call(*args, cwd=None, command=main, name="avgk"):
         capsys.readouterr()
         before, status = os.getcwd(), 0
         os.chdir(cwd or before)
         try:
-            main.main(args=[str(a) for a in args], prog_name="avgk")
+            command.main(args=[str(a) for a in args], prog_name=name)
         except SystemExit as stop:
             status = stop.code or 0
         finally:
