@@ -13,6 +13,7 @@ from avgk_dask.store.where.addresses import scrubbed, secrets_of, shown
 from avgk_dask.store.where.clouds import _translate
 from avgk_dask.store.where.failures import advice, cause
 from avgk_dask.store.where.locations import _for_s3fs, locate
+from avgk_dask.testing import Simulation, simulate_store
 
 KEY = {"key": "AKIDKEY", "secret": "SECRETKEY"}
 
@@ -130,3 +131,12 @@ def test_locations__that_cannot_be_end_in_one_error_of_ours(tmp_path, monkeypatc
         use(location)
     assert "\n" not in str(refused.value)
     assert not list(tmp_path.iterdir())
+
+
+def test_relative_paths__are_those_of_the_folder_they_were_opened_in(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    simulate_store("s.zarr", Simulation(100, 5), chunks=(10, 5))
+    opened = avgk.open_scores("s.zarr")
+    expected = avgk.evaluate(opened)
+    monkeypatch.chdir("/")
+    assert avgk.evaluate(opened).identical(expected)

@@ -84,7 +84,7 @@ def _local(path: str, write: bool) -> Store:
     if write:
         if path.endswith(".zip"):
             raise StoreError(f"store must be a folder or a URL to be written; got {path!r}. Zip the finished store.")
-        return LocalStore(path)
+        return LocalStore(os.path.abspath(path))  # workers may have another working folder
     if not os.path.exists(path):
         todo = _left(path) or path_advice(path)
         raise StoreError(f"store must exist; got {shown(path)!r}, and nothing is there. {todo}")
@@ -93,7 +93,7 @@ def _local(path: str, write: bool) -> Store:
         return ZipStore(path, mode="r")
     if os.path.isfile(path):
         raise StoreError(f"store must be a Zarr store; got the file {path!r}. {file_advice(path)}")
-    return LocalStore(path, read_only=True)
+    return LocalStore(os.path.abspath(path), read_only=True)
 
 
 def _left(path: str) -> str:
