@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from .errors import (
     AvgkError,
     BudgetError,
+    ClusterError,
     DtypeError,
     LabelsError,
     LeftoverWarning,
@@ -46,6 +47,7 @@ __all__ = [
     "AvgkError",
     "BestThreshold",
     "BudgetError",
+    "ClusterError",
     "DtypeError",
     "LabelsError",
     "LeftoverWarning",

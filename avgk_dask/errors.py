@@ -41,7 +41,7 @@ class AvgkError(Exception):
     Cause: any of those of the classes below; it is never raised itself.
 
     Cure: the last sentence of the text says what to do. On the command line the text is one line on
-    stderr, with exit status 2 where the input was refused and 1 where reading failed (``ReadError``).
+    stderr, with exit status 2 where the input was refused and 1 where reading (``ReadError``) or a cluster failed.
 
     Examples
     --------
@@ -209,6 +209,26 @@ class WriteError(StoreError):
     >>> avgk.ScoreWriter("/dev/null/scores.zarr", n_classes=3)  # doctest: +ELLIPSIS
     Traceback (most recent call last):
     avgk_dask.errors.WriteError: could not write /dev/null/scores.zarr: ... Check the place and its permissions.
+
+    """
+
+
+class ClusterError(AvgkError, RuntimeError):
+    """A cluster cannot finish the work; also a ``RuntimeError``.
+
+    Cause: it has no workers, all of them are paused because their memory is full, nothing was finished for the seconds
+    of the setting ``avgk.stall-limit``, the scheduler is lost, or a task ended its workers again and again; the text
+    names the rows and chunks that this one was reading. On the command line the exit status is 1.
+
+    Cure: start workers, with more memory or fewer threads, or store the scores in smaller chunks (``info`` tells the
+    memory that a worker needs), and run it again.
+
+    Examples
+    --------
+    >>> import avgk_dask as avgk
+    >>> error = avgk.ClusterError("the cluster must have workers; got none for 600 s. Start some, and run it again.")
+    >>> isinstance(error, avgk.AvgkError), isinstance(error, RuntimeError)
+    (True, True)
 
     """
 

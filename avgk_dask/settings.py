@@ -45,6 +45,11 @@ DEFAULTS: dict[str, int | float | None] = {
     "ahead-bytes": 1 << 28,
     # Seconds for which a read that failed is tried again, where the failure may pass.
     "retry-seconds": 10,
+    # Seconds without a finished task after which a run on a cluster says why, each time, and after which it ends.
+    "stall-seconds": 60,
+    "stall-limit": 600,
+    # Seconds between the log lines of a run that shows no bar.
+    "log-seconds": 60,
     # Bytes of sets, as bits, that are computed at once when sets are written.
     "window-bytes": 16 << 20,
     # Bytes a task may take; by default the worker's share of its memory.

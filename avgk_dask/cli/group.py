@@ -19,7 +19,7 @@ from typing import Any, TextIO
 import click
 
 from ..credentials import environment_secrets, has_short, hide
-from ..errors import AvgkError, LeftoverWarning, ReadError, WriteError
+from ..errors import AvgkError, ClusterError, LeftoverWarning, ReadError, WriteError
 from .spelling import secrets_in, spelled
 
 #: What the system says of a full disk, a quota that is used up, or a file that may not grow.
@@ -115,7 +115,7 @@ class Group(click.Group):
         except (KeyboardInterrupt, click.Abort) as error:
             status = _tell(error, "interrupted", INTERRUPTED, words)
         except Exception as error:
-            refused = isinstance(error, AvgkError) and not isinstance(error, (ReadError, WriteError))
+            refused = isinstance(error, AvgkError) and not isinstance(error, (ClusterError, ReadError, WriteError))
             status = _tell(error, _message(error), REFUSED if refused else FAILED, words)
         sys.exit(status)
 

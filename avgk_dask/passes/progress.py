@@ -1,85 +1,78 @@
-"""Progress: a bar on stderr, under Dask's own schedulers and under distributed alike."""
+"""Computing, told of as it goes: under Dask's own schedulers and under distributed alike."""
 
 from __future__ import annotations
 
-import shutil
-import sys
-import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from typing import Any
 
 from dask.callbacks import Callback
 from dask.delayed import Delayed
 
 from ..threads import cluster_client
+from .reads import Reads
 from .run import Compute, compute_plainly
+from .telling import Bar, LogLines, Telling
+
+
+def telling_of(progress: bool | None) -> Telling:
+    """Return what tells of a call: a bar with True, log lines with None, nothing with False."""
+    return Bar() if progress else LogLines() if progress is None else Telling()
 
 
 @contextmanager
 def computing(progress: bool | None) -> Iterator[Compute]:
-    """Lend the function that computes tasks, with a bar for each stage where progress is asked for."""
-    yield _with_bar if progress else compute_plainly
+    """Lend the function that computes tasks, with one bar for all stages where progress is asked for.
+
+    What a cluster does wrong is an error of ours, with and without a bar.
+    """
+    with closing(telling_of(progress)) as telling, _cluster_faults():
+
+        def compute(tasks: list[Delayed], stage: str, reads: Reads | None = None) -> list[Any]:
+            client = cluster_client()
+            shares = {str(task.key): 1 for task in tasks} if reads is None else reads.shares
+            _begin(telling, stage, reads, len(tasks))
+            if client is None:
+                with _Finished(shares, telling):
+                    return compute_plainly(tasks, stage)
+            from .watching import Watch  # late: it brings distributed along
+
+            return Watch(client, telling, shares, reads).compute(tasks)
+
+        yield compute
 
 
-def _with_bar(tasks: list[Delayed], stage: str) -> list[Any]:
+def _cluster_faults() -> AbstractContextManager[None]:
+    """Return what turns the faults of the cluster that Dask would use into errors of ours."""
     client = cluster_client()
-    with _bar(desc=f"avgk {stage}", unit="task") as bar:
-        if client is None:
-            with _Bar(bar):
-                return compute_plainly(tasks, stage)
-        return _watch(client, tasks, bar)
+    if client is None:
+        return nullcontext()
+    from .watching import naming_faults
+
+    return naming_faults(client)
 
 
-def _bar(**options: Any) -> Any:
-    """Return a bar: a widget in a notebook that can show one, else text on stderr."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # a notebook without ipywidgets is none to warn about: it gets text
-        from tqdm.auto import tqdm
-    if any(base.__module__ == "tqdm.notebook" for base in tqdm.__mro__):
-        return tqdm(**options)
-    screen = shutil.get_terminal_size()  # 80 x 24 where the terminal does not tell
-    return tqdm(file=sys.stderr, ncols=screen.columns, nrows=screen.lines, **options)
+def _begin(telling: Telling, stage: str, reads: Reads | None, n_tasks: int) -> None:
+    words = stage.replace("-", " and ")
+    if reads is None:
+        telling.begin(words, "task", n_tasks)
+    else:
+        telling.begin(words, "B", reads.total, reads.what.is_wave)
 
 
 @contextmanager
 def counting(stage: str, unit: str, total: int | None, progress: bool | None) -> Iterator[Callable[[int], Any]]:
-    """Return a function that moves a bar by a number of units; without progress it does nothing."""
-    with _bar(desc=f"avgk {stage}", unit=unit, total=total, disable=not progress) as bar:
-        yield bar.update
+    """Lend a function that tells of a number of units done."""
+    with closing(telling_of(progress)) as telling:
+        telling.begin(stage, unit, total)
+        yield telling.advance
 
 
-class _Bar(Callback):
-    """Moves the bar as a local scheduler finishes tasks."""
+class _Finished(Callback):
+    """Tells of the tasks that a local scheduler finishes."""
 
-    def __init__(self, bar: Any) -> None:
-        self._bar = bar
-
-    def _start_state(self, dsk: Any, state: Any) -> None:
-        self._bar.reset(total=sum(len(state[s]) for s in ("ready", "waiting", "running", "finished")))
+    def __init__(self, shares: dict[str, int], telling: Telling) -> None:
+        self._shares, self._telling = shares, telling
 
     def _posttask(self, key: Any, result: Any, dsk: Any, state: Any, worker_id: Any) -> None:
-        self._bar.update()
-
-
-def _watch(client: Any, tasks: list[Delayed], bar: Any) -> list[Any]:
-    """Compute on a cluster, moving the bar as its tasks finish. A result that is merged stays nowhere."""
-    from distributed import as_completed
-
-    wanted = {task.key for task in tasks}
-    steps = [
-        Delayed(key, task.dask, layer=task.__dask_layers__()[0])
-        for task in tasks[:1]
-        for key in task.dask
-        if str(key).startswith("avgk-") and key not in wanted
-    ]
-    futures = client.compute([*tasks, *steps])
-    results, watched = futures[: len(tasks)], as_completed(futures[len(tasks) :])
-    bar.reset(total=len(steps) + len(results))
-    del futures  # a future that is held keeps its result in memory
-    for future in watched:
-        bar.update()
-        future.release()
-    found = list(client.gather(results))
-    bar.update(len(results))
-    return found
+        self._telling.advance(self._shares.get(key, 0))

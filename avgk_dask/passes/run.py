@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import dask
 from dask.delayed import Delayed
@@ -18,14 +17,20 @@ from ..states.checks import CheckedTally
 from ..threads import give_back_memory
 from .checkpoint import Checkpoint
 from .memory import check_pass_memory
+from .reads import Reads
 from .tree import pass_task
 
-#: Computes tasks; the text names the stage, for whoever shows progress.
-Compute = Callable[[list[Delayed], str], list[Any]]
 AnySearch = TypeVar("AnySearch", bound=Search)
 
 
-def compute_plainly(tasks: list[Delayed], stage: str) -> list[Any]:
+class Compute(Protocol):
+    """Computes tasks."""
+
+    def __call__(self, tasks: list[Delayed], stage: str, reads: Reads | None = None) -> list[Any]:
+        """Return the values of tasks; the text names the stage, and ``reads`` tells what each task of a pass reads."""
+
+
+def compute_plainly(tasks: list[Delayed], stage: str, reads: Reads | None = None) -> list[Any]:
     """Compute with whatever scheduler Dask would use."""
     return list(dask.compute(*tasks))
 
@@ -61,7 +66,8 @@ class Run:
         state = None if kept is None else kept.load()
         if state is None:
             with self.source.reading():
-                (state,) = self.compute([pass_task(self.source, what, kept)], what.name)
+                task = pass_task(self.source, what, kept)
+                (state,) = self.compute([task], what.name, Reads.of(self.source, what, task.dask))
             if kept is not None:
                 kept.save(state)
         self._check(state, what)

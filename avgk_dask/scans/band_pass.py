@@ -37,6 +37,8 @@ class Pass:
     #: bytes that it has for each row.
     state_bytes: int = 0
     sum_bytes: int = 0
+    #: Whether it is one of several that read all bands once, together.
+    is_wave: bool = False
     #: Whether, with the passes before it, all bands have been read once more.
     completes: bool = False
 

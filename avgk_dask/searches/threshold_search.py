@@ -108,7 +108,7 @@ class ThresholdSearch:
                 return scan
             last = self.n_seen + n_next
             bands = spread_bands(self.shape.n_bands, self.n_seen, last, self._scripted_bands())
-            return replace(scan, bands=bands, completes=last == self.shape.n_bands)
+            return replace(scan, bands=bands, is_wave=True, completes=last == self.shape.n_bands)
         cut = {i: s for i, s in self.found.items() if s.cut is not None and s.cut.pending}
         return cut_pass(self.shape, cut) if cut and self.cuts_ties else None
 

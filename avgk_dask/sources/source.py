@@ -136,6 +136,10 @@ class Source(ABC):
         """Return the shape of one chunk, as a pilot reads it."""
         return self.piece_end(band) - self.rows[band], self.columns[column + 1] - self.columns[column]
 
+    def chunk_names(self, rows: tuple[int, int], classes: tuple[int, int]) -> str:
+        """Return the first and the last of the stored chunks that rows and classes lie in; nothing where none are stored."""
+        return ""
+
     def labels_of(self, bands: Sequence[int]) -> Argument:
         """Return the labels of some bands, as an argument of a task: the key of what reads them, the keys of blocks, or arrays."""
         labels = self.labels

@@ -20,6 +20,7 @@ from ..store.read.ahead import AHEAD_SHARE
 from ..store.read.bands import BandReader, plan_bands
 from ..store.read.encoding import decoded_dtype
 from ..store.read.grids import grid_of
+from ..store.read.listing import chunk_key
 from ..store.read.opening import array_token
 from ..store.read.stamps import band_stamps
 from ..store.where.array_kinds import StoredArray
@@ -97,6 +98,11 @@ class StoredSource(Source):
     def chunk(self, band: int, column: int | None) -> Argument:  # noqa: D102
         first, last = (0, self.shape[1]) if column is None else self.columns[column : column + 2]
         return StoredChunk(self.rows[band], self.piece_end(band), first, last)
+
+    def chunk_names(self, rows: tuple[int, int], classes: tuple[int, int]) -> str:  # noqa: D102
+        axes = [axis.indices(*part) for axis, part in zip(grid_of(self.array), (rows, classes), strict=True)]
+        first, last = (chunk_key(self.array, tuple(axis[i] for axis in axes)) for i in (0, -1))
+        return f"chunk {first}" if first == last else f"chunks {first} to {last}"
 
     def reader_key(self) -> Key | None:  # noqa: D102
         return Key(self._shared.key)

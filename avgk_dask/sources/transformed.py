@@ -77,6 +77,9 @@ class TransformedSource(Source):
     def piece_end(self, band: int) -> int:  # noqa: D102
         return self.inner.piece_end(band)
 
+    def chunk_names(self, rows: tuple[int, int], classes: tuple[int, int]) -> str:  # noqa: D102
+        return self.inner.chunk_names(rows, (0, self.inner.shape[1]) if self.transform.needs_rows else classes)
+
     def chunk(self, band: int, column: int | None) -> Argument:  # noqa: D102
         return self.inner.chunk(band, None if self.transform.needs_rows else column)
 

@@ -1,0 +1,321 @@
+"""Runs on clusters: what goes wrong is said and ends in an error of ours, and what workers lose is computed again."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+from contextlib import contextmanager
+
+import dask
+import dask.array as da
+import numpy as np
+import pytest
+
+import avgk_dask as avgk
+from avgk_dask.api.inputs import as_source
+from avgk_dask.passes import telling
+from avgk_dask.passes.running import running
+from avgk_dask.scans.band_pass import Pass
+from avgk_dask.scans.edge_scan import edge_pass
+from avgk_dask.testing import Simulation, simulate_store
+
+distributed = pytest.importorskip("distributed")
+
+#: Every band is a task, and stalls are told soon. They end a run soon only where they are wanted: workers begin slowly.
+SETTINGS = {"avgk.task-bytes": 1, "avgk.band-bytes": 1, "avgk.stall-seconds": 1, "avgk.stall-limit": 120}
+SOON = {"avgk.stall-limit": 3}
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory):
+    path = tmp_path_factory.mktemp("scores") / "s.zarr"
+    simulate_store(path, Simulation(3_000, 20), chunks=(50, 10))
+    return path
+
+
+@contextmanager
+def cluster(n_workers=2, settings=(), **options):
+    options = {"threads_per_worker": 1, "dashboard_address": None, "silence_logs": 60, **options}
+    with (
+        dask.config.set({**SETTINGS, **dict(settings)}),
+        distributed.LocalCluster(n_workers=n_workers, **options) as made,
+        distributed.Client(made) as client,
+    ):
+        yield made, client
+
+
+def pids(made):
+    return [worker.pid for worker in made.workers.values() if worker.pid]
+
+
+def signal_all(numbers, what):
+    for number in numbers:
+        os.kill(number, what)
+
+
+@pytest.fixture
+def after_task(monkeypatch):
+    """Give a function that sets what happens once so many tasks are finished."""
+    wanted, n_finished, advance = {}, [0], telling.Telling.advance
+
+    def counted(self, n):
+        advance(self, n)
+        n_finished[0] += 1
+        wanted.pop(n_finished[0], lambda: None)()
+
+    monkeypatch.setattr(telling.Telling, "advance", counted)
+    return wanted.__setitem__
+
+
+def read(source, work, progress=None):
+    """Read a pass whose work is given; it must be a function inside a function, which travels as it is."""
+    what = edge_pass(source.dtype, source.shape[1], np.array([3]))
+    with running(source, progress) as run:
+        return run.read(Pass("scan", work, what.plan, what.state))
+
+
+def failing_at(number, fail):
+    """Return the work of a pass that fails at a band."""
+    from avgk_dask.scans.edge_scan import tally_edges
+
+    def work(slabs, labels, band, plan):
+        if band == number:
+            fail()
+        return tally_edges(slabs, labels, band, plan)
+
+    return work
+
+
+def test_workers__that_are_killed_change_no_bit(store, after_task):
+    with cluster(settings={"distributed.scheduler.allowed-failures": 20}) as (made, _):
+        for n in (5, 25, 45):
+            after_task(n, lambda: os.kill(random.choice(pids(made)), signal.SIGKILL))
+        found = avgk.evaluate(store, k=[1, 2.5], straddle=False)
+    assert found.identical(avgk.evaluate(store, k=[1, 2.5], straddle=False))
+
+
+def test_workers__that_are_stopped_end_the_run(store, after_task, caplog):
+    with cluster() as (made, client):
+        stopped = pids(made)
+
+        def stop():
+            dask.config.set(SOON)
+            caplog.clear()
+            signal_all(stopped, signal.SIGSTOP)
+
+        after_task(3, stop)
+        try:
+            with pytest.raises(
+                avgk.ClusterError, match=r"must finish tasks; got none in \d s: worker .* not been heard of"
+            ):
+                avgk.evaluate(store, k=1)
+        finally:
+            signal_all(stopped, signal.SIGCONT)
+        assert not client.futures
+    lines = [r.message for r in caplog.records if r.name == "avgk_dask"]
+    assert 1 <= len(lines) <= 3
+    assert all(line.startswith("no task has finished for") for line in lines)
+
+
+@pytest.mark.parametrize("progress", [True, None, False])
+def test_workers__that_are_paused_end_the_run_with_what_to_do(store, progress, capsys, caplog):
+    with cluster(settings={**SOON, "distributed.worker.memory.pause": False}, processes=False) as (_, client):
+
+        def pause(dask_worker):
+            dask_worker.status = distributed.Status.paused
+
+        client.run(pause)
+        with pytest.raises(
+            avgk.ClusterError, match=r"all 2 workers are paused because the memory is full\. Use workers"
+        ):
+            avgk.evaluate(store, k=1, progress=progress)
+    assert ("memory is full" in capsys.readouterr().err) == (progress is True)
+    assert "memory is full" in caplog.text
+
+
+def test_clusters__without_workers_end_the_run(store):
+    with (
+        cluster(0, SOON, processes=False),
+        pytest.raises(avgk.ClusterError, match="got none in 3 s: the cluster has no workers"),
+    ):
+        avgk.evaluate(store, k=1)
+
+
+def test_clusters__whose_scheduler_gives_up_on_workers_end_the_run(store):
+    with (
+        cluster(0, {"distributed.scheduler.no-workers-timeout": "100ms"}, processes=False),
+        pytest.raises(avgk.ClusterError, match="must have workers that may take the tasks"),
+    ):
+        avgk.evaluate(store, k=1)
+
+
+def test_stalls__of_running_tasks_name_the_first(store):
+    def wait():
+        distributed.Event("go").wait()
+
+    with cluster(1, SOON, processes=False):
+        try:
+            with pytest.raises(
+                avgk.ClusterError, match=r"the first reads rows 0 to 49 \(band 0, chunks .*c/0/0 to .*c/0/1 of"
+            ):
+                read(as_source(store), failing_at(0, wait))
+        finally:
+            distributed.Event("go").set()
+
+
+def test_stalls__are_none_where_tasks_of_a_lazy_array_are_finished(monkeypatch):
+    def block(x):
+        distributed.Queue("go").get()
+        return x
+
+    from avgk_dask.passes import watching
+
+    looks, find_trouble = [], watching.find_trouble
+
+    def look(*arguments):
+        found = find_trouble(*arguments)
+        looks.append(found)
+        distributed.Queue("go").put(1)
+        return found
+
+    monkeypatch.setattr(watching, "find_trouble", look)
+    avgk.threshold(np.ones((6, 3)), 1)  # compiled
+    with cluster(1, SOON, processes=False):
+        lazy = da.ones((6, 3), chunks=(1, 3)).map_blocks(block, meta=np.ones((0, 0))).rechunk((6, 3))
+        assert avgk.threshold(lazy, 1).value == 1
+    assert len(looks) >= 6  # a second apart each, and the limit is 3
+
+
+def test_tasks__that_end_their_worker_are_named(store):
+    with cluster(settings={"distributed.scheduler.allowed-failures": 1}) as (_, client):
+        with pytest.raises(avgk.ClusterError) as caught:
+            read(as_source(store), failing_at(7, lambda: os._exit(1)))
+        assert not client.futures
+    assert (
+        "got 2 workers that died, one after the other, in the task that reads rows 350 to 399 (band 7, chunks"
+        in str(caught.value)
+    )
+    assert "c/7/0 to scores/c/7/1 of" in str(caught.value)
+    assert "more memory" in str(caught.value)
+
+
+@pytest.mark.parametrize("where", ["threads", "cluster"])
+def test_errors__of_a_task_stop_the_bar_where_it_is(store, where, monkeypatch, capsys):
+    bars = watched_bars(monkeypatch)
+
+    def fail():
+        raise ZeroDivisionError("of a task")
+
+    def run(source):
+        with pytest.raises(ZeroDivisionError, match="of a task"):
+            read(source, failing_at(30, fail), progress=True)
+
+    if where == "threads":
+        with dask.config.set(SETTINGS):
+            run(as_source(store))
+    else:
+        with cluster(1, processes=False) as (_, client):
+            run(as_source(store))
+            assert not client.futures
+    (bar,) = bars
+    assert bar.n < bar.total == 3_000 * 20 * 4
+    assert bar.disable  # closed
+
+
+def test_interrupts__cancel_what_is_under_way(store, after_task):
+    def interrupt():
+        raise KeyboardInterrupt
+
+    after_task(2, interrupt)
+    with cluster(1, processes=False) as (_, client):
+        with pytest.raises(KeyboardInterrupt):
+            avgk.evaluate(store, k=1)
+        assert not client.futures
+
+
+def test_schedulers__that_are_lost_end_the_run(store, after_task, tmp_path):
+    commands = [
+        ["scheduler", "--port", "0", "--no-dashboard", "--scheduler-file", str(tmp_path / "at.json")],
+        ["worker", "--no-nanny", "--no-dashboard", "--nthreads", "1", "--scheduler-file", str(tmp_path / "at.json")],
+    ]
+    started = [
+        subprocess.Popen([sys.executable, "-m", "distributed.cli.dask_" + name, *rest], stderr=subprocess.DEVNULL)
+        for name, *rest in commands
+    ]
+    try:
+        with (
+            dask.config.set({**SETTINGS}),
+            distributed.Client(scheduler_file=tmp_path / "at.json", timeout=60) as client,
+        ):
+            client.wait_for_workers(1)
+            after_task(3, started[0].kill)
+            with pytest.raises(avgk.ClusterError, match="scheduler was lost or restarted"):
+                avgk.evaluate(store, k=1)
+    finally:
+        for process in started:
+            process.kill()
+            process.wait()
+
+
+def test_calls__inside_a_task_leave_its_thread_to_others(store):
+    with cluster(1, processes=False) as (_, client):
+
+        def call():
+            return avgk.threshold(store, 1).value
+
+        assert client.submit(call).result() == avgk.threshold(store, 1).value
+
+
+def watched_bars(monkeypatch):
+    bars, made = [], telling.new_bar
+
+    def watched(**options):
+        bars.append(made(**options))
+        return bars[-1]
+
+    monkeypatch.setattr(telling, "new_bar", watched)
+    return bars
+
+
+@contextmanager
+def _kills(made, n):
+    """Kill a worker each second, so many times, while something runs."""
+    import threading
+
+    over = threading.Event()
+
+    def kill():
+        for _ in range(n):
+            if over.wait(1):
+                return
+            for number in random.sample(pids(made), min(1, len(pids(made)))):
+                os.kill(number, signal.SIGKILL)
+
+    thread = threading.Thread(target=kill)
+    thread.start()
+    try:
+        yield thread
+    finally:
+        over.set()
+        thread.join()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("adaptive", [False, True])
+def test_workers__that_are_killed_each_second_change_no_bit(store, adaptive):
+    """A cluster that replaces all workers survives; a plain one may run out of them, which is said."""
+    expected = avgk.evaluate(store, k=[1, 2.5], straddle=False)
+    with cluster(settings={"avgk.stall-limit": 20}) as (made, _):
+        made.scheduler.allowed_failures = 20
+        if adaptive:
+            made.adapt(minimum=2, maximum=2)
+        with _kills(made, 20) as kills:
+            while kills.is_alive():
+                try:
+                    assert avgk.evaluate(store, k=[1, 2.5], straddle=False).identical(expected)
+                except avgk.ClusterError:
+                    assert not adaptive
+                    return
