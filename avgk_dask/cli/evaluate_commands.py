@@ -11,15 +11,13 @@ from typing import Unpack
 import click
 
 from ..errors import OptionError
+from .clusters import ClusterChoice, cluster, cluster_options
 from .group import Command
 from .parameters import (
-    ClusterChoice,
     StoreChoice,
     budget_option,
     checkpoint_options,
     checkpoint_place,
-    cluster,
-    cluster_options,
     json_option,
     missing_option,
     nan_option,
@@ -75,7 +73,7 @@ def evaluate(chosen: StoreChoice, k: list[Fraction] | None, out: pathlib.Path | 
     folder = nullcontext() if out is None else ResultsFolder(out)
     with folder:
         arrays = chosen.open(missing)
-        with cluster(**where):
+        with cluster(where, quiet):
             start = time.perf_counter()
             result = run(
                 arrays,
@@ -119,7 +117,7 @@ def threshold(chosen: StoreChoice, k: list[Fraction], as_json: bool, nan_policy:
     from ..api.thresholds import threshold as run
 
     arrays = chosen.open(missing)
-    with cluster(**where):
+    with cluster(where, quiet):
         place = checkpoint_place(checkpoint, checkpoint_option)
         found = run(arrays, k, nan_policy=nan_policy, progress=shows_progress(quiet), checkpoint=place)
     names = ("threshold", "n_above", "n_ties", "n_kept")
@@ -194,7 +192,7 @@ def sets(chosen: StoreChoice, k: list[Fraction] | None, limit: float | None, rul
         raise OptionError(f"-k must be one budget for sets; got {len(k)}. Write one store for each.")
     arrays = chosen.open(missing, with_labels=False)
     choice = SetChoice(rule if limit is None else "threshold", k[0] if k else None, limit, ties, nan_policy)
-    with cluster(**where):
+    with cluster(where, quiet):
         found = write_sets(
             arrays, out, choice, format=form, overwrite=overwrite, progress=shows_progress(quiet),
             out_options=parse_storage_options(out_option, "--out-option"),

@@ -20,6 +20,7 @@ import click
 
 from ..credentials import environment_secrets, has_short, hide
 from ..errors import AvgkError, ClusterError, LeftoverWarning, ReadError, WriteError
+from .printing import printing_log
 from .spelling import secrets_in, spelled
 
 #: What the system says of a full disk, a quota that is used up, or a file that may not grow.
@@ -105,7 +106,8 @@ class Group(click.Group):
         given = args[0] if args else kwargs.get("args")
         words = list(sys.argv[1:] if given is None else given)
         try:
-            with _answering_sigterm(), _telling_leftovers("--quiet" in words):
+            quiet = "--quiet" in words
+            with _answering_sigterm(), _telling_leftovers(quiet), printing_log(quiet):
                 return super().main(*args, **{**kwargs, "standalone_mode": False})
         except click.ClickException as error:
             status = _tell(error, error.format_message(), REFUSED, words)

@@ -1,21 +1,17 @@
-"""What several commands share: budgets, stores, clusters, output."""
+"""What several commands share: budgets, stores, output."""
 
 from __future__ import annotations
 
 import functools
-import os
 import re
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from fractions import Fraction
-from logging import CRITICAL
 from typing import TYPE_CHECKING, Concatenate, ParamSpec, TypedDict, TypeVar
 
 import click
 
-from ..credentials import environment_secrets, hide, secrets_of, shown, shown_address
-from ..errors import BudgetError, OptionError, ReadError, refuse
+from ..errors import BudgetError, OptionError
 
 if TYPE_CHECKING:
     from ..store import StoredArrays
@@ -213,70 +209,3 @@ def parse_storage_options(pairs: tuple[str, ...], name: str = "--storage-option"
         if "=" not in pair:
             raise OptionError(f"{name} must be KEY=VALUE; got one without '='.")
     return dict(pair.split("=", 1) for pair in pairs) or None
-
-
-class ClusterChoice(TypedDict):
-    """Where to compute, as the options say it."""
-
-    scheduler: str | None
-    scheduler_file: str | None
-    workers: int | None
-    threads: int | None
-    memory_limit: str | None
-
-
-def cluster_options(command: Decorated) -> Decorated:
-    """Add the options that choose where to compute."""
-    for option in (
-        click.option("--memory-limit", metavar="BYTES", help="Memory of each local worker, such as 4GB."),
-        click.option("--threads", type=click.IntRange(min=1), help="Threads of each local worker."),
-        click.option("--workers", type=click.IntRange(min=1), help="Start so many local worker processes."),
-        click.option("--scheduler-file", type=click.Path(), help="Use the cluster that wrote this file."),
-        click.option("--scheduler", metavar="ADDRESS", help="Use the cluster at this address."),
-    ):
-        command = option(command)
-    return command
-
-
-@contextmanager
-def cluster(
-    scheduler: str | None,
-    scheduler_file: str | None,
-    workers: int | None,
-    threads: int | None,
-    memory_limit: str | None,
-) -> Iterator[None]:
-    """Compute on the cluster asked for; with none asked for, the threaded scheduler runs at once."""
-    local = (workers, threads, memory_limit) != (None, None, None)
-    remote = scheduler or scheduler_file or os.environ.get("DASK_SCHEDULER_ADDRESS")
-    if (scheduler or scheduler_file) and local:
-        raise OptionError(
-            "--scheduler and --scheduler-file use a running cluster; drop --workers, --threads and --memory-limit."
-        )
-    if not remote and not local:
-        yield
-        return
-    if scheduler_file and not os.path.isfile(scheduler_file):
-        raise OptionError(f"--scheduler-file must exist; got {shown(scheduler_file)!r}. Check the path.")
-    try:
-        from distributed import Client, LocalCluster
-    except ModuleNotFoundError:
-        raise OptionError("clusters must have distributed; it is not here. Install avgk_dask[distributed].") from None
-
-    if local:
-        size = {"n_workers": workers, "threads_per_worker": threads, "memory_limit": memory_limit or "auto"}
-        with (
-            LocalCluster(**size, dashboard_address="127.0.0.1:0", host="127.0.0.1", silence_logs=CRITICAL) as own,
-            Client(own),
-        ):
-            yield
-    else:
-        try:
-            client = Client(address=None if scheduler_file else remote, scheduler_file=scheduler_file)
-        except (OSError, ValueError) as error:  # out of reach, or no address
-            why = hide(str(error), {*secrets_of({"host": remote}), *environment_secrets()})
-            refuse(
-                ReadError(f"could not reach a scheduler at {shown_address(remote)}: {why}. Check that it runs there.")
-            )
-        with client:
-            yield

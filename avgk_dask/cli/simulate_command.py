@@ -113,7 +113,9 @@ def demo(out: pathlib.Path, samples: int, classes: int, as_json: bool, quiet: bo
     click.echo(f"\nThe report is {out / 'report.html'}; the scores are in {store}.")
 
 
-def _simulate_and_evaluate(store: pathlib.Path, samples: int, classes: int, progress: bool) -> tuple[Result, float]:
+def _simulate_and_evaluate(
+    store: pathlib.Path, samples: int, classes: int, progress: bool | None
+) -> tuple[Result, float]:
     from ..api.evaluation import evaluate
     from ..store import open_arrays
     from ..testing.simulation import Simulation, simulate_store

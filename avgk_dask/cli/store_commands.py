@@ -7,13 +7,11 @@ from typing import TYPE_CHECKING, Unpack
 
 import click
 
+from .clusters import ClusterChoice, cluster, cluster_options
 from .group import FAILED, Command
 from .parameters import (
-    ClusterChoice,
     LayoutChoice,
     StoreChoice,
-    cluster,
-    cluster_options,
     json_option,
     layout_options,
     missing_option,
@@ -115,7 +113,7 @@ def verify(
     """
     from ..api.store_functions import verify as run
 
-    with cluster(**where):
+    with cluster(where, quiet):
         found = run(store, storage_options=parse_storage_options(storage_option), progress=shows_progress(quiet))
     if as_json:
         print_json({"ok": found.ok, "n_chunks": found.n_chunks, "n_bytes": found.n_bytes,

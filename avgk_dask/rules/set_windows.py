@@ -9,7 +9,7 @@ from typing import Any
 import dask
 import dask.array as da
 
-from ..passes.run import compute_plainly
+from ..passes.progress import computing
 from ..settings import setting
 from ..store import SetBand, pack_block
 
@@ -25,7 +25,8 @@ def set_windows(sets: da.Array) -> Iterator[list[SetBand]]:
     while first < len(rows) - 1:
         last = _window_end(rows, first, columns[-1])
         blocks: Any = sets.blocks[first:last].to_delayed()
-        bits = compute_plainly([pack(block) for block in blocks.ravel()], "sets")
+        with computing(progress=False) as compute:  # whoever writes the bands tells of them
+            bits = compute([pack(block) for block in blocks.ravel()], "sets")
         n = len(columns) - 1
         yield [
             SetBand(rows[i], rows[i + 1] - rows[i], tuple(columns), tuple(bits[(i - first) * n : (i - first + 1) * n]))

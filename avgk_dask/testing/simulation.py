@@ -239,7 +239,7 @@ def simulate_store(
     chunks: tuple[int, int] | None = None,
     soft: bool = False,
     overwrite: bool = False,
-    progress: bool = False,
+    progress: bool | None = None,
 ) -> None:
     """Write a simulated store chunk by chunk, with a manifest, as ``ScoreWriter`` writes stores.
 

@@ -85,6 +85,7 @@ def test_debug__shows_the_traceback_wherever_it_stands(folder, run, place):
         (RuntimeError("two\nlines"), 1, "two lines"),
         (ZeroDivisionError(), 1, "ZeroDivisionError"),
         (avgk.ReadError("a chunk is damaged"), 1, "a chunk is damaged"),
+        (avgk.ClusterError("no workers"), 1, "no workers"),
         (avgk.StoreError("no store"), 2, "no store"),
         (MemoryError(), 1, "MemoryError"),
     ],
