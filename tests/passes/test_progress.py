@@ -1,0 +1,167 @@
+"""Progress: one bar over all stages of a call, in bytes of scores, or a line in the log now and then."""
+
+from __future__ import annotations
+
+import logging
+
+import dask
+import dask.array as da
+import numpy as np
+import pytest
+import zarr
+from dask.utils import key_split
+
+import avgk_dask as avgk
+from avgk_dask.api.inputs import as_source
+from avgk_dask.passes import telling
+from avgk_dask.passes.finding import pilot_pass
+from avgk_dask.passes.reads import Reads
+from avgk_dask.passes.tree import pass_task
+from avgk_dask.scans.edge_scan import edge_pass
+from avgk_dask.testing import Simulation, simulate_store
+
+SMALL = {"avgk.small-scores": 0, "avgk.task-bytes": 1, "avgk.band-bytes": 1}
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory):
+    path = tmp_path_factory.mktemp("scores") / "s.zarr"
+    simulate_store(path, Simulation(3_000, 20), chunks=(50, 10))
+    return path
+
+
+@pytest.fixture
+def stages(monkeypatch):
+    """Give the stages so far: the name, how much of how much was done when the next one began, and the unit."""
+    found, begun = [], telling.Telling.begin
+
+    def note(self):
+        if self.stage:
+            found.append((self.stage, self.n_done, self.total, self.unit))
+
+    def begin(self, stage, unit, total, is_wave=False):
+        if not (is_wave and stage == self.stage):
+            note(self)
+        begun(self, stage, unit, total, is_wave)
+
+    monkeypatch.setattr(telling.Telling, "begin", begin)
+    for kind in (telling.Telling, telling.Bar):
+        original = kind.close
+        monkeypatch.setattr(kind, "close", lambda self, original=original: (note(self), original(self)))
+    return found
+
+
+@pytest.mark.parametrize("scheduler", ["sync", "threads", "cluster"])
+@pytest.mark.parametrize("progress", [True, None, False])
+def test_stages__count_the_bytes_of_the_scores(store, stages, scheduler, progress):
+    with dask.config.set(SMALL):
+        if scheduler == "cluster":
+            distributed = pytest.importorskip("distributed")
+            with distributed.Client(processes=False, n_workers=1, threads_per_worker=2, dashboard_address=None):
+                avgk.evaluate(store, k=[1, 2], straddle=False, progress=progress)
+        else:
+            with dask.config.set(scheduler=scheduler):
+                avgk.evaluate(store, k=[1, 2], straddle=False, progress=progress)
+    (pilot, done, total, unit), scan, *_ = stages
+    assert (pilot, unit) == ("pilot", "B")
+    assert 0 < done == total < 240_000
+    assert scan == ("scan", 240_000, 240_000, "B")
+    assert all(done == total for _, done, total, _ in stages)
+
+
+def test_stages__of_waves_share_the_bytes_of_the_store(stages, monkeypatch):
+    waves, begin = [], telling.Telling.begin
+
+    def noted(self, stage, unit, total, is_wave=False):
+        waves.append((stage, is_wave))
+        begin(self, stage, unit, total, is_wave)
+
+    monkeypatch.setattr(telling.Telling, "begin", noted)
+    scores = np.random.default_rng(0).random((4_000, 20)).astype(np.float32)
+    lazy = da.from_array(scores, chunks=(20, 20))
+    with dask.config.set({**SMALL, "avgk.max-events": 2_000, "avgk.least-events": 1, "avgk.kept-bytes": 1}):
+        avgk.threshold(lazy, [1, 5])
+    assert waves.count(("scan", True)) > 1
+    assert [stage for stage in stages if stage[0] == "scan"] == [("scan", 320_000, 320_000, "B")]
+
+
+def test_bar__is_one_for_all_stages(store, monkeypatch, capsys):
+    bars, new_bar = [], telling.new_bar
+    monkeypatch.setattr(telling, "new_bar", lambda **options: bars.append(new_bar(**options)) or bars[-1])
+    with dask.config.set(SMALL):
+        avgk.evaluate(store, k=[1, 2], progress=True)
+    (bar,) = bars
+    assert bar.disable  # closed
+    shown = capsys.readouterr().err
+    assert "avgk pilot" in shown
+    assert "avgk scan" in shown
+    assert "240k/240k" in shown
+
+
+def test_bar__of_stages_that_read_no_scores_counts_tasks(store, stages, capsys):
+    avgk.verify(store, progress=True)
+    assert {(name, unit) for name, _, _, unit in stages} == {("verify", "task")}
+    assert "avgk verify: 100%" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("progress", [True, None, False])
+def test_log__has_a_line_now_and_then_without_a_bar(store, progress, caplog):
+    caplog.set_level(logging.INFO, "avgk_dask")
+    avgk.evaluate(store, k=[1, 2], progress=progress)
+    assert not caplog.messages  # less than a minute
+    with dask.config.set({**SMALL, "avgk.log-seconds": 0}):
+        avgk.evaluate(store, k=[1, 2], progress=progress)
+    assert bool(caplog.messages) == (progress is None)
+    if progress is None:
+        assert any(line.startswith("pilot: ") for line in caplog.messages)
+        assert caplog.messages[-1].startswith("scan: 0.00 of 0.00 GB, ")
+        assert caplog.messages[-1].endswith(" GB/s, 0 s left")
+
+
+def test_log__tells_gigabytes_and_the_time_left(caplog, monkeypatch):
+    caplog.set_level(logging.INFO, "avgk_dask")
+    clock = [0.0]
+    monkeypatch.setattr(telling.time, "monotonic", lambda: clock[0])
+    lines = telling.LogLines()
+    lines.begin("scan", "B", 100_000_000_000)
+    for clock[0] in (30.0, 60.0, 61.0, 120.0):
+        lines.advance(5_000_000_000)
+    assert caplog.messages == [
+        "scan: 10.00 of 100.00 GB, 0.17 GB/s, 9 min 0 s left",
+        "scan: 20.00 of 100.00 GB, 0.17 GB/s, 8 min 0 s left",
+    ]
+
+
+def test_log__tells_the_dashboard_of_a_cluster_once(store, caplog):
+    distributed = pytest.importorskip("distributed")
+    caplog.set_level(logging.INFO, "avgk_dask")
+    with distributed.Client(processes=False, n_workers=1, dashboard_address="127.0.0.1:0") as client:
+        for _ in range(2):
+            avgk.threshold(store, 1)
+        told = [record.getMessage() for record in caplog.records if record.name == "avgk_dask"]
+        assert told == [f"dashboard {client.dashboard_link}"]
+
+
+def test_reads__name_the_rows_and_chunks_of_a_task(store):
+    with dask.config.set(SMALL):
+        source = as_source(store)
+        for what in (edge_pass(source.dtype, 20, np.array([3])), pilot_pass(source, [3_000])):
+            reads = Reads.of(source, what, pass_task(source, what).dask)
+            places = [reads.place_of(key) for key in reads.groups]
+            assert len(set(places)) == len(reads.groups) > 3
+            assert all(place.startswith("reads rows ") and f"of {source.location}" in place for place in places)
+    assert reads.place_of("avgk-merge-0-0-0") == "merges what others found"
+    lazy = as_source(da.from_array(np.eye(6), chunks=(3, 3)))
+    what = edge_pass(lazy.dtype, 6, np.array([3]))
+    reads = Reads.of(lazy, what, pass_task(lazy, what).dask)
+    assert [reads.place_of(key) for key in reads.groups] == ["reads rows 0 to 2 (band 0)", "reads rows 3 to 5 (band 1)"]
+
+
+def test_names__on_the_dashboard_are_readable(store):
+    with dask.config.set(SMALL):
+        source = as_source(
+            zarr.open_array(store, path="scores", mode="r"), zarr.open_array(store, path="labels", mode="r")
+        )
+        what = edge_pass(source.dtype, 20, np.array([3]))
+        names = {key_split(key) for key in pass_task(source, what).dask}
+    assert names == {"avgk-edges", "avgk-merge", "avgk-plan", "avgk-store", "avgk-labels"}
