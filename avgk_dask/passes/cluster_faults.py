@@ -43,7 +43,8 @@ def fault_text(error: BaseException, client: Any, reads: Reads | None) -> str | 
         return None
     if isinstance(error, KilledWorker):
         text = f"workers must survive their tasks; got {_count(error.allowed_failures + 1, 'worker')} that died"
-        return f"{text}, one after the other, in the task that {_place(error.task, reads)}. {_MEMORY_CURE}"
+        # Distributed suspects all tasks that a dead worker had, and names the first that was there too often.
+        return f"{text}, one after the other, in the task that {_place(error.task, reads)} or one beside it. {_MEMORY_CURE}"
     if isinstance(error, _UNWORKED):
         return f"the cluster must have workers that may take the tasks; got none. Start some. {_WAIT_CURE}"
     if isinstance(error, _LOST) or (isinstance(error, OSError) and client.status != "running"):

@@ -32,6 +32,9 @@ def computing(progress: bool | None) -> Iterator[Compute]:
             client = cluster_client()
             shares = {str(task.key): 1 for task in tasks} if reads is None else reads.shares
             _begin(telling, stage, reads, len(tasks))
+            if not tasks:
+                telling.advance(0 if reads is None else reads.n_bytes)
+                return []
             if client is None:
                 with _Finished(shares, telling):
                     return compute_plainly(tasks, stage)

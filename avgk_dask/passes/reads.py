@@ -25,17 +25,23 @@ class Reads:
         """Return what the tasks of a graph read, given its keys."""
         return cls(source, what, frozenset(k for k in keys if isinstance(k, str) and k.startswith("avgk-")))
 
+    @property
+    def numbers(self) -> Sequence[int]:
+        """The bands that the pass reads, in their order; in a pass over single chunks, their numbers."""
+        what = self.what
+        if what.columns is not None:
+            return range(len(what.columns))
+        return range(self.source.n_bands) if what.bands is None else what.bands
+
     @cached_property
     def groups(self) -> dict[str, Sequence[int]]:
         """The bands of each task that reads some; in a pass over single chunks, their numbers."""
-        what = self.what
-        all_bands = range(self.source.n_bands) if what.bands is None else what.bands
-        numbers: Sequence[int] = all_bands if what.columns is None else range(len(what.columns))
+        numbers = self.numbers
         places = {number: place for place, number in enumerate(numbers)}
         firsts = {}
         for key in self.keys:
             name, _, first = key.rpartition("-")
-            if name.rpartition("-")[0] == f"avgk-{what.name}" and first.isdecimal() and int(first) in places:
+            if name.rpartition("-")[0] == f"avgk-{self.what.name}" and first.isdecimal() and int(first) in places:
                 firsts[places[int(first)]] = key
         ends = [*sorted(firsts), len(numbers)]
         return {firsts[first]: numbers[first:last] for first, last in pairwise(ends)}
@@ -50,7 +56,12 @@ class Reads:
         """Bytes of the scores that the pass reads, together with the other waves of a scan."""
         if self.what.is_wave:
             return self.source.shape[0] * self._row_bytes
-        return sum(self.shares.values())
+        return self.n_bytes
+
+    @property
+    def n_bytes(self) -> int:
+        """Bytes of the scores that the pass reads."""
+        return sum(map(self._bytes_of, self.numbers))
 
     @cached_property
     def shares(self) -> dict[str, int]:

@@ -27,7 +27,10 @@ class Compute(Protocol):
     """Computes tasks."""
 
     def __call__(self, tasks: list[Delayed], stage: str, reads: Reads | None = None) -> list[Any]:
-        """Return the values of tasks; the text names the stage, and ``reads`` tells what each task of a pass reads."""
+        """Return the values of tasks; the text names the stage, and ``reads`` tells what each task of a pass reads.
+
+        No tasks stand for a pass of which all was read before.
+        """
 
 
 def compute_plainly(tasks: list[Delayed], stage: str, reads: Reads | None = None) -> list[Any]:
@@ -70,6 +73,8 @@ class Run:
                 (state,) = self.compute([task], what.name, Reads.of(self.source, what, task.dask))
             if kept is not None:
                 kept.save(state)
+        else:
+            self.compute([], what.name, Reads.of(self.source, what, ()))  # for progress
         self._check(state, what)
         self._reads.n += what.ends_read
         return state

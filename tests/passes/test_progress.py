@@ -57,7 +57,9 @@ def test_stages__count_the_bytes_of_the_scores(store, stages, scheduler, progres
     with dask.config.set(SMALL):
         if scheduler == "cluster":
             distributed = pytest.importorskip("distributed")
-            with distributed.Client(processes=False, n_workers=1, threads_per_worker=2, dashboard_address=None):
+            with distributed.Client(
+                processes=False, n_workers=1, threads_per_worker=2, dashboard_address="127.0.0.1:0"
+            ):
                 avgk.evaluate(store, k=[1, 2], straddle=False, progress=progress)
         else:
             with dask.config.set(scheduler=scheduler):
@@ -83,6 +85,14 @@ def test_stages__of_waves_share_the_bytes_of_the_store(stages, monkeypatch):
         avgk.threshold(lazy, [1, 5])
     assert waves.count(("scan", True)) > 1
     assert [stage for stage in stages if stage[0] == "scan"] == [("scan", 320_000, 320_000, "B")]
+
+
+def test_stages__that_a_checkpoint_has_kept_are_done(store, stages, tmp_path):
+    with dask.config.set({**SMALL, "avgk.max-events": 2_000, "avgk.least-events": 1, "avgk.kept-bytes": 1}):
+        found = [avgk.threshold(store, [1, 5], checkpoint=tmp_path / "kept") for _ in range(2)]
+    assert found[0].identical(found[1])
+    scans = [stage for stage in stages if stage[0] == "scan"]
+    assert scans == 2 * [("scan", 240_000, 240_000, "B")]
 
 
 def test_bar__is_one_for_all_stages(store, monkeypatch, capsys):

@@ -38,7 +38,7 @@ def store(tmp_path_factory):
 
 @contextmanager
 def cluster(n_workers=2, settings=(), **options):
-    options = {"threads_per_worker": 1, "dashboard_address": None, "silence_logs": 60, **options}
+    options = {"threads_per_worker": 1, "dashboard_address": "127.0.0.1:0", "silence_logs": 60, **options}
     with (
         dask.config.set({**SETTINGS, **dict(settings)}),
         distributed.LocalCluster(n_workers=n_workers, **options) as made,
@@ -190,7 +190,9 @@ def test_stalls__are_none_where_tasks_of_a_lazy_array_are_finished(monkeypatch):
 
 
 def test_tasks__that_end_their_worker_are_named(store):
-    with cluster(settings={"distributed.scheduler.allowed-failures": 1}) as (_, client):
+    # One task at a time, so that none beside it is suspected.
+    alone = {"distributed.scheduler.allowed-failures": 1, "distributed.scheduler.worker-saturation": 1.0}
+    with cluster(settings=alone) as (_, client):
         with pytest.raises(avgk.ClusterError) as caught:
             read(as_source(store), failing_at(7, lambda: os._exit(1)))
         assert not client.futures
@@ -238,7 +240,7 @@ def test_interrupts__cancel_what_is_under_way(store, after_task):
 
 def test_schedulers__that_are_lost_end_the_run(store, after_task, tmp_path):
     commands = [
-        ["scheduler", "--port", "0", "--no-dashboard", "--scheduler-file", str(tmp_path / "at.json")],
+        ["scheduler", "--port", "0", "--dashboard-address", ":0", "--scheduler-file", str(tmp_path / "at.json")],
         ["worker", "--no-nanny", "--no-dashboard", "--nthreads", "1", "--scheduler-file", str(tmp_path / "at.json")],
     ]
     started = [
