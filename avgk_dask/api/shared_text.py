@@ -24,7 +24,7 @@ PARAMETERS = {
     "nan_policy_of_counts": """nan_policy
     ``"raise"`` refuses NaN; ``"lowest"`` never counts NaN.""",
     "progress": """progress
-    Whether to show a progress bar on stderr.""",
+    Whether to show a progress bar on stderr. With None, the log ``avgk_dask`` has a line each minute instead.""",
     "checkpoint": """checkpoint
     Path or URL of a folder that keeps what is found, as it is found. A run that was interrupted and is started again reads
     only what is missing; so does one over a store that has grown. A finished one is answered at once. What is kept of another
