@@ -29,8 +29,6 @@ from .errors import ReadError
 BEYOND = 2**63 - 1
 #: Under this name the arrays of a stored record hold its form: a JSON text, as bytes.
 FORM = "form"
-#: Bytes of a SHA-256.
-_DIGEST = 32
 
 
 @dataclass(frozen=True)
@@ -127,35 +125,27 @@ class Record:
             raise ReadError(f"a stored state must be a {cls.__name__}; got a {type(found).__name__}. Compute it again.")
         return found
 
-    def to_bytes(self) -> bytes:
-        """Return the record as bytes, which tell of any damage: the SHA-256 of the rest, a JSON text, and the arrays."""
+    def to_parts(self) -> list[bytes | memoryview]:
+        """Return the record as pieces of bytes: the length of a JSON text, that text, and the arrays as they are in memory."""
         arrays: dict[str, Array] = {}
         form = _packed(self, "", arrays)
         data = [np.ascontiguousarray(array, array.dtype.newbyteorder("<")) for array in arrays.values()]
         told = [[name, d.dtype.str, a.shape, d.nbytes] for (name, a), d in zip(arrays.items(), data, strict=True)]
         head = json.dumps([form, told]).encode()
-        body: list[bytes | memoryview] = [len(head).to_bytes(8, "little"), head]
-        body += [array.reshape(-1).view(np.uint8).data for array in data]
-        found = hashlib.sha256()
-        for part in body:
-            found.update(part)
-        return b"".join([found.digest(), *body])
+        return [len(head).to_bytes(8, "little"), head, *(array.reshape(-1).view(np.uint8).data for array in data)]
 
     @classmethod
-    def from_bytes(cls, data: bytes) -> Self:
-        """Return the record that ``to_bytes`` gave.
+    def from_bytes(cls, data: bytes | memoryview) -> Self:
+        """Return the record whose pieces of bytes ``to_parts`` gave, one after the other.
 
         Raises
         ------
         ReadError
-            Where the bytes are of another kind or version, or damaged.
+            Where the bytes are of another kind or version, or no record.
 
         """
-        view = memoryview(data)
-        if hashlib.sha256(view[_DIGEST:]).digest() != data[:_DIGEST]:
-            raise ReadError("a stored state must be as it was written; got other bytes. Compute it again.")
         try:
-            return cls.from_arrays(_arrays_in(view[_DIGEST:]))
+            return cls.from_arrays(_arrays_in(memoryview(data)))
         except (ValueError, TypeError, RecursionError) as error:
             raise ReadError(
                 f"a stored state must be what this version writes; got {error}. Compute it again."

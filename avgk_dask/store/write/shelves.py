@@ -1,12 +1,13 @@
-"""Shelves: small files at a path or URL, by name, each of which is there whole or not at all."""
+"""Shelves: files at a path or URL, by name. Each begins with a hash of the rest: what is damaged is as good as not there."""
 
 from __future__ import annotations
 
 import pathlib
 import uuid
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
+import xxhash
 from zarr.abc.store import Store
 from zarr.storage import LocalStore
 
@@ -16,6 +17,9 @@ from ..where.addresses import Options, secrets_of
 from ..where.failures import advice, cause, writing
 from ..where.locations import locate
 from ..where.zarr_calls import read_key, remove_key, write_key
+
+#: Bytes of a hash.
+_DIGEST = 16
 
 
 @dataclass(frozen=True)
@@ -38,8 +42,21 @@ class Shelf:
         """The folder, where it is a local one: files are read and written there without zarr's event loop."""
         return pathlib.Path(self.store.root) if type(self.store) is LocalStore else None
 
-    def read(self, name: str) -> bytes | None:
-        """Return the bytes of a file; None where there is none."""
+    def read(self, name: str) -> memoryview | None:
+        """Return the bytes of a file; None where there is none, or it is damaged."""
+        data = memoryview(self.read_plain(name) or b"")
+        whole = len(data) >= _DIGEST and xxhash.xxh3_128(data[_DIGEST:]).digest() == data[:_DIGEST]
+        return data[_DIGEST:] if whole else None
+
+    def write(self, name: str, parts: Sequence[bytes | memoryview]) -> None:
+        """Write a file of some parts, over one of that name."""
+        found = xxhash.xxh3_128()
+        for part in parts:
+            found.update(part)
+        self.write_plain(name, [found.digest(), *parts])
+
+    def read_plain(self, name: str) -> bytes | None:
+        """Return the bytes of a file that has no hash; None where there is none."""
         try:
             return read_key(self.store, name) if self._folder is None else _read_file(self._folder / name)
         except Exception as error:
@@ -47,13 +64,13 @@ class Shelf:
             todo = advice(why, "Check the place and its permissions.")
             refuse(ReadError(f"could not read {name} of {self.location}: {why}. {todo}"))
 
-    def write(self, name: str, data: bytes) -> None:
-        """Write a file, over one of that name."""
+    def write_plain(self, name: str, parts: Sequence[bytes | memoryview]) -> None:
+        """Write a file without a hash, such as people read."""
         with writing(f"{name} of {self.location}", *self.secrets):
             if self._folder is None:
-                write_key(self.store, name, data)
+                write_key(self.store, name, b"".join(parts))
             else:
-                _write_file(self._folder / name, data)
+                _write_file(self._folder / name, parts)
 
     def remove(self, names: Iterable[str]) -> None:
         """Remove files, where they are there."""
@@ -69,12 +86,13 @@ def _read_file(path: pathlib.Path) -> bytes | None:
         return None
 
 
-def _write_file(path: pathlib.Path, data: bytes) -> None:
+def _write_file(path: pathlib.Path, parts: Sequence[bytes | memoryview]) -> None:
     """Write a file aside, and put it in its place at once."""
     path.parent.mkdir(parents=True, exist_ok=True)
     aside = path.with_name(f".{path.name}-{uuid.uuid4().hex[:8]}")
     try:
-        aside.write_bytes(data)
+        with open(aside, "xb") as file:
+            file.writelines(parts)
         aside.replace(path)
     except BaseException:
         aside.unlink(missing_ok=True)
