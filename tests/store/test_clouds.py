@@ -6,9 +6,12 @@ import contextlib
 import functools
 import http.server
 import json
+import os
 import pathlib
+import random
 import re
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -24,6 +27,7 @@ import services
 import zarr
 
 import avgk_dask as avgk
+from avgk_dask.passes import telling
 from avgk_dask.store.read import opening
 
 pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
@@ -321,6 +325,43 @@ def test_faults__are_absorbed_with_the_exact_result(faulty, case, client):
     with dask.config.set({"avgk.retry-seconds": 30}):
         assert avgk.evaluate(opened).drop_attrs().identical(case[2])
     set_mode(pflip=0)
+
+
+@pytest.mark.slow
+def test_faults__and_killed_workers_change_no_bit(faulty, case, monkeypatch):
+    distributed = pytest.importorskip("distributed")
+    options, set_mode = faulty
+    url = f"s3://scores/{uuid.uuid4().hex}.zarr"
+    write(url, case, options, chunk_rows=20, shard_chunks=1)
+    n_kills, advance = [0], telling.Telling.advance
+
+    def kill(self, n):
+        advance(self, n)
+        if n_kills[0] < 10 and random.random() < 0.3:
+            pids = [worker.pid for worker in cluster.workers.values() if worker.pid]
+            if pids:
+                n_kills[0] += 1
+                os.kill(random.choice(pids), signal.SIGKILL)
+
+    monkeypatch.setattr(telling.Telling, "advance", kill)
+    size = {"n_workers": 2, "threads_per_worker": 1, "dashboard_address": None, "silence_logs": 60}
+    with (
+        dask.config.set(
+            {"distributed.scheduler.allowed-failures": 100, "avgk.task-bytes": 1, "avgk.ahead-bytes": 1 << 16}
+        ),
+        distributed.LocalCluster(**size) as cluster,
+        distributed.Client(cluster),
+    ):
+        cluster.adapt(minimum=2, maximum=2)
+        set_mode(p503=0.1, preset=0.1, ptrunc=0.1)
+        counts = {}
+        for _ in range(20):
+            assert avgk.evaluate(avgk.open_scores(url, storage_options=options)).drop_attrs().identical(case[2])
+            counts = set_mode()
+            if n_kills[0] == 10 and sum(counts[name] for name in ("e503", "reset", "trunc")) >= 50:
+                break
+    assert n_kills[0] == 10
+    assert sum(counts[name] for name in ("e503", "reset", "trunc")) >= 50
 
 
 @pytest.mark.skipif(not services.CEPH, reason="no Ceph gateway: set AVGK_TEST_CEPH to its address")
