@@ -105,8 +105,8 @@ def main():
         told["root"] = max(told["root"], sizeof(state))
         return state
 
-    def watched_task(source, what):
-        task = task_of(source, what)
+    def watched_task(source, what, kept=None):
+        task = task_of(source, what, kept)
         sizes = [len(cloudpickle.dumps(node)) for key, node in task.dask.items() if str(key).startswith("avgk-scan")]
         shared = sum(len(cloudpickle.dumps(node)) for key, node in task.dask.items() if "plan" in str(key) or "avgk-store" in str(key) or "avgk-labels" in str(key))
         if sizes:

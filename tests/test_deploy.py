@@ -98,7 +98,7 @@ def test_scheduler_file__tells_of_a_refusal_and_ends(store, tmp_path):
         cwd=tmp_path, env={**os.environ, "PATH": PATH}, capture_output=True, text=True, timeout=400,
     )  # fmt: skip
     assert (done.returncode, done.stdout) == (2, "")
-    assert re.fullmatch(r"avgk: -k must .*\n", done.stderr)
+    assert re.fullmatch(r"avgk: dashboard .*\navgk: -k must .*\n", done.stderr)
 
 
 def test_mpi__gives_what_threads_give(store, tmp_path):

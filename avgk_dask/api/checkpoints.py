@@ -17,6 +17,7 @@ def asked_checkpoint(place: PlaceLike, function: str, **request: object) -> Aske
     """
     if place is None:
         return None
-    if not isinstance(place, (str, os.PathLike)) and not is_zarr(place):
+    is_path = isinstance(place, (str, os.PathLike)) and os.fspath(place) != ""
+    if not is_path and not is_zarr(place):
         raise OptionError(f"checkpoint must be a path, a URL or a Zarr store; got {place!r}. Name a folder for it.")
     return Asked(place, function, request)

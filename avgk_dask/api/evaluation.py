@@ -155,7 +155,7 @@ def evaluate(
     """
     check_nan_policy(nan_policy)
     check_ties(ties)
-    with reporting(on_error, scores, progress, missing):
+    with reporting(on_error, (scores, labels), progress, missing):
         source = as_source(scores, labels, missing=missing)
         refuse_spread(source, ties)
         budgets = parse_budgets(k, source.n_classes)

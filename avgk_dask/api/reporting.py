@@ -2,42 +2,61 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+
+import xarray as xr
 
 from ..errors import OptionError, ReadError, refuse
 from ..passes.progress import computing
 from ..passes.verification import verify_array
+from ..sources.lazy_arrays import stored_array
 from ..store import StoredArrays, Verification
-from .given import ScoresLike, is_stored
+from ..store.where.array_kinds import StoredArray
+from .given import is_stored
 from .inputs import opened
 
 #: Bad chunks that an error names; it carries all of them.
 _NAMED = 20
+#: Variables of a Dataset of scores.
+_NAMES = ("scores", "labels", "class_index")
 
 
 @contextmanager
-def reporting(on_error: str, scores: ScoresLike, progress: bool | None, missing: str | None = None) -> Iterator[None]:
-    """Turn a failed read into an error that names every bad chunk of the store, where that is asked for."""
+def reporting(
+    on_error: str, given: Sequence[object], progress: bool | None, missing: str | None = None
+) -> Iterator[None]:
+    """Turn a failed read into an error that names every bad chunk of what was given, where that is asked for."""
     if on_error not in ("raise", "report"):
         raise OptionError(f"on_error must be 'raise' or 'report'; got {on_error!r}. Leave it out to stop at once.")
     try:
         yield
     except ReadError as error:
-        found = _bad_chunks(scores, progress, missing) if on_error == "report" else ()
+        found = _bad_chunks(given, progress, missing) if on_error == "report" else ()
         if not found:
             raise
         refuse(_told(found, error))
 
 
-def _bad_chunks(scores: ScoresLike, progress: bool | None, missing: str | None) -> tuple[tuple[str, str], ...]:
-    """Read all chunks of scores, labels and classes, and return the bad ones with what is wrong."""
-    arrays = opened(scores, missing)
-    if not isinstance(arrays, StoredArrays):
+def _bad_chunks(given: Sequence[object], progress: bool | None, missing: str | None) -> tuple[tuple[str, str], ...]:
+    """Read all chunks of stored scores, labels and classes, and return the bad ones with what is wrong."""
+    arrays = [array for value in given for array in _stored_in(value, missing)]
+    if not arrays:
         return ()
-    mine = [array for array in (arrays.scores, arrays.labels, arrays.class_index) if is_stored(array)]
     with computing(progress) as compute:
-        return Verification.merge([verify_array(array, compute) for array in mine]).damaged
+        return Verification.merge([verify_array(array, compute) for array in arrays]).damaged
+
+
+def _stored_in(value: object, missing: str | None) -> list[StoredArray]:
+    """Return the stored arrays in what was given as scores or labels."""
+    if isinstance(value, xr.Dataset):
+        return [array for name in _NAMES if name in value for array in _stored_in(value[name], missing)]
+    if isinstance(value, xr.DataArray):
+        stored = stored_array(value.data)
+        return [] if stored is None else [stored]
+    found = opened(value, missing) if not isinstance(value, StoredArrays) else value
+    parts = (found.scores, found.labels, found.class_index) if isinstance(found, StoredArrays) else (found,)
+    return [array for array in parts if is_stored(array)]
 
 
 def _told(found: tuple[tuple[str, str], ...], error: ReadError) -> ReadError:

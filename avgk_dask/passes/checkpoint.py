@@ -14,10 +14,9 @@ same thing: what is there is used, and the rest is read.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from importlib.metadata import version
-from typing import Any
+from importlib.metadata import PackageNotFoundError, version
 
 import numpy as np
 
@@ -29,7 +28,6 @@ from ..scans.plan import ScanPlan
 from ..searches.scripts import Script, Wave
 from ..sources.source import Source
 from ..store.read.stamps import join_stamps
-from ..store.where.addresses import Options
 from ..store.write.shelves import Shelf
 from .dask_tasks import token_of
 from .kept_states import Keeper
@@ -48,7 +46,6 @@ class Asked:
     function: str
     #: All that changes what a function reads or finds, but for budgets.
     request: Mapping[str, object]
-    options: Options | None = None
 
 
 @dataclass(frozen=True)
@@ -138,8 +135,8 @@ class Checkpoint:
         bands = range(self.bands.scores.size) if what.bands is None else what.bands
         parts, name = Wave.of(what.plan, bands).to_parts(), self._wave_name(self._wave)
         if bytes(self.shelf.read(name) or b"") != b"".join(parts):
+            self.shelf.remove([self._wave_name(self._wave + 1), name])  # and so all that came after it
             self.shelf.write(name, parts)
-            self.shelf.remove([self._wave_name(self._wave + 1)])  # and so all that came after it
         self._wave += 1
 
     def _wave_name(self, number: int) -> str:
@@ -150,7 +147,6 @@ class Checkpoint:
         bands = self._bands_of(source)
         if bands is None:
             return None
-        self.note(what)
         prepared = [(p.transform, p.dtype, p.n_stored, p.columns) for p in source.preparations]
         token = token_of(FORMAT, what.name, what.work, what.plan, what.state.__name__, what.state.VERSION, prepared)
         return KeptPass(Keeper(self.shelf, what.state), f"states/{token}", bands, what)
@@ -164,7 +160,9 @@ class Checkpoint:
         return self.bands if source.labels is self.source.labels else None
 
 
-def open_checkpoint(asked: Asked, source: Source, label_hashes: Any) -> tuple[Checkpoint, Source]:
+def open_checkpoint(
+    asked: Asked, source: Source, label_hashes: Callable[[Source], Sequence[int]]
+) -> tuple[Checkpoint, Source]:
     """Open or begin a checkpoint; return it, and the source with the bands of the run that began it.
 
     ``label_hashes`` hashes the labels of each band of a source.
@@ -177,7 +175,7 @@ def open_checkpoint(asked: Asked, source: Source, label_hashes: Any) -> tuple[Ch
     """
     if source.stored_array is None:
         source.row_stamps()  # which says why there are none
-    shelf = Shelf.at(asked.place, asked.options)
+    shelf = Shelf.at(asked.place)
     told = _told(asked, source)
     _compare(shelf, told)
     saved = _saved_bands(shelf)
@@ -198,7 +196,14 @@ def _told(asked: Asked, source: Source) -> dict[str, object]:
     if source.stored_array is not None:
         facts["missing"] = source.stored_array.store_path.store.checks.missing
     asked_for = {"function": asked.function, **{name: str(value) for name, value in asked.request.items()}}
-    return {"format": FORMAT, "avgk_dask": version("avgk_dask"), **asked_for, **facts}
+    return {"format": FORMAT, "avgk_dask": _version(), **asked_for, **facts}
+
+
+def _version() -> str:
+    try:
+        return version("avgk_dask")
+    except PackageNotFoundError:
+        return "unknown"
 
 
 def _compare(shelf: Shelf, told: Mapping[str, object]) -> None:
@@ -207,8 +212,8 @@ def _compare(shelf: Shelf, told: Mapping[str, object]) -> None:
     if data is None:
         return
     try:
-        before = json.loads(data)
-    except ValueError:
+        before = dict(json.loads(data))
+    except (ValueError, TypeError):
         return
     names = [name for name in {**before, **told} if before.get(name) != told.get(name)]
     if names:

@@ -10,13 +10,14 @@ from typing import Any
 from ..scans.band_pass import Pass
 from ..scans.pilot import PilotPlan, sample_chunk
 from ..searches.least_risk import RiskSearch
+from ..searches.scripts import grown_plan
 from ..searches.threshold_search import ThresholdSearch
 from ..searches.tie_extremes import ExtremesSearch
 from ..settings import setting
 from ..sources.source import Source
 from ..sources.transformed import spread_source
 from ..states.pilot_sample import PilotSample
-from .memory import fitting_shape
+from .memory import fits, fitting_shape
 from .run import Run, drive
 
 
@@ -36,7 +37,10 @@ def find_thresholds(
     first ones but those of a fixed pseudo-random order, which takes one more read where ties are cut.
     """
     shape = fitting_shape(run.source, budgets, n_ranks, n_ranked, with_distance)
-    how: dict[str, Any] = {"cuts_ties": ties == "first", "script": run.begin_search()}
+    script = run.begin_search()
+    if script and not fits(run.source, grown_plan(script[0].plan, shape).shape, budgets):  # of larger workers
+        script = ()
+    how: dict[str, Any] = {"cuts_ties": ties == "first", "script": script}
     begun = ThresholdSearch.begin(shape, budgets, pilot_pass(run.source, budgets), **how)
     search = drive(begun, run)
     return search if ties == "first" else _spread_ties(run, search)

@@ -23,8 +23,11 @@ def label_hashes(compute: Compute, source: Source) -> list[int]:
         return [hash_rows(labels[first:last]) for first, last in pairwise(source.rows)]
     if labels.ndim == 2 and hasattr(labels, "store_path"):
         return [int(stamp) for stamp in band_stamps(labels, source.rows)]
-    name = f"avgk-labels-{token_of(source.token)}"
-    graph = {f"{name}-{numbers[0]}": numbers for numbers in source.groups()}
-    tasks = {key: task(key, hash_labels, source.labels_of(numbers), numbers) for key, numbers in graph.items()}
+    groups = source.groups()
+    name = f"avgk-stamps-{token_of(source.token, groups)}"
+    tasks = {}
+    for numbers in groups:
+        key = f"{name}-{numbers[0]}"
+        tasks[key] = task(key, hash_labels, source.labels_of(numbers), numbers)
     found = compute(as_delayed(list(tasks), tasks, source.collections(), name), "labels")
     return list(chain.from_iterable(found))

@@ -72,7 +72,7 @@ def fitting_shape(
     for caps in Caps.configured().lowered():
         shape = caps.scan_shape(source, n_ranks, n_ranked, with_distance)
         needed = Projection.of(source, shape, budgets)
-        if _merging(needed.task, needed.merge, needed.client, limit) <= limit.n_bytes:
+        if _fits(needed, limit):
             break
     assert shape is not None
     assert needed is not None
@@ -80,6 +80,15 @@ def fitting_shape(
         _refuse_tasks(needed.task, source)
         _refuse_merges(needed.task, needed.merge, needed.client)
     return shape
+
+
+def fits(source: Source, shape: ScanShape, budgets: Sequence[int]) -> bool:
+    """Return whether what a scan of some shape finds can come together."""
+    return _fits(Projection.of(source, shape, budgets), merge_limit())
+
+
+def _fits(needed: Projection, limit: MergeLimit) -> bool:
+    return _merging(needed.task, needed.merge, needed.client, limit) <= limit.n_bytes
 
 
 def _scan_task(source: Source, shape: ScanShape, budgets: Sequence[int]) -> int:

@@ -87,6 +87,8 @@ class Reads:
         rows = source.rows[bands[0]], source.rows[bands[-1] + 1]
         chunks = source.chunk_names(rows, (0, source.shape[1]))
         which = f"band {bands[0]}" if len(bands) == 1 else f"bands {bands[0]} to {bands[-1]}"
+        if len(bands) <= bands[-1] - bands[0]:
+            which = f"{len(bands)} of the {which}"
         place = ", ".join(part for part in (which, f"{chunks} of {source.location}" if chunks else "") if part)
         return f"reads rows {rows[0]} to {rows[1] - 1} ({place})"
 

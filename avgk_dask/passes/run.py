@@ -66,6 +66,8 @@ class Run:
         """Read a pass, and return its state; what the data must not hold is refused."""
         check_pass_memory(self.source, what)
         kept = None if self.checkpoint is None else self.checkpoint.of_pass(self.source, what)
+        if self.checkpoint is not None and kept is not None:
+            self.checkpoint.note(what)
         state = None if kept is None else kept.load()
         if state is None:
             with self.source.reading():

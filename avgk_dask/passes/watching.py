@@ -132,7 +132,9 @@ class Watch:
             return
         trouble = find_trouble(self._client, now - self._last, self._reads)
         if self._others is not None and trouble.others != self._others:  # the tasks of somebody's array are finished
-            self._last, at_end = now, False
+            self._last = self._said = now
+            self._others = trouble.others
+            return
         self._others, self._said = trouble.others, now
         if at_end:
             raise ClusterError(f"the cluster must finish tasks; got none in {now - self._last:.0f} s: {trouble.text}")

@@ -72,7 +72,14 @@ def fitting_script(script: Script, shape: ScanShape) -> Script:
     numbers = np.concatenate([np.zeros(0, np.int64), *(wave.bands for wave in script)])
     if not script or numbers.size != np.unique(numbers).size or not 0 <= numbers.min() <= numbers.max() < shape.n_bands:
         return ()
-    return script if adopted_shape(shape, script[0].plan.shape) is not None else ()
+    first, *others = (wave.plan.shape for wave in script)
+    alike = all(_as_large_as(first, other) == first for other in others)
+    return script if alike and adopted_shape(shape, first) is not None else ()
+
+
+def _as_large_as(shape: ScanShape, other: ScanShape) -> ScanShape:
+    """Return another shape with the samples and bands of a shape."""
+    return replace(other, n_samples=shape.n_samples, n_chunks=shape.n_chunks, n_bands=shape.n_bands)
 
 
 def adopted_shape(shape: ScanShape, other: ScanShape) -> ScanShape | None:
@@ -89,7 +96,4 @@ def adopted_shape(shape: ScanShape, other: ScanShape) -> ScanShape | None:
 
 def grown_plan(plan: ScanPlan, shape: ScanShape) -> ScanPlan:
     """Return the plan of a wave for the samples and bands of a shape; what states must have in common stays."""
-    return replace(
-        plan,
-        shape=replace(plan.shape, n_samples=shape.n_samples, n_chunks=shape.n_chunks, n_bands=shape.n_bands),
-    )
+    return replace(plan, shape=_as_large_as(shape, plan.shape))

@@ -29,7 +29,7 @@ from .scripts import Script, adopted_shape, fitting_script, grown_plan
 from .selection import Selection, changed_sizes
 from .settled_rows import Bracketed, select_from_rows
 from .tie_extremes import extreme_weights
-from .waves import first_wave, narrow, next_wave, spread_bands
+from .waves import expected_held, first_wave, narrow, next_wave, spread_bands
 
 #: Scans no search can need: brackets shrink at least 64-fold with each, from 2**64 keys down to one.
 MOST_SCANS = 30
@@ -154,15 +154,19 @@ class ThresholdSearch:
         if n_scripted >= len(self.script):
             return None
         following = self.script[n_scripted].plan
-        if plan.with_rows or following.with_rows or not can_fold(merged, plan.zones, following.zones):
+        if plan.with_rows != following.with_rows or not can_fold(merged, plan.zones, following.zones):
             return None
-        so_far = fold(merged, plan.zones, following.zones)
+        same = np.array_equal(plan.zones.floors, following.zones.floors)
+        so_far = merged if same else fold(merged, plan.zones, following.zones)
         return replace(self, so_far=so_far, plan=following, n_scripted=n_scripted)
 
     def _narrowed(self, merged: ScanTally, plan: ScanPlan) -> ThresholdSearch:
-        """Go on with the narrower brackets that the counts allow; held rows need none."""
+        """Go on with the narrower brackets that the counts allow; or, with what a checkpoint kept, as before while that fits.
+
+        Wide brackets serve a store that grows again, and other budgets. Held rows need none.
+        """
         after, plan = replace(self, n_scripted=len(self.script)), grown_plan(plan, self.shape)
-        if plan.with_rows:
+        if plan.with_rows or (self.script and expected_held(plan.shape, self.n_seen, merged.n_stored) <= 1):
             return replace(after, so_far=merged, plan=plan)
         ranks = [self._rank(self.budgets[i], merged) for i in self.open]
         so_far, plan = narrow(merged, plan, [rank for rank in ranks if rank], self.n_seen)

@@ -64,6 +64,11 @@ def next_wave(shape: ScanShape, n_seen: int, n_held: int) -> int:
     return min(left, max(fitting, math.ceil(_LEAST_GROWTH * n_seen), _LEAST_BANDS))
 
 
+def expected_held(shape: ScanShape, n_seen: int, n_held: int) -> float:
+    """Return what the same brackets will hold of all bands, as a share of what they may."""
+    return n_held / n_seen * shape.n_bands / max(_BETWEEN * shape.all_events, 1)
+
+
 def narrow(tally: ScanTally, plan: ScanPlan, ranks: Sequence[int], n_seen: int) -> tuple[ScanTally, ScanPlan]:
     """Return what was found so far by narrower brackets, and the plan with them."""
     seen = _Seen.of(tally, plan, n_seen)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+import zarr
 from click.testing import CliRunner
 
 import avgk_dask as avgk
@@ -23,15 +24,33 @@ def damaged(tmp_path):
     return path
 
 
-def test_report__names_every_bad_chunk(damaged):
+@pytest.mark.parametrize("opened", [lambda path: path, zarr.open_group, lambda p: zarr.open_array(p / "scores")])
+def test_report__names_every_bad_chunk(damaged, opened):
     with pytest.raises(avgk.ReadError) as error:
-        avgk.evaluate(damaged, on_error="report")
+        avgk.evaluate(opened(damaged), on_error="report")
     assert sorted(key for key, _ in error.value.chunks) == ["scores/c/2/0", "scores/c/4/0", "scores/c/7/0"]
     for key, _ in error.value.chunks:
         assert key in str(error.value)
     with pytest.raises(avgk.ReadError) as error:
         avgk.evaluate(damaged)
     assert error.value.chunks == ()
+
+
+def test_report__names_bad_chunks_of_what_was_opened_before_and_of_labels_given_apart(tmp_path):
+    path = tmp_path / "s.zarr"
+    simulate_store(path, Simulation(1000, 20), chunks=(100, 20))
+    opened = avgk.open_scores(path)
+    (path / "scores/c/2/0").write_bytes(b"nothing")
+    for scores in (opened, opened["scores"]):
+        with pytest.raises(avgk.ReadError) as error:
+            avgk.evaluate(scores, on_error="report")
+        assert [key for key, _ in error.value.chunks] == ["scores/c/2/0"]
+    scores, labels = Simulation(1000, 20).rows(0, 1000)[:2]
+    stored = zarr.create_array(tmp_path / "l.zarr", data=labels, chunks=(100,))
+    (tmp_path / "l.zarr" / "c" / "4").write_bytes(b"nothing")
+    with pytest.raises(avgk.ReadError) as error:
+        avgk.evaluate(scores, stored, on_error="report")
+    assert [key for key, _ in error.value.chunks] == ["c/4"]
 
 
 def test_report__is_on_the_command_line(damaged):

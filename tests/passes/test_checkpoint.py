@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import pathlib
 import random
@@ -197,29 +198,24 @@ def test_checkpoint__is_used_with_other_settings_and_threads(tmp_path):
 
 
 SECOND = """
-import sys, dask, avgk_dask as avgk
+import hashlib, sys, dask, avgk_dask as avgk
 from avgk_dask.store.read import direct
 read, seen = direct._read_file, []
 direct._read_file = lambda path, *rest: (seen.append(path), read(path, *rest))[1]
 with dask.config.set({"avgk.small-scores": 0, "avgk.kept-bytes": 0}):
     found = avgk.evaluate(sys.argv[1], k=[1, 2], checkpoint=sys.argv[2])
-found.to_zarr(sys.argv[3], consolidated=False)
-print(sum("/scores/" in path for path in seen))
+digest = hashlib.sha256(b"".join(found[name].values.tobytes() for name in sorted(found.variables)))
+print(sum("/scores/" in path for path in seen), digest.hexdigest())
 """
 
 
 def test_checkpoint__is_found_by_another_process(tmp_path):
     simulate_store(tmp_path / "s.zarr", Simulation(4_000, 50), chunks=(100, 50))
-    n_read = []
-    for i in range(2):
-        arguments = [str(tmp_path / name) for name in ("s.zarr", "found", f"{i}.zarr")]
-        run = subprocess.run([sys.executable, "-c", SECOND, *arguments], capture_output=True, text=True, check=True)
-        n_read.append(int(run.stdout))
-    assert n_read[0] > 40
-    assert n_read[1] == 0
-    one, other = (avgk.load_result(tmp_path / f"{i}.zarr") if hasattr(avgk, "load_result") else None for i in range(2))
-    if one is not None:
-        assert same(one, other)
+    command = [sys.executable, "-c", SECOND, str(tmp_path / "s.zarr"), str(tmp_path / "found")]
+    one, other = (subprocess.run(command, capture_output=True, text=True, check=True).stdout.split() for _ in range(2))
+    assert int(one[0]) > 40
+    assert int(other[0]) == 0
+    assert one[1] == other[1]
 
 
 def test_checkpoint__of_something_else_is_refused_by_name(tmp_path, monkeypatch):
@@ -356,3 +352,75 @@ def test_checkpoint__of_a_store_that_a_writer_appended_to_reads_what_is_new(tmp_
         found = evaluate(store, [1, 2, 5], tmp_path / "found")
         assert chunk_reads(store) <= 0.03 * 334
         assert same(found, evaluate(scores, [1, 2, 5], labels=labels))
+
+
+def changed(store, name, **document):
+    """Edit the metadata of an array as no writer of ours would."""
+    path = pathlib.Path(store) / name / "zarr.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | document))
+
+
+def test_checkpoint__is_of_what_the_chunks_mean(tmp_path):
+    path, scores = tmp_path / "s.zarr", np.random.default_rng(0).integers(0, 1000, (200, 5)).astype("i2")
+    array = zarr.open_group(path, mode="w").create_array("scores", data=scores, chunks=(20, 5))
+    array.attrs["scale_factor"] = 0.001
+    evaluate(path, [1], tmp_path / "found")
+    changed(path, "scores", attributes={"scale_factor": 0.002})
+    with pytest.raises(avgk.OptionError, match="none of whose bands"):
+        evaluate(path, [1], tmp_path / "found")
+
+
+def test_checkpoint__sees_changes_behind_links(tmp_path):
+    path, scores = tmp_path / "s.zarr", np.random.default_rng(0).random((200, 5), "f4")
+    array = zarr.open_group(path, mode="w").create_array("scores", data=scores, chunks=(20, 5))
+    (path / "scores" / "c").rename(tmp_path / "chunks")
+    (path / "scores" / "c").symlink_to(tmp_path / "chunks")
+    (tmp_path / "chunks" / "nowhere").symlink_to(tmp_path / "nothing")
+    evaluate(path, [1], tmp_path / "found")
+    array[20:40] = scores[20:40] + 5
+    assert same(evaluate(path, [1], tmp_path / "found"), evaluate(path, [1]))
+
+
+def test_checkpoint__tells_large_labels_from_negative_ones():
+    scores, labels = np.eye(50, 5, dtype="f4"), np.zeros(50, np.int64)
+    labels[3] = -1
+    store, place = stored(scores, None, (10, 5)), MemoryStore()
+    evaluate(store, [1], place, labels=labels)
+    with pytest.raises(avgk.OptionError, match="same labels"):
+        evaluate(store, [1], place, labels=labels.astype(np.uint64))
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_checkpoint__of_a_store_that_grows_again_and_again_reads_what_is_new(engine):
+    scores, labels, _ = Simulation(2_500, 10).rows(0, 2_500)
+    store, place = stored(scores[:2_000], labels[:2_000], (20, 10), 100), MemoryStore()
+    with using(engine), dask.config.set({"avgk.max-events": 20_000, "avgk.least-events": 5_000}):
+        evaluate(store, [1, 2], place)
+        for first in range(2_000, 2_500, 100):
+            grow(store, scores[first : first + 100], labels[first : first + 100])
+            found = evaluate(store, [1, 2], place)
+            assert chunk_reads(store) <= 5
+        assert same(found, evaluate(store, [1, 2]))
+
+
+@pytest.mark.parametrize("n_writes", range(1, 40, 3))
+def test_checkpoint__of_other_budgets_that_was_killed_goes_on(n_writes):
+    scores, labels, _ = Simulation(2_000, 10).rows(0, 2_000)
+    store, place = stored(scores, labels, (50, 10)), MemoryStore()
+    with using("waves"), dask.config.set({"avgk.max-events": 600}):
+        evaluate(store, [1], place, straddle=False)
+        with contextlib.suppress(Interruption):
+            evaluate(store, [1, 2], BreakingStore(place, n_writes), straddle=False)
+        assert same(evaluate(store, [1, 2], place, straddle=False), evaluate(store, [1, 2], straddle=False))
+
+
+def test_checkpoint__of_larger_workers_is_not_used_where_it_would_not_fit(monkeypatch):
+    scores, labels, _ = Simulation(2_000, 10).rows(0, 2_000)
+    store, place = stored(scores, labels, (50, 10)), MemoryStore()
+    with using("rows"):
+        expected = evaluate(store, [1], place)
+        chunk_reads(store)
+        monkeypatch.setattr("avgk_dask.passes.finding.fits", lambda *_: False)
+        with dask.config.set({"avgk.kept-bytes": 0}):
+            assert same(evaluate(store, [1], place), expected)
+        assert chunk_reads(store) >= 40

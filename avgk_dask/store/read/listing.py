@@ -120,12 +120,17 @@ def in_threads(work: Callable[[Sequence[Item]], Result], items: Sequence[Item]) 
 
 
 def timed_files(root: str, prefix: str) -> Iterator[tuple[str, tuple[int, int]]]:
-    """Return the files below a folder, with their length and the time of their last change in nanoseconds."""
-    for folder, _, names in os.walk(os.path.join(root, prefix)):
-        for name in names:
-            path = os.path.join(folder, name)
-            facts = os.stat(path)
-            yield os.path.relpath(path, root).replace(os.sep, "/"), (facts.st_size, facts.st_mtime_ns)
+    """Return the plain files below a folder, with their length and the time of their last change in nanoseconds."""
+    folders = [prefix]
+    while folders:
+        folder = folders.pop()
+        for entry in _entries(os.path.join(root, folder)):
+            key = f"{folder}/{entry.name}" if folder else entry.name
+            if entry.is_dir():
+                folders.append(key)
+            elif entry.is_file():
+                facts = entry.stat()
+                yield key, (facts.st_size, facts.st_mtime_ns)
 
 
 def object_facts(store: ObjectClient, prefix: str) -> Iterator[tuple[str, int, object]]:

@@ -75,8 +75,8 @@ def fetch_together(group: zarr.Group, store: CheckedStore, names: Iterable[str])
         if group.metadata.consolidated_metadata is None:
             keys += [_join(place, f"{base}/{key}") for key in METADATA_OF[group.metadata.zarr_format]]
         table = copied_document(store, place, f"{GROUP}/{base}")
-        if table is not None:
-            keys.append(_join(place, "/".join((GROUP, base, "c", *("0" for _ in table.get("shape", ()))))))
+        if table is not None and isinstance(table.get("shape"), list):
+            keys.append(_join(place, "/".join((GROUP, base, "c", *("0" for _ in table["shape"])))))
     store.fetch(keys)
 
 

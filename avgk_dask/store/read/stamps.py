@@ -6,6 +6,7 @@ an object store tells of each object instead).
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise, product
 
@@ -14,9 +15,10 @@ import xxhash
 from zarr.abc.store import Store
 from zarr.storage import FsspecStore, LocalStore, MemoryStore, ObjectStore, ZipStore
 
-from ...errors import OptionError
+from ...errors import OptionError, ReadError, refuse
 from ..where import fsspec_calls
 from ..where.array_kinds import StoredArray
+from ..where.failures import advice
 from ..where.zarr_calls import read_key, wait, zip_entries
 from .checked import bare_store
 from .grids import grid_of
@@ -38,26 +40,40 @@ def band_stamps(array: StoredArray, bounds: Sequence[int]) -> Table:
     """
     checks = array.store_path.store.checks
     table = _told_table(array) if checks.manifest is None else checks.manifest.table
-    rows = grid_of(array)[0]
+    rows, meaning = grid_of(array)[0], _meaning(array)
     stamps = []
     for first, last in pairwise(bounds):
         chunks = rows.indices(first, last)
         found = xxhash.xxh3_64(np.ascontiguousarray(table[chunks.start : chunks.stop], "<u8").tobytes())
-        found.update(f"{last - first} {array.dtype} {array.shape[1:]}".encode())
+        found.update(f"{last - first} {meaning}".encode())
         stamps.append(found.intdigest())
     return np.array(stamps, np.uint64)
+
+
+def _meaning(array: StoredArray) -> str:
+    """Return all in an array's metadata that says what its chunks mean, but for its length."""
+    document = array.metadata.to_dict()
+    document.pop("consolidated_metadata", None)
+    shape = document.pop("shape")
+    return json.dumps([document, list(shape)[1:]], sort_keys=True, default=str)
 
 
 def hash_rows(values: object) -> int:
     """Return a hash of an array's values, the same for equal numbers of any integer type."""
     found = np.asarray(values)
-    plain = found.astype("<i8" if found.dtype.kind in "iub" else found.dtype.newbyteorder("<"))
-    return xxhash.xxh3_64(np.ascontiguousarray(plain).tobytes()).intdigest()
+    plain = found.astype("<i8" if np.can_cast(found.dtype, "i8") else found.dtype.newbyteorder("<"))
+    return xxhash.xxh3_64(f"{plain.dtype.kind}".encode() + np.ascontiguousarray(plain).tobytes()).intdigest()
 
 
 def _told_table(array: StoredArray) -> Table:
     """Return the length and a mark of each chunk, as the store tells them; zeros for one that is not there."""
-    told = _marks(bare_store(array.store_path.store), array.path)
+    checks = array.store_path.store.checks
+    try:
+        told = _marks(bare_store(array.store_path.store), array.path)
+    except Exception as error:
+        why = checks.scrub(error)
+        todo = advice(why, "Check the store, and try again.")
+        refuse(ReadError(f"could not list {checks.location}, which a checkpoint needs: {why}. {todo}"))
     if told is None:
         raise OptionError(
             f"checkpoint must be of a store that tells when its chunks were written; got {array.store_path.store}. "
@@ -66,7 +82,12 @@ def _told_table(array: StoredArray) -> Table:
     shape = tuple(axis.count for axis in grid_of(array))
     table = np.zeros((*shape, 2), np.uint64)
     for index in product(*map(range, shape)):
-        table[index] = told.get(chunk_key(array, index), (0, 0))
+        key = chunk_key(array, index)
+        if key not in told and checks.missing != "fill":
+            raise ReadError(
+                f"chunk {key} of {checks.location} is not listed, which a checkpoint needs. Check the store."
+            )
+        table[index] = told.get(key, (0, 0))
     return table
 
 

@@ -11,9 +11,8 @@ import xxhash
 from zarr.abc.store import Store
 from zarr.storage import LocalStore
 
-from ...credentials import shown
 from ...errors import ReadError, refuse
-from ..where.addresses import Options, secrets_of
+from ..where.addresses import Options, secrets_of, shown
 from ..where.failures import advice, cause, writing
 from ..where.locations import locate
 from ..where.zarr_calls import read_key, remove_key, write_key
@@ -33,8 +32,10 @@ class Shelf:
     @classmethod
     def at(cls, place: object, options: Options | None = None) -> Shelf:
         """Return the shelf at a path, a URL or a Zarr store; nothing is read or written yet."""
+        if type(place) is LocalStore:
+            place = str(place.root)  # made absolute: workers may have another working folder
         if isinstance(place, Store):
-            return cls(place, str(place), secrets_of(place))
+            return cls(place, shown(place), secrets_of(place))
         return cls(locate(place, options, write=True), shown(place), secrets_of(place, options))
 
     @property
