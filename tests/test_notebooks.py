@@ -31,7 +31,11 @@ def test_notebooks__are_two():
     assert [path.name for path in NOTEBOOKS] == ["cluster.ipynb", "tour.ipynb"]
 
 
-@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda p: p.stem)
+#: The one on a cluster writes 2.4 GB, and takes a minute.
+RUNS = [pytest.param(path, id=path.stem, marks=[pytest.mark.slow] * (path.stem == "cluster")) for path in NOTEBOOKS]
+
+
+@pytest.mark.parametrize("path", RUNS)
 @pytest.mark.filterwarnings("default")  # of the Jupyter client, not ours
 def test_notebooks__run_and_show_what_is_committed(path, tmp_path):
     pytest.importorskip("sklearn")

@@ -98,7 +98,7 @@ def same(one, other):
 
 @pytest.mark.parametrize("kind", ["none", "hard", "soft"])
 @pytest.mark.parametrize("engine", ENGINES)
-@settings(max_examples=12, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=6, suppress_health_check=[HealthCheck.too_slow])
 @given(data=st.data())
 def test_checkpoint__changes_no_result(engine, kind, data):
     scores = data.draw(strategies.score_matrices())
@@ -250,11 +250,10 @@ def test_checkpoint__that_is_damaged_is_computed_again(tmp_path):
         expected = evaluate(store, [1, 2], place)
         for file in sorted(path for path in place.rglob("*") if path.is_file()):
             data = file.read_bytes()
-            for damaged in (b"", data[: len(data) // 2], bytes([*data[:40], data[40] ^ 1, *data[41:]])):
-                if file.name == "request.json" and damaged:
-                    continue  # it may still say something, which is then refused
-                file.write_bytes(damaged)
-                assert same(evaluate(store, [1, 2], place), expected)
+            kinds = b"", data[: len(data) // 2], bytes([*data[:40], data[40] ^ 1, *data[41:]])
+            # What is left of a request may still say something, which is then refused.
+            file.write_bytes(b"" if file.name == "request.json" else kinds[len(file.name) % 3])
+            assert same(evaluate(store, [1, 2], place), expected)
     assert json.loads((place / "request.json").read_text())["function"] == "evaluate"
 
 
@@ -337,7 +336,7 @@ def test_format__of_checkpoints_is_told(tmp_path):
     assert told["avgk_dask"] == avgk.__version__
 
 
-@pytest.mark.parametrize("n_more", [1, 40, 100])
+@pytest.mark.parametrize("n_more", [1, 100])
 def test_checkpoint__of_a_store_that_a_writer_appended_to_reads_what_is_new(tmp_path, n_more):
     scores, labels, _ = Simulation(10_000 + n_more, 20).rows(0, 10_000 + n_more)
     path = tmp_path / "s.zarr"
@@ -396,14 +395,14 @@ def test_checkpoint__of_a_store_that_grows_again_and_again_reads_what_is_new(eng
     store, place = stored(scores[:2_000], labels[:2_000], (20, 10), 100), MemoryStore()
     with using(engine), dask.config.set({"avgk.max-events": 20_000, "avgk.least-events": 5_000}):
         evaluate(store, [1, 2], place)
-        for first in range(2_000, 2_500, 100):
+        for first in range(2_000, 2_300, 100):
             grow(store, scores[first : first + 100], labels[first : first + 100])
             found = evaluate(store, [1, 2], place)
             assert chunk_reads(store) <= 5
         assert same(found, evaluate(store, [1, 2]))
 
 
-@pytest.mark.parametrize("n_writes", range(1, 40, 3))
+@pytest.mark.parametrize("n_writes", [4, 9, 16, 30])
 def test_checkpoint__of_other_budgets_that_was_killed_goes_on(n_writes):
     scores, labels, _ = Simulation(2_000, 10).rows(0, 2_000)
     store, place = stored(scores, labels, (50, 10)), MemoryStore()
