@@ -1,0 +1,53 @@
+"""What a checkpoint costs, and what it saves.
+
+    python benchmarks/checkpoints.py [--samples 200000] [--stores STORE ...] [--straddle] [--repeat 5] [--folder FOLDER]
+
+Measured by turns, on two threads: ``evaluate`` (k = 1..10) without a checkpoint, with a new one, and with a finished one.
+Results are checked equal first. ``--stores`` takes stores that are there, such as those of ``trillion.py``.
+"""
+
+from __future__ import annotations
+
+import pathlib
+import shutil
+from typing import Any
+
+from measuring import best_of, make_store, markdown, parser, workplace
+
+import avgk_dask as avgk
+
+
+def measure(path: pathlib.Path, place: pathlib.Path, straddle: bool, repeat: int) -> list[Any]:
+    """Give a row of the table: one store."""
+
+    def evaluate(checkpoint: pathlib.Path | None = None, *, anew: bool = False) -> Any:
+        if anew:
+            shutil.rmtree(place, ignore_errors=True)
+        return avgk.evaluate(path, k=range(1, 11), straddle=straddle, checkpoint=checkpoint)
+
+    expected = evaluate()
+    for found in (evaluate(place, anew=True), evaluate(place)):
+        assert found.drop_attrs().identical(expected.drop_attrs())
+    size = sum(file.stat().st_size for file in place.rglob("*") if file.is_file())
+    best = best_of(
+        {"plain": evaluate, "new": lambda: evaluate(place, anew=True), "finished": lambda: evaluate(place)}, repeat
+    )
+    times = [f"{best[name]:.2f}" for name in ("plain", "new", "finished")]
+    return [path.name, *times, f"{best['new'] / best['plain']:.3f}", f"{size / 1e6:.0f}"]
+
+
+def main() -> None:
+    options = parser(__doc__)
+    options.add_argument("--stores", type=pathlib.Path, nargs="*", help="stores that are there")
+    options.add_argument("--straddle", action="store_true")
+    chosen = options.parse_args()
+    with workplace(chosen.folder) as folder:
+        stores = chosen.stores or [make_store(folder, "blosc", chosen.samples, chosen.classes)]
+        rows = [measure(path, folder / "found", chosen.straddle, chosen.repeat) for path in stores]
+        shutil.rmtree(folder / "found", ignore_errors=True)
+        header = ["store", "without (s)", "new checkpoint (s)", "finished one (s)", "new / without", "MB kept"]
+        print(markdown(header, rows))
+
+
+if __name__ == "__main__":
+    main()
