@@ -93,8 +93,7 @@ def _why(workers: list[dict[str, Any]], seconds: float) -> str | None:
 
 def _unheard(workers: list[dict[str, Any]], seconds: float) -> list[tuple[Any, float]]:
     """Return the names of workers that have been silent, and for how long, the longest first."""
-    now = max(worker["last_seen"] for worker in workers)  # the scheduler's clock, which may differ from ours
-    now = max(now, time.time()) if len(workers) == 1 else now
+    now = max(time.time(), *(worker["last_seen"] for worker in workers))  # clocks may differ
     least = max(seconds / 2, len(workers) / 50)  # heartbeats are rarer in large clusters
     silent = [(worker["name"], now - worker["last_seen"]) for worker in workers]
     return sorted((pair for pair in silent if pair[1] > least), key=lambda pair: -pair[1])
