@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from dask.delayed import Delayed
 
-from ..records import State
 from ..scans.band_pass import Pass
 from ..settings import setting
 from ..sources.reading import Key
@@ -35,10 +34,14 @@ def pass_task(source: Source, what: Pass, kept: KeptPass | None = None) -> Delay
     token = token_of(source.token, what, groups, setting("fan-in"))
     shared = f"avgk-plan-{token}"
     graph: Graph = {shared: constant(shared, Assignment(what, source.preparations))}
-    make_tasks = _chunk_tasks if by_chunk else _band_tasks
     if kept is not None:
         graph[_keeper(token)] = constant(_keeper(token), kept.keeper)
-    keys = make_tasks(source, what, groups, Key(shared), graph, token, kept)
+    reading = _chunk_reading if by_chunk else _band_reading
+    keys = []
+    for numbers in groups:
+        key = f"avgk-{what.name}-{token}-{numbers[0]}"
+        graph[key] = task(key, *_keeping(kept, numbers, token), *reading(source, what, numbers, Key(shared)))
+        keys.append(key)
     root = _merge_tree(keys, fan_in_of(what.state_bytes), graph, token)
     (found,) = as_delayed([root], graph, source.collections(), f"avgk-{what.name}-{token}")
     return found
@@ -48,52 +51,22 @@ def _keeper(token: str) -> str:
     return f"avgk-keeper-{token}"
 
 
-def _reading(
-    kept: KeptPass | None, numbers: Sequence[int], token: str, read: Callable[..., State], *arguments: Any
-) -> tuple[Any, ...]:
-    """Return the function of a task and its arguments: as it is, or keeping what it reads."""
-    if kept is None:
-        return read, *arguments
-    return read_kept, Key(_keeper(token)), kept.name(numbers), read, *arguments
+def _keeping(kept: KeptPass | None, numbers: Sequence[int], token: str) -> tuple[Any, ...]:
+    """Return what stands before a function and its arguments in a task that keeps what the function reads."""
+    return () if kept is None else (read_kept, Key(_keeper(token)), kept.name(numbers))
 
 
-def _band_tasks(
-    source: Source,
-    what: Pass,
-    groups: list[Sequence[int]],
-    shared: Key,
-    graph: Graph,
-    token: str,
-    kept: KeptPass | None,
-) -> list[str]:
+def _band_reading(source: Source, what: Pass, numbers: Sequence[int], shared: Key) -> tuple[Any, ...]:
+    """Return the function that reads some bands, and its arguments."""
     n_held = 2 if what.max_tasks else _HELD_STATES
-    keys = []
-    for numbers in groups:
-        key = f"avgk-{what.name}-{token}-{numbers[0]}"
-        arguments = source.bands(numbers), source.labels_of(numbers), numbers
-        graph[key] = task(key, *_reading(kept, numbers, token, read_bands, *arguments, shared, n_held))
-        keys.append(key)
-    return keys
+    return read_bands, source.bands(numbers), source.labels_of(numbers), numbers, shared, n_held
 
 
-def _chunk_tasks(
-    source: Source,
-    what: Pass,
-    groups: list[Sequence[int]],
-    shared: Key,
-    graph: Graph,
-    token: str,
-    kept: KeptPass | None,
-) -> list[str]:
-    places, keys = list(zip(what.bands or (), what.columns or (), strict=True)), []
-    for numbers in groups:
-        key = f"avgk-{what.name}-{token}-{numbers[0]}"
-        mine = tuple(places[number] for number in numbers)
-        chunks = [source.chunk(*where) for where in mine]
-        arguments = source.reader_key(), chunks, numbers, mine, shared
-        graph[key] = task(key, *_reading(kept, numbers, token, read_chunks, *arguments))
-        keys.append(key)
-    return keys
+def _chunk_reading(source: Source, what: Pass, numbers: Sequence[int], shared: Key) -> tuple[Any, ...]:
+    """Return the function that reads some of the chunks of a pass, and its arguments."""
+    all_places = list(zip(what.bands or (), what.columns or (), strict=True))
+    places = tuple(all_places[number] for number in numbers)
+    return read_chunks, source.reader_key(), [source.chunk(*place) for place in places], numbers, places, shared
 
 
 def fan_in_of(state_bytes: int) -> int:

@@ -212,8 +212,8 @@ class Source(ABC):
         )
 
     def with_rows(self, rows: Sequence[int]) -> Source:
-        """Return the same scores and labels in other bands."""
-        raise NotImplementedError
+        """Return the same scores and labels in other bands, where they are stored."""
+        raise TypeError("the bands of an array in blocks are its blocks")
 
     @abstractmethod
     def chunk(self, band: int, column: int | None) -> Argument:

@@ -22,7 +22,7 @@ from ..where.failures import advice
 from ..where.zarr_calls import read_key, wait, zip_entries
 from .checked import bare_store
 from .grids import grid_of
-from .listing import chunk_key, object_facts, timed_files
+from .listing import chunk_key, list_keys, object_facts, timed_files
 from .manifest import Table
 
 #: What file systems of fsspec call a mark that changes with the file, the best first.
@@ -100,7 +100,7 @@ def _marks(store: Store, prefix: str) -> Mapping[str, tuple[int, int]] | None:
     if isinstance(store, ObjectStore) and type(store.store).__name__ != "HTTPStore":
         return {name: (size, _number(mark)) for name, size, mark in object_facts(store.store, prefix)}
     if isinstance(store, MemoryStore):
-        return {key: _content(store, key) for key in list(store._store_dict)}
+        return {key: _content(store, key) for key in list_keys(store, prefix) or ()}
     if isinstance(store, FsspecStore) and "http" not in str(store.fs.protocol):
         return _fsspec_marks(store, prefix)
     return None
