@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from .api.store_functions import open_scores, verify
     from .api.straddling import ranked_supports, straddle_strength, supports_overlap
     from .api.thresholds import Threshold, threshold
+    from .api.transfers import transfer
     from .store import ScoreWriter, join_parts
 
 __version__ = "0.1.0"
@@ -79,6 +80,7 @@ __all__ = [
     "threshold",
     "threshold_at",
     "top_k_sets",
+    "transfer",
     "verify",
 ]
 
@@ -96,6 +98,7 @@ _HOMES = {
     "api.set_functions": ("average_k_sets", "predict_sets", "top_k_sets"),
     "api.store_functions": ("open_scores", "verify"),
     "api.thresholds": ("Threshold", "threshold"),
+    "api.transfers": ("transfer",),
     "store": ("ScoreWriter", "join_parts"),
 }
 _SUBMODULES = ("plot", "report", "testing")

@@ -158,6 +158,7 @@ RESULTS = {
     "adaptive_gain": lambda: avgk.adaptive_gain(SCORES, [1, 2]),
     "regret": lambda: avgk.regret(SCORES > 0.3, SCORES),
     "plug_in_regret": lambda: avgk.plug_in_regret(SCORES, SCORES, [1, 2]),
+    "transfer": lambda: avgk.transfer(SCORES, SCORES, LABELS, [1, 2]),
 }
 
 

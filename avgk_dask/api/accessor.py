@@ -30,6 +30,7 @@ METHODS = (
     "threshold",
     "threshold_at",
     "top_k_sets",
+    "transfer",
 )
 
 

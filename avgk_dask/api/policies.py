@@ -15,3 +15,9 @@ def check_ties(ties: str) -> None:
     """Refuse an unknown order of ties."""
     if ties not in ("first", "spread"):
         raise OptionError(f"ties must be 'first' or 'spread'; got {ties!r}. Leave it out to keep the first ones.")
+
+
+def check_guarantee(guarantee: str | None) -> None:
+    """Refuse an unknown guarantee."""
+    if guarantee not in (None, "expected"):
+        raise OptionError(f"guarantee must be 'expected' or None; got {guarantee!r}. Leave it out for none.")

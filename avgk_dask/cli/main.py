@@ -9,6 +9,7 @@ from .group import Command, Group, debug_option
 from .schemas import SCHEMAS
 from .simulate_command import demo, simulate
 from .store_commands import info, ingest, join, verify
+from .transfer_command import transfer
 
 
 @click.group(cls=Group, invoke_without_command=True, context_settings={"help_option_names": ["-h", "--help"]})
@@ -61,5 +62,5 @@ def completion(shell: str) -> None:
 
 
 main.params.append(debug_option())
-for _command in (evaluate, threshold, sets, ingest, info, verify, join, simulate, demo, schema, completion):
+for _command in (evaluate, threshold, transfer, sets, ingest, info, verify, join, simulate, demo, schema, completion):
     main.add_command(_command)

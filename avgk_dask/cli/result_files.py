@@ -17,19 +17,22 @@ _NAMES = ("metrics.json", "metrics.zarr", "report.html")
 
 
 class ResultsFolder:
-    """A folder for results, which no other run may write meanwhile: nothing half-written is left in it."""
+    """A folder for results, which no other run may write meanwhile: nothing half-written is left in it.
 
-    def __init__(self, out: pathlib.Path) -> None:
+    Only those of ``evaluate`` have a report.
+    """
+
+    def __init__(self, out: pathlib.Path, *, with_report: bool = True) -> None:
         if is_url(out):
             raise OptionError(f"--out must be a folder on this machine; got {shown(out)!r}. Choose a local one.")
-        self.out = out
+        self.out, self.names = out, _NAMES if with_report else _NAMES[:2]
 
     def __enter__(self) -> Self:
         from ..store import claim, writable, writing
 
         store, location = writable(self.out)
         with writing(location):
-            self._leased = claim(store, location, lambda: check_out(self.out))
+            self._leased = claim(store, location, lambda: check_out(self.out, self.names))
         return self
 
     def __exit__(
@@ -37,7 +40,7 @@ class ResultsFolder:
     ) -> None:
         self._leased.release()
 
-    def write(self, result: Result, seconds: float) -> None:
+    def write(self, result: Result, seconds: float | None = None) -> None:
         """Write all results to a folder beside their own first, then move them in."""
         from ..report import write_report
         from ..results.json_text import to_json
@@ -50,7 +53,8 @@ class ResultsFolder:
                 aside.new.mkdir()
                 (aside.new / "metrics.json").write_text(to_json(result), encoding="utf-8")
                 write_result(result, aside.new / "metrics.zarr")
-                write_report(result, aside.new / "report.html", seconds=seconds)
+                if "report.html" in self.names:
+                    write_report(result, aside.new / "report.html", seconds=seconds)
                 self._leased.lease.check(surely=True)
                 aside.move_in()
                 is_done = True
@@ -58,7 +62,7 @@ class ResultsFolder:
                 aside.remove(for_good=not is_done)
 
 
-def check_out(out: pathlib.Path) -> None:
+def check_out(out: pathlib.Path, names: tuple[str, ...] = _NAMES) -> None:
     """Refuse a place for results that is a store or no folder, or holds files of their names that are none."""
     from ..store import is_store
 
@@ -67,8 +71,8 @@ def check_out(out: pathlib.Path) -> None:
             f"--out must be a folder for the results; got {str(out)!r}, which is a store or a file. Choose another."
         )
     there = [name for name in _NAMES if (out / name).exists()]
-    if 0 < len(there) < len(_NAMES):
+    if there and there != list(names):
         raise OptionError(
-            f"--out must be a folder without {', '.join(_NAMES)}, or with all three of an earlier run, which are replaced; "
+            f"--out must be a folder without {', '.join(_NAMES)}, or with those of an earlier run of the same command, which are replaced; "
             f"got {str(out)!r} with {', '.join(there)}. Choose another."
         )

@@ -48,23 +48,41 @@ _VARIABLE = _object(
     attrs={"type": "object"},
 )
 
-#: A result Dataset. Errors are "NaN" where there are no labels, and what needs an integer k where k is none.
-_RESULT = _object(
-    "An xarray Dataset; avgk_dask.results.json_text.from_json gives it back.",
-    variables={
-        "type": "object",
-        "required": [
-            "k", "threshold", "n_above", "n_ties", "n_kept", "average_set_size", "average_k_error", "top_k_error",
-            "adaptive_gain", "relative_gain", "set_size_count",
-        ],
-        "additionalProperties": _VARIABLE,
-    },
-    coords=_list(_TEXT),
-    attrs={
-        "type": "object",
-        "properties": {"n_samples": _SIZE, "n_classes": _SIZE, "n_labelled": _COUNT, "store": _TEXT, "reads": _COUNT,
-                       "fingerprint": {"type": "string", "description": "SHA-256 of the manifest of the stored scores."}},
-        "required": ["n_samples", "n_classes", "n_labelled", "store", "reads"],
+_ATTRS = {"n_samples": _SIZE, "n_classes": _SIZE, "n_labelled": _COUNT, "store": _TEXT, "reads": _COUNT}
+_FINGERPRINT: Schema = {"type": "string", "description": "SHA-256 of the manifest of the stored scores."}
+
+
+def _dataset(variables: list[str], attrs: dict[str, Schema]) -> Schema:
+    """Return the schema of a result Dataset that has these variables, and these attributes beside those all have."""
+    needed = _ATTRS | attrs
+    return _object(
+        "An xarray Dataset; avgk_dask.results.json_text.from_json gives it back.",
+        variables={"type": "object", "required": variables, "additionalProperties": _VARIABLE},
+        coords=_list(_TEXT),
+        attrs={
+            "type": "object",
+            "properties": needed | {"fingerprint": _FINGERPRINT},
+            "required": list(needed),
+        },
+    )
+
+
+#: Errors are "NaN" where there are no labels, and what needs an integer k where k is none.
+_RESULT = _dataset(
+    [
+        "k", "threshold", "n_above", "n_ties", "n_kept", "average_set_size", "average_k_error", "top_k_error",
+        "adaptive_gain", "relative_gain", "set_size_count",
+    ],
+    {},
+)  # fmt: skip
+_TRANSFERRED = _dataset(
+    [
+        "k", "threshold", "average_set_size", "average_set_size_stderr", "average_k_error",
+        "own_threshold", "own_average_set_size", "own_average_k_error",
+    ],
+    {
+        "n_calibration_samples": _SIZE, "calibration_store": _TEXT, "calibration_reads": _COUNT,
+        "guarantee": {"enum": ["none", "expected"]},
     },
 )  # fmt: skip
 
@@ -73,6 +91,7 @@ _BODIES: dict[str, Schema] = {
     "threshold": _list(
         _object("One budget.", k=_BUDGET, threshold=_NUMBER, n_above=_COUNT, n_ties=_COUNT, n_kept=_COUNT)
     ),
+    "transfer": _TRANSFERRED,
     "sets": _object(
         "What was written; all but store are attributes of the new store, too.",
         store=_TEXT,

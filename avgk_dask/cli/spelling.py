@@ -19,6 +19,8 @@ _FORMS = (
     (r"anon=True", "--storage-option anon=true"),
     (r"pass them as storage options", "pass them with --storage-option"),
     (r"^k must", "-k must"),
+    (r"guarantee='expected'", "--guarantee expected"),
+    (r"^calibration_scores must", "CALIBRATION must"),
     (r"Use average_k_sets for a fractional k\.", "Use --rule average for a fractional k."),
 )  # fmt: skip
 
@@ -49,7 +51,7 @@ def secrets_in(words: Sequence[str]) -> tuple[str, ...]:
     found: list[str] = []
     awaited = False
     for word in words:
-        text = re.sub(r"^--(storage|out)-option(=|$)", "", word)
+        text = re.sub(r"^--(storage|out|calibration|checkpoint)-option(=|$)", "", word)
         awaited = awaited or text != word
         name, equals, value = text.partition("=")
         if not awaited or (word.startswith("-") and text == word):

@@ -89,6 +89,24 @@ def count_labels(budget: Fraction, n_samples: int) -> int:
     return math.floor(budget * n_samples)
 
 
+def count_guaranteed(budget: Fraction, n_samples: int, n_classes: int) -> int:
+    """Return B' = floor((n + 1) k - C), the labels that n calibration samples may have so that a new one has k expected.
+
+    Raises
+    ------
+    BudgetError
+        Where that is negative: the new sample alone might take more.
+
+    """
+    count = math.floor((n_samples + 1) * budget - n_classes)
+    if count < 0:
+        raise BudgetError(
+            f"k must be at least C / (n + 1) = {n_classes} / {n_samples + 1} for guarantee='expected'; got {show(budget)}. "
+            f"Give at least {math.ceil(n_classes / budget) - 1:,} calibration samples for it, or a larger k."
+        )
+    return count
+
+
 def largest_integer(budgets: Sequence[Fraction]) -> int:
     """Return the largest integer budget, 0 where there is none (top-k needs integers)."""
     return max((int(b) for b in budgets if b.denominator == 1), default=0)

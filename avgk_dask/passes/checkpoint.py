@@ -23,6 +23,7 @@ import numpy as np
 from ..arrays import Ints
 from ..errors import OptionError, ReadError
 from ..records import Record, State
+from ..scans.above_scan import BesidePlan
 from ..scans.band_pass import Pass
 from ..scans.plan import ScanPlan
 from ..searches.scripts import Script, Wave
@@ -46,6 +47,8 @@ class Asked:
     function: str
     #: All that changes what a function reads or finds, but for budgets.
     request: Mapping[str, object]
+    #: A folder inside it, for functions that read several matrices.
+    folder: str = ""
 
 
 @dataclass(frozen=True)
@@ -130,10 +133,11 @@ class Checkpoint:
 
     def note(self, what: Pass) -> None:
         """Keep the plan of a wave, before it is read."""
-        if not isinstance(what.plan, ScanPlan) or what.name != "scan":
+        plan = what.plan.plan if isinstance(what.plan, BesidePlan) else what.plan
+        if not isinstance(plan, ScanPlan) or what.name != "scan":
             return
         bands = range(self.bands.scores.size) if what.bands is None else what.bands
-        parts, name = Wave.of(what.plan, bands).to_parts(), self._wave_name(self._wave)
+        parts, name = Wave.of(plan, bands).to_parts(), self._wave_name(self._wave)
         if bytes(self.shelf.read(name) or b"") != b"".join(parts):
             self.shelf.remove([self._wave_name(self._wave + 1), name])  # and so all that came after it
             self.shelf.write(name, parts)
@@ -175,7 +179,7 @@ def open_checkpoint(
     """
     if source.stored_array is None:
         source.row_stamps()  # which says why there are none
-    shelf = Shelf.at(asked.place)
+    shelf = Shelf.at(asked.place).within(asked.folder)
     told = _told(asked, source)
     _compare(shelf, told)
     saved = _saved_bands(shelf)

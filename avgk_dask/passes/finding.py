@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from fractions import Fraction
-from typing import Any
 
+from ..scans.above_scan import AbovePlan
 from ..scans.band_pass import Pass
 from ..scans.pilot import PilotPlan, sample_chunk
+from ..scans.plan import ScanShape
+from ..searches.beside_search import BesideSearch
 from ..searches.least_risk import RiskSearch
 from ..searches.scripts import grown_plan
 from ..searches.threshold_search import ThresholdSearch
@@ -37,13 +39,23 @@ def find_thresholds(
     first ones but those of a fixed pseudo-random order, which takes one more read where ties are cut.
     """
     shape = fitting_shape(run.source, budgets, n_ranks, n_ranked, with_distance)
+    search = drive(_begun(run, budgets, shape, cuts_ties=ties == "first"), run)
+    return search if ties == "first" else _spread_ties(run, search)
+
+
+def find_beside(run: Run, budgets: Sequence[int], above: AbovePlan) -> BesideSearch:
+    """Find every budget's selection, and count the sets above other keys, in one read."""
+    shape = fitting_shape(run.source, budgets)
+    return drive(BesideSearch(_begun(run, budgets, shape), above), run)
+
+
+def _begun(run: Run, budgets: Sequence[int], shape: ScanShape, *, cuts_ties: bool = True) -> ThresholdSearch:
+    """Begin a search, as an earlier run did where a checkpoint has kept that."""
     script = run.begin_search()
     if script and not fits(run.source, grown_plan(script[0].plan, shape).shape, budgets):  # of larger workers
         script = ()
-    how: dict[str, Any] = {"cuts_ties": ties == "first", "script": script}
-    begun = ThresholdSearch.begin(shape, budgets, pilot_pass(run.source, budgets), **how)
-    search = drive(begun, run)
-    return search if ties == "first" else _spread_ties(run, search)
+    pilot = pilot_pass(run.source, budgets)
+    return ThresholdSearch.begin(shape, budgets, pilot, cuts_ties=cuts_ties, script=script)
 
 
 def pilot_pass(source: Source, budgets: Sequence[int]) -> Pass | None:

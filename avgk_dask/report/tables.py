@@ -69,7 +69,7 @@ def results_table(result: xr.Dataset) -> Table:
         gain = float(one.relative_gain)
         rows.append((
             f"{k:g}",
-            f"{one.threshold.item():.6g}" if one.threshold.dtype.kind == "f" else str(one.threshold.item()),
+            _score(one.threshold),
             percent(float(one.top_k_error)),
             percent(float(one.average_k_error)),
             "" if math.isnan(gain) else f"{fixed(100 * gain, 1, '+')} %",
@@ -78,6 +78,24 @@ def results_table(result: xr.Dataset) -> Table:
             f"{int(one.n_kept):,}",
         ))  # fmt: skip
     return Table(header, rows)
+
+
+def transfer_table(result: xr.Dataset) -> Table:
+    """Return a row for each budget of ``transfer``: size and error at the calibration threshold, and at the own one."""
+    check_result(result)
+    header = ("k", "threshold", "set size", "+-", "error", "own threshold", "own size", "own error")
+    rows: list[tuple[str, ...]] = []
+    for i, k in enumerate(result.k.values):
+        one = result.isel(k=i)
+        error, own_error = percent(float(one.average_k_error)), percent(float(one.own_average_k_error))
+        sizes = (number(float(one[name])) for name in ("average_set_size", "average_set_size_stderr"))
+        own = _score(one.own_threshold), number(float(one.own_average_set_size)), own_error
+        rows.append((f"{k:g}", _score(one.threshold), *sizes, error, *own))
+    return Table(header, rows)
+
+
+def _score(value: xr.DataArray) -> str:
+    return f"{value.item():.6g}" if value.dtype.kind == "f" else str(value.item())
 
 
 def size_quartiles(counts: Ints) -> tuple[int, int, int]:

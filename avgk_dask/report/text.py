@@ -6,17 +6,29 @@ import numpy as np
 import xarray as xr
 
 from .. import plot
-from .tables import check_evaluation, fixed, percent, results_table
+from .tables import Table, check_evaluation, fixed, percent, results_table, transfer_table
 
 
 def print_table(result: xr.Dataset) -> str:
     """Return the table of a result as text with aligned columns, and one sentence that sums it up."""
     check_evaluation(result)
-    table = results_table(result)
+    return "\n".join([*_aligned(results_table(result)), "", *sentences(result)])
+
+
+def print_transfer(result: xr.Dataset) -> str:
+    """Return the table of what ``transfer`` gave as text with aligned columns, and one sentence that says what it is of."""
+    n, n_calibration = result.attrs["n_samples"], result.attrs["n_calibration_samples"]
+    told = (
+        f"{n:,} samples x {result.attrs['n_classes']:,} classes; thresholds from {n_calibration:,} calibration samples"
+    )
+    promise = "" if result.attrs["guarantee"] == "none" else ", for an expected set size of at most k on a new sample"
+    return "\n".join([*_aligned(transfer_table(result)), "", f"{told}{promise}."])
+
+
+def _aligned(table: Table) -> list[str]:
     rows = [table.header, *table.rows]
     widths = [max(len(row[c]) for row in rows) for c in range(len(table.header))]
-    lines = ["  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)) for row in rows]
-    return "\n".join([*lines, "", *sentences(result)])
+    return ["  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)) for row in rows]
 
 
 def sentences(result: xr.Dataset) -> list[str]:

@@ -195,3 +195,42 @@ AT_SIZES = {
         ("average_set_size",), _SCORES, "threshold", "The least t with at most that many scores above it, over N."
     ),
 }
+
+#: Results of thresholds that were found on other scores.
+TRANSFERRED = {
+    "threshold": Variable(
+        ("k",),
+        _SCORES,
+        "calibration threshold",
+        "The (B+1)-th largest of the calibration scores, B = floor(n k), or floor((n + 1) k - C) with the guarantee.",
+    ),
+    "average_set_size": Variable(
+        ("k",),
+        ("float64",),
+        "realised average set size",
+        "Number of the new scores greater than the calibration threshold, over N.",
+    ),
+    "average_set_size_stderr": Variable(
+        ("k",),
+        ("float64",),
+        "standard error of the realised size",
+        "sqrt(Var(Z) (1/n + 1/N)), Z the sizes of the N new sets, n the number of calibration samples: how far the "
+        "realised size is from its target by chance.",
+    ),
+    "average_k_error": Variable(
+        ("k",),
+        ("float64",),
+        "realised error",
+        "Fraction of the new labelled samples whose label is outside {score > calibration threshold}, expected with soft "
+        "labels.",
+    ),
+    "own_threshold": Variable(
+        ("k",), _SCORES, "own threshold", "The threshold that the new scores themselves have for the budget."
+    ),
+    "own_average_set_size": Variable(
+        ("k",), ("float64",), "own average set size", "Labels in the average-k sets of the new scores together, over N."
+    ),
+    "own_average_k_error": Variable(
+        ("k",), ("float64",), "own average-k error", "The average-k error of the new scores at their own threshold."
+    ),
+}

@@ -84,7 +84,7 @@ def tally_labels(slabs: Iterable[Array], labels: Array, band: int, plan: LabelPl
         **usable.faults(band),
         n_labelled=labelled.size,
         rank_counts=np.bincount(ranks, minlength=n_classes + 2),
-        keys=(np.unique(_real(_carrier_keys(own, dtype), dtype)[0]),),
+        keys=(np.unique(_real(carrier_keys(own, dtype), dtype)[0]),),
     )
 
 
@@ -102,7 +102,7 @@ def tally_edges(slabs: Iterable[Array], labels: Array | None, band: int, plan: E
         n_nan, first_nan = _half_nan(tile)
         counts[0] -= n_nan
     labelled = np.flatnonzero(wanted >= 0)
-    own, real = _real(_carrier_keys(tile[labelled, wanted[labelled]], dtype), dtype)
+    own, real = _real(carrier_keys(tile[labelled, wanted[labelled]], dtype), dtype)
     labelled = labelled[real]
     j = np.searchsorted(table.edges, own)
     at = table.edges[np.minimum(j, table.edges.size - 1)] == own
@@ -148,7 +148,7 @@ def _half_nan(tile: Array) -> tuple[int, int]:
     return nan.size, int(nan[0]) if nan.size else -1
 
 
-def _carrier_keys(values: Array, dtype: Dtype) -> Ints:
+def carrier_keys(values: Array, dtype: Dtype) -> Ints:
     """Return the keys of carrier values."""
     if values.dtype.kind == "f":
         return encode(values)
@@ -171,7 +171,7 @@ def _weigh_cells(
     step = max(1, _TILE // tile.shape[1])
     for first in range(0, len(tile), step):
         rows = slice(first, first + step)
-        keys, real = _real(_carrier_keys(tile[rows].reshape(-1), dtype), dtype)
+        keys, real = _real(carrier_keys(tile[rows].reshape(-1), dtype), dtype)
         j = np.searchsorted(table.edges, keys)
         cell = 2 * j + (table.edges[np.minimum(j, table.edges.size - 1)] == keys)
         weights = soft[rows].reshape(-1)[real]

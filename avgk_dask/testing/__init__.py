@@ -12,6 +12,7 @@ from .oracle import (
     oracle_threshold,
     oracle_tie_sensitivity,
     oracle_top_k_sets,
+    oracle_transfer,
 )
 from .simulation import Simulation, simulate, simulate_store
 
@@ -25,6 +26,7 @@ __all__ = [
     "oracle_threshold",
     "oracle_tie_sensitivity",
     "oracle_top_k_sets",
+    "oracle_transfer",
     "simulate",
     "simulate_store",
 ]

@@ -278,6 +278,62 @@ def _ranked(scores: Array) -> list[list[Ordered]]:
     return [sorted(flat[i : i + n_classes], reverse=True) for i in range(0, len(flat), n_classes)]
 
 
+def oracle_transfer(
+    calibration: Array, scores: Array, labels: Array | None, k: Budget, guarantee: str | None = None
+) -> dict[str, float]:
+    """Return what the threshold of calibration scores makes of others, for one budget, by definition.
+
+    Parameters
+    ----------
+    calibration
+        NumPy matrix (sample, class), small enough for Python's own numbers.
+    scores
+        Another, with as many classes.
+    labels
+        N integers (negative: unlabelled), or a matrix of probabilities, or None.
+    k
+        Budget in (0, C].
+    guarantee
+        None or ``"expected"``, as for ``transfer``.
+
+    Returns
+    -------
+    dict
+        The variables of ``transfer``.
+
+    Notes
+    -----
+    Cost: that of ``oracle_threshold``, twice; for small matrices.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> found = oracle_transfer(np.array([[0.6, 0.3], [0.4, 0.2]]), np.array([[0.5, 0.4], [0.1, 0.35]]), None, 1)
+    >>> found["threshold"], found["average_set_size"], found["own_threshold"]
+    (0.3, 1.5, 0.35)
+
+    """
+    (n, n_classes), n_new = calibration.shape, len(scores)
+    budget = _fraction(k) * n if guarantee is None else _fraction(k) * (n + 1) - n_classes
+    ordered = sorted(_numbers(calibration), reverse=True)
+    value = ordered[min(math.floor(budget), len(ordered) - 1)]
+    # Python compares integers and floats exactly.
+    sets = np.array([x > value for x in _numbers(scores)]).reshape(scores.shape)
+    sizes = [Fraction(size) for size in sets.sum(1).tolist()]
+    mean = sum(sizes) / n_new
+    spread = sum((size - mean) ** 2 for size in sizes) * (Fraction(1, n) + Fraction(1, n_new))
+    own = oracle_average_k_sets(scores, k)
+    return {
+        "threshold": math.nan if value[0] == 0 else float(value[1]),
+        "average_set_size": float(mean),
+        "average_set_size_stderr": math.sqrt(spread / (n_new - 1)) if n_new > 1 else math.nan,
+        "average_k_error": _error(sets, labels),
+        "own_threshold": float(oracle_threshold(scores, k)[0]),
+        "own_average_set_size": float(Fraction(int(own.sum()), n_new)),
+        "own_average_k_error": _error(own, labels),
+    }
+
+
 def oracle_straddle(scores: Array, k: int, order: int) -> tuple[float, float, float]:
     """Return strength, weight and magnitude of one order of one budget: means over all pairs of samples, rounded once.
 

@@ -61,7 +61,7 @@ def test_accessor__gives_what_the_functions_give(dataset):
 
 
 def test_accessor__offers_every_function_of_scores(dataset):
-    firsts = {"scores", "eta"}
+    firsts = {"scores", "eta", "calibration_scores"}
     ours = {
         name
         for name in avgk.__all__

@@ -17,6 +17,7 @@ jsonschema = pytest.importorskip("jsonschema")
 LINES = {
     "evaluate": ["scores.zarr -k 1:3", "plain.zarr -k 0.5,2 --no-straddle", "infinite.zarr -k 1"],
     "threshold": ["scores.zarr -k 1,2.5", "infinite.zarr -k 1"],
+    "transfer": ["scores.zarr scores.zarr -k 1:3", "infinite.zarr infinite.zarr -k 2 --guarantee expected"],
     "sets": ["scores.zarr -k 2.5 --out a.zarr", "scores.zarr -k 2 --rule top --format indices --out b.zarr",
              "scores.zarr --threshold 0.25 --out c.zarr", "infinite.zarr -k 1 --out d.zarr"],
     "ingest": ["scores.npy labels.npy --out e.zarr", "scores.npy --dtype float16 --out f.zarr", "named.csv --out g.zarr",

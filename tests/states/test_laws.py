@@ -25,6 +25,7 @@ from avgk_dask.exact.sums import ExactSums
 from avgk_dask.kernels.edges import EdgeTable
 from avgk_dask.kernels.keys import encode
 from avgk_dask.records import Record, Several
+from avgk_dask.scans.above_scan import AbovePlan, beside, scan_beside
 from avgk_dask.scans.band_scan import scan_band
 from avgk_dask.scans.cutting import CutPlan, WantedTies, cut_band
 from avgk_dask.scans.discarded import SlotPlan, tally_last_slots
@@ -108,6 +109,11 @@ def counts_of(drawn):
 F8 = np.dtype("f8")
 
 
+def beside_plan(drawn):
+    scan = drawn.search(max_held=0).next_pass()
+    return beside(scan, AbovePlan(F8, drawn.n_classes, (drawn.key, drawn.key + 1)))["plan"]
+
+
 def ranked_in_bins(scores, in_bins):
     tally = RankedTally.from_rows(np.sort(scores, 1)[:, ::-1], F8, 2)
     return tally.binned() if in_bins else tally
@@ -168,6 +174,14 @@ KINDS = {
             d, tally_edges, d.hard, EdgePlan(F8, d.n_classes, EdgeTable.from_edges(np.array([d.key])), with_labels=True)
         ),
         lambda d: lambda t: (t.label_ranks().tolist(), t.digest()),
+    ),
+    "AboveTally": (
+        lambda d: [t.parts[1] for t in numbered(d, scan_beside, d.hard, beside_plan(d))],
+        lambda d: lambda t: (t.digest(), t.weight_from(0)),
+    ),
+    "AboveTally, soft": (
+        lambda d: [t.parts[1] for t in numbered(d, scan_beside, d.soft, beside_plan(d))],
+        lambda d: lambda t: (t.n_labels.tolist(), t.squares.tolist(), t.weight_from(0), t.weight_from(1)),
     ),
     "WeightTally": (
         lambda d: numbered(d, tally_weights, d.soft, WeightPlan(F8, d.n_classes, (TieWindow(d.key, *ENDS),), 4)),

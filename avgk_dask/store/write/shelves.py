@@ -5,7 +5,7 @@ from __future__ import annotations
 import pathlib
 import uuid
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import xxhash
 from zarr.abc.store import Store
@@ -28,6 +28,8 @@ class Shelf:
     store: Store
     location: str
     secrets: tuple[str, ...] = field(default=(), repr=False)
+    #: What all names begin with.
+    prefix: str = ""
 
     @classmethod
     def at(cls, place: object, options: Options | None = None) -> Shelf:
@@ -37,6 +39,10 @@ class Shelf:
         if isinstance(place, Store):
             return cls(place, shown(place), secrets_of(place))
         return cls(locate(place, options, write=True), shown(place), secrets_of(place, options))
+
+    def within(self, folder: str) -> Shelf:
+        """Return the shelf of a folder of this one; this one for no name."""
+        return replace(self, location=f"{self.location}/{folder}", prefix=f"{folder}/") if folder else self
 
     @property
     def _folder(self) -> pathlib.Path | None:
@@ -58,8 +64,9 @@ class Shelf:
 
     def read_plain(self, name: str) -> bytes | None:
         """Return the bytes of a file that has no hash; None where there is none."""
+        key = self.prefix + name
         try:
-            return read_key(self.store, name) if self._folder is None else _read_file(self._folder / name)
+            return read_key(self.store, key) if self._folder is None else _read_file(self._folder / key)
         except Exception as error:
             why = cause(error, self.secrets)
             todo = advice(why, "Check the place and its permissions.")
@@ -69,15 +76,15 @@ class Shelf:
         """Write a file without a hash, such as people read."""
         with writing(f"{name} of {self.location}", *self.secrets):
             if self._folder is None:
-                write_key(self.store, name, b"".join(parts))
+                write_key(self.store, self.prefix + name, b"".join(parts))
             else:
-                _write_file(self._folder / name, parts)
+                _write_file(self._folder / (self.prefix + name), parts)
 
     def remove(self, names: Iterable[str]) -> None:
         """Remove files, where they are there."""
         for name in names:
             with writing(f"{name} of {self.location}", *self.secrets):
-                remove_key(self.store, name)
+                remove_key(self.store, self.prefix + name)
 
 
 def _read_file(path: pathlib.Path) -> bytes | None:

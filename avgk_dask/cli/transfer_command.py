@@ -1,0 +1,92 @@
+"""``avgk transfer``."""
+
+from __future__ import annotations
+
+import pathlib
+from contextlib import nullcontext
+from fractions import Fraction
+from typing import Unpack
+
+import click
+
+from .clusters import ClusterChoice, cluster, cluster_options
+from .group import Command
+from .parameters import (
+    StoreChoice,
+    budget_option,
+    checkpoint_options,
+    checkpoint_place,
+    json_option,
+    missing_option,
+    nan_option,
+    parse_storage_options,
+    quiet_option,
+    store_options,
+)
+from .printing import remark, shows_progress
+from .result_files import ResultsFolder
+
+
+@click.command(cls=Command, short_help="Thresholds of one store on another.")
+@click.argument("calibration", type=click.Path())
+@store_options
+@budget_option("Budgets: 5 or 1,3,5 or 1:10 or 0.5,2.5.", required=True)
+@click.option(
+    "--guarantee", type=click.Choice(["expected"]),
+    help="expected: thresholds so high that the expected set size on a new sample is at most k.",
+)  # fmt: skip
+@click.option("--calibration-scores", metavar="NAME", help="Name of the scores inside CALIBRATION.")
+@click.option(
+    "--calibration-option", multiple=True, metavar="KEY=VALUE", help="How to reach CALIBRATION, such as anon=true."
+)
+@click.option(
+    "--out",
+    type=click.Path(path_type=pathlib.Path),
+    help="Write metrics.json and metrics.zarr here, over those of an earlier run.",
+)
+@nan_option
+@missing_option
+@json_option
+@quiet_option
+@checkpoint_options
+@cluster_options
+def transfer(chosen: StoreChoice, calibration: str, k: list[Fraction], guarantee: str | None, calibration_scores: str | None,
+             calibration_option: tuple[str, ...], out: pathlib.Path | None, as_json: bool, nan_policy: str, missing: str,
+             quiet: bool, checkpoint: str | None, checkpoint_option: tuple[str, ...],
+             **where: Unpack[ClusterChoice]) -> None:  # fmt: skip
+    """Set sizes and errors that the thresholds of one store have on another.
+
+    CALIBRATION is the store whose scores give the thresholds (it needs no labels), STORE the one they are used on. Beside
+    them stand the numbers of STORE's own thresholds.
+
+    Example: avgk transfer scores.zarr scores.zarr -k 1:5
+
+    Example: avgk transfer scores.zarr scores.zarr -k 5 --guarantee expected
+    """
+    from ..api.transfers import transfer as run
+    from ..report.text import print_transfer
+    from ..results.json_text import to_json
+
+    folder = nullcontext() if out is None else ResultsFolder(out, with_report=False)
+    with folder:
+        options = parse_storage_options(calibration_option, "--calibration-option")
+        known = StoreChoice(calibration, calibration_scores, None, options).open(missing, with_labels=False)
+        arrays = chosen.open(missing)
+        with cluster(where, quiet):
+            result = run(
+                known,
+                arrays,
+                None,
+                k,
+                guarantee=guarantee,
+                nan_policy=nan_policy,
+                progress=shows_progress(quiet),
+                checkpoint=checkpoint_place(checkpoint, checkpoint_option),
+            )
+        result.attrs.update(store=arrays.location, calibration_store=known.location)
+        if isinstance(folder, ResultsFolder):
+            folder.write(result)
+            remark(f"wrote {folder.out / 'metrics.json'} and metrics.zarr", quiet)
+    click.echo(to_json(result) if as_json else print_transfer(result))
+    if not result.attrs["n_labelled"]:
+        remark("errors need labels: name them with --labels NAME, or give a file with --labels labels.npy", quiet)
