@@ -72,7 +72,7 @@ def activated(scores: ScoresLike, activation: str, temperature: SupportsFloat = 
         value = 0.0
     if not 1 / _MOST <= value <= _MOST:
         raise OptionError(
-            f"temperature must be a positive number such as 1.5; got {temperature!r}. 1 leaves the logits as they are."
+            f"temperature must be a positive number such as 1.5; got {temperature!r}. Pass 1 to leave the logits as they are."
         )
     return Activated(scores, activation, value)
 
