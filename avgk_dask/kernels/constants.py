@@ -1,0 +1,25 @@
+"""Numbers that the compiled exponentials and their plain twins share."""
+
+from __future__ import annotations
+
+import math
+
+#: 1 / ln 2, and ln 2 in two parts: the first has 42 bits, so that a small integer times it is exact.
+LOG2_E = 1.4426950408889634
+LN2_HIGH = float.fromhex("0x1.62e42fefa3800p-1")
+LN2_LOW = float.fromhex("0x1.ef35793c76730p-45")
+#: Added and taken off again, it rounds to an integer, which then stands in the last bits of the sum.
+ROUNDING = 1.5 * 2.0**52
+#: Times this, less the excess: the upper half of a float's bits.
+SPLITTER = 2.0**27 + 1
+#: Exponentials of less are not normal numbers.
+LEAST_EXPONENT = -708.0
+#: What is below this and comes from a 32-bit score is 0, whatever it is divided by.
+LEAST_WIDE = -746.0
+#: Sums are those of so many lanes: class c is added to lane c mod 8.
+LANES = 8
+#: 1/n! from n = 2 on, for exp(r) = 1 + r + r**2 / 2! + ..., and 2/n for log((1 + s)/(1 - s)) = 2 s + (2/3) s**3 + ...
+EXP_TERMS = tuple(1 / math.factorial(n) for n in range(2, 14))
+LOG_TERMS = tuple(2 / n for n in range(3, 22, 2))
+#: The bits of about sqrt(1/2): mantissas are taken from there to its double.
+ROOT_BITS = 0x3FE6A09E00000000
