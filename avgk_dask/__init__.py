@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from . import testing as testing
     from .api.curves import error_curve
     from .api.description import info
+    from .api.ensembles import ensemble
     from .api.evaluation import evaluate
     from .api.ingestion import ingest
     from .api.lazy_scores import LazyScores
@@ -67,6 +68,7 @@ __all__ = [
     "average_k_sets",
     "average_set_size_at",
     "best_threshold",
+    "ensemble",
     "error_curve",
     "evaluate",
     "info",
@@ -96,6 +98,7 @@ _HOMES = {
     "api.probabilities": ("sigmoid", "softmax"),
     "api.curves": ("error_curve",),
     "api.description": ("info",),
+    "api.ensembles": ("ensemble",),
     "api.evaluation": ("evaluate",),
     "api.ingestion": ("ingest",),
     "api.lazy_scores": ("LazyScores",),

@@ -70,14 +70,14 @@ class Reads:
 
     @property
     def _row_bytes(self) -> int:
-        return self.source.shape[1] * self.source.stored_dtype.itemsize
+        return self.source.shape[1] * self.source.score_bytes
 
     def _bytes_of(self, number: int) -> int:
         source, what = self.source, self.what
         if what.columns is None:
             return (source.rows[number + 1] - source.rows[number]) * self._row_bytes
         n_rows, n_classes = source.chunk_shape((what.bands or ())[number], what.columns[number])
-        return n_rows * n_classes * source.stored_dtype.itemsize
+        return n_rows * n_classes * source.score_bytes
 
     def place_of(self, key: str) -> str:
         """Return which rows and chunks a task reads, in words."""

@@ -42,6 +42,10 @@ class BlockSource(Source):
     def with_labels(self, labels: Labels) -> BlockSource:  # noqa: D102
         return BlockSource(self.array, labels, self.location)
 
+    def with_rows(self, rows: Sequence[int]) -> BlockSource:  # noqa: D102
+        chunks: Any = tuple(np.diff(rows).tolist()), self.array.chunks[1]
+        return BlockSource(self.dask_array().rechunk(chunks), self.labels, self.location)
+
     def chunk(self, band: int, column: int | None) -> Argument:  # noqa: D102
         columns = range(len(self.columns) - 1) if column is None else [column]
         return [Key((self._blocks.name, band, j)) for j in columns]

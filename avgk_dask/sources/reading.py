@@ -5,6 +5,7 @@ Those bring xarray and pandas along, some 100 MB of a worker's memory.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Generator, Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -78,14 +79,28 @@ class StoredChunk:
         self.where = slice(first_row, last_row), slice(first_class, last_class)
 
 
+class Combining(ABC):
+    """Makes bands of those of several matrices. It stands before their arguments, in a list; of a chunk, its band does."""
+
+    @abstractmethod
+    def bands(self, arguments: Sequence[Any], numbers: Sequence[int]) -> Generator[Iterable[Array]]:
+        """Return the slabs of each of some bands, given those of each matrix as an argument of a task."""
+
+
 def slabs_of(bands: Any, numbers: Sequence[int]) -> Generator[Iterable[Array]]:
     """Return the slabs of each of some bands, one after the other, inside a task."""
-    yield from bands.read_bands(numbers) if isinstance(bands, BandReader) else bands
+    if isinstance(bands, list) and bands and isinstance(bands[0], Combining):
+        yield from bands[0].bands(bands[1:], numbers)
+    else:
+        yield from bands.read_bands(numbers) if isinstance(bands, BandReader) else bands
 
 
 def chunks_of(reader: Any, chunks: Sequence[Any]) -> Generator[Iterable[Array]]:
     """Return the slabs of each of some chunks: one that is read now, or the blocks that came."""
-    if not isinstance(reader, BandReader):
+    if isinstance(reader, Combining):
+        for band, *arguments in chunks:
+            yield from ([np.concatenate(list(slabs), axis=1)] for slabs in reader.bands(arguments, [band]))
+    elif not isinstance(reader, BandReader):
         yield from chunks
     else:
         yield from ([slab] for slab in reader.read_parts([chunk.where for chunk in chunks]))

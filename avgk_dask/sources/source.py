@@ -75,6 +75,21 @@ class Source(ABC):
         """Return the bytes of the largest band."""
         return int(np.diff(self.rows).max()) * self.shape[1] * self.dtype.itemsize
 
+    @property
+    def score_bytes(self) -> int:
+        """Bytes that are read for each score."""
+        return self.stored_dtype.itemsize
+
+    @property
+    def row_bounds(self) -> Sequence[int] | None:
+        """Rows at which bands may begin without a chunk being read for two of them; None where that is any row."""
+        return None
+
+    @property
+    def is_made(self) -> bool:
+        """Whether scores are made of those that are read, which takes memory of its own."""
+        return bool(self.preparations)
+
     @abstractmethod
     def slab_bytes(self) -> int:
         """Return the bytes of the largest piece of a band that is in memory at once."""
@@ -216,9 +231,9 @@ class Source(ABC):
             "checkpoint must be of scores in a store; got an array in memory or in blocks. Pass the path of a store."
         )
 
+    @abstractmethod
     def with_rows(self, rows: Sequence[int]) -> Source:
-        """Return the same scores and labels in other bands, where they are stored."""
-        raise TypeError("the bands of an array in blocks are its blocks")
+        """Return the same scores and labels in other bands."""
 
     @abstractmethod
     def chunk(self, band: int, column: int | None) -> Argument:

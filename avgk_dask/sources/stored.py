@@ -82,6 +82,10 @@ class StoredSource(Source):
         return StoredSource(self.array, self.labels, self.location, rows)
 
     @property
+    def row_bounds(self) -> Sequence[int]:  # noqa: D102
+        return self._row_chunks.bounds()
+
+    @property
     def n_pieces(self) -> int:  # noqa: D102
         return max(self.n_bands, -(-self._row_chunks.count // self._together))
 

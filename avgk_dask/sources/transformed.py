@@ -71,6 +71,14 @@ class TransformedSource(Source):
     def with_rows(self, rows: Sequence[int]) -> TransformedSource:  # noqa: D102
         return TransformedSource(self.inner.with_rows(rows), self.transform)
 
+    @property
+    def score_bytes(self) -> int:  # noqa: D102
+        return self.inner.score_bytes
+
+    @property
+    def row_bounds(self) -> Sequence[int] | None:  # noqa: D102
+        return self.inner.row_bounds
+
     def reader_key(self) -> Key | None:  # noqa: D102
         return self.inner.reader_key()
 

@@ -1,0 +1,224 @@
+"""``ensemble``: the weighted mean of several models' scores, made while they are read."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any, SupportsFloat
+
+import dask.array as da
+import numpy as np
+import xarray as xr
+
+from ..errors import DtypeError, LabelsError, OptionError, ScoresError
+from ..passes.certifying import refuse_truncated
+from ..sources.ensembles import EnsembleSource
+from ..sources.lazy_arrays import lazy_array
+from ..sources.source import Labels, Source
+from ..store.read.manifest import table_digest
+from .given import LabelsLike, ScoresLike, is_stored
+from .inputs import as_lazy, as_source
+from .lazy_scores import LazyScores
+from .probabilities import softmax
+from .shared_text import documented
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class Ensemble(LazyScores):
+    """The weighted mean of several matrices; see ``ensemble``."""
+
+    members: tuple[ScoresLike, ...]
+    #: They sum to 1, but for rounding.
+    weights: tuple[float, ...]
+
+    def as_source(self, labels: LabelsLike, *, own_labels: bool, missing: str | None) -> Source:  # noqa: D102
+        own = own_labels and labels is None
+        first = as_source(self.members[0], labels, own_labels=own, missing=missing)
+        rest = [as_source(member, own_labels=own, missing=missing) for member in self.members[1:]]
+        sources = [first, *rest]
+        _check_members(sources)
+        found = _common_labels(sources)
+        return EnsembleSource([source.with_labels(None) for source in sources], self.weights, found)
+
+    @property
+    def frame(self) -> xr.DataArray | None:
+        """The DataArray of the first member; None where that is none."""
+        return as_lazy(self.members[0])[1]
+
+    @property
+    def n_classes(self) -> int:
+        """Number of classes."""
+        return self.shape[1]
+
+    def __repr__(self) -> str:
+        mean = self._source()
+        shape = " x ".join(f"{n:,}" for n in mean.shape)
+        return f"mean of {len(self.members)} members: {shape}, {mean.dtype}, not computed yet"
+
+
+@documented
+def ensemble(
+    members: Iterable[ScoresLike], weights: Iterable[SupportsFloat] | None = None, of: str = "probabilities"
+) -> LazyScores:
+    """Return the weighted mean of several models' scores, made while they are read.
+
+    Nothing is stored, and every function takes the result as scores. In float64, weight by weight and in the order of the
+    members, w[0] s[0] + w[1] s[1] + ..., rounded once at the end: the same bits for any chunking of any member.
+
+    Parameters
+    ----------
+    members
+        Scores of the same samples and classes, two or more usually: NumPy, Dask or Zarr arrays, xarray objects, paths of
+        stores, or lazy scores such as ``softmax`` gives, each with a dtype and chunks of its own.
+    weights
+        A positive number for each member, by default the same for all. They are divided by their exact sum, and each is
+        rounded once.
+    of
+        ``"probabilities"`` takes the mean of the scores as they are; ``"logits"`` takes the softmax of their mean.
+
+    Returns
+    -------
+    LazyScores
+        float32, or float64 where a member has 64 bits. With the labels of the first member that has some; where several
+        have, they must be the same, which is looked at when labels are needed.
+
+    Raises
+    ------
+    OptionError
+        Where there is no member, a weight is no positive number or missing, or ``of`` is none of its values.
+    ScoresError
+        Where the members' shapes or coordinates differ, or one is truncated; later, where one holds NaN, or infinities of
+        both signs meet.
+    LabelsError
+        Later, where members have different labels, and no others are given.
+    {refused_store}
+
+    Notes
+    -----
+    Cost: nothing by itself. What takes the result reads each member as often as it would read scores: in bands that end
+    where chunks of all members do, so that each chunk is read once, and a pilot of a few whole bands before. Where such bands
+    would exceed 64 MB, those of the first stored member are taken, and chunks of others at their ends are read twice. A task
+    holds a band of each member's chunks and the sums in float64. Labels of several members that are not equally sealed
+    are read once more to be compared.
+
+    Examples
+    --------
+    >>> import numpy as np, avgk_dask as avgk
+    >>> a, b = np.array([[0.5, 0.5], [1.0, 0.0]]), np.array([[0.25, 0.75], [0.5, 0.5]])
+    >>> both = avgk.ensemble([a, b], weights=[3, 1])
+    >>> np.asarray(both).tolist()
+    [[0.4375, 0.5625], [0.875, 0.125]]
+    >>> avgk.threshold(both, 1).value
+    0.4375
+
+    """
+    if of not in ("probabilities", "logits"):
+        raise OptionError(f"of must be 'probabilities' or 'logits'; got {of!r}. Leave it out for probabilities.")
+    given = _check_list(members)
+    mean = Ensemble(given, _shares(weights, len(given)))
+    _check_frames(given)
+    mean.as_source(None, own_labels=False, missing=None)  # which refuses what cannot be
+    return mean if of == "probabilities" else softmax(mean)
+
+
+def _check_list(members: Iterable[ScoresLike]) -> tuple[ScoresLike, ...]:
+    single = isinstance(members, (str, os.PathLike, Mapping, xr.Dataset, xr.DataArray, LazyScores))
+    if single or hasattr(members, "shape") or not isinstance(members, Iterable):
+        raise DtypeError(
+            f"members must be a list of scores; got {type(members).__name__}. Pass several, such as ensemble([a, b])."
+        )
+    given = tuple(members)
+    if not given:
+        raise OptionError("members must be at least one; got none. Pass the scores of several models.")
+    return given
+
+
+def _shares(weights: Iterable[SupportsFloat] | None, n_members: int) -> tuple[float, ...]:
+    """Return weights over their exact sum, each rounded once."""
+    given = [1] * n_members if weights is None else list(weights)
+    if len(given) != n_members:
+        raise OptionError(f"weights must be one for each of the {n_members} members; got {len(given)}. Pass as many.")
+    exact = [_positive(weight) for weight in given]
+    shares = tuple(float(weight / sum(exact)) for weight in exact)
+    if 0.0 in shares:
+        raise OptionError(
+            f"weights must not be vanishing shares of their sum; got {given[shares.index(0.0)]!r}. Leave that member out."
+        )
+    return shares
+
+
+def _positive(weight: Any) -> Fraction:
+    try:
+        if not isinstance(weight, (bool, str)) and math.isfinite(weight) and weight > 0:
+            return Fraction(weight.item() if isinstance(weight, np.generic) else weight)
+    except (TypeError, ValueError):
+        pass
+    raise OptionError(f"weights must be positive numbers; got {weight!r}. Leave a member out instead of weighing it 0.")
+
+
+def _check_members(sources: Sequence[Source]) -> None:
+    for number, source in enumerate(sources):
+        refuse_truncated(source, "an ensemble")
+        if source.shape != sources[0].shape:
+            raise ScoresError(
+                f"members must have the same shape; got {sources[0].shape} of the first and {source.shape} of member "
+                f"{number}{source.location and f', {source.location}'}. Give scores of the same samples and classes."
+            )
+
+
+def _check_frames(members: Sequence[ScoresLike]) -> None:
+    """Refuse xarray objects whose samples or classes are named otherwise."""
+    found = [(number, as_lazy(m)[1]) for number, m in enumerate(members) if isinstance(m, (xr.Dataset, xr.DataArray))]
+    frames = [(number, frame) for number, frame in found if frame is not None]
+    for number, frame in frames[1:]:
+        for name in frame.dims:
+            ours, theirs = (f.indexes.get(name) for f in (frames[0][1], frame))
+            if ours is not None and theirs is not None and not ours.equals(theirs):
+                raise ScoresError(
+                    f"members must have the same {name!r} coordinate, in the same order; got another of member {number}. "
+                    "Align them with xarray.align."
+                )
+
+
+def _common_labels(sources: Sequence[Source]) -> Labels:
+    """Return the labels of the first source that has some; refuse others that differ."""
+    known = [(number, source.labels) for number, source in enumerate(sources) if source.labels is not None]
+    for number, labels in known[1:]:
+        at = _first_difference(known[0][1], labels)
+        if at is not None:
+            raise LabelsError(
+                f"labels of all members must be the same; got others of member {number} than of member {known[0][0]}, the "
+                f"first at sample {at}. Give the labels that are meant."
+            )
+    return known[0][1] if known else None
+
+
+def _first_difference(ours: Labels, theirs: Labels) -> int | None:
+    """Return the first sample whose labels differ; None where none do. Equal digests save reading them."""
+    assert ours is not None
+    assert theirs is not None
+    if ours.ndim != theirs.ndim:
+        return 0
+    if _digest(ours) is not None and _digest(ours) == _digest(theirs):
+        return None
+    mine, others = _plain(ours), _plain(theirs)
+    differs = mine != others.rechunk(mine.chunks)
+    rows = differs.any(axis=1) if differs.ndim == 2 else differs
+    some, first = da.compute(rows.any(), rows.argmax())
+    return int(first) if some else None
+
+
+def _digest(labels: Labels) -> str | None:
+    """Return a digest of stored labels that is the same only where they are; None where there is none."""
+    if not is_stored(labels) or (manifest := labels.store_path.store.checks.manifest) is None:
+        return None
+    return f"{labels.metadata.to_dict()} {table_digest(manifest.table)}"
+
+
+def _plain(labels: Labels) -> da.Array:
+    """Return labels as a Dask array; unlabelled ones are -1."""
+    array = lazy_array(labels) if is_stored(labels) else da.asarray(labels)
+    return np.maximum(array.astype(np.int64), -1) if array.ndim == 1 else array

@@ -1,0 +1,168 @@
+"""The mean of several matrices, made while they are read: nothing of it is stored."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from functools import reduce
+from typing import Any
+
+import dask.array as da
+import numpy as np
+from dask.delayed import delayed
+from dask.tokenize import tokenize
+
+from ..arrays import Array, Dtype
+from ..settings import setting
+from ..store.read.grids import Axis
+from ..store.read.stamps import join_stamps
+from ..store.where.array_kinds import StoredArray
+from .mixing import MixedForm, Mixture, add_weighed, rounded
+from .reading import Argument, Key
+from .source import Labels, Source
+
+#: Bytes of the sums of a band, up to which chunks of different matrices are read in bands that end where they all do.
+_MOST_COMMON = 64 << 20
+#: Bands that joined chunks leave at least.
+_LEAST_BANDS = 32
+
+
+class EnsembleSource(Source):
+    """The weighted mean of several sources of the same shape: each task reads all of them, band by band.
+
+    Bands begin where chunks of all members do, so that each chunk is read once. Where such bands would be too large, they
+    are those of the first stored member, and chunks of others that reach into two bands are read for both.
+    """
+
+    def __init__(
+        self, members: Sequence[Source], weights: Sequence[float], labels: Labels, rows: Sequence[int] | None = None
+    ) -> None:
+        self.shape, self.weights = members[0].shape, tuple(weights)
+        self.dtype = self.stored_dtype = _mean_dtype([member.dtype for member in members])
+        self.rows = list(_common_rows(members) if rows is None else rows)
+        self.members = tuple(m if list(m.rows) == self.rows else m.with_rows(self.rows) for m in members)
+        self.classes = _common([member.classes for member in self.members])
+        self.columns = [0, self.shape[1]]
+        self.location = " + ".join(member.location for member in members if member.location)
+        self.labels = self._fit_labels(labels)
+        forms = [MixedForm(w, m.dtype, m.preparations) for w, m in zip(self.weights, self.members, strict=True)]
+        self._token = tokenize([member.token for member in self.members], self.weights, self.rows, self.classes)
+        mixture = Mixture(forms, self.classes, self.dtype)
+        self._shared = delayed(mixture, name=f"avgk-mixture-{self._token}", traverse=False)
+
+    def slab_bytes(self) -> int:  # noqa: D102
+        return self._slab_scores() * self.dtype.itemsize
+
+    def _slab_scores(self) -> int:
+        return int(np.diff(self.rows).max() * np.diff(self.classes).max())
+
+    def held_bytes(self) -> int:  # noqa: D102
+        sums = 8 * self._slab_scores() + self.slab_bytes()
+        return sums + sum(member.held_bytes() for member in self.members)
+
+    @property
+    def score_bytes(self) -> int:  # noqa: D102
+        return sum(member.score_bytes for member in self.members)
+
+    @property
+    def is_made(self) -> bool:  # noqa: D102
+        return True
+
+    @property
+    def made_by(self) -> str:  # noqa: D102
+        parts = [f"{w!r} {m.made_by}".rstrip() for w, m in zip(self.weights, self.members, strict=True)]
+        return f"mean of {len(parts)}, weights {', '.join(parts)}"
+
+    def ahead_bytes(self) -> int:  # noqa: D102
+        return max(member.ahead_bytes() for member in self.members)
+
+    def reading(self) -> AbstractContextManager[None]:  # noqa: D102
+        return self._reading()
+
+    @contextmanager
+    def _reading(self) -> Iterator[None]:
+        with ExitStack() as stack:
+            for member in self.members:
+                stack.enter_context(member.reading())
+            yield
+
+    @property
+    def token(self) -> str:  # noqa: D102
+        return f"{self._token} {self.labels_token}"
+
+    @property
+    def stored_array(self) -> StoredArray | None:  # noqa: D102
+        arrays = [member.stored_array for member in self.members]
+        return None if None in arrays else arrays[0]
+
+    @property
+    def row_bounds(self) -> Sequence[int] | None:  # noqa: D102
+        known = _bounds_of(self.members)
+        return _common(known) if known else None
+
+    def with_labels(self, labels: Labels) -> EnsembleSource:  # noqa: D102
+        return EnsembleSource(self.members, self.weights, labels, self.rows)
+
+    def with_rows(self, rows: Sequence[int]) -> EnsembleSource:  # noqa: D102
+        return EnsembleSource(self.members, self.weights, self.labels, rows)
+
+    def row_stamps(self) -> Array:  # noqa: D102
+        stamps = np.stack([member.row_stamps() for member in self.members], axis=1).tolist()
+        return np.array([int(join_stamps([self.made_by, *each])[:16], 16) for each in stamps], np.uint64)
+
+    def reader_key(self) -> Key | None:  # noqa: D102
+        return Key(self._shared.key)
+
+    def bands(self, numbers: Sequence[int]) -> Argument:  # noqa: D102
+        return [self.reader_key(), *(member.bands(numbers) for member in self.members)]
+
+    def chunk(self, band: int, column: int | None) -> Argument:  # noqa: D102
+        return [band, *(member.bands([band]) for member in self.members)]
+
+    def collections(self) -> list[Any]:  # noqa: D102
+        inner = [collection for member in self.members for collection in member.collections()]
+        return [self._shared, *inner, *super().collections()]
+
+    def dask_array(self) -> da.Array:  # noqa: D102
+        chunks: Any = tuple(tuple(np.diff(bounds).tolist()) for bounds in (self.rows, self.classes))
+        arrays = [member.dask_array().rechunk(chunks) for member in self.members]
+        meta = np.empty((0, 0), self.dtype)
+        return da.map_blocks(_mean, *arrays, weights=self.weights, mean_dtype=self.dtype, dtype=self.dtype, meta=meta)
+
+
+def _mean(*blocks: Array, weights: Sequence[float], mean_dtype: Dtype) -> Array:
+    total = np.empty(blocks[0].shape)
+    for number, (block, weight) in enumerate(zip(blocks, weights, strict=True)):
+        add_weighed(total, block, weight, begun=number > 0)
+    return rounded(total, mean_dtype)
+
+
+def _mean_dtype(dtypes: Sequence[Dtype]) -> Dtype:
+    """Return the dtype of a mean: float64 where any score has 64 bits, else float32."""
+    return np.dtype(np.float64 if any(dtype.itemsize == 8 for dtype in dtypes) else np.float32)
+
+
+def _common(bounds: Sequence[Sequence[int]]) -> list[int]:
+    """Return the bounds that all have."""
+    found: list[int] = reduce(np.intersect1d, [np.asarray(each, np.int64) for each in bounds]).tolist()
+    return found
+
+
+def _bounds_of(members: Sequence[Source]) -> list[Sequence[int]]:
+    """Return the rows at which the chunks of each member begin whose bands should begin there, too."""
+    return [bounds for member in members if (bounds := member.row_bounds) is not None]
+
+
+def _common_rows(members: Sequence[Source]) -> Sequence[int]:
+    """Return the rows at which bands begin, and where the last one ends."""
+    known = _bounds_of(members)
+    if not known:
+        return members[0].rows
+    common, row_bytes = _common(known), 8 * members[0].shape[1]
+    widest = int(np.diff(common).max())
+    if widest * row_bytes > _MOST_COMMON and widest > max(int(np.diff(bounds).max()) for bounds in known):
+        common = list(known[0])  # parts of the other members' chunks are read again
+        widest = int(np.diff(common).max())
+    n_samples = members[0].shape[0]
+    most = min(setting("band-bytes") // row_bytes, n_samples // _LEAST_BANDS)
+    return Axis(n_samples, widest, tuple(common[1:])).joined(most)

@@ -1,0 +1,318 @@
+"""Means of several models' scores: the same bits as plain NumPy's for any chunking, each member read once."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import dask
+import dask.array as da
+import numpy as np
+import pytest
+import xarray as xr
+import zarr
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from zarr.storage import MemoryStore
+
+import avgk_dask as avgk
+from avgk_dask.api.inputs import as_source
+from avgk_dask.passes.finding import find_thresholds
+from avgk_dask.passes.run import Run
+from avgk_dask.sources import ensembles
+from avgk_dask.testing import CountingStore, Simulation, strategies
+
+FLOATS = ("float16", "float32", "float64", "bfloat16")
+
+
+def mean_of(members, weights=None):
+    """The weighted mean by its definition: in float64, in the order of the members, rounded once."""
+    weights = [1] * len(members) if weights is None else weights
+    total = sum(map(Fraction, weights))
+    shares = [float(Fraction(weight) / total) for weight in weights]
+    with np.errstate(all="ignore"):
+        mean = members[0].astype(np.float64) * shares[0]
+        for member, share in zip(members[1:], shares[1:], strict=True):
+            mean = mean + member.astype(np.float64) * share
+        return mean.astype("f8" if any(m.itemsize == 8 for m in members) else "f4")
+
+
+def stored(scores, chunks, labels=None, store=None):
+    group = zarr.create_group(MemoryStore() if store is None else store)
+    group.create_array("scores", data=scores, chunks=chunks, config={"write_empty_chunks": True})
+    if labels is not None:
+        group.create_array("labels", data=labels, config={"write_empty_chunks": True})
+    return group
+
+
+@st.composite
+def ensembles_of(draw, dtypes=strategies.DTYPES, n_members=3):
+    """Draw members of one shape, each of any dtype, and weights."""
+    first = draw(strategies.score_matrices(dtypes))
+    members = [first]
+    for _ in range(draw(st.integers(0, n_members - 1))):
+        pool = draw(strategies.score_matrices(dtypes)).reshape(-1)
+        rng = np.random.default_rng(draw(st.integers(0, 2**32)))
+        members.append(rng.choice(pool, first.shape))
+    weights = draw(
+        st.none() | st.lists(st.sampled_from([1, 2, 0.1, 1 / 3, 7e5]), min_size=len(members), max_size=len(members))
+    )
+    return members, weights
+
+
+def kinds(data, member):
+    """Give a member in one of the ways there are, in chunks of its own."""
+    chunks = data.draw(strategies.chunkings(member.shape))
+    kind = data.draw(st.sampled_from(["numpy", "dask", "zarr", "xarray"]))
+    if kind == "zarr" and member.dtype.name != "bfloat16":
+        whole = {"config": {"write_empty_chunks": True}}
+        return zarr.create_array(MemoryStore(), data=member, chunks=tuple(max(c) for c in chunks), **whole)
+    if kind == "xarray" and member.dtype.name != "bfloat16":
+        return xr.DataArray(da.from_array(member, chunks), dims=("sample", "class"))
+    return member if kind == "numpy" else da.from_array(member, chunks)
+
+
+@settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow])
+@given(data=st.data())
+def test_ensemble__is_the_mean_to_the_last_bit_for_any_chunking(data):
+    members, weights = data.draw(ensembles_of())
+    labels = data.draw(strategies.hard_labels(members[0].shape))
+    wanted = mean_of(members, weights)
+    ways = data.draw(st.sampled_from([{}, {"avgk.small-scores": 0}, {"avgk.small-scores": 0, "avgk.kept-bytes": 0, "avgk.max-events": 4, "avgk.slab-bytes": 1}]))  # fmt: skip
+    with dask.config.set(scheduler="synchronous", **ways):
+        mean = avgk.ensemble([kinds(data, member) for member in members], weights)
+        found = avgk.evaluate(mean, labels, [1], nan_policy="lowest", straddle=False).drop_attrs()
+    assert found.identical(avgk.evaluate(wanted, labels, [1], nan_policy="lowest", straddle=False).drop_attrs())
+    assert (mean.dtype, mean.shape) == (wanted.dtype, wanted.shape)
+    assert np.asarray(mean).tobytes() == wanted.tobytes() or np.isnan(wanted).any()
+
+
+@pytest.mark.parametrize("dtypes", [(a, b) for a in FLOATS for b in FLOATS])
+def test_ensemble__takes_members_of_any_two_dtypes(dtypes):
+    rng = np.random.default_rng(0)
+    members = [rng.random((50, 7)).astype(strategies.as_dtype(name)) for name in dtypes]
+    mean = avgk.ensemble([da.from_array(members[0], (20, 3)), da.from_array(members[1], (11, 7))], [1, 3])
+    assert np.asarray(mean).tobytes() == mean_of(members, [1, 3]).tobytes()
+
+
+@pytest.fixture(scope="module")
+def models():
+    """Give the scores of three models and the labels."""
+    drawn = [Simulation(20_000, 50, seed=seed).rows(0, 20_000) for seed in (1, 2, 3)]
+    return [scores for scores, _, _ in drawn], drawn[0][1]
+
+
+@pytest.mark.parametrize("weights", [None, [1, 2, 0.5]])
+@pytest.mark.parametrize("chunks", [[(100, 50)] * 3, [(100, 50), (200, 25), (50, 10)], [(60, 20), (90, 50), (30, 7)]])
+def test_ensemble__reads_each_chunk_of_each_member_once_and_a_small_pilot(models, chunks, weights):
+    scores, labels = models
+    stores = [CountingStore(MemoryStore()) for _ in scores]
+    groups = [stored(s, c, labels, store) for s, c, store in zip(scores, chunks, stores, strict=True)]
+    mean = avgk.ensemble([zarr.open_group(store, mode="r") for store in stores], weights)
+    for store in stores:
+        store.reads.clear()
+    result = avgk.evaluate(mean, k=[1, 3, 5])
+    for store, group in zip(stores, groups, strict=True):
+        reads, n_chunks = store.chunk_reads(), group["scores"].nchunks
+        assert len(reads) == n_chunks
+        assert sum(reads.values()) - n_chunks <= n_chunks / 8 + 8
+    assert result.attrs["reads"] == 1
+    assert result.drop_attrs().identical(avgk.evaluate(mean_of(scores, weights), labels, [1, 3, 5]).drop_attrs())
+
+
+def test_ensemble__of_chunks_that_never_end_together_reads_few_of_them_twice(models, monkeypatch):
+    monkeypatch.setattr(ensembles, "_MOST_COMMON", 1 << 19)
+    scores, labels = models
+    store = CountingStore(MemoryStore())
+    stored(scores[1], (97, 50), None, store)
+    mean = avgk.ensemble([stored(scores[0], (101, 50))["scores"], zarr.open_group(store, mode="r")])
+    store.reads.clear()
+    result = avgk.evaluate(mean, labels, k=[1, 3, 5])
+    assert max(store.chunk_reads().values()) <= 4
+    assert result.drop_attrs().identical(avgk.evaluate(mean_of(scores[:2]), labels, [1, 3, 5]).drop_attrs())
+
+
+@pytest.mark.parametrize("limits", [{}, {"avgk.small-scores": 0, "avgk.kept-bytes": 0, "avgk.max-events": 2000}])
+def test_ensemble__is_taken_by_every_function(models, limits):
+    scores, labels = [s[:2000] for s in models[0]], models[1][:2000]
+    chunks = [(100, 50), (200, 25), (50, 10)]
+    members = [stored(s, c)["scores"] for s, c in zip(scores, chunks, strict=True)]
+    mean, plain = avgk.ensemble(members), mean_of(scores)
+    with dask.config.set(limits):
+        assert avgk.error_curve(mean, labels).drop_attrs().identical(avgk.error_curve(plain, labels).drop_attrs())
+        assert avgk.threshold(mean, 2.5) == avgk.threshold(plain, 2.5)
+        assert avgk.best_threshold(mean, labels, cost=0.1).risk == avgk.best_threshold(plain, labels, cost=0.1).risk
+        spread = {"k": [1, 2], "ties": "spread"}
+        found = avgk.evaluate(mean, labels, **spread).drop_attrs()
+    assert found.identical(avgk.evaluate(plain, labels, **spread).drop_attrs())
+    for sets in (lambda s: avgk.average_k_sets(s, 2.5), lambda s: avgk.top_k_sets(s, 3)):
+        assert np.array_equal(sets(mean).compute(), sets(plain).compute())
+    assert (
+        avgk.transfer(mean, mean, labels, 2).drop_attrs().identical(avgk.transfer(plain, plain, labels, 2).drop_attrs())
+    )
+
+
+def test_ensemble__of_ensembles_and_of_other_lazy_scores(models):
+    scores = [s[:500] for s in models[0]]
+    logits = [np.log(np.maximum(s, 1e-30)) for s in scores]
+    inner = avgk.ensemble([stored(scores[0], (100, 50))["scores"], scores[1]], [1, 2])
+    outer = avgk.ensemble([inner, scores[2]], [3, 1])
+    assert np.asarray(outer).tobytes() == mean_of([mean_of(scores[:2], [1, 2]), scores[2]], [3, 1]).tobytes()
+    made = [np.asarray(avgk.softmax(z)) for z in logits]
+    lazy = avgk.ensemble([avgk.softmax(stored(z, (70, 20))["scores"]) for z in logits])
+    found = avgk.evaluate(lazy, models[1][:500], [1, 2]).drop_attrs()
+    assert found.identical(avgk.evaluate(mean_of(made), models[1][:500], [1, 2]).drop_attrs())
+
+
+def test_ensemble__of_logits_is_the_softmax_of_their_mean(models):
+    logits = [np.log(np.maximum(s[:500], 1e-30)) for s in models[0]]
+    mean = avgk.ensemble([stored(z, c)["scores"] for z, c in zip(logits, [(70, 20), (50, 50), (500, 7)], strict=True)], of="logits")  # fmt: skip
+    wanted = avgk.softmax(mean_of(logits))
+    assert np.asarray(mean).tobytes() == np.asarray(wanted).tobytes()
+    labels = models[1][:500]
+    with dask.config.set({"avgk.small-scores": 0}):
+        found = avgk.evaluate(mean, labels, [1, 2]).drop_attrs()
+    assert found.identical(avgk.evaluate(np.asarray(wanted), labels, [1, 2]).drop_attrs())
+
+
+def test_labels__are_those_of_the_first_member_that_has_some():
+    rng = np.random.default_rng(0)
+    scores, labels, other = rng.random((40, 5)), rng.integers(0, 5, 40), rng.integers(0, 5, 40)
+    bare, with_labels = stored(scores, (10, 5)), stored(scores, (7, 5), labels)
+    found = avgk.evaluate(avgk.ensemble([bare, with_labels]), k=1)
+    assert found.average_k_error.item() == avgk.evaluate(scores, labels, 1).average_k_error.item()
+    given_ = avgk.evaluate(avgk.ensemble([bare, with_labels]), other, k=1)
+    assert given_.average_k_error.item() == avgk.evaluate(scores, other, 1).average_k_error.item()
+
+
+@pytest.mark.parametrize("sealed", [True, False])
+def test_labels__of_several_members_must_agree(tmp_path, sealed):
+    rng = np.random.default_rng(0)
+    scores, labels = rng.random((40, 5)), np.where(np.arange(40) % 7, rng.integers(0, 5, 40), -1)
+    other = labels.copy()
+    other[17] = (other[17] + 1) % 5
+    same = np.where(labels < 0, -100, labels)  # unlabelled, too
+    names = {"a": labels, "b": labels.astype(np.int16), "c": other, "d": same, "e": labels}
+    for name, mine in names.items():
+        if sealed:
+            with avgk.ScoreWriter(tmp_path / name, 5, chunk_rows=9) as writer:
+                writer.append(scores, mine)
+        else:
+            zarr.save_group(tmp_path / name, scores=scores, labels=mine)
+    for name in ("b", "d", "e"):
+        avgk.evaluate(avgk.ensemble([tmp_path / "a", tmp_path / name]), k=1)
+    wrong = avgk.ensemble([tmp_path / "a", tmp_path / "b", tmp_path / "c"])
+    with pytest.raises(
+        avgk.LabelsError, match=r"got others of member 2 than of member 0, the first at sample 17\. Give"
+    ):
+        avgk.evaluate(wrong, k=1)
+    avgk.evaluate(wrong, labels, k=1)
+    avgk.average_k_sets(wrong, 1).compute()  # needs none
+
+
+def test_labels__that_are_sealed_alike_are_not_read_to_be_compared(tmp_path, monkeypatch):
+    scores, labels = np.random.default_rng(0).random((40, 5)), np.arange(40) % 5
+    for name in "ab":
+        with avgk.ScoreWriter(tmp_path / name, 5) as writer:
+            writer.append(scores, labels)
+    monkeypatch.setattr("avgk_dask.api.ensembles._plain", lambda labels: pytest.fail("labels were read"))
+    avgk.evaluate(avgk.ensemble([tmp_path / "a", tmp_path / "b"]), k=1)
+
+
+@pytest.mark.parametrize(
+    "members, options, error, text",
+    [
+        ([], {}, avgk.OptionError, "members must be at least one"),
+        (np.eye(3), {}, avgk.DtypeError, "members must be a list of scores; got ndarray"),
+        ("a.zarr", {}, avgk.DtypeError, "members must be a list of scores; got str"),
+        ([np.eye(3), np.eye(4)], {}, avgk.ScoresError, r"same shape; got \(3, 3\) of the first and \(4, 4\) of member 1"),
+        ([np.eye(3)] * 2, {"weights": [1]}, avgk.OptionError, "one for each of the 2 members; got 1"),
+        ([np.eye(3)] * 2, {"weights": [1, 0]}, avgk.OptionError, "weights must be positive numbers; got 0"),
+        ([np.eye(3)] * 2, {"weights": [1, -1.0]}, avgk.OptionError, "weights must be positive numbers; got -1.0"),
+        ([np.eye(3)] * 2, {"weights": [1, np.nan]}, avgk.OptionError, "weights must be positive numbers; got nan"),
+        ([np.eye(3)] * 2, {"weights": [1, np.inf]}, avgk.OptionError, "weights must be positive numbers; got inf"),
+        ([np.eye(3)] * 2, {"weights": ["1", 2]}, avgk.OptionError, "weights must be positive numbers; got '1'"),
+        ([np.eye(3)] * 2, {"weights": [1e-300, 1e300]}, avgk.OptionError, "vanishing shares"),
+        ([np.eye(3)] * 2, {"of": "votes"}, avgk.OptionError, "of must be 'probabilities' or 'logits'; got 'votes'"),
+        ([np.eye(3), np.zeros((3, 3), complex)], {}, avgk.DtypeError, "real numbers"),
+    ],
+)  # fmt: skip
+def test_ensemble__refuses_what_is_none(members, options, error, text):
+    with pytest.raises(error, match=text):
+        avgk.ensemble(members, **options)
+
+
+def test_ensemble__refuses_truncated_members_and_other_coordinates(tmp_path):
+    scores = np.random.default_rng(0).random((10, 5))
+    with avgk.ScoreWriter(tmp_path / "few", 5, top_m=2) as writer:
+        writer.append(scores)
+    with pytest.raises(avgk.ScoresError, match="whole rows for an ensemble; got truncated ones"):
+        avgk.ensemble([scores, tmp_path / "few"])
+    frames = [xr.DataArray(scores, {"sample": range(n, n + 10)}, ("sample", "class")) for n in (0, 1)]
+    with pytest.raises(avgk.ScoresError, match="same 'sample' coordinate, in the same order; got another of member 1"):
+        avgk.ensemble(frames)
+    sets = avgk.average_k_sets(avgk.ensemble([frames[0], scores]), 2)
+    assert sets.sample.identical(frames[0].sample)
+
+
+def test_ensemble__names_the_place_of_nan_and_of_infinities_that_meet():
+    bad = np.zeros((10, 5), "f4")
+    bad[7, 3] = np.nan
+    with pytest.raises(avgk.ScoresError, match="sample 7, class 3"):
+        avgk.evaluate(avgk.ensemble([np.eye(10, 5), bad]), k=1)
+    up, down = np.zeros((10, 5)), np.zeros((10, 5))
+    up[4, 2], down[4, 2] = np.inf, -np.inf
+    with pytest.raises(avgk.ScoresError, match="sample 4, class 2"):
+        avgk.evaluate(avgk.ensemble([up, down]), k=1)
+
+
+def test_checkpoint__of_an_ensemble_saves_reading_and_notices_other_members(tmp_path, models):
+    scores, labels = models
+    for name, rows in (("a", scores[0]), ("b", scores[1]), ("c", scores[2])):
+        with avgk.ScoreWriter(tmp_path / name, 50, chunk_rows=500 if name == "a" else 1000) as writer:
+            writer.append(rows, labels)
+    asked = {"k": [1, 3], "checkpoint": tmp_path / "found"}
+    mean = avgk.ensemble([tmp_path / "a", tmp_path / "b"])
+    result = avgk.evaluate(mean, **asked)
+    assert result.drop_attrs().identical(avgk.evaluate(mean_of(scores[:2]), labels, [1, 3]).drop_attrs())
+    reads = []
+    original = Run.read
+
+    def read(self, what):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr("avgk_dask.passes.run.pass_task", lambda *_: reads.append(what.name))
+            return original(self, what)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Run, "read", read)
+        assert avgk.evaluate(mean, **asked).identical(result)
+    assert reads == []
+    for other in (
+        avgk.ensemble([tmp_path / "a", tmp_path / "c"]),
+        avgk.ensemble([tmp_path / "a", tmp_path / "b"], [1, 2]),
+    ):
+        with pytest.raises(avgk.OptionError, match="checkpoint must be of"):
+            avgk.evaluate(other, **asked)
+    with pytest.raises(avgk.OptionError, match="checkpoint must be of scores in a store"):
+        avgk.evaluate(avgk.ensemble([tmp_path / "a", scores[1]]), k=1, checkpoint=tmp_path / "other")
+
+
+def test_progress__counts_the_bytes_of_all_members(models):
+    scores = models[0]
+    members = [stored(scores[0], (100, 50))["scores"], stored(scores[1].astype("f2"), (200, 50))["scores"]]
+    source = as_source(avgk.ensemble(members), own_labels=False)
+    found = []
+
+    def compute(tasks, stage, reads=None):
+        found.append((stage, reads.n_bytes))
+        return list(dask.compute(*tasks))
+
+    find_thresholds(Run(source, compute), [20_000])
+    assert dict(found)["scan"] == 20_000 * 50 * (4 + 2)
+
+
+def test_memory__of_a_task_counts_every_member(models):
+    one = as_source(stored(models[0][0], (100, 50))["scores"])
+    three = as_source(avgk.ensemble([stored(s, (100, 50))["scores"] for s in models[0]]), own_labels=False)
+    assert three.held_bytes() >= 3 * one.held_bytes()
+    with dask.config.set({"avgk.memory-limit": "1 MB"}), pytest.raises(avgk.MemoryLimitError):
+        avgk.evaluate(avgk.ensemble(models[0]), k=1)
