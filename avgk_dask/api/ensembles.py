@@ -15,7 +15,7 @@ import xarray as xr
 
 from ..errors import DtypeError, LabelsError, OptionError, ScoresError
 from ..passes.certifying import refuse_truncated
-from ..sources.ensembles import EnsembleSource
+from ..sources.ensembled import EnsembleSource
 from ..sources.lazy_arrays import lazy_array
 from ..sources.source import Labels, Source
 from ..store.read.manifest import table_digest

@@ -18,7 +18,7 @@ import avgk_dask as avgk
 from avgk_dask.api.inputs import as_source
 from avgk_dask.passes.finding import find_thresholds
 from avgk_dask.passes.run import Run
-from avgk_dask.sources import ensembles
+from avgk_dask.sources import ensembled
 from avgk_dask.testing import CountingStore, Simulation, strategies
 
 FLOATS = ("float16", "float32", "float64", "bfloat16")
@@ -120,7 +120,7 @@ def test_ensemble__reads_each_chunk_of_each_member_once_and_a_small_pilot(models
 
 
 def test_ensemble__of_chunks_that_never_end_together_reads_few_of_them_twice(models, monkeypatch):
-    monkeypatch.setattr(ensembles, "_MOST_COMMON", 1 << 19)
+    monkeypatch.setattr(ensembled, "_MOST_COMMON", 1 << 19)
     scores, labels = models
     store = CountingStore(MemoryStore())
     stored(scores[1], (97, 50), None, store)
@@ -316,3 +316,44 @@ def test_memory__of_a_task_counts_every_member(models):
     assert three.held_bytes() >= 3 * one.held_bytes()
     with dask.config.set({"avgk.memory-limit": "1 MB"}), pytest.raises(avgk.MemoryLimitError):
         avgk.evaluate(avgk.ensemble(models[0]), k=1)
+
+
+def test_ensemble__gives_the_same_on_a_cluster(models, tmp_path):
+    distributed = pytest.importorskip("distributed")
+    scores, labels = models
+    zarr.save_group(tmp_path / "a", scores=scores[0], labels=labels)
+    mean = avgk.ensemble([tmp_path / "a", da.from_array(scores[1], (3000, 20)), scores[2]], [1, 2, 3])
+    with (
+        distributed.LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address="127.0.0.1:0") as cluster,
+        distributed.Client(cluster),
+    ):
+        found = avgk.evaluate(mean, k=[1, 2])
+        sets = avgk.average_k_sets(mean, 2).sum(axis=1).compute()
+    plain = mean_of(scores, [1, 2, 3])
+    assert found.drop_attrs().identical(avgk.evaluate(plain, labels, [1, 2]).drop_attrs())
+    assert np.array_equal(sets, avgk.average_k_sets(plain, 2).compute().sum(axis=1))
+
+
+def test_ensemble__of_models_of_real_images_makes_fewer_errors_than_they_do(data, tmp_path):
+    """Five trees, each grown on other images: both errors of their mean are below the mean of theirs, for every K."""
+    trees = pytest.importorskip("sklearn.tree")
+    if not (data / "fashion_mnist").is_dir():
+        pytest.skip("Fashion-MNIST (../shared/data/fashion_mnist) is not here")
+    with np.load(data / "fashion_mnist" / "fashion_mnist.npz") as images:
+        pixels, labels, test, truth = (
+            images[f"{part}_{kind}"] for part in ("train", "test") for kind in ("images", "labels")
+        )
+    members = []
+    for number in range(5):
+        mine = np.random.default_rng(number).choice(len(pixels), 2000, replace=False)
+        tree = trees.DecisionTreeClassifier(max_depth=10, random_state=number)
+        tree.fit(pixels[mine].reshape(2000, -1), labels[mine])
+        with avgk.ScoreWriter(tmp_path / str(number), 10, chunk_rows=500 * (1 + number % 2)) as writer:
+            writer.append(tree.predict_proba(test.reshape(len(test), -1)).astype("f4"), truth)
+        members.append(tmp_path / str(number))
+    mean = avgk.error_curve(avgk.ensemble(members))
+    each = [avgk.error_curve(member) for member in members]
+    for name in ("mean_top_k_error", "mean_average_k_error"):
+        assert mean[name] < min(one[name] for one in each)
+    for name in ("top_k_error", "average_k_error"):
+        assert (mean[name][:5] < sum(one[name] for one in each)[:5] / 5).all()

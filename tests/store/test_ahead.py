@@ -106,6 +106,29 @@ def test_evaluate__has_many_requests_under_way_on_two_threads(far):
     assert found.equals(avgk.evaluate(SCORES, k=[1, 3]))
 
 
+def two_watched(**how):
+    """Two arrays whose requests count together, in chunks of different rows."""
+    stores = [Watched(MemoryStore()) for _ in range(2)]
+    Watched.reset()
+    for store, data, rows in zip(stores, (SCORES, SCORES[::-1]), (4, 2), strict=True):
+        zarr.create_array(store, data=data, chunks=(rows, 13))
+    Watched.reset(**how)
+    return [zarr.open_array(store, mode="r") for store in stores]
+
+
+def test_ensemble__reads_all_its_members_ahead(far):
+    found = avgk.evaluate(avgk.ensemble(two_watched(together=20)), k=[1, 3])
+    assert Watched.most >= 20
+    assert found.equals(avgk.evaluate(avgk.ensemble([SCORES, SCORES[::-1]]), k=[1, 3]))
+
+
+def test_ensemble__ends_the_requests_of_all_members_where_one_fails(far):
+    with pytest.raises(avgk.ReadError, match="no answer"):
+        avgk.evaluate(avgk.ensemble(two_watched(together=10, bad="c/40/0")), k=1)
+    settle()
+    assert (Watched.n, ahead.BUDGET.n_bytes, ahead.BUDGET.n_requests) == (0, 0, 0)
+
+
 def test_soft_labels__are_read_ahead_as_scores_are(far, monkeypatch):
     monkeypatch.setattr(reading, "is_local", lambda store: False)
     eta = SCORES / SCORES.sum(1, keepdims=True)
