@@ -62,7 +62,7 @@ _RESULT = _object(
     coords=_list(_TEXT),
     attrs={
         "type": "object",
-        "properties": {"n_samples": _SIZE, "n_classes": _SIZE, "n_labelled": _COUNT, "store": _TEXT, "reads": _COUNT,
+        "properties": {"n_samples": _SIZE, "n_classes": _SIZE, "n_labelled": _COUNT, "store": _TEXT, "reads": _COUNT, "score_kind": _TEXT,
                        "fingerprint": {"type": "string", "description": "SHA-256 of the manifest of the stored scores."}},
         "required": ["n_samples", "n_classes", "n_labelled", "store", "reads"],
     },
