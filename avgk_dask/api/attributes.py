@@ -18,11 +18,13 @@ Named: TypeAlias = dict[str, object]
 
 def result_attrs(source: Source, reads: int, **more: object) -> Named:
     """Return the attributes that every result has, and some more."""
+    made = {"made_by": source.made_by} if source.made_by else {}
     return {
         "n_samples": source.shape[0],
         "n_classes": source.n_classes,
         **more,
         "store": source.location,
+        **made,
         "versions": versions(),
         "reads": reads,
     }

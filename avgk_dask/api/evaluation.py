@@ -83,6 +83,7 @@ def evaluate(
         attributes are ``n_samples, n_classes, n_labelled, store, versions, reads``, and ``score_kind``: some
         rows of each chunk are looked at, and if more than a tenth are not ``"probabilities"``, it is ``"outside [0, 1]"``,
         ``"rows do not sum to 1"`` or ``"mostly absent"`` (-inf in most classes). Of truncated stores it is left out.
+        ``made_by`` says what was done to the scores that were read, such as a softmax.
     ``threshold``
         lambda: the (B + 1)-th largest of all N C scores, B = floor(N k); the smallest one where B = N C.
     ``n_above, n_ties, n_kept``
