@@ -80,6 +80,30 @@ def reading(options: Any, folder: pathlib.Path) -> Iterator[Row]:
         yield f"evaluate(k=1..10) / dask.array.topk for one k, {codec}", best["all"] / best["topk"], 0.65
 
 
+def logits(options: Any, folder: pathlib.Path) -> Iterator[Row]:
+    """Measure what a softmax costs more than the scores as they are, in bare reads."""
+    path = make_store(folder, "blosc", options.samples, options.classes)
+    scores = scores_of(path)
+    head = scores[:2_000].astype(np.float64)
+    exponentials = np.exp(head - head.max(1, keepdims=True))
+    expected = exponentials / exponentials.sum(1, keepdims=True)
+    found = np.asarray(avgk.softmax(scores).to_dask()[:2_000])
+    assert np.all(np.abs(found - expected) <= np.spacing(expected.astype(np.float32)))
+    best = best_of(
+        {
+            "read": lambda: bare_read(scores),
+            "scores": lambda: avgk.evaluate(path, k=range(1, 11)),
+            "softmax": lambda: avgk.evaluate(avgk.softmax(path), k=range(1, 11)),
+        },
+        options.repeat,
+    )
+    yield (
+        "(evaluate(softmax(store)) - evaluate(store)) / bare read",
+        (best["softmax"] - best["scores"]) / best["read"],
+        0.8,
+    )
+
+
 def against_listing(options: Any, folder: pathlib.Path) -> Iterator[Row]:
     """Measure evaluate from disk against the paper's listing in memory."""
     path = make_store(folder, "blosc", options.samples, options.classes)
@@ -145,7 +169,7 @@ def measure_memory(path: str) -> None:
     print(json.dumps({"worker": worker, "process": peak_memory()}))
 
 
-PARTS: list[Callable[[Any, pathlib.Path], Iterator[Row]]] = [reading, against_listing, budgets, sizes, memory]
+PARTS: list[Callable[[Any, pathlib.Path], Iterator[Row]]] = [reading, logits, against_listing, budgets, sizes, memory]
 
 
 def main() -> None:

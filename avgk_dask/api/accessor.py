@@ -25,6 +25,8 @@ METHODS = (
     "predict_sets",
     "ranked_supports",
     "risk",
+    "sigmoid",
+    "softmax",
     "straddle_strength",
     "supports_overlap",
     "threshold",

@@ -100,9 +100,9 @@ def ensemble(
     -----
     Cost: nothing by itself. What takes the result reads each member as often as it would read scores: in bands that end
     where chunks of all members do, so that each chunk is read once, and a pilot of a few whole bands before. Where such bands
-    would exceed 64 MB, those of the first stored member are taken, and chunks of others at their ends are read twice. A task
-    holds a band of each member's chunks and the sums in float64. Labels of several members that are not equally sealed
-    are read once more to be compared.
+    would exceed 64 MB, they end where those of the member with the largest chunks do, and chunks of others that lie across
+    are read twice. A task holds a band of each member's chunks and the sums in float64. Labels of several members that
+    are not equally sealed are read once more to be compared.
 
     Examples
     --------

@@ -15,7 +15,7 @@ from ..passes.finding import settle_extremes
 from ..passes.run import Run
 from ..passes.running import running
 from ..results.datasets import build_result
-from .attributes import Named, result_attrs, rounded
+from .attributes import Named, result_attrs, rounded, score_kind
 from .checkpoints import asked_checkpoint
 from .given import BudgetsLike, LabelsLike, PlaceLike, ScoresLike
 from .inputs import as_source
@@ -80,7 +80,10 @@ def evaluate(
     Dataset
         Over ``k``, with the variables below, each described in its ``attrs``. Without labels all errors and gains
         are NaN; for a fractional k all that needs an integer is (top-k, gains, straddle, overlap). The
-        attributes are ``n_samples, n_classes, n_labelled, store, versions, reads``.
+        attributes are ``n_samples, n_classes, n_labelled, store, versions, reads``, and ``score_kind``: some
+        rows of each chunk are looked at, and if more than a tenth are not ``"probabilities"``, it is ``"outside [0, 1]"``,
+        ``"rows do not sum to 1"`` or ``"mostly absent"`` (-inf in most classes). Of truncated stores it is left out.
+        ``made_by`` says what was done to the scores that were read, such as a softmax.
     ``threshold``
         lambda: the (B + 1)-th largest of all N C scores, B = floor(N k); the smallest one where B = N C.
     ``n_above, n_ties, n_kept``
@@ -178,7 +181,8 @@ def _evaluated(run: Run, budgets: tuple[Fraction, ...], straddle: bool, ties: st
         ambiguity = analyse(outcome.tally.ranked.first(ranked), integers(budgets), source.dtype, source.n_classes)
         more, ranks = ambiguity_values(ambiguity, budgets, source)
         values, coords = values | more, coords | ranks
-    attrs = result_attrs(source, run.reads, n_labelled=outcome.tally.n_labelled)
+    kind = score_kind(source, outcome.tally.looked)
+    attrs = result_attrs(source, run.reads, n_labelled=outcome.tally.n_labelled, **kind)
     return build_result(values, coords, attrs)
 
 

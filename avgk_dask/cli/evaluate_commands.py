@@ -15,6 +15,7 @@ from .clusters import ClusterChoice, cluster, cluster_options
 from .group import Command
 from .parameters import (
     StoreChoice,
+    activation_options,
     budget_option,
     checkpoint_options,
     checkpoint_place,
@@ -34,6 +35,7 @@ from .result_files import ResultsFolder
 
 @click.command(cls=Command, short_help="Errors, gains, thresholds and ambiguity of a store.")
 @store_options
+@activation_options
 @budget_option("Budgets: 5 or 1,3,5 or 1:10 or 0.5,2.5.  [default: 1:10, or all classes if fewer]")
 @click.option(
     "--out",
@@ -63,6 +65,8 @@ def evaluate(chosen: StoreChoice, k: list[Fraction] | None, out: pathlib.Path | 
 
     Example: avgk evaluate scores.zarr --labels labels.npy --no-straddle
 
+    Example: avgk evaluate logits.zarr --activation softmax --temperature 1.5
+
     Example: avgk evaluate scores.zarr --checkpoint found --workers 2
     """
     from ..api.evaluation import evaluate as run
@@ -76,7 +80,7 @@ def evaluate(chosen: StoreChoice, k: list[Fraction] | None, out: pathlib.Path | 
         with cluster(where, quiet):
             start = time.perf_counter()
             result = run(
-                arrays,
+                chosen.scored(arrays),
                 None,
                 k or DEFAULT_BUDGETS,
                 straddle=straddle,
@@ -100,6 +104,7 @@ def evaluate(chosen: StoreChoice, k: list[Fraction] | None, out: pathlib.Path | 
 
 @click.command(cls=Command, short_help="The exact threshold of each budget.")
 @store_options
+@activation_options
 @budget_option("Budgets: 5 or 1,3,5 or 1:10 or 0.5,2.5.", required=True)
 @nan_option
 @missing_option
@@ -119,7 +124,7 @@ def threshold(chosen: StoreChoice, k: list[Fraction], as_json: bool, nan_policy:
     arrays = chosen.open(missing)
     with cluster(where, quiet):
         place = checkpoint_place(checkpoint, checkpoint_option)
-        found = run(arrays, k, nan_policy=nan_policy, progress=shows_progress(quiet), checkpoint=place)
+        found = run(chosen.scored(arrays), k, nan_policy=nan_policy, progress=shows_progress(quiet), checkpoint=place)
     names = ("threshold", "n_above", "n_ties", "n_kept")
     rows = [{"k": float(found.k[i]), **{n: found[n][i].item() for n in names}} for i in range(found.sizes["k"])]
     if as_json:
@@ -147,6 +152,7 @@ class Number(click.ParamType):  # type: ignore[type-arg,unused-ignore]
 
 @click.command(cls=Command, short_help="Write average-k or top-k sets to a store.")
 @store_options
+@activation_options
 @budget_option("Budget: labels per sample on average, such as 5 or 2.5.")
 @click.option("--threshold", "limit", type=Number(), help="Take all scores above this, instead of a budget.")
 @click.option(
@@ -194,7 +200,7 @@ def sets(chosen: StoreChoice, k: list[Fraction] | None, limit: float | None, rul
     choice = SetChoice(rule if limit is None else "threshold", k[0] if k else None, limit, ties, nan_policy)
     with cluster(where, quiet):
         found = write_sets(
-            arrays, out, choice, format=form, overwrite=overwrite, progress=shows_progress(quiet),
+            chosen.scored(arrays), out, choice, format=form, overwrite=overwrite, progress=shows_progress(quiet),
             out_options=parse_storage_options(out_option, "--out-option"),
             checkpoint=checkpoint_place(checkpoint, checkpoint_option),
         )  # fmt: skip

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import TYPE_CHECKING, Concatenate, ParamSpec, TypedDict, TypeVar
 
@@ -136,6 +136,8 @@ class StoreChoice:
     scores: str | None
     labels: str | None = field(repr=False)
     options: dict[str, str] | None = field(repr=False)
+    activation: str | None = None
+    temperature: float | None = None
 
     def open(self, missing: str, with_labels: bool = True) -> StoredArrays:
         """Open the arrays; reads metadata only."""
@@ -147,6 +149,18 @@ class StoreChoice:
                 self.store, scores=self.scores, storage_options=self.options, missing=missing, own_labels=False
             )
         return open_stored(self.store, self.scores, self.labels, self.options, missing)
+
+    def scored(self, arrays: StoredArrays) -> object:
+        """Return the scores of opened arrays, or the probabilities that an activation makes of them."""
+        from ..api.probabilities import activated
+
+        if self.activation is not None:
+            return activated(arrays, self.activation, 1.0 if self.temperature is None else self.temperature)
+        if self.temperature is not None:
+            raise OptionError(
+                f"--temperature must come with --activation; got {self.temperature:g} alone. Add --activation softmax."
+            )
+        return arrays
 
 
 def store_options(command: Callable[Concatenate[StoreChoice, Rest], None]) -> Callable[..., None]:
@@ -174,6 +188,20 @@ def store_options(command: Callable[Concatenate[StoreChoice, Rest], None]) -> Ca
     ):
         made = option(made)
     return made
+
+
+def activation_options(command: Callable[Concatenate[StoreChoice, Rest], None]) -> Callable[..., None]:
+    """Add the options that make probabilities of logits; they become part of the argument ``chosen``."""
+
+    @functools.wraps(command)
+    def with_activation(
+        chosen: StoreChoice, activation: str | None, temperature: float | None, *args: Rest.args, **rest: Rest.kwargs
+    ) -> None:
+        command(replace(chosen, activation=activation, temperature=temperature), *args, **rest)
+
+    text = "The scores are logits: make probabilities of them while they are read."
+    made = click.option("--temperature", type=float, metavar="T", help="Divide the logits by T first.")(with_activation)
+    return click.option("--activation", type=click.Choice(["softmax", "sigmoid"]), help=text)(made)
 
 
 class LayoutChoice(TypedDict):

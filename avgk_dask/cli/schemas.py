@@ -61,7 +61,7 @@ def _dataset(variables: list[str], attrs: dict[str, Schema]) -> Schema:
         coords=_list(_TEXT),
         attrs={
             "type": "object",
-            "properties": needed | {"fingerprint": _FINGERPRINT},
+            "properties": needed | {"score_kind": _TEXT, "fingerprint": _FINGERPRINT},
             "required": list(needed),
         },
     )

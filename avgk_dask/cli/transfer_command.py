@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pathlib
 from contextlib import nullcontext
+from dataclasses import replace
 from fractions import Fraction
 from typing import Unpack
 
@@ -13,6 +14,7 @@ from .clusters import ClusterChoice, cluster, cluster_options
 from .group import Command
 from .parameters import (
     StoreChoice,
+    activation_options,
     budget_option,
     checkpoint_options,
     checkpoint_place,
@@ -30,6 +32,7 @@ from .result_files import ResultsFolder
 @click.command(cls=Command, short_help="Thresholds of one store on another.")
 @click.argument("calibration", type=click.Path())
 @store_options
+@activation_options
 @budget_option("Budgets: 5 or 1,3,5 or 1:10 or 0.5,2.5.", required=True)
 @click.option(
     "--guarantee", type=click.Choice(["expected"]),
@@ -57,7 +60,7 @@ def transfer(chosen: StoreChoice, calibration: str, k: list[Fraction], guarantee
     """Set sizes and errors that the thresholds of one store have on another.
 
     CALIBRATION is the store whose scores give the thresholds (it needs no labels), STORE the one they are used on. Beside
-    them stand the numbers of STORE's own thresholds.
+    them stand the numbers of STORE's own thresholds. An activation is one of both.
 
     Example: avgk transfer scores.zarr scores.zarr -k 1:5
 
@@ -70,12 +73,13 @@ def transfer(chosen: StoreChoice, calibration: str, k: list[Fraction], guarantee
     folder = nullcontext() if out is None else ResultsFolder(out, with_report=False)
     with folder:
         options = parse_storage_options(calibration_option, "--calibration-option")
-        known = StoreChoice(calibration, calibration_scores, None, options).open(missing, with_labels=False)
+        other = replace(chosen, store=calibration, scores=calibration_scores, labels=None, options=options)
+        known = other.open(missing, with_labels=False)
         arrays = chosen.open(missing)
         with cluster(where, quiet):
             result = run(
-                known,
-                arrays,
+                other.scored(known),
+                chosen.scored(arrays),
                 None,
                 k,
                 guarantee=guarantee,

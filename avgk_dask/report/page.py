@@ -13,6 +13,7 @@ from jinja2 import Environment, StrictUndefined
 from ..credentials import is_url, shown
 from ..errors import DtypeError, OptionError
 from ..results.datasets import fingerprint
+from ..results.score_kinds import kind_sentence
 from ..results.showing import visible
 from .figures import pictures
 from .tables import Table, ambiguity_table, check_evaluation, results_table, tie_table
@@ -45,7 +46,7 @@ def render_report(result: xr.Dataset, *, seconds: float | None = None, written: 
     return template.render(
         store=visible(shown(result.attrs.get("store", ""))),
         headline=headline(result),
-        details=[s for s in (size_sentence(result), tie_sentence(result)) if s],
+        details=[s for s in (kind_sentence(result), size_sentence(result), tie_sentence(result)) if s],
         why=ambiguity_sentence(result),
         results=results_table(result),
         ambiguity=ambiguity_table(result),

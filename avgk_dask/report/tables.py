@@ -11,6 +11,7 @@ import xarray as xr
 from ..arrays import Ints
 from ..errors import OptionError
 from ..results.datasets import check_result
+from ..results.score_kinds import are_probabilities
 
 
 @dataclass(frozen=True)
@@ -109,8 +110,9 @@ def ambiguity_table(result: xr.Dataset) -> Table | None:
     """Return a row for each integer budget: whether neighbouring ranks overlap, and straddle of order 1; or nothing."""
     if "supports_overlap" not in result:
         return None
+    bounded = are_probabilities(result)  # the bound is a theorem for probabilities only
     header = ("k", "lowest score of rank\u00a0k", "highest score of rank\u00a0k\u00a0+\u00a01", "overlap",
-              "straddling pairs", "their mean distance", "lower bound on the gain")  # fmt: skip
+              "straddling pairs", "their mean distance", *(["lower bound on the gain"] * bounded))  # fmt: skip
     rows: list[tuple[str, ...]] = []
     for i, k in enumerate(result.k.values):
         one = result.isel(k=i)
@@ -125,7 +127,7 @@ def ambiguity_table(result: xr.Dataset) -> Table | None:
             "yes" if one.supports_overlap else "no",
             percent(float(first.straddle_weight)),
             number(float(first.straddle_magnitude)),
-            number(float(one.straddle_bound)),
+            *([number(float(one.straddle_bound))] * bounded),
         ))  # fmt: skip
     return Table(header, rows) if rows else None
 

@@ -6,6 +6,7 @@ import numpy as np
 import xarray as xr
 
 from .. import plot
+from ..results.score_kinds import are_probabilities, kind_sentence
 from .tables import Table, check_evaluation, fixed, percent, results_table, transfer_table
 
 
@@ -35,7 +36,8 @@ def sentences(result: xr.Dataset) -> list[str]:
     """Say what the result means: the gain, the sets, why there is a gain, and how far ties matter."""
     n, c = result.attrs["n_samples"], result.attrs["n_classes"]
     first = f"{n:,} samples x {c:,} classes. {headline(result)}"
-    return [s for s in (first, size_sentence(result), ambiguity_sentence(result), tie_sentence(result)) if s]
+    more = kind_sentence(result), size_sentence(result), ambiguity_sentence(result), tie_sentence(result)
+    return [s for s in (first, *more) if s]
 
 
 def ambiguity_sentence(result: xr.Dataset) -> str:
@@ -48,19 +50,12 @@ def ambiguity_sentence(result: xr.Dataset) -> str:
         return "Ranks k and k + 1 do not overlap at these budgets: for true probabilities, top-k is then optimal."
     found = f"Ranks k and k + 1 overlap at k = {_listed(yes)}, so that adapting can pay"
     bounds = result.straddle_bound.values
-    if np.isnan(bounds).all() or not _are_probabilities(result):
+    if np.isnan(bounds).all() or not are_probabilities(result):
         return f"{found}."
     best = result.isel(k=int(np.nanargmax(bounds)))
     size = f"{100 * float(best.straddle_bound):.2g}"
     points = f"{size} {'point' if size == '1' else 'points'} at k = {float(best.k):g}"
     return f"{found}: for true probabilities the error would fall by at least {points}."
-
-
-def _are_probabilities(result: xr.Dataset) -> bool:
-    """Whether the ranked scores all lie in [0, 1]; said of scores that were not ranked, too."""
-    return "support_low" not in result or (
-        float(result.support_low.min()) >= 0 and float(result.support_high.max()) <= 1
-    )
 
 
 def _listed(ks: list[float]) -> str:
@@ -99,12 +94,7 @@ def headline(result: xr.Dataset) -> str:
     best = result.sel(k=plot.best_budget(result))
     k, gain = f"{float(best.k):g}", float(best.relative_gain)
     if gain <= 0:
-        hint = (
-            ""
-            if _are_probabilities(result)
-            else " Are the scores comparable between samples? Try a softmax of each row."
-        )
-        return f"Average-k makes no fewer errors than top-k at any of these budgets.{hint}"
+        return "Average-k makes no fewer errors than top-k at any of these budgets."
     labels = "1 label" if k == "1" else f"{k} labels"
     errors = f"{percent(float(best.average_k_error))} instead of {percent(float(best.top_k_error))}{_counted(best)}"
     return f"With {labels} per sample on average, average-{k} makes {fixed(100 * gain, 1)} % fewer errors than top-{k}: {errors}."

@@ -21,6 +21,7 @@ from ..states.counted_events import EventTally
 from ..states.distances import DistanceTally
 from ..states.held_events import HeldEvents
 from ..states.held_rows import HeldRows
+from ..states.looked_rows import RowLook
 from ..states.ranked_scores import MOST_FUSED, RankedTally, narrow_dtype, partitioned_top
 from ..states.scan_tally import ScanTally
 from .entries import (
@@ -43,6 +44,8 @@ EVENT_SPACE = 1 << 17
 _MANY, _LOOKED_AT, _TIED = 1 / 16, 1 << 12, 8
 #: Scores that a band's sample has at least.
 _LEAST_SAMPLE = 1 << 13
+#: Rows of a band that are looked at whole.
+_LOOKED = 16
 
 
 def sampled(n_rows: int, n_classes: int) -> tuple[int, int]:
@@ -89,7 +92,9 @@ class _BandScan:
         first = next(slabs)
         n_rows = first.shape[0]
         self.histogram = plan.zones.no_histogram(n_rows * plan.shape.n_classes)
+        self.look = RowLook(np.unique(np.linspace(0, n_rows - 1, _LOOKED).astype(np.int64)), plan.shape.dtype)
         self._take_sample(first)
+        self.look.take(first)
         if first.shape[1] == plan.shape.n_classes and self.soft is None:
             self._take_rows(reader, first)
         else:
@@ -178,6 +183,7 @@ class _BandScan:
         first_class = first.shape[1]
         for slab in rest:
             self._take_sample(slab)
+            self.look.take(slab)
             self._take_distance(slab, first_class)
             first_class += slab.shape[1]
             yield slab
@@ -307,6 +313,7 @@ class _BandScan:
             n_sampled=n_taken * -(-self.plan.shape.n_classes // step),
             ranked=RankedTally.merge([RankedTally.empty(), *self.ranked]),
             distance=self.distance,
+            looked=self.look.counts(),
             n_bands=1,
             band_sums=in_band,
             band_squares=in_band**2,

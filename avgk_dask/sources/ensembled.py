@@ -31,7 +31,7 @@ class EnsembleSource(Source):
     """The weighted mean of several sources of the same shape: each task reads all of them, band by band.
 
     Bands begin where chunks of all members do, so that each chunk is read once. Where such bands would be too large, they
-    are those of the first stored member, and chunks of others that reach into two bands are read for both.
+    are those of the member with the largest chunks, and chunks of others that reach into two bands are read for both.
     """
 
     def __init__(
@@ -159,10 +159,13 @@ def _common_rows(members: Sequence[Source]) -> Sequence[int]:
     if not known:
         return members[0].rows
     common, row_bytes = _common(known), 8 * members[0].shape[1]
-    widest = int(np.diff(common).max())
-    if widest * row_bytes > _MOST_COMMON and widest > max(int(np.diff(bounds).max()) for bounds in known):
-        common = list(known[0])  # parts of the other members' chunks are read again
-        widest = int(np.diff(common).max())
+    largest = max(known, key=_widest)
+    if _widest(common) * row_bytes > _MOST_COMMON and _widest(common) > _widest(largest):
+        common = list(largest)  # of the others some chunks are read twice, and none more often
     n_samples = members[0].shape[0]
     most = min(setting("band-bytes") // row_bytes, n_samples // _LEAST_BANDS)
-    return Axis(n_samples, widest, tuple(common[1:])).joined(most)
+    return Axis(n_samples, _widest(common), tuple(common[1:])).joined(most)
+
+
+def _widest(bounds: Sequence[int]) -> int:
+    return int(np.diff(bounds).max())

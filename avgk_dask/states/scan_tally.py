@@ -17,6 +17,7 @@ from .counted_events import EventTally, add_up
 from .distances import DistanceTally
 from .held_events import HeldEvents
 from .held_rows import HeldRows
+from .looked_rows import LookedRows
 from .ranked_scores import RankedTally
 
 #: Different keys of which any number of events can be held, counted together.
@@ -60,6 +61,8 @@ class ScanTally(CheckedTally):
     ranked: RankedTally
     #: How far the scores are from the soft labels.
     distance: DistanceTally
+    #: What some rows of each band look like.
+    looked: LookedRows
 
     def settled(self) -> Self:
         """Return the tally with equal sizes counted together, and without its rows if they are too many."""

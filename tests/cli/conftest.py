@@ -49,6 +49,8 @@ def fill(folder):
     np.save(folder / "labels.npy", rng.integers(0, 20, 60))
     with avgk.ScoreWriter(folder / "scores.zarr", 20, chunk_rows=25) as writer:
         writer.append(scores, np.load(folder / "labels.npy"))
+    with avgk.ScoreWriter(folder / "logits.zarr", 20, chunk_rows=25) as writer:
+        writer.append(np.log(scores + 1e-9), np.load(folder / "labels.npy"))
     for part in range(2):
         with avgk.ScoreWriter(folder / "parts.zarr", 3, part=part) as writer:
             writer.append(np.eye(3))

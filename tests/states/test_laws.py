@@ -143,6 +143,10 @@ KINDS = {
         lambda d: [DistanceTally.from_block(s, w) for s, w in zip(d.scores, d.soft, strict=True)],
         lambda d: lambda t: t.mean(d.n_samples),
     ),
+    "LookedRows": (
+        lambda d: [t.looked for t in scans(d, d.hard, max_held=0)],
+        lambda d: lambda t: t.digest(),
+    ),
     "RankedTally": (
         lambda d: [t.ranked for t in scans(d, d.hard, n_ranked=d.n_classes)],
         lambda d: lambda t: np.sort(t.keys, axis=1).tolist(),

@@ -1,0 +1,57 @@
+"""``--activation`` and ``--temperature``: the same numbers as the functions give."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+import xarray as xr
+from click.testing import CliRunner
+
+import avgk_dask as avgk
+from avgk_dask.cli import main
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory):
+    rng = np.random.default_rng(4)
+    logits = (rng.standard_normal((300, 12)) * 3).astype("f4")
+    path = tmp_path_factory.mktemp("logits") / "logits.zarr"
+    with avgk.ScoreWriter(path, n_classes=12, dtype="float32", chunk_rows=70) as writer:
+        writer.append(logits, logits.argmax(1))
+    return path
+
+
+def run(*arguments):
+    return CliRunner().invoke(main, [str(a) for a in arguments])
+
+
+def test_evaluate__takes_logits(store, tmp_path):
+    done = run(
+        "evaluate", store, "-k", "1,2", "--activation", "softmax", "--temperature", "1.5", "--out", tmp_path / "out"
+    )
+    assert done.exit_code == 0, done.output
+    found = json.loads((tmp_path / "out" / "metrics.json").read_text())
+    expected = avgk.evaluate(avgk.softmax(store, temperature=1.5), k=[1, 2])
+    assert found["variables"]["threshold"]["data"] == expected.threshold.values.tolist()
+    assert found["attrs"]["made_by"] == "softmax, temperature 1.5"
+    assert "softmax, temperature 1.5" in (tmp_path / "out" / "report.html").read_text()
+    assert "no probabilities" not in done.output
+    assert "--activation softmax" in run("evaluate", store, "-k", "1").output
+
+
+def test_threshold_and_sets__take_logits(store, tmp_path):
+    (row,) = json.loads(run("threshold", store, "-k", "2", "--activation", "sigmoid", "--json").output)
+    assert row["threshold"] == avgk.threshold(avgk.sigmoid(store), 2).value
+    done = run("sets", store, "-k", "2", "--activation", "softmax", "--out", tmp_path / "sets.zarr")
+    assert done.exit_code == 0, done.output
+    expected = avgk.average_k_sets(avgk.softmax(store), 2).compute()
+    np.testing.assert_array_equal(xr.open_zarr(tmp_path / "sets.zarr").sets.values, expected)
+
+
+def test_temperature__needs_an_activation(store):
+    done = run("threshold", store, "-k", "2", "--temperature", "2")
+    assert done.exit_code == 2
+    assert "--temperature must come with --activation" in done.output
+    assert run("threshold", store, "-k", "2", "--activation", "tanh").exit_code == 2
