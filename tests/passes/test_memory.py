@@ -77,12 +77,17 @@ PEAK = textwrap.dedent(r"""
 
     open("/proc/self/clear_refs", "w").write("5")  # the peak counts from here
     before = status("VmRSS")
-    source = as_source(array, labels)
-    if what == "error_curve":
-        avgk.error_curve(array, labels)
+    scores = avgk.ensemble([array] * 3) if what.startswith("ensemble") else array
+    source = as_source(scores, labels)
+    if what.endswith("error_curve"):
+        avgk.error_curve(scores, labels)
         bound = edges_memory(source, len(labels)), 50 * len(labels)
+    elif what == "transfer":
+        avgk.transfer(array, array, labels, range(1, ranks + 1))
+        found = project(source, [ranks * len(labels)] * ranks)
+        bound = found.task, found.merge + found.client
     else:
-        avgk.evaluate(array, labels, range(1, ranks + 1))
+        avgk.evaluate(scores, labels, range(1, ranks + 1))
         found = project(source, [ranks * len(labels)] * ranks, ranks, 2 * ranks)
         bound = found.task, found.merge + found.client
     print(json.dumps([status("VmHWM") - before, *bound]))
@@ -92,7 +97,7 @@ PEAK = textwrap.dedent(r"""
 @pytest.mark.slow
 @pytest.mark.parametrize("chunks", [(10_000, 1000), (40_000, 1000), (40_000, 50)])
 @pytest.mark.parametrize("dtype", ["float32", "float16", "uint8"])
-@pytest.mark.parametrize("what", ["evaluate", "evaluate in bins", "error_curve"])
+@pytest.mark.parametrize("what", ["evaluate", "evaluate in bins", "error_curve", "ensemble", "ensemble error_curve", "transfer"])
 def test_task_memory__bounds_the_measured_peak(tmp_path, chunks, dtype, what):
     from avgk_dask.testing import Simulation
 
