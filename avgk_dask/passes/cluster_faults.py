@@ -60,6 +60,20 @@ class Trouble:
     others: frozenset[str] = frozenset()
 
 
+def retry_tasks(client: Any, keys: list[str]) -> None:
+    """Let a cluster try tasks again that failed, with all that they wait for.
+
+    ``Client.retry`` does the same, but fails where one of those is a task of which the client has no future.
+    """
+
+    async def retry() -> None:
+        for key in await client.scheduler.retry(keys=keys, client=client.id):
+            if key in client.futures:
+                client.futures[key].retry()
+
+    client.sync(retry)
+
+
 def find_trouble(client: Any, seconds: float, reads: Reads | None) -> Trouble:
     """Ask a cluster why no task has finished for some seconds."""
     try:

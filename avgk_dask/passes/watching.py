@@ -16,7 +16,7 @@ from dask.delayed import Delayed
 
 from ..errors import ClusterError
 from ..settings import setting
-from .cluster_faults import fault_text, find_trouble, lost_text
+from .cluster_faults import fault_text, find_trouble, lost_text, retry_tasks
 from .reads import Reads
 from .telling import LOGGER, Telling
 
@@ -25,7 +25,7 @@ _TOLD: WeakSet[Any] = WeakSet()
 #: The least seconds between two looks at a cluster on which nothing is finished.
 _LEAST_PAUSE = 0.05
 #: How often a task is tried again that distributed has given up because its workers died.
-_MORE_DEATHS = 2
+_MORE_DEATHS, _MORE_OF_OTHERS = 2, 20
 
 
 def new_dashboard(client: Any) -> str | None:
@@ -112,13 +112,17 @@ class Watch:
         the cause itself costs two more of them.
         """
         error = future.exception()
-        if not isinstance(error, distributed.KilledWorker) or self._killed[str(error.task)] == _MORE_DEATHS:
+        if not isinstance(error, distributed.KilledWorker) or self._killed[str(error.task)] == self._most(error.task):
             future.result()  # raises what the task raised
         self._killed[str(error.task)] += 1
         self._telling.say(f"workers died in the task {error.task}: it is tried again")
-        self._client.retry([one for one in waiting.values() if one.status == "error"])
+        retry_tasks(self._client, [key for key, one in waiting.items() if one.status == "error"])
         for one in waiting.values():
             one.add_done_callback(self._events.put)
+
+    def _most(self, key: object) -> int:
+        """Return how often a task is tried again: one that neither reads nor merges cannot be the cause itself."""
+        return _MORE_DEATHS if self._reads is None or str(key) in self._reads.steps else _MORE_OF_OTHERS
 
     def _gather(self, futures: list[Any]) -> list[Any]:
         """Return the results; where one is lost on its way, it is computed again."""
