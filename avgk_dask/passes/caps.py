@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -33,16 +33,12 @@ class Caps:
         """Return the caps that the settings say."""
         return cls(setting("kept-bytes"), setting("max-events"), setting("ranked-bytes"), setting("ranked-bins"))
 
-    def lowered(self) -> Iterator[Caps]:
-        """Return these, and lower ones. Those of ranked scores come last: they tell how far straddle strengths are exact."""
-        yield self
-        share = 1.0
-        while share > _LOWEST:
-            share /= 2
-            yield self._lower(share)
-        lowest = self._lower(share)
-        yield Caps(lowest.held_bytes, lowest.max_events, 0, self.ranked_bins)
-        yield Caps(lowest.held_bytes, lowest.max_events, 0, self.ranked_bins // 4)
+    def lowered(self) -> tuple[list[Caps], list[Caps]]:
+        """Return these and lower ones; and the lowest, which hold no ranked scores, so that straddle strengths are not exact."""
+        shares = [2.0**-n for n in range(1, 1 + round(-math.log2(_LOWEST)))]
+        exact = [self, *map(self._lower, shares)]
+        lowest = exact[-1]
+        return exact, [replace(lowest, ranked_bytes=0, ranked_bins=self.ranked_bins // n) for n in (1, 4)]
 
     def _lower(self, share: float) -> Caps:
         events = min(self.max_events, max(int(self.max_events * share), _LEAST_EVENTS))

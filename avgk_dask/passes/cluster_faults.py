@@ -42,7 +42,7 @@ def fault_text(error: BaseException, client: Any, reads: Reads | None) -> str | 
     if isinstance(error, AvgkError):
         return None
     if isinstance(error, KilledWorker):
-        text = f"workers must survive their tasks; got {_count(error.allowed_failures + 1, 'worker')} that died"
+        text = f"workers must survive their tasks; got more than {_count(error.allowed_failures, 'worker')} that died"
         # Distributed suspects all tasks that a dead worker had, and names the first that was there too often.
         return f"{text}, one after the other, in the task that {_place(error.task, reads)} or one beside it. {_MEMORY_CURE}"
     if isinstance(error, _UNWORKED):
@@ -58,6 +58,20 @@ class Trouble:
 
     text: str
     others: frozenset[str] = frozenset()
+
+
+def retry_tasks(client: Any, keys: list[str]) -> None:
+    """Let a cluster try tasks again that failed, with all that they wait for.
+
+    ``Client.retry`` does the same, but fails where one of those is a task of which the client has no future.
+    """
+
+    async def retry() -> None:
+        for key in await client.scheduler.retry(keys=keys, client=client.id):
+            if key in client.futures:
+                client.futures[key].retry()
+
+    client.sync(retry)
 
 
 def find_trouble(client: Any, seconds: float, reads: Reads | None) -> Trouble:

@@ -26,6 +26,8 @@ from .tree import fan_in_of
 IDLE_BYTES = 250 << 20
 #: Of a worker's limit, the share up to which it neither spills nor pauses.
 _USABLE = 0.7
+#: The share that caps are lowered to, as long as no straddle strength becomes less exact: distributed begins to watch there.
+_EASY = 0.55
 #: What histograms of ranked scores take where they are analysed, as exact integers, in times of what they take as arrays.
 _ANALYSED = 10
 
@@ -67,15 +69,18 @@ def fitting_shape(
         Where a task, or what comes together with the lowest caps, cannot fit.
 
     """
-    needed = shape = None
     limit = merge_limit()
-    for caps in Caps.configured().lowered():
-        shape = caps.scan_shape(source, n_ranks, n_ranked, with_distance)
-        needed = Projection.of(source, shape, budgets)
-        if _fits(needed, limit):
-            break
-    assert shape is not None
-    assert needed is not None
+    for group in Caps.configured().lowered():
+        shapes = [caps.scan_shape(source, n_ranks, n_ranked, with_distance) for caps in group]
+        needed = [Projection.of(source, shape, budgets) for shape in shapes]
+        for share in (_EASY / _USABLE, 1.0):
+            for shape, one in zip(shapes, needed, strict=True):
+                if _fits(one, limit, share):
+                    return _allowed(shape, one, source, refuse)
+    return _allowed(shapes[-1], needed[-1], source, refuse)
+
+
+def _allowed(shape: ScanShape, needed: Projection, source: Source, refuse: bool) -> ScanShape:
     if refuse:
         _refuse_tasks(needed.task, source)
         _refuse_merges(needed.task, needed.merge, needed.client)
@@ -87,8 +92,10 @@ def fits(source: Source, shape: ScanShape, budgets: Sequence[int]) -> bool:
     return _fits(Projection.of(source, shape, budgets), merge_limit())
 
 
-def _fits(needed: Projection, limit: MergeLimit) -> bool:
-    return _merging(needed.task, needed.merge, needed.client, limit) <= limit.n_bytes
+def _fits(needed: Projection, limit: MergeLimit, share: float = 1.0) -> bool:
+    """Return whether what is needed fits a limit, or a share of it where that is of a worker."""
+    allowed = limit.n_bytes * share if limit.is_cluster else limit.n_bytes
+    return _merging(needed.task, needed.merge, needed.client, limit) <= allowed
 
 
 def _scan_task(source: Source, shape: ScanShape, budgets: Sequence[int]) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from queue import Empty, SimpleQueue
@@ -15,7 +16,7 @@ from dask.delayed import Delayed
 
 from ..errors import ClusterError
 from ..settings import setting
-from .cluster_faults import fault_text, find_trouble, lost_text
+from .cluster_faults import fault_text, find_trouble, lost_text, retry_tasks
 from .reads import Reads
 from .telling import LOGGER, Telling
 
@@ -23,6 +24,8 @@ from .telling import LOGGER, Telling
 _TOLD: WeakSet[Any] = WeakSet()
 #: The least seconds between two looks at a cluster on which nothing is finished.
 _LEAST_PAUSE = 0.05
+#: How often a task is tried again that distributed has given up because its workers died.
+_MORE_DEATHS, _MORE_OF_OTHERS = 2, 20
 
 
 def new_dashboard(client: Any) -> str | None:
@@ -55,6 +58,8 @@ class Watch:
         self._events: SimpleQueue[Any] = SimpleQueue()
         self._last = self._said = monotonic()
         self._others: frozenset[str] | None = None
+        #: How often a task was tried again after all its workers had died.
+        self._killed: Counter[str] = Counter()
 
     def compute(self, tasks: list[Delayed]) -> list[Any]:
         """Return the values of tasks. With an error or an interrupt, all that is under way is cancelled."""
@@ -83,17 +88,41 @@ class Watch:
 
     def _await(self, futures: list[Any], wanted: set[str]) -> None:
         """Wait for all. A result that is merged stays nowhere: a future that is held would keep it in memory."""
+        waiting = {future.key: future for future in futures}
         for future in futures:
             future.add_done_callback(self._events.put)
-        for _ in futures:
+        while waiting:
             future = self._next()
+            if future.key not in waiting:
+                continue
             if future.status == "error":
-                future.result()  # raises what the task raised
-            if future.status == "cancelled":
+                self._try_again(future, waiting)
+            elif future.status == "cancelled":
                 raise ClusterError(lost_text())
-            self._telling.advance(self._shares.get(future.key, 0))
-            if future.key not in wanted:
-                future.release()
+            elif future.status == "finished":
+                del waiting[future.key]
+                self._telling.advance(self._shares.get(future.key, 0))
+                if future.key not in wanted:
+                    future.release()
+
+    def _try_again(self, future: Any, waiting: dict[str, Any]) -> None:
+        """Try a task again whose workers died: some other cause may have killed them; raise what any other task raised.
+
+        Distributed lets a few workers die in a task, whatever killed them, and then gives it up for good. A task that is
+        the cause itself costs two more of them.
+        """
+        error = future.exception()
+        if not isinstance(error, distributed.KilledWorker) or self._killed[str(error.task)] == self._most(error.task):
+            future.result()  # raises what the task raised
+        self._killed[str(error.task)] += 1
+        self._telling.say(f"workers died in the task {error.task}: it is tried again")
+        retry_tasks(self._client, [key for key, one in waiting.items() if one.status == "error"])
+        for one in waiting.values():
+            one.add_done_callback(self._events.put)
+
+    def _most(self, key: object) -> int:
+        """Return how often a task is tried again: one that neither reads nor merges cannot be the cause itself."""
+        return _MORE_DEATHS if self._reads is None or str(key) in self._reads.steps else _MORE_OF_OTHERS
 
     def _gather(self, futures: list[Any]) -> list[Any]:
         """Return the results; where one is lost on its way, it is computed again."""

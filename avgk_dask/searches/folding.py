@@ -30,16 +30,15 @@ def fold(tally: ScanTally, old: ZoneTable, new: ZoneTable) -> ScanTally:
     be left as it was.
     """
     within = intervals_of(old.floors, new.floors[1::2])
-    indices = tally.events.by_interval(old.floors)
     parts = []
     for i, j in enumerate(within.tolist()):
-        mine = IntervalEvents.of(tally.events.select(indices[j]), tally.counted, old.interval(j))
+        mine = IntervalEvents.of(tally.events.between(*old.interval(j)), tally.counted, old.interval(j))
         parts.append(_Folded.of(mine, new.interval(i), base_sizes(tally, j), bool(tally.dropped[j])))
     soft = len(tally.weight_above) > 0
     by_zone = np.cumsum(tally.histogram.table().sum(1))
     hits = np.cumsum(tally.hits)
     dropped = tally.dropped[within]
-    n_hits = [(0, 0) if soft else part.n_hits() for part in parts]
+    n_hits = [(0, 0) if soft else part.n_hits for part in parts]
     sizes = [np.flatnonzero(part.sizes) for part in parts]
     return replace(
         tally,
@@ -83,15 +82,12 @@ class _Folded:
 
     events: HeldEvents
     counted: EventTally
-    above: IntervalEvents
     sizes: Ints
-    #: Scores of the old interval above the new one, and down to its end.
+    #: Scores of the old interval above the new one, and down to its end; and the hard labels among them.
     n_scores: tuple[int, int]
-
-    def n_hits(self) -> tuple[int, int]:
-        """Return the hard labels of the old interval above the new one, and down to its end."""
-        above, inside = _hits(self.above), _hits(IntervalEvents(self.events, self.counted))
-        return above, above + inside
+    n_hits: tuple[int, int]
+    #: The soft labels above it, one sum.
+    weight_above: ExactSums
 
     @classmethod
     def of(cls, old: IntervalEvents, interval: tuple[int, int], sizes: Ints, dropped: bool) -> _Folded:
@@ -99,15 +95,15 @@ class _Folded:
         keys = old.single.keys
         above = IntervalEvents(old.single.select(keys > high), old.counted.select(lambda k, _: k > high))
         if dropped:
-            nothing = HeldEvents.empty(), EventTally.empty()
-            return cls(*nothing, IntervalEvents(*nothing), sizes, (0, 0))
+            return cls(HeldEvents.empty(), EventTally.empty(), sizes, (0, 0), (0, 0), ExactSums.zeros(1))
         inside = (keys >= low) & (keys <= high)
         events = old.single.select(inside)
         events = replace(events, bases=(events.bases + _above_in_row(old.single, high)[inside]).astype(np.int32))
         counted = old.counted.select(lambda k, _: (k >= low) & (k <= high))
         sizes = _moved(sizes, above, old.single, high)
-        n_above, n_inside = above.n_scores, IntervalEvents(events, counted).n_scores
-        return cls(events, counted, above, sizes, (n_above, n_above + n_inside))
+        inner = IntervalEvents(events, counted)
+        n_scores, n_hits = (above.n_scores, inner.n_scores), (_hits(above), _hits(inner))
+        return cls(events, counted, sizes, (n_scores[0], sum(n_scores)), (n_hits[0], sum(n_hits)), _soft_weight(above))
 
 
 def _moved(sizes: Ints, above: IntervalEvents, single: HeldEvents, high: int) -> Ints:
@@ -140,7 +136,9 @@ def _above_in_row(events: HeldEvents, high: int) -> Ints:
 
 
 def _hits(events: IntervalEvents) -> int:
-    """Return the hard labels among events."""
+    """Return the hard labels among events; 0 for soft ones."""
+    if events.single.weights.dtype.kind == "f":
+        return 0
     return int(total_weight(events.single.weights) + events.counted.total_weight())
 
 
@@ -157,10 +155,15 @@ def _weights_above(tally: ScanTally, within: Ints, parts: list[_Folded]) -> Exac
         return tally.weight_above
     sums = tally.weight_above.taken(within)
     for i, part in enumerate(parts):
-        weights, counted = part.above.single.weights, part.above.counted
-        sums.add(weights, np.full(weights.size, i))
-        sums.add_scattered(i, counted.weight_limbs, counted.weight_amounts)
+        sums.limbs[i] += part.weight_above.limbs[0]
     return sums.settled()
+
+
+def _soft_weight(events: IntervalEvents) -> ExactSums:
+    """Return the soft labels of events, as one sum; nothing of hard ones."""
+    total = ExactSums.of(events.single.weights) if events.single.weights.dtype.kind == "f" else ExactSums.zeros(1)
+    total.add_scattered(0, events.counted.weight_limbs, events.counted.weight_amounts)
+    return total
 
 
 def _histogram(ends: Ints, parts: list[_Folded], new: ZoneTable) -> BinCounts:

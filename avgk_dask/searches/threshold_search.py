@@ -277,11 +277,6 @@ class _Evidence:
         """How many scores are listed down to the end of each zone."""
         return np.cumsum(self.table.sum(1))
 
-    @cached_property
-    def indices(self) -> list[Ints]:
-        """Which events are in each interval."""
-        return self.tally.events.by_interval(self.plan.zones.floors)
-
 
 def _narrow(evidence: _Evidence, zone: int, rank: int, top: int) -> tuple[int, int, int]:
     """Return the bin of a zone that holds the score of this rank from the zone's top, a hard bracket, and the count above."""
@@ -299,7 +294,7 @@ def _select(evidence: _Evidence, zone: int, budget: int, n_before: int, rank: in
     """Read a budget's outcome off the events of the interval that provably holds its threshold."""
     tally, plan = evidence.tally, evidence.plan
     j = zone // 2
-    mine = tally.events.select(evidence.indices[j]).in_order()
+    mine = tally.events.between(*plan.zones.interval(j)).in_order()
     events = IntervalEvents.of(mine, tally.counted, plan.zones.interval(j), tally.n_together)
     key = events.key_at_rank(rank, *near)
     taken = events.take(key, budget - n_before, plan.shape.n_classes)

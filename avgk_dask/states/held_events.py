@@ -49,6 +49,10 @@ class HeldEvents(State):
         """Return some of the events, in that order."""
         return HeldEvents(self.keys[which], self.rows[which], self.bases[which], self.weights[which])
 
+    def between(self, low: int, high: int) -> HeldEvents:
+        """Return the events whose keys lie between two, which count as well."""
+        return self.select((self.keys >= low) & (self.keys <= high))
+
     def in_order(self) -> HeldEvents:
         """Return the events in row-major order."""
         in_order = not self.rows.size or (np.diff(self.rows) >= 0).all()

@@ -22,6 +22,8 @@ from .ranked_scores import RankedTally
 
 #: Different keys of which any number of events can be held, counted together.
 _FEW_KEYS = 4
+#: Keys that are looked at together.
+_AT_ONCE = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -79,8 +81,13 @@ class ScanTally(CheckedTally):
 
     def stored_events(self) -> Ints:
         """Return how many of those each interval has."""
-        keys = np.concatenate([self.events.keys, self.counted.keys, self.counted.weight_keys])
-        return np.bincount(intervals_of(self.floors, keys), minlength=self.floors.size // 2)
+        counts = np.zeros(self.floors.size // 2, np.int64)
+        for keys in (self.events.keys, self.counted.keys, self.counted.weight_keys):
+            for first in range(
+                0, keys.size, _AT_ONCE
+            ):  # what is made of all at once would take several times their memory
+                counts += np.bincount(intervals_of(self.floors, keys[first : first + _AT_ONCE]), minlength=counts.size)
+        return counts
 
     def _within_limit(self) -> Self:
         """Count the events of intervals with more than their share together; drop those of which there are still too many.

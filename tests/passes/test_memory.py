@@ -123,7 +123,7 @@ def test_caps__are_lowered_to_fit_small_workers(monkeypatch):
     array = zarr.create_array({}, shape=(2_000_000, 1000), chunks=(2500, 1000), dtype="f4")
     source = as_source(array, missing="fill")
     shapes = []
-    for n_bytes in (8 << 30, 800 << 20, 600 << 20):
+    for n_bytes in (8 << 30, 1000 << 20, 600 << 20):
         on_workers(monkeypatch, n_bytes)
         shapes.append(memory.fitting_shape(source, [20_000_000], 10, 20))
         found = memory.project(source, [20_000_000], 10, 20)
