@@ -23,6 +23,8 @@ KERNELS = {
     "sigmoid_wide": "exponentials",
     "softmax_narrow": "exponentials",
     "softmax_wide": "exponentials",
+    "row_sums": "logit_losses",
+    "scaled_losses": "logit_losses",
     "collect_near": "events",
     "group_order": "events",
     "move_sizes": "events",
