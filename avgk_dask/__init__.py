@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     from .api.description import info
     from .api.evaluation import evaluate
     from .api.ingestion import ingest
+    from .api.lazy_scores import LazyScores
+    from .api.probabilities import sigmoid, softmax
     from .api.regrets import adaptive_gain, plug_in_regret, regret
     from .api.risks import BestThreshold, best_threshold, risk
     from .api.set_functions import average_k_sets, predict_sets, top_k_sets
@@ -50,6 +52,7 @@ __all__ = [
     "ClusterError",
     "DtypeError",
     "LabelsError",
+    "LazyScores",
     "LeftoverWarning",
     "MemoryLimitError",
     "OptionError",
@@ -74,6 +77,8 @@ __all__ = [
     "ranked_supports",
     "regret",
     "risk",
+    "sigmoid",
+    "softmax",
     "straddle_strength",
     "supports_overlap",
     "threshold",
@@ -86,10 +91,12 @@ __all__ = [
 #: Where public names live; they are imported when first used: a worker never needs xarray, nor a command that only helps.
 _HOMES = {
     "api.straddling": ("ranked_supports", "straddle_strength", "supports_overlap"),
+    "api.probabilities": ("sigmoid", "softmax"),
     "api.curves": ("error_curve",),
     "api.description": ("info",),
     "api.evaluation": ("evaluate",),
     "api.ingestion": ("ingest",),
+    "api.lazy_scores": ("LazyScores",),
     "api.regrets": ("adaptive_gain", "plug_in_regret", "regret"),
     "api.risks": ("BestThreshold", "best_threshold", "risk"),
     "api.set_sizes": ("average_set_size_at", "threshold_at"),

@@ -23,6 +23,7 @@ from ..store.read.encoding import SCALES, decoded_dtype
 from ..store.where.addresses import Options
 from ..store.where.array_kinds import StoredArray
 from .given import LabelsLike, Matrix, ScoresLike, is_stored
+from .lazy_scores import LazyScores
 from .truncation import is_truncated, truncated_source
 
 #: Rows of an array in memory are handed to the tasks in blocks of about this many bytes.
@@ -37,6 +38,8 @@ def as_source(
     ``missing`` is what a stored chunk that is not there means: ``"raise"`` an error, ``"fill"`` the
     fill value, None what was said when the store was opened (by default ``"raise"``).
     """
+    if isinstance(scores, LazyScores):
+        return scores.as_source(labels, own_labels=own_labels, missing=missing)
     frame = scores["scores"] if isinstance(scores, xr.Dataset) and "scores" in scores else scores
     arrays = opened(scores, missing)
     if is_truncated(arrays):
@@ -75,6 +78,8 @@ def _as_matrix(scores: object, missing: str | None) -> Matrix:
 
 def as_lazy(scores: ScoresLike) -> tuple[Source, xr.DataArray | None]:
     """Return the source of the scores alone, and the DataArray they came in (None otherwise)."""
+    if isinstance(scores, LazyScores):
+        return as_source(scores, own_labels=False), scores.frame
     frame = scores["scores"] if isinstance(scores, xr.Dataset) else scores
     source = as_source(scores, own_labels=False)
     if not isinstance(frame, xr.DataArray) or source.truncation is not None:  # the frame of slots fits no sets

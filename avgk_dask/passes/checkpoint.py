@@ -193,6 +193,8 @@ def _told(asked: Asked, source: Source) -> dict[str, object]:
     """Return what a checkpoint is of, in plain words and values."""
     labels = "none" if source.labels is None else "probabilities" if source.has_soft_labels else "class numbers"
     facts = {"classes": source.n_classes, "dtype": source.dtype.name, "labels": labels}
+    if source.made_by:
+        facts["made by"] = source.made_by
     if source.stored_array is not None:
         facts["missing"] = source.stored_array.store_path.store.checks.missing
     asked_for = {"function": asked.function, **{name: str(value) for name, value in asked.request.items()}}

@@ -172,6 +172,11 @@ class Source(ABC):
         """A name of the scores and labels, the same only where both are the same."""
 
     @property
+    def made_by(self) -> str:
+        """What was done to the scores after they were read, in words; nothing where they are as they are stored."""
+        return ""
+
+    @property
     def stored_array(self) -> StoredArray | None:
         """The stored scores, before anything is done to them; None where they are not stored."""
         return None

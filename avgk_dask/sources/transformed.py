@@ -55,6 +55,10 @@ class TransformedSource(Source):
         return str(tokenize(self.inner.token, self.transform))
 
     @property
+    def made_by(self) -> str:  # noqa: D102
+        return "; ".join(part for part in (self.inner.made_by, self.transform.told) if part)
+
+    @property
     def stored_array(self) -> StoredArray | None:  # noqa: D102
         return self.inner.stored_array
 

@@ -30,6 +30,10 @@ class Transform(Protocol):
     def needs_rows(self) -> bool:
         """Whether it must see whole rows; else any block of the matrix will do."""
 
+    @property
+    def told(self) -> str:
+        """What it does, in words; nothing where it only arranges the scores."""
+
     def width(self, n_stored: int) -> int:
         """Return the number of columns that it makes of those stored."""
 
@@ -38,9 +42,18 @@ class Transform(Protocol):
 
 
 def join_slabs(slabs: Iterable[Any], dtype: Dtype, n_classes: int) -> Array:
-    """Return a band in one piece."""
-    parts = [slab.copy() for slab in checked_slabs(slabs, dtype, n_classes, None)]  # good until the next is asked for
-    return parts[0] if len(parts) == 1 else np.concatenate(parts, axis=1)
+    """Return a band in one piece, which is good until the next band is asked for."""
+    each = checked_slabs(slabs, dtype, n_classes, None)
+    first = next(each)
+    if first.shape[1] == n_classes:
+        return first
+    # A slab is good until the next is asked for.
+    band = np.empty((len(first), n_classes), dtype)
+    band[:, : first.shape[1]], done = first, first.shape[1]
+    for slab in each:
+        band[:, done : done + slab.shape[1]] = slab
+        done += slab.shape[1]
+    return band
 
 
 def transform_slabs(
@@ -69,6 +82,11 @@ class SpreadTies:
     def needs_rows(self) -> bool:
         """Whether it must see whole rows: any block will do."""
         return False
+
+    @property
+    def told(self) -> str:
+        """What it does, in words: nothing to the scores themselves."""
+        return ""
 
     def width(self, n_stored: int) -> int:
         """Return the number of columns: the same."""

@@ -36,6 +36,11 @@ class Slots:
         """Whether it must see whole rows: yes."""
         return True
 
+    @property
+    def told(self) -> str:
+        """What it does, in words: nothing to the scores themselves."""
+        return ""
+
     def width(self, n_stored: int) -> int:
         """Return the number of slots, and one more if anything was discarded."""
         return n_stored + (self.n_classes > n_stored)

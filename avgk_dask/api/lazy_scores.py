@@ -1,0 +1,77 @@
+"""Scores that are made of others while these are read: nothing is stored, and every function takes them."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+
+import dask.array as da
+import numpy as np
+import xarray as xr
+
+from ..arrays import Array, Dtype
+from ..sources.source import Source
+from .given import LabelsLike
+
+
+class LazyScores(ABC):
+    """Scores that are made of others while these are read.
+
+    Every function takes them where it takes scores. The bits are the same for any chunking, scheduler and machine.
+    ``to_dask`` returns them as a Dask array, and ``numpy.asarray`` computes them. Made by ``softmax`` and its like.
+
+    Examples
+    --------
+    >>> import numpy as np, avgk_dask as avgk
+    >>> lazy = avgk.softmax(np.zeros((1_000, 4), np.float32))
+    >>> lazy
+    softmax of scores, temperature 1: 1,000 x 4, float32, not computed yet
+    >>> lazy.to_dask().sum().compute().item()
+    1000.0
+
+    """
+
+    @abstractmethod
+    def as_source(self, labels: LabelsLike, *, own_labels: bool, missing: str | None) -> Source:
+        """Return the source of these scores with labels.
+
+        Parameters
+        ----------
+        labels
+            As in ``evaluate``.
+        own_labels
+            Whether those stored beside the scores are taken where none are given.
+        missing
+            As in ``evaluate``.
+
+        """
+
+    @property
+    @abstractmethod
+    def frame(self) -> xr.DataArray | None:
+        """The DataArray they are made of, in (sample, class) order; None otherwise."""
+
+    def _source(self) -> Source:
+        return self.as_source(None, own_labels=False, missing=None)
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Number of samples and classes."""
+        return self._source().shape
+
+    @property
+    def ndim(self) -> int:
+        """Number of dimensions."""
+        return 2
+
+    @property
+    def dtype(self) -> Dtype:
+        """The dtype of the scores."""
+        return self._source().dtype
+
+    def to_dask(self) -> da.Array:
+        """Return the scores as a Dask array, chunked as they are stored."""
+        return self._source().dask_array()
+
+    def __array__(self, dtype: Dtype | None = None, copy: bool | None = None) -> Array:
+        """Compute the scores."""
+        return np.asarray(self.to_dask().compute(), dtype)

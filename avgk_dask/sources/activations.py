@@ -1,0 +1,122 @@
+"""Logits as probabilities: what a softmax or a sigmoid makes of the scores that are read, inside the tasks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..arrays import Array, Dtype
+from ..errors import ScoresError
+from ..kernels.constants import LANES
+from ..kernels.exponentials import sigmoid_narrow, sigmoid_wide, softmax_narrow, softmax_wide
+
+#: Scores that are turned at once: so many stay in a core's cache.
+_STRIP = 1 << 17
+
+
+def probability_dtype(stored: Dtype) -> Dtype:
+    """Return the dtype of probabilities made of scores: float64 for those of 64 bits, else float32."""
+    return np.dtype(np.float64 if stored.itemsize == 8 else np.float32)
+
+
+def _is_narrow(stored: Dtype) -> bool:
+    """Return whether float32 holds each value of a dtype."""
+    return stored.itemsize < 4 or stored == np.float32
+
+
+def _strips(block: Array) -> Iterator[tuple[slice, Array]]:
+    """Yield rows of a block, as float32 where that holds them exactly, else as float64, and where they stand."""
+    dtype = np.float32 if _is_narrow(block.dtype) else np.float64
+    step = max(1, _STRIP // block.shape[1])
+    for first in range(0, len(block), step):
+        rows = slice(first, first + step)
+        yield rows, np.ascontiguousarray(block[rows], dtype)
+
+
+@dataclass(frozen=True)
+class Softmax:
+    """Turns rows of logits into probabilities: exp(z / T) over the sum of its row."""
+
+    temperature: float
+    stored: Dtype
+    location: str = ""
+
+    @property
+    def dtype(self) -> Dtype:
+        """The dtype of the probabilities."""
+        return probability_dtype(self.stored)
+
+    @property
+    def needs_rows(self) -> bool:
+        """Whether it must see whole rows: yes."""
+        return True
+
+    @property
+    def told(self) -> str:
+        """What it does, in words."""
+        return f"softmax, temperature {self.temperature!r}"
+
+    def width(self, n_stored: int) -> int:
+        """Return the number of columns: the same."""
+        return n_stored
+
+    def apply(self, block: Array, first_row: int, first_class: int) -> Array:
+        """Return the probabilities of whole rows."""
+        found, n_classes = np.empty(block.shape, self.dtype), block.shape[1]
+        narrow = np.empty(-(-n_classes // LANES) * LANES)
+        wide = np.empty((2, 0 if _is_narrow(block.dtype) else n_classes))
+        for rows, scores in _strips(block):
+            if scores.dtype == np.float32:
+                bad = softmax_narrow(scores, self.temperature, found[rows], narrow)
+            else:
+                bad = softmax_wide(scores, self.temperature, found[rows], wide)
+            if bad >= 0:
+                self._refuse(first_row + rows.start + bad, scores[bad])
+        return found
+
+    def _refuse(self, sample: int, row: Array) -> None:
+        largest = "infinite" if (row == np.inf).any() else "-inf in every class"
+        raise ScoresError(
+            f"scores must have a finite largest value in each row for a softmax; those of sample {sample}"
+            f"{self.location and f' of {self.location}'} are {largest}. Leave such samples out with where=, "
+            "or correct them."
+        )
+
+
+@dataclass(frozen=True)
+class Sigmoid:
+    """Turns each logit into a probability of its own: 1 / (1 + exp(-z / T))."""
+
+    temperature: float
+    stored: Dtype
+
+    @property
+    def dtype(self) -> Dtype:
+        """The dtype of the probabilities."""
+        return probability_dtype(self.stored)
+
+    @property
+    def needs_rows(self) -> bool:
+        """Whether it must see whole rows: any block will do."""
+        return False
+
+    @property
+    def told(self) -> str:
+        """What it does, in words."""
+        return f"sigmoid, temperature {self.temperature!r}"
+
+    def width(self, n_stored: int) -> int:
+        """Return the number of columns: the same."""
+        return n_stored
+
+    def apply(self, block: Array, first_row: int, first_class: int) -> Array:
+        """Return the probabilities of a block."""
+        found, space = np.empty(block.shape, self.dtype), np.empty(block.shape[1])
+        for rows, scores in _strips(block):
+            if scores.dtype == np.float32:
+                sigmoid_narrow(scores, self.temperature, found[rows], space)
+            else:
+                sigmoid_wide(scores, self.temperature, found[rows])
+        return found
