@@ -25,6 +25,7 @@ from .errors import (
 )
 
 if TYPE_CHECKING:
+    from . import losses as losses
     from . import plot as plot
     from . import report as report
     from . import testing as testing
@@ -105,7 +106,7 @@ _HOMES = {
     "api.thresholds": ("Threshold", "threshold"),
     "store": ("ScoreWriter", "join_parts"),
 }
-_SUBMODULES = ("plot", "report", "testing")
+_SUBMODULES = ("losses", "plot", "report", "testing")
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
 

@@ -13,7 +13,7 @@ from .exponentials import _exp, _largest, _log
 
 
 @njit(nogil=True, cache=True)
-def _folded(lanes: Any) -> float:
+def _folded(lanes: Any) -> Any:
     """Return the sum of all lanes, half added to half; it changes them."""
     n = lanes.size // 2
     while n:

@@ -130,7 +130,8 @@ class SoftmaxChances:
     def costs(self) -> Floats:  # noqa: D102
         top = self.scores.argmax(1)
         largest = self._wide[np.arange(top.size), top][:, None]
-        return self.label_costs(top)[:, None] - (self._wide - largest) * (1.0 / self.temperature)
+        found: Floats = self.label_costs(top)[:, None] - (self._wide - largest) * (1.0 / self.temperature)
+        return found
 
     @cached_property
     def other_costs(self) -> Floats:  # noqa: D102
@@ -139,7 +140,8 @@ class SoftmaxChances:
     def label_costs(self, labels: Ints) -> Floats:  # noqa: D102
         found = np.empty((3, 1, labels.size))
         scaled_losses(self.scores, labels, np.array([1.0 / self.temperature]), *found)
-        return found[0, 0]
+        losses: Floats = found[0, 0]
+        return losses
 
     def bad_rows(self) -> Ints:  # noqa: D102
         return np.flatnonzero(np.isinf(self.scores.max(1)))

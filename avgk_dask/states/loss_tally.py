@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Annotated, Self
+from typing import Annotated, Any, Self
 
 import numpy as np
 
@@ -71,7 +71,7 @@ class BinTally(ProbabilityTally):
     sums: ExactSums
 
     @staticmethod
-    def binned(bins: Array, values: Array, weights: Array, n_bins: int) -> dict[str, object]:
+    def binned(bins: Array, values: Array, weights: Array, n_bins: int) -> dict[str, Any]:
         """Return the fields of a tally of values, given the bin and the label weight of each."""
         found = {"weights": ExactSums.zeros(n_bins), "sums": ExactSums.zeros(n_bins)}
         found["weights"].add(weights, bins)
