@@ -25,6 +25,7 @@ from .errors import (
 )
 
 if TYPE_CHECKING:
+    from . import calibration as calibration
     from . import losses as losses
     from . import plot as plot
     from . import report as report
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
     from .api.store_functions import open_scores, verify
     from .api.straddling import ranked_supports, straddle_strength, supports_overlap
     from .api.thresholds import Threshold, threshold
+    from .calibration import calibrated
     from .store import ScoreWriter, join_parts
 
 __version__ = "0.1.0"
@@ -67,6 +69,7 @@ __all__ = [
     "average_k_sets",
     "average_set_size_at",
     "best_threshold",
+    "calibrated",
     "error_curve",
     "evaluate",
     "info",
@@ -91,6 +94,7 @@ __all__ = [
 
 #: Where public names live; they are imported when first used: a worker never needs xarray, nor a command that only helps.
 _HOMES = {
+    "calibration": ("calibrated",),
     "api.straddling": ("ranked_supports", "straddle_strength", "supports_overlap"),
     "api.probabilities": ("sigmoid", "softmax"),
     "api.curves": ("error_curve",),
@@ -106,7 +110,7 @@ _HOMES = {
     "api.thresholds": ("Threshold", "threshold"),
     "store": ("ScoreWriter", "join_parts"),
 }
-_SUBMODULES = ("losses", "plot", "report", "testing")
+_SUBMODULES = ("calibration", "losses", "plot", "report", "testing")
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
 

@@ -28,25 +28,28 @@ def row_sums(values: Any, out: Any) -> None:
         out[:] = _lane_sums(values)
 
 
-def scaled_losses(scores: Any, labels: Any, scales: Any, losses: Any, slopes: Any, bends: Any) -> int:
+def scaled_losses(scores: Any, labels: Any, scales: Any, parents: Any, losses: Any, slopes: Any, bends: Any) -> int:
     """Write -log p of each row's label, p the softmax of its scores times each scale, with two derivatives by the scale."""
     losses[:], slopes[:], bends[:] = 0.0, 0.0, 0.0
     wide = scores.astype(np.float64)
-    used = (labels >= 0) & ~np.isnan(wide).any(1)
-    infinite = np.flatnonzero(used & np.isinf(wide.max(1)))
-    if infinite.size:
-        used[infinite[0] :] = False
-    rows = np.flatnonzero(used)
+    bad = np.flatnonzero(~np.isfinite(wide.max(1)))  # NaN is the largest of its row
+    rows = np.flatnonzero(labels[: bad[0] if bad.size else None] >= 0)
     largest = wide[rows].max(1, keepdims=True)
     below = np.maximum(wide[rows] - largest, LEAST_DIFFERENCE)
     own = wide[rows, labels[rows]] - largest[:, 0]
+    terms: list[Any] = []
     for j, scale in enumerate(scales.tolist()):
         with np.errstate(all="ignore"):
-            x = below * scale
-            terms = np.where(x > LEAST_EXPONENT, _exp(np.where(x > LEAST_EXPONENT, x, LEAST_EXPONENT), 0.0), 0.0)
-            total, firsts = _lane_sums(terms), terms * below
-            first = _lane_sums(firsts) / total
+            terms.append(_terms(below, scale) if parents[j, 0] < 0 else terms[parents[j, 0]] * terms[parents[j, 1]])
+            total, firsts = _lane_sums(terms[j]), terms[j] * below
+            mean = _lane_sums(firsts) / total
             losses[j, rows] = _log(total) - own * scale
-            slopes[j, rows] = first - own
-            bends[j, rows] = _lane_sums(firsts * below) / total - first * first
-    return int(infinite[0]) if infinite.size else -1
+            slopes[j, rows] = mean - own
+            bends[j, rows] = _lane_sums(firsts * below) / total - mean * mean
+    return int(bad[0]) if bad.size else -1
+
+
+def _terms(below: Any, scale: float) -> Any:
+    """Return exp(d times the scale) of each difference d."""
+    x = below * scale
+    return np.where(x > LEAST_EXPONENT, _exp(np.where(x > LEAST_EXPONENT, x, LEAST_EXPONENT), 0.0), 0.0)

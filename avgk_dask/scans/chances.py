@@ -139,7 +139,7 @@ class SoftmaxChances:
 
     def label_costs(self, labels: Ints) -> Floats:  # noqa: D102
         found = np.empty((3, 1, labels.size))
-        scaled_losses(self.scores, labels, np.array([1.0 / self.temperature]), *found)
+        scaled_losses(self.scores, labels, np.array([1.0 / self.temperature]), np.full((1, 2), -1), *found)
         losses: Floats = found[0, 0]
         return losses
 

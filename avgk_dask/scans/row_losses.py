@@ -42,13 +42,13 @@ def loss_pass(plan: LossPlan) -> Pass:
 def tally_losses(slabs: Iterable[Array], labels: Array | None, band: int, plan: LossPlan) -> LossTally:
     """Return the losses of one band."""
     checks = RowChecks.of(slabs, labels, band, plan.dtype, plan.n_classes)
-    found = [LossSums.of(np.zeros((len(plan.losses), 0)))]
+    found = [np.zeros((len(plan.losses), 0))]
     for first, scores, mine in checks.strips():
         chances = chances_of(scores, plan.link, plan.temperature)
         checks.refuse(first + chances.bad_rows())
         if mine is not None and not checks.n_refused and not checks.n_nan:
-            found.append(LossSums.of(np.array([_row_losses(chances, mine, loss) for loss in plan.losses])))
-    return LossTally(**checks.fields(), losses=LossSums.merge(found))
+            found.append(np.array([_row_losses(chances, mine, loss) for loss in plan.losses]))
+    return LossTally(**checks.fields(), losses=LossSums.of(np.concatenate(found, axis=1)))
 
 
 def _row_losses(chances: Chances, labels: Array, loss: str) -> Floats:

@@ -46,19 +46,23 @@ class RowChecks:
         usable = UsableLabels.of(labels, n_classes)
         return cls(whole_rows(slabs, dtype, n_classes, usable.given), usable, band)
 
-    def strips(self) -> Iterator[tuple[int, Array, Array | None]]:
-        """Return (first row, scores, labels) of stretches of rows without NaN that have a label, or of all without labels.
+    def strips(self, *, in_one: bool = False, find_nan: bool = True) -> Iterator[tuple[int, Array, Array | None]]:
+        """Return (first row, scores, labels) of stretches of rows, with their NaN noted unless others find them.
 
-        The scores are float32 where that holds them exactly, else float64.
+        The scores are float32 where that holds them exactly, else float64; ``in_one`` all rows of a band that are such already.
         """
-        step = max(1, _STRIP // self.rows.shape[1])
-        given = self.labels.given
-        for first in range(0, len(self.rows), step):
-            block, mine = self.rows[first : first + step], None if given is None else given[first : first + step]
-            self._note_nan(block, first)
-            yield first, np.ascontiguousarray(block, _exact_float(block.dtype)), mine
+        given, rows = self.labels.given, self.rows
+        dtype = _exact_float(rows.dtype)
+        whole = in_one and rows.dtype == dtype and rows.flags.c_contiguous
+        step = len(rows) if whole else max(1, _STRIP // rows.shape[1])
+        for first in range(0, len(rows), step):
+            block, mine = rows[first : first + step], None if given is None else given[first : first + step]
+            if find_nan:
+                self.note_nan(block, first)
+            yield first, np.ascontiguousarray(block, dtype), mine
 
-    def _note_nan(self, block: Array, first: int) -> None:
+    def note_nan(self, block: Array, first: int) -> None:
+        """Note the NaN of a block that begins at this row of the band."""
         if not is_float(block.dtype):
             return
         nan = block != block

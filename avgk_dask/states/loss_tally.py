@@ -11,7 +11,7 @@ import numpy as np
 
 from ..arrays import Array, Floats
 from ..exact.sums import ExactSums
-from ..records import LEAST, Count, Counts, State
+from ..records import LEAST, MOST, Count, Counts, State
 from .checks import CheckedTally, Place
 
 #: Values from 2**32 up are summed in this unit, in which they are below 2**32.
@@ -20,7 +20,7 @@ _FROM, _UNIT = 2.0**32, 2.0**992
 
 @dataclass(frozen=True)
 class LossSums(State):
-    """Several exact sums of losses: values of at least 0, of any size; those that are infinite are counted."""
+    """Several exact sums of values of any size; those that are infinite are counted."""
 
     n_infinite: Counts
     small: ExactSums
@@ -32,9 +32,9 @@ class LossSums(State):
         small = ExactSums.zeros(len(values))
         large = ExactSums.zeros(len(values))
         for n, row in enumerate(values):
-            few = row[(row >= _FROM) & np.isfinite(row)] / _UNIT
+            size = np.abs(row)
+            few, rest = row[(size >= _FROM) & np.isfinite(row)] / _UNIT, row[size < _FROM]
             large.add(few, np.full(few.size, n))
-            rest = row[row < _FROM]
             small.add(rest, np.full(rest.size, n))
         return cls(np.isinf(values).sum(1), small.settled(), large.settled())
 
@@ -77,3 +77,20 @@ class BinTally(ProbabilityTally):
         found["weights"].add(weights, bins)
         found["sums"].add(values, bins)
         return {"counts": np.bincount(bins, minlength=n_bins), **{n: s.settled() for n, s in found.items()}}
+
+
+@dataclass(frozen=True)
+class ScaleTally(ProbabilityTally):
+    """The NLL of scaled logits at several scales, and its first two derivatives by the scale, summed over samples."""
+
+    losses: LossSums
+    slopes: LossSums
+    bends: LossSums
+    #: The largest label, and the exponent of the largest finite logit, both more by so much that none is negative.
+    most_seen: Annotated[int, MOST]
+    magnitude: Annotated[int, MOST]
+
+    @property
+    def has_one_class(self) -> bool:
+        """Whether no two labels differ."""
+        return self.least_label >= self.most_seen

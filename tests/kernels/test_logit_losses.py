@@ -15,9 +15,13 @@ from avgk_dask.kernels import plain_logit_losses as plain
 SCALES = np.array([1e-3, 0.3, 1.0, 7.5, 1e3])
 
 
-def losses_of(module, scores, labels, scales=SCALES):
+DIRECT = (-1, -1)
+
+
+def losses_of(module, scores, labels, scales=SCALES, parents=None):
     out = np.full((3, scales.size, len(scores)), 9.0)
-    return out, module.scaled_losses(np.ascontiguousarray(scores), np.asarray(labels), scales, *out)
+    parents = np.array([DIRECT] * scales.size if parents is None else parents)
+    return out, module.scaled_losses(np.ascontiguousarray(scores), np.asarray(labels), scales, parents, *out)
 
 
 def true_losses(row, label, scale):
@@ -49,6 +53,16 @@ def test_scaled_losses__are_exact_where_probabilities_are_no_floats():
     assert found[:, 0, 0].tolist() == [5000.0, 5000.0, 0.0]
     found, _ = losses_of(compiled, np.array([[0.0, -5000.0, -np.inf]]), [2], np.array([1.0]))
     assert found[0, 0, 0] == np.inf
+
+
+def test_scaled_losses__of_sums_of_scales_are_nearly_those_of_their_own():
+    scores, labels = np.random.default_rng(1).standard_normal((50, 90)) * 5, np.arange(50)
+    scales, parents = np.array([0.25, 0.06, 0.5, 0.31, 1.0]), [DIRECT, DIRECT, (0, 0), (0, 1), (2, 2)]
+    found, own = losses_of(compiled, scores, labels, scales, parents)[0], losses_of(compiled, scores, labels, scales)[0]
+    np.testing.assert_allclose(found, own, rtol=1e-12, atol=1e-13)
+    twin = losses_of(plain, scores, labels, scales, parents)[0]
+    assert found.tobytes() == twin.tobytes()
+    assert (found[:, 0] == own[:, 0]).all()
 
 
 @settings(max_examples=60, deadline=None)

@@ -32,6 +32,7 @@ from avgk_dask.scans.edge_scan import EdgePlan, LabelPlan, tally_edges, tally_la
 from avgk_dask.scans.pilot import sample_block
 from avgk_dask.scans.plan import ScanShape
 from avgk_dask.scans.row_losses import LossPlan, tally_losses
+from avgk_dask.scans.scaled_rows import Scale, ScalePlan, tally_scales
 from avgk_dask.scans.score_bins import BinPlan, tally_bins
 from avgk_dask.scans.set_regrets import RegretPlan, tally_tops
 from avgk_dask.scans.tie_weights import TieWindow, WeightPlan, tally_weights
@@ -192,6 +193,10 @@ KINDS = {
     ),
     "LossTally": (
         lambda d: numbered(d, tally_losses, d.hard, LossPlan(F8, d.n_classes, ("nll", "exponential"))),
+        lambda d: lambda t: t.digest(),
+    ),
+    "ScaleTally": (
+        lambda d: numbered(d, tally_scales, d.hard, ScalePlan(F8, d.n_classes, (Scale(1.0), Scale(0.5)), only_finite=True)),
         lambda d: lambda t: t.digest(),
     ),
     "LossSums": (
