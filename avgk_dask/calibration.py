@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from .api.affine_scaling import MatrixScaling, VectorScaling
 from .api.calibrator_files import damaged, read_calibrator
 from .api.calibrators import Calibrator, TemperatureScaling
 from .api.given import PlaceLike, ScoresLike
 from .api.lazy_scores import LazyScores
 from .errors import OptionError
 
-__all__ = ["TemperatureScaling", "calibrated", "load"]
+__all__ = ["MatrixScaling", "TemperatureScaling", "VectorScaling", "calibrated", "load"]
 
-_KINDS: tuple[type[Calibrator], ...] = (TemperatureScaling,)
+_KINDS: tuple[type[Calibrator], ...] = (TemperatureScaling, VectorScaling, MatrixScaling)
 
 
 def calibrated(logits: ScoresLike, calibrator: Calibrator) -> LazyScores:

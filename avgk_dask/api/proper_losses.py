@@ -353,10 +353,11 @@ def _mean_losses(
 ) -> tuple[list[float], Named]:
     """Return the means of some losses, and the attributes of a result."""
     check_no_nan_policy(nan_policy)
-    source, link, temperature = logits_of(probabilities(scores, labels, "a loss"))
+    given = probabilities(scores, labels, "a loss")
+    source, link, temperature = logits_of(given)
     plan = LossPlan(source.dtype, source.shape[1], names, link, temperature)
     with running(source, progress, nan_policy, asked_checkpoint(checkpoint, "losses", nan_policy=nan_policy)) as run:
         tally: LossTally = run.read(loss_pass(plan))
         refuse_scores(tally, run.source, link)
     means = [tally.losses.mean(i, tally.n_labelled) for i in range(len(names))]
-    return means, result_attrs(run.source, run.reads, n_labelled=tally.n_labelled)
+    return means, result_attrs(given, run.reads, n_labelled=tally.n_labelled)

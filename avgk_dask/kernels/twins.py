@@ -23,6 +23,7 @@ KERNELS = {
     "sigmoid_wide": "exponentials",
     "softmax_narrow": "exponentials",
     "softmax_wide": "exponentials",
+    "mix_rows": "mixing",
     "row_sums": "logit_losses",
     "scaled_losses": "logit_losses",
     "collect_near": "events",

@@ -46,7 +46,9 @@ class RowChecks:
         usable = UsableLabels.of(labels, n_classes)
         return cls(whole_rows(slabs, dtype, n_classes, usable.given), usable, band)
 
-    def strips(self, *, in_one: bool = False, find_nan: bool = True) -> Iterator[tuple[int, Array, Array | None]]:
+    def strips(
+        self, n_scores: int = _STRIP, n_rows: int = 1 << 16, *, in_one: bool = False, find_nan: bool = True
+    ) -> Iterator[tuple[int, Array, Array | None]]:
         """Return (first row, scores, labels) of stretches of rows, with their NaN noted unless others find them.
 
         The scores are float32 where that holds them exactly, else float64; ``in_one`` all rows of a band that are such already.
@@ -54,7 +56,7 @@ class RowChecks:
         given, rows = self.labels.given, self.rows
         dtype = _exact_float(rows.dtype)
         whole = in_one and rows.dtype == dtype and rows.flags.c_contiguous
-        step = len(rows) if whole else max(1, _STRIP // rows.shape[1])
+        step = len(rows) if whole else max(1, min(n_rows, n_scores // rows.shape[1]))
         for first in range(0, len(rows), step):
             block, mine = rows[first : first + step], None if given is None else given[first : first + step]
             if find_nan:

@@ -94,3 +94,13 @@ class ScaleTally(ProbabilityTally):
     def has_one_class(self) -> bool:
         """Whether no two labels differ."""
         return self.least_label >= self.most_seen
+
+
+@dataclass(frozen=True)
+class GradientTally(ProbabilityTally):
+    """The NLL of weighted logits, and its gradient in integers: by the bias, and by the weights in two parts."""
+
+    losses: LossSums
+    bias_sums: Counts
+    weight_sums: Counts
+    weight_rests: Counts

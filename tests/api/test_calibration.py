@@ -13,7 +13,8 @@ import pytest
 from scipy import optimize, special
 
 import avgk_dask as avgk
-from avgk_dask.calibration import TemperatureScaling, load
+from avgk_dask.calibration import MatrixScaling, TemperatureScaling, VectorScaling, load
+from avgk_dask.scans.affine_rows import AffinePlan, gradient_of, tally_gradient
 
 DATA = pathlib.Path(__file__).parents[3] / "shared" / "data"
 
@@ -94,6 +95,142 @@ def test_temperature__of_a_store_leaves_out_the_unlabelled(tmp_path):
     assert vars(TemperatureScaling().fit(tmp_path / "a.zarr", checkpoint=tmp_path / "kept")) == vars(found)
 
 
+def affine_objective(logits, labels, penalty=None):
+    """Return the (penalised) NLL of softmax(W z + b) and its gradient in memory, W a diagonal one without a penalty."""
+    wide, (n, c) = logits.astype("f8"), logits.shape
+
+    def loss(x):
+        weights, bias = x[:-c].reshape(-1, c), x[-c:]
+        scaled = (wide * weights[0] if penalty is None else wide @ weights.T) + bias
+        total = special.logsumexp(scaled, axis=1, keepdims=True)
+        p, mean = np.exp(scaled - total), nll(scaled, labels)
+        p[np.arange(n), labels] -= 1
+        if penalty is None:
+            return mean, np.concatenate([(p * wide).mean(0), p.mean(0)])
+        off, each = weights * (1 - np.eye(c)), penalty / (c * (c - 1))
+        more = each * (off**2).sum() + penalty / c * (bias**2).sum()
+        gradient = p.T @ wide / n + 2 * each * off
+        return mean + more, np.concatenate([gradient.reshape(-1), p.mean(0) + 2 * penalty / c * bias])
+
+    return loss
+
+
+def in_memory(loss, start):
+    options = {"maxiter": 5000, "maxfun": 9000, "ftol": 1e-15, "gtol": 1e-9}
+    return optimize.minimize(loss, start, jac=True, method="L-BFGS-B", options=options)
+
+
+def few_classes(name, n_classes):
+    logits, labels = real_logits(name)
+    keep = labels < n_classes
+    return logits[keep][:, :n_classes].copy(), labels[keep]
+
+
+def test_vector__of_real_logits_is_that_of_scipy():
+    logits, labels = few_classes("cifar100_wide_resnet", 12)
+    found = VectorScaling().fit(logits, labels)
+    expected = in_memory(affine_objective(logits, labels), np.repeat([1.0, 0.0], 12))
+    assert found.converged
+    assert found.nll_after == pytest.approx(expected.fun, abs=1e-6)
+    assert found.nll_after == avgk.losses.nll(found.transform(logits), labels) < found.nll_before
+    assert found.nll_after < TemperatureScaling().fit(logits, labels).nll_after
+    assert found.n_reads > found.n_iterations > 1
+
+
+def test_matrix__of_real_logits_is_that_of_scipy():
+    logits, labels = few_classes("cifar100_wide_resnet", 8)
+    found = MatrixScaling().fit(logits, labels)
+    loss = affine_objective(logits, labels, 1.0)
+    expected = in_memory(loss, np.concatenate([np.eye(8).reshape(-1), np.zeros(8)]))
+    assert found.converged
+    assert loss(np.concatenate([found.weights.reshape(-1), found.bias]))[0] == pytest.approx(expected.fun, abs=1e-6)
+    assert found.nll_after == avgk.losses.nll(avgk.calibrated(logits, found), labels)
+    assert found.nll_after < expected.fun  # the penalties are not in it
+
+
+@pytest.mark.parametrize("matrix", [False, True])
+@pytest.mark.parametrize("size", [1.0, 1e-3, 1e5])
+def test_gradients__are_those_of_the_definition(matrix, size):
+    logits, labels = drawn(dtype="f8")
+    logits, labels = logits * size, np.where(np.arange(300) % 7 == 0, -1, labels)
+    rng = np.random.default_rng(5)
+    weights, bias = (np.eye(6) + rng.standard_normal((6, 6)) * 0.1) / size, rng.standard_normal(6)
+    weights = weights if matrix else np.diag(weights).copy()
+    plan = AffinePlan(logits.dtype, 6, weights, bias, int(np.frexp(np.abs(logits).max())[1]))
+    tally = tally_gradient([logits], labels, 0, plan)
+    used = labels >= 0
+    loss = affine_objective(logits[used], labels[used], 0.0 if matrix else None)
+    value, gradient = loss(np.concatenate([weights.reshape(-1), bias]))
+    assert tally.losses.mean(0, int(used.sum())) == pytest.approx(value, rel=1e-12)
+    found = np.concatenate([part.reshape(-1) for part in gradient_of(tally, plan)])
+    np.testing.assert_allclose(found[:-6] / size, gradient[:-6] / size, atol=2e-6 if matrix else 1e-9)
+    np.testing.assert_allclose(found[-6:], gradient[-6:], atol=1e-9)
+
+
+def test_gradients__are_those_of_finite_differences():
+    logits, labels = drawn(dtype="f8")
+    x = np.concatenate([np.eye(6).reshape(-1), np.zeros(6)])
+
+    def tally_at(x):
+        plan = AffinePlan(logits.dtype, 6, x[:36].reshape(6, 6), x[36:], int(np.frexp(np.abs(logits).max())[1]))
+        tally = tally_gradient([logits], labels, 0, plan)
+        return tally.losses.mean(0, 300), np.concatenate([part.reshape(-1) for part in gradient_of(tally, plan)])
+
+    found = tally_at(x)[1]
+    for i in (0, 1, 8, 35, 36, 41):
+        step = np.eye(42)[i] * 1e-5
+        assert found[i] == pytest.approx((tally_at(x + step)[0] - tally_at(x - step)[0]) / 2e-5, abs=1e-6)
+
+
+@pytest.mark.parametrize("kind", [VectorScaling, MatrixScaling])
+def test_fits__are_the_same_to_the_last_bit_for_any_chunking(kind):
+    logits, labels = drawn(n=100, c=4)
+    logits[:, 0] += 1
+    one = kind(max_iterations=15).fit(logits, labels)
+    for chunks, threads in (((100, 4), 1), ((7, 4), 2), ((64, 3), 2)):
+        with dask.config.set(scheduler="threads", num_workers=threads):
+            other = kind(max_iterations=15).fit(da.from_array(logits, chunks=chunks), labels)
+            blocks = np.asarray(other.transform(da.from_array(logits, chunks=chunks)))
+        assert other.weights.tobytes() == one.weights.tobytes()
+        assert other.bias.tobytes() == one.bias.tobytes()
+        assert other.nll_after == one.nll_after
+        assert blocks.tobytes() == np.asarray(one.transform(logits)).tobytes()
+
+
+@pytest.mark.parametrize("kind", [VectorScaling, MatrixScaling])
+def test_fits__that_are_cut_short_say_so(kind):
+    found = kind(max_iterations=1).fit(*drawn())
+    assert not found.converged
+    assert "stopped early" in found.message
+    assert found.nll_after <= found.nll_before
+
+
+def test_calibrated__scores_are_taken_by_every_function():
+    logits, labels = drawn()
+    found = VectorScaling(max_iterations=5).fit(logits, labels)
+    p = special.softmax(logits.astype("f8") * found.weights + found.bias, axis=1)
+    lazy = avgk.calibrated(logits, found)
+    assert "not computed yet" in repr(lazy)
+    np.testing.assert_allclose(np.asarray(lazy), p, rtol=1e-12)
+    one, other = avgk.evaluate(lazy, labels, k=[1, 2]), avgk.evaluate(np.asarray(lazy), labels, k=[1, 2])
+    assert one.drop_attrs().identical(other.drop_attrs())
+    with pytest.raises(avgk.ScoresError, match="6 classes"):
+        avgk.evaluate(avgk.calibrated(logits[:, :4], found), labels % 4)
+
+
+@pytest.mark.parametrize(
+    "options, text",
+    [
+        ({"penalty": -1}, "penalty"),
+        ({"bias_penalty": math.nan}, "bias_penalty"),
+        ({"max_iterations": 0}, "max_iterations"),
+    ],
+)
+def test_matrix__refuses_options(options, text):
+    with pytest.raises(avgk.OptionError, match=text):
+        MatrixScaling(**options)
+
+
 def test_temperature__changes_no_top_1():
     logits, labels = drawn()
     found = TemperatureScaling().fit(logits, labels)
@@ -136,6 +273,17 @@ def test_temperature__of_equal_logits_is_one():
 def test_fit__refuses_what_tells_nothing(logits, labels, error, text):
     with pytest.raises(error, match=text):
         TemperatureScaling().fit(logits, labels)
+    if not isinstance(logits, avgk.LazyScores):
+        with pytest.raises((avgk.LabelsError, avgk.ScoresError)):
+            VectorScaling().fit(logits, labels)
+
+
+def test_fit__of_vectors_needs_finite_logits():
+    logits, labels = drawn()
+    logits[17, (labels[17] + 1) % 6] = -np.inf
+    assert TemperatureScaling().fit(logits, labels).converged
+    with pytest.raises(avgk.ScoresError, match="sample 17 "):
+        VectorScaling().fit(logits, labels)
 
 
 def test_calibrators__that_are_not_fitted_say_so(tmp_path):
@@ -146,6 +294,18 @@ def test_calibrators__that_are_not_fitted_say_so(tmp_path):
     with pytest.raises(avgk.OptionError, match="calibrator must be"):
         avgk.calibrated(np.eye(3), 1.5)
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("kind", [VectorScaling, MatrixScaling])
+def test_files__give_back_weights_to_the_last_bit(tmp_path, kind):
+    found = kind(max_iterations=3).fit(*drawn())
+    found.save(tmp_path / "a.json")
+    back = load(tmp_path / "a.json")
+    assert type(back) is kind
+    assert back.weights.tobytes() == found.weights.tobytes()
+    assert back.bias.tobytes() == found.bias.tobytes()
+    assert repr(back) == repr(found)
+    assert np.asarray(back.transform(drawn()[0])).tobytes() == np.asarray(found.transform(drawn()[0])).tobytes()
 
 
 def test_files__give_back_the_calibrator_to_the_last_bit(tmp_path):

@@ -25,6 +25,7 @@ from avgk_dask.exact.sums import ExactSums
 from avgk_dask.kernels.edges import EdgeTable
 from avgk_dask.kernels.keys import encode
 from avgk_dask.records import Record, Several
+from avgk_dask.scans.affine_rows import AffinePlan, tally_gradient
 from avgk_dask.scans.band_scan import scan_band
 from avgk_dask.scans.cutting import CutPlan, WantedTies, cut_band
 from avgk_dask.scans.discarded import SlotPlan, tally_last_slots
@@ -193,6 +194,10 @@ KINDS = {
     ),
     "LossTally": (
         lambda d: numbered(d, tally_losses, d.hard, LossPlan(F8, d.n_classes, ("nll", "exponential"))),
+        lambda d: lambda t: t.digest(),
+    ),
+    "GradientTally": (
+        lambda d: numbered(d, tally_gradient, d.hard, AffinePlan(F8, d.n_classes, np.eye(d.n_classes), np.zeros(d.n_classes), 1)),
         lambda d: lambda t: t.digest(),
     ),
     "ScaleTally": (
