@@ -25,6 +25,8 @@ from .errors import (
 )
 
 if TYPE_CHECKING:
+    from . import calibration as calibration
+    from . import losses as losses
     from . import plot as plot
     from . import report as report
     from . import testing as testing
@@ -43,6 +45,7 @@ if TYPE_CHECKING:
     from .api.straddling import ranked_supports, straddle_strength, supports_overlap
     from .api.thresholds import Threshold, threshold
     from .api.transfers import transfer
+    from .calibration import calibrated
     from .store import ScoreWriter, join_parts
 
 __version__ = "0.1.0"
@@ -68,6 +71,7 @@ __all__ = [
     "average_k_sets",
     "average_set_size_at",
     "best_threshold",
+    "calibrated",
     "ensemble",
     "error_curve",
     "evaluate",
@@ -94,6 +98,7 @@ __all__ = [
 
 #: Where public names live; they are imported when first used: a worker never needs xarray, nor a command that only helps.
 _HOMES = {
+    "calibration": ("calibrated",),
     "api.straddling": ("ranked_supports", "straddle_strength", "supports_overlap"),
     "api.probabilities": ("sigmoid", "softmax"),
     "api.curves": ("error_curve",),
@@ -111,7 +116,7 @@ _HOMES = {
     "api.transfers": ("transfer",),
     "store": ("ScoreWriter", "join_parts"),
 }
-_SUBMODULES = ("plot", "report", "testing")
+_SUBMODULES = ("calibration", "losses", "plot", "report", "testing")
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
 

@@ -17,9 +17,14 @@ import pytest
 import xarray as xr
 
 import avgk_dask as avgk
-from avgk_dask import testing
+from avgk_dask import calibration, losses, testing
 
-MODULES = {"avgk_dask": avgk, "avgk_dask.testing": testing}
+MODULES = {
+    "avgk_dask": avgk,
+    "avgk_dask.calibration": calibration,
+    "avgk_dask.losses": losses,
+    "avgk_dask.testing": testing,
+}
 PUBLIC = {f"{module}.{name}": getattr(home, name) for module, home in MODULES.items() for name in home.__all__}
 ERRORS = {name: item for name, item in PUBLIC.items() if inspect.isclass(item) and issubclass(item, Exception)}
 FUNCTIONS = {name: item for name, item in PUBLIC.items() if inspect.isfunction(item)}

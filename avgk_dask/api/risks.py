@@ -9,7 +9,7 @@ from numbers import Real
 
 import xarray as xr
 
-from ..errors import BudgetError, LabelsError, OptionError
+from ..errors import BudgetError, OptionError
 from ..exact.budgets import parse_budget
 from ..passes.certifying import certify_least_risk
 from ..passes.finding import find_thresholds, least_risk
@@ -17,11 +17,10 @@ from ..passes.running import running
 from ..results.datasets import build_result
 from ..results.registry import AT_THRESHOLDS
 from ..results.showing import ShownAsTable
-from ..sources.source import Source
 from .above_thresholds import SetsAbove, check_thresholds, coordinate, fits_a_float, given_thresholds
 from .checkpoints import asked_checkpoint
 from .given import BudgetLike, LabelsLike, PlaceLike, ScoresLike, ThresholdsLike, are_several
-from .inputs import as_source
+from .labelled import labelled_source
 from .policies import check_nan_policy
 from .shared_text import documented
 from .thresholds import score_value
@@ -91,7 +90,7 @@ def risk(
 
     """
     check_nan_policy(nan_policy)
-    source = _labelled_source(scores, labels)
+    source = labelled_source(scores, labels, "a risk")
     if thresholds is None:
         raise OptionError(
             "thresholds must be a number or a sequence of numbers; got None. Pass those whose sets are asked for."
@@ -209,7 +208,7 @@ def best_threshold(
 
     """
     check_nan_policy(nan_policy)
-    source = _labelled_source(scores, labels)
+    source = labelled_source(scores, labels, "a risk")
     exact = _check_cost(cost)
     asked = asked_checkpoint(checkpoint, "best_threshold", nan_policy=nan_policy)
     with running(source, progress, nan_policy, asked) as run:
@@ -223,16 +222,6 @@ def best_threshold(
             )
     size = Fraction(best.n_labels, source.shape[0])
     return BestThreshold(value, float(best.risk), float(best.error), float(size), float(exact), run.reads)
-
-
-def _labelled_source(scores: ScoresLike, labels: LabelsLike) -> Source:
-    source = as_source(scores, labels)
-    if source.labels is None:
-        raise LabelsError(
-            "labels must be given for a risk; got None, and none are stored beside the scores. "
-            "Pass class numbers or probabilities."
-        )
-    return source
 
 
 def _finite(value: Real) -> Fraction | None:

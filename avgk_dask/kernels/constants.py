@@ -16,8 +16,15 @@ SPLITTER = 2.0**27 + 1
 LEAST_EXPONENT = -708.0
 #: What is below this and comes from a 32-bit score is 0, whatever it is divided by.
 LEAST_WIDE = -746.0
+#: Differences of logits are no less where they are squared: no float64 overflows by it, and no probability is left there.
+LEAST_DIFFERENCE = -1e150
 #: Sums are those of so many lanes: class c is added to lane c mod 8.
 LANES = 8
+#: The same where nothing but sums is wanted: enough of them that no addition waits for the last one.
+SUM_LANES = 64
+#: Classes, and rows, that are mixed at a time: they and their weights stay in the nearest cache.
+MIXED_CLASSES = 128
+MIXED_ROWS = 16
 #: 1/n! from n = 2 on, for exp(r) = 1 + r + r**2 / 2! + ..., and 2/n for log((1 + s)/(1 - s)) = 2 s + (2/3) s**3 + ...
 EXP_TERMS = tuple(1 / math.factorial(n) for n in range(2, 14))
 LOG_TERMS = tuple(2 / n for n in range(3, 22, 2))

@@ -25,6 +25,7 @@ COORDINATES = {
     "order": Variable(("order",), ("int64",), "straddle order", "Compares rank k + order with rank k + 1 - order."),
     "rank": Variable(("rank",), ("int64",), "rank", "Place of a score in its row; 1 is the highest."),
     "bin": Variable(("bin",), ("int64",), "bin", "Number of a bin of a histogram."),
+    "loss": Variable(("loss",), ("str",), "loss", "Name of a loss."),
     "model": Variable(("model",), ("str",), "model", "Name of a model."),
     "group": Variable(("group",), ("str", "int64"), "group", "Name or number of a group of samples."),
 }
@@ -232,5 +233,43 @@ TRANSFERRED = {
     ),
     "own_average_k_error": Variable(
         ("k",), ("float64",), "own average-k error", "The average-k error of the new scores at their own threshold."
+    ),
+}
+
+#: Results over losses.
+LOSSES = {
+    "mean_loss": Variable(
+        ("loss",), ("float64",), "mean loss", "Mean over the labelled samples, expected with soft labels."
+    ),
+    "mu": Variable(
+        ("loss",), ("float64",), "strong properness", "The loss is this strongly proper, in the 1-norm of the paper."
+    ),
+}
+
+#: Results over bins of scores.
+_BINS = {
+    "bin_low": Variable(("bin",), ("float64",), "lower edge", "Where the bin begins."),
+    "bin_high": Variable(("bin",), ("float64",), "upper edge", "Where the bin ends."),
+    "count": Variable(("bin",), ("int64",), "scores", "Number of scores of labelled samples in the bin."),
+    "confidence": Variable(
+        ("bin",), ("float64",), "mean score", "Mean of the scores in the bin; NaN where there are none."
+    ),
+    "accuracy": Variable(
+        ("bin",), ("float64",), "label fraction", "Fraction of the scores in the bin that are their sample's label's."
+    ),
+}
+CALIBRATION = {
+    **_BINS,
+    "expected_calibration_error": Variable(
+        (), ("float64",), "expected calibration error", "Mean over bins, by count, of |accuracy - confidence|."
+    ),
+}
+NEAR_THRESHOLD = {
+    **_BINS,
+    "threshold": Variable((), ("float64",), "threshold lambda", "The threshold of the budget."),
+    "total_count": Variable((), ("int64",), "scores", "Number of scores of labelled samples in all bins."),
+    "total_confidence": Variable((), ("float64",), "mean score", "Mean of the scores in all bins."),
+    "total_accuracy": Variable(
+        (), ("float64",), "label fraction", "Fraction of those that are their sample's label's."
     ),
 }

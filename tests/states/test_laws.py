@@ -26,12 +26,16 @@ from avgk_dask.kernels.edges import EdgeTable
 from avgk_dask.kernels.keys import encode
 from avgk_dask.records import Record, Several
 from avgk_dask.scans.above_scan import AbovePlan, beside, scan_beside
+from avgk_dask.scans.affine_rows import AffinePlan, tally_gradient
 from avgk_dask.scans.band_scan import scan_band
 from avgk_dask.scans.cutting import CutPlan, WantedTies, cut_band
 from avgk_dask.scans.discarded import SlotPlan, tally_last_slots
 from avgk_dask.scans.edge_scan import EdgePlan, LabelPlan, tally_edges, tally_labels
 from avgk_dask.scans.pilot import sample_block
 from avgk_dask.scans.plan import ScanShape
+from avgk_dask.scans.row_losses import LossPlan, tally_losses
+from avgk_dask.scans.scaled_rows import Scale, ScalePlan, tally_scales
+from avgk_dask.scans.score_bins import BinPlan, tally_bins
 from avgk_dask.scans.set_regrets import RegretPlan, tally_tops
 from avgk_dask.scans.tie_weights import TieWindow, WeightPlan, tally_weights
 from avgk_dask.searches.threshold_search import ThresholdSearch
@@ -206,6 +210,26 @@ KINDS = {
         lambda d: numbered(d, tally_tops, d.hard, RegretPlan(F8, d.n_classes, (0.25,), (1,))),
         lambda d: lambda t: [one.symmetric_difference(0) for one in t.tallies],
     ),
+    "LossTally": (
+        lambda d: numbered(d, tally_losses, d.hard, LossPlan(F8, d.n_classes, ("nll", "exponential"))),
+        lambda d: lambda t: t.digest(),
+    ),
+    "GradientTally": (
+        lambda d: numbered(d, tally_gradient, d.hard, AffinePlan(F8, d.n_classes, np.eye(d.n_classes), np.zeros(d.n_classes), 1)),
+        lambda d: lambda t: t.digest(),
+    ),
+    "ScaleTally": (
+        lambda d: numbered(d, tally_scales, d.hard, ScalePlan(F8, d.n_classes, (Scale(1.0), Scale(0.5)), only_finite=True)),
+        lambda d: lambda t: t.digest(),
+    ),
+    "LossSums": (
+        lambda d: [tally_losses([s], w, 0, LossPlan(F8, d.n_classes, ("logistic", "exponential"))).losses for s, w in zip(d.scores, d.soft, strict=True)],
+        lambda d: lambda t: t.digest(),
+    ),
+    "BinTally": (
+        lambda d: numbered(d, tally_bins, d.soft, BinPlan(F8, d.n_classes, (0.0, 0.25, 1.0), only_tops=True)),
+        lambda d: lambda t: t.digest(),
+    ),
     "SetCounts": (counts_of, lambda d: lambda t: (t.hits.tolist(), t.kept_hits.tolist(), np.trim_zeros(t.sizes[0], "b").tolist())),
     "ExactSums": (lambda d: [ExactSums.of(s.reshape(-1)) for s in d.scores], lambda d: lambda t: t.fractions()),
     "Several": (
@@ -219,7 +243,11 @@ def test_kinds__are_all_there_are():
     for path in pathlib.Path(avgk_dask.__file__).parent.glob("*/*.py"):  # a state may be declared in any room
         if "State" in path.read_text():
             __import__(f"avgk_dask.{path.parent.name}.{path.stem}")
-    tested = {name.split(",")[0] for name in KINDS} | {"CheckedTally", "RegretTally"}  # part of others
+    tested = {name.split(",")[0] for name in KINDS} | {
+        "CheckedTally",
+        "ProbabilityTally",
+        "RegretTally",
+    }  # part of others
     declared = {kind.__name__ for kind in records.all_states() if kind.__module__.startswith("avgk_dask.")}
     assert declared == tested
 

@@ -1,0 +1,350 @@
+"""Calibrators: the optimum that SciPy finds in memory, whatever the chunks, and honest ends where there is none."""
+
+from __future__ import annotations
+
+import json
+import math
+import pathlib
+
+import dask
+import dask.array as da
+import numpy as np
+import pytest
+from scipy import optimize, special
+
+import avgk_dask as avgk
+from avgk_dask.calibration import MatrixScaling, TemperatureScaling, VectorScaling, load
+from avgk_dask.scans.affine_rows import AffinePlan, gradient_of, tally_gradient
+
+DATA = pathlib.Path(__file__).parents[3] / "shared" / "data"
+
+
+def real_logits(name):
+    if not (DATA / name).exists():
+        pytest.skip(f"the data {name} are not there")
+    return np.load(DATA / name / "logits.npy"), np.load(DATA / name / "labels.npy").astype(int)
+
+
+def drawn(n=300, c=6, scale=2.0, seed=0, dtype="f4"):
+    """Return logits that are too low by a factor, and labels that follow the true ones."""
+    rng = np.random.default_rng(seed)
+    logits = rng.standard_normal((n, c)).astype(dtype)
+    return logits, (scale * logits + rng.gumbel(size=(n, c))).argmax(1)
+
+
+def nll(logits, labels):
+    wide = np.asarray(logits, "f8")
+    return (special.logsumexp(wide, axis=1) - wide[np.arange(len(labels)), labels]).mean()
+
+
+def best_temperature(logits, labels):
+    """Return the temperature that SciPy finds in memory, and its NLL."""
+    wide = logits.astype("f8")
+    found = optimize.minimize_scalar(lambda u: nll(wide * math.exp(u), labels), bracket=(-1, 1), options={"xtol": 1e-9})
+    return math.exp(-found.x), found.fun
+
+
+@pytest.mark.parametrize("name", ["cifar100_wide_resnet", "imagenet5k"])
+def test_temperature__of_real_logits_is_that_of_scipy_in_three_reads(name):
+    logits, labels = real_logits(name)
+    found, (temperature, loss) = TemperatureScaling().fit(logits, labels), best_temperature(logits, labels)
+    assert found.temperature == pytest.approx(temperature, rel=1e-4)
+    assert found.nll_after == pytest.approx(loss, abs=1e-6)
+    assert found.nll_before == pytest.approx(nll(logits, labels), abs=1e-12)
+    assert found.converged
+    assert found.n_reads == 3
+
+
+@pytest.mark.parametrize("factor", [1e-3, 0.05, 0.3, 1.0, 2.5, 40.0, 1e4])
+def test_temperature__is_that_of_scipy_for_any_size_of_logits(factor):
+    logits, labels = drawn(dtype="f8")
+    found, (temperature, loss) = TemperatureScaling().fit(logits * factor, labels), best_temperature(logits, labels)
+    assert found.temperature == pytest.approx(temperature * factor, rel=1e-4)
+    assert found.nll_after == pytest.approx(loss, abs=1e-6)
+    assert found.converged
+    assert found.n_reads <= 6
+
+
+@pytest.mark.parametrize("dtype", ["f2", "f4", "f8", "i1"])
+def test_temperature__has_the_losses_that_nll_gives(dtype):
+    logits, labels = drawn()
+    logits = (logits * 5).astype(dtype)
+    found = TemperatureScaling().fit(logits, labels)
+    assert found.nll_before == avgk.losses.nll(avgk.softmax(logits), labels)
+    assert found.nll_after == avgk.losses.nll(found.transform(logits), labels) < found.nll_before
+    assert found.nll_after == avgk.losses.nll(avgk.calibrated(logits, found), labels)
+
+
+@pytest.mark.parametrize("chunks", [(300, 6), (1, 6), (70, 4), ((299, 1), (1, 5))])
+@pytest.mark.parametrize("threads", [1, 2])
+def test_temperature__is_the_same_to_the_last_bit_for_any_chunking(chunks, threads):
+    logits, labels = drawn()
+    with dask.config.set(scheduler="threads", num_workers=threads):
+        found = TemperatureScaling().fit(da.from_array(logits, chunks=chunks), labels)
+    assert vars(found) == vars(TemperatureScaling().fit(logits, labels))
+
+
+def test_temperature__of_a_store_leaves_out_the_unlabelled(tmp_path):
+    logits, labels = drawn()
+    labels[::3] = -1
+    with avgk.ScoreWriter(tmp_path / "a.zarr", n_classes=6, chunk_rows=37) as writer:
+        writer.append(logits, labels)
+    found = TemperatureScaling().fit(tmp_path / "a.zarr", checkpoint=tmp_path / "kept")
+    other = TemperatureScaling().fit(logits[labels >= 0], labels[labels >= 0])
+    assert vars(found) == vars(other)
+    assert vars(TemperatureScaling().fit(tmp_path / "a.zarr", checkpoint=tmp_path / "kept")) == vars(found)
+
+
+def affine_objective(logits, labels, penalty=None):
+    """Return the (penalised) NLL of softmax(W z + b) and its gradient in memory, W a diagonal one without a penalty."""
+    wide, (n, c) = logits.astype("f8"), logits.shape
+
+    def loss(x):
+        weights, bias = x[:-c].reshape(-1, c), x[-c:]
+        scaled = (wide * weights[0] if penalty is None else wide @ weights.T) + bias
+        total = special.logsumexp(scaled, axis=1, keepdims=True)
+        p, mean = np.exp(scaled - total), nll(scaled, labels)
+        p[np.arange(n), labels] -= 1
+        if penalty is None:
+            return mean, np.concatenate([(p * wide).mean(0), p.mean(0)])
+        off, each = weights * (1 - np.eye(c)), penalty / (c * (c - 1))
+        more = each * (off**2).sum() + penalty / c * (bias**2).sum()
+        gradient = p.T @ wide / n + 2 * each * off
+        return mean + more, np.concatenate([gradient.reshape(-1), p.mean(0) + 2 * penalty / c * bias])
+
+    return loss
+
+
+def in_memory(loss, start):
+    options = {"maxiter": 5000, "maxfun": 9000, "ftol": 1e-15, "gtol": 1e-9}
+    return optimize.minimize(loss, start, jac=True, method="L-BFGS-B", options=options)
+
+
+def few_classes(name, n_classes):
+    logits, labels = real_logits(name)
+    keep = labels < n_classes
+    return logits[keep][:, :n_classes].copy(), labels[keep]
+
+
+def test_vector__of_real_logits_is_that_of_scipy():
+    logits, labels = few_classes("cifar100_wide_resnet", 12)
+    found = VectorScaling().fit(logits, labels)
+    expected = in_memory(affine_objective(logits, labels), np.repeat([1.0, 0.0], 12))
+    assert found.converged
+    assert found.nll_after == pytest.approx(expected.fun, abs=1e-6)
+    assert found.nll_after == avgk.losses.nll(found.transform(logits), labels) < found.nll_before
+    assert found.nll_after < TemperatureScaling().fit(logits, labels).nll_after
+    assert found.n_reads > found.n_iterations > 1
+
+
+def test_matrix__of_real_logits_is_that_of_scipy():
+    logits, labels = few_classes("cifar100_wide_resnet", 8)
+    found = MatrixScaling().fit(logits, labels)
+    loss = affine_objective(logits, labels, 1.0)
+    expected = in_memory(loss, np.concatenate([np.eye(8).reshape(-1), np.zeros(8)]))
+    assert found.converged
+    assert loss(np.concatenate([found.weights.reshape(-1), found.bias]))[0] == pytest.approx(expected.fun, abs=1e-6)
+    assert found.nll_after == avgk.losses.nll(avgk.calibrated(logits, found), labels)
+    assert found.nll_after < expected.fun  # the penalties are not in it
+
+
+@pytest.mark.parametrize("matrix", [False, True])
+@pytest.mark.parametrize("size", [1.0, 1e-3, 1e5])
+def test_gradients__are_those_of_the_definition(matrix, size):
+    logits, labels = drawn(dtype="f8")
+    logits, labels = logits * size, np.where(np.arange(300) % 7 == 0, -1, labels)
+    rng = np.random.default_rng(5)
+    weights, bias = (np.eye(6) + rng.standard_normal((6, 6)) * 0.1) / size, rng.standard_normal(6)
+    weights = weights if matrix else np.diag(weights).copy()
+    plan = AffinePlan(logits.dtype, 6, weights, bias, int(np.frexp(np.abs(logits).max())[1]))
+    tally = tally_gradient([logits], labels, 0, plan)
+    used = labels >= 0
+    loss = affine_objective(logits[used], labels[used], 0.0 if matrix else None)
+    value, gradient = loss(np.concatenate([weights.reshape(-1), bias]))
+    assert tally.losses.mean(0, int(used.sum())) == pytest.approx(value, rel=1e-12)
+    found = np.concatenate([part.reshape(-1) for part in gradient_of(tally, plan)])
+    np.testing.assert_allclose(found[:-6] / size, gradient[:-6] / size, atol=2e-6 if matrix else 1e-9)
+    np.testing.assert_allclose(found[-6:], gradient[-6:], atol=1e-9)
+
+
+def test_gradients__are_those_of_finite_differences():
+    logits, labels = drawn(dtype="f8")
+    x = np.concatenate([np.eye(6).reshape(-1), np.zeros(6)])
+
+    def tally_at(x):
+        plan = AffinePlan(logits.dtype, 6, x[:36].reshape(6, 6), x[36:], int(np.frexp(np.abs(logits).max())[1]))
+        tally = tally_gradient([logits], labels, 0, plan)
+        return tally.losses.mean(0, 300), np.concatenate([part.reshape(-1) for part in gradient_of(tally, plan)])
+
+    found = tally_at(x)[1]
+    for i in (0, 1, 8, 35, 36, 41):
+        step = np.eye(42)[i] * 1e-5
+        assert found[i] == pytest.approx((tally_at(x + step)[0] - tally_at(x - step)[0]) / 2e-5, abs=1e-6)
+
+
+@pytest.mark.parametrize("kind", [VectorScaling, MatrixScaling])
+def test_fits__are_the_same_to_the_last_bit_for_any_chunking(kind):
+    logits, labels = drawn(n=100, c=4)
+    logits[:, 0] += 1
+    one = kind(max_iterations=15).fit(logits, labels)
+    for chunks, threads in (((100, 4), 1), ((7, 4), 2), ((64, 3), 2)):
+        with dask.config.set(scheduler="threads", num_workers=threads):
+            other = kind(max_iterations=15).fit(da.from_array(logits, chunks=chunks), labels)
+            blocks = np.asarray(other.transform(da.from_array(logits, chunks=chunks)))
+        assert other.weights.tobytes() == one.weights.tobytes()
+        assert other.bias.tobytes() == one.bias.tobytes()
+        assert other.nll_after == one.nll_after
+        assert blocks.tobytes() == np.asarray(one.transform(logits)).tobytes()
+
+
+@pytest.mark.parametrize("kind", [VectorScaling, MatrixScaling])
+def test_fits__that_are_cut_short_say_so(kind):
+    found = kind(max_iterations=1).fit(*drawn())
+    assert not found.converged
+    assert "stopped early" in found.message
+    assert found.nll_after <= found.nll_before
+
+
+def test_calibrated__scores_are_taken_by_every_function():
+    logits, labels = drawn()
+    found = VectorScaling(max_iterations=5).fit(logits, labels)
+    p = special.softmax(logits.astype("f8") * found.weights + found.bias, axis=1)
+    lazy = avgk.calibrated(logits, found)
+    assert "not computed yet" in repr(lazy)
+    np.testing.assert_allclose(np.asarray(lazy), p, rtol=1e-12)
+    one, other = avgk.evaluate(lazy, labels, k=[1, 2]), avgk.evaluate(np.asarray(lazy), labels, k=[1, 2])
+    assert one.drop_attrs().identical(other.drop_attrs())
+    with pytest.raises(avgk.ScoresError, match="6 classes"):
+        avgk.evaluate(avgk.calibrated(logits[:, :4], found), labels % 4)
+
+
+@pytest.mark.parametrize(
+    "options, text",
+    [
+        ({"penalty": -1}, "penalty"),
+        ({"bias_penalty": math.nan}, "bias_penalty"),
+        ({"max_iterations": 0}, "max_iterations"),
+    ],
+)
+def test_matrix__refuses_options(options, text):
+    with pytest.raises(avgk.OptionError, match=text):
+        MatrixScaling(**options)
+
+
+def test_temperature__changes_no_top_1():
+    logits, labels = drawn()
+    found = TemperatureScaling().fit(logits, labels)
+    assert (np.asarray(found.transform(logits)).argmax(1) == logits.argmax(1)).all()
+
+
+def test_temperature__of_separated_labels_ends_at_the_bound():
+    labels = np.arange(50) % 5
+    found = TemperatureScaling().fit(np.eye(5)[labels] * 3, labels)
+    assert not found.converged
+    assert found.temperature == 1 / 65536
+    assert found.nll_after == 0
+    assert "still falls" in found.message
+    assert "still falls" in repr(found)
+    found = TemperatureScaling().fit(-np.eye(5)[labels] * 3, labels)
+    assert not found.converged
+    assert found.temperature == 65536
+    assert found.nll_after == pytest.approx(math.log(5), abs=1e-3)
+
+
+def test_temperature__of_equal_logits_is_one():
+    found = TemperatureScaling().fit(np.zeros((10, 3)), np.arange(10) % 3)
+    assert (found.temperature, found.converged, found.n_reads) == (1.0, True, 1)
+
+
+@pytest.mark.parametrize(
+    "logits, labels, error, text",
+    [
+        (np.eye(3), [1, 1, 1], avgk.LabelsError, "two classes at least for a calibrator; got 1 alone"),
+        (np.eye(3), [-1, -1, -1], avgk.LabelsError, "got none"),
+        (np.eye(3), None, avgk.LabelsError, "labels must be given for a calibrator"),
+        (np.eye(3), np.eye(3), avgk.LabelsError, "class numbers"),
+        (np.eye(3), [0, 1, 3], avgk.LabelsError, "lie in 0..2"),
+        (avgk.softmax(np.eye(3)), [0, 1, 2], avgk.ScoresError, "Pass its argument"),
+        (np.where(np.eye(3), np.nan, 0), [0, 1, 2], avgk.ScoresError, "sample 0, class 0"),
+        (np.diag([0, np.inf, 0]), [0, -1, 2], avgk.ScoresError, "NaN|sample 1 "),
+        (np.where(np.eye(3), -np.inf, 0), [0, 1, 2], avgk.ScoresError, "got 3 of -inf"),
+    ],
+)
+def test_fit__refuses_what_tells_nothing(logits, labels, error, text):
+    with pytest.raises(error, match=text):
+        TemperatureScaling().fit(logits, labels)
+    if not isinstance(logits, avgk.LazyScores):
+        with pytest.raises((avgk.LabelsError, avgk.ScoresError)):
+            VectorScaling().fit(logits, labels)
+
+
+def test_fit__of_vectors_needs_finite_logits():
+    logits, labels = drawn()
+    logits[17, (labels[17] + 1) % 6] = -np.inf
+    assert TemperatureScaling().fit(logits, labels).converged
+    with pytest.raises(avgk.ScoresError, match="sample 17 "):
+        VectorScaling().fit(logits, labels)
+
+
+def test_calibrators__that_are_not_fitted_say_so(tmp_path):
+    for call in (lambda c: c.transform(np.eye(3)), lambda c: c.save(tmp_path / "a.json")):
+        with pytest.raises(avgk.OptionError, match="fitted first"):
+            call(TemperatureScaling())
+    assert "not fitted" in repr(TemperatureScaling())
+    with pytest.raises(avgk.OptionError, match="calibrator must be"):
+        avgk.calibrated(np.eye(3), 1.5)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("kind", [VectorScaling, MatrixScaling])
+def test_files__give_back_weights_to_the_last_bit(tmp_path, kind):
+    found = kind(max_iterations=3).fit(*drawn())
+    found.save(tmp_path / "a.json")
+    back = load(tmp_path / "a.json")
+    assert type(back) is kind
+    assert back.weights.tobytes() == found.weights.tobytes()
+    assert back.bias.tobytes() == found.bias.tobytes()
+    assert repr(back) == repr(found)
+    assert np.asarray(back.transform(drawn()[0])).tobytes() == np.asarray(found.transform(drawn()[0])).tobytes()
+
+
+def test_files__give_back_the_calibrator_to_the_last_bit(tmp_path):
+    found = TemperatureScaling().fit(*drawn())
+    found.save(tmp_path / "a.json")
+    found.save(tmp_path / "a.json")
+    back = load(tmp_path / "a.json")
+    assert type(back) is TemperatureScaling
+    assert vars(back) == vars(found)
+    assert [path.name for path in tmp_path.iterdir()] == ["a.json"]
+
+
+@pytest.mark.parametrize(
+    "damage, text",
+    [
+        (lambda content: content.update(version=2), "version 2"),
+        (lambda content: content.update(format="other"), "no calibrator"),
+        (lambda content: content.update(method="platt"), "hash"),
+        (lambda content: content["fit"].update(nll_after=0.0), "hash"),
+        (lambda content: content.pop("sha256"), "sha256"),
+        (lambda content: content["arrays"].clear(), "hash"),
+    ],
+)
+def test_files__that_are_damaged_are_refused(tmp_path, damage, text):
+    TemperatureScaling().fit(*drawn()).save(tmp_path / "a.json")
+    content = json.loads((tmp_path / "a.json").read_text())
+    damage(content)
+    (tmp_path / "a.json").write_text(json.dumps(content))
+    with pytest.raises(avgk.ReadError, match=text):
+        load(tmp_path / "a.json")
+
+
+def test_files__that_hold_something_else_are_refused(tmp_path):
+    for name, text in (("none.json", None), ("empty.json", ""), ("list.json", "[1]"), ("cut.json", '{"format": ')):
+        if text is not None:
+            (tmp_path / name).write_text(text)
+        with pytest.raises(avgk.ReadError):
+            load(tmp_path / name)
+    with pytest.raises(avgk.OptionError, match="local file"):
+        load("s3://bucket/a.json")
+    with pytest.raises(avgk.WriteError, match="Name another"):
+        TemperatureScaling().fit(*drawn()).save(tmp_path / "nowhere" / "a.json")
