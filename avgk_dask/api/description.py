@@ -9,7 +9,7 @@ import numpy as np
 from ..exact.budgets import DEFAULT_BUDGETS, count_labels, parse_budgets
 from ..passes.memory import memory_limit, project
 from ..results.store_info import StoreInfo, ValuesInfo
-from ..sources.source import Labels
+from ..sources.row_values import Labels
 from ..sources.stored import StoredSource
 from ..store import StoredArrays
 from ..store.read.bands import read_array

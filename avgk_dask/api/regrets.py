@@ -20,8 +20,8 @@ from ..passes.run import Run
 from ..passes.running import running
 from ..results.datasets import build_result
 from ..scans.set_regrets import set_pass, top_pass
-from ..sources.blocks import labelled_by_itself
 from ..sources.checked_blocks import checked_matrix
+from ..sources.filtered import labelled_by_itself
 from ..sources.source import Source
 from .attributes import result_attrs, rounded
 from .given import BudgetsLike, ScoresLike

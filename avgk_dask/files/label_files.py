@@ -45,9 +45,16 @@ def open_label_file(path: object) -> Array:
     return _column(as_table(path, None), path)
 
 
-def _mapped(path: str) -> Array:
+def open_mask_file(path: object) -> Array:
+    """Return what an npy file says of each sample, mapped to memory; other files as ``open_label_file`` reads them."""
+    path = check_path(path)
+    return _mapped(path, masks=True) if path.lower().endswith(".npy") else open_label_file(path)
+
+
+def _mapped(path: str, *, masks: bool = False) -> Array:
     header, offset = map_header(path)
-    check_labels(header.shape, header.dtype, path)
+    if not (masks and header.dtype == bool) and not (len(header.shape) > 2 and header.dtype.kind in "iuf"):
+        check_labels(header.shape, header.dtype, path)
     if 0 in header.shape:
         return np.empty(header.shape, header.dtype.newbyteorder("="))
     with reading(path, *NPY_ERRORS):

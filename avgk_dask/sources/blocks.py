@@ -12,7 +12,8 @@ import numpy as np
 from ..kernels.keys import check_dtype
 from .checked_blocks import checked_matrix
 from .reading import Argument, Key
-from .source import Labels, Source
+from .row_values import Labels, fit_rows
+from .source import Source
 
 
 class BlockSource(Source):
@@ -26,7 +27,7 @@ class BlockSource(Source):
         blocks = array if whole == array.chunks else checked_matrix(array, self.dtype).rechunk(whole)
         rows, classes = (np.concatenate([[0], np.cumsum(c)]).tolist() for c in blocks.chunks)
         self.rows, self.classes, self.columns = rows, classes, classes
-        self.array, self.location, self.labels = array, location, self._fit_labels(labels)
+        self.array, self.location, self.labels = array, location, fit_rows(labels, self.rows)
         (self._blocks,) = dask.optimize(blocks)
 
     def slab_bytes(self) -> int:  # noqa: D102
@@ -54,9 +55,3 @@ class BlockSource(Source):
 
     def dask_array(self) -> da.Array:  # noqa: D102
         return checked_matrix(self.array, self.dtype)
-
-
-def labelled_by_itself(source: Source) -> Source:
-    """Return probabilities with themselves as soft labels."""
-    blocks = source.dask_array()
-    return BlockSource(blocks, blocks, source.location)

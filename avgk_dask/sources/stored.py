@@ -26,7 +26,8 @@ from ..store.read.stamps import band_stamps
 from ..store.where.array_kinds import StoredArray
 from .lazy_arrays import lazy_array
 from .reading import Argument, Key, StoredChunk
-from .source import Labels, Source
+from .row_values import Labels, fit_rows
+from .source import Source
 
 
 def _ahead_bytes() -> int:
@@ -47,7 +48,7 @@ class StoredSource(Source):
         self.rows = planned if bands is None else list(bands)
         self._row_chunks = rows
         self.columns = classes.bounds()
-        self.array, self.location, self.labels = array, location, self._fit_labels(labels)
+        self.array, self.location, self.labels = array, location, fit_rows(labels, self.rows)
         self.reader = BandReader(array, tuple(self.rows), tuple(self.classes), self.dtype, _ahead_bytes())
         name = tokenize(array_token(array), self.rows, self.classes)
         self._shared = delayed(self.reader, name=f"avgk-store-{name}", traverse=False)
