@@ -12,7 +12,7 @@ from ..results.store_info import StoreInfo, ValuesInfo
 from ..sources.row_values import Labels
 from ..sources.stored import StoredSource
 from ..store import StoredArrays
-from ..store.read.bands import read_array
+from ..store.read.bands import read_matrix
 from ..store.read.encoding import encoding_of
 from ..store.read.facts import StoreFacts, gather_facts
 from ..store.where.addresses import Options
@@ -150,7 +150,7 @@ def _values(source: StoredSource) -> ValuesInfo:
     """Look at the first rows: their range, and whether they are probabilities."""
     end = source.piece_end(0)
     n = min(_SAMPLE_ROWS, end)
-    slabs = [read_array(source.array, (slice(0, end), slice(*part)))[:n].copy() for part in pairwise(source.classes)]
+    slabs = [read_matrix(source.array, (slice(0, end), slice(*part)))[:n].copy() for part in pairwise(source.classes)]
     rows = np.concatenate(slabs, axis=1).astype(np.float64)
     finite = rows[np.isfinite(rows)]
     low, high = (float(finite.min()), float(finite.max())) if finite.size else (None, None)

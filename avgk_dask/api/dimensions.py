@@ -48,6 +48,6 @@ def flat_labels(labels: object, shape: tuple[int, ...]) -> Matrix:
     return _in_blocks(found).reshape((-1,) if found.ndim < len(shape) else (-1, shape[-1]))
 
 
-def shaped_sets(sets: da.Array, shape: tuple[int, ...]) -> da.Array:
-    """Return the sets of all samples in the shape of the scores."""
-    return sets if len(shape) == 2 else sets.reshape(shape)
+def shaped_sets(sets: da.Array, lead: tuple[int, ...]) -> da.Array:
+    """Return the sets of all samples, a matrix, with the samples in their own shape."""
+    return sets if len(lead) < 2 else sets.reshape((*lead, sets.shape[1]))

@@ -76,13 +76,13 @@ def _matrix_source(matrix: Matrix, column: Labels, location: str) -> Source:
     if is_stored(matrix):
         check_chunks(matrix)
         return StoredSource(matrix, column, location)
-    matrix = flat_rows(matrix)
+    lead, matrix = matrix.shape[:-1], flat_rows(matrix)
     if isinstance(matrix, np.ndarray):
         check_dtype(matrix.dtype)
         n_samples, n_classes = matrix.shape
         rows = max(1, _BLOCK_BYTES // (n_classes * matrix.itemsize))
         matrix = da.from_array(matrix, chunks=(min(rows, n_samples), -1), name=False)
-    return BlockSource(matrix, lazy_array(column) if is_stored(column) else column, location)
+    return BlockSource(matrix, lazy_array(column) if is_stored(column) else column, location, lead)
 
 
 def _opened_where(where: LabelsLike, missing: str | None) -> LabelsLike:
@@ -99,10 +99,12 @@ def _as_matrix(scores: object, missing: str | None) -> Matrix:
     return scores if is_stored(scores) or isinstance(scores, da.Array) else plain_array(scores)
 
 
-def as_lazy(scores: ScoresLike) -> tuple[Source, xr.DataArray | None]:
+def as_lazy(
+    scores: ScoresLike, *, where: LabelsLike = None, ignore_index: int | None = None
+) -> tuple[Source, xr.DataArray | None]:
     """Return the source of the scores alone, and the DataArray they came in (None otherwise)."""
     frame = scores["scores"] if isinstance(scores, xr.Dataset) else scores
-    source = as_source(scores, own_labels=False)
+    source = as_source(scores, own_labels=False, where=where, ignore_index=ignore_index)
     if not isinstance(frame, xr.DataArray) or source.truncation is not None:  # the frame of slots fits no sets
         return source, None
     return source, _ordered(frame)

@@ -19,8 +19,9 @@ from .source import Source
 class BlockSource(Source):
     """Scores in a Dask array: its blocks come to the tasks."""
 
-    def __init__(self, array: da.Array, labels: Labels, location: str) -> None:
+    def __init__(self, array: da.Array, labels: Labels, location: str, lead: tuple[int, ...] | None = None) -> None:
         self.shape = array.shape
+        self.lead = array.shape[:1] if lead is None else lead
         self.dtype = self.stored_dtype = check_dtype(array.dtype)
         whole: Any = tuple(tuple(size for size in sizes if size) for sizes in array.chunks)
         # Empty blocks hold nothing to read.
@@ -41,7 +42,7 @@ class BlockSource(Source):
         return f"{self._blocks.name} {self.labels_token}"
 
     def with_labels(self, labels: Labels) -> BlockSource:  # noqa: D102
-        return BlockSource(self.array, labels, self.location)
+        return BlockSource(self.array, labels, self.location, self.lead)
 
     def chunk(self, band: int, column: int | None) -> Argument:  # noqa: D102
         columns = range(len(self.columns) - 1) if column is None else [column]

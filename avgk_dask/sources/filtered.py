@@ -43,7 +43,7 @@ class FilteredSource(Source):
         self._places = np.flatnonzero(n_kept).tolist()
         self.rows = [0, *np.cumsum(n_kept[self._places]).tolist()]
         self.shape = self.rows[-1], inner.shape[1]
-        self.labels, self.location = inner.labels, inner.location
+        self.lead, self.labels, self.location = inner.lead, inner.labels, inner.location
         self.dtype, self.stored_dtype = inner.dtype, inner.stored_dtype
         self.classes, self.columns = inner.classes, inner.columns
 

@@ -42,6 +42,8 @@ class Source(ABC):
     labels: Labels
     #: What is left of each row, where not all is stored.
     truncation: Truncation | None = None
+    #: The shape of the samples, as they were given.
+    lead: tuple[int, ...]
     #: Which of the samples exist; None where all do.
     mask: SampleMask | None = None
 

@@ -29,7 +29,7 @@ class TransformedSource(Source):
         self.shape = inner.shape[0], transform.width(inner.shape[1])
         self.rows, self.labels, self.location = inner.rows, inner.labels, inner.location
         self.dtype, self.stored_dtype = transform.dtype, inner.stored_dtype
-        self.mask = inner.mask
+        self.mask, self.lead = inner.mask, inner.lead
         whole = [0, self.shape[1]]
         self.classes, self.columns = (whole, whole) if transform.needs_rows else (inner.classes, inner.columns)
 
