@@ -48,6 +48,6 @@ def flat_labels(labels: object, shape: tuple[int, ...]) -> Matrix:
     return _in_blocks(found).reshape((-1,) if found.ndim < len(shape) else (-1, shape[-1]))
 
 
-def shaped_sets(sets: da.Array, lead: tuple[int, ...]) -> da.Array:
-    """Return the sets of all samples, a matrix, with the samples in their own shape."""
-    return sets if len(lead) < 2 else sets.reshape((*lead, sets.shape[1]))
+def with_lead(values: Any, lead: tuple[int, ...]) -> Any:
+    """Return a column or matrix with a row for each sample, with the samples in their own shape."""
+    return values if len(lead) < 2 else values.reshape((*lead, *values.shape[1:]))

@@ -25,7 +25,7 @@ from ..sources.filtered import labelled_by_itself
 from ..sources.sample_masks import blank
 from ..sources.source import Source
 from .attributes import result_attrs, rounded
-from .dimensions import flat_rows, shaped_sets
+from .dimensions import flat_rows, with_lead
 from .given import BudgetsLike, LabelsLike, ScoresLike
 from .inputs import as_source, lazy_matrix
 from .outcome import Outcome
@@ -240,7 +240,7 @@ def plug_in_regret(
     truth = as_source(eta, own_labels=False, where=where)
     refuse_truncated(truth, "a regret")
     in_memory = isinstance(eta, (np.ndarray, da.Array, xr.DataArray, list, tuple))
-    known = eta if in_memory else shaped_sets(truth.dask_array(), truth.lead)
+    known = eta if in_memory else with_lead(truth.dask_array(), truth.lead)
     source = as_source(scores, known, where=where)
     budgets = parse_budgets(k, source.shape[1])
     with running(source, progress, nan_policy) as run, _about_eta():

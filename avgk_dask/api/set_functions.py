@@ -16,7 +16,7 @@ from ..rules.threshold_rule import ThresholdRule
 from ..rules.top_rule import TopRule
 from ..sources.source import Source
 from .above_thresholds import check_threshold
-from .dimensions import shaped_sets
+from .dimensions import with_lead
 from .given import BudgetsLike, LabelsLike, ScoresLike, ThresholdsLike
 from .inputs import as_lazy
 from .policies import check_nan_policy, check_ties
@@ -211,5 +211,5 @@ def rule_above(threshold: ThresholdsLike, source: Source) -> ThresholdRule:
 def _wrap(
     sets: da.Array, source: Source, frame: xr.DataArray | None, name: str, **attrs: object
 ) -> da.Array | xr.DataArray:
-    sets = shaped_sets(sets, source.lead)
+    sets = with_lead(sets, source.lead)
     return sets if frame is None else xr.DataArray(sets, frame.coords, frame.dims, name, attrs)
