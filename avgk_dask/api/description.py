@@ -115,7 +115,7 @@ def info(
         "n_stored_bytes": facts.n_stored_bytes,
         "n_missing_chunks": facts.n_missing_chunks,
         "has_manifest": facts.has_manifest,
-        "labels": _labels(arrays.labels),
+        "labels": _labels(arrays.labels, arrays.scores.ndim),
         "values": values,
         "task_memory": memory.task,
         "merge_memory": memory.merge,
@@ -138,12 +138,12 @@ def _truncation(arrays: StoredArrays) -> str | None:
     return f"the {arrays.scores.shape[1]} largest of {arrays.n_classes} scores of each row"
 
 
-def _labels(labels: Labels) -> str | None:
+def _labels(labels: Labels, ndim: int) -> str | None:
     if labels is None:
         return None
     encoding = _encoding(labels) if is_stored(labels) else None
     decoded = f", decoded by {encoding}" if encoding else ""
-    return f"{'class numbers' if labels.ndim == 1 else 'probabilities'}, {labels.dtype}, shape {tuple(labels.shape)}{decoded}"
+    return f"{'class numbers' if labels.ndim < ndim else 'probabilities'}, {labels.dtype}, shape {tuple(labels.shape)}{decoded}"
 
 
 def _values(source: StoredSource) -> ValuesInfo:

@@ -60,6 +60,7 @@ def as_source(
     if isinstance(frame, xr.DataArray):
         frame = frame if truncated else _ordered(frame)
         labels, where = _aligned(frame, labels, "labels"), _aligned(frame, where, "where")
+        found = found if frame.ndim == 2 else _aligned(frame, found, "labels")
     given = found if labels is None and (own_labels or ignore_index is not None) else labels
     column = as_labels(given, shape, missing)
     if is_stored(column):

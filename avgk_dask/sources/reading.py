@@ -13,12 +13,13 @@ from typing import Any
 
 import numpy as np
 
-from ..arrays import Array, Bools, Dtype
+from ..arrays import Array, Bools, Dtype, Ints
 from ..errors import ScoresError
 from ..masks import plain_block
 from ..store.read.bands import BandReader, read_array
 from ..store.read.checked import is_local
 from ..store.read.grids import outer_sizes
+from ..store.read.stamps import hash_rows
 from ..store.where.array_kinds import StoredArray
 from ..threads import n_threads
 from .transforms import Transform, join_slabs, transform_slabs
@@ -81,6 +82,16 @@ def masks_of(masks: Any, ignored: Sequence[int | None], numbers: Sequence[int]) 
     for columns in zip(*(labels_of(None, column, numbers) for column in masks), strict=True):
         kept = [c if value is None else c != value for c, value in zip(columns, ignored, strict=True)]
         yield np.logical_and.reduce(kept)
+
+
+def count_kept(masks: Any, ignored: Sequence[int | None], numbers: Sequence[int], sizes: Sequence[int]) -> Ints:
+    """Return how many samples of each of some bands exist, among the first ones and in all, and a hash of which."""
+    found = [
+        (int(kept[:size].sum()), int(kept.sum()), np.uint64(hash_rows(np.packbits(kept))).astype(np.int64))
+        for kept, size in zip(masks_of(masks, ignored, numbers), sizes, strict=True)
+        if kept is not None
+    ]
+    return np.array(found, np.int64).reshape(-1, 3)
 
 
 def kept_rows(slabs: Iterable[Any], kept: Bools) -> Iterator[Array]:

@@ -13,9 +13,8 @@ from dask.delayed import delayed
 from dask.tokenize import tokenize
 
 from ..arrays import Array, Bools, Ints
-from ..store.read.stamps import hash_rows
 from .lazy_arrays import lazy_array
-from .reading import Argument, masks_of
+from .reading import Argument, count_kept, masks_of
 from .row_values import Labels, RowValues, fit_rows
 
 #: Bands whose samples a task counts.
@@ -89,16 +88,6 @@ class SampleMask:
         for part in parts[1:]:
             whole = whole & part
         return whole[:, None]
-
-
-def count_kept(masks: Any, ignored: Sequence[int | None], numbers: Sequence[int], sizes: Sequence[int]) -> Ints:
-    """Return how many samples of each of some bands exist, among the first ones and in all, and a hash of which."""
-    found = [
-        (int(kept[:size].sum()), int(kept.sum()), np.uint64(hash_rows(np.packbits(kept))).astype(np.int64))
-        for kept, size in zip(masks_of(masks, ignored, numbers), sizes, strict=True)
-        if kept is not None
-    ]
-    return np.array(found, np.int64).reshape(-1, 3)
 
 
 def _lazy_condition(condition: Condition, sizes: tuple[int, ...]) -> da.Array:
