@@ -54,8 +54,8 @@ def evaluate(
     ----------
     {scores}
     labels
-        N integers (negative, masked or null: unlabelled), or an N x C matrix of true probabilities, or None. By
-        default the labels stored beside the scores.
+        N integers (negative, masked or null: unlabelled), or an N x C matrix of true probabilities, or None; of more
+        dimensions, the samples' shape or the scores'. By default the labels stored beside the scores.
     k
         Budget or sequence of budgets in (0, C]; top-k results need an integer. A budget given twice counts
         once, where it comes first. By default 1 to 10, or to C where there are fewer classes.

@@ -14,8 +14,8 @@ PARAMETERS = {
     N x C matrix: NumPy, Dask or Zarr array, xarray object, or the path of a store. Of more dimensions, the last one is the
     classes and all others are samples, in row-major order.""",
     "labels": """labels
-    N integers (negative, masked or null: unlabelled), or an N x C matrix of true probabilities. By default the labels
-    stored beside the scores.""",
+    N integers (negative, masked or null: unlabelled), or an N x C matrix of true probabilities; of more dimensions, the
+    samples' shape or the scores'. By default the labels stored beside the scores.""",
     "where": """where
     Boolean, one value a sample, as labels are given: samples where it is False do not exist (padding). They are not in N, in
     thresholds, sizes or errors, and what they hold is not looked at. By default all exist.""",

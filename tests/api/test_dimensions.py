@@ -5,13 +5,16 @@ from __future__ import annotations
 import dask
 import dask.array as da
 import numpy as np
+import obstore
 import pytest
 import xarray as xr
 import zarr
 from hypothesis import given
 from hypothesis import strategies as st
+from zarr.storage import ObjectStore
 
 import avgk_dask as avgk
+from avgk_dask.api.inputs import as_source
 from avgk_dask.api.written_sets import SetChoice, write_sets
 from avgk_dask.testing import CountingStore, Simulation
 from avgk_dask.testing.strategies import chunkings
@@ -156,6 +159,24 @@ def test_stores__of_more_dimensions_open_with_their_labels(tmp_path):
     np.save(tmp_path / "labels.npy", LABELS)
     assert avgk.evaluate(group["scores"], tmp_path / "labels.npy", KS).drop_attrs().identical(expected)
     assert avgk.verify(tmp_path / "a.zarr").ok
+
+
+@pytest.mark.parametrize("names", [("class", "image", "pixel"), ("image", "class", "pixel")])
+def test_stores__with_the_classes_elsewhere_are_refused(tmp_path, names):
+    zarr.create_array(tmp_path / "a.zarr", data=SCORES, dimension_names=names)
+    with pytest.raises(avgk.ScoresError, match="Transpose it first"):
+        avgk.evaluate(tmp_path / "a.zarr")
+
+
+@pytest.mark.parametrize("options", [{}, {"avgk.band-bytes": 0, "avgk.small-scores": 0, "avgk.slab-bytes": 1}])
+@pytest.mark.parametrize("chunks", CHUNKS)
+def test_evaluate__reads_far_stores_of_more_dimensions_ahead(chunks, options):
+    far = ObjectStore(obstore.store.MemoryStore())
+    array = zarr.create_array(far, data=SCORES, chunks=chunks, config={"write_empty_chunks": True})
+    with dask.config.set(options):
+        assert as_source(array).is_far
+        found = avgk.evaluate(array, LABELS, KS, where=WHERE)
+        assert found.drop_attrs().identical(avgk.evaluate(SCORES[WHERE], LABELS[WHERE], KS).drop_attrs())
 
 
 @pytest.mark.parametrize("chunks", [(2, 250, 20), (1, 100, 50), (1, 300, 10)])
