@@ -107,31 +107,37 @@ def apply_rule(source: Source, rule: Any, nan_policy: str) -> da.Array:
     The blocks wait for the rule: computed earlier, they would pile up in memory.
     """
     array = source.dask_array()
-    if isinstance(rule, Delayed):
-        blocks = wait_for(array, rule)
+    if source.mask is not None:
+        sets = _filtered_sets(source.mask, array, rule, nan_policy)
     else:
-        blocks = array.rechunk({1: -1}) if rule.needs_rows else array
-    if source.mask is None:
+        blocks = wait_for(array, rule) if isinstance(rule, Delayed) else _fitting(array, rule)
         sets = blocks.map_blocks(_apply, rule, nan_policy, source.shape[1], dtype=bool, meta=np.empty((0, 0), bool))
-    else:
-        sets = _filtered_sets(source, source.mask, blocks, rule, nan_policy)
     if source.truncation is not None:
         return scatter_slots(sets, source.truncation, by_threshold=not isinstance(rule, TopRule))
     return sets.rechunk(array.chunks)
 
 
-def _filtered_sets(source: Source, mask: SampleMask, blocks: da.Array, rule: Any, nan_policy: str) -> da.Array:
-    """Return the sets of all samples, empty for those that do not exist."""
+def _fitting(array: da.Array, rule: Any) -> da.Array:
+    """Return blocks of whole rows where a rule needs them; one that a task finds is of a threshold, and needs none."""
+    return array.rechunk({1: -1}) if not isinstance(rule, Delayed) and rule.needs_rows else array
+
+
+def _filtered_sets(mask: SampleMask, array: da.Array, rule: Any, nan_policy: str) -> da.Array:
+    """Return the sets of all samples, empty for those that do not exist.
+
+    Blocks wait for the task that counts samples, and that one for the rule: both compute blocks of the mask, under the
+    same names.
+    """
+    blocks = _fitting(array, rule)
     sizes = blocks.chunks[0]
-    firsts = delayed(_first_samples, pure=False)(mask, sizes)
-    kept = mask.dask_array(sizes)
-    kept = wait_for(kept, rule) if isinstance(rule, Delayed) else kept
+    firsts = delayed(_first_samples, pure=False)(mask, sizes, rule)
+    blocks, kept = wait_for(blocks, firsts), wait_for(mask.dask_array(sizes), firsts)
     return da.map_blocks(
-        _apply_kept, blocks, kept, firsts, rule, nan_policy, source.shape[1], dtype=bool, meta=np.empty((0, 0), bool)
+        _apply_kept, blocks, kept, firsts, rule, nan_policy, array.shape[1], dtype=bool, meta=np.empty((0, 0), bool)
     )
 
 
-def _first_samples(mask: SampleMask, sizes: Sequence[int]) -> Ints:
+def _first_samples(mask: SampleMask, sizes: Sequence[int], rule: Rule) -> Ints:
     with _scheduler_inside_a_task():
         return first_samples(mask, sizes)
 

@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 import xarray as xr
 import zarr
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import avgk_dask as avgk
@@ -46,8 +46,8 @@ def stored(data, chunks, **options):
 SCORES = {
     "memory": lambda: PADDED,
     "dask": lambda: da.from_array(PADDED, chunks=((17, 100, 1, 182), (3, 8))),
-    "stored": lambda: stored(PADDED, (13, 4)),
-    "sharded": lambda: stored(PADDED, (5, 2), shards=(15, 4)),
+    "stored": lambda: stored(PADDED, (29, 4)),
+    "sharded": lambda: stored(PADDED, (10, 3), shards=(40, 6)),
 }
 COLUMNS = {
     "memory": lambda column: column,
@@ -70,8 +70,8 @@ def test_where__gives_what_the_samples_alone_give(kind, ties, way):
     with dask.config.set(WAYS[way]), dask.config.set(scheduler="synchronous"):
         hard = avgk.evaluate(GOOD[WHERE], LABELS[WHERE], KS, ties=ties)
         soft = avgk.evaluate(GOOD[WHERE], ETA[WHERE], KS, ties=ties)
-        for column in COLUMNS.values():
-            where, labels = column(WHERE), column(PADDED_LABELS)
+        for column in COLUMNS if way == "small" else ["stored"]:
+            where, labels = COLUMNS[column](WHERE), COLUMNS[column](PADDED_LABELS)
             scores = SCORES[kind]()
             assert same(avgk.evaluate(scores, labels, KS, ties=ties, where=where), hard)
             assert same(avgk.evaluate(scores, labels, KS, ties=ties, ignore_index=999), hard)
@@ -97,6 +97,7 @@ def test_negative_label__is_no_padding():
     assert avgk.evaluate(GOOD, LABELS, 1, ignore_index=-1).attrs["n_samples"] == (LABELS >= 0).sum()
 
 
+@settings(max_examples=40)
 @given(st.data())
 def test_where__is_exact_on_hostile_matrices(data):
     scores = data.draw(score_matrices(nan=True))
@@ -129,8 +130,10 @@ def emptied(sets):
     return whole
 
 
-@pytest.mark.parametrize("column", COLUMNS)
-@pytest.mark.parametrize("kind", SCORES)
+@pytest.mark.parametrize(
+    ("kind", "column"),
+    [("memory", "memory"), ("dask", "dask"), ("stored", "stored"), ("sharded", "dask"), ("stored", "memory")],
+)
 def test_sets__are_empty_where_samples_do_not_exist(kind, column):
     scores, where = SCORES[kind](), COLUMNS[column](WHERE)
     for ties in ("first", "spread"):
