@@ -215,8 +215,8 @@ def test_tasks__stop_where_the_work_itself_fails(far):
         next(iter(slabs))
         raise ValueError("work")
 
+    which = BandNumbers(range(20), range(20))
     with pytest.raises(ValueError, match="work") as caught:
-        which = BandNumbers(range(20), range(20))
         read_bands(source.reader, [None] * 20, None, which, Assignment(Pass("a", fail, None, CheckedTally)), 8)
     assert caught.traceback
     settle()
