@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from dataclasses import dataclass, field
-from typing import Any, Self
+from typing import Any, Self, Unpack
 
 import numpy as np
 import xarray as xr
@@ -25,7 +25,7 @@ from ..states.loss_tally import ScaleTally
 from .calibrators import Calibrator, logits_to_fit, refuse_fit
 from .given import LabelsLike, ScoresLike
 from .inputs import as_lazy, as_source
-from .lazy_scores import LazyScores
+from .lazy_scores import LazyScores, SourceOptions
 
 #: The optimiser stops where a step gains less than the first, relative to the loss, or no part of the gradient is
 #: above the second.
@@ -40,8 +40,8 @@ class WeightedSoftmax(LazyScores):
     weights: Floats
     bias: Floats
 
-    def as_source(self, labels: LabelsLike, *, own_labels: bool, missing: str | None) -> Source:  # noqa: D102
-        logits = as_source(self.scores, labels, own_labels=own_labels, missing=missing)
+    def as_source(self, labels: LabelsLike, **options: Unpack[SourceOptions]) -> Source:  # noqa: D102
+        logits = as_source(self.scores, labels, **options)
         refuse_truncated(logits, "a calibrator")
         if logits.shape[1] != self.bias.size:
             raise ScoresError(

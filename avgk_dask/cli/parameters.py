@@ -204,6 +204,44 @@ def activation_options(command: Callable[Concatenate[StoreChoice, Rest], None]) 
     return click.option("--activation", type=click.Choice(["softmax", "sigmoid"]), help=text)(made)
 
 
+class Existing(TypedDict):
+    """Which samples exist, as the functions take it."""
+
+    where: object
+    ignore_index: int | None
+
+
+@dataclass(frozen=True)
+class SampleChoice:
+    """Which samples exist, as said on the command line."""
+
+    where: str | None = field(repr=False)
+    ignore_index: int | None
+
+    def open(self, chosen: StoreChoice, missing: str) -> Existing:
+        """Open what says so; reads metadata only."""
+        from ..api.store_functions import open_stored
+        from ..files import is_row_file
+
+        where: object = self.where
+        if self.where is not None and not is_row_file(self.where):
+            where = open_stored(chosen.store, chosen.scores, self.where, chosen.options, missing).labels
+        return {"where": where, "ignore_index": self.ignore_index}
+
+
+def sample_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Add the options that say which samples exist, as one argument ``samples``."""
+
+    @functools.wraps(command)
+    def with_samples(*args: object, where_name: str | None, ignore_index: int | None, **rest: object) -> None:
+        command(*args, samples=SampleChoice(where_name, ignore_index), **rest)
+
+    named = "Name or path, as for --labels, of booleans: samples where it is False do not exist (padding)."
+    made: Callable[..., None] = with_samples
+    made = click.option("--ignore-index", type=int, metavar="N", help="Samples with this label do not exist.")(made)
+    return click.option("--where", "where_name", metavar="NAME", help=named)(made)
+
+
 class LayoutChoice(TypedDict):
     """How scores are stored, as the options say it."""
 
