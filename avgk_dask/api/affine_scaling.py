@@ -49,7 +49,7 @@ class WeightedSoftmax(LazyScores):
                 "Fit one to such logits."
             )
         weighted = TransformedSource(logits, Affine(self.weights, self.bias))
-        return TransformedSource(weighted, Softmax(1.0, weighted.dtype, logits.location))
+        return TransformedSource(weighted, Softmax(1.0, weighted.dtype, logits.location, logits.mask is not None))
 
     def __repr__(self) -> str:
         source = self._source()

@@ -50,7 +50,7 @@ class Activated(LazyScores):
 
 
 def _softmax(what: Activated, logits: Source) -> Transform:
-    return Softmax(what.temperature, logits.dtype, logits.location)
+    return Softmax(what.temperature, logits.dtype, logits.location, logits.mask is not None)
 
 
 def _sigmoid(what: Activated, logits: Source) -> Transform:
