@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from .calibrate_command import calibrate
 from .evaluate_commands import evaluate, sets, threshold
 from .group import Command, Group, debug_option
 from .schemas import SCHEMAS
@@ -62,5 +63,19 @@ def completion(shell: str) -> None:
 
 
 main.params.append(debug_option())
-for _command in (evaluate, threshold, transfer, sets, ingest, info, verify, join, simulate, demo, schema, completion):
+for _command in (
+    evaluate,
+    threshold,
+    transfer,
+    sets,
+    calibrate,
+    ingest,
+    info,
+    verify,
+    join,
+    simulate,
+    demo,
+    schema,
+    completion,
+):
     main.add_command(_command)

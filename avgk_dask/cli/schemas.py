@@ -92,6 +92,18 @@ _BODIES: dict[str, Schema] = {
         _object("One budget.", k=_BUDGET, threshold=_NUMBER, n_above=_COUNT, n_ties=_COUNT, n_kept=_COUNT)
     ),
     "transfer": _TRANSFERRED,
+    "calibrate": _object(
+        "The fit; the file holds what was fitted.",
+        file=_TEXT,
+        method={"enum": ["temperature", "vector", "matrix"]},
+        temperature=_or_null({"type": "number", "exclusiveMinimum": 0}),
+        nll_before=_NUMBER,
+        nll_after=_NUMBER,
+        n_reads=_COUNT,
+        n_iterations=_COUNT,
+        converged=_FLAG,
+        message=_TEXT,
+    ),
     "sets": _object(
         "What was written; all but store are attributes of the new store, too.",
         store=_TEXT,

@@ -1,0 +1,57 @@
+"""``avgk calibrate``: what the library fits, in a file that it loads."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+import avgk_dask as avgk
+
+
+@pytest.fixture
+def logits(tmp_path):
+    rng = np.random.default_rng(0)
+    values = rng.standard_normal((200, 5)).astype("f4")
+    with avgk.ScoreWriter(tmp_path / "a.zarr", 5, chunk_rows=30) as writer:
+        writer.append(values, (2 * values + rng.gumbel(size=values.shape)).argmax(1))
+    return tmp_path / "a.zarr"
+
+
+@pytest.mark.parametrize("method", ["temperature", "vector", "matrix"])
+def test_calibrate__writes_what_the_library_fits(method, logits, tmp_path, run):
+    done = run("calibrate", logits, "--method", method, "--out", tmp_path / "c.json", "--json", "--quiet")
+    assert done.returncode == 0
+    told = json.loads(done.stdout)
+    kinds = {"temperature": "TemperatureScaling", "vector": "VectorScaling", "matrix": "MatrixScaling"}
+    found, expected = avgk.calibration.load(tmp_path / "c.json"), getattr(avgk.calibration, kinds[method])().fit(logits)
+    assert repr(found) == repr(expected)
+    assert told["nll_after"] == expected.nll_after < told["nll_before"]
+    assert told["n_reads"] == expected.n_reads
+    assert told["temperature"] == getattr(expected, "temperature", None)
+
+
+def test_calibrate__tells_the_nll_before_and_after(logits, tmp_path, run):
+    done = run("calibrate", logits, "--out", tmp_path / "c.json")
+    found = avgk.calibration.load(tmp_path / "c.json")
+    assert done.stdout.startswith(
+        f"TemperatureScaling: temperature {found.temperature:.6g}, NLL {found.nll_before:.6g} to"
+    )
+    assert f"{found.n_reads} reads" in done.stdout
+
+
+@pytest.mark.parametrize(
+    "options, text",
+    [
+        (["--penalty", 1], "--penalty must go with another --method"),
+        (["--method", "vector", "--bias-penalty", 1], "--bias-penalty must go with another"),
+        (["--method", "matrix", "--penalty", -1], "penalty must be"),
+        (["--max-iterations", 0], "--max-iterations"),
+    ],
+)
+def test_calibrate__refuses_options_that_do_not_fit(options, text, logits, tmp_path, run):
+    done = run("calibrate", logits, "--out", tmp_path / "c.json", *options)
+    assert done.returncode == 2
+    assert text in done.stderr
+    assert not (tmp_path / "c.json").exists()
