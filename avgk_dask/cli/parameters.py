@@ -138,6 +138,7 @@ class StoreChoice:
     options: dict[str, str] | None = field(repr=False)
     activation: str | None = None
     temperature: float | None = None
+    calibration: str | None = None
 
     def open(self, missing: str, with_labels: bool = True) -> StoredArrays:
         """Open the arrays; reads metadata only."""
@@ -154,6 +155,8 @@ class StoreChoice:
         """Return the scores of opened arrays, or the probabilities that an activation makes of them."""
         from ..api.probabilities import activated
 
+        if self.calibration is not None:
+            return self._calibrated(arrays)
         if self.activation is not None:
             return activated(arrays, self.activation, 1.0 if self.temperature is None else self.temperature)
         if self.temperature is not None:
@@ -161,6 +164,17 @@ class StoreChoice:
                 f"--temperature must come with --activation; got {self.temperature:g} alone. Add --activation softmax."
             )
         return arrays
+
+    def _calibrated(self, arrays: StoredArrays) -> object:
+        """Return the probabilities that a calibrator, read from its file, makes of logits."""
+        from ..calibration import load
+
+        assert self.calibration is not None
+        if self.activation is not None or self.temperature is not None:
+            raise OptionError(
+                "--calibration must come without --activation and --temperature; got both. The file has a softmax of its own."
+            )
+        return load(self.calibration).transform(arrays)
 
 
 def store_options(command: Callable[Concatenate[StoreChoice, Rest], None]) -> Callable[..., None]:
@@ -195,12 +209,21 @@ def activation_options(command: Callable[Concatenate[StoreChoice, Rest], None]) 
 
     @functools.wraps(command)
     def with_activation(
-        chosen: StoreChoice, activation: str | None, temperature: float | None, *args: Rest.args, **rest: Rest.kwargs
+        chosen: StoreChoice,
+        activation: str | None,
+        temperature: float | None,
+        calibration_file: str | None,
+        *args: Rest.args,
+        **rest: Rest.kwargs,
     ) -> None:
-        command(replace(chosen, activation=activation, temperature=temperature), *args, **rest)
+        made = replace(chosen, activation=activation, temperature=temperature, calibration=calibration_file)
+        command(made, *args, **rest)
 
     text = "The scores are logits: make probabilities of them while they are read."
-    made = click.option("--temperature", type=float, metavar="T", help="Divide the logits by T first.")(with_activation)
+    fitted = "The file that avgk calibrate wrote: make probabilities of logits by it."
+    made: Callable[..., None] = with_activation
+    made = click.option("--calibration", "calibration_file", metavar="FILE", help=fitted)(made)
+    made = click.option("--temperature", type=float, metavar="T", help="Divide the logits by T first.")(made)
     return click.option("--activation", type=click.Choice(["softmax", "sigmoid"]), help=text)(made)
 
 
