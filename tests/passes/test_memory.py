@@ -97,7 +97,9 @@ PEAK = textwrap.dedent(r"""
 @pytest.mark.slow
 @pytest.mark.parametrize("chunks", [(10_000, 1000), (40_000, 1000), (40_000, 50)])
 @pytest.mark.parametrize("dtype", ["float32", "float16", "uint8"])
-@pytest.mark.parametrize("what", ["evaluate", "evaluate in bins", "error_curve", "ensemble", "ensemble error_curve", "transfer"])
+@pytest.mark.parametrize(
+    "what", ["evaluate", "evaluate in bins", "error_curve", "ensemble", "ensemble error_curve", "transfer"]
+)
 def test_task_memory__bounds_the_measured_peak(tmp_path, chunks, dtype, what):
     from avgk_dask.testing import Simulation
 
