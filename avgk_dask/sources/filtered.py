@@ -68,6 +68,18 @@ class FilteredSource(Source):
     def held_bytes(self) -> int:  # noqa: D102
         return self.inner.held_bytes() + self.slab_bytes() + int(np.diff(self.inner.rows).max())
 
+    @property
+    def score_bytes(self) -> int:  # noqa: D102
+        return self.inner.score_bytes
+
+    @property
+    def is_made(self) -> bool:  # noqa: D102
+        return self.inner.is_made
+
+    @property
+    def made_by(self) -> str:  # noqa: D102
+        return self.inner.made_by
+
     def ahead_bytes(self) -> int:  # noqa: D102
         return self.inner.ahead_bytes()
 
