@@ -7,9 +7,10 @@ from .api.calibrator_files import damaged, read_calibrator
 from .api.calibrators import Calibrator, TemperatureScaling
 from .api.given import PlaceLike, ScoresLike
 from .api.lazy_scores import LazyScores
+from .api.temperature_curves import temperature_curve
 from .errors import OptionError
 
-__all__ = ["MatrixScaling", "TemperatureScaling", "VectorScaling", "calibrated", "load"]
+__all__ = ["MatrixScaling", "TemperatureScaling", "VectorScaling", "calibrated", "load", "temperature_curve"]
 
 _KINDS: tuple[type[Calibrator], ...] = (TemperatureScaling, VectorScaling, MatrixScaling)
 

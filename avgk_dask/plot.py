@@ -7,7 +7,7 @@ called. Colours are told apart by colour-blind eyes too, and mean the same every
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -20,7 +20,17 @@ from .results.datasets import check_result
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = ["errors", "gains", "ranked_scores", "set_size_distribution", "set_sizes", "straddle"]
+__all__ = [
+    "errors",
+    "gains",
+    "near_threshold",
+    "ranked_scores",
+    "reliability",
+    "set_size_distribution",
+    "set_sizes",
+    "straddle",
+    "temperatures",
+]
 
 #: Colours of Okabe and Ito.
 AVERAGE_K, TOP_K, GAIN, BUDGET = "#0072b2", "#d55e00", "#009e73", "#cc79a7"
@@ -318,6 +328,125 @@ def _density(counts: Ints, edges: Floats) -> Floats:
     return np.asarray(found / max(found.max(), np.finfo(float).tiny))
 
 
+def reliability(tables: xr.Dataset | Mapping[str, xr.Dataset], ax: Axes | None = None) -> Axes:
+    """Draw how often the highest scores are right against what they say, one line for each table.
+
+    Parameters
+    ----------
+    tables
+        What ``losses.expected_calibration_error`` gives; or several by name, such as before and after a calibration.
+    ax
+        Where to draw; by default a new figure.
+
+    Raises
+    ------
+    OptionError
+        If a table has no labelled sample.
+
+    Examples
+    --------
+    >>> import numpy as np, avgk_dask as avgk
+    >>> table = avgk.losses.expected_calibration_error(np.array([[0.75, 0.25], [0.25, 0.75]]), np.array([0, 0]))
+    >>> avgk.plot.reliability({"before": table}).get_xlabel()
+    'confidence: mean of the highest scores'
+
+    """
+    named = {"": tables} if isinstance(tables, xr.Dataset) else dict(tables)
+    ax = _axes(ax)
+    ax.plot([0, 1], [0, 1], color="gray", linewidth=1, linestyle=":")
+    for number, (name, table) in enumerate(named.items()):
+        _need_table(table, "accuracy")
+        some = table["count"].values > 0
+        error = f"ECE {100 * float(table.expected_calibration_error):.2g} %"
+        x, y = table.confidence.values[some], table.accuracy.values[some]
+        color = _SEVERAL[number % len(_SEVERAL)]
+        ax.plot(x, y, color=color, marker="o", markersize=4, label=f"{name}, {error}" if name else error)
+    ax.set(xlabel="confidence: mean of the highest scores", ylabel="accuracy: share that are right")
+    ax.set(xlim=(0, 1), ylim=(0, 1))
+    ax.legend(frameon=False)
+    return _tidy(ax)
+
+
+def near_threshold(table: xr.Dataset, ax: Axes | None = None) -> Axes:
+    """Draw how often scores near the average-k threshold are the label against what they say.
+
+    Parameters
+    ----------
+    table
+        What ``losses.calibration_at_threshold`` gives.
+    ax
+        Where to draw; by default a new figure.
+
+    Raises
+    ------
+    OptionError
+        If the table has no labelled sample.
+
+    Examples
+    --------
+    >>> import numpy as np, avgk_dask as avgk
+    >>> scores = np.array([[0.6, 0.3, 0.1], [0.4, 0.35, 0.25]])
+    >>> table = avgk.losses.calibration_at_threshold(scores, np.array([0, 1]), 1, window=1)
+    >>> avgk.plot.near_threshold(table).get_ylabel()
+    'share that are the label'
+
+    """
+    _need_table(table, "accuracy")
+    ax = _axes(ax)
+    some = table["count"].values > 0
+    x, y = table.confidence.values[some], table.accuracy.values[some]
+    ends = [float(min(x.min(), y.min())), float(max(x.max(), y.max()))]
+    ax.plot(ends, ends, color="gray", linewidth=1, linestyle=":", label="calibrated")
+    ax.plot(x, y, color=AVERAGE_K, marker="o", markersize=4, label="scores near the threshold")
+    ax.axvline(float(table.threshold), color=BUDGET, linestyle="--", label="threshold")
+    ax.set(xlabel="mean score", ylabel="share that are the label")
+    ax.legend(frameon=False)
+    return _tidy(ax)
+
+
+def temperatures(curve: xr.Dataset, ax: Axes | None = None) -> Axes:
+    """Draw both errors and the NLL against the temperature; the least NLL is marked.
+
+    Parameters
+    ----------
+    curve
+        What ``calibration.temperature_curve`` gives.
+    ax
+        Where to draw; by default a new figure. The NLL has an axis of its own at the right.
+
+    Raises
+    ------
+    OptionError
+        If the curve has no errors.
+
+    Examples
+    --------
+    >>> import numpy as np, avgk_dask as avgk
+    >>> curve = avgk.calibration.temperature_curve(np.tile([2.0, 0.0], (4, 1)), np.array([0, 0, 0, 1]))
+    >>> avgk.plot.temperatures(curve).get_xlabel()
+    'temperature'
+
+    """
+    _need_table(curve, "nll")
+    ax = _axes(ax)
+    ordered = curve.sortby("temperature")
+    x = ordered.temperature.values
+    if not np.isnan(ordered.top_k_error.values).all():
+        ax.plot(x, _percent(ordered.top_k_error), color=TOP_K, linestyle="--", label="top-k error")
+    ax.plot(x, _percent(ordered.average_k_error), color=AVERAGE_K, label="average-k error")
+    right = ax.twinx()
+    right.plot(x, ordered.nll.values, color=GAIN, linestyle=":", label="NLL (right)")
+    right.set_ylabel("NLL")
+    right.spines["top"].set_visible(False)
+    ax.axvline(float(x[ordered.nll.values.argmin()]), color=BUDGET, linewidth=1, label="least NLL here")
+    if x.size > 1 and x[-1] / x[0] > 4:
+        ax.set_xscale("log", base=2)
+    ax.set(xlabel="temperature", ylabel="error (% of labelled samples)")
+    lines = [*ax.get_lines(), *right.get_lines()]
+    ax.legend(lines, [str(line.get_label()) for line in lines], frameon=False)
+    return _tidy(ax)
+
+
 def best_budget(result: xr.Dataset) -> float:
     """Return the budget with the largest relative gain; the largest one where there are no gains."""
     gain = result.relative_gain.values if "relative_gain" in result else np.full(result.sizes["k"], np.nan)
@@ -329,6 +458,13 @@ def _need(result: xr.Dataset, name: str, what: str) -> None:
     check_result(result, [name] if isinstance(result, xr.Dataset) and name in result else [])
     if name not in result or np.isnan(np.asarray(result[name].values, float)).all():
         raise OptionError(f"result must have {name} to draw; got none of it. It needs {what}.")
+
+
+def _need_table(table: xr.Dataset, name: str) -> None:
+    """Refuse what is no table with a variable, and one with nothing in it."""
+    check_result(table)
+    if name not in table or np.isnan(table[name].values).all():
+        raise OptionError(f"table must have {name} to draw; got none of it. It needs labels.")
 
 
 def _axes(ax: Axes | None) -> Axes:

@@ -44,7 +44,7 @@ class Ensemble(LazyScores):
         _check_members(sources)
         found = _common_labels(sources)
         mean = EnsembleSource([source.with_labels(None) for source in sources], self.weights, found)
-        kept = existing(mean, where, ignored, missing)
+        kept = existing(mean, where, ignored)
         return kept if options.get("own_labels", True) or labels is not None else kept.with_labels(None)
 
     @property

@@ -68,7 +68,7 @@ def as_source(
     column = as_labels(given, shape, missing)
     if is_stored(column):
         check_chunks(column)
-    conditions = sample_conditions(_opened_where(where, missing), ignore_index, column, shape[:-1])
+    conditions = sample_conditions(_opened_where(where), ignore_index, column, shape[:-1])
     column = None if labels is None and not own_labels else column
     if truncated:
         return truncated_source(truncated, column, conditions)
@@ -89,18 +89,16 @@ def _matrix_source(matrix: Matrix, column: Labels, location: str) -> Source:
     return BlockSource(matrix, lazy_array(column) if is_stored(column) else column, location, lead)
 
 
-def existing(source: Source, where: LabelsLike, ignore_index: int | None, missing: str | None) -> Source:
+def existing(source: Source, where: LabelsLike, ignore_index: int | None) -> Source:
     """Return the samples of a source that exist."""
-    return filtered_source(
-        source, sample_conditions(_opened_where(where, missing), ignore_index, source.labels, source.lead)
-    )
+    return filtered_source(source, sample_conditions(_opened_where(where), ignore_index, source.labels, source.lead))
 
 
-def _opened_where(where: LabelsLike, missing: str | None) -> LabelsLike:
-    """Return ``where``, opened if it is stored on its own."""
+def _opened_where(where: LabelsLike) -> LabelsLike:
+    """Return ``where``, opened if it is stored on its own. Zarr leaves out chunks that are all False: they are what they were."""
     if isinstance(where, (str, os.PathLike)) and is_row_file(where):
         return open_mask_file(where)
-    return open_labels(where, None, missing) if isinstance(where, (str, os.PathLike)) or is_zarr(where) else where
+    return open_labels(where, None, "fill") if isinstance(where, (str, os.PathLike)) or is_zarr(where) else where
 
 
 def _as_matrix(scores: object, missing: str | None) -> Matrix:

@@ -86,7 +86,7 @@ def evaluate(chosen: StoreChoice, samples: SampleChoice, k: list[Fraction] | Non
                 chosen.scored(arrays),
                 None,
                 k or DEFAULT_BUDGETS,
-                **samples.open(chosen, missing),
+                **samples.open(chosen),
                 straddle=straddle,
                 ties=ties,
                 nan_policy=nan_policy,
@@ -130,7 +130,7 @@ def threshold(chosen: StoreChoice, samples: SampleChoice, k: list[Fraction], as_
     with cluster(where, quiet):
         place = checkpoint_place(checkpoint, checkpoint_option)
         found = run(
-            chosen.scored(arrays), k, **samples.open(chosen, missing), nan_policy=nan_policy, progress=shows_progress(quiet),
+            chosen.scored(arrays), k, **samples.open(chosen), nan_policy=nan_policy, progress=shows_progress(quiet),
             checkpoint=place,
         )  # fmt: skip
     names = ("threshold", "n_above", "n_ties", "n_kept")
@@ -209,7 +209,7 @@ def sets(chosen: StoreChoice, samples: SampleChoice, k: list[Fraction] | None, l
     choice = SetChoice(rule if limit is None else "threshold", k[0] if k else None, limit, ties, nan_policy)
     with cluster(where, quiet):
         found = write_sets(
-            chosen.scored(arrays), out, choice, **samples.open(chosen, missing), format=form, overwrite=overwrite, progress=shows_progress(quiet),
+            chosen.scored(arrays), out, choice, **samples.open(chosen), format=form, overwrite=overwrite, progress=shows_progress(quiet),
             out_options=parse_storage_options(out_option, "--out-option"),
             checkpoint=checkpoint_place(checkpoint, checkpoint_option),
         )  # fmt: skip

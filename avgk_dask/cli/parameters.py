@@ -241,14 +241,14 @@ class SampleChoice:
     where: str | None = field(repr=False)
     ignore_index: int | None
 
-    def open(self, chosen: StoreChoice, missing: str) -> Existing:
+    def open(self, chosen: StoreChoice) -> Existing:
         """Open what says so; reads metadata only."""
         from ..api.store_functions import open_stored
         from ..files import is_row_file
 
         where: object = self.where
         if self.where is not None and not is_row_file(self.where):
-            where = open_stored(chosen.store, chosen.scores, self.where, chosen.options, missing).labels
+            where = open_stored(chosen.store, chosen.scores, self.where, chosen.options, "fill").labels
         return {"where": where, "ignore_index": self.ignore_index}
 
 

@@ -26,6 +26,7 @@ COORDINATES = {
     "rank": Variable(("rank",), ("int64",), "rank", "Place of a score in its row; 1 is the highest."),
     "bin": Variable(("bin",), ("int64",), "bin", "Number of a bin of a histogram."),
     "loss": Variable(("loss",), ("str",), "loss", "Name of a loss."),
+    "temperature": Variable(("temperature",), ("float64",), "temperature", "What logits are divided by."),
     "model": Variable(("model",), ("str",), "model", "Name of a model."),
     "group": Variable(("group",), ("str", "int64"), "group", "Name or number of a group of samples."),
 }
@@ -233,6 +234,20 @@ TRANSFERRED = {
     ),
     "own_average_k_error": Variable(
         ("k",), ("float64",), "own average-k error", "The average-k error of the new scores at their own threshold."
+    ),
+}
+
+#: Results over temperatures.
+TEMPERATURES = {
+    "nll": Variable(("temperature",), ("float64",), "NLL", "Mean of -log p[label] over the labelled samples."),
+    "top_k_error": Variable(
+        ("temperature",),
+        ("float64",),
+        "top-k error",
+        "That of the softmax at this temperature; NaN for a fractional k.",
+    ),
+    "average_k_error": Variable(
+        ("temperature",), ("float64",), "average-k error", "That of the softmax at this temperature."
     ),
 }
 

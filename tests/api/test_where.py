@@ -57,7 +57,7 @@ COLUMNS = {
 
 
 def same(found, expected):
-    attrs = ("store", "reads", "versions")
+    attrs = ("store", "reads", "versions", "score_kind")  # of truncated rows none is told
     for each in (found, expected):
         each.attrs = {name: value for name, value in each.attrs.items() if name not in attrs}
     return found.identical(expected)
@@ -324,3 +324,16 @@ def test_checkpoint__of_a_mask_serves_a_store_that_has_grown(tmp_path):
             writer.append(GOOD[200:], LABELS[200:])
         found = avgk.evaluate(tmp_path / "a.zarr", where=WHERE, **kept)
     assert same(found, avgk.evaluate(GOOD[WHERE], LABELS[WHERE], KS))
+
+
+def test_where__stored_without_its_chunks_of_false_is_what_it_was(tmp_path):
+    rng = np.random.default_rng(5)
+    scores, kept = rng.random((60, 7)), np.arange(60) >= 25
+    group = zarr.open_group(tmp_path / "s.zarr", mode="w")
+    group.create_array("scores", data=scores, chunks=(20, 7))
+    group.create_array("kept", data=kept, chunks=(10,))
+    assert not (tmp_path / "s.zarr" / "kept" / "c" / "0").exists()  # as zarr writes it
+    found = avgk.evaluate(scores, k=2, where=group["kept"])
+    assert found.attrs["n_samples"] == 35
+    xr.testing.assert_equal(found, avgk.evaluate(scores[kept], k=2))
+    assert avgk.threshold(scores, 2, where=tmp_path / "s.zarr" / "kept") == avgk.threshold(scores[kept], 2)
