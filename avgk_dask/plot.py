@@ -442,8 +442,11 @@ def temperatures(curve: xr.Dataset, ax: Axes | None = None) -> Axes:
     if x.size > 1 and x[-1] / x[0] > 4:
         ax.set_xscale("log", base=2)
     ax.set(xlabel="temperature", ylabel="error (% of labelled samples)")
+    for each in (ax, right):  # with space for the legend
+        low, high = each.get_ylim()
+        each.set_ylim(low, high + 0.35 * (high - low))
     lines = [*ax.get_lines(), *right.get_lines()]
-    ax.legend(lines, [str(line.get_label()) for line in lines], frameon=False)
+    ax.legend(lines, [str(line.get_label()) for line in lines], frameon=False, loc="upper center", ncols=2)
     return _tidy(ax)
 
 

@@ -6,7 +6,7 @@ import pathlib
 import time
 from contextlib import nullcontext
 from fractions import Fraction
-from typing import Unpack
+from typing import TYPE_CHECKING, Unpack
 
 import click
 
@@ -14,6 +14,7 @@ from ..errors import OptionError
 from .clusters import ClusterChoice, cluster, cluster_options
 from .group import Command
 from .parameters import (
+    Existing,
     SampleChoice,
     StoreChoice,
     activation_options,
@@ -34,6 +35,9 @@ from .parameters import (
 from .printing import print_json, remark, shows_progress
 from .result_files import ResultsFolder
 
+if TYPE_CHECKING:
+    import xarray as xr
+
 
 @click.command(cls=Command, short_help="Errors, gains, thresholds and ambiguity of a store.")
 @store_options
@@ -44,6 +48,9 @@ from .result_files import ResultsFolder
     "--out",
     type=click.Path(path_type=pathlib.Path),
     help="Write metrics.json, metrics.zarr and report.html here, over those of an earlier run.",
+)
+@click.option(
+    "--reliability", is_flag=True, help="With --out: a section on calibration in the report, for three more reads."
 )
 @click.option("--straddle/--no-straddle", default=True, help="Analyse the ambiguity, too (default), or not.")
 @ties_option
@@ -57,7 +64,7 @@ from .result_files import ResultsFolder
 )  # fmt: skip
 @checkpoint_options
 @cluster_options
-def evaluate(chosen: StoreChoice, samples: SampleChoice, k: list[Fraction] | None, out: pathlib.Path | None, as_json: bool, straddle: bool, ties: str,
+def evaluate(chosen: StoreChoice, samples: SampleChoice, k: list[Fraction] | None, out: pathlib.Path | None, reliability: bool, as_json: bool, straddle: bool, ties: str,
              nan_policy: str, missing: str, quiet: bool, on_error: str, checkpoint: str | None, checkpoint_option: tuple[str, ...],
              **where: Unpack[ClusterChoice]) -> None:  # fmt: skip
     """Thresholds, errors, gains, set sizes and ambiguity of a store, all budgets in one scan.
@@ -95,15 +102,24 @@ def evaluate(chosen: StoreChoice, samples: SampleChoice, k: list[Fraction] | Non
                 on_error=on_error,
             )
             seconds = time.perf_counter() - start
+            tables = _calibration(chosen.scored(arrays), result, samples.open(chosen)) if reliability else None
         result.attrs["store"] = arrays.location
         if arrays.fingerprint:
             result.attrs["fingerprint"] = arrays.fingerprint
         if isinstance(folder, ResultsFolder):
-            folder.write(result, seconds)
+            folder.write(result, seconds, tables)
             remark(f"wrote {folder.out / 'report.html'}, metrics.json and metrics.zarr", quiet)
     click.echo(to_json(result) if as_json else print_table(result))
     if not result.attrs["n_labelled"]:
         remark("errors need labels: name them with --labels NAME, or give a file with --labels labels.npy", quiet)
+
+
+def _calibration(scores: object, result: xr.Dataset, samples: Existing) -> dict[str, xr.Dataset]:
+    """Return how far scores are calibrated, all of them and at the threshold of the budget that a report speaks of."""
+    from .. import losses, plot
+
+    near = losses.calibration_at_threshold(scores, k=plot.best_budget(result), **samples)
+    return {"": losses.expected_calibration_error(scores, **samples), "near the threshold": near}
 
 
 @click.command(cls=Command, short_help="The exact threshold of each budget.")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pathlib
+from collections.abc import Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
@@ -40,7 +41,9 @@ class ResultsFolder:
     ) -> None:
         self._leased.release()
 
-    def write(self, result: Result, seconds: float | None = None) -> None:
+    def write(
+        self, result: Result, seconds: float | None = None, calibration: Mapping[str, Result] | None = None
+    ) -> None:
         """Write all results to a folder beside their own first, then move them in."""
         from ..report import write_report
         from ..results.json_text import to_json
@@ -54,7 +57,7 @@ class ResultsFolder:
                 (aside.new / "metrics.json").write_text(to_json(result), encoding="utf-8")
                 write_result(result, aside.new / "metrics.zarr")
                 if "report.html" in self.names:
-                    write_report(result, aside.new / "report.html", seconds=seconds)
+                    write_report(result, aside.new / "report.html", seconds=seconds, calibration=calibration)
                 self._leased.lease.check(surely=True)
                 aside.move_in()
                 is_done = True

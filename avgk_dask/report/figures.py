@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -71,6 +71,33 @@ _PICTURES: dict[str, tuple[Callable[..., Axes], str, str]] = {
 }
 
 
+#: Pictures of tables of calibration.
+_CALIBRATION: dict[str, tuple[Callable[..., Axes], str, str]] = {
+    "reliability": (
+        plot.reliability,
+        "How often the highest scores are right",
+        "Each dot is a bin of samples by their highest score: on the dotted line it is right as often as it says.",
+    ),
+    "near_threshold": (
+        plot.near_threshold,
+        "Calibration at the threshold",
+        "Scores near the threshold decide which labels are in: on the dotted line they are the label as often as they say.",
+    ),
+}
+
+
+def calibration_pictures(tables: Mapping[str, xr.Dataset]) -> dict[str, Picture]:
+    """Return the pictures of tables of calibration: of the highest scores by name, and of those near a threshold."""
+    near = [table for table in tables.values() if "total_accuracy" in table]
+    tops = {name: table for name, table in tables.items() if "expected_calibration_error" in table}
+    given: dict[str, object] = {"reliability": tops, "near_threshold": near[0] if near else None}
+    return {
+        name: Picture(name, title, caption, _svg(name, draw, given[name]))
+        for name, (draw, title, caption) in _CALIBRATION.items()
+        if given[name] is not None and (name != "reliability" or tops)
+    }
+
+
 def pictures(result: xr.Dataset) -> dict[str, Picture]:
     """Return all pictures that a result has the numbers for, by name."""
     found = {}
@@ -82,7 +109,7 @@ def pictures(result: xr.Dataset) -> dict[str, Picture]:
     return found
 
 
-def _svg(name: str, draw: Callable[..., Axes], result: xr.Dataset) -> Markup:
+def _svg(name: str, draw: Callable[..., Axes], result: object) -> Markup:
     """Return a picture as an element of a page: no request, no colour of its own for what is text."""
     from matplotlib import style
     from matplotlib.figure import Figure

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import os
 import pathlib
+from collections.abc import Mapping
 from importlib.resources import files
 
 import xarray as xr
@@ -15,12 +16,18 @@ from ..errors import DtypeError, OptionError
 from ..results.datasets import fingerprint
 from ..results.score_kinds import kind_sentence
 from ..results.showing import visible
-from .figures import pictures
+from .figures import calibration_pictures, pictures
 from .tables import Table, ambiguity_table, check_evaluation, results_table, tie_table
 from .text import ambiguity_sentence, headline, size_sentence, tie_sentence
 
 
-def render_report(result: xr.Dataset, *, seconds: float | None = None, written: str | None = None) -> str:
+def render_report(
+    result: xr.Dataset,
+    *,
+    seconds: float | None = None,
+    written: str | None = None,
+    calibration: Mapping[str, xr.Dataset] | None = None,
+) -> str:
     """Return the report of a result as one self-contained HTML page.
 
     Parameters
@@ -31,6 +38,9 @@ def render_report(result: xr.Dataset, *, seconds: float | None = None, written: 
         How long it took to compute, if known.
     written
         Date and time to show; by default now, in UTC.
+    calibration
+        Tables of ``losses.expected_calibration_error`` by name, such as before and after, and one of
+        ``losses.calibration_at_threshold``: they become a section of their own.
 
     Examples
     --------
@@ -51,13 +61,19 @@ def render_report(result: xr.Dataset, *, seconds: float | None = None, written: 
         results=results_table(result),
         ambiguity=ambiguity_table(result),
         ties=tie_table(result),
-        pictures=pictures(result),
+        pictures=pictures(result) | calibration_pictures(calibration or {}),
         facts=_provenance(result, seconds, written),
     )
 
 
-def write_report(result: xr.Dataset, path: str | os.PathLike[str], *, seconds: float | None = None) -> None:
-    """Write the report of a result to a file, which is there whole or as it was.
+def write_report(
+    result: xr.Dataset,
+    path: str | os.PathLike[str],
+    *,
+    seconds: float | None = None,
+    calibration: Mapping[str, xr.Dataset] | None = None,
+) -> None:
+    """Write the report of a result to a file, which is there whole or as it was; the rest as for ``render_report``.
 
     Raises
     ------
@@ -82,7 +98,7 @@ def write_report(result: xr.Dataset, path: str | os.PathLike[str], *, seconds: f
         )
     if is_url(path):
         raise OptionError(f"path must be that of a file on this machine; got {shown(path)!r}. Choose a local one.")
-    page = render_report(result, seconds=seconds)
+    page = render_report(result, seconds=seconds, calibration=calibration)
     with writing(visible(str(path))), written_whole(pathlib.Path(path)) as place:
         place.write_text(page, encoding="utf-8")
 

@@ -55,3 +55,26 @@ def test_temperature__needs_an_activation(store):
     assert done.exit_code == 2
     assert "--temperature must come with --activation" in done.output
     assert run("threshold", store, "-k", "2", "--activation", "tanh").exit_code == 2
+
+
+def test_evaluate__shows_calibration_in_the_report(store, tmp_path):
+    done = run("evaluate", store, "-k", "1,2", "--activation", "softmax", "--reliability", "--out", tmp_path / "out")
+    assert done.exit_code == 0, done.output
+    page = (tmp_path / "out" / "report.html").read_text()
+    assert "<h2>Calibration</h2>" in page
+    assert page.count("How often the highest scores are right") >= 1
+    assert "Calibration at the threshold" in page
+    plain = run("evaluate", store, "-k", "1,2", "--activation", "softmax", "--out", tmp_path / "other")
+    assert plain.exit_code == 0
+    assert "<h2>Calibration</h2>" not in (tmp_path / "other" / "report.html").read_text()
+
+
+def test_evaluate__takes_a_calibrator(store, tmp_path):
+    done = run("calibrate", store, "--out", tmp_path / "t.json")
+    assert done.exit_code == 0, done.output
+    done = run("threshold", store, "-k", "2", "--calibration", tmp_path / "t.json", "--json")
+    fitted = avgk.calibration.load(tmp_path / "t.json")
+    assert json.loads(done.output)[0]["threshold"] == avgk.threshold(fitted.transform(store), 2).value
+    done = run("threshold", store, "-k", "2", "--calibration", tmp_path / "t.json", "--activation", "softmax")
+    assert done.exit_code == 2
+    assert "--calibration must come without" in done.output
