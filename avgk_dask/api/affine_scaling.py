@@ -29,7 +29,7 @@ from .lazy_scores import LazyScores
 
 #: The optimiser stops where a step gains less than the first, relative to the loss, or no part of the gradient is
 #: above the second.
-_GAIN, _GRADIENT = 1e-13, 1e-7
+_GAIN, _GRADIENT = 1e-11, 1e-7
 
 
 @dataclass(frozen=True, repr=False)

@@ -138,6 +138,7 @@ class StoreChoice:
     options: dict[str, str] | None = field(repr=False)
     activation: str | None = None
     temperature: float | None = None
+    calibration: str | None = None
 
     def open(self, missing: str, with_labels: bool = True) -> StoredArrays:
         """Open the arrays; reads metadata only."""
@@ -151,9 +152,11 @@ class StoreChoice:
         return open_stored(self.store, self.scores, self.labels, self.options, missing)
 
     def scored(self, arrays: StoredArrays) -> object:
-        """Return the scores of opened arrays, or the probabilities that an activation makes of them."""
+        """Return the scores of opened arrays, or the probabilities that an activation or a calibrator makes of them."""
         from ..api.probabilities import activated
 
+        if self.calibration is not None:
+            return self._calibrated(arrays, self.calibration)
         if self.activation is not None:
             return activated(arrays, self.activation, 1.0 if self.temperature is None else self.temperature)
         if self.temperature is not None:
@@ -161,6 +164,13 @@ class StoreChoice:
                 f"--temperature must come with --activation; got {self.temperature:g} alone. Add --activation softmax."
             )
         return arrays
+
+    def _calibrated(self, arrays: StoredArrays, file: str) -> object:
+        from ..calibration import calibrated, load
+
+        if self.activation is not None or self.temperature is not None:
+            raise OptionError("--calibration must come alone; got --activation or --temperature, too. Leave those out.")
+        return calibrated(arrays, load(file))
 
 
 def store_options(command: Callable[Concatenate[StoreChoice, Rest], None]) -> Callable[..., None]:
@@ -195,12 +205,22 @@ def activation_options(command: Callable[Concatenate[StoreChoice, Rest], None]) 
 
     @functools.wraps(command)
     def with_activation(
-        chosen: StoreChoice, activation: str | None, temperature: float | None, *args: Rest.args, **rest: Rest.kwargs
+        chosen: StoreChoice,
+        activation: str | None,
+        temperature: float | None,
+        calibration_file: str | None,
+        *args: Rest.args,
+        **rest: Rest.kwargs,
     ) -> None:
-        command(replace(chosen, activation=activation, temperature=temperature), *args, **rest)
+        choice = {"activation": activation, "temperature": temperature, "calibration": calibration_file}
+        command(replace(chosen, **choice), *args, **rest)  # type: ignore[arg-type]
 
     text = "The scores are logits: make probabilities of them while they are read."
-    made = click.option("--temperature", type=float, metavar="T", help="Divide the logits by T first.")(with_activation)
+    file = "The same with what avgk calibrate has written."
+    made = click.option("--calibration", "calibration_file", type=click.Path(dir_okay=False), help=file)(
+        with_activation
+    )
+    made = click.option("--temperature", type=float, metavar="T", help="Divide the logits by T first.")(made)
     return click.option("--activation", type=click.Choice(["softmax", "sigmoid"]), help=text)(made)
 
 

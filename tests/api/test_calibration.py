@@ -334,7 +334,7 @@ def test_files__that_are_damaged_are_refused(tmp_path, damage, text):
     content = json.loads((tmp_path / "a.json").read_text())
     damage(content)
     (tmp_path / "a.json").write_text(json.dumps(content))
-    with pytest.raises(avgk.ReadError, match=text):
+    with pytest.raises(avgk.StoreError, match=text):
         load(tmp_path / "a.json")
 
 
@@ -342,7 +342,7 @@ def test_files__that_hold_something_else_are_refused(tmp_path):
     for name, text in (("none.json", None), ("empty.json", ""), ("list.json", "[1]"), ("cut.json", '{"format": ')):
         if text is not None:
             (tmp_path / name).write_text(text)
-        with pytest.raises(avgk.ReadError):
+        with pytest.raises(avgk.StoreError):
             load(tmp_path / name)
     with pytest.raises(avgk.OptionError, match="local file"):
         load("s3://bucket/a.json")
