@@ -35,7 +35,7 @@ def test_readme__python_and_terminal_examples_run(tmp_path, monkeypatch, capsys)
         exec(compile(block, "README.md", "exec"), scope)
     assert "average_k_error" in capsys.readouterr().out
     commands = [line.split("#")[0] for line in README.splitlines() if line.startswith("avgk ")]
-    assert len(commands) == 7
+    assert len(commands) == 11
     for command in commands:
         run = subprocess.run(
             [sys.executable, "-m", "avgk_dask", *shlex.split(command)[1:]], capture_output=True, text=True

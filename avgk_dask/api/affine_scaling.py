@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from dataclasses import dataclass, field
-from typing import Any, Self
+from typing import Any, Self, Unpack
 
 import numpy as np
 import xarray as xr
@@ -25,7 +25,8 @@ from ..states.loss_tally import ScaleTally
 from .calibrators import Calibrator, logits_to_fit, refuse_fit
 from .given import LabelsLike, ScoresLike
 from .inputs import as_lazy, as_source
-from .lazy_scores import LazyScores
+from .lazy_scores import LazyScores, SourceOptions
+from .shared_text import documented
 
 #: The optimiser stops where a step gains less than the first, relative to the loss, or no part of the gradient is
 #: above the second.
@@ -40,8 +41,8 @@ class WeightedSoftmax(LazyScores):
     weights: Floats
     bias: Floats
 
-    def as_source(self, labels: LabelsLike, *, own_labels: bool, missing: str | None) -> Source:  # noqa: D102
-        logits = as_source(self.scores, labels, own_labels=own_labels, missing=missing)
+    def as_source(self, labels: LabelsLike, **options: Unpack[SourceOptions]) -> Source:  # noqa: D102
+        logits = as_source(self.scores, labels, **options)
         refuse_truncated(logits, "a calibrator")
         if logits.shape[1] != self.bias.size:
             raise ScoresError(
@@ -49,7 +50,7 @@ class WeightedSoftmax(LazyScores):
                 "Fit one to such logits."
             )
         weighted = TransformedSource(logits, Affine(self.weights, self.bias))
-        return TransformedSource(weighted, Softmax(1.0, weighted.dtype, logits.location))
+        return TransformedSource(weighted, Softmax(1.0, weighted.dtype, logits.location, logits.mask is not None))
 
     def __repr__(self) -> str:
         source = self._source()
@@ -100,7 +101,16 @@ class AffineScaling(Calibrator):
         self.weights: Floats | None = None
         self.bias: Floats | None = None
 
-    def fit(self, logits: ScoresLike, labels: LabelsLike = None, *, progress: bool | None = None) -> Self:
+    @documented
+    def fit(
+        self,
+        logits: ScoresLike,
+        labels: LabelsLike = None,
+        *,
+        where: LabelsLike = None,
+        ignore_index: int | None = None,
+        progress: bool | None = None,
+    ) -> Self:
         """Find the weights and the bias of least NLL with penalties, by L-BFGS: one read for each evaluation.
 
         Losses and gradients are sums that no order of adding changes: the same fit to the last bit for any chunking.
@@ -111,11 +121,12 @@ class AffineScaling(Calibrator):
             N x C matrix of finite logits; as ``scores`` elsewhere.
         labels
             N integers (negative, masked or null: unlabelled). By default the labels stored beside the logits.
-        progress
-            Whether to show a progress bar on stderr.
+        {where}
+        {ignore_index}
+        {progress}
 
         """
-        source = logits_to_fit(logits, labels)
+        source = logits_to_fit(logits, labels, where, ignore_index)
         _check_rows(source)
         with running(source, progress, "raise") as run:
             first = _first_look(run)

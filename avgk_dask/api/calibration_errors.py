@@ -30,6 +30,8 @@ def expected_calibration_error(
     labels: LabelsLike = None,
     n_bins: int = 15,
     *,
+    where: LabelsLike = None,
+    ignore_index: int | None = None,
     nan_policy: str = "raise",
     progress: bool | None = None,
     checkpoint: PlaceLike = None,
@@ -45,6 +47,8 @@ def expected_calibration_error(
     {labels}
     n_bins
         Number of bins: [0, 1/n), [1/n, 2/n), ..., the last one closed.
+    {where}
+    {ignore_index}
     nan_policy
         ``"raise"``: there is no other way with NaN.
     {progress}
@@ -90,7 +94,7 @@ def expected_calibration_error(
     """
     check_no_nan_policy(nan_policy)
     exact = [Fraction(i, n_bins) for i in range(_check_bins(n_bins) + 1)]
-    source = probabilities(scores, labels, "a calibration error")
+    source = probabilities(scores, labels, "a calibration error", where, ignore_index)
     edges = tuple(_least_float_from(edge) for edge in exact)
     plan = BinPlan(source.dtype, source.shape[1], edges, only_tops=True)
     asked = asked_checkpoint(checkpoint, "expected_calibration_error", nan_policy=nan_policy)
@@ -112,6 +116,8 @@ def calibration_at_threshold(
     *,
     window: BudgetLike = 0.1,
     n_bins: int = 4,
+    where: LabelsLike = None,
+    ignore_index: int | None = None,
     nan_policy: str = "raise",
     progress: bool | None = None,
     checkpoint: PlaceLike = None,
@@ -131,6 +137,8 @@ def calibration_at_threshold(
         How many ranks to each side of the threshold's, as a part of N k; in (0, 1].
     n_bins
         Number of bins, of equally many ranks each. Ties stay together, so that bins may have more or fewer.
+    {where}
+    {ignore_index}
     nan_policy
         ``"raise"``: there is no other way with NaN.
     {progress}
@@ -181,7 +189,7 @@ def calibration_at_threshold(
     """
     check_no_nan_policy(nan_policy)
     n_bins, part = _check_bins(n_bins), _check_window(window)
-    source = probabilities(scores, labels, "calibration at a threshold")
+    source = probabilities(scores, labels, "calibration at a threshold", where, ignore_index)
     (budget,) = parse_budgets(k, source.n_classes)
     asked = asked_checkpoint(checkpoint, "calibration_at_threshold", nan_policy=nan_policy)
     with running(source, progress, nan_policy, asked) as run:

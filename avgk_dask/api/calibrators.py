@@ -103,9 +103,11 @@ _TOLD: dict[str, type] = {
 }  # fmt: skip
 
 
-def logits_to_fit(logits: ScoresLike, labels: LabelsLike) -> Source:
+def logits_to_fit(
+    logits: ScoresLike, labels: LabelsLike, where: LabelsLike = None, ignore_index: int | None = None
+) -> Source:
     """Return the source of logits and hard labels to fit a calibrator to."""
-    source = labelled_source(logits, labels, "a calibrator")
+    source = labelled_source(logits, labels, "a calibrator", where=where, ignore_index=ignore_index)
     refuse_truncated(source, "a calibrator")
     if logits_of(source)[1]:
         raise ScoresError("logits must be those that a softmax has not seen; got probabilities. Pass its argument.")
@@ -180,6 +182,8 @@ class TemperatureScaling(Calibrator):
         logits: ScoresLike,
         labels: LabelsLike = None,
         *,
+        where: LabelsLike = None,
+        ignore_index: int | None = None,
         progress: bool | None = None,
         checkpoint: PlaceLike = None,
     ) -> Self:
@@ -193,11 +197,13 @@ class TemperatureScaling(Calibrator):
             N x C matrix of logits; as ``scores`` elsewhere.
         labels
             N integers (negative, masked or null: unlabelled). By default the labels stored beside the logits.
+        {where}
+        {ignore_index}
         {progress}
         {checkpoint}
 
         """
-        source = logits_to_fit(logits, labels)
+        source = logits_to_fit(logits, labels, where, ignore_index)
         with running(source, progress, "raise", asked_checkpoint(checkpoint, "temperature")) as run:
             search = TemperatureSearch(source.dtype, source.shape[1])
             first = search.next_pass()

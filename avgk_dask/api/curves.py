@@ -35,6 +35,8 @@ def error_curve(
     scores: ScoresLike,
     labels: LabelsLike = None,
     *,
+    where: LabelsLike = None,
+    ignore_index: int | None = None,
     nan_policy: str = "raise",
     progress: bool | None = None,
     checkpoint: PlaceLike = None,
@@ -48,6 +50,8 @@ def error_curve(
     ----------
     {scores}
     {labels}
+    {where}
+    {ignore_index}
     {nan_policy}
     {progress}
     {checkpoint}
@@ -85,7 +89,7 @@ def error_curve(
 
     """
     check_nan_policy(nan_policy)
-    source = as_source(scores, labels)
+    source = as_source(scores, labels, where=where, ignore_index=ignore_index)
     if source.labels is None:
         raise LabelsError(
             "labels must be given for an error curve; got None, and none are stored beside the scores. "

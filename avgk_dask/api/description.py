@@ -9,10 +9,10 @@ import numpy as np
 from ..exact.budgets import DEFAULT_BUDGETS, count_labels, parse_budgets
 from ..passes.memory import memory_limit, project
 from ..results.store_info import StoreInfo, ValuesInfo
-from ..sources.source import Labels
+from ..sources.row_values import Labels
 from ..sources.stored import StoredSource
 from ..store import StoredArrays
-from ..store.read.bands import read_array
+from ..store.read.bands import read_matrix
 from ..store.read.encoding import encoding_of
 from ..store.read.facts import StoreFacts, gather_facts
 from ..store.where.addresses import Options
@@ -115,7 +115,7 @@ def info(
         "n_stored_bytes": facts.n_stored_bytes,
         "n_missing_chunks": facts.n_missing_chunks,
         "has_manifest": facts.has_manifest,
-        "labels": _labels(arrays.labels),
+        "labels": _labels(arrays.labels, arrays.scores.ndim),
         "values": values,
         "task_memory": memory.task,
         "merge_memory": memory.merge,
@@ -138,19 +138,19 @@ def _truncation(arrays: StoredArrays) -> str | None:
     return f"the {arrays.scores.shape[1]} largest of {arrays.n_classes} scores of each row"
 
 
-def _labels(labels: Labels) -> str | None:
+def _labels(labels: Labels, ndim: int) -> str | None:
     if labels is None:
         return None
     encoding = _encoding(labels) if is_stored(labels) else None
     decoded = f", decoded by {encoding}" if encoding else ""
-    return f"{'class numbers' if labels.ndim == 1 else 'probabilities'}, {labels.dtype}, shape {tuple(labels.shape)}{decoded}"
+    return f"{'class numbers' if labels.ndim < ndim else 'probabilities'}, {labels.dtype}, shape {tuple(labels.shape)}{decoded}"
 
 
 def _values(source: StoredSource) -> ValuesInfo:
     """Look at the first rows: their range, and whether they are probabilities."""
     end = source.piece_end(0)
     n = min(_SAMPLE_ROWS, end)
-    slabs = [read_array(source.array, (slice(0, end), slice(*part)))[:n].copy() for part in pairwise(source.classes)]
+    slabs = [read_matrix(source.array, (slice(0, end), slice(*part)))[:n].copy() for part in pairwise(source.classes)]
     rows = np.concatenate(slabs, axis=1).astype(np.float64)
     finite = rows[np.isfinite(rows)]
     low, high = (float(finite.min()), float(finite.max())) if finite.size else (None, None)

@@ -7,7 +7,7 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any, SupportsFloat
+from typing import Any, SupportsFloat, Unpack
 
 import dask.array as da
 import numpy as np
@@ -17,11 +17,12 @@ from ..errors import DtypeError, LabelsError, OptionError, ScoresError
 from ..passes.certifying import refuse_truncated
 from ..sources.ensembled import EnsembleSource
 from ..sources.lazy_arrays import lazy_array
-from ..sources.source import Labels, Source
+from ..sources.row_values import Labels
+from ..sources.source import Source
 from ..store.read.manifest import table_digest
 from .given import LabelsLike, ScoresLike, is_stored
-from .inputs import as_lazy, as_source
-from .lazy_scores import LazyScores
+from .inputs import as_lazy, as_source, existing
+from .lazy_scores import LazyScores, SourceOptions
 from .probabilities import softmax
 from .shared_text import documented
 
@@ -34,14 +35,17 @@ class Ensemble(LazyScores):
     #: They sum to 1, but for rounding.
     weights: tuple[float, ...]
 
-    def as_source(self, labels: LabelsLike, *, own_labels: bool, missing: str | None) -> Source:  # noqa: D102
-        own = own_labels and labels is None
+    def as_source(self, labels: LabelsLike, **options: Unpack[SourceOptions]) -> Source:  # noqa: D102
+        where, ignored, missing = options.get("where"), options.get("ignore_index"), options.get("missing")
+        own = labels is None and (options.get("own_labels", True) or ignored is not None)
         first = as_source(self.members[0], labels, own_labels=own, missing=missing)
         rest = [as_source(member, own_labels=own, missing=missing) for member in self.members[1:]]
         sources = [first, *rest]
         _check_members(sources)
         found = _common_labels(sources)
-        return EnsembleSource([source.with_labels(None) for source in sources], self.weights, found)
+        mean = EnsembleSource([source.with_labels(None) for source in sources], self.weights, found)
+        kept = existing(mean, where, ignored, missing)
+        return kept if options.get("own_labels", True) or labels is not None else kept.with_labels(None)
 
     @property
     def frame(self) -> xr.DataArray | None:
@@ -120,7 +124,7 @@ def ensemble(
     given = _check_list(members)
     mean = Ensemble(given, _shares(weights, len(given)))
     _check_frames(given)
-    mean.as_source(None, own_labels=False, missing=None)  # which refuses what cannot be
+    mean.as_source(None, own_labels=False)  # which refuses what cannot be
     return mean if of == "probabilities" else softmax(mean)
 
 

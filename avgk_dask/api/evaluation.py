@@ -35,6 +35,8 @@ def evaluate(
     *,
     straddle: bool = True,
     ties: str = "first",
+    where: LabelsLike = None,
+    ignore_index: int | None = None,
     nan_policy: str = "raise",
     progress: bool | None = None,
     checkpoint: PlaceLike = None,
@@ -52,8 +54,8 @@ def evaluate(
     ----------
     {scores}
     labels
-        N integers (negative, masked or null: unlabelled), or an N x C matrix of true probabilities, or None. By
-        default the labels stored beside the scores.
+        N integers (negative, masked or null: unlabelled), or an N x C matrix of true probabilities, or None; of more
+        dimensions, the samples' shape or the scores'. By default the labels stored beside the scores.
     k
         Budget or sequence of budgets in (0, C]; top-k results need an integer. A budget given twice counts
         once, where it comes first. By default 1 to 10, or to C where there are fewer classes.
@@ -65,6 +67,8 @@ def evaluate(
         Which ties at a threshold are kept where not all fit: ``"first"`` the first ones in row-major
         order, as in the paper's listing; ``"spread"`` those that come first in a fixed pseudo-random
         order of (sample, class), the same for any chunking, for one more read.
+    {where}
+    {ignore_index}
     {nan_policy}
     {progress}
     {checkpoint}
@@ -158,8 +162,8 @@ def evaluate(
     """
     check_nan_policy(nan_policy)
     check_ties(ties)
-    with reporting(on_error, (scores, labels), progress, missing):
-        source = as_source(scores, labels, missing=missing)
+    with reporting(on_error, (scores, labels, where), progress, missing):
+        source = as_source(scores, labels, missing=missing, where=where, ignore_index=ignore_index)
         refuse_spread(source, ties)
         budgets = parse_budgets(k, source.n_classes)
         asked = asked_checkpoint(checkpoint, "evaluate", straddle=straddle, ties=ties, nan_policy=nan_policy)

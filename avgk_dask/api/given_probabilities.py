@@ -20,9 +20,11 @@ def logits_of(source: Source) -> tuple[Source, str, float]:
     return source, "", 1.0
 
 
-def probabilities(scores: ScoresLike, labels: LabelsLike, what: str) -> Source:
+def probabilities(
+    scores: ScoresLike, labels: LabelsLike, what: str, where: LabelsLike, ignore_index: int | None
+) -> Source:
     """Return the source of scores that have labels and whole rows; ``what`` needs them."""
-    source = labelled_source(scores, labels, what)
+    source = labelled_source(scores, labels, what, where=where, ignore_index=ignore_index)
     refuse_truncated(source, what)
     return source
 
@@ -31,7 +33,7 @@ def refuse_scores(tally: ProbabilityTally, source: Source, link: str) -> None:
     """Raise where scores are no probabilities, or logits have none."""
     if not tally.n_refused:
         return
-    sample = source.rows[tally.first_refused[0]] + tally.first_refused[1]
+    sample = source.sample(*tally.first_refused[:2])
     if link:
         raise ScoresError(
             f"scores must have a finite largest value in each row for a softmax; that of sample {sample} is infinite. "

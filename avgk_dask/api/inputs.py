@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 
 import dask.array as da
@@ -10,20 +11,24 @@ import xarray as xr
 
 from ..arrays import Array
 from ..errors import DtypeError, LabelsError, ScoresError
-from ..files import is_row_file, open_label_file
+from ..files import is_row_file, open_label_file, open_mask_file
 from ..kernels.keys import BFLOAT16, check_dtype
 from ..masks import check_label_dtype, plain_array, plain_block, plain_labels, refuse_other_kinds
 from ..sources.blocks import BlockSource
 from ..sources.checked_blocks import checked_labels
+from ..sources.filtered import filtered_source
 from ..sources.lazy_arrays import lazy_array, stored_array
-from ..sources.source import Labels, Source
+from ..sources.row_values import Labels
+from ..sources.source import Source
 from ..sources.stored import StoredSource
 from ..store import StoredArrays, check_chunks, is_zarr, open_arrays, open_labels, shown
 from ..store.read.encoding import SCALES, decoded_dtype
 from ..store.where.addresses import Options
 from ..store.where.array_kinds import StoredArray
+from .dimensions import flat_labels, flat_rows
 from .given import LabelsLike, Matrix, ScoresLike, is_stored
 from .lazy_scores import LazyScores
+from .masking import sample_conditions
 from .truncation import is_truncated, truncated_source
 
 #: Rows of an array in memory are handed to the tasks in blocks of about this many bytes.
@@ -31,42 +36,71 @@ _BLOCK_BYTES = 8 << 20
 
 
 def as_source(
-    scores: ScoresLike, labels: LabelsLike = None, *, own_labels: bool = True, missing: str | None = None
+    scores: ScoresLike,
+    labels: LabelsLike = None,
+    *,
+    own_labels: bool = True,
+    missing: str | None = None,
+    where: LabelsLike = None,
+    ignore_index: int | None = None,
 ) -> Source:
     """Return the source of the scores and labels; the store's own labels where none are given.
 
     ``missing`` is what a stored chunk that is not there means: ``"raise"`` an error, ``"fill"`` the
-    fill value, None what was said when the store was opened (by default ``"raise"``).
+    fill value, None what was said when the store was opened (by default ``"raise"``). ``where`` and ``ignore_index`` say
+    which samples exist; the latter looks at the store's own labels where there are no others.
     """
     if isinstance(scores, LazyScores):
-        return scores.as_source(labels, own_labels=own_labels, missing=missing)
+        return scores.as_source(labels, own_labels=own_labels, missing=missing, where=where, ignore_index=ignore_index)
     frame = scores["scores"] if isinstance(scores, xr.Dataset) and "scores" in scores else scores
     arrays = opened(scores, missing)
-    if is_truncated(arrays):
-        given = arrays.labels if labels is None and own_labels else labels
-        if isinstance(frame, xr.DataArray) and isinstance(labels, xr.DataArray):
-            _check_alignment(frame, labels)
-        shape = arrays.scores.shape[0], int(arrays.n_classes or 0)
-        return truncated_source(arrays, as_labels(given, shape, missing))
+    truncated = arrays if is_truncated(arrays) else None
     bare, found, location = _unwrap(arrays)
-    if labels is None and own_labels:
-        labels = found
-    matrix = _as_matrix(bare, missing)
-    check_scores(matrix)
-    if isinstance(frame, xr.DataArray) and isinstance(labels, xr.DataArray):
-        _check_alignment(_ordered(frame), labels)
-    n_samples, n_classes = matrix.shape
-    column = as_labels(labels, (n_samples, n_classes), missing)
+    matrix: Matrix = truncated.scores if truncated else _as_matrix(bare, missing)
+    if not truncated:
+        check_scores(matrix)
+    shape = (*matrix.shape[:-1], int(truncated.n_classes or 0) if truncated else matrix.shape[-1])
+    if isinstance(frame, xr.DataArray):
+        frame = frame if truncated else _ordered(frame)
+        labels, where = _aligned(frame, labels, "labels"), _aligned(frame, where, "where")
+        found = found if frame.ndim == 2 else _aligned(frame, found, "labels")
+    given = found if labels is None and (own_labels or ignore_index is not None) else labels
+    column = as_labels(given, shape, missing)
     if is_stored(column):
         check_chunks(column)
+    conditions = sample_conditions(_opened_where(where, missing), ignore_index, column, shape[:-1])
+    column = None if labels is None and not own_labels else column
+    if truncated:
+        return truncated_source(truncated, column, conditions)
+    return filtered_source(_matrix_source(matrix, column, location), conditions)
+
+
+def _matrix_source(matrix: Matrix, column: Labels, location: str) -> Source:
+    """Return the source of whole rows."""
     if is_stored(matrix):
         check_chunks(matrix)
         return StoredSource(matrix, column, location)
+    lead, matrix = matrix.shape[:-1], flat_rows(matrix)
     if isinstance(matrix, np.ndarray):
         check_dtype(matrix.dtype)
+        n_samples, n_classes = matrix.shape
         rows = max(1, _BLOCK_BYTES // (n_classes * matrix.itemsize))
         matrix = da.from_array(matrix, chunks=(min(rows, n_samples), -1), name=False)
-    return BlockSource(matrix, lazy_array(column) if is_stored(column) else column, location)
+    return BlockSource(matrix, lazy_array(column) if is_stored(column) else column, location, lead)
+
+
+def existing(source: Source, where: LabelsLike, ignore_index: int | None, missing: str | None) -> Source:
+    """Return the samples of a source that exist."""
+    return filtered_source(
+        source, sample_conditions(_opened_where(where, missing), ignore_index, source.labels, source.lead)
+    )
+
+
+def _opened_where(where: LabelsLike, missing: str | None) -> LabelsLike:
+    """Return ``where``, opened if it is stored on its own."""
+    if isinstance(where, (str, os.PathLike)) and is_row_file(where):
+        return open_mask_file(where)
+    return open_labels(where, None, missing) if isinstance(where, (str, os.PathLike)) or is_zarr(where) else where
 
 
 def _as_matrix(scores: object, missing: str | None) -> Matrix:
@@ -76,12 +110,14 @@ def _as_matrix(scores: object, missing: str | None) -> Matrix:
     return scores if is_stored(scores) or isinstance(scores, da.Array) else plain_array(scores)
 
 
-def as_lazy(scores: ScoresLike) -> tuple[Source, xr.DataArray | None]:
+def as_lazy(
+    scores: ScoresLike, *, where: LabelsLike = None, ignore_index: int | None = None
+) -> tuple[Source, xr.DataArray | None]:
     """Return the source of the scores alone, and the DataArray they came in (None otherwise)."""
     if isinstance(scores, LazyScores):
-        return as_source(scores, own_labels=False), scores.frame
+        return as_source(scores, own_labels=False, where=where, ignore_index=ignore_index), scores.frame
     frame = scores["scores"] if isinstance(scores, xr.Dataset) else scores
-    source = as_source(scores, own_labels=False)
+    source = as_source(scores, own_labels=False, where=where, ignore_index=ignore_index)
     if not isinstance(frame, xr.DataArray) or source.truncation is not None:  # the frame of slots fits no sets
         return source, None
     return source, _ordered(frame)
@@ -141,19 +177,22 @@ def _unwrap(scores: object) -> tuple[object, LabelsLike, str]:
     )
 
 
-def _check_alignment(frame: xr.DataArray, labels: xr.DataArray) -> None:
-    """Refuse labels whose samples are not those of the scores, in the same order."""
-    sample = frame.dims[0]
-    if sample not in labels.dims:
-        raise LabelsError(f"labels must have the scores' dimension {sample!r}; got {labels.dims}. Rename it.")
-    if (
-        sample in frame.indexes
-        and sample in labels.indexes
-        and not frame.indexes[sample].equals(labels.indexes[sample])
-    ):
-        raise LabelsError(
-            f"labels must have the scores' {sample!r} coordinate, in the same order; got another. Align them with xarray.align."
-        )
+def _aligned(frame: xr.DataArray, values: LabelsLike, what: str) -> LabelsLike:
+    """Return values in the order of the scores' dimensions; refuse those whose samples are not those of the scores."""
+    if not isinstance(values, xr.DataArray):
+        return values
+    for sample in frame.dims[:-1]:
+        if sample not in values.dims:
+            raise LabelsError(f"{what} must have the scores' dimension {sample!r}; got {values.dims}. Rename it.")
+        known = sample in frame.indexes and sample in values.indexes
+        if known and not frame.indexes[sample].equals(values.indexes[sample]):
+            raise LabelsError(
+                f"{what} must have the scores' {sample!r} coordinate, in the same order; got another. "
+                "Align them with xarray.align."
+            )
+    if frame.ndim > 2 and set(values.dims) <= set(frame.dims):
+        return values.transpose(*(name for name in frame.dims if name in values.dims))
+    return values
 
 
 def _origin(frame: xr.Dataset | xr.DataArray) -> str:
@@ -161,7 +200,9 @@ def _origin(frame: xr.Dataset | xr.DataArray) -> str:
 
 
 def _ordered(frame: xr.DataArray) -> xr.DataArray:
-    """Return a frame in (sample, class) order where its dimensions are so named."""
+    """Return a frame in (sample, class) order where its dimensions are so named; of more, the classes go last."""
+    if frame.ndim > 2:
+        return frame.transpose(..., "class") if "class" in frame.dims else frame
     if set(frame.dims) == {"sample", "class"}:
         return frame.transpose("sample", "class")
     if frame.ndim == 2 and (frame.dims[0] == "class" or frame.dims[1] == "sample"):
@@ -171,7 +212,7 @@ def _ordered(frame: xr.DataArray) -> xr.DataArray:
 
 def _bare(frame: xr.DataArray) -> Matrix:
     """Return the array in a DataArray, as Dask blocks where it is not in memory yet."""
-    frame = _ordered(frame) if frame.ndim == 2 else frame
+    frame = _ordered(frame) if frame.ndim >= 2 else frame
     encoded = [name for name in SCALES if name in frame.attrs]
     if encoded:
         raise ScoresError(
@@ -196,9 +237,10 @@ def check_scores(scores: Matrix) -> None:
     if isinstance(scores, da.Array):
         plain_block(scores._meta)
     where = str(scores.store_path.store) if is_stored(scores) else ""
-    if scores.ndim != 2:
+    if scores.ndim < 2:
         raise ScoresError(
-            f"scores must be a matrix (sample, class); got {scores.ndim} dimensions, shape {scores.shape}{where and f' in {where}'}. Reshape them."
+            f"scores must be a matrix (sample, class), or have more dimensions of samples; got {scores.ndim} dimensions, "
+            f"shape {scores.shape}{where and f' in {where}'}. Reshape them."
         )
     if any(n != n for n in scores.shape):
         raise ScoresError(
@@ -211,12 +253,15 @@ def check_scores(scores: Matrix) -> None:
     check_dtype(decoded_dtype(scores) if is_stored(scores) else scores.dtype, where)
 
 
-def as_labels(labels: LabelsLike, shape: tuple[int, int], missing: str | None = None) -> Labels:
-    """Return labels as a NumPy, Dask or Zarr array that fits the scores' shape."""
+def as_labels(labels: LabelsLike, shape: tuple[int, ...], missing: str | None = None) -> Labels:
+    """Return labels as a NumPy, Dask or Zarr column or matrix that fits the scores' shape."""
     if labels is None:
         return None
     if isinstance(labels, (str, os.PathLike)) or is_zarr(labels):
         labels = find_labels(labels, missing=missing)
+    if len(shape) > 2:
+        labels = flat_labels(_bare_labels(labels), shape)
+        shape = math.prod(shape[:-1]), shape[-1]
     found = in_numpy(labels)
     wanted = shape[:1] if found.ndim == 1 else shape
     if found.ndim not in (1, 2) or tuple(found.shape) != tuple(wanted):
@@ -233,6 +278,17 @@ def as_labels(labels: LabelsLike, shape: tuple[int, int], missing: str | None = 
 
 def in_numpy(labels: LabelsLike) -> Matrix:
     """Return labels as a NumPy, Dask or Zarr array of numbers; missing class numbers are -1."""
+    labels = _bare_labels(labels)
+    if is_stored(labels):
+        check_label_dtype(decoded_dtype(labels), labels.ndim)
+        return labels
+    found = checked_labels(labels) if isinstance(labels, da.Array) else plain_labels(labels)
+    check_label_dtype(found.dtype, found.ndim)
+    return found
+
+
+def _bare_labels(labels: LabelsLike) -> LabelsLike:
+    """Return what is in a Dataset or DataArray of labels; anything else as it is."""
     if isinstance(labels, xr.Dataset):
         labels = labels.get("labels")
         if labels is None:
@@ -240,11 +296,4 @@ def in_numpy(labels: LabelsLike) -> Matrix:
                 "labels must be an array, or a Dataset with a variable 'labels'; got a Dataset without one. "
                 "Select the variable that holds them."
             )
-    if isinstance(labels, xr.DataArray):
-        labels = _bare(labels)
-    if is_stored(labels):
-        check_label_dtype(decoded_dtype(labels), labels.ndim)
-        return labels
-    found = checked_labels(labels) if isinstance(labels, da.Array) else plain_labels(labels)
-    check_label_dtype(found.dtype, found.ndim)
-    return found
+    return _bare(labels) if isinstance(labels, xr.DataArray) else labels

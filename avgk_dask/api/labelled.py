@@ -8,9 +8,16 @@ from .given import LabelsLike, ScoresLike
 from .inputs import as_source
 
 
-def labelled_source(scores: ScoresLike, labels: LabelsLike, what: str) -> Source:
+def labelled_source(
+    scores: ScoresLike,
+    labels: LabelsLike,
+    what: str,
+    *,
+    where: LabelsLike = None,
+    ignore_index: int | None = None,
+) -> Source:
     """Return the source of scores that have labels, and refuse others; ``what`` needs them."""
-    source = as_source(scores, labels)
+    source = as_source(scores, labels, where=where, ignore_index=ignore_index)
     if source.labels is None:
         raise LabelsError(
             f"labels must be given for {what}; got None, and none are stored beside the scores. "

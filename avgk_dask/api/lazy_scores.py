@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from typing import TypedDict, Unpack
 
 import dask.array as da
 import numpy as np
@@ -10,7 +11,17 @@ import xarray as xr
 
 from ..arrays import Array, Dtype
 from ..sources.source import Source
+from .dimensions import with_lead
 from .given import LabelsLike
+
+
+class SourceOptions(TypedDict, total=False):
+    """What a source is made with, besides scores and labels."""
+
+    own_labels: bool
+    missing: str | None
+    where: LabelsLike
+    ignore_index: int | None
 
 
 class LazyScores(ABC):
@@ -31,17 +42,16 @@ class LazyScores(ABC):
     """
 
     @abstractmethod
-    def as_source(self, labels: LabelsLike, *, own_labels: bool, missing: str | None) -> Source:
+    def as_source(self, labels: LabelsLike, **options: Unpack[SourceOptions]) -> Source:
         """Return the source of these scores with labels.
 
         Parameters
         ----------
         labels
             As in ``evaluate``.
-        own_labels
-            Whether those stored beside the scores are taken where none are given.
-        missing
-            As in ``evaluate``.
+        options
+            ``missing``, ``where`` and ``ignore_index`` as in ``evaluate``; and ``own_labels``: whether those stored beside
+            the scores are taken where none are given.
 
         """
 
@@ -51,17 +61,18 @@ class LazyScores(ABC):
         """The DataArray they are made of, in (sample, class) order; None otherwise."""
 
     def _source(self) -> Source:
-        return self.as_source(None, own_labels=False, missing=None)
+        return self.as_source(None, own_labels=False)
 
     @property
-    def shape(self) -> tuple[int, int]:
-        """Number of samples and classes."""
-        return self._source().shape
+    def shape(self) -> tuple[int, ...]:
+        """Number of samples, along each of their dimensions, and of classes."""
+        source = self._source()
+        return (*source.lead, source.shape[1])
 
     @property
     def ndim(self) -> int:
         """Number of dimensions."""
-        return 2
+        return len(self.shape)
 
     @property
     def dtype(self) -> Dtype:
@@ -70,7 +81,9 @@ class LazyScores(ABC):
 
     def to_dask(self) -> da.Array:
         """Return the scores as a Dask array, chunked as they are stored."""
-        return self._source().dask_array()
+        source = self._source()
+        array: da.Array = with_lead(source.dask_array(), source.lead)
+        return array
 
     def __array__(self, dtype: Dtype | None = None, copy: bool | None = None) -> Array:
         """Compute the scores."""

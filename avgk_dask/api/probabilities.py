@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import SupportsFloat
+from typing import SupportsFloat, Unpack
 
 import xarray as xr
 
@@ -16,7 +16,7 @@ from ..sources.transformed import TransformedSource
 from ..sources.transforms import Transform
 from .given import LabelsLike, ScoresLike
 from .inputs import as_lazy, as_source
-from .lazy_scores import LazyScores
+from .lazy_scores import LazyScores, SourceOptions
 from .shared_text import documented
 
 #: Temperatures beyond these, or below their inverse, are refused: no model is calibrated by them.
@@ -31,8 +31,8 @@ class Activated(LazyScores):
     activation: str
     temperature: float
 
-    def as_source(self, labels: LabelsLike, *, own_labels: bool, missing: str | None) -> Source:  # noqa: D102
-        logits = as_source(self.scores, labels, own_labels=own_labels, missing=missing)
+    def as_source(self, labels: LabelsLike, **options: Unpack[SourceOptions]) -> Source:  # noqa: D102
+        logits = as_source(self.scores, labels, **options)
         refuse_truncated(logits, f"a {self.activation}", in_any_order=self.activation == "sigmoid")
         return TransformedSource(logits, _TRANSFORMS[self.activation](self, logits))
 
@@ -50,7 +50,7 @@ class Activated(LazyScores):
 
 
 def _softmax(what: Activated, logits: Source) -> Transform:
-    return Softmax(what.temperature, logits.dtype, logits.location)
+    return Softmax(what.temperature, logits.dtype, logits.location, logits.mask is not None)
 
 
 def _sigmoid(what: Activated, logits: Source) -> Transform:

@@ -12,6 +12,7 @@ from ..passes.running import running
 from ..results.datasets import build_result
 from ..results.registry import LOSSES
 from ..scans.row_losses import PAIRS, LossPlan, loss_pass
+from ..sources.source import Source
 from ..states.loss_tally import LossTally
 from .attributes import Named, result_attrs
 from .checkpoints import asked_checkpoint
@@ -31,6 +32,8 @@ def nll(
     scores: ScoresLike,
     labels: LabelsLike = None,
     *,
+    where: LabelsLike = None,
+    ignore_index: int | None = None,
     nan_policy: str = "raise",
     progress: bool | None = None,
     checkpoint: PlaceLike = None,
@@ -44,6 +47,8 @@ def nll(
     ----------
     {scores}
     {labels}
+    {where}
+    {ignore_index}
     nan_policy
         ``"raise"``: a loss has no other way with NaN.
     {progress}
@@ -78,7 +83,9 @@ def nll(
     2000.0
 
     """
-    return _mean_losses(scores, labels, ("nll",), nan_policy, progress, checkpoint)[0][0]
+    return _mean_losses(
+        probabilities(scores, labels, "a loss", where, ignore_index), ("nll",), nan_policy, progress, checkpoint
+    )[0][0]
 
 
 @documented
@@ -86,6 +93,8 @@ def brier(
     scores: ScoresLike,
     labels: LabelsLike = None,
     *,
+    where: LabelsLike = None,
+    ignore_index: int | None = None,
     nan_policy: str = "raise",
     progress: bool | None = None,
     checkpoint: PlaceLike = None,
@@ -99,6 +108,8 @@ def brier(
     ----------
     {scores}
     {labels}
+    {where}
+    {ignore_index}
     nan_policy
         ``"raise"``: a loss has no other way with NaN.
     {progress}
@@ -129,7 +140,9 @@ def brier(
     0.21875
 
     """
-    return _mean_losses(scores, labels, ("brier",), nan_policy, progress, checkpoint)[0][0]
+    return _mean_losses(
+        probabilities(scores, labels, "a loss", where, ignore_index), ("brier",), nan_policy, progress, checkpoint
+    )[0][0]
 
 
 @documented
@@ -138,6 +151,8 @@ def one_versus_all(
     labels: LabelsLike = None,
     loss: str = "logistic",
     *,
+    where: LabelsLike = None,
+    ignore_index: int | None = None,
     nan_policy: str = "raise",
     progress: bool | None = None,
     checkpoint: PlaceLike = None,
@@ -154,6 +169,8 @@ def one_versus_all(
     loss
         ``"logistic"``: l(+1, p) = -log p, l(-1, p) = -log(1 - p). ``"squared"``: (1 - p)**2 and p**2. ``"exponential"``:
         sqrt((1 - p) / p) and sqrt(p / (1 - p)).
+    {where}
+    {ignore_index}
     nan_policy
         ``"raise"``: a loss has no other way with NaN.
     {progress}
@@ -188,7 +205,9 @@ def one_versus_all(
     """
     if loss not in _BINARY:
         raise OptionError(f"loss must be one of {', '.join(_BINARY)}; got {loss!r}. Leave it out for the logistic one.")
-    return _mean_losses(scores, labels, (loss,), nan_policy, progress, checkpoint)[0][0]
+    return _mean_losses(
+        probabilities(scores, labels, "a loss", where, ignore_index), (loss,), nan_policy, progress, checkpoint
+    )[0][0]
 
 
 @documented
@@ -197,6 +216,8 @@ def evaluate_losses(
     labels: LabelsLike = None,
     losses: Sequence[str] = ("nll", "brier", "logistic"),
     *,
+    where: LabelsLike = None,
+    ignore_index: int | None = None,
     nan_policy: str = "raise",
     progress: bool | None = None,
     checkpoint: PlaceLike = None,
@@ -209,6 +230,8 @@ def evaluate_losses(
     {labels}
     losses
         Of ``"nll", "brier"`` and those that ``one_versus_all`` has: ``"logistic", "squared", "exponential"``.
+    {where}
+    {ignore_index}
     nan_policy
         ``"raise"``: a loss has no other way with NaN.
     {progress}
@@ -249,7 +272,9 @@ def evaluate_losses(
     names = [losses] if isinstance(losses, str) else list(dict.fromkeys(losses))
     if not names or any(name not in PAIRS for name in names):
         raise OptionError(f"losses must be some of {', '.join(PAIRS)}; got {losses!r}. Name those that are wanted.")
-    means, attrs = _mean_losses(scores, labels, tuple(names), nan_policy, progress, checkpoint)
+    means, attrs = _mean_losses(
+        probabilities(scores, labels, "a loss", where, ignore_index), tuple(names), nan_policy, progress, checkpoint
+    )
     constants = [mu(name, int(str(attrs["n_classes"]))) for name in names]
     return build_result({"mean_loss": means, "mu": constants}, {"loss": names}, attrs, LOSSES)
 
@@ -344,8 +369,7 @@ def regret_bound(name: str, regret: float, n_classes: int | None = None) -> floa
 
 
 def _mean_losses(
-    scores: ScoresLike,
-    labels: LabelsLike,
+    given: Source,
     names: tuple[str, ...],
     nan_policy: str,
     progress: bool | None,
@@ -353,7 +377,6 @@ def _mean_losses(
 ) -> tuple[list[float], Named]:
     """Return the means of some losses, and the attributes of a result."""
     check_no_nan_policy(nan_policy)
-    given = probabilities(scores, labels, "a loss")
     source, link, temperature = logits_of(given)
     plan = LossPlan(source.dtype, source.shape[1], names, link, temperature)
     with running(source, progress, nan_policy, asked_checkpoint(checkpoint, "losses", nan_policy=nan_policy)) as run:

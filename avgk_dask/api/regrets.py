@@ -20,11 +20,13 @@ from ..passes.run import Run
 from ..passes.running import running
 from ..results.datasets import build_result
 from ..scans.set_regrets import set_pass, top_pass
-from ..sources.blocks import labelled_by_itself
 from ..sources.checked_blocks import checked_matrix
+from ..sources.filtered import labelled_by_itself
+from ..sources.sample_masks import blank
 from ..sources.source import Source
 from .attributes import result_attrs, rounded
-from .given import BudgetsLike, ScoresLike
+from .dimensions import flat_rows, with_lead
+from .given import BudgetsLike, LabelsLike, ScoresLike
 from .inputs import as_source, lazy_matrix
 from .outcome import Outcome
 from .policies import check_nan_policy
@@ -33,7 +35,9 @@ from .thresholds import score_value
 
 
 @documented
-def adaptive_gain(eta: ScoresLike, k: BudgetsLike, *, progress: bool | None = None) -> xr.Dataset:
+def adaptive_gain(
+    eta: ScoresLike, k: BudgetsLike, *, where: LabelsLike = None, progress: bool | None = None
+) -> xr.Dataset:
     """Compute how many fewer errors the best average-k sets make than the best top-k sets, in both of the paper's forms.
 
     Where the true probabilities eta are known, the best sets are those of eta itself.
@@ -44,6 +48,7 @@ def adaptive_gain(eta: ScoresLike, k: BudgetsLike, *, progress: bool | None = No
         N x C matrix of the true probabilities, all in [0, 1]; as ``scores`` elsewhere.
     k
         Integer budget or sequence of them; one given twice counts once.
+    {where}
     {progress}
 
     Returns
@@ -82,7 +87,7 @@ def adaptive_gain(eta: ScoresLike, k: BudgetsLike, *, progress: bool | None = No
     True
 
     """
-    source = as_source(eta, own_labels=False)
+    source = as_source(eta, own_labels=False, where=where)
     refuse_truncated(source, "a gain", in_any_order=True)
     budgets = parse_budgets(k, source.shape[1])
     if any(b.denominator != 1 for b in budgets):
@@ -106,7 +111,7 @@ def adaptive_gain(eta: ScoresLike, k: BudgetsLike, *, progress: bool | None = No
 
 
 @documented
-def regret(sets: ScoresLike, eta: ScoresLike, *, progress: bool | None = None) -> xr.Dataset:
+def regret(sets: ScoresLike, eta: ScoresLike, *, where: LabelsLike = None, progress: bool | None = None) -> xr.Dataset:
     """Compute how many more errors any sets make than the best sets with as many labels in all.
 
     Parameters
@@ -115,6 +120,7 @@ def regret(sets: ScoresLike, eta: ScoresLike, *, progress: bool | None = None) -
         Boolean N x C matrix, such as ``average_k_sets`` or ``predict_sets`` give, lazy or not.
     eta
         N x C matrix of the true probabilities, all in [0, 1]; as ``scores`` elsewhere.
+    {where}
     {progress}
 
     Returns
@@ -153,9 +159,9 @@ def regret(sets: ScoresLike, eta: ScoresLike, *, progress: bool | None = None) -
     0.125
 
     """
-    source = as_source(eta, own_labels=False)
+    source = as_source(eta, own_labels=False, where=where)
     refuse_truncated(source, "a regret")
-    members = _as_sets(sets, source.shape)
+    members = _as_sets(sets, source)
     with running(source, progress) as run:
         (n_labels,) = run.compute([delayed(int)(members.sum(dtype=np.int64))], "count")
         with _about_eta():
@@ -173,7 +179,13 @@ def regret(sets: ScoresLike, eta: ScoresLike, *, progress: bool | None = None) -
 
 @documented
 def plug_in_regret(
-    scores: ScoresLike, eta: ScoresLike, k: BudgetsLike, *, nan_policy: str = "raise", progress: bool | None = None
+    scores: ScoresLike,
+    eta: ScoresLike,
+    k: BudgetsLike,
+    *,
+    where: LabelsLike = None,
+    nan_policy: str = "raise",
+    progress: bool | None = None,
 ) -> xr.Dataset:
     """Compute the regret of the top-k and average-k sets of estimated scores against those of the true probabilities.
 
@@ -186,6 +198,7 @@ def plug_in_regret(
         N x C matrix of the true probabilities, all in [0, 1].
     k
         Budget or sequence of budgets in (0, C]; one given twice counts once. Top-k needs integers.
+    {where}
     {nan_policy}
     {progress}
 
@@ -224,10 +237,11 @@ def plug_in_regret(
 
     """
     check_nan_policy(nan_policy)
-    truth = as_source(eta, own_labels=False)
+    truth = as_source(eta, own_labels=False, where=where)
     refuse_truncated(truth, "a regret")
     in_memory = isinstance(eta, (np.ndarray, da.Array, xr.DataArray, list, tuple))
-    source = as_source(scores, eta if in_memory else truth.dask_array())
+    known = eta if in_memory else with_lead(truth.dask_array(), truth.lead)
+    source = as_source(scores, known, where=where)
     budgets = parse_budgets(k, source.shape[1])
     with running(source, progress, nan_policy) as run, _about_eta():
         mine = Outcome.find(run, budgets)
@@ -260,12 +274,13 @@ def _value(key: int, source: Source) -> float | int:
     return score_value(key, source.dtype)
 
 
-def _as_sets(sets: ScoresLike, shape: tuple[int, int]) -> da.Array:
-    """Return sets as a Dask array, if they are boolean and fit."""
-    array = lazy_matrix(sets, "sets")
+def _as_sets(sets: ScoresLike, source: Source) -> da.Array:
+    """Return sets as a Dask array, if they are boolean and fit; those of samples that do not exist are empty."""
+    array, shape = lazy_matrix(sets, "sets"), (*source.lead, source.shape[1])
     if array.dtype != bool or tuple(array.shape) != tuple(shape):
         raise ScoresError(
             f"sets must be a boolean matrix of eta's shape {tuple(shape)}; got {array.dtype} and shape {array.shape}. "
             "Give what average_k_sets, top_k_sets or predict_sets gives for the same samples."
         )
-    return checked_matrix(array, array.dtype, "sets")
+    members = checked_matrix(flat_rows(array), array.dtype, "sets")
+    return members if source.mask is None else blank(members, source.mask, value=0)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 import xarray as xr
 
 from ..errors import OptionError, ReadError, refuse
+from ..files import is_row_file
 from ..passes.progress import computing
 from ..passes.verification import verify_array
 from ..sources.lazy_arrays import stored_array
@@ -54,6 +56,8 @@ def _stored_in(value: object, missing: str | None) -> list[StoredArray]:
     if isinstance(value, xr.DataArray):
         stored = stored_array(value.data)
         return [] if stored is None else [stored]
+    if isinstance(value, (str, os.PathLike)) and is_row_file(value):
+        return []
     found = opened(value, missing) if not isinstance(value, StoredArrays) else value
     parts = (found.scores, found.labels, found.class_index) if isinstance(found, StoredArrays) else (found,)
     return [array for array in parts if is_stored(array)]

@@ -33,6 +33,8 @@ def risk(
     thresholds: ThresholdsLike | None = None,
     *,
     cost: BudgetLike | None = None,
+    where: LabelsLike = None,
+    ignore_index: int | None = None,
     nan_policy: str = "raise",
     progress: bool | None = None,
     checkpoint: PlaceLike = None,
@@ -52,6 +54,8 @@ def risk(
         What a label costs, at least 0; a float means the decimal that Python prints for it. By default the threshold
         itself, whatever its sign, which is the best threshold for that cost where the scores are the true probabilities; each
         row then has a cost of its own, and the risks of different rows do not compare.
+    {where}
+    {ignore_index}
     {nan_policy_of_counts}
     {progress}
     {checkpoint}
@@ -90,7 +94,7 @@ def risk(
 
     """
     check_nan_policy(nan_policy)
-    source = labelled_source(scores, labels, "a risk")
+    source = labelled_source(scores, labels, "a risk", where=where, ignore_index=ignore_index)
     if thresholds is None:
         raise OptionError(
             "thresholds must be a number or a sequence of numbers; got None. Pass those whose sets are asked for."
@@ -158,6 +162,8 @@ def best_threshold(
     labels: LabelsLike = None,
     *,
     cost: BudgetLike,
+    where: LabelsLike = None,
+    ignore_index: int | None = None,
     nan_policy: str = "raise",
     progress: bool | None = None,
     checkpoint: PlaceLike = None,
@@ -175,6 +181,8 @@ def best_threshold(
     {labels}
     cost
         What a label in a set costs, where a missed label costs 1: a finite number of at least 0, as exact as budgets are.
+    {where}
+    {ignore_index}
     {nan_policy}
     {progress}
     {checkpoint}
@@ -208,7 +216,7 @@ def best_threshold(
 
     """
     check_nan_policy(nan_policy)
-    source = labelled_source(scores, labels, "a risk")
+    source = labelled_source(scores, labels, "a risk", where=where, ignore_index=ignore_index)
     exact = _check_cost(cost)
     asked = asked_checkpoint(checkpoint, "best_threshold", nan_policy=nan_policy)
     with running(source, progress, nan_policy, asked) as run:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
+
 import dask.array as da
 import xarray as xr
 
@@ -12,8 +14,10 @@ from ..passes.certifying import certify_ranks
 from ..rules.lazy_sets import apply_rule, find_rule
 from ..rules.threshold_rule import ThresholdRule
 from ..rules.top_rule import TopRule
+from ..sources.source import Source
 from .above_thresholds import check_threshold
-from .given import BudgetsLike, ScoresLike, ThresholdsLike
+from .dimensions import with_lead
+from .given import BudgetsLike, LabelsLike, ScoresLike, ThresholdsLike
 from .inputs import as_lazy
 from .policies import check_nan_policy, check_ties
 from .shared_text import documented
@@ -21,7 +25,13 @@ from .shared_text import documented
 
 @documented
 def average_k_sets(
-    scores: ScoresLike, k: BudgetsLike, *, nan_policy: str = "raise", ties: str = "first"
+    scores: ScoresLike,
+    k: BudgetsLike,
+    *,
+    where: LabelsLike = None,
+    ignore_index: int | None = None,
+    nan_policy: str = "raise",
+    ties: str = "first",
 ) -> da.Array | xr.DataArray:
     """Return the average-k sets: every label above one global threshold, floor(N k) in all, exactly.
 
@@ -34,6 +44,8 @@ def average_k_sets(
     {scores}
     k
         Budget in (0, C].
+    {where}
+    {ignore_index}
     {nan_policy}
     ties
         Which ties at the threshold are kept where not all fit: ``"first"`` the first ones in row-major order;
@@ -43,7 +55,8 @@ def average_k_sets(
     Returns
     -------
     DataArray or dask Array
-        Boolean, N x C, lazy, chunked like the scores; a DataArray where the scores are one.
+        Boolean, N x C, lazy, chunked like the scores; a DataArray where the scores are one. Scores of more dimensions give
+        sets of their shape. Samples that do not exist have empty sets.
 
     Raises
     ------
@@ -57,7 +70,7 @@ def average_k_sets(
     -----
     Cost: computing it finds the threshold (one read, and a pilot before) and then reads the scores once more;
     where ties are cut, one band again, and with ``ties="spread"`` one more read. The sets are as many bytes as
-    there are scores: the one thing here as large as the matrix.
+    there are scores: the one thing here as large as the matrix. With a stored or lazy ``where``, that is counted first.
 
     Examples
     --------
@@ -69,14 +82,21 @@ def average_k_sets(
     """
     check_nan_policy(nan_policy)
     check_ties(ties)
-    source, frame = as_lazy(scores)
+    source, frame = as_lazy(scores, where=where, ignore_index=ignore_index)
     (budget,) = parse_budgets([k], source.n_classes)
     rule = find_rule(source, budget, nan_policy, ties)
-    return _wrap(apply_rule(source, rule, nan_policy), frame, "average_k_sets", k=show(budget))
+    return _wrap(apply_rule(source, rule, nan_policy), source, frame, "average_k_sets", k=show(budget))
 
 
 @documented
-def top_k_sets(scores: ScoresLike, k: BudgetsLike, *, nan_policy: str = "raise") -> da.Array | xr.DataArray:
+def top_k_sets(
+    scores: ScoresLike,
+    k: BudgetsLike,
+    *,
+    where: LabelsLike = None,
+    ignore_index: int | None = None,
+    nan_policy: str = "raise",
+) -> da.Array | xr.DataArray:
     """Return the top-k sets: each row's k highest scores, among equals the lowest class index first.
 
     Lazy: reads metadata only, until computed.
@@ -86,12 +106,15 @@ def top_k_sets(scores: ScoresLike, k: BudgetsLike, *, nan_policy: str = "raise")
     {scores}
     k
         Integer budget in 1..C.
+    {where}
+    {ignore_index}
     {nan_policy}
 
     Returns
     -------
     DataArray or dask Array
-        Boolean, N x C, lazy, chunked like the scores; a DataArray where the scores are one.
+        Boolean, N x C, lazy, chunked like the scores; a DataArray where the scores are one. Scores of more dimensions give
+        sets of their shape. Samples that do not exist have empty sets.
 
     Raises
     ------
@@ -112,19 +135,19 @@ def top_k_sets(scores: ScoresLike, k: BudgetsLike, *, nan_policy: str = "raise")
 
     """
     check_nan_policy(nan_policy)
-    source, frame = as_lazy(scores)
+    source, frame = as_lazy(scores, where=where, ignore_index=ignore_index)
     (budget,) = parse_budgets([k], source.n_classes)
-    if budget.denominator != 1:
-        raise BudgetError(
-            f"k must be an integer for top-k sets; got {show(budget)}. Use average_k_sets for a fractional k."
-        )
-    certify_ranks(source, int(budget), "k")
-    return _wrap(apply_rule(source, TopRule(int(budget)), nan_policy), frame, "top_k_sets", k=show(budget))
+    return _wrap(apply_rule(source, top_rule(budget, source), nan_policy), source, frame, "top_k_sets", k=show(budget))
 
 
 @documented
 def predict_sets(
-    scores: ScoresLike, *, threshold: ThresholdsLike, nan_policy: str = "raise"
+    scores: ScoresLike,
+    *,
+    threshold: ThresholdsLike,
+    where: LabelsLike = None,
+    ignore_index: int | None = None,
+    nan_policy: str = "raise",
 ) -> da.Array | xr.DataArray:
     """Return the sets {score > threshold} for a threshold found elsewhere, such as on a calibration set.
 
@@ -136,12 +159,15 @@ def predict_sets(
     {scores}
     threshold
         Number, or what ``threshold``, ``best_threshold`` or ``evaluate`` gave for one k.
+    {where}
+    {ignore_index}
     {nan_policy}
 
     Returns
     -------
     DataArray or dask Array
-        Boolean, N x C, lazy, chunked like the scores; a DataArray where the scores are one.
+        Boolean, N x C, lazy, chunked like the scores; a DataArray where the scores are one. Scores of more dimensions give
+        sets of their shape. Samples that do not exist have empty sets.
 
     Raises
     ------
@@ -162,11 +188,28 @@ def predict_sets(
 
     """
     check_nan_policy(nan_policy)
-    source, frame = as_lazy(scores)
-    value = check_threshold(threshold)
-    rule = ThresholdRule.from_first_key(first_key_above(value, source.dtype))
-    return _wrap(apply_rule(source, rule, nan_policy), frame, "predict_sets", threshold=float(value))
+    source, frame = as_lazy(scores, where=where, ignore_index=ignore_index)
+    value, rule = check_threshold(threshold), rule_above(threshold, source)
+    return _wrap(apply_rule(source, rule, nan_policy), source, frame, "predict_sets", threshold=float(value))
 
 
-def _wrap(sets: da.Array, frame: xr.DataArray | None, name: str, **attrs: object) -> da.Array | xr.DataArray:
+def top_rule(budget: Fraction, source: Source) -> TopRule:
+    """Return the rule of the top-k sets of a source; refuse a budget that is no integer, or not certain."""
+    if budget.denominator != 1:
+        raise BudgetError(
+            f"k must be an integer for top-k sets; got {show(budget)}. Use average_k_sets for a fractional k."
+        )
+    certify_ranks(source, int(budget), "k")
+    return TopRule(int(budget))
+
+
+def rule_above(threshold: ThresholdsLike, source: Source) -> ThresholdRule:
+    """Return the rule of the sets above what stands for one threshold."""
+    return ThresholdRule.from_first_key(first_key_above(check_threshold(threshold), source.dtype))
+
+
+def _wrap(
+    sets: da.Array, source: Source, frame: xr.DataArray | None, name: str, **attrs: object
+) -> da.Array | xr.DataArray:
+    sets = with_lead(sets, source.lead)
     return sets if frame is None else xr.DataArray(sets, frame.coords, frame.dims, name, attrs)

@@ -16,7 +16,7 @@ from ..results.registry import AT_SIZES, AT_THRESHOLDS
 from .above_thresholds import SetsAbove, check_thresholds, coordinate, given_thresholds
 from .attributes import result_attrs
 from .checkpoints import asked_checkpoint
-from .given import BudgetsLike, PlaceLike, ScoresLike, ThresholdsLike, are_several
+from .given import BudgetsLike, LabelsLike, PlaceLike, ScoresLike, ThresholdsLike, are_several
 from .inputs import as_source
 from .policies import check_nan_policy
 from .shared_text import documented
@@ -28,6 +28,8 @@ def average_set_size_at(
     scores: ScoresLike,
     thresholds: ThresholdsLike,
     *,
+    where: LabelsLike = None,
+    ignore_index: int | None = None,
     nan_policy: str = "raise",
     progress: bool | None = None,
     checkpoint: PlaceLike = None,
@@ -42,6 +44,8 @@ def average_set_size_at(
     {scores}
     thresholds
         Number or sequence of numbers, or what ``threshold``, ``best_threshold`` or ``evaluate`` gave.
+    {where}
+    {ignore_index}
     {nan_policy_of_counts}
     {progress}
     {checkpoint}
@@ -71,7 +75,7 @@ def average_set_size_at(
 
     """
     check_nan_policy(nan_policy)
-    source = as_source(scores, own_labels=False)
+    source = as_source(scores, own_labels=False, where=where, ignore_index=ignore_index)
     thresholds = given_thresholds(thresholds)
     wanted = check_thresholds(thresholds)
     asked = asked_checkpoint(checkpoint, "average_set_size_at", nan_policy=nan_policy)
@@ -90,6 +94,8 @@ def threshold_at(
     scores: ScoresLike,
     average_set_sizes: BudgetsLike,
     *,
+    where: LabelsLike = None,
+    ignore_index: int | None = None,
     nan_policy: str = "raise",
     progress: bool | None = None,
     checkpoint: PlaceLike = None,
@@ -104,6 +110,8 @@ def threshold_at(
     {scores}
     average_set_sizes
         Number or sequence of numbers of at least 0, as exact as budgets are.
+    {where}
+    {ignore_index}
     {nan_policy_of_ranks}
     {progress}
     {checkpoint}
@@ -134,7 +142,7 @@ def threshold_at(
 
     """
     check_nan_policy(nan_policy)
-    source = as_source(scores, own_labels=False)
+    source = as_source(scores, own_labels=False, where=where, ignore_index=ignore_index)
     given = list(average_set_sizes) if are_several(average_set_sizes) else [average_set_sizes]
     try:
         sizes = [parse_budget(size) for size in given]

@@ -11,10 +11,17 @@ Function = TypeVar("Function", bound=Callable[..., object])
 #: The parameters, by the name under which a docstring asks for them: ``{scores}`` on a line of its own.
 PARAMETERS = {
     "scores": """scores
-    N x C matrix: NumPy, Dask or Zarr array, xarray object, or the path of a store.""",
+    N x C matrix: NumPy, Dask or Zarr array, xarray object, or the path of a store. Of more dimensions, the last one is the
+    classes and all others are samples, in row-major order.""",
     "labels": """labels
-    N integers (negative, masked or null: unlabelled), or an N x C matrix of true probabilities. By default the labels
-    stored beside the scores.""",
+    N integers (negative, masked or null: unlabelled), or an N x C matrix of true probabilities; of more dimensions, the
+    samples' shape or the scores'. By default the labels stored beside the scores.""",
+    "where": """where
+    Boolean, one value a sample, as labels are given: samples where it is False do not exist (padding). They are not in N, in
+    thresholds, sizes or errors, and what they hold is not looked at. By default all exist.""",
+    "ignore_index": """ignore_index
+    The label of samples that do not exist: short for ``where = labels != ignore_index``. With ``where``, samples exist that
+    meet both. A negative label alone is something else: that sample counts for thresholds and sizes, not for errors.""",
     "budgets": """k
     Budget or sequence of budgets in (0, C]; one given twice counts once.""",
     "nan_policy": """nan_policy

@@ -17,6 +17,7 @@ from ..store import StoredArrays, Verification, open_arrays
 from ..store.read.encoding import ENCODING_ATTRIBUTES
 from ..store.read.opening import open_all
 from ..store.where.addresses import Options
+from .dimensions import with_lead
 from .given import LabelsLike, Matrix, StoreLike, is_stored
 from .inputs import as_labels, check_scores, find_labels
 from .shared_text import documented
@@ -57,7 +58,7 @@ def open_scores(
     Returns
     -------
     Dataset
-        ``scores`` over (sample, class) and, where there are any, ``labels`` over (sample) or, if soft,
+        ``scores`` over (sample, class), of more dimensions under the names that are stored or (sample_0, ..., class), and, where there are any, ``labels`` over (sample) or, if soft,
         (sample, class). A truncated store has ``scores`` and ``class_index`` over (sample, slot), and the attribute
         ``n_classes``.
 
@@ -88,14 +89,16 @@ def open_scores(
     """
     arrays = open_stored(store, scores, labels, storage_options, missing)
     check_scores(arrays.scores)
-    dims = "sample", "class" if arrays.class_index is None else "slot"
+    dims = _dimensions(arrays)
     found: dict[str, tuple[tuple[str, ...], Matrix]] = {"scores": (dims, lazy_array(arrays.scores))}
     if arrays.class_index is not None:
         found["class_index"] = dims, lazy_array(arrays.class_index)
-    mine = as_labels(arrays.labels, (arrays.scores.shape[0], arrays.n_classes or arrays.scores.shape[1]))
+    lead = arrays.scores.shape[:-1]
+    mine = as_labels(arrays.labels, (*lead, arrays.n_classes or arrays.scores.shape[-1]))
     if mine is not None:
         mine = lazy_array(mine) if is_stored(mine) else mine
-        found["labels"] = (("sample", "class")[: mine.ndim], mine)
+        mine = with_lead(mine, lead)
+        found["labels"] = ((*dims[:-1], "class")[: mine.ndim], mine)
     dataset = xr.Dataset(found, attrs={} if arrays.n_classes is None else {"n_classes": arrays.n_classes})
     dataset["scores"].attrs = {
         name: value
@@ -106,6 +109,19 @@ def open_scores(
     for name in found:
         dataset[name].encoding["source"] = arrays.location
     return dataset
+
+
+def _dimensions(arrays: StoredArrays) -> tuple[str, ...]:
+    """Return the names of the scores' dimensions: those that are stored, where there are more than two."""
+    n = arrays.scores.ndim
+    if n == 2:
+        return "sample", "class" if arrays.class_index is None else "slot"
+    names = (
+        getattr(arrays.scores.metadata, "dimension_names", None) or arrays.scores.attrs.get("_ARRAY_DIMENSIONS") or ()
+    )
+    known = [name for name in names if name]
+    lead = known[:-1] if len(set(known)) == n and "class" not in known[:-1] else [f"sample_{i}" for i in range(n - 1)]
+    return (*lead, "class")
 
 
 def open_stored(

@@ -23,7 +23,7 @@ from ..results.datasets import build_result
 from ..sources.source import Source
 from .attributes import Named, result_attrs
 from .checkpoints import asked_checkpoint
-from .given import BudgetsLike, PlaceLike, RanksLike, ScoresLike, are_several
+from .given import BudgetsLike, LabelsLike, PlaceLike, RanksLike, ScoresLike, are_several
 from .inputs import as_source
 from .policies import check_nan_policy
 from .shared_text import documented
@@ -79,6 +79,8 @@ def straddle_strength(
     scores: ScoresLike,
     k: BudgetsLike,
     *,
+    where: LabelsLike = None,
+    ignore_index: int | None = None,
     nan_policy: str = "raise",
     progress: bool | None = None,
     checkpoint: PlaceLike = None,
@@ -93,6 +95,8 @@ def straddle_strength(
     ----------
     {scores}
     {budgets}
+    {where}
+    {ignore_index}
     {nan_policy_of_ranks}
     {progress}
     {checkpoint}
@@ -138,7 +142,7 @@ def straddle_strength(
 
     """
     check_nan_policy(nan_policy)
-    source = as_source(scores, own_labels=False)
+    source = as_source(scores, own_labels=False, where=where, ignore_index=ignore_index)
     budgets = parse_budgets(k, source.n_classes)
     certify_ranks(source, n_ranked(budgets, source.n_classes), "k")
     found, attrs = _scan(
@@ -155,6 +159,8 @@ def ranked_supports(
     *,
     bins: int = 50,
     log: bool = False,
+    where: LabelsLike = None,
+    ignore_index: int | None = None,
     nan_policy: str = "raise",
     progress: bool | None = None,
     checkpoint: PlaceLike = None,
@@ -171,6 +177,8 @@ def ranked_supports(
     log
         Whether each bin is wider than the one below by the same factor instead, where all scores of the rank
         are positive and the largest is more than ten times the smallest.
+    {where}
+    {ignore_index}
     {nan_policy_of_ranks}
     {progress}
     {checkpoint}
@@ -206,7 +214,7 @@ def ranked_supports(
 
     """
     check_nan_policy(nan_policy)
-    source = as_source(scores, own_labels=False)
+    source = as_source(scores, own_labels=False, where=where, ignore_index=ignore_index)
     wanted = _check_ranks(ranks, source.n_classes)
     certify_ranks(source, max(wanted), "ranks")
     if isinstance(bins, bool) or not isinstance(bins, (int, np.integer)) or bins < 1:
@@ -234,6 +242,8 @@ def supports_overlap(
     scores: ScoresLike,
     k: BudgetsLike,
     *,
+    where: LabelsLike = None,
+    ignore_index: int | None = None,
     nan_policy: str = "raise",
     progress: bool | None = None,
     checkpoint: PlaceLike = None,
@@ -248,6 +258,8 @@ def supports_overlap(
     ----------
     {scores}
     {budgets}
+    {where}
+    {ignore_index}
     {nan_policy_of_ranks}
     {progress}
     {checkpoint}
@@ -277,7 +289,7 @@ def supports_overlap(
 
     """
     check_nan_policy(nan_policy)
-    source = as_source(scores, own_labels=False)
+    source = as_source(scores, own_labels=False, where=where, ignore_index=ignore_index)
     budgets = parse_budgets(k, source.n_classes)
     n_ranks = min(source.n_classes, max(math.ceil(b) + 1 for b in budgets))
     certify_ranks(source, n_ranks, "k")

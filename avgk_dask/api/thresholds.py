@@ -22,7 +22,7 @@ from ..results.showing import ShownAsTable
 from ..searches.selection import Selection
 from .attributes import result_attrs
 from .checkpoints import asked_checkpoint
-from .given import BudgetsLike, PlaceLike, ScoresLike
+from .given import BudgetsLike, LabelsLike, PlaceLike, ScoresLike
 from .inputs import as_source
 from .policies import check_nan_policy
 from .shared_text import documented
@@ -66,6 +66,8 @@ def threshold(
     scores: ScoresLike,
     k: float | Decimal | Fraction | str,
     *,
+    where: LabelsLike = None,
+    ignore_index: int | None = None,
     nan_policy: str = "raise",
     progress: bool | None = None,
     checkpoint: PlaceLike = None,
@@ -75,6 +77,8 @@ def threshold(
     scores: ScoresLike,
     k: Iterable[float | Decimal | Fraction],
     *,
+    where: LabelsLike = None,
+    ignore_index: int | None = None,
     nan_policy: str = "raise",
     progress: bool | None = None,
     checkpoint: PlaceLike = None,
@@ -84,6 +88,8 @@ def threshold(
     scores: ScoresLike,
     k: BudgetsLike,
     *,
+    where: LabelsLike = None,
+    ignore_index: int | None = None,
     nan_policy: str = "raise",
     progress: bool | None = None,
     checkpoint: PlaceLike = None,
@@ -93,6 +99,8 @@ def threshold(
     scores: ScoresLike,
     k: BudgetsLike,
     *,
+    where: LabelsLike = None,
+    ignore_index: int | None = None,
     nan_policy: str = "raise",
     progress: bool | None = None,
     checkpoint: PlaceLike = None,
@@ -107,6 +115,8 @@ def threshold(
     {scores}
     k
         Budget or sequence of budgets in (0, C]; one given twice counts once, where it comes first.
+    {where}
+    {ignore_index}
     {nan_policy_of_ranks}
     progress
         Whether to show a progress bar, on stderr or as a widget.
@@ -140,7 +150,7 @@ def threshold(
 
     """
     check_nan_policy(nan_policy)
-    source = as_source(scores, own_labels=False)
+    source = as_source(scores, own_labels=False, where=where, ignore_index=ignore_index)
     budgets = parse_budgets(k, source.n_classes)
     counts = [count_labels(b, source.shape[0]) for b in budgets]
     asked = asked_checkpoint(checkpoint, "threshold", nan_policy=nan_policy)

@@ -41,6 +41,9 @@ def transfer(
     k: BudgetsLike = DEFAULT_BUDGETS,
     *,
     guarantee: str | None = None,
+    where: LabelsLike = None,
+    ignore_index: int | None = None,
+    calibration_where: LabelsLike = None,
     nan_policy: str = "raise",
     progress: bool | None = None,
     checkpoint: PlaceLike = None,
@@ -62,6 +65,10 @@ def transfer(
     guarantee
         ``"expected"`` takes the threshold at floor((n + 1) k - C) labels instead of floor(n k): then the expected size of
         the set of a new sample is at most k, whatever the distribution, where calibration and new samples are exchangeable.
+    {where}
+    {ignore_index}
+    calibration_where
+        The same for the calibration scores, as ``where``.
     {nan_policy}
     {progress}
     {checkpoint}
@@ -125,8 +132,8 @@ def transfer(
     """
     check_nan_policy(nan_policy)
     check_guarantee(guarantee)
-    calibration = as_source(calibration_scores, own_labels=False, missing=missing)
-    source = as_source(scores, labels, missing=missing)
+    calibration = as_source(calibration_scores, own_labels=False, missing=missing, where=calibration_where)
+    source = as_source(scores, labels, missing=missing, where=where, ignore_index=ignore_index)
     _check_classes(calibration, source)
     budgets = parse_budgets(k, source.n_classes)
     counts = _calibration_counts(calibration, budgets, guarantee)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TypeGuard
 
 import dask.array as da
@@ -13,8 +14,11 @@ from ..kernels.keys import check_dtype
 from ..masks import check_label_range, plain_array
 from ..sources.blocks import BlockSource
 from ..sources.checked_blocks import checked_matrix
+from ..sources.filtered import filtered_source
 from ..sources.lazy_arrays import lazy_array
-from ..sources.source import Labels, Source
+from ..sources.row_values import Labels
+from ..sources.sample_masks import Condition, SampleMask, blank
+from ..sources.source import Source
 from ..sources.stored import StoredSource
 from ..sources.truncated import Slots, TruncatedSource
 from ..store import StoredArrays, check_chunks, is_sealed
@@ -26,8 +30,11 @@ def is_truncated(scores: object) -> TypeGuard[StoredArrays]:
     return isinstance(scores, StoredArrays) and scores.class_index is not None
 
 
-def truncated_source(stored: StoredArrays, labels: Labels) -> Source:
-    """Return the source of a truncated store; ``labels`` are class numbers that fit its rows, or None."""
+def truncated_source(stored: StoredArrays, labels: Labels, conditions: Sequence[Condition] = ()) -> Source:
+    """Return the source of a truncated store; ``labels`` are class numbers that fit its rows, or None.
+
+    Samples that do not meet the conditions do not exist, and what is stored of them is not looked at.
+    """
     for array in filter(is_stored, (stored.scores, stored.class_index, labels)):
         check_chunks(array)
     n_slots = stored.scores.shape[1]
@@ -41,9 +48,11 @@ def truncated_source(stored: StoredArrays, labels: Labels) -> Source:
         raise LabelsError(
             "labels must be class numbers for a truncated store; got probabilities. Store whole rows for those."
         )
-    index = _checked_index(stored, n_classes)
-    slots = None if labels is None else _slots_of(labels, index, n_classes)
-    inner = _inner_source(stored, slots)
+    bare = _inner_source(stored, None)
+    mask = SampleMask(conditions, bare.rows) if conditions else None
+    index = _checked_index(stored, n_classes, mask)
+    slots = None if labels is None else _slots_of(labels, index, n_classes, mask)
+    inner = filtered_source(bare.with_labels(slots), conditions)
     in_order = is_sealed(stored.scores)  # what ScoreWriter wrote is in order
     return TruncatedSource(inner, Slots(inner.dtype, n_slots, n_classes, stored.location, in_order=in_order), index)
 
@@ -54,20 +63,22 @@ def _inner_source(stored: StoredArrays, labels: Labels) -> Source:
     return BlockSource(_lazy(stored.scores, "scores"), labels, stored.location)
 
 
-def _checked_index(stored: StoredArrays, n_classes: int) -> da.Array:
+def _checked_index(stored: StoredArrays, n_classes: int, mask: SampleMask | None) -> da.Array:
     """Return the classes of the slots, whole rows in each block; what no class can be is refused when it is read."""
     index = _lazy(stored.class_index, "class_index").rechunk({1: -1})
+    if mask is not None:
+        index = blank(index, mask, np.arange(index.shape[1]))
     if is_sealed(stored.class_index):
         return index
     numbers = da.arange(index.shape[0], chunks=(index.chunks[0],))[:, None]
     return da.map_blocks(_check_classes, index, numbers, n_classes, stored.location, dtype=index.dtype)
 
 
-def _slots_of(labels: Matrix, index: da.Array, n_classes: int) -> da.Array:
+def _slots_of(labels: Matrix, index: da.Array, n_classes: int, mask: SampleMask | None) -> da.Array:
     """Return the slot of each label; the last column for labels that were discarded."""
-    column = lazy_array(labels) if is_stored(labels) else da.asarray(labels)
-    column = column.rechunk((index.chunks[0],))[:, None]
-    return da.map_blocks(_find_slots, index, column, n_classes, drop_axis=1, dtype=np.int64)
+    column = (lazy_array(labels) if is_stored(labels) else da.asarray(labels)).rechunk((index.chunks[0],))
+    column = column if mask is None else blank(column, mask)
+    return da.map_blocks(_find_slots, index, column[:, None], n_classes, drop_axis=1, dtype=np.int64)
 
 
 def _lazy(array: Matrix, what: str) -> da.Array:

@@ -11,7 +11,6 @@ from numbers import Integral
 from typing import TypedDict
 
 import dask.array as da
-import xarray as xr
 
 from ..errors import OptionError
 from ..exact.budgets import parse_budgets
@@ -20,6 +19,7 @@ from ..passes.running import running
 from ..results.json_text import plain_json
 from ..rules.lazy_sets import apply_rule, settle_rule
 from ..rules.set_windows import set_windows
+from ..sources.filtered import FilteredSource
 from ..sources.source import Source
 from ..sources.stored import StoredSource
 from ..store import SET_FORMATS, SetBand, SetGrid, SetsWriter, StoredArrays, Target, shown
@@ -27,10 +27,10 @@ from ..store.read.grids import chunks_of, shards_of
 from ..store.where.addresses import Options
 from .above_thresholds import check_threshold
 from .checkpoints import asked_checkpoint
-from .given import BudgetLike, PlaceLike, ScoresLike, StoreLike, ThresholdsLike
+from .given import BudgetLike, LabelsLike, PlaceLike, ScoresLike, StoreLike, ThresholdsLike
 from .inputs import as_lazy
 from .policies import check_nan_policy, check_ties
-from .set_functions import predict_sets, top_k_sets
+from .set_functions import rule_above, top_rule
 from .thresholds import score_value
 
 RULES = ("average", "top", "threshold")
@@ -92,6 +92,8 @@ def write_sets(
     out: StoreLike,
     choice: SetChoice,
     *,
+    where: LabelsLike = None,
+    ignore_index: int | None = None,
     format: str = "booleans",
     overwrite: bool = False,
     out_options: Options | None = None,
@@ -102,7 +104,8 @@ def write_sets(
 
     ``format="booleans"`` gives ``sets (sample, class)``, chunked like the scores; ``"indices"`` gives ``offsets`` and
     ``classes``: the set of sample i is ``classes[offsets[i]:offsets[i + 1]]``, ascending. The root's attributes are the
-    fields of what is returned. What fails leaves nothing behind, and a local store that was to be overwritten as it was.
+    fields of what is returned. Samples of several dimensions are in row-major order; those that do not exist, by ``where`` or
+    ``ignore_index``, have empty sets. What fails leaves nothing behind, and a local store that was to be overwritten as it was.
 
     Reads the scores once to find the threshold, which a ``checkpoint`` keeps as that of ``threshold`` does, and once more.
 
@@ -124,9 +127,9 @@ def write_sets(
         raise OptionError(f"format must be one of {', '.join(SET_FORMATS)}; got {format!r}. Choose one of them.")
     given = scores.scores if isinstance(scores, StoredArrays) else scores
     target = Target.of(out, out_options, overwrite, apart_from=[given])
-    source, _ = as_lazy(scores)
+    source, _ = as_lazy(scores, where=where, ignore_index=ignore_index)
     with target as place, _writing_thread() as thread:
-        sets, facts = _choose(scores, source, choice, progress, checkpoint)
+        sets, facts = _choose(source, choice, progress, checkpoint)
         grid = _grid(source, sets)
         writer = thread.submit(
             SetsWriter, place, grid, format, overwrite=overwrite, options=out_options
@@ -142,19 +145,19 @@ def write_sets(
 
 
 def _choose(
-    scores: ScoresLike, source: Source, choice: SetChoice, progress: bool | None, checkpoint: PlaceLike
+    source: Source, choice: SetChoice, progress: bool | None, checkpoint: PlaceLike
 ) -> tuple[da.Array, RuleFacts]:
     """Return the lazy sets, and what is known of their rule."""
     facts: RuleFacts = {"k": None, "threshold": None, "n_above": None, "n_ties": None, "n_kept": None, "ties": None}
     if choice.rule == "threshold":
         assert choice.threshold is not None  # SetChoice looked
-        sets = predict_sets(scores, threshold=choice.threshold, nan_policy=choice.nan_policy)
-        return _bare(sets), {**facts, "threshold": _plain_number(choice.threshold)}
+        rule = rule_above(choice.threshold, source)
+        return apply_rule(source, rule, choice.nan_policy), {**facts, "threshold": _plain_number(choice.threshold)}
     budget: Fraction
     (budget,) = parse_budgets([choice.k], source.n_classes)
     facts["k"] = float(budget)
     if choice.rule == "top":
-        return _bare(top_k_sets(scores, budget, nan_policy=choice.nan_policy)), facts
+        return apply_rule(source, top_rule(budget, source), choice.nan_policy), facts
     # Found once, and not again for every window, as lazy sets would.
     asked = asked_checkpoint(checkpoint, "sets", ties=choice.ties, nan_policy=choice.nan_policy)
     with running(source, progress, choice.nan_policy, asked) as run:
@@ -172,14 +175,10 @@ def _plain_number(threshold: ThresholdsLike) -> float | int:
     return int(value) if isinstance(value, Integral) else float(value)
 
 
-def _bare(sets: da.Array | xr.DataArray) -> da.Array:
-    bare: da.Array = getattr(sets, "data", sets) if not isinstance(sets, da.Array) else sets
-    return bare
-
-
 def _grid(source: Source, sets: da.Array) -> SetGrid:
-    if isinstance(source, StoredSource):
-        return SetGrid(source.shape, chunks_of(source.array), shards_of(source.array))
+    inner = source.inner if isinstance(source, FilteredSource) else source
+    if isinstance(inner, StoredSource) and inner.array.ndim == 2:
+        return SetGrid(inner.shape, chunks_of(inner.array), shards_of(inner.array))
     rows, classes = (max(sizes) for sizes in sets.chunks)
     return SetGrid(sets.shape, (rows, classes))
 

@@ -14,6 +14,7 @@ from ..errors import OptionError
 from .clusters import ClusterChoice, cluster, cluster_options
 from .group import Command
 from .parameters import (
+    SampleChoice,
     StoreChoice,
     activation_options,
     budget_option,
@@ -26,6 +27,7 @@ from .parameters import (
     overwrite_option,
     parse_storage_options,
     quiet_option,
+    sample_options,
     store_options,
     ties_option,
 )
@@ -36,6 +38,7 @@ from .result_files import ResultsFolder
 @click.command(cls=Command, short_help="Errors, gains, thresholds and ambiguity of a store.")
 @store_options
 @activation_options
+@sample_options
 @budget_option("Budgets: 5 or 1,3,5 or 1:10 or 0.5,2.5.  [default: 1:10, or all classes if fewer]")
 @click.option(
     "--out",
@@ -54,7 +57,7 @@ from .result_files import ResultsFolder
 )  # fmt: skip
 @checkpoint_options
 @cluster_options
-def evaluate(chosen: StoreChoice, k: list[Fraction] | None, out: pathlib.Path | None, as_json: bool, straddle: bool, ties: str,
+def evaluate(chosen: StoreChoice, samples: SampleChoice, k: list[Fraction] | None, out: pathlib.Path | None, as_json: bool, straddle: bool, ties: str,
              nan_policy: str, missing: str, quiet: bool, on_error: str, checkpoint: str | None, checkpoint_option: tuple[str, ...],
              **where: Unpack[ClusterChoice]) -> None:  # fmt: skip
     """Thresholds, errors, gains, set sizes and ambiguity of a store, all budgets in one scan.
@@ -83,6 +86,7 @@ def evaluate(chosen: StoreChoice, k: list[Fraction] | None, out: pathlib.Path | 
                 chosen.scored(arrays),
                 None,
                 k or DEFAULT_BUDGETS,
+                **samples.open(chosen, missing),
                 straddle=straddle,
                 ties=ties,
                 nan_policy=nan_policy,
@@ -105,6 +109,7 @@ def evaluate(chosen: StoreChoice, k: list[Fraction] | None, out: pathlib.Path | 
 @click.command(cls=Command, short_help="The exact threshold of each budget.")
 @store_options
 @activation_options
+@sample_options
 @budget_option("Budgets: 5 or 1,3,5 or 1:10 or 0.5,2.5.", required=True)
 @nan_option
 @missing_option
@@ -112,8 +117,8 @@ def evaluate(chosen: StoreChoice, k: list[Fraction] | None, out: pathlib.Path | 
 @quiet_option
 @checkpoint_options
 @cluster_options
-def threshold(chosen: StoreChoice, k: list[Fraction], as_json: bool, nan_policy: str, missing: str, quiet: bool,
-              checkpoint: str | None, checkpoint_option: tuple[str, ...],
+def threshold(chosen: StoreChoice, samples: SampleChoice, k: list[Fraction], as_json: bool, nan_policy: str, missing: str,
+              quiet: bool, checkpoint: str | None, checkpoint_option: tuple[str, ...],
               **where: Unpack[ClusterChoice]) -> None:  # fmt: skip
     """The threshold of each budget, exactly, with the scores above it, its ties and those kept.
 
@@ -124,7 +129,10 @@ def threshold(chosen: StoreChoice, k: list[Fraction], as_json: bool, nan_policy:
     arrays = chosen.open(missing)
     with cluster(where, quiet):
         place = checkpoint_place(checkpoint, checkpoint_option)
-        found = run(chosen.scored(arrays), k, nan_policy=nan_policy, progress=shows_progress(quiet), checkpoint=place)
+        found = run(
+            chosen.scored(arrays), k, **samples.open(chosen, missing), nan_policy=nan_policy, progress=shows_progress(quiet),
+            checkpoint=place,
+        )  # fmt: skip
     names = ("threshold", "n_above", "n_ties", "n_kept")
     rows = [{"k": float(found.k[i]), **{n: found[n][i].item() for n in names}} for i in range(found.sizes["k"])]
     if as_json:
@@ -153,6 +161,7 @@ class Number(click.ParamType):  # type: ignore[type-arg,unused-ignore]
 @click.command(cls=Command, short_help="Write average-k or top-k sets to a store.")
 @store_options
 @activation_options
+@sample_options
 @budget_option("Budget: labels per sample on average, such as 5 or 2.5.")
 @click.option("--threshold", "limit", type=Number(), help="Take all scores above this, instead of a budget.")
 @click.option(
@@ -172,12 +181,12 @@ class Number(click.ParamType):  # type: ignore[type-arg,unused-ignore]
 @quiet_option
 @checkpoint_options
 @cluster_options
-def sets(chosen: StoreChoice, k: list[Fraction] | None, limit: float | None, rule: str, form: str, out: str, out_option: tuple[str, ...],
-         overwrite: bool, ties: str, nan_policy: str, missing: str, as_json: bool, quiet: bool,
+def sets(chosen: StoreChoice, samples: SampleChoice, k: list[Fraction] | None, limit: float | None, rule: str, form: str,
+         out: str, out_option: tuple[str, ...], overwrite: bool, ties: str, nan_policy: str, missing: str, as_json: bool, quiet: bool,
          checkpoint: str | None, checkpoint_option: tuple[str, ...], **where: Unpack[ClusterChoice]) -> None:  # fmt: skip
     """Write the sets of a budget, or of a threshold, to a new store, out of core.
 
-    As indices, the set of sample i is classes[offsets[i]:offsets[i + 1]].
+    As indices, the set of sample i is classes[offsets[i]:offsets[i + 1]]. Samples that do not exist have empty sets.
 
     Example: avgk sets scores.zarr -k 2.5 --out sets.zarr
 
@@ -196,11 +205,11 @@ def sets(chosen: StoreChoice, k: list[Fraction] | None, limit: float | None, rul
         raise OptionError("sets must be those of one budget (-k 5) or of one threshold (--threshold 0.25).")
     if k is not None and len(k) != 1:
         raise OptionError(f"-k must be one budget for sets; got {len(k)}. Write one store for each.")
-    arrays = chosen.open(missing, with_labels=False)
+    arrays = chosen.open(missing, with_labels=samples.ignore_index is not None)
     choice = SetChoice(rule if limit is None else "threshold", k[0] if k else None, limit, ties, nan_policy)
     with cluster(where, quiet):
         found = write_sets(
-            chosen.scored(arrays), out, choice, format=form, overwrite=overwrite, progress=shows_progress(quiet),
+            chosen.scored(arrays), out, choice, **samples.open(chosen, missing), format=form, overwrite=overwrite, progress=shows_progress(quiet),
             out_options=parse_storage_options(out_option, "--out-option"),
             checkpoint=checkpoint_place(checkpoint, checkpoint_option),
         )  # fmt: skip

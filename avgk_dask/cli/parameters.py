@@ -152,11 +152,11 @@ class StoreChoice:
         return open_stored(self.store, self.scores, self.labels, self.options, missing)
 
     def scored(self, arrays: StoredArrays) -> object:
-        """Return the scores of opened arrays, or the probabilities that an activation or a calibrator makes of them."""
+        """Return the scores of opened arrays, or the probabilities that an activation makes of them."""
         from ..api.probabilities import activated
 
         if self.calibration is not None:
-            return self._calibrated(arrays, self.calibration)
+            return self._calibrated(arrays)
         if self.activation is not None:
             return activated(arrays, self.activation, 1.0 if self.temperature is None else self.temperature)
         if self.temperature is not None:
@@ -165,12 +165,16 @@ class StoreChoice:
             )
         return arrays
 
-    def _calibrated(self, arrays: StoredArrays, file: str) -> object:
-        from ..calibration import calibrated, load
+    def _calibrated(self, arrays: StoredArrays) -> object:
+        """Return the probabilities that a calibrator, read from its file, makes of logits."""
+        from ..calibration import load
 
+        assert self.calibration is not None
         if self.activation is not None or self.temperature is not None:
-            raise OptionError("--calibration must come alone; got --activation or --temperature, too. Leave those out.")
-        return calibrated(arrays, load(file))
+            raise OptionError(
+                "--calibration must come without --activation and --temperature; got both. The file has a softmax of its own."
+            )
+        return load(self.calibration).transform(arrays)
 
 
 def store_options(command: Callable[Concatenate[StoreChoice, Rest], None]) -> Callable[..., None]:
@@ -212,16 +216,53 @@ def activation_options(command: Callable[Concatenate[StoreChoice, Rest], None]) 
         *args: Rest.args,
         **rest: Rest.kwargs,
     ) -> None:
-        choice = {"activation": activation, "temperature": temperature, "calibration": calibration_file}
-        command(replace(chosen, **choice), *args, **rest)  # type: ignore[arg-type]
+        made = replace(chosen, activation=activation, temperature=temperature, calibration=calibration_file)
+        command(made, *args, **rest)
 
     text = "The scores are logits: make probabilities of them while they are read."
-    file = "The same with what avgk calibrate has written."
-    made = click.option("--calibration", "calibration_file", type=click.Path(dir_okay=False), help=file)(
-        with_activation
-    )
+    fitted = "The file that avgk calibrate wrote: make probabilities of logits by it."
+    made: Callable[..., None] = with_activation
+    made = click.option("--calibration", "calibration_file", metavar="FILE", help=fitted)(made)
     made = click.option("--temperature", type=float, metavar="T", help="Divide the logits by T first.")(made)
     return click.option("--activation", type=click.Choice(["softmax", "sigmoid"]), help=text)(made)
+
+
+class Existing(TypedDict):
+    """Which samples exist, as the functions take it."""
+
+    where: object
+    ignore_index: int | None
+
+
+@dataclass(frozen=True)
+class SampleChoice:
+    """Which samples exist, as said on the command line."""
+
+    where: str | None = field(repr=False)
+    ignore_index: int | None
+
+    def open(self, chosen: StoreChoice, missing: str) -> Existing:
+        """Open what says so; reads metadata only."""
+        from ..api.store_functions import open_stored
+        from ..files import is_row_file
+
+        where: object = self.where
+        if self.where is not None and not is_row_file(self.where):
+            where = open_stored(chosen.store, chosen.scores, self.where, chosen.options, missing).labels
+        return {"where": where, "ignore_index": self.ignore_index}
+
+
+def sample_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Add the options that say which samples exist, as one argument ``samples``."""
+
+    @functools.wraps(command)
+    def with_samples(*args: object, where_name: str | None, ignore_index: int | None, **rest: object) -> None:
+        command(*args, samples=SampleChoice(where_name, ignore_index), **rest)
+
+    named = "Name or path, as for --labels, of booleans: samples where it is False do not exist (padding)."
+    made: Callable[..., None] = with_samples
+    made = click.option("--ignore-index", type=int, metavar="N", help="Samples with this label do not exist.")(made)
+    return click.option("--where", "where_name", metavar="NAME", help=named)(made)
 
 
 class LayoutChoice(TypedDict):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..arrays import Array
+from ..arrays import Array, Dtype
 from ..errors import LabelsError, StoreError
 from .arrow_tables import Table
 from .delimited import CsvTable
@@ -21,7 +21,7 @@ _ROWS, _BYTES = 1 << 16, 1 << 24
 
 
 def open_label_file(path: object) -> Array:
-    """Return the labels in a file: class numbers, one per sample, or a matrix of probabilities.
+    """Return the labels in a file: class numbers, one per sample, or a matrix of probabilities; more axes are left to the scores.
 
     An npy file is mapped to memory. Other files are read: the member or column called ``labels`` or ``label``,
     else the only one there is. Nothing is unpickled.
@@ -40,14 +40,27 @@ def open_label_file(path: object) -> Array:
     if path.lower().endswith(".npz"):
         headers = read_headers(path)
         name = _only([*headers], "member", path)
-        check_labels(headers[name].shape, headers[name].dtype, f"member {name!r} of {path}")
+        _check(headers[name].shape, headers[name].dtype, f"member {name!r} of {path}")
         return read_member(path, name)
     return _column(as_table(path, None), path)
 
 
-def _mapped(path: str) -> Array:
+def open_mask_file(path: object) -> Array:
+    """Return what an npy file says of each sample, mapped to memory; other files as ``open_label_file`` reads them."""
+    path = check_path(path)
+    return _mapped(path, masks=True) if path.lower().endswith(".npy") else open_label_file(path)
+
+
+def _check(shape: tuple[int, ...], dtype: Dtype, location: str) -> None:
+    """Refuse what are no labels; those of scores of more than two dimensions have as many, or one less."""
+    if len(shape) < 3 or dtype.kind not in "iuf":
+        check_labels(shape, dtype, location)
+
+
+def _mapped(path: str, *, masks: bool = False) -> Array:
     header, offset = map_header(path)
-    check_labels(header.shape, header.dtype, path)
+    if not (masks and header.dtype == bool):
+        _check(header.shape, header.dtype, path)
     if 0 in header.shape:
         return np.empty(header.shape, header.dtype.newbyteorder("="))
     with reading(path, *NPY_ERRORS):

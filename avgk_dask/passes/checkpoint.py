@@ -63,7 +63,7 @@ class Bands(Record):
     def of(cls, source: Source, labels: Sequence[int]) -> Bands:
         """Return the bands of a source whose labels have these hashes."""
         found = np.array([source.row_stamps(), labels], np.uint64).view(np.int64)
-        return cls(np.asarray(source.rows, np.int64), *found)
+        return cls(np.asarray(source.whole.rows, np.int64), *found)
 
     def name(self, numbers: Sequence[int]) -> str:
         """Return a name of some bands, the same only where these and all that they hold are the same."""
@@ -199,6 +199,8 @@ def _told(asked: Asked, source: Source) -> dict[str, object]:
     facts = {"classes": source.n_classes, "dtype": source.dtype.name, "labels": labels}
     if source.made_by:
         facts["made by"] = source.made_by
+    if source.mask is not None:
+        facts["where"] = "given"
     if source.stored_array is not None:
         facts["missing"] = source.stored_array.store_path.store.checks.missing
     asked_for = {"function": asked.function, **{name: str(value) for name, value in asked.request.items()}}
@@ -237,14 +239,14 @@ def _saved_bands(shelf: Shelf) -> Bands | None:
 
 def _with_bands(source: Source, saved: Bands, shelf: Shelf) -> Source:
     """Return a source whose bands begin as those of an earlier run; its store may have grown since."""
-    before, n = saved.rows.tolist(), source.shape[0]
+    before, n = saved.rows.tolist(), source.whole.shape[0]
     if n < before[-1]:
         raise OptionError(
             f"checkpoint must be of this store, or of its first rows; got {shelf.location}, which is of {before[-1]:,} "
             f"rows, and the store has {n:,}. {_CURE}"
         )
     if n > before[-1]:  # what follows the last band may have changed that one's chunk
-        before = [*before[:-1], *(row for row in source.rows if row > before[-2])]
+        before = [*before[:-1], *(row for row in source.whole.rows if row > before[-2])]
     return source.with_rows(before)
 
 

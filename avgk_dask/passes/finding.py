@@ -64,6 +64,8 @@ def pilot_pass(source: Source, budgets: Sequence[int]) -> Pass | None:
     if n_scores <= setting("small-scores") or not budgets:
         return None
     chunks = source.pilot_chunks()
+    if not chunks:
+        return None
     shapes = tuple(source.chunk_shape(*chunk) for chunk in chunks)
     plan = PilotPlan(1.5 * (max(budgets) + 1) / n_scores + 0.01, source.dtype, shapes)
     bands, columns = zip(*chunks, strict=True)

@@ -16,6 +16,11 @@ from .run import Compute
 
 def label_hashes(compute: Compute, source: Source) -> list[int]:
     """Return a hash of the labels of each band: of their values, or of stored probabilities that of their chunks."""
+    found = _hashes(compute, source.whole)
+    return [found[place] for place in source.places]
+
+
+def _hashes(compute: Compute, source: Source) -> list[int]:
     labels: Any = source.labels
     if labels is None:
         return [0] * source.n_bands

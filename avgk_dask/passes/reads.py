@@ -84,7 +84,8 @@ class Reads:
         if key not in self.groups:
             return "merges what others found" if key.startswith("avgk-merge-") else f"is called {key}"
         source, bands = self.source, self._bands(self.groups[key])
-        rows = source.rows[bands[0]], source.rows[bands[-1] + 1]
+        whole, places = source.whole, source.places
+        rows = whole.rows[places[bands[0]]], whole.rows[places[bands[-1]] + 1]
         chunks = source.chunk_names(rows, (0, source.shape[1]))
         which = f"band {bands[0]}" if len(bands) == 1 else f"bands {bands[0]} to {bands[-1]}"
         if len(bands) <= bands[-1] - bands[0]:

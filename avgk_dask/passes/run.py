@@ -111,7 +111,7 @@ def refuse_bad_data(tally: CheckedTally, source: Source, nan_policy: str) -> Non
         band, row, class_ = tally.first_nan
         raise ScoresError(
             f"scores must not hold NaN; got {tally.n_nan} of them, the first at sample "
-            f"{source.rows[band] + row}, class {class_}. {NAN_CURE}"
+            f"{source.sample(band, row)}, class {class_}. {NAN_CURE}"
         )
     if tally.n_bad_labels:
         band, row, _ = tally.first_bad_label
@@ -121,7 +121,7 @@ def refuse_bad_data(tally: CheckedTally, source: Source, nan_policy: str) -> Non
         if source.has_soft_labels:
             rule, cure = "be probabilities in [0, 1]", "Give probabilities; logits need a softmax first."
         raise LabelsError(
-            f"labels must {rule}; got {tally.n_bad_labels:,} that {'does' if tally.n_bad_labels == 1 else 'do'} not, the first at sample {source.rows[band] + row}. {cure}"
+            f"labels must {rule}; got {tally.n_bad_labels:,} that {'does' if tally.n_bad_labels == 1 else 'do'} not, the first at sample {source.sample(band, row)}. {cure}"
         )
 
 

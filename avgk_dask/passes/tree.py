@@ -12,7 +12,7 @@ from ..scans.band_pass import Pass
 from ..settings import setting
 from ..sources.reading import Key
 from ..sources.source import Source
-from .band_tasks import Assignment, merge_states, read_bands, read_chunks
+from .band_tasks import Assignment, BandNumbers, ChunkNumbers, merge_states, read_bands, read_chunks
 from .checkpoint import KeptPass
 from .dask_tasks import Graph, as_delayed, constant, task, token_of
 from .kept_states import read_kept
@@ -33,7 +33,8 @@ def pass_task(source: Source, what: Pass, kept: KeptPass | None = None) -> Delay
     groups = source.chunk_groups(len(what.columns or ())) if by_chunk else source.groups(what.max_tasks, what.bands)
     token = token_of(source.token, what, groups, setting("fan-in"))
     shared = f"avgk-plan-{token}"
-    graph: Graph = {shared: constant(shared, Assignment(what, source.preparations))}
+    assignment = Assignment(what, source.preparations, () if source.mask is None else source.mask.ignored)
+    graph: Graph = {shared: constant(shared, assignment)}
     if kept is not None:
         graph[_keeper(token)] = constant(_keeper(token), kept.keeper)
     reading = _chunk_reading if by_chunk else _band_reading
@@ -59,14 +60,17 @@ def _keeping(kept: KeptPass | None, numbers: Sequence[int], token: str) -> tuple
 def _band_reading(source: Source, what: Pass, numbers: Sequence[int], shared: Key) -> tuple[Any, ...]:
     """Return the function that reads some bands, and its arguments."""
     n_held = 2 if what.max_tasks else _HELD_STATES
-    return read_bands, source.bands(numbers), source.labels_of(numbers), numbers, shared, n_held
+    given = source.bands(numbers), source.labels_of(numbers), source.masks_of(numbers)
+    return read_bands, *given, BandNumbers(numbers, source.places_of(numbers)), shared, n_held
 
 
 def _chunk_reading(source: Source, what: Pass, numbers: Sequence[int], shared: Key) -> tuple[Any, ...]:
     """Return the function that reads some of the chunks of a pass, and its arguments."""
     all_places = list(zip(what.bands or (), what.columns or (), strict=True))
-    places = tuple(all_places[number] for number in numbers)
-    return read_chunks, source.reader_key(), [source.chunk(*place) for place in places], numbers, places, shared
+    chunks = tuple(all_places[number] for number in numbers)
+    bands = [band for band, _ in chunks]
+    which = ChunkNumbers(numbers, chunks, source.places_of(bands))
+    return read_chunks, source.reader_key(), [source.chunk(*at) for at in chunks], source.masks_of(bands), which, shared
 
 
 def fan_in_of(state_bytes: int) -> int:

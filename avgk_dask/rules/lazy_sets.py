@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from fractions import Fraction
@@ -13,7 +13,7 @@ import dask.array as da
 import numpy as np
 from dask.delayed import Delayed, delayed
 
-from ..arrays import Array
+from ..arrays import Array, Bools, Ints
 from ..errors import NAN_CURE, ScoresError
 from ..exact.budgets import count_labels
 from ..kernels.keys import check_dtype, is_float
@@ -26,6 +26,7 @@ from ..scans.row_outcomes import Rule
 from ..searches.selection import Selection
 from ..searches.threshold_search import cut_pass
 from ..settings import DEFAULTS, setting
+from ..sources.sample_masks import SampleMask, first_samples
 from ..sources.source import Source
 from ..sources.transformed import spread_source
 from ..sources.truncated import scatter_slots
@@ -106,29 +107,70 @@ def apply_rule(source: Source, rule: Any, nan_policy: str) -> da.Array:
     The blocks wait for the rule: computed earlier, they would pile up in memory.
     """
     array = source.dask_array()
-    if isinstance(rule, Delayed):
-        blocks = wait_for(array, rule)
+    if source.mask is not None:
+        sets = _filtered_sets(source.mask, array, rule, nan_policy)
     else:
-        blocks = array.rechunk({1: -1}) if rule.needs_rows else array
-    sets = blocks.map_blocks(_apply, rule, nan_policy, source.shape[1], dtype=bool, meta=np.empty((0, 0), bool))
+        blocks = wait_for(array, rule) if isinstance(rule, Delayed) else _fitting(array, rule)
+        sets = blocks.map_blocks(_apply, rule, nan_policy, source.shape[1], dtype=bool, meta=np.empty((0, 0), bool))
     if source.truncation is not None:
         return scatter_slots(sets, source.truncation, by_threshold=not isinstance(rule, TopRule))
     return sets.rechunk(array.chunks)
+
+
+def _fitting(array: da.Array, rule: Any) -> da.Array:
+    """Return blocks of whole rows where a rule needs them; one that a task finds is of a threshold, and needs none."""
+    return array.rechunk({1: -1}) if not isinstance(rule, Delayed) and rule.needs_rows else array
+
+
+def _filtered_sets(mask: SampleMask, array: da.Array, rule: Any, nan_policy: str) -> da.Array:
+    """Return the sets of all samples, empty for those that do not exist.
+
+    Blocks wait for the task that counts samples, and that one for the rule: both compute blocks of the mask, under the
+    same names.
+    """
+    blocks = _fitting(array, rule)
+    sizes = blocks.chunks[0]
+    firsts = delayed(_first_samples, pure=False)(mask, sizes, rule)
+    blocks, kept = wait_for(blocks, firsts), wait_for(mask.dask_array(sizes), firsts)
+    return da.map_blocks(
+        _apply_kept, blocks, kept, firsts, rule, nan_policy, array.shape[1], dtype=bool, meta=np.empty((0, 0), bool)
+    )
+
+
+def _first_samples(mask: SampleMask, sizes: Sequence[int], rule: Rule) -> Ints:
+    with _scheduler_inside_a_task():
+        return first_samples(mask, sizes)
+
+
+def _apply_kept(
+    block: Array, kept: Bools, firsts: Ints, rule: Rule, nan_policy: str, n_classes: int, block_info: Any = None
+) -> Array:
+    """Return the sets of the samples of a block that exist, counted without the others, and empty ones for those."""
+    first_row, first_class = (int(first) for first, _ in block_info[0]["array-location"])
+    rows = np.flatnonzero(kept)
+    scores = np.ascontiguousarray(block[rows], check_dtype(block.dtype))
+    if nan_policy == "raise" and is_float(scores.dtype):
+        refuse_nan(scores != scores, first_row + rows, first_class)
+    sets = np.zeros(block.shape, bool)
+    if rows.size:
+        first = int(firsts[block_info[0]["chunk-location"][0]])
+        sets[rows] = rule.choose(scores, first, first_class, n_classes)
+    return sets
 
 
 def _apply(block: Array, rule: Rule, nan_policy: str, n_classes: int, block_info: Any = None) -> Array:
     first_row, first_class = (int(first) for first, _ in block_info[0]["array-location"])
     scores = np.ascontiguousarray(block, check_dtype(block.dtype))
     if nan_policy == "raise" and is_float(scores.dtype):
-        refuse_nan(scores != scores, first_row, first_class)
+        refuse_nan(scores != scores, first_row + np.arange(len(scores)), first_class)
     return rule.choose(scores, first_row, first_class, n_classes)
 
 
-def refuse_nan(is_nan: Array, first_row: int, first_class: int) -> None:
-    """Raise for the first NaN of a block, naming its row and class."""
+def refuse_nan(is_nan: Array, samples: Ints, first_class: int) -> None:
+    """Raise for the first NaN of a block, naming its sample and class."""
     if not is_nan.any():
         return
     row, class_ = (int(i[0]) for i in np.nonzero(is_nan))
     raise ScoresError(
-        f"scores must not hold NaN; got one at sample {first_row + row}, class {first_class + class_}. {NAN_CURE}"
+        f"scores must not hold NaN; got one at sample {samples[row]}, class {first_class + class_}. {NAN_CURE}"
     )

@@ -15,7 +15,7 @@ import numpy as np
 from ..arrays import Array, Dtype, Floats, Ints
 from ..kernels.exponentials import softmax_wide
 from ..kernels.logit_losses import scaled_losses
-from ..kernels.mixing import mix_rows
+from ..kernels.row_products import mix_rows
 from ..states.loss_tally import GradientTally, LossSums
 from .band_pass import Pass
 from .whole_rows import RowChecks

@@ -49,5 +49,16 @@ def check_labels(block: Any, block_info: Any = None) -> Array:
     return promised_labels(block, _shape(block_info))
 
 
+def check_where(block: Any, block_info: Any = None) -> Array:
+    """Return a block of ``where`` as a plain array; refuse one of another dtype or shape."""
+    plain, shape = plain_block(block, "where"), _shape(block_info)
+    if plain.dtype != bool or plain.shape != shape:
+        raise ScoresError(
+            f"where must be what its metadata promise, bool of shape {shape}; got a block of {plain.dtype} and shape "
+            f"{plain.shape}. {_CURE}"
+        )
+    return plain
+
+
 def _shape(block_info: Any) -> tuple[int, ...]:
     return tuple(int(stop) - int(start) for start, stop in block_info[0]["array-location"])

@@ -42,6 +42,8 @@ class Softmax:
     temperature: float
     stored: Dtype
     location: str = ""
+    #: Whether rows are counted of those samples alone that exist.
+    of_existing: bool = False
 
     @property
     def dtype(self) -> Dtype:
@@ -80,7 +82,7 @@ class Softmax:
         largest = "infinite" if (row == np.inf).any() else "-inf in every class"
         raise ScoresError(
             f"scores must have a finite largest value in each row for a softmax; those of sample {sample}"
-            f"{self.location and f' of {self.location}'} are {largest}. Leave such samples out with where=, "
+            f"{' (of those that exist)' * self.of_existing}{self.location and f' of {self.location}'} are {largest}. Leave such samples out with where=, "
             "or correct them."
         )
 

@@ -12,21 +12,23 @@ import numpy as np
 from ..kernels.keys import check_dtype
 from .checked_blocks import checked_matrix
 from .reading import Argument, Key
-from .source import Labels, Source
+from .row_values import Labels, fit_rows
+from .source import Source
 
 
 class BlockSource(Source):
     """Scores in a Dask array: its blocks come to the tasks."""
 
-    def __init__(self, array: da.Array, labels: Labels, location: str) -> None:
+    def __init__(self, array: da.Array, labels: Labels, location: str, lead: tuple[int, ...] | None = None) -> None:
         self.shape = array.shape
+        self.lead = array.shape[:1] if lead is None else lead
         self.dtype = self.stored_dtype = check_dtype(array.dtype)
         whole: Any = tuple(tuple(size for size in sizes if size) for sizes in array.chunks)
         # Empty blocks hold nothing to read.
         blocks = array if whole == array.chunks else checked_matrix(array, self.dtype).rechunk(whole)
         rows, classes = (np.concatenate([[0], np.cumsum(c)]).tolist() for c in blocks.chunks)
         self.rows, self.classes, self.columns = rows, classes, classes
-        self.array, self.location, self.labels = array, location, self._fit_labels(labels)
+        self.array, self.location, self.labels = array, location, fit_rows(labels, self.rows)
         (self._blocks,) = dask.optimize(blocks)
 
     def slab_bytes(self) -> int:  # noqa: D102
@@ -40,7 +42,7 @@ class BlockSource(Source):
         return f"{self._blocks.name} {self.labels_token}"
 
     def with_labels(self, labels: Labels) -> BlockSource:  # noqa: D102
-        return BlockSource(self.array, labels, self.location)
+        return BlockSource(self.array, labels, self.location, self.lead)
 
     def with_rows(self, rows: Sequence[int]) -> BlockSource:  # noqa: D102
         chunks: Any = tuple(np.diff(rows).tolist()), self.array.chunks[1]
@@ -58,9 +60,3 @@ class BlockSource(Source):
 
     def dask_array(self) -> da.Array:  # noqa: D102
         return checked_matrix(self.array, self.dtype)
-
-
-def labelled_by_itself(source: Source) -> Source:
-    """Return probabilities with themselves as soft labels."""
-    blocks = source.dask_array()
-    return BlockSource(blocks, blocks, source.location)

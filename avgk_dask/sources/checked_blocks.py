@@ -8,7 +8,7 @@ import numpy as np
 from ..arrays import Dtype
 from ..errors import LabelsError
 from ..masks import check_label_dtype, plain_block, refuse_other_kinds
-from ..scans.promised import check_block, check_labels
+from ..scans.promised import check_block, check_labels, check_where
 
 
 def checked_matrix(array: da.Array, dtype: Dtype, what: str = "scores") -> da.Array:
@@ -28,3 +28,9 @@ def checked_labels(labels: da.Array) -> da.Array:
         return labels
     dtype = np.dtype(np.int64) if hard else labels.dtype
     return labels.map_blocks(check_labels, dtype=dtype, meta=np.empty((0,) * labels.ndim, dtype))
+
+
+def checked_where(where: da.Array) -> da.Array:
+    """Return a boolean column whose blocks are plain and of the dtype and shape that its metadata promise, or refused."""
+    plain_block(where._meta, "where")
+    return where.map_blocks(check_where, dtype=bool, meta=np.empty(0, bool))

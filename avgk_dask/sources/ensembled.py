@@ -19,7 +19,8 @@ from ..store.read.stamps import join_stamps
 from ..store.where.array_kinds import StoredArray
 from .mixing import MixedForm, Mixture, add_weighed, rounded
 from .reading import Argument, Key
-from .source import Labels, Source
+from .row_values import Labels, fit_rows
+from .source import Source
 
 #: Bytes of the sums of a band, up to which chunks of different matrices are read in bands that end where they all do.
 _MOST_COMMON = 64 << 20
@@ -37,14 +38,14 @@ class EnsembleSource(Source):
     def __init__(
         self, members: Sequence[Source], weights: Sequence[float], labels: Labels, rows: Sequence[int] | None = None
     ) -> None:
-        self.shape, self.weights = members[0].shape, tuple(weights)
+        self.shape, self.lead, self.weights = members[0].shape, members[0].lead, tuple(weights)
         self.dtype = self.stored_dtype = _mean_dtype([member.dtype for member in members])
         self.rows = list(_common_rows(members) if rows is None else rows)
         self.members = tuple(m if list(m.rows) == self.rows else m.with_rows(self.rows) for m in members)
         self.classes = _common([member.classes for member in self.members])
         self.columns = [0, self.shape[1]]
         self.location = " + ".join(member.location for member in members if member.location)
-        self.labels = self._fit_labels(labels)
+        self.labels = fit_rows(labels, self.rows)
         forms = [MixedForm(w, m.dtype, m.preparations) for w, m in zip(self.weights, self.members, strict=True)]
         self._token = tokenize([member.token for member in self.members], self.weights, self.rows, self.classes)
         mixture = Mixture(forms, self.classes, self.dtype)

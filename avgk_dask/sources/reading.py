@@ -6,7 +6,7 @@ Those bring xarray and pandas along, some 100 MB of a worker's memory.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Generator, Iterable, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from threading import Lock
@@ -14,10 +14,13 @@ from typing import Any
 
 import numpy as np
 
-from ..arrays import Array, Dtype
+from ..arrays import Array, Bools, Dtype, Ints
+from ..errors import ScoresError
+from ..masks import plain_block
 from ..store.read.bands import BandReader, read_array
 from ..store.read.checked import is_local
 from ..store.read.grids import outer_sizes
+from ..store.read.stamps import hash_rows
 from ..store.where.array_kinds import StoredArray
 from ..threads import n_threads
 from .transforms import Transform, join_slabs, transform_slabs
@@ -70,6 +73,39 @@ class StoredLabels:
     def _read_block(self, number: int) -> Array:
         first = number * self._block_rows
         return read_array(self.array, (slice(first, min(first + self._block_rows, self.array.shape[0])),))
+
+
+def masks_of(masks: Any, ignored: Sequence[int | None], numbers: Sequence[int]) -> Generator[Bools | None]:
+    """Return which rows of each of some bands exist: those that meet all conditions; None where there are none."""
+    if masks is None:
+        yield from [None] * len(numbers)
+        return
+    for columns in zip(*(labels_of(None, column, numbers) for column in masks), strict=True):
+        kept = [c if value is None else c != value for c, value in zip(columns, ignored, strict=True)]
+        yield np.logical_and.reduce(kept)
+
+
+def count_kept(masks: Any, ignored: Sequence[int | None], numbers: Sequence[int], sizes: Sequence[int]) -> Ints:
+    """Return how many samples of each of some bands exist, among the first ones and in all, and a hash of which."""
+    found = [
+        (int(kept[:size].sum()), int(kept.sum()), np.uint64(hash_rows(np.packbits(kept))).astype(np.int64))
+        for kept, size in zip(masks_of(masks, ignored, numbers), sizes, strict=True)
+        if kept is not None
+    ]
+    return np.array(found, np.int64).reshape(-1, 3)
+
+
+def kept_rows(slabs: Iterable[Any], kept: Bools) -> Iterator[Array]:
+    """Return the rows that exist of slabs that begin with the first row of ``kept``."""
+    for slab in slabs:
+        block = plain_block(slab)
+        if len(block) > len(kept):
+            raise ScoresError(
+                f"scores must be what their metadata promise, {len(kept)} rows; got a block of shape {block.shape}. "
+                "Correct the shape and chunks of the array."
+            )
+        mine = kept[: len(block)]
+        yield block if mine.all() else block[mine]
 
 
 class StoredChunk:

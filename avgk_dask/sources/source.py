@@ -4,30 +4,27 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
+from bisect import bisect_left
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, TypeAlias
+from typing import Any
 
-import dask
 import dask.array as da
 import numpy as np
-from dask.delayed import Delayed, delayed
-from dask.tokenize import tokenize
 
 from ..arrays import Array, Dtype
 from ..errors import OptionError
 from ..settings import setting
-from ..store.read.opening import array_token
 from ..store.where.array_kinds import StoredArray
 from ..threads import n_task_threads
-from .reading import Argument, Key, Preparation, StoredLabels
+from .reading import Argument, Key, Preparation
+from .row_values import Labels, RowValues
+from .sample_masks import SampleMask
 
 #: Bytes of a task that reads ahead, in those that may be ahead.
 _AHEADS = 4
-#: Labels as a source has them: in memory, stored, or the blocks of a Dask array.
-Labels: TypeAlias = "Array | StoredArray | da.Array | None"
 
 
 class Source(ABC):
@@ -45,6 +42,10 @@ class Source(ABC):
     labels: Labels
     #: What is left of each row, where not all is stored.
     truncation: Truncation | None = None
+    #: The shape of the samples, as they were given.
+    lead: tuple[int, ...]
+    #: Which of the samples exist; None where all do.
+    mask: SampleMask | None = None
 
     @property
     def n_bands(self) -> int:
@@ -60,6 +61,29 @@ class Source(ABC):
     def n_chunks(self) -> int:
         """Number of chunks, or of pieces of several small ones, that a pilot can choose from."""
         return self.n_pieces * (len(self.columns) - 1)
+
+    @property
+    def whole(self) -> Source:
+        """The source with all samples, whether they exist or not."""
+        return self
+
+    @property
+    def places(self) -> Sequence[int]:
+        """The number, among the bands of the source with all samples, of each band."""
+        return range(self.n_bands)
+
+    def places_of(self, bands: Sequence[int]) -> Sequence[int]:
+        """Return the numbers of some bands among those of the source with all samples."""
+        places = self.places
+        return bands if self.mask is None else [places[band] for band in bands]
+
+    def sample(self, band: int, row: int) -> int:
+        """Return the number, among all samples, of a row of a band."""
+        return self.rows[band] + row
+
+    def masks_of(self, bands: Sequence[int]) -> Argument:
+        """Return which rows of some bands exist, as an argument of a task; None where all do."""
+        return None
 
     @property
     def n_classes(self) -> int:
@@ -128,7 +152,7 @@ class Source(ABC):
         return [mine[i : i + size] for i in range(0, len(mine), size)]
 
     def pilot_chunks(self) -> list[tuple[int, int]]:
-        """Choose (band, class chunk) of the chunks the pilot reads, spread over the matrix."""
+        """Choose (band, class chunk) of the chunks the pilot reads, spread over the matrix; none that has no samples."""
         n = self.n_chunks
         share = max(setting("pilot-least"), min(int(setting("pilot-share") * n), setting("pilot-most")))
         n_columns = len(self.columns) - 1
@@ -136,7 +160,16 @@ class Source(ABC):
         n_read = min(n_places, share, max(1, n // 2))
         numbers = [(2 * i + 1) * n_places // (2 * n_read) for i in range(n_read)]
         # Shifted by the band, so that they do not all fall into the same columns.
-        return [(number // n_columns, (number + number // n_columns) % n_columns) for number in numbers]
+        chosen = [(number // n_columns, (number + number // n_columns) % n_columns) for number in numbers]
+        return chosen if self.mask is None else self._with_samples(chosen)
+
+    def _with_samples(self, chunks: list[tuple[int, int]]) -> list[tuple[int, int]]:
+        """Return chunks, the next ones instead of those that have no samples; none where no piece of a band has any."""
+        usable = [band for band in range(self.n_bands) if self.piece_end(band) > self.rows[band]]
+        if not usable:
+            return []
+        near = [usable[min(bisect_left(usable, band), len(usable) - 1)] for band, _ in chunks]
+        return list(dict.fromkeys((band, column) for band, (_, column) in zip(near, chunks, strict=True)))
 
     def chunk_groups(self, n_chunks: int) -> list[Sequence[int]]:
         """Return which of the pilot's chunks each task reads: one, or several whose requests wait together."""
@@ -157,29 +190,15 @@ class Source(ABC):
 
     def labels_of(self, bands: Sequence[int]) -> Argument:
         """Return the labels of some bands, as an argument of a task: the key of what reads them, the keys of blocks, or arrays."""
-        labels = self.labels
-        if labels is None:
-            return None
-        if isinstance(labels, da.Array):
-            return [Key((labels.name, band, *(0,) * (labels.ndim - 1))) for band in bands]
-        if isinstance(labels, np.ndarray):
-            return [labels[self.rows[band] : self.rows[band + 1]] for band in bands]
-        return Key(self._shared_labels.key)
+        return self._row_labels.of(bands)
 
     @cached_property
-    def _shared_labels(self) -> Delayed:
-        """What reads stored labels inside tasks."""
-        assert self.labels is not None
-        assert not isinstance(self.labels, (np.ndarray, da.Array))
-        reader = StoredLabels(self.labels, tuple(self.rows))
-        return delayed(reader, name=f"avgk-labels-{tokenize(self.labels_token, self.rows)}", traverse=False)
+    def _row_labels(self) -> RowValues:
+        return RowValues(self.labels, self.rows)
 
     def collections(self) -> list[Any]:
         """Return the Dask collections whose tasks the keys of bands, chunks and labels name."""
-        labels = self.labels
-        if labels is None or isinstance(labels, np.ndarray):
-            return []
-        return [labels] if isinstance(labels, da.Array) else [self._shared_labels]
+        return self._row_labels.collections()
 
     @property
     @abstractmethod
@@ -196,23 +215,10 @@ class Source(ABC):
         """The stored scores, before anything is done to them; None where they are not stored."""
         return None
 
-    @cached_property
+    @property
     def labels_token(self) -> str:
         """A name of the labels, the same only where they are."""
-        labels = self.labels
-        if isinstance(labels, da.Array):
-            return str(labels.name)
-        return str(tokenize(labels) if labels is None or isinstance(labels, np.ndarray) else array_token(labels))
-
-    def _fit_labels(self, labels: Labels) -> Labels:
-        """Return the labels, with one block for each band if they are a Dask array, as small as they fit if in memory."""
-        if isinstance(labels, np.ndarray):
-            return narrowed(labels)
-        if not isinstance(labels, da.Array):
-            return labels
-        rows: Any = tuple(np.diff(self.rows).tolist())
-        (fitted,) = dask.optimize(labels.rechunk((rows, *(-1,) * (labels.ndim - 1))))
-        return fitted
+        return self._row_labels.token
 
     @abstractmethod
     def with_labels(self, labels: Labels) -> Source:
@@ -271,11 +277,3 @@ class Truncation:
     def is_whole(self) -> bool:
         """Whether nothing was discarded."""
         return self.n_slots == self.n_classes
-
-
-def narrowed(labels: Array) -> Array:
-    """Return class numbers in the smallest integers that hold them all: they travel with the tasks."""
-    if labels.ndim != 1 or labels.dtype.kind not in "iu" or not labels.size:
-        return labels
-    least = np.promote_types(np.min_scalar_type(labels.min()), np.min_scalar_type(labels.max()))
-    return labels.astype(least) if least.kind in "iu" and least.itemsize < labels.dtype.itemsize else labels

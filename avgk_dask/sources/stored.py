@@ -22,11 +22,14 @@ from ..store.read.encoding import decoded_dtype
 from ..store.read.grids import grid_of
 from ..store.read.listing import chunk_key
 from ..store.read.opening import array_token
+from ..store.read.row_boxes import row_axis, row_boxes
+from ..store.read.shards import indices_within
 from ..store.read.stamps import band_stamps
 from ..store.where.array_kinds import StoredArray
 from .lazy_arrays import lazy_array
 from .reading import Argument, Key, StoredChunk
-from .source import Labels, Source
+from .row_values import Labels, fit_rows
+from .source import Source
 
 
 def _ahead_bytes() -> int:
@@ -39,15 +42,16 @@ class StoredSource(Source):
     """Scores in a Zarr array: tasks read their bands themselves."""
 
     def __init__(self, array: StoredArray, labels: Labels, location: str, bands: Sequence[int] | None = None) -> None:
-        self.shape = array.shape[0], array.shape[1]
+        self.lead = array.shape[:-1]
+        self.shape = math.prod(self.lead), array.shape[-1]
         self.dtype = self.stored_dtype = check_dtype(decoded_dtype(array))
-        rows, classes = grid_of(array)
+        rows, classes = row_axis(array, setting("band-bytes")), grid_of(array)[-1]
         sizes = setting("slab-bytes"), setting("band-bytes")
         planned, self.classes = plan_bands(rows, classes, self.dtype.itemsize, *sizes)
         self.rows = planned if bands is None else list(bands)
         self._row_chunks = rows
         self.columns = classes.bounds()
-        self.array, self.location, self.labels = array, location, self._fit_labels(labels)
+        self.array, self.location, self.labels = array, location, fit_rows(labels, self.rows)
         self.reader = BandReader(array, tuple(self.rows), tuple(self.classes), self.dtype, _ahead_bytes())
         name = tokenize(array_token(array), self.rows, self.classes)
         self._shared = delayed(self.reader, name=f"avgk-store-{name}", traverse=False)
@@ -104,8 +108,10 @@ class StoredSource(Source):
         return StoredChunk(self.rows[band], self.piece_end(band), first, last)
 
     def chunk_names(self, rows: tuple[int, int], classes: tuple[int, int]) -> str:  # noqa: D102
-        axes = [axis.indices(*part) for axis, part in zip(grid_of(self.array), (rows, classes), strict=True)]
-        first, last = (chunk_key(self.array, tuple(axis[i] for axis in axes)) for i in (0, -1))
+        boxes = row_boxes(self.lead, *rows)
+        corners = [(*boxes[i], slice(*classes)) for i in (0, -1)]
+        axes = [indices_within(grid_of(self.array), corner) for corner in corners]
+        first, last = (chunk_key(self.array, axes[i][i]) for i in (0, -1))
         return f"chunk {first}" if first == last else f"chunks {first} to {last}"
 
     def reader_key(self) -> Key | None:  # noqa: D102
@@ -118,4 +124,5 @@ class StoredSource(Source):
         return [self._shared, *super().collections()]
 
     def dask_array(self) -> da.Array:  # noqa: D102
-        return lazy_array(self.array)
+        array = lazy_array(self.array)
+        return array if array.ndim == 2 else array.reshape(self.shape)

@@ -13,7 +13,8 @@ from dask.tokenize import tokenize
 from ..arrays import Array
 from ..store.where.array_kinds import StoredArray
 from .reading import Argument, Key, Preparation
-from .source import Labels, Source
+from .row_values import Labels
+from .source import Source
 from .transforms import SpreadTies, Transform
 
 
@@ -28,6 +29,7 @@ class TransformedSource(Source):
         self.shape = inner.shape[0], transform.width(inner.shape[1])
         self.rows, self.labels, self.location = inner.rows, inner.labels, inner.location
         self.dtype, self.stored_dtype = transform.dtype, inner.stored_dtype
+        self.mask, self.lead = inner.mask, inner.lead
         whole = [0, self.shape[1]]
         self.classes, self.columns = (whole, whole) if transform.needs_rows else (inner.classes, inner.columns)
 
@@ -36,6 +38,20 @@ class TransformedSource(Source):
         stored = self.inner.dtype, self.inner.shape[1]
         own = Preparation(self.transform, *stored, tuple(self.rows), tuple(self.columns))
         return (*self.inner.preparations, own)
+
+    @property
+    def whole(self) -> Source:  # noqa: D102
+        return self.inner.whole
+
+    @property
+    def places(self) -> Sequence[int]:  # noqa: D102
+        return self.inner.places
+
+    def sample(self, band: int, row: int) -> int:  # noqa: D102
+        return self.inner.sample(band, row)
+
+    def masks_of(self, bands: Sequence[int]) -> Argument:  # noqa: D102
+        return self.inner.masks_of(bands)
 
     def slab_bytes(self) -> int:  # noqa: D102
         return int(np.diff(self.rows).max() * np.diff(self.classes).max()) * self.dtype.itemsize

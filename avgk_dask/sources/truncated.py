@@ -16,7 +16,8 @@ import numpy as np
 from ..arrays import Array, Dtype
 from ..errors import ScoresError
 from ..kernels.keys import decode, is_float, key_range
-from .source import Labels, Source, Truncation
+from .row_values import Labels
+from .source import Source, Truncation
 from .transformed import TransformedSource
 
 

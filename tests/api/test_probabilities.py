@@ -35,6 +35,7 @@ def probabilities(scores, temperature=1.0):
 
 def as_text(result):
     result.attrs["store"] = ""
+    result.attrs.pop("made_by", None)
     return json_text.to_json(result)
 
 

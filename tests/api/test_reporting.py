@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 import zarr
 from click.testing import CliRunner
@@ -50,6 +51,23 @@ def test_report__names_bad_chunks_of_what_was_opened_before_and_of_labels_given_
     (tmp_path / "l.zarr" / "c" / "4").write_bytes(b"nothing")
     with pytest.raises(avgk.ReadError) as error:
         avgk.evaluate(scores, stored, on_error="report")
+    assert [key for key, _ in error.value.chunks] == ["c/4"]
+
+
+def test_report__passes_over_labels_and_masks_in_files(damaged, tmp_path):
+    np.save(tmp_path / "labels.npy", np.zeros(1000, int))
+    np.save(tmp_path / "where.npy", np.arange(1000) % 2 == 0)
+    with pytest.raises(avgk.ReadError) as error:
+        avgk.evaluate(damaged, tmp_path / "labels.npy", where=tmp_path / "where.npy", on_error="report")
+    assert sorted(key for key, _ in error.value.chunks) == ["scores/c/2/0", "scores/c/4/0", "scores/c/7/0"]
+
+
+def test_report__names_bad_chunks_of_masks(tmp_path):
+    scores, labels = Simulation(1000, 20).rows(0, 1000)[:2]
+    stored = zarr.create_array(tmp_path / "w.zarr", data=np.arange(1000) % 2 == 0, chunks=(100,))
+    (tmp_path / "w.zarr" / "c" / "4").write_bytes(b"nothing")
+    with pytest.raises(avgk.ReadError) as error:
+        avgk.evaluate(scores, labels, where=stored, on_error="report")
     assert [key for key, _ in error.value.chunks] == ["c/4"]
 
 

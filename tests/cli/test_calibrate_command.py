@@ -73,4 +73,4 @@ def test_calibration__comes_alone_and_is_refused_where_it_is_damaged(logits, tmp
     assert run("threshold", logits, "-k", 2, "--calibration", tmp_path / "c.json").returncode == 2
     done = run("threshold", logits, "-k", 2, "--calibration", tmp_path / "c.json", "--activation", "softmax")
     assert done.returncode == 2
-    assert "--calibration must come alone" in done.stderr
+    assert "--calibration must come without" in done.stderr

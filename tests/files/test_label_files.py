@@ -70,7 +70,9 @@ def test_label_file__missing_class_numbers_mean_unlabelled(tmp_path):
     np.testing.assert_array_equal(open_label_file(tmp_path / "a.parquet"), [-1, 3, 0])
 
 
-@pytest.mark.parametrize("labels", [np.zeros(3), np.zeros((2, 2, 2)), np.array(["a"]), np.array([{}]), np.array(1)])
+@pytest.mark.parametrize(
+    "labels", [np.zeros(3), np.zeros((2, 2, 2), bool), np.array(["a"]), np.array([{}]), np.array(1)]
+)
 def test_label_file__refuses_what_are_no_labels(tmp_path, labels):
     np.save(tmp_path / "a.npy", labels, allow_pickle=True)
     np.savez(tmp_path / "a.npz", labels=labels)

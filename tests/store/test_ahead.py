@@ -16,7 +16,7 @@ from zarr.storage import MemoryStore, ObjectStore
 
 import avgk_dask as avgk
 from avgk_dask.api.inputs import as_source
-from avgk_dask.passes.band_tasks import Assignment, read_bands
+from avgk_dask.passes.band_tasks import Assignment, BandNumbers, read_bands
 from avgk_dask.passes.finding import pilot_pass
 from avgk_dask.passes.memory import memory_limit, project
 from avgk_dask.passes.tree import pass_task
@@ -238,8 +238,9 @@ def test_tasks__stop_where_the_work_itself_fails(far):
         next(iter(slabs))
         raise ValueError("work")
 
+    which = BandNumbers(range(20), range(20))
     with pytest.raises(ValueError, match="work") as caught:
-        read_bands(source.reader, [None] * 20, range(20), Assignment(Pass("a", fail, None, CheckedTally)), 8)
+        read_bands(source.reader, [None] * 20, None, which, Assignment(Pass("a", fail, None, CheckedTally)), 8)
     assert caught.traceback
     settle()
     assert (Watched.n, ahead.BUDGET.n_bytes, ahead.BUDGET.n_readers) == (0, 0, 0)

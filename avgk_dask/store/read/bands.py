@@ -7,7 +7,7 @@ from collections.abc import Generator, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import islice, pairwise
+from itertools import chain, islice, pairwise
 
 import numpy as np
 
@@ -22,6 +22,7 @@ from .direct import ChunkFiles, Scratch
 from .encoding import decode
 from .grids import Axis, grid_of, shards_of
 from .listing import chunk_key
+from .row_boxes import matrix_boxes
 from .shards import chunk_slices, indices_within, whole_shards
 
 #: Bands that joined chunks leave at least, so that there is something to do for many cores.
@@ -90,16 +91,16 @@ class BandReader:
     def read_parts(self, parts: Sequence[tuple[slice, ...]]) -> Generator[Array]:
         """Return some parts of the scores, read ahead of their use where that saves waiting."""
         if self.is_near:
-            yield from (read_array(self.array, part) for part in parts)
+            yield from (read_matrix(self.array, part) for part in parts)
             return
         yield from self.read_ahead(self.array, parts)
 
     def read_ahead(self, array: StoredArray, parts: Sequence[tuple[slice, ...]]) -> Generator[Array]:
         """Return some parts of an array of a far store, the scores or one beside them, read ahead of their use."""
-        parts = [(*part, *(slice(0, n) for n in array.shape[len(part) :])) for part in parts]
-        with self.ahead.queue(array, parts, self.ahead_bytes) as queue:
-            for _ in parts:
-                yield read_array(*queue.take())
+        boxes = [matrix_boxes(array, part) for part in parts]
+        with self.ahead.queue(array, list(chain.from_iterable(boxes)), self.ahead_bytes) as queue:
+            for some in boxes:
+                yield _joined([read_array(*queue.take()) for _ in some])
 
     def slabs(self, band: int, scratch: Scratch | None = None) -> Iterator[Array]:
         """Return the band's slabs, one after the other along the classes."""
@@ -108,10 +109,22 @@ class BandReader:
 
     def read(self, band: int, first_class: int, last_class: int, scratch: Scratch | None = None) -> Array:
         """Return the scores of one band and a stretch of classes; with a scratch, good until that is used again."""
-        return read_array(self.array, self._where(band, first_class, last_class), scratch)
+        return read_matrix(self.array, self._where(band, first_class, last_class), scratch)
 
     def _where(self, band: int, first_class: int, last_class: int) -> tuple[slice, ...]:
         return slice(self.rows[band], self.rows[band + 1]), slice(first_class, last_class)
+
+
+def read_matrix(array: StoredArray, part: tuple[slice, ...], scratch: Scratch | None = None) -> Array:
+    """Read some rows and classes of an array as a matrix, decoded; all axes but its last are rows."""
+    boxes = matrix_boxes(array, part)
+    return _joined([read_array(array, box, scratch if len(boxes) == 1 else None) for box in boxes])
+
+
+def _joined(boxes: list[Array]) -> Array:
+    """Return the rows of boxes, one after the other, as a matrix."""
+    rows = [box if box.ndim <= 2 else box.reshape(-1, box.shape[-1]) for box in boxes]
+    return rows[0] if len(rows) == 1 else np.concatenate(rows)
 
 
 def read_array(array: StoredArray, where: tuple[slice, ...], scratch: Scratch | None = None) -> Array:

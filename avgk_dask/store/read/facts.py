@@ -48,7 +48,7 @@ def gather_facts(array: StoredArray) -> StoreFacts:
         shards=shards_of(array),
         codecs=codecs,
         n_chunks=math.prod(grid),
-        n_columns=grid[1] if len(grid) > 1 else 1,
+        n_columns=grid[-1] if len(grid) > 1 else 1,
         n_bytes=math.prod(array.shape) * item,
         object_bytes=math.prod(sizes) * item,
         n_stored_bytes=int(lengths[lengths > 0].sum()) if lengths is not None and told else None,

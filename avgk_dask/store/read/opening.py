@@ -244,10 +244,11 @@ async def _ask_for_bucket(store: Store) -> None:
 
 
 def _by_sample(array: StoredArray, location: str) -> StoredArray:
-    """Refuse scores whose dimensions are named the other way round, or as those of a truncated store."""
+    """Refuse scores whose classes are not their last dimension, or whose dimensions are those of a truncated store."""
     names = tuple(getattr(array.metadata, "dimension_names", None) or array.attrs.get("_ARRAY_DIMENSIONS") or ())
-    if names == ("class", "sample"):
-        raise ScoresError(f"scores must be (sample, class); {location} holds (class, sample). Transpose it first.")
+    if "class" in names[:-1]:
+        told = ", ".join(map(str, names))
+        raise ScoresError(f"scores must be (sample, class); {location} holds ({told}). Transpose it first.")
     if names == ("sample", "slot"):
         raise ScoresError(
             f"scores must be (sample, class); {location} holds the slots of a truncated store. Open the whole store, "

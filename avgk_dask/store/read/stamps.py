@@ -7,6 +7,7 @@ an object store tells of each object instead).
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise, product
 
@@ -41,9 +42,10 @@ def band_stamps(array: StoredArray, bounds: Sequence[int]) -> Table:
     checks = array.store_path.store.checks
     table = _told_table(array) if checks.manifest is None else checks.manifest.table
     rows, meaning = grid_of(array)[0], _meaning(array)
+    inner = math.prod(array.shape[1:-1])  # rows of one index of the first axis
     stamps = []
     for first, last in pairwise(bounds):
-        chunks = rows.indices(first, last)
+        chunks = rows.indices(first // inner, -(-last // inner))
         found = xxhash.xxh3_64(np.ascontiguousarray(table[chunks.start : chunks.stop], "<u8").tobytes())
         found.update(f"{last - first} {meaning}".encode())
         stamps.append(found.intdigest())

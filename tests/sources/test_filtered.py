@@ -1,0 +1,138 @@
+"""Filtered sources: only the samples that exist are seen, and each is called by its own number."""
+
+from __future__ import annotations
+
+import dask
+import dask.array as da
+import numpy as np
+import pytest
+import zarr
+
+import avgk_dask as avgk
+from avgk_dask.api.inputs import as_source
+from avgk_dask.passes.finding import find_thresholds, pilot_pass
+from avgk_dask.passes.run import Run
+from avgk_dask.sources.filtered import FilteredSource
+from avgk_dask.sources.sample_masks import Condition, SampleMask, first_samples
+from avgk_dask.sources.transformed import TransformedSource
+from avgk_dask.sources.transforms import SpreadTies
+from avgk_dask.testing import CountingStore
+
+N, C = 90, 12
+RNG = np.random.default_rng(5)
+SCORES = RNG.integers(0, 200, (N, C)).astype(np.uint8)
+LABELS = RNG.integers(0, C, N)
+WHERE = RNG.random(N) < 0.5
+WHERE[20:52] = False
+
+
+def stored(data, chunks):
+    return zarr.create_array({}, data=data, chunks=chunks, config={"write_empty_chunks": True})
+
+
+def sources(where=WHERE, **options):
+    yield as_source(da.from_array(SCORES, chunks=(13, 5)), LABELS, where=where, **options)
+    yield as_source(stored(SCORES, (13, 5)), LABELS, where=where, **options)
+
+
+def kinds(where=WHERE):
+    return [where, da.from_array(where, chunks=11), stored(where, (17,))]
+
+
+@pytest.mark.parametrize("where", kinds(), ids=["memory", "dask", "stored"])
+def test_filtered__counts_samples_and_leaves_out_bands_without_any(where):
+    for source in sources(where):
+        assert source.shape == (WHERE.sum(), C)
+        assert source.places == [0, 1, 4, 5, 6]
+        assert source.rows == [0, *np.cumsum([WHERE[13 * i : 13 * i + 13].sum() for i in source.places])]
+        assert source.whole.shape == (N, C)
+
+
+def test_filtered__counts_without_reading_scores():
+    store = CountingStore(zarr.storage.MemoryStore())
+    zarr.create_array(store, data=SCORES, chunks=(13, 5), config={"write_empty_chunks": True})
+    array = zarr.open_array(store, mode="r")
+    store.reads.clear()
+    as_source(array, LABELS, where=stored(WHERE, (17,)))
+    assert not store.chunk_reads("scores")
+
+
+@pytest.mark.parametrize("where", kinds(), ids=["memory", "dask", "stored"])
+def test_filtered__names_samples_by_their_own_numbers(where):
+    for source in sources(where):
+        names = [source.sample(b, r) for b in range(source.n_bands) for r in range(source.rows[b + 1] - source.rows[b])]
+        assert names == np.flatnonzero(WHERE).tolist()
+        spread = TransformedSource(source, SpreadTies((3,), C, source.dtype))
+        assert spread.sample(2, 0) == source.sample(2, 0)
+        assert (spread.whole, spread.places) == (source.whole, source.places)
+
+
+def test_filtered__of_no_sample_is_refused():
+    for where in kinds(np.zeros(N, bool)):
+        with pytest.raises(avgk.ScoresError, match="where must be True for at least one sample; got 90"):
+            as_source(SCORES, LABELS, where=where)
+
+
+def test_filtered__pilot_looks_at_samples_alone():
+    where = WHERE.copy()
+    where[:13] = False
+    where[12] = True
+    with dask.config.set({"avgk.small-scores": 0, "avgk.band-bytes": 0, "scheduler": "synchronous"}):
+        for source in sources(where):
+            for band, column in source.pilot_chunks():
+                assert source.chunk_shape(band, column)[0] > 0
+            wanted = pilot_pass(source, [45])
+            assert Run(source).read(wanted).strip_scores.sum() == sum(r * c for r, c in wanted.plan.shapes)
+
+
+def joined_bands(where):
+    """Give a source whose bands join row chunks, of which the pilot reads the first alone."""
+    array = stored(np.tile(SCORES, (8, 1)), (5, 12))
+    with dask.config.set({"avgk.band-bytes": 1 << 20, "avgk.pilot-share": 0.001}):
+        return as_source(array, where=where)
+
+
+def test_filtered__pilot_skips_pieces_of_bands_without_samples():
+    n = 8 * N
+    some = np.ones(n, bool)
+    source = joined_bands(some)
+    firsts = [band for band in range(source.n_bands) if source.piece_end(band) < source.rows[band + 1]]
+    assert firsts  # pieces are smaller than bands
+    for band in firsts[:-1]:
+        some[source.rows[band] : source.piece_end(band)] = False
+    with dask.config.set({"avgk.small-scores": 0, "avgk.pilot-share": 0.001, "scheduler": "synchronous"}):
+        found = joined_bands(some)
+        assert {band for band, _ in found.pilot_chunks()} <= {*firsts[-1:], *set(range(found.n_bands)) - set(firsts)}
+        for band in range(source.n_bands):
+            some[source.rows[band] : source.piece_end(band)] = False
+        none = joined_bands(some)
+        assert none.pilot_chunks() == []
+        key = find_thresholds(Run(none), [45]).found[0].key
+        assert key == find_thresholds(Run(as_source(np.tile(SCORES, (8, 1))[some])), [45]).found[0].key
+
+
+def test_filtered__gives_all_rows_as_blocks_zero_where_they_do_not_exist():
+    for source in sources():
+        assert np.array_equal(source.dask_array().compute(), np.where(WHERE[:, None], SCORES, 0))
+
+
+@pytest.mark.parametrize("where", kinds(), ids=["memory", "dask", "stored"])
+def test_first_samples__are_those_that_exist_before_each_block(where):
+    mask = SampleMask([Condition(where), Condition(LABELS, 3)], [0, N])
+    kept = WHERE & (LABELS != 3)
+    assert first_samples(mask, (40, 10, 40)).tolist() == [0, kept[:40].sum(), kept[:50].sum()]
+    assert np.array_equal(mask.band(0), kept)
+
+
+def test_filtered__tells_masks_apart_by_token_and_stamps(tmp_path):
+    array = zarr.create_array(tmp_path / "a.zarr", data=SCORES, chunks=(13, 5), config={"write_empty_chunks": True})
+    other = WHERE.copy()
+    other[0] = ~other[0]
+    plain = as_source(array)
+    first, second = (FilteredSource(plain, SampleMask([Condition(w)], plain.rows)) for w in (WHERE, other))
+    assert len({plain.token, first.token, second.token}) == 3
+    assert (first.row_stamps() == second.row_stamps()).tolist() == [False, True, True, True, True]
+    assert not set(first.row_stamps()) & set(plain.row_stamps())
+    again = first.with_rows(first.whole.rows)
+    assert (again.rows, again.row_stamps().tolist()) == (first.rows, first.row_stamps().tolist())
+    assert first.with_labels(LABELS).rows == first.rows
