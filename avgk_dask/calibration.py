@@ -70,7 +70,7 @@ def load(path: PlaceLike) -> Calibrator:
 
     Raises
     ------
-    ReadError
+    StoreError
         Where the file cannot be read, is damaged, or is of another version.
 
     Notes

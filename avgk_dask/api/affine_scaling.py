@@ -30,7 +30,9 @@ from .shared_text import documented
 
 #: The optimiser stops where a step gains less than the first, relative to the loss, or no part of the gradient is
 #: above the second.
-_GAIN, _GRADIENT = 1e-13, 1e-7
+_GAIN, _GRADIENT = 1e-11, 1e-7
+#: Logits of a smaller exponent count as if it were this one: units of sums stay floats.
+_LEAST_EXPONENT = -900
 
 
 @dataclass(frozen=True, repr=False)
@@ -131,7 +133,7 @@ class AffineScaling(Calibrator):
         with running(source, progress, "raise") as run:
             first = _first_look(run)
             self.nll_before = first.losses.mean(0, first.n_labelled)
-            objective = _Objective(run, self, first.magnitude - EXPONENTS)
+            objective = _Objective(run, self, max(first.magnitude - EXPONENTS, _LEAST_EXPONENT))
             found = optimize.minimize(
                 objective, self._start(source.shape[1]), jac=True, method="L-BFGS-B",
                 options={"maxiter": self.max_iterations, "maxfun": 4 * self.max_iterations, "ftol": _GAIN, "gtol": _GRADIENT},

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from ..arrays import Array
-from ..errors import OptionError, ReadError, WriteError
+from ..errors import OptionError, StoreError, WriteError
 
 _FORMAT, _VERSION = "avgk_dask calibrator", 1
 
@@ -47,7 +47,7 @@ def read_calibrator(path: object) -> tuple[str, dict[str, Any], dict[str, Array]
 
     Raises
     ------
-    ReadError
+    StoreError
         Where it cannot be read, is damaged, or is of another version.
 
     """
@@ -64,16 +64,16 @@ def read_calibrator(path: object) -> tuple[str, dict[str, Any], dict[str, Array]
         arrays = {name: _unpacked(form) for name, form in content["arrays"].items()}
         return content["method"], content["fit"], arrays
     except OSError as error:
-        raise ReadError(
+        raise StoreError(
             f"calibrator must be a file that can be read; got {place} ({error.strerror or error}). Check the path."
         ) from error
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError, binascii.Error) as error:
         raise damaged(place, error) from error
 
 
-def damaged(path: object, error: Exception) -> ReadError:
+def damaged(path: object, error: Exception) -> StoreError:
     """Return what tells that a file is no calibrator that this version wrote."""
-    return ReadError(f"calibrator must be a file that save wrote; got {path}: {error}. Fit and save it again.")
+    return StoreError(f"calibrator must be a file that save wrote; got {path}: {error}. Fit and save it again.")
 
 
 def _place(path: object) -> str:

@@ -46,11 +46,11 @@ def calibrate(chosen: StoreChoice, method: str, out: str, penalty: float | None,
               max_iterations: int | None, missing: str, as_json: bool, quiet: bool, **where: Unpack[ClusterChoice]) -> None:  # fmt: skip
     """Fit what makes probabilities of logits to a calibration store, by the least NLL, and write it to a file.
 
-    STORE has logits and labels; avgk_dask.calibration.load reads the file.
+    STORE has logits and labels. Other commands take the file as --calibration.
 
     Example: avgk calibrate logits.zarr --out temperature.json
 
-    Example: avgk calibrate logits.zarr --method matrix --out matrix.json
+    Example: avgk calibrate logits.zarr --method vector --out vector.json
     """
     asked = {"penalty": penalty, "bias_penalty": bias_penalty, "max_iterations": max_iterations}
     calibrator = _calibrator(method, {name: value for name, value in asked.items() if value is not None})

@@ -23,7 +23,7 @@ KERNELS = {
     "sigmoid_wide": "exponentials",
     "softmax_narrow": "exponentials",
     "softmax_wide": "exponentials",
-    "mix_rows": "mixing",
+    "mix_rows": "row_products",
     "row_sums": "logit_losses",
     "scaled_losses": "logit_losses",
     "collect_near": "events",

@@ -15,7 +15,7 @@ import numpy as np
 from ..arrays import Array, Dtype, Floats, Ints
 from ..kernels.exponentials import softmax_wide
 from ..kernels.logit_losses import scaled_losses
-from ..kernels.mixing import mix_rows
+from ..kernels.row_products import mix_rows
 from ..states.loss_tally import GradientTally, LossSums
 from .band_pass import Pass
 from .whole_rows import RowChecks
@@ -48,7 +48,8 @@ def affine_logits(scores: Array, weights: Floats, bias: Floats) -> Floats:
     """Return logits times their weights, or mixed by a matrix, plus the bias; in one order, whatever the rows."""
     wide = np.ascontiguousarray(scores, np.float64)
     if weights.ndim == 1:
-        return wide * weights + bias
+        with np.errstate(over="ignore", invalid="ignore"):
+            return wide * weights + bias
     found = np.empty((len(wide), len(weights)))
     mix_rows(wide, np.ascontiguousarray(weights.T), bias, found)
     return found
@@ -74,10 +75,11 @@ def tally_gradient(slabs: Iterable[Array], labels: Array, band: int, plan: Affin
 
 
 def _residuals(scores: Array, labels: Ints, plan: AffinePlan) -> tuple[Floats, Floats]:
-    """Return the NLL of each row, and its probabilities less the label's 1."""
+    """Return the NLL of each row, and its probabilities less the label's 1; infinite where weights overflow."""
     logits = affine_logits(scores, plan.weights, plan.bias)
     found, p = np.empty((3, 1, len(logits))), np.empty(logits.shape)
-    scaled_losses(logits, labels, np.ones(1), np.full((1, 2), -1), *found)
+    if scaled_losses(logits, labels, np.ones(1), np.full((1, 2), -1), *found) >= 0:  # too large for floats
+        return np.full((1, len(logits)), np.inf), np.zeros(logits.shape)
     softmax_wide(logits, 1.0, p, np.empty((2, plan.n_classes)))
     p[np.arange(labels.size), labels] -= 1.0
     return found[0], p

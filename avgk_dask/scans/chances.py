@@ -135,7 +135,18 @@ class SoftmaxChances:
 
     @cached_property
     def other_costs(self) -> Floats:  # noqa: D102
-        return minus_log(self.q)
+        found = minus_log(self.q)
+        rows, classes = np.nonzero(self.p > 0.5)
+        others, each = self.scores[rows], np.arange(rows.size)
+        tops, others[each, classes] = others[each, classes].astype(np.float64), -np.inf
+        second = others.argmax(1)
+        best = others[each, second].astype(np.float64)
+        some = np.flatnonzero(np.isfinite(best))  # of no other class nothing is left
+        shared = self.label_costs(self.scores.argmax(1))[rows[some]]
+        rest = SoftmaxChances(others[some], self.temperature).label_costs(second[some])
+        gaps = (tops[some] - best[some]) * (1.0 / self.temperature)
+        found[rows[some], classes[some]] = (shared - rest) + gaps
+        return found
 
     def label_costs(self, labels: Ints) -> Floats:  # noqa: D102
         found = np.empty((3, 1, labels.size))

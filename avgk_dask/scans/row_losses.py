@@ -15,7 +15,7 @@ from .whole_rows import RowChecks
 
 #: Of each loss what a class costs where it is the label, and where it is not: a loss is the sum over all classes.
 PAIRS: dict[str, Callable[[Chances], tuple[Floats, Floats]]] = {
-    "nll": lambda c: (c.costs, np.zeros(c.p.shape)),
+    "nll": lambda c: (c.costs, np.zeros_like(c.costs)),
     "brier": lambda c: (c.q * c.q * 0.5, c.p * c.p * 0.5),
     "logistic": lambda c: (c.costs, c.other_costs),
     "squared": lambda c: (c.q * c.q, c.p * c.p),

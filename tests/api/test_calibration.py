@@ -167,6 +167,20 @@ def test_gradients__are_those_of_the_definition(matrix, size):
     np.testing.assert_allclose(found[-6:], gradient[-6:], atol=1e-9)
 
 
+def test_gradients__of_weights_that_overflow_are_of_an_infinite_loss():
+    plan = AffinePlan(np.dtype("f8"), 2, np.array([1e308, 1.0]), np.zeros(2), 8)
+    tally = tally_gradient([np.array([[100.0, 1.0], [1.0, 2.0]])], np.array([0, 1]), 0, plan)
+    assert tally.losses.mean(0, 2) == math.inf
+    assert not tally.weight_sums.any()
+
+
+@pytest.mark.parametrize("size", [1e-310, 1e290])
+def test_vector__takes_logits_of_any_size(size):
+    logits, labels = drawn(dtype="f8")
+    found = VectorScaling(max_iterations=2).fit(logits * size, labels)
+    assert found.nll_after <= found.nll_before
+
+
 def test_gradients__are_those_of_finite_differences():
     logits, labels = drawn(dtype="f8")
     x = np.concatenate([np.eye(6).reshape(-1), np.zeros(6)])
@@ -334,7 +348,7 @@ def test_files__that_are_damaged_are_refused(tmp_path, damage, text):
     content = json.loads((tmp_path / "a.json").read_text())
     damage(content)
     (tmp_path / "a.json").write_text(json.dumps(content))
-    with pytest.raises(avgk.ReadError, match=text):
+    with pytest.raises(avgk.StoreError, match=text):
         load(tmp_path / "a.json")
 
 
@@ -342,7 +356,7 @@ def test_files__that_hold_something_else_are_refused(tmp_path):
     for name, text in (("none.json", None), ("empty.json", ""), ("list.json", "[1]"), ("cut.json", '{"format": ')):
         if text is not None:
             (tmp_path / name).write_text(text)
-        with pytest.raises(avgk.ReadError):
+        with pytest.raises(avgk.StoreError):
             load(tmp_path / name)
     with pytest.raises(avgk.OptionError, match="local file"):
         load("s3://bucket/a.json")

@@ -102,6 +102,9 @@ def test_one_versus_all__of_sigmoids_are_losses_of_margins():
 def test_one_versus_all__of_a_sure_softmax_is_finite():
     found = losses.one_versus_all(avgk.softmax(np.array([[60.0, 0.0]])), np.array([1]))
     assert math.isclose(found, 120, rel_tol=1e-12)
+    assert losses.one_versus_all(avgk.softmax(np.array([[2000.0, 0.0, 0.0]])), np.array([1])) == 4000 - math.log(2)
+    assert losses.one_versus_all(avgk.softmax(np.array([[2000.0, 0.0]])), np.array([0])) == 0
+    assert losses.one_versus_all(avgk.softmax(np.array([[5.0, -np.inf], [0.0, 0.0]])), np.array([1, 0])) == math.inf
     assert losses.one_versus_all(np.array([[1.0, 0.0]]), np.array([1])) == math.inf
 
 

@@ -55,3 +55,22 @@ def test_calibrate__refuses_options_that_do_not_fit(options, text, logits, tmp_p
     assert done.returncode == 2
     assert text in done.stderr
     assert not (tmp_path / "c.json").exists()
+
+
+@pytest.mark.parametrize("method", ["temperature", "vector"])
+def test_calibration__is_what_other_commands_make_probabilities_with(method, logits, tmp_path, run):
+    run("calibrate", logits, "--method", method, "--out", tmp_path / "c.json", "--quiet")
+    (row,) = json.loads(run("threshold", logits, "-k", 2, "--calibration", tmp_path / "c.json", "--json").stdout)
+    lazy = avgk.calibrated(logits, avgk.calibration.load(tmp_path / "c.json"))
+    assert row["threshold"] == avgk.threshold(lazy, 2).value
+    done = run("evaluate", logits, "-k", "1,2", "--calibration", tmp_path / "c.json", "--json", "--quiet")
+    expected = avgk.evaluate(lazy, k=[1, 2]).average_k_error.values.tolist()
+    assert json.loads(done.stdout)["variables"]["average_k_error"]["data"] == expected
+
+
+def test_calibration__comes_alone_and_is_refused_where_it_is_damaged(logits, tmp_path, run):
+    (tmp_path / "c.json").write_text("{}")
+    assert run("threshold", logits, "-k", 2, "--calibration", tmp_path / "c.json").returncode == 2
+    done = run("threshold", logits, "-k", 2, "--calibration", tmp_path / "c.json", "--activation", "softmax")
+    assert done.returncode == 2
+    assert "--calibration must come without" in done.stderr

@@ -1,4 +1,4 @@
-"""Plain twin of the kernel of ``mixing``: the same operations in the same order, so the same bits."""
+"""Plain twin of the kernel of ``row_products``: the same operations in the same order, so the same bits."""
 
 from __future__ import annotations
 

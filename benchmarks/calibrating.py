@@ -1,0 +1,67 @@
+"""What losses of logits and fits of calibrators cost, in bare reads of the same store.
+
+    python benchmarks/calibrating.py [--samples 200000] [--classes 1000] [--repeat 5] [--folder FOLDER]
+
+A bare read reads every chunk once with zarr, in Dask's threads, and keeps nothing. Two threads; by the clock, and by the
+seconds of all cores, which other work on the machine disturbs less.
+"""
+
+from __future__ import annotations
+
+import pathlib
+import time
+
+import numpy as np
+from measuring import bare_read, markdown, parser, scores_of, workplace
+
+import avgk_dask as avgk
+from avgk_dask.testing import Simulation
+
+_STEP = 5_000
+
+
+def write(path: pathlib.Path, samples: int, classes: int) -> None:
+    """Write logits of a model that is too sure of itself, with labels that follow the true probabilities."""
+    spec = Simulation(samples, classes, dtype="float64")
+    with avgk.ScoreWriter(path, classes, dtype="float32") as writer:
+        for first in range(0, samples, _STEP):
+            scores, labels, _ = spec.rows(first, min(first + _STEP, samples))
+            writer.append((1.5 * np.log(scores + 1e-12)).astype("f4"), labels)
+
+
+def measured(function, repeat: int) -> tuple[float, float]:
+    """Give the least seconds by the clock, and of all cores."""
+    found = []
+    for _ in range(repeat):
+        clock, cores = time.perf_counter(), time.process_time()
+        function()
+        found.append((time.perf_counter() - clock, time.process_time() - cores))
+    return min(one[0] for one in found), min(one[1] for one in found)
+
+
+def main() -> None:
+    arguments = parser(__doc__).parse_args()
+    with workplace(arguments.folder) as folder:
+        path = folder / f"logits-{arguments.samples}x{arguments.classes}.zarr"
+        if not path.exists():
+            write(path, arguments.samples, arguments.classes)
+        fit = avgk.calibration.TemperatureScaling().fit(path)
+        lazy = avgk.softmax(path)
+        steps = {
+            "bare read": lambda: bare_read(scores_of(path)),
+            "losses.nll of softmax": lambda: avgk.losses.nll(lazy),
+            "expected calibration error": lambda: avgk.losses.expected_calibration_error(lazy),
+            f"TemperatureScaling.fit, {fit.n_reads} reads": lambda: avgk.calibration.TemperatureScaling().fit(path),
+        }
+        times = {name: measured(function, arguments.repeat) for name, function in steps.items()}
+    bare = times["bare read"]
+    rows = [
+        (name, *(f"{t:.3f}" for t in both), *(f"{t / b:.1f}" for t, b in zip(both, bare, strict=True)))
+        for name, both in times.items()
+    ]
+    print(fit)
+    print(markdown(("", "s", "core s", "bare reads", "bare reads, cores"), rows))
+
+
+if __name__ == "__main__":
+    main()
