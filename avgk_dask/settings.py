@@ -21,7 +21,7 @@ DEFAULTS: dict[str, int | float | None] = {
     # are more, only those close to the thresholds are held, as events.
     "kept-bytes": 1 << 27,
     # Events held over all bands together (17 to 28 bytes each). Where more are expected, bands are scanned in waves.
-    "max-events": 8 << 20,
+    "max-events": 6 << 20,
     # Bytes of ranked scores (4 or 8 each) held over all samples and ranks together: beyond, straddle
     # strengths come from so many bins (32 bytes each), with the error certified.
     "ranked-bytes": 1 << 27,

@@ -99,7 +99,11 @@ class Run:
 def drive(search: AnySearch, run: Run) -> AnySearch:
     """Read what a search asks for, until it knows the answer."""
     while (what := search.next_pass()) is not None:
-        search = search.advance(run.read(what))
+        state = run.read(what)
+        if what.bands is not None:  # a part of the store, of several: what its tasks took is not needed any more
+            give_back_memory()
+        search = search.advance(state)
+        del state
         if what.bands is not None:
             give_back_memory()
     return search
