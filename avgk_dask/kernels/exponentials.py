@@ -27,6 +27,7 @@ from .constants import (
 )
 
 _2, _3, _4, _5, _6, _7, _8, _9, _10, _11, _12, _13 = EXP_TERMS
+_U = np.uint64
 _L3, _L5, _L7, _L9, _L11, _L13, _L15, _L17, _L19, _L21 = LOG_TERMS
 
 
@@ -125,6 +126,7 @@ def softmax_narrow(scores: Any, temperature: float, out: Any, space: Any) -> int
     ``space`` takes a row of float64, up to a multiple of the lanes. NaN stay, and count for nothing.
     """
     n_classes, inverse = scores.shape[1], 1.0 / temperature
+    n_blocks = (n_classes + LANES - 1) // LANES
     space[n_classes:] = 0.0
     for i in range(scores.shape[0]):
         row, mine = scores[i], out[i]
@@ -138,15 +140,16 @@ def softmax_narrow(scores: Any, temperature: float, out: Any, space: Any) -> int
             x = (np.float64(row[c]) - largest) * inverse
             space[c] = _exp(x if x > LEAST_EXPONENT else LEAST_EXPONENT, 0.0)
         a0 = a1 = a2 = a3 = a4 = a5 = a6 = a7 = 0.0
-        for c in range(0, n_classes, LANES):
+        for block in range(n_blocks):
+            c = _U(block) * _U(LANES)  # signed indices would be tested for negative ones
             a0 += space[c]
-            a1 += space[c + 1]
-            a2 += space[c + 2]
-            a3 += space[c + 3]
-            a4 += space[c + 4]
-            a5 += space[c + 5]
-            a6 += space[c + 6]
-            a7 += space[c + 7]
+            a1 += space[c + _U(1)]
+            a2 += space[c + _U(2)]
+            a3 += space[c + _U(3)]
+            a4 += space[c + _U(4)]
+            a5 += space[c + _U(5)]
+            a6 += space[c + _U(6)]
+            a7 += space[c + _U(7)]
         factor = 1.0 / (((a0 + a4) + (a2 + a6)) + ((a1 + a5) + (a3 + a7)))
         for c in range(n_classes):
             mine[c] = np.float32(space[c] * factor)

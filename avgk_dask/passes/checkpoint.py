@@ -180,6 +180,7 @@ def open_checkpoint(
     if source.stored_array is None:
         source.row_stamps()  # which says why there are none
     shelf = Shelf.at(asked.place).within(asked.folder)
+    _refuse_inside(shelf, source)
     told = _told(asked, source)
     _compare(shelf, told)
     saved = _saved_bands(shelf)
@@ -191,6 +192,13 @@ def open_checkpoint(
     shelf.write_plain(_REQUEST, [json.dumps(told, indent=1, sort_keys=True).encode()])
     shelf.write(_BANDS, bands.to_parts())
     return Checkpoint(shelf, bands, source), source
+
+
+def _refuse_inside(shelf: Shelf, source: Source) -> None:
+    """Refuse a checkpoint inside the store that it is of."""
+    store = source.location.rstrip("/")
+    if store and f"{shelf.location.rstrip('/')}/".startswith(f"{store}/"):
+        raise OptionError(f"checkpoint must not be inside the store; got {shelf.location}. {_CURE}")
 
 
 def _told(asked: Asked, source: Source) -> dict[str, object]:

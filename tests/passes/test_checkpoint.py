@@ -423,3 +423,13 @@ def test_checkpoint__of_larger_workers_is_not_used_where_it_would_not_fit(monkey
         with dask.config.set({"avgk.kept-bytes": 0}):
             assert same(evaluate(store, [1], place), expected)
         assert chunk_reads(store) >= 40
+
+
+def test_checkpoint__inside_its_store_is_refused(tmp_path):
+    simulate_store(tmp_path / "s.zarr", Simulation(200, 5), chunks=(50, 5))
+    before = sorted(tmp_path.rglob("*"))
+    for place in (tmp_path / "s.zarr", tmp_path / "s.zarr" / "found", f"{tmp_path}/s.zarr/"):
+        with pytest.raises(avgk.OptionError, match="must not be inside the store"):
+            avgk.evaluate(tmp_path / "s.zarr", k=1, checkpoint=place)
+    assert sorted(tmp_path.rglob("*")) == before
+    avgk.evaluate(tmp_path / "s.zarr", k=1, checkpoint=tmp_path / "s.zarr-found")
