@@ -10,7 +10,10 @@ from typing import NoReturn
 
 #: What to do about labels that do not fit the scores, and about NaN.
 LABELS_CURE = "Check that labels and scores belong together."
-NAN_CURE = 'Repair the scores, or rank NaN last with nan_policy="lowest" (on the command line --nan-policy lowest).'
+NAN_CURE = (
+    "Repair the scores; leave padding out with where or ignore_index (--where, --ignore-index); or rank NaN last with "
+    'nan_policy="lowest" (--nan-policy lowest).'
+)
 
 
 def label_cure(dtype: object) -> str:

@@ -391,7 +391,7 @@ def near_threshold(table: xr.Dataset, ax: Axes | None = None) -> Axes:
     'share that are the label'
 
     """
-    _need_table(table, "accuracy")
+    _need_table(table, "total_accuracy")
     ax = _axes(ax)
     some = table["count"].values > 0
     x, y = table.confidence.values[some], table.accuracy.values[some]

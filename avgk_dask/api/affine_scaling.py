@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Self, Unpack
 
@@ -25,7 +26,7 @@ from ..states.loss_tally import ScaleTally
 from .calibrators import Calibrator, logits_to_fit, refuse_fit
 from .given import LabelsLike, ScoresLike
 from .inputs import as_lazy, as_source
-from .lazy_scores import LazyScores, SourceOptions
+from .lazy_scores import LazyScores, SourceOptions, place_of
 from .shared_text import documented
 
 #: The optimiser stops where a step gains less than the first, relative to the loss, or no part of the gradient is
@@ -35,7 +36,7 @@ _GAIN, _GRADIENT = 1e-11, 1e-7
 _LEAST_EXPONENT = -900
 
 
-@dataclass(frozen=True, repr=False)
+@dataclass(frozen=True, repr=False, eq=False)
 class WeightedSoftmax(LazyScores):
     """The softmax of weighted logits."""
 
@@ -55,9 +56,11 @@ class WeightedSoftmax(LazyScores):
         return TransformedSource(weighted, Softmax(1.0, weighted.dtype, logits.location, logits.mask is not None))
 
     def __repr__(self) -> str:
-        source = self._source()
-        shape = " x ".join(f"{n:,}" for n in source.shape)
-        return f"softmax of weighted {source.location or 'scores'}: {shape}, {source.dtype}, not computed yet"
+        return self._told(f"softmax of weighted {place_of(self.scores)}")
+
+    @property
+    def parts(self) -> Sequence[object]:  # noqa: D102
+        return (self.scores,)
 
     @property
     def frame(self) -> xr.DataArray | None:  # noqa: D102

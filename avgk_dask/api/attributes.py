@@ -18,7 +18,9 @@ Named: TypeAlias = dict[str, object]
 
 def result_attrs(source: Source, reads: int, **more: object) -> Named:
     """Return the attributes that every result has, and some more."""
-    made = {"made_by": source.made_by} if source.made_by else {}
+    made: Named = {"made_by": source.made_by} if source.made_by else {}
+    if source.mask is not None:
+        made["n_left_out"] = source.whole.shape[0] - source.shape[0]
     return {
         "n_samples": source.shape[0],
         "n_classes": source.n_classes,

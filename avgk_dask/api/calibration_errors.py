@@ -8,7 +8,7 @@ from fractions import Fraction
 import xarray as xr
 
 from ..errors import BudgetError, OptionError
-from ..exact.budgets import count_labels, parse_budget, parse_budgets
+from ..exact.budgets import count_labels, parse_budget, parse_one
 from ..passes.finding import find_thresholds
 from ..passes.run import Run
 from ..passes.running import running
@@ -151,7 +151,8 @@ def calibration_at_threshold(
     ``threshold``
         The threshold of the budget, without dimension, as ``threshold`` finds it.
     ``bin_low, bin_high``
-        Scores in a bin are above its ``bin_low`` (-inf where all are in), up to ``bin_high``.
+        Bins are [low, high), the last one closed. They begin with the lowest score of their ranks, so that all ties with the
+        threshold are inside, and may be more than the ranks say.
     ``count``
         Number of scores in the bin.
     ``confidence``
@@ -190,7 +191,7 @@ def calibration_at_threshold(
     check_no_nan_policy(nan_policy)
     n_bins, part = _check_bins(n_bins), _check_window(window)
     source = probabilities(scores, labels, "calibration at a threshold", where, ignore_index)
-    (budget,) = parse_budgets(k, source.n_classes)
+    budget = parse_one(k, source.n_classes)
     asked = asked_checkpoint(checkpoint, "calibration_at_threshold", nan_policy=nan_policy)
     with running(source, progress, nan_policy, asked) as run:
         value, edges = _edges_near(run, budget, part, n_bins)
@@ -231,14 +232,16 @@ def _least_float_from(edge: Fraction) -> float:
 
 
 def _edges_near(run: Run, budget: Fraction, window: Fraction, n_bins: int) -> tuple[float, tuple[float, ...]]:
-    """Return the threshold of a budget, and the ascending edges of bins of ranks around it; one read."""
+    """Return the threshold of a budget, and the ascending edges of bins of ranks around it; one read.
+
+    A bin begins with the lowest score of its ranks, and the last one ends with the highest: ties with either are inside.
+    """
     source = run.source
     parts = [1 + window - 2 * window * i / n_bins for i in range(n_bins + 1)]
     counts = [count_labels(min(budget * part, Fraction(source.n_classes)), source.shape[0]) for part in parts]
-    search = find_thresholds(run.over(source.with_labels(None)), [count_labels(budget, source.shape[0]), *counts])
-    value, *edges = (float(score_value(search.found[i].key, source.dtype)) for i in range(len(counts) + 1))
-    if counts[0] == source.shape[0] * source.n_classes:  # all scores are in
-        edges[0] = -math.inf
+    above = [*(max(count, 1) - 1 for count in counts[:-1]), counts[-1]]  # the score of rank r has r - 1 above it
+    search = find_thresholds(run.over(source.with_labels(None)), [count_labels(budget, source.shape[0]), *above])
+    value, *edges = (float(score_value(search.found[i].key, source.dtype)) for i in range(len(above) + 1))
     return value, tuple(edges)
 
 

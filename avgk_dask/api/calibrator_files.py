@@ -14,7 +14,8 @@ from typing import Any
 import numpy as np
 
 from ..arrays import Array
-from ..errors import OptionError, StoreError, WriteError
+from ..credentials import shown
+from ..errors import OptionError, StoreError, WriteError, refuse
 
 _FORMAT, _VERSION = "avgk_dask calibrator", 1
 
@@ -34,12 +35,16 @@ def write_calibrator(path: object, method: str, told: dict[str, Any], arrays: di
             file.write(text)
         os.chmod(draft, 0o666 & ~_umask())
         os.replace(draft, place)
-    except OSError as error:
+    except BaseException as error:
         if draft and os.path.exists(draft):
             os.unlink(draft)
-        raise WriteError(
-            f"a calibrator must be written to a file that can be; got {place} ({error.strerror or error}). Name another."
-        ) from error
+        if not isinstance(error, OSError):
+            raise
+        refuse(
+            WriteError(
+                f"a calibrator must be written to a file that can be; got {shown(place)} ({error.strerror or error}). Name another."
+            )
+        )
 
 
 def read_calibrator(path: object) -> tuple[str, dict[str, Any], dict[str, Array]]:
@@ -64,21 +69,26 @@ def read_calibrator(path: object) -> tuple[str, dict[str, Any], dict[str, Array]
         arrays = {name: _unpacked(form) for name, form in content["arrays"].items()}
         return content["method"], content["fit"], arrays
     except OSError as error:
-        raise StoreError(
-            f"calibrator must be a file that can be read; got {place} ({error.strerror or error}). Check the path."
-        ) from error
+        refuse(
+            StoreError(
+                f"calibrator must be a file that can be read; got {shown(place)} ({error.strerror or error}). "
+                "Check the path."
+            )
+        )
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError, binascii.Error) as error:
         raise damaged(place, error) from error
 
 
 def damaged(path: object, error: Exception) -> StoreError:
     """Return what tells that a file is no calibrator that this version wrote."""
-    return StoreError(f"calibrator must be a file that save wrote; got {path}: {error}. Fit and save it again.")
+    return StoreError(f"calibrator must be a file that save wrote; got {shown(path)}: {error}. Fit and save it again.")
 
 
 def _place(path: object) -> str:
     if not isinstance(path, (str, os.PathLike)) or not os.fspath(path) or "://" in str(path):
-        raise OptionError(f"path must be that of a local file; got {path!r}. Name a file, such as calibrator.json.")
+        raise OptionError(
+            f"path must be that of a local file; got {shown(path)!r}. Name a file, such as calibrator.json."
+        )
     return str(os.fspath(path))
 
 

@@ -121,7 +121,7 @@ def logits_to_fit(
 def refuse_fit(tally: ScaleTally, source: Source) -> None:
     """Raise where logits or labels tell nothing about probabilities."""
     if tally.n_refused:
-        sample = source.rows[tally.first_refused[0]] + tally.first_refused[1]
+        sample = source.sample(*tally.first_refused[:2])
         raise ScoresError(
             f"logits must be finite, at least the largest of each row; those of sample {sample} are not. "
             "Correct them, or leave the sample out."

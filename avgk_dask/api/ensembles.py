@@ -15,13 +15,13 @@ import xarray as xr
 
 from ..errors import DtypeError, LabelsError, OptionError, ScoresError
 from ..passes.certifying import refuse_truncated
-from ..sources.ensembled import EnsembleSource
+from ..sources.ensembled import EnsembleSource, lenient
 from ..sources.lazy_arrays import lazy_array
 from ..sources.row_values import Labels
 from ..sources.source import Source
 from ..store.read.manifest import table_digest
 from .given import LabelsLike, ScoresLike, is_stored
-from .inputs import as_lazy, as_source, existing
+from .inputs import aligned, as_lazy, as_source, existing
 from .lazy_scores import LazyScores, SourceOptions
 from .probabilities import softmax
 from .shared_text import documented
@@ -37,30 +37,31 @@ class Ensemble(LazyScores):
 
     def as_source(self, labels: LabelsLike, **options: Unpack[SourceOptions]) -> Source:  # noqa: D102
         where, ignored, missing = options.get("where"), options.get("ignore_index"), options.get("missing")
+        for _, frame in _frames(self.members)[:1]:
+            labels, where = aligned(frame, labels, "labels"), aligned(frame, where, "where")
         own = labels is None and (options.get("own_labels", True) or ignored is not None)
         first = as_source(self.members[0], labels, own_labels=own, missing=missing)
         rest = [as_source(member, own_labels=own, missing=missing) for member in self.members[1:]]
         sources = [first, *rest]
         _check_members(sources)
         found = _common_labels(sources)
-        mean = EnsembleSource([source.with_labels(None) for source in sources], self.weights, found)
+        masked = where is not None or ignored is not None
+        members = [lenient(source) if masked else source for source in sources]
+        mean = EnsembleSource([source.with_labels(None) for source in members], self.weights, found)
         kept = existing(mean, where, ignored)
         return kept if options.get("own_labels", True) or labels is not None else kept.with_labels(None)
+
+    @property
+    def parts(self) -> Sequence[object]:  # noqa: D102
+        return self.members
 
     @property
     def frame(self) -> xr.DataArray | None:
         """The DataArray of the first member; None where that is none."""
         return as_lazy(self.members[0])[1]
 
-    @property
-    def n_classes(self) -> int:
-        """Number of classes."""
-        return self.shape[1]
-
     def __repr__(self) -> str:
-        mean = self._source()
-        shape = " x ".join(f"{n:,}" for n in mean.shape)
-        return f"mean of {len(self.members)} members: {shape}, {mean.dtype}, not computed yet"
+        return self._told(f"mean of {len(self.members)} members")
 
 
 @documented
@@ -142,6 +143,8 @@ def _check_list(members: Iterable[ScoresLike]) -> tuple[ScoresLike, ...]:
 
 def _shares(weights: Iterable[SupportsFloat] | None, n_members: int) -> tuple[float, ...]:
     """Return weights over their exact sum, each rounded once."""
+    if weights is not None and not isinstance(weights, Iterable):
+        raise OptionError(f"weights must be one for each of the {n_members} members; got {weights!r}. Pass a list.")
     given = [1] * n_members if weights is None else list(weights)
     if len(given) != n_members:
         raise OptionError(f"weights must be one for each of the {n_members} members; got {len(given)}. Pass as many.")
@@ -166,18 +169,30 @@ def _positive(weight: Any) -> Fraction:
 def _check_members(sources: Sequence[Source]) -> None:
     for number, source in enumerate(sources):
         refuse_truncated(source, "an ensemble")
-        if source.shape != sources[0].shape:
+        ours, theirs = ((*each.lead, each.shape[1]) for each in (sources[0], source))
+        if ours != theirs:
             raise ScoresError(
-                f"members must have the same shape; got {sources[0].shape} of the first and {source.shape} of member "
+                f"members must have the same shape; got {ours} of the first and {theirs} of member "
                 f"{number}{source.location and f', {source.location}'}. Give scores of the same samples and classes."
             )
 
 
+def _frames(members: Sequence[ScoresLike]) -> list[tuple[int, xr.DataArray]]:
+    """Return the members that came as xarray objects, or are made of some, with their numbers."""
+    kinds = (xr.Dataset, xr.DataArray, LazyScores)
+    found = [(number, as_lazy(m)[1]) for number, m in enumerate(members) if isinstance(m, kinds)]
+    return [(number, frame) for number, frame in found if frame is not None]
+
+
 def _check_frames(members: Sequence[ScoresLike]) -> None:
-    """Refuse xarray objects whose samples or classes are named otherwise."""
-    found = [(number, as_lazy(m)[1]) for number, m in enumerate(members) if isinstance(m, (xr.Dataset, xr.DataArray))]
-    frames = [(number, frame) for number, frame in found if frame is not None]
+    """Refuse xarray objects whose samples or classes are named otherwise, or come in another order."""
+    frames = _frames(members)
     for number, frame in frames[1:]:
+        if frame.dims != frames[0][1].dims:
+            raise ScoresError(
+                f"members must have the same dimensions, in the same order; got {frame.dims} of member {number} and "
+                f"{frames[0][1].dims} of member {frames[0][0]}. Transpose one of them."
+            )
         for name in frame.dims:
             ours, theirs = (f.indexes.get(name) for f in (frames[0][1], frame))
             if ours is not None and theirs is not None and not ours.equals(theirs):

@@ -84,10 +84,11 @@ def evaluate(
     Dataset
         Over ``k``, with the variables below, each described in its ``attrs``. Without labels all errors and gains
         are NaN; for a fractional k all that needs an integer is (top-k, gains, straddle, overlap). The
-        attributes are ``n_samples, n_classes, n_labelled, store, versions, reads``, and ``score_kind``: some
-        rows of each chunk are looked at, and if more than a tenth are not ``"probabilities"``, it is ``"outside [0, 1]"``,
+        attributes are ``n_samples, n_classes, n_labelled, store, versions, reads``, and ``score_kind``: a
+        thousand samples are looked at, and if more than a tenth are not ``"probabilities"``, it is ``"outside [0, 1]"``,
         ``"rows do not sum to 1"`` or ``"mostly absent"`` (-inf in most classes). Of truncated stores it is left out.
-        ``made_by`` says what was done to the scores that were read, such as a softmax.
+        ``made_by`` says what was done to the scores that were read, such as a softmax; ``n_left_out`` how many samples
+        do not exist.
     ``threshold``
         lambda: the (B + 1)-th largest of all N C scores, B = floor(N k); the smallest one where B = N C.
     ``n_above, n_ties, n_kept``

@@ -62,8 +62,8 @@ def as_source(
     shape = (*matrix.shape[:-1], int(truncated.n_classes or 0) if truncated else matrix.shape[-1])
     if isinstance(frame, xr.DataArray):
         frame = frame if truncated else _ordered(frame)
-        labels, where = _aligned(frame, labels, "labels"), _aligned(frame, where, "where")
-        found = found if frame.ndim == 2 else _aligned(frame, found, "labels")
+        labels, where = aligned(frame, labels, "labels"), aligned(frame, where, "where")
+        found = found if frame.ndim == 2 else aligned(frame, found, "labels")
     given = found if labels is None and (own_labels or ignore_index is not None) else labels
     column = as_labels(given, shape, missing)
     if is_stored(column):
@@ -175,7 +175,7 @@ def _unwrap(scores: object) -> tuple[object, LabelsLike, str]:
     )
 
 
-def _aligned(frame: xr.DataArray, values: LabelsLike, what: str) -> LabelsLike:
+def aligned(frame: xr.DataArray, values: LabelsLike, what: str) -> LabelsLike:
     """Return values in the order of the scores' dimensions; refuse those whose samples are not those of the scores."""
     if not isinstance(values, xr.DataArray):
         return values
@@ -255,6 +255,8 @@ def as_labels(labels: LabelsLike, shape: tuple[int, ...], missing: str | None = 
     """Return labels as a NumPy, Dask or Zarr column or matrix that fits the scores' shape."""
     if labels is None:
         return None
+    if isinstance(labels, LazyScores):
+        labels = labels.to_dask()
     if isinstance(labels, (str, os.PathLike)) or is_zarr(labels):
         labels = find_labels(labels, missing=missing)
     if len(shape) > 2:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
 from typing import TypedDict, Unpack
 
 import dask.array as da
@@ -10,7 +12,10 @@ import numpy as np
 import xarray as xr
 
 from ..arrays import Array, Dtype
+from ..errors import AvgkError
+from ..sources.lazy_arrays import stored_array
 from ..sources.source import Source
+from ..store import StoredArrays, shown
 from .dimensions import with_lead
 from .given import LabelsLike
 
@@ -57,8 +62,21 @@ class LazyScores(ABC):
 
     @property
     @abstractmethod
+    def parts(self) -> Sequence[object]:
+        """The scores that they are made of."""
+
+    @property
+    @abstractmethod
     def frame(self) -> xr.DataArray | None:
         """The DataArray they are made of, in (sample, class) order; None otherwise."""
+
+    def _told(self, what: str) -> str:
+        """Return what is shown of them: what they are, of which shape and dtype."""
+        try:
+            shape, dtype = " x ".join(f"{n:,}" for n in self.shape), self.dtype
+        except AvgkError as error:
+            return f"{what}, which cannot be made: {error}"
+        return f"{what}: {shape}, {dtype}, not computed yet"
 
     def _source(self) -> Source:
         return self.as_source(None, own_labels=False)
@@ -88,3 +106,25 @@ class LazyScores(ABC):
     def __array__(self, dtype: Dtype | None = None, copy: bool | None = None) -> Array:
         """Compute the scores."""
         return np.asarray(self.to_dask().compute(), dtype)
+
+
+def place_of(scores: object) -> str:
+    """Return how scores are named where something is made of them: where they are stored, or what they are made of."""
+    if isinstance(scores, LazyScores):
+        return f"({repr(scores).partition(':')[0]})"
+    return shown(scores) if isinstance(scores, (str, os.PathLike)) else "scores"
+
+
+def places_of(given: object) -> Iterator[object]:
+    """Return all that scores, labels or masks are read from, as far as it is stored."""
+    if isinstance(given, LazyScores):
+        for part in given.parts:
+            yield from places_of(part)
+    elif isinstance(given, StoredArrays):
+        yield from (array for array in (given.scores, given.labels, given.class_index) if array is not None)
+    elif isinstance(given, (xr.Dataset, xr.DataArray)):
+        frames = given.variables.values() if isinstance(given, xr.Dataset) else [given]
+        yield from (stored for frame in frames if (stored := stored_array(frame.data)) is not None)
+        yield given.encoding.get("source")
+    else:
+        yield given

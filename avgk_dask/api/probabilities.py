@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import SupportsFloat, Unpack
 
@@ -16,14 +16,14 @@ from ..sources.transformed import TransformedSource
 from ..sources.transforms import Transform
 from .given import LabelsLike, ScoresLike
 from .inputs import as_lazy, as_source
-from .lazy_scores import LazyScores, SourceOptions
+from .lazy_scores import LazyScores, SourceOptions, place_of
 from .shared_text import documented
 
 #: Temperatures beyond these, or below their inverse, are refused: no model is calibrated by them.
 _MOST = 2.0**64
 
 
-@dataclass(frozen=True, repr=False)
+@dataclass(frozen=True, repr=False, eq=False)
 class Activated(LazyScores):
     """Probabilities made of logits; see ``softmax`` and ``sigmoid``."""
 
@@ -33,16 +33,15 @@ class Activated(LazyScores):
 
     def as_source(self, labels: LabelsLike, **options: Unpack[SourceOptions]) -> Source:  # noqa: D102
         logits = as_source(self.scores, labels, **options)
-        refuse_truncated(logits, f"a {self.activation}", in_any_order=self.activation == "sigmoid")
+        refuse_truncated(logits, f"a {self.activation}")
         return TransformedSource(logits, _TRANSFORMS[self.activation](self, logits))
 
     def __repr__(self) -> str:
-        logits = self._source()
-        where = logits.location or "scores"
-        shape = " x ".join(f"{n:,}" for n in logits.shape)
-        return (
-            f"{self.activation} of {where}, temperature {self.temperature:g}: {shape}, {logits.dtype}, not computed yet"
-        )
+        return self._told(f"{self.activation} of {place_of(self.scores)}, temperature {self.temperature:g}")
+
+    @property
+    def parts(self) -> Sequence[object]:  # noqa: D102
+        return (self.scores,)
 
     @property
     def frame(self) -> xr.DataArray | None:  # noqa: D102

@@ -10,6 +10,7 @@ import numpy as np
 import xarray as xr
 
 from ..errors import OptionError
+from ..exact.budgets import parse_one
 from ..passes.running import running
 from ..results.datasets import build_result
 from ..results.registry import TEMPERATURES
@@ -88,6 +89,7 @@ def temperature_curve(
     """
     values = _checked(temperatures)
     source = logits_to_fit(logits, labels, where, ignore_index)
+    parse_one(k, source.n_classes)
     plan = ScalePlan(source.dtype, source.shape[1], tuple(Scale(1.0 / value) for value in values))
     with running(source, progress) as run:
         tally = run.read(scale_pass(plan))

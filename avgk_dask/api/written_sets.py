@@ -22,13 +22,14 @@ from ..rules.set_windows import set_windows
 from ..sources.filtered import FilteredSource
 from ..sources.source import Source
 from ..sources.stored import StoredSource
-from ..store import SET_FORMATS, SetBand, SetGrid, SetsWriter, StoredArrays, Target, shown
+from ..store import SET_FORMATS, SetBand, SetGrid, SetsWriter, Target, shown
 from ..store.read.grids import chunks_of, shards_of
 from ..store.where.addresses import Options
 from .above_thresholds import check_threshold
 from .checkpoints import asked_checkpoint
 from .given import BudgetLike, LabelsLike, PlaceLike, ScoresLike, StoreLike, ThresholdsLike
 from .inputs import as_lazy
+from .lazy_scores import places_of
 from .policies import check_nan_policy, check_ties
 from .set_functions import rule_above, top_rule
 from .thresholds import score_value
@@ -125,8 +126,7 @@ def write_sets(
     """
     if format not in SET_FORMATS:
         raise OptionError(f"format must be one of {', '.join(SET_FORMATS)}; got {format!r}. Choose one of them.")
-    given = scores.scores if isinstance(scores, StoredArrays) else scores
-    target = Target.of(out, out_options, overwrite, apart_from=[given])
+    target = Target.of(out, out_options, overwrite, apart_from=[*places_of(scores), *places_of(where)])
     source, _ = as_lazy(scores, where=where, ignore_index=ignore_index)
     with target as place, _writing_thread() as thread:
         sets, facts = _choose(source, choice, progress, checkpoint)

@@ -9,7 +9,15 @@ import click
 from ..errors import OptionError
 from .clusters import ClusterChoice, cluster, cluster_options
 from .group import Command
-from .parameters import StoreChoice, json_option, missing_option, quiet_option, store_options
+from .parameters import (
+    SampleChoice,
+    StoreChoice,
+    json_option,
+    missing_option,
+    quiet_option,
+    sample_options,
+    store_options,
+)
 from .printing import print_json, remark, shows_progress
 
 if TYPE_CHECKING:
@@ -19,6 +27,7 @@ if TYPE_CHECKING:
 
 @click.command(cls=Command, short_help="Fit a calibrator to logits and their labels.")
 @store_options
+@sample_options
 @click.option(
     "--method", type=click.Choice(["temperature", "vector", "matrix"]), default="temperature", show_default=True,
     help="One number for all logits, a weight and a bias a class, or a matrix.",
@@ -42,7 +51,7 @@ if TYPE_CHECKING:
 @json_option
 @quiet_option
 @cluster_options
-def calibrate(chosen: StoreChoice, method: str, out: str, penalty: float | None, bias_penalty: float | None,
+def calibrate(chosen: StoreChoice, samples: SampleChoice, method: str, out: str, penalty: float | None, bias_penalty: float | None,
               max_iterations: int | None, missing: str, as_json: bool, quiet: bool, **where: Unpack[ClusterChoice]) -> None:  # fmt: skip
     """Fit what makes probabilities of logits to a calibration store, by the least NLL, and write it to a file.
 
@@ -56,7 +65,7 @@ def calibrate(chosen: StoreChoice, method: str, out: str, penalty: float | None,
     calibrator = _calibrator(method, {name: value for name, value in asked.items() if value is not None})
     arrays = chosen.open(missing)
     with cluster(where, quiet):
-        calibrator.fit(arrays, progress=shows_progress(quiet))
+        calibrator.fit(arrays, **samples.open(chosen), progress=shows_progress(quiet))
     calibrator.save(out)
     if calibrator.message:
         remark(calibrator.message, quiet)

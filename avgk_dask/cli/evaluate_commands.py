@@ -36,7 +36,7 @@ from .printing import print_json, remark, shows_progress
 from .result_files import ResultsFolder
 
 if TYPE_CHECKING:
-    import xarray as xr
+    from ..results.datasets import Result
 
 
 @click.command(cls=Command, short_help="Errors, gains, thresholds and ambiguity of a store.")
@@ -84,6 +84,10 @@ def evaluate(chosen: StoreChoice, samples: SampleChoice, k: list[Fraction] | Non
     from ..report import print_table
     from ..results.json_text import to_json
 
+    if reliability and out is None:
+        raise OptionError(
+            "--reliability must come with --out; got it alone. Add --out DIR: it is a section of the report."
+        )
     folder = nullcontext() if out is None else ResultsFolder(out)
     with folder:
         arrays = chosen.open(missing)
@@ -103,6 +107,8 @@ def evaluate(chosen: StoreChoice, samples: SampleChoice, k: list[Fraction] | Non
             )
             seconds = time.perf_counter() - start
             tables = _calibration(chosen.scored(arrays), result, samples.open(chosen)) if reliability else None
+            if reliability and tables is None:
+                remark("no section on calibration: it needs labels, and scores that are probabilities", quiet)
         result.attrs["store"] = arrays.location
         if arrays.fingerprint:
             result.attrs["fingerprint"] = arrays.fingerprint
@@ -114,12 +120,19 @@ def evaluate(chosen: StoreChoice, samples: SampleChoice, k: list[Fraction] | Non
         remark("errors need labels: name them with --labels NAME, or give a file with --labels labels.npy", quiet)
 
 
-def _calibration(scores: object, result: xr.Dataset, samples: Existing) -> dict[str, xr.Dataset]:
-    """Return how far scores are calibrated, all of them and at the threshold of the budget that a report speaks of."""
-    from .. import losses, plot
+def _calibration(scores: object, result: Result, samples: Existing) -> dict[str, Result] | None:
+    """Return how far scores are calibrated, all of them and at the threshold of the budget that a report speaks of.
 
-    near = losses.calibration_at_threshold(scores, k=plot.best_budget(result), **samples)
-    return {"": losses.expected_calibration_error(scores, **samples), "near the threshold": near}
+    None where nothing can be told: there are no labels, or the scores are no probabilities.
+    """
+    from ..api.calibration_errors import calibration_at_threshold, expected_calibration_error
+    from ..plot import best_budget
+    from ..results.score_kinds import ATTRIBUTE, PROBABILITIES
+
+    if not result.attrs["n_labelled"] or result.attrs.get(ATTRIBUTE) != PROBABILITIES:
+        return None
+    near = calibration_at_threshold(scores, k=best_budget(result), **samples)
+    return {"": expected_calibration_error(scores, **samples), "near the threshold": near}
 
 
 @click.command(cls=Command, short_help="The exact threshold of each budget.")

@@ -13,6 +13,7 @@ import click
 from .clusters import ClusterChoice, cluster, cluster_options
 from .group import Command
 from .parameters import (
+    SampleChoice,
     StoreChoice,
     activation_options,
     budget_option,
@@ -23,6 +24,7 @@ from .parameters import (
     nan_option,
     parse_storage_options,
     quiet_option,
+    sample_options,
     store_options,
 )
 from .printing import remark, shows_progress
@@ -33,6 +35,7 @@ from .result_files import ResultsFolder
 @click.argument("calibration", type=click.Path())
 @store_options
 @activation_options
+@sample_options
 @budget_option("Budgets: 5 or 1,3,5 or 1:10 or 0.5,2.5.", required=True)
 @click.option(
     "--guarantee", type=click.Choice(["expected"]),
@@ -53,14 +56,15 @@ from .result_files import ResultsFolder
 @quiet_option
 @checkpoint_options
 @cluster_options
-def transfer(chosen: StoreChoice, calibration: str, k: list[Fraction], guarantee: str | None, calibration_scores: str | None,
+def transfer(chosen: StoreChoice, samples: SampleChoice, calibration: str, k: list[Fraction], guarantee: str | None, calibration_scores: str | None,
              calibration_option: tuple[str, ...], out: pathlib.Path | None, as_json: bool, nan_policy: str, missing: str,
              quiet: bool, checkpoint: str | None, checkpoint_option: tuple[str, ...],
              **where: Unpack[ClusterChoice]) -> None:  # fmt: skip
     """Set sizes and errors that the thresholds of one store have on another.
 
     CALIBRATION is the store whose scores give the thresholds (it needs no labels), STORE the one they are used on. Beside
-    them stand the numbers of STORE's own thresholds. An activation is one of both.
+    them stand the numbers of STORE's own thresholds. An activation is one of both; --where and
+    --ignore-index speak of STORE.
 
     Example: avgk transfer scores.zarr scores.zarr -k 1:5
 
@@ -83,6 +87,7 @@ def transfer(chosen: StoreChoice, calibration: str, k: list[Fraction], guarantee
                 None,
                 k,
                 guarantee=guarantee,
+                **samples.open(chosen),
                 nan_policy=nan_policy,
                 progress=shows_progress(quiet),
                 checkpoint=checkpoint_place(checkpoint, checkpoint_option),

@@ -57,6 +57,14 @@ def is_scalar(k: Any) -> bool:
     return isinstance(k, (str, bytes)) or not isinstance(k, Iterable) or getattr(k, "ndim", 1) == 0
 
 
+def parse_one(k: Any, n_classes: int) -> Fraction:
+    """Return one budget; refuse several."""
+    budgets = parse_budgets(k, n_classes)
+    if len(budgets) != 1:
+        raise BudgetError(f"k must be one budget; got {len(budgets)}. Call it once for each.")
+    return budgets[0]
+
+
 def parse_budgets(k: Any, n_classes: int) -> tuple[Fraction, ...]:
     """Return one or several budgets as exact fractions, those of one float once, checked against the number of classes.
 

@@ -141,15 +141,15 @@ def softmax_narrow(scores: Any, temperature: float, out: Any, space: Any) -> int
             space[c] = _exp(x if x > LEAST_EXPONENT else LEAST_EXPONENT, 0.0)
         a0 = a1 = a2 = a3 = a4 = a5 = a6 = a7 = 0.0
         for block in range(n_blocks):
-            c = _U(block) * _U(LANES)  # signed indices would be tested for negative ones
-            a0 += space[c]
-            a1 += space[c + _U(1)]
-            a2 += space[c + _U(2)]
-            a3 += space[c + _U(3)]
-            a4 += space[c + _U(4)]
-            a5 += space[c + _U(5)]
-            a6 += space[c + _U(6)]
-            a7 += space[c + _U(7)]
+            at = _U(block) * _U(LANES)  # signed indices would be tested for negative ones
+            a0 += space[at]
+            a1 += space[at + _U(1)]
+            a2 += space[at + _U(2)]
+            a3 += space[at + _U(3)]
+            a4 += space[at + _U(4)]
+            a5 += space[at + _U(5)]
+            a6 += space[at + _U(6)]
+            a7 += space[at + _U(7)]
         factor = 1.0 / (((a0 + a4) + (a2 + a6)) + ((a1 + a5) + (a3 + a7)))
         for c in range(n_classes):
             mine[c] = np.float32(space[c] * factor)

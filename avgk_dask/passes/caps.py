@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -15,6 +16,8 @@ from ..states.ranked_scores import narrow_dtype
 
 #: Events that no band may exceed, and those that waves need to get anywhere.
 _MOST_BAND_EVENTS, _LEAST_EVENTS = 1 << 20, 1 << 20
+#: Samples that are looked at whole.
+_LOOKED = 1 << 10
 #: How far caps may be lowered to fit small workers.
 _LOWEST = 1 / 16
 
@@ -72,4 +75,13 @@ class Caps:
             band_rows=int(np.diff(source.rows).max()),
             key_bytes=item,
             event_bytes=item + 12 + (8 if soft else 1),
+            looked=_looked(source.rows),
         )
+
+
+def _looked(rows: Sequence[int]) -> tuple[tuple[int, int], ...]:
+    """Return band and row of samples that are spread over the store: the same samples for any bands."""
+    bounds = np.asarray(rows, np.int64)
+    samples = np.unique(np.linspace(0, bounds[-1] - 1, _LOOKED).astype(np.int64))
+    bands = np.searchsorted(bounds, samples, side="right") - 1
+    return tuple(zip(bands.tolist(), (samples - bounds[bands]).tolist(), strict=True))

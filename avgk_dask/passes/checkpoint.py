@@ -151,7 +151,11 @@ class Checkpoint:
         bands = self._bands_of(source)
         if bands is None:
             return None
-        prepared = [(p.transform, p.dtype, p.n_stored, p.columns) for p in source.preparations]
+        prepared: list[object] = [(p.transform, p.dtype, p.n_stored, p.columns) for p in source.preparations]
+        if (
+            source.mask is not None and source.preparations
+        ):  # samples before a band that do not exist change its row numbers
+            prepared += [tuple(source.rows)]
         token = token_of(FORMAT, what.name, what.work, what.plan, what.state.__name__, what.state.VERSION, prepared)
         return KeptPass(Keeper(self.shelf, what.state), f"states/{token}", bands, what)
 

@@ -188,7 +188,7 @@ def edges_memory(source: Source, n_edges: int) -> int:
     n_rows = int(np.diff(source.rows).max())
     soft = source.has_soft_labels
     band = n_rows * source.shape[1]
-    needed = 3 * source.band_bytes() + 40 * n_rows + 16 * band * soft
+    needed = 3 * max(source.band_bytes(), source.whole.band_bytes()) + 40 * n_rows + 16 * band * soft
     needed += source.held_bytes() if source.is_made else 0
     return needed + ahead_memory(source) + n_edges * (10 * 32 + 1200 * soft) + (64 << 20)
 

@@ -31,7 +31,7 @@ def kind_sentence(result: xr.Dataset) -> str:
     kind = result.attrs.get(ATTRIBUTE)
     if kind == CUT:
         return (
-            "Most scores of a row are missing (-inf), as from a server that returns only the largest: what is left is "
-            "ranked, but its softmax is not that of all classes."
+            "Most scores of a row are -inf, or 0 after the softmax: where a server returned only the largest logits, "
+            "their softmax is not that of all classes."
         )
     return f"{_WHAT[kind]}. {_MEANING}: {_CURE}." if kind in _WHAT else ""

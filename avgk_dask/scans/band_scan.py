@@ -44,8 +44,6 @@ EVENT_SPACE = 1 << 17
 _MANY, _LOOKED_AT, _TIED = 1 / 16, 1 << 12, 8
 #: Scores that a band's sample has at least.
 _LEAST_SAMPLE = 1 << 13
-#: Rows of a band that are looked at whole.
-_LOOKED = 16
 
 
 def sampled(n_rows: int, n_classes: int) -> tuple[int, int]:
@@ -92,7 +90,10 @@ class _BandScan:
         first = next(slabs)
         n_rows = first.shape[0]
         self.histogram = plan.zones.no_histogram(n_rows * plan.shape.n_classes)
-        self.look = RowLook(np.unique(np.linspace(0, n_rows - 1, _LOOKED).astype(np.int64)), plan.shape.dtype)
+        looked = [
+            row for row in plan.shape.looked_in.get(self.band, []) if row < n_rows
+        ]  # the plan of a script may be of others
+        self.look = RowLook(np.array(looked, np.int64), plan.shape.dtype)
         self._take_sample(first)
         self.look.take(first)
         if first.shape[1] == plan.shape.n_classes and self.soft is None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from ..arrays import Dtype
 from ..kernels.zones import N_BINS, ZoneTable
@@ -40,6 +41,16 @@ class ScanShape:
     #: Bytes of a held key, and of an event.
     key_bytes: int = 8
     event_bytes: int = 28
+    #: Band and row of the samples that are looked at whole: the same samples for any bands.
+    looked: tuple[tuple[int, int], ...] = ()
+
+    @cached_property
+    def looked_in(self) -> dict[int, list[int]]:
+        """The rows that are looked at of each band that has some."""
+        found: dict[int, list[int]] = {}
+        for band, row in self.looked:
+            found.setdefault(band, []).append(row)
+        return found
 
     @property
     def n_scores(self) -> int:

@@ -16,10 +16,7 @@ from .whole_rows import RowChecks
 
 @dataclass(frozen=True)
 class BinPlan:
-    """The ascending edges of the bins.
-
-    Of the highest score of each row, bins are [low, high), the last one closed; of all scores, (low, high].
-    """
+    """The ascending edges of the bins [low, high), the last one closed: of each row's highest score, or of all scores."""
 
     dtype: Dtype
     n_classes: int
@@ -56,18 +53,22 @@ def _tops(scores: Array, labels: Array, edges: Floats) -> tuple[Ints, Floats, Fl
     rows = np.arange(len(labels)) if labels.ndim == 2 else np.flatnonzero(labels >= 0)
     top = scores.argmax(1)[rows]
     values = scores[rows, top].astype(np.float64)
-    bins = np.minimum(np.searchsorted(edges, values, side="right") - 1, edges.size - 2)
-    return bins, values, _weights(labels, rows, top)
+    return _bins(values, edges), values, _weights(labels, rows, top)
 
 
 def _between(scores: Array, labels: Array, edges: Floats) -> tuple[Ints, Floats, Floats]:
     """Return bin, score and label weight of all scores of labelled rows between the first edge and the last."""
-    inside = (scores > edges[0]) & (scores <= edges[-1])
+    inside = (scores >= edges[0]) & (scores <= edges[-1])
     if labels.ndim == 1:
         inside &= (labels >= 0)[:, None]
     rows, classes = np.nonzero(inside)
     values = scores[rows, classes].astype(np.float64)
-    return np.searchsorted(edges, values, side="left") - 1, values, _weights(labels, rows, classes)
+    return _bins(values, edges), values, _weights(labels, rows, classes)
+
+
+def _bins(values: Floats, edges: Floats) -> Ints:
+    """Return the bin of each value; of bins with equal edges the last."""
+    return np.minimum(np.searchsorted(edges, values, side="right") - 1, edges.size - 2)
 
 
 def _weights(labels: Array, rows: Ints, classes: Ints) -> Floats:

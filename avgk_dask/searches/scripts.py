@@ -61,7 +61,8 @@ class Wave(Record):
 
     def _shape(self) -> ScanShape:
         told = json.loads(self.shape)
-        return ScanShape(**told | {"dtype": np.dtype(told["dtype"])})
+        looked = tuple((int(band), int(row)) for band, row in told["looked"])
+        return ScanShape(**told | {"dtype": np.dtype(told["dtype"]), "looked": looked})
 
 
 Script = tuple[Wave, ...]
@@ -79,7 +80,8 @@ def fitting_script(script: Script, shape: ScanShape) -> Script:
 
 def _as_large_as(shape: ScanShape, other: ScanShape) -> ScanShape:
     """Return another shape with the samples and bands of a shape."""
-    return replace(other, n_samples=shape.n_samples, n_chunks=shape.n_chunks, n_bands=shape.n_bands)
+    size = {name: getattr(shape, name) for name in ("n_samples", "n_chunks", "n_bands", "looked")}
+    return replace(other, **size)
 
 
 def adopted_shape(shape: ScanShape, other: ScanShape) -> ScanShape | None:

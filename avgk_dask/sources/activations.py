@@ -29,7 +29,7 @@ def _is_narrow(stored: Dtype) -> bool:
 def _strips(block: Array) -> Iterator[tuple[slice, Array]]:
     """Yield rows of a block, as float32 where that holds them exactly, else as float64, and where they stand."""
     dtype = np.float32 if _is_narrow(block.dtype) else np.float64
-    step = max(1, _STRIP // block.shape[1])
+    step = max(1, _STRIP // max(1, block.shape[1]))
     for first in range(0, len(block), step):
         rows = slice(first, first + step)
         yield rows, np.ascontiguousarray(block[rows], dtype)
@@ -44,6 +44,8 @@ class Softmax:
     location: str = ""
     #: Whether rows are counted of those samples alone that exist.
     of_existing: bool = False
+    #: Whether rows that have no softmax are NaN, instead of being refused.
+    is_lenient: bool = False
 
     @property
     def dtype(self) -> Dtype:
@@ -70,6 +72,8 @@ class Softmax:
         narrow = np.empty(-(-n_classes // LANES) * LANES)
         wide = np.empty((2, 0 if _is_narrow(block.dtype) else n_classes))
         for rows, scores in _strips(block):
+            if self.is_lenient:
+                scores = np.where(np.isinf(scores.max(1, keepdims=True)), np.nan, scores)
             if scores.dtype == np.float32:
                 bad = softmax_narrow(scores, self.temperature, found[rows], narrow)
             else:

@@ -46,7 +46,7 @@ class BlockSource(Source):
 
     def with_rows(self, rows: Sequence[int]) -> BlockSource:  # noqa: D102
         chunks: Any = tuple(np.diff(rows).tolist()), self.array.chunks[1]
-        return BlockSource(self.dask_array().rechunk(chunks), self.labels, self.location)
+        return BlockSource(self.dask_array().rechunk(chunks), self.labels, self.location, self.lead)
 
     def chunk(self, band: int, column: int | None) -> Argument:  # noqa: D102
         columns = range(len(self.columns) - 1) if column is None else [column]

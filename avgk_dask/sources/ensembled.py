@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
+from dataclasses import replace
 from functools import reduce
 from typing import Any
 
@@ -17,10 +18,12 @@ from ..settings import setting
 from ..store.read.grids import Axis
 from ..store.read.stamps import join_stamps
 from ..store.where.array_kinds import StoredArray
+from .activations import Softmax
 from .mixing import MixedForm, Mixture, add_weighed, rounded
 from .reading import Argument, Key
 from .row_values import Labels, fit_rows
 from .source import Source
+from .transformed import TransformedSource
 
 #: Bytes of the sums of a band, up to which chunks of different matrices are read in bands that end where they all do.
 _MOST_COMMON = 64 << 20
@@ -170,3 +173,14 @@ def _common_rows(members: Sequence[Source]) -> Sequence[int]:
 
 def _widest(bounds: Sequence[int]) -> int:
     return int(np.diff(bounds).max())
+
+
+def lenient(source: Source) -> Source:
+    """Return the same source, whose softmaxes give NaN where a row has none: perhaps its sample does not exist."""
+    if isinstance(source, EnsembleSource):
+        return EnsembleSource([lenient(m) for m in source.members], source.weights, source.labels, source.rows)
+    if not isinstance(source, TransformedSource):
+        return source
+    transform = source.transform
+    kinder = replace(transform, is_lenient=True) if isinstance(transform, Softmax) else transform
+    return TransformedSource(lenient(source.inner), kinder)

@@ -77,7 +77,7 @@ def _add(total: Floats | None, stream: Iterator[Array], n_classes: int, weight: 
 
 def add_weighed(total: Floats, block: Array, weight: float, *, begun: bool) -> None:
     """Add the weight times a block to a sum, or begin it with that: in float64, score by score."""
-    step = max(1, _STRIP // block.shape[1])
+    step = max(1, _STRIP // max(1, block.shape[1]))
     with np.errstate(invalid="ignore"):  # inf - inf is NaN, which is told of where it is met
         for first in range(0, len(block), step):
             part = block[first : first + step].astype(np.float64)

@@ -44,6 +44,8 @@ class RowLook:
 
     def take(self, slab: Array) -> None:
         """Look at the next classes."""
+        if not self.rows.size:
+            return
         values = slab[self.rows].astype(np.float64)
         self.n_classes += values.shape[1]
         with np.errstate(invalid="ignore", over="ignore"):

@@ -264,5 +264,18 @@ def test_calibration_at_threshold__counts_the_scores_of_these_ranks(k, window, n
 def test_calibration_at_threshold__keeps_ties_together():
     p = np.full((10, 4), 0.25)
     found = losses.calibration_at_threshold(p, np.zeros(10, int), 2, window=0.5, n_bins=2)
-    assert found["count"].values.tolist() == [0, 0]
-    assert math.isnan(found.total_confidence)
+    assert found["count"].values.tolist() == [0, 40]
+    assert (found.total_confidence, found.total_accuracy, found.threshold) == (0.25, 0.25, 0.25)
+
+
+def test_calibration_at_threshold__has_all_ties_with_the_threshold():
+    rng = np.random.default_rng(0)
+    p, labels = rng.integers(0, 4, (200, 6)) / 4, rng.integers(0, 6, 200)
+    for k in (0.001, 0.5, 1, 2, 3, 5.9, 6):
+        found = losses.calibration_at_threshold(p, labels, k)
+        at = p == float(found.threshold)
+        low, high = float(found.bin_low[0]), float(found.bin_high[-1])
+        assert low <= float(found.threshold) <= high
+        inside = (p >= low) & (p <= high)
+        assert int(found.total_count) == inside.sum() >= at.sum() > 0
+        assert float(found.total_accuracy) == (inside & (np.arange(6) == labels[:, None])).sum() / inside.sum()

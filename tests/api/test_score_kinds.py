@@ -81,3 +81,10 @@ def test_tables_and_reports__say_so_in_one_line_and_show_no_bound():
     result = avgk.evaluate(avgk.softmax(LOGITS), LABELS, k=[1, 2])
     assert kind_sentence(result) == ""
     assert "lower bound on the gain" in ambiguity_table(result).header
+
+
+def test_score_kind__is_the_same_for_any_chunking_of_mixed_rows():
+    mixed = PROBABILITIES[:320].copy()
+    mixed[::11] *= 3
+    kinds = {kind_of(da.from_array(mixed, chunks=(n, 40))) for n in (320, 16, 40, 7, 100, 1)}
+    assert len(kinds) == 1

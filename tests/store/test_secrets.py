@@ -81,12 +81,28 @@ KINDS = {
 }  # fmt: skip
 
 #: Public names that take no location.
-NO_LOCATION = {"BestThreshold", "Threshold"} | {n for n in avgk.__all__ if n.endswith(("Error", "Warning"))}
+NO_LOCATION = {"BestThreshold", "LazyScores", "Threshold"} | {
+    n for n in avgk.__all__ if n.endswith(("Error", "Warning"))
+}
+
+
+def fitted():
+    """Give a calibrator."""
+    return avgk.calibration.TemperatureScaling().fit(np.eye(3)[[0, 0, 1, 2]], np.array([0, 1, 1, 2]))
+
+
+def both(lazy):
+    """Give lazy scores as they are shown, and what they evaluate to."""
+    return repr(lazy), avgk.evaluate(lazy, k=1)
+
+
 READS = {
     "adaptive_gain": lambda at: avgk.adaptive_gain(at, 1),
     "average_k_sets": lambda at: avgk.average_k_sets(at, 1),
     "average_set_size_at": lambda at: avgk.average_set_size_at(at, [0.5]),
     "best_threshold": lambda at: avgk.best_threshold(at, cost=0.1),
+    "calibrated": lambda at: both(avgk.calibrated(at, fitted())),
+    "ensemble": lambda at: both(avgk.ensemble([at, at])),
     "error_curve": lambda at: avgk.error_curve(at),
     "evaluate": lambda at: avgk.evaluate(at, k=[1, 2]),
     "evaluate labels": lambda at: avgk.evaluate(np.eye(3), at, k=1),
@@ -96,11 +112,15 @@ READS = {
     "regret": lambda at: avgk.regret(np.eye(3, dtype=bool), at),
     "regret sets": lambda at: avgk.regret(at["scores"] if isinstance(at, xr.Dataset) else at, np.eye(3)),
     "risk": lambda at: avgk.risk(at),
+    "sigmoid": lambda at: both(avgk.sigmoid(at)),
+    "softmax": lambda at: both(avgk.softmax(at)),
     "straddle_strength": lambda at: avgk.straddle_strength(at, 1),
     "supports_overlap": lambda at: avgk.supports_overlap(at, 1),
     "threshold": lambda at: avgk.threshold(at, 1),
     "threshold_at": lambda at: avgk.threshold_at(at, [1]),
     "top_k_sets": lambda at: avgk.top_k_sets(at, 1),
+    "transfer": lambda at: avgk.transfer(at, np.eye(3), k=1),
+    "transfer scores": lambda at: avgk.transfer(np.eye(3), at, k=1),
     "write_sets": lambda at: write_sets(at, "sets.zarr", SetChoice(k=1), overwrite=True),
 }  # fmt: skip
 OPENS = {
@@ -144,7 +164,8 @@ WRITES = {
 #: AT stands for the location, WITH for its options.
 COMMANDS = [
     "evaluate AT WITH -k 1", "evaluate here.zarr -k 1 --labels AT WITH", "evaluate here.zarr -k 1 --out AT",
-    "threshold AT WITH -k 1", "sets AT WITH -k 1 --out sets.zarr --overwrite", "sets here.zarr -k 1 --out AT OUT",
+    "evaluate AT WITH -k 1 --activation softmax", "transfer here.zarr AT WITH -k 1", "transfer AT here.zarr -k 1",
+    "calibrate AT WITH --out t.json", "calibrate here.zarr --out AT", "threshold AT WITH -k 1", "sets AT WITH -k 1 --out sets.zarr --overwrite", "sets here.zarr -k 1 --out AT OUT",
     "ingest AT WITH --out new.zarr --overwrite", "ingest s.npy AT WITH --out new.zarr --overwrite",
     "ingest s.npy --out AT OUT", "info AT WITH", "info here.zarr --labels AT WITH", "verify AT WITH", "join AT WITH",
     "simulate --samples 3 --classes 3 --out AT", "demo --out AT",
