@@ -15,6 +15,20 @@ import pytest
 hypothesis.settings.register_profile("default", deadline=None, derandomize=True, print_blob=True)
 hypothesis.settings.load_profile("default")
 
+#: The share of each test's examples that ordinary runs take; AVGK_EXAMPLES=1 takes all.
+SHARE = float(os.environ.get("AVGK_EXAMPLES", "0.4"))
+
+
+def pytest_collection_modifyitems(items):
+    """Take a share of the examples that hypothesis would draw."""
+    for function in {
+        getattr(item, "function", None) for item in items if hasattr(getattr(item, "function", None), "hypothesis")
+    }:
+        full = function._hypothesis_internal_use_settings
+        fewer = max(min(5, full.max_examples), round(SHARE * full.max_examples))
+        function._hypothesis_internal_use_settings = hypothesis.settings(full, max_examples=fewer)
+
+
 DATA = pathlib.Path(__file__).resolve().parents[2] / "shared" / "data"
 
 

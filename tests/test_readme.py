@@ -6,10 +6,11 @@ import pathlib
 import re
 import runpy
 import shlex
-import subprocess
-import sys
 
 import pytest
+from click.testing import CliRunner
+
+from avgk_dask.cli import main
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 README = (ROOT / "README.md").read_text()
@@ -37,10 +38,8 @@ def test_readme__python_and_terminal_examples_run(tmp_path, monkeypatch, capsys)
     commands = [line.split("#")[0] for line in README.splitlines() if line.startswith("avgk ")]
     assert len(commands) == 11
     for command in commands:
-        run = subprocess.run(
-            [sys.executable, "-m", "avgk_dask", *shlex.split(command)[1:]], capture_output=True, text=True
-        )
-        assert run.returncode == 0, run.stderr
+        done = CliRunner().invoke(main, shlex.split(command)[1:])
+        assert done.exit_code == 0, done.output
     assert (tmp_path / "results" / "report.html").exists()
 
 
