@@ -29,6 +29,13 @@ def minus_log(values: Floats) -> Floats:
     return np.where(values == 0, np.inf, np.maximum(-found, 0.0))
 
 
+def grown(values: Floats) -> Floats:
+    """Return the exponentials of values, in our own arithmetic; 0 and infinite beyond what floats hold."""
+    found = np.empty(values.shape)
+    exponentials(values, found)
+    return np.where(values > 709, np.inf, np.where(values < -708, 0.0, found))
+
+
 def sums_of_rows(values: Floats) -> Floats:
     """Return the sum of each row, in one order."""
     found = np.empty(len(values))

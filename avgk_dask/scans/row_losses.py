@@ -10,7 +10,7 @@ import numpy as np
 from ..arrays import Array, Dtype, Floats, Ints
 from ..states.loss_tally import LossSums, LossTally
 from .band_pass import Pass
-from .chances import Chances, chances_of, sums_of_rows
+from .chances import Chances, chances_of, grown, sums_of_rows
 from .whole_rows import RowChecks
 
 #: Of each loss what a class costs where it is the label, and where it is not: a loss is the sum over all classes.
@@ -19,8 +19,21 @@ PAIRS: dict[str, Callable[[Chances], tuple[Floats, Floats]]] = {
     "brier": lambda c: (c.q * c.q * 0.5, c.p * c.p * 0.5),
     "logistic": lambda c: (c.costs, c.other_costs),
     "squared": lambda c: (c.q * c.q, c.p * c.p),
-    "exponential": lambda c: (np.sqrt(c.q / c.p), np.sqrt(c.p / c.q)),
+    "exponential": lambda c: _exponential(c),
 }
+#: Below this, the quotient of a probability and its complement comes from their logarithms.
+_TINY = 1e-290
+
+
+def _exponential(chances: Chances) -> tuple[Floats, Floats]:
+    """Return sqrt(q / p) and sqrt(p / q), also where p or q is too small for a float."""
+    p, q = chances.p, chances.q
+    on, off = np.sqrt(q / p), np.sqrt(p / q)
+    tiny = np.nonzero((p < _TINY) | (q < _TINY))
+    if tiny[0].size:
+        half = (chances.costs[tiny] - chances.other_costs[tiny]) * 0.5
+        on[tiny], off[tiny] = grown(half), grown(-half)
+    return on, off
 
 
 @dataclass(frozen=True)

@@ -93,9 +93,9 @@ class _Folded:
     def of(cls, old: IntervalEvents, interval: tuple[int, int], sizes: Ints, dropped: bool) -> _Folded:
         low, high = interval
         keys = old.single.keys
-        above = IntervalEvents(old.single.select(keys > high), old.counted.select(lambda k, _: k > high))
         if dropped:
             return cls(HeldEvents.empty(), EventTally.empty(), sizes, (0, 0), (0, 0), ExactSums.zeros(1))
+        above = IntervalEvents(old.single.select(keys > high), old.counted.select(lambda k, _: k > high))
         inside = (keys >= low) & (keys <= high)
         events = old.single.select(inside)
         events = replace(events, bases=(events.bases + _above_in_row(old.single, high)[inside]).astype(np.int32))

@@ -35,6 +35,13 @@ def _strips(block: Array) -> Iterator[tuple[slice, Array]]:
         yield rows, np.ascontiguousarray(block[rows], dtype)
 
 
+def _below_largest(rows: Array) -> Array:
+    """Return integers of 64 bits less the largest of their row, as float64: all that a softmax needs, and more exact."""
+    largest = rows.max(1, keepdims=True).astype(np.uint64)
+    below: Array = (largest - rows.astype(np.uint64)).astype(np.float64)
+    return -below
+
+
 @dataclass(frozen=True)
 class Softmax:
     """Turns rows of logits into probabilities: exp(z / T) over the sum of its row."""
@@ -72,6 +79,8 @@ class Softmax:
         narrow = np.empty(-(-n_classes // LANES) * LANES)
         wide = np.empty((2, 0 if _is_narrow(block.dtype) else n_classes))
         for rows, scores in _strips(block):
+            if block.dtype.kind in "iu" and block.itemsize == 8:
+                scores = _below_largest(block[rows])
             if self.is_lenient:
                 scores = np.where(np.isinf(scores.max(1, keepdims=True)), np.nan, scores)
             if scores.dtype == np.float32:

@@ -279,3 +279,11 @@ def test_calibration_at_threshold__has_all_ties_with_the_threshold():
         inside = (p >= low) & (p <= high)
         assert int(found.total_count) == inside.sum() >= at.sum() > 0
         assert float(found.total_accuracy) == (inside & (np.arange(6) == labels[:, None])).sum() / inside.sum()
+
+
+def test_exponential_loss__of_logits_is_finite_where_probabilities_are_no_floats():
+    far = losses.one_versus_all(avgk.sigmoid(np.array([[-1000.0]])), np.array([0]), loss="exponential")
+    assert far == pytest.approx(math.exp(500), rel=1e-12)
+    near = losses.one_versus_all(avgk.sigmoid(np.array([[1000.0]])), np.array([0]), loss="exponential")
+    assert near == pytest.approx(math.exp(-500), rel=1e-12)
+    assert losses.one_versus_all(np.array([[0.0, 1.0]]), np.array([0]), loss="exponential") == math.inf

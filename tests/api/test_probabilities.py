@@ -174,3 +174,12 @@ def test_lazy_scores__tell_what_they_are(tmp_path):
     assert (lazy.shape, lazy.ndim, lazy.dtype) == ((2_000, 60), 2, np.float32)
     assert repr(lazy) == "softmax of scores, temperature 2: 2,000 x 60, float32, not computed yet"
     np.testing.assert_allclose(lazy.to_dask().sum(1).compute(), 1, rtol=1e-6)
+
+
+def test_softmax__of_huge_integers_is_that_of_their_differences():
+    for dtype, base in (("i8", 2**60), ("i8", -(2**62)), ("u8", 2**63 + 2**60)):
+        logits = np.array([[base + 3, base, base + 1], [base, base + 64, base]], dtype)
+        expected = special.softmax(np.array([[3.0, 0, 1], [0, 64, 0]]), axis=1)
+        np.testing.assert_allclose(np.asarray(avgk.softmax(logits)), expected, rtol=1e-14)
+    wide = np.array([[2**63 - 1, -(2**63)]])
+    assert np.asarray(avgk.softmax(wide)).tolist() == [[1, 0]]
