@@ -16,7 +16,7 @@ hypothesis.settings.register_profile("default", deadline=None, derandomize=True,
 hypothesis.settings.load_profile("default")
 
 #: The share of each test's examples that ordinary runs take; AVGK_EXAMPLES=1 takes all.
-SHARE = float(os.environ.get("AVGK_EXAMPLES", "0.4"))
+SHARE = float(os.environ.get("AVGK_EXAMPLES", "0.25"))
 
 
 def pytest_collection_modifyitems(items):

@@ -63,7 +63,7 @@ class Caps:
             dtype=source.dtype,
             n_ranks=n_ranks,
             n_chunks=source.n_chunks,
-            max_events=max(setting("least-events"), min(self.max_events // 8, _MOST_BAND_EVENTS)),
+            max_events=max(setting("least-events"), min(self.max_events // 6, _MOST_BAND_EVENTS)),
             all_events=self.max_events,
             tile_scores=setting("tile-scores"),
             n_ranked=n_ranked,

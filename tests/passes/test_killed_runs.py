@@ -53,7 +53,7 @@ def run(path, place, log, n_lines=None):
     raise AssertionError("it ended without a result")
 
 
-@pytest.mark.parametrize("n_kills", [3, pytest.param(10, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("n_kills", [2, pytest.param(10, marks=pytest.mark.slow)])
 def test_run__that_is_killed_goes_on_with_what_is_missing(tmp_path, n_kills):
     path, place, log = tmp_path / "s.zarr", tmp_path / "found", tmp_path / "log"
     simulate_store(path, Simulation(8_000, 30), chunks=(100, 30))
@@ -61,7 +61,7 @@ def test_run__that_is_killed_goes_on_with_what_is_missing(tmp_path, n_kills):
     rng, done = random.Random(n_kills), 0
     while done < n_kills and run(path, place, log, rng.randint(0, 100 // n_kills)) is None:
         done += 1
-    assert done >= min(3, n_kills)
+    assert done >= min(2, n_kills)
     assert run(path, place, log) == expected
     n_fresh, n_read = (len(file.read_text().splitlines()) for file in (tmp_path / "fresh", log))
     assert n_read <= n_fresh + 2 * done  # each kill costs what its two threads had under way: a band each

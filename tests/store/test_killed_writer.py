@@ -44,14 +44,15 @@ def run(path, lines):
 
 
 @pytest.mark.timeout(300)
-def test_writer__survives_20_kills_at_random_moments(tmp_path):
+@pytest.mark.parametrize("n_kills", [6, pytest.param(18, marks=pytest.mark.slow)])
+def test_writer__survives_kills_at_random_moments(tmp_path, n_kills):
     assert run(tmp_path / "whole.zarr", None) == 0
     expected = tree(tmp_path / "whole.zarr")
     moments = random.Random(4)
     refused = 0
     # Each kill falls somewhere after the line: within a batch, a chunk, its record, or the closing.
     path = tmp_path / "killed.zarr"
-    for _ in range(18):
+    for _ in range(n_kills):
         if run(path, moments.randint(1, 12)) == 0:
             break
         with pytest.raises(avgk.StoreError, match="incomplete"):
@@ -64,7 +65,7 @@ def test_writer__survives_20_kills_at_random_moments(tmp_path):
     for path in (tmp_path / "killed.zarr", last):
         assert run(path, None) == 0
         assert tree(path) == expected
-    assert refused >= 15
+    assert refused >= n_kills - 3
 
 
 def _is_complete(path):
