@@ -89,7 +89,7 @@ for n in sorted({*range(1, last + 1, -(-last // most)), *range(max(1, last - mos
 
 
 #: About how many kills of a command are tried: some, or all.
-MOST = pytest.mark.parametrize("most", [2, pytest.param(10**6, marks=pytest.mark.slow)])
+MOST = pytest.mark.parametrize("most", [4, pytest.param(10**6, marks=pytest.mark.slow)])
 
 
 @pytest.fixture(scope="module")
