@@ -164,9 +164,9 @@ class StoreError(AvgkError, OSError):
     Examples
     --------
     >>> import avgk_dask as avgk
-    >>> avgk.open_scores("/nowhere/nothing.zarr")
+    >>> avgk.open_scores("nothing.zarr")
     Traceback (most recent call last):
-    avgk_dask.errors.StoreError: store must exist; got '/nowhere/nothing.zarr', and nothing is there. Check the path.
+    avgk_dask.errors.StoreError: store must exist; got 'nothing.zarr', and nothing is there. Check the path.
 
     """
 

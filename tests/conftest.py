@@ -45,3 +45,13 @@ def untouched_scheduler():
     assert dask.config.get("scheduler", None) is None
     yield
     assert dask.config.get("scheduler", None) is None
+
+
+@pytest.fixture(autouse=True)
+def same_folder():
+    """Fail the test that leaves the process in another folder."""
+    before = os.getcwd()
+    yield
+    after = os.getcwd()
+    os.chdir(before)
+    assert after == before

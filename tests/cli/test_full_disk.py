@@ -80,14 +80,14 @@ def names(folder):
     ],
 )
 @pytest.mark.parametrize("n", [0, 1, 4, 9])
-def test_commands__name_the_place_of_a_full_disk(own_folder, run, full, command, out, n):
+def test_commands__name_the_place_of_a_full_disk(own_folder, run, full, command, out, n, monkeypatch):
     disk = own_folder / "full"
     disk.mkdir()
     (own_folder / "parts.zarr").rename(disk / "parts.zarr")
     simulate_store(disk / "old.zarr", Simulation(50, 5))
     before, old = names(disk), avgk.open_scores(disk / "old.zarr").load()
     full(n, disk)
-    os.chdir(own_folder)
+    monkeypatch.chdir(own_folder)
     done = run(*command.format(disk / out.removeprefix("full/")).split(), cwd=own_folder)
     full(None, disk)
     assert done.returncode == 1, done.stderr
