@@ -49,8 +49,7 @@ def expected_calibration_error(
         Number of bins: [0, 1/n), [1/n, 2/n), ..., the last one closed.
     {where}
     {ignore_index}
-    nan_policy
-        ``"raise"``: there is no other way with NaN.
+    {nan_policy_of_losses}
     {progress}
     {checkpoint}
 
@@ -71,10 +70,8 @@ def expected_calibration_error(
 
     Raises
     ------
-    ScoresError, DtypeError
-        Where the scores are no probabilities in [0, 1], or hold NaN.
-    LabelsError
-        Where the labels do not fit the scores, or there are none.
+    {refused_probabilities}
+    {refused_without_labels}
     OptionError
         Where the number of bins is none of at least 1.
     {refused_memory}
@@ -139,8 +136,7 @@ def calibration_at_threshold(
         Number of bins, of equally many ranks each. Ties stay together, so that bins may have more or fewer.
     {where}
     {ignore_index}
-    nan_policy
-        ``"raise"``: there is no other way with NaN.
+    {nan_policy_of_losses}
     {progress}
     {checkpoint}
 
@@ -164,10 +160,8 @@ def calibration_at_threshold(
 
     Raises
     ------
-    ScoresError, DtypeError
-        Where the scores are no probabilities in [0, 1], or hold NaN.
-    LabelsError
-        Where the labels do not fit the scores, or there are none.
+    {refused_probabilities}
+    {refused_without_labels}
     BudgetError
         Where the budget is no number in (0, C].
     OptionError

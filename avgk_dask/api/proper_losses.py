@@ -49,8 +49,7 @@ def nll(
     {labels}
     {where}
     {ignore_index}
-    nan_policy
-        ``"raise"``: a loss has no other way with NaN.
+    {nan_policy_of_losses}
     {progress}
     {checkpoint}
 
@@ -62,10 +61,8 @@ def nll(
 
     Raises
     ------
-    ScoresError, DtypeError
-        Where the scores are no probabilities in [0, 1], or hold NaN; where a row of logits has an infinite largest one.
-    LabelsError
-        Where the labels do not fit the scores, or there are none.
+    {refused_probabilities}
+    {refused_without_labels}
     {refused_memory}
     {refused_store}
 
@@ -110,8 +107,7 @@ def brier(
     {labels}
     {where}
     {ignore_index}
-    nan_policy
-        ``"raise"``: a loss has no other way with NaN.
+    {nan_policy_of_losses}
     {progress}
     {checkpoint}
 
@@ -122,10 +118,8 @@ def brier(
 
     Raises
     ------
-    ScoresError, DtypeError
-        Where the scores are no probabilities in [0, 1], or hold NaN.
-    LabelsError
-        Where the labels do not fit the scores, or there are none.
+    {refused_probabilities}
+    {refused_without_labels}
     {refused_memory}
     {refused_store}
 
@@ -171,8 +165,7 @@ def one_versus_all(
         sqrt((1 - p) / p) and sqrt(p / (1 - p)).
     {where}
     {ignore_index}
-    nan_policy
-        ``"raise"``: a loss has no other way with NaN.
+    {nan_policy_of_losses}
     {progress}
     {checkpoint}
 
@@ -183,10 +176,8 @@ def one_versus_all(
 
     Raises
     ------
-    ScoresError, DtypeError
-        Where the scores are no probabilities in [0, 1], or hold NaN.
-    LabelsError
-        Where the labels do not fit the scores, or there are none.
+    {refused_probabilities}
+    {refused_without_labels}
     OptionError
         Where the loss is none of these.
     {refused_memory}
@@ -232,8 +223,7 @@ def evaluate_losses(
         Of ``"nll", "brier"`` and those that ``one_versus_all`` has: ``"logistic", "squared", "exponential"``.
     {where}
     {ignore_index}
-    nan_policy
-        ``"raise"``: a loss has no other way with NaN.
+    {nan_policy_of_losses}
     {progress}
     {checkpoint}
 
@@ -248,10 +238,8 @@ def evaluate_losses(
 
     Raises
     ------
-    ScoresError, DtypeError
-        Where the scores are no probabilities in [0, 1], or hold NaN.
-    LabelsError
-        Where the labels do not fit the scores, or there are none.
+    {refused_probabilities}
+    {refused_without_labels}
     OptionError
         Where a loss is none of these.
     {refused_memory}

@@ -30,6 +30,8 @@ PARAMETERS = {
     ``"raise"`` refuses NaN; ``"lowest"`` ranks NaN below all numbers.""",
     "nan_policy_of_counts": """nan_policy
     ``"raise"`` refuses NaN; ``"lowest"`` never counts NaN.""",
+    "nan_policy_of_losses": """nan_policy
+    ``"raise"``: there is no other way with NaN here.""",
     "progress": """progress
     Whether to show a progress bar on stderr. With None, the log ``avgk_dask`` has a line each minute instead.""",
     "checkpoint": """checkpoint
@@ -38,6 +40,10 @@ PARAMETERS = {
     request, store or version is refused.""",
     "refused_scores": """ScoresError, DtypeError
     Where the scores are no matrix of real numbers, or hold NaN.""",
+    "refused_probabilities": """ScoresError, DtypeError
+    Where the scores are no probabilities in [0, 1], or hold NaN; where a row of logits has an infinite largest one.""",
+    "refused_without_labels": """LabelsError
+    Where the labels do not fit the scores, or there are none.""",
     "refused_budgets": """BudgetError
     Where a budget is no number in (0, C].""",
     "refused_memory": """MemoryLimitError

@@ -54,14 +54,8 @@ class EnsembleSource(Source):
         mixture = Mixture(forms, self.classes, self.dtype)
         self._shared = delayed(mixture, name=f"avgk-mixture-{self._token}", traverse=False)
 
-    def slab_bytes(self) -> int:  # noqa: D102
-        return self._slab_scores() * self.dtype.itemsize
-
-    def _slab_scores(self) -> int:
-        return int(np.diff(self.rows).max() * np.diff(self.classes).max())
-
     def held_bytes(self) -> int:  # noqa: D102
-        sums = 8 * self._slab_scores() + self.slab_bytes()
+        sums = self.slab_bytes() * 8 // self.dtype.itemsize + self.slab_bytes()
         return sums + sum(member.held_bytes() for member in self.members)
 
     @property

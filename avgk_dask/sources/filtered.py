@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import AbstractContextManager
 from typing import Any
 
 import dask.array as da
@@ -13,15 +12,15 @@ from dask.tokenize import tokenize
 from ..arrays import Array, Ints
 from ..errors import ScoresError
 from ..store.read.stamps import hash_rows
-from ..store.where.array_kinds import StoredArray
 from .blocks import BlockSource
-from .reading import Argument, Key
+from .reading import Argument
 from .row_values import Labels
 from .sample_masks import Condition, SampleMask, blank
 from .source import Source
+from .wrapped import WrappedSource
 
 
-class FilteredSource(Source):
+class FilteredSource(WrappedSource):
     """The samples of another source that exist. Bands that have none are left out.
 
     When it is made, one pass over the mask, and over nothing else, counts the samples of each band.
@@ -62,37 +61,16 @@ class FilteredSource(Source):
     def masks_of(self, bands: Sequence[int]) -> Argument:  # noqa: D102
         return self.mask.of(self.places_of(bands))
 
-    def slab_bytes(self) -> int:  # noqa: D102
-        return int(np.diff(self.rows).max() * np.diff(self.classes).max()) * self.dtype.itemsize
-
     def held_bytes(self) -> int:  # noqa: D102
         return self.inner.held_bytes() + self.slab_bytes() + int(np.diff(self.inner.rows).max())
-
-    @property
-    def score_bytes(self) -> int:  # noqa: D102
-        return self.inner.score_bytes
 
     @property
     def is_made(self) -> bool:  # noqa: D102
         return self.inner.is_made
 
     @property
-    def made_by(self) -> str:  # noqa: D102
-        return self.inner.made_by
-
-    def ahead_bytes(self) -> int:  # noqa: D102
-        return self.inner.ahead_bytes()
-
-    def reading(self) -> AbstractContextManager[None]:  # noqa: D102
-        return self.inner.reading()
-
-    @property
     def token(self) -> str:  # noqa: D102
         return str(tokenize(self.inner.token, self.mask.token))
-
-    @property
-    def stored_array(self) -> StoredArray | None:  # noqa: D102
-        return self.inner.stored_array
 
     def with_labels(self, labels: Labels) -> FilteredSource:  # noqa: D102
         return FilteredSource(self.inner.with_labels(labels), self.mask, self._counts)
@@ -103,9 +81,6 @@ class FilteredSource(Source):
 
     def with_rows(self, rows: Sequence[int]) -> FilteredSource:  # noqa: D102
         return FilteredSource(self.inner.with_rows(rows), self.mask.with_rows(rows))
-
-    def reader_key(self) -> Key | None:  # noqa: D102
-        return self.inner.reader_key()
 
     @property
     def n_pieces(self) -> int:  # noqa: D102

@@ -114,9 +114,9 @@ class Source(ABC):
         """Whether scores are made of those that are read, which takes memory of its own."""
         return bool(self.preparations)
 
-    @abstractmethod
     def slab_bytes(self) -> int:
         """Return the bytes of the largest piece of a band that is in memory at once."""
+        return int(np.diff(self.rows).max() * np.diff(self.classes).max()) * self.dtype.itemsize
 
     @abstractmethod
     def held_bytes(self) -> int:

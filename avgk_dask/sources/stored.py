@@ -8,7 +8,6 @@ from contextlib import AbstractContextManager
 from typing import Any
 
 import dask.array as da
-import numpy as np
 from dask.delayed import delayed
 from dask.tokenize import tokenize
 from dask.utils import parse_bytes
@@ -55,9 +54,6 @@ class StoredSource(Source):
         self.reader = BandReader(array, tuple(self.rows), tuple(self.classes), self.dtype, _ahead_bytes())
         name = tokenize(array_token(array), self.rows, self.classes)
         self._shared = delayed(self.reader, name=f"avgk-store-{name}", traverse=False)
-
-    def slab_bytes(self) -> int:  # noqa: D102
-        return int(np.diff(self.rows).max() * np.diff(self.classes).max()) * self.dtype.itemsize
 
     def held_bytes(self) -> int:  # noqa: D102
         return self.slab_bytes() * 3

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from contextlib import AbstractContextManager
 from typing import Any
 
 import dask.array as da
@@ -11,14 +10,14 @@ import numpy as np
 from dask.tokenize import tokenize
 
 from ..arrays import Array
-from ..store.where.array_kinds import StoredArray
-from .reading import Argument, Key, Preparation
+from .reading import Argument, Preparation
 from .row_values import Labels
 from .source import Source
 from .transforms import SpreadTies, Transform
+from .wrapped import WrappedSource
 
 
-class TransformedSource(Source):
+class TransformedSource(WrappedSource):
     """The scores of another source, transformed inside the tasks that read them.
 
     Where the transform needs whole rows, a band is one slab, and the pilot reads whole rows.
@@ -53,18 +52,9 @@ class TransformedSource(Source):
     def masks_of(self, bands: Sequence[int]) -> Argument:  # noqa: D102
         return self.inner.masks_of(bands)
 
-    def slab_bytes(self) -> int:  # noqa: D102
-        return int(np.diff(self.rows).max() * np.diff(self.classes).max()) * self.dtype.itemsize
-
     def held_bytes(self) -> int:  # noqa: D102
         joined = self.inner.band_bytes() if self.transform.needs_rows else 0
         return self.inner.held_bytes() + joined + 2 * self.slab_bytes()
-
-    def ahead_bytes(self) -> int:  # noqa: D102
-        return self.inner.ahead_bytes()
-
-    def reading(self) -> AbstractContextManager[None]:  # noqa: D102
-        return self.inner.reading()
 
     @property
     def token(self) -> str:  # noqa: D102
@@ -73,10 +63,6 @@ class TransformedSource(Source):
     @property
     def made_by(self) -> str:  # noqa: D102
         return "; ".join(part for part in (self.inner.made_by, self.transform.told) if part)
-
-    @property
-    def stored_array(self) -> StoredArray | None:  # noqa: D102
-        return self.inner.stored_array
 
     def with_labels(self, labels: Labels) -> TransformedSource:  # noqa: D102
         return TransformedSource(self.inner.with_labels(labels), self.transform)
@@ -88,15 +74,8 @@ class TransformedSource(Source):
         return TransformedSource(self.inner.with_rows(rows), self.transform)
 
     @property
-    def score_bytes(self) -> int:  # noqa: D102
-        return self.inner.score_bytes
-
-    @property
     def row_bounds(self) -> Sequence[int] | None:  # noqa: D102
         return self.inner.row_bounds
-
-    def reader_key(self) -> Key | None:  # noqa: D102
-        return self.inner.reader_key()
 
     @property
     def n_pieces(self) -> int:  # noqa: D102
