@@ -152,10 +152,9 @@ class Checkpoint:
         if bands is None:
             return None
         prepared: list[object] = [(p.transform, p.dtype, p.n_stored, p.columns) for p in source.preparations]
-        if (
-            source.mask is not None and source.preparations
-        ):  # samples before a band that do not exist change its row numbers
-            prepared += [tuple(source.rows)]
+        if source.mask is not None and prepared:
+            # Samples before a band that do not exist change the numbers of its rows.
+            prepared.append(tuple(source.rows))
         token = token_of(FORMAT, what.name, what.work, what.plan, what.state.__name__, what.state.VERSION, prepared)
         return KeptPass(Keeper(self.shelf, what.state), f"states/{token}", bands, what)
 
