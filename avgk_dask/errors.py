@@ -6,6 +6,7 @@ failed, why, and what to do.
 
 from __future__ import annotations
 
+import warnings
 from typing import NoReturn
 
 #: What to do about labels that do not fit the scores, and about NaN.
@@ -267,6 +268,27 @@ class LeftoverWarning(UserWarning):
     >>> warnings.filterwarnings("default", category=avgk.LeftoverWarning)
 
     """
+
+
+class ResultWarning(UserWarning):
+    """A result is right and may still mislead; a ``UserWarning``, never raised.
+
+    Cause: ``evaluate`` met scores that are no probabilities, or a calibrator was fitted that has no best value.
+
+    Cure: the text says it. On the command line it stands below the table, or on stderr.
+
+    Examples
+    --------
+    >>> import warnings, avgk_dask as avgk
+    >>> warnings.filterwarnings("ignore", category=avgk.ResultWarning)
+
+    """
+
+
+def warn_of(text: str) -> None:
+    """Warn the caller of a public function, which calls this, of what may mislead; of nothing where there is no text."""
+    if text:
+        warnings.warn(ResultWarning(text), stacklevel=3)
 
 
 def refuse(error: AvgkError) -> NoReturn:

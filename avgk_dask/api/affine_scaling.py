@@ -5,14 +5,14 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Self, Unpack
+from typing import Any, ClassVar, Self, Unpack
 
 import numpy as np
 import xarray as xr
 from scipy import optimize
 
-from ..arrays import Array, Floats
-from ..errors import OptionError, ScoresError
+from ..arrays import Array, Floats, whole_number
+from ..errors import OptionError, ScoresError, warn_of
 from ..passes.certifying import refuse_truncated
 from ..passes.run import Run
 from ..passes.running import running
@@ -96,13 +96,15 @@ class _Objective:
 class AffineScaling(Calibrator):
     """What vector and matrix scaling have in common."""
 
+    TOLD: ClassVar[dict[str, type]] = {**Calibrator.TOLD, "max_iterations": int}
+
     def __init__(self, *, max_iterations: int = 500) -> None:
         super().__init__()
-        if isinstance(max_iterations, bool) or not isinstance(max_iterations, int) or max_iterations < 1:
+        if whole_number(max_iterations) < 1:
             raise OptionError(
                 f"max_iterations must be an integer of at least 1; got {max_iterations!r}. Leave it out for 500."
             )
-        self.max_iterations = max_iterations
+        self.max_iterations = int(max_iterations)
         self.weights: Floats | None = None
         self.bias: Floats | None = None
 
@@ -143,6 +145,7 @@ class AffineScaling(Calibrator):
             )  # fmt: skip
         self._take(found, objective, source.shape[1])
         self.n_reads = run.reads
+        warn_of(self.message)
         return self
 
     def _take(self, found: Any, objective: _Objective, n_classes: int) -> None:
@@ -272,6 +275,7 @@ class MatrixScaling(AffineScaling):
     """
 
     METHOD = "matrix"
+    TOLD: ClassVar[dict[str, type]] = {**AffineScaling.TOLD, "penalty": float, "bias_penalty": float}
 
     def __init__(self, penalty: float = 1.0, bias_penalty: float = 1.0, *, max_iterations: int = 500) -> None:
         super().__init__(max_iterations=max_iterations)

@@ -7,6 +7,7 @@ from fractions import Fraction
 
 import xarray as xr
 
+from ..arrays import whole_number
 from ..errors import BudgetError, OptionError
 from ..exact.budgets import count_labels, parse_budget, parse_one
 from ..passes.finding import find_thresholds
@@ -204,9 +205,9 @@ def calibration_at_threshold(
 
 
 def _check_bins(n_bins: int) -> int:
-    if isinstance(n_bins, bool) or not isinstance(n_bins, int) or not 1 <= n_bins <= 1 << 16:
+    if not 1 <= whole_number(n_bins) <= 1 << 16:
         raise OptionError(f"n_bins must be an integer from 1 to 65536; got {n_bins!r}. Leave it out for the default.")
-    return n_bins
+    return int(n_bins)
 
 
 def _check_window(window: BudgetLike) -> Fraction:

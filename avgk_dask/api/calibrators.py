@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from ..arrays import Array
-from ..errors import LabelsError, OptionError, ScoresError
+from ..errors import LabelsError, OptionError, ScoresError, warn_of
 from ..passes.certifying import refuse_truncated
 from ..passes.run import drive
 from ..passes.running import running
@@ -28,8 +28,11 @@ from .shared_text import documented
 class Calibrator(ABC):
     """Turns logits into probabilities that it has been fitted to make likely."""
 
-    #: How files name it.
+    #: How files name it; what they tell of a fit beside its arrays, and the kind of each.
     METHOD: ClassVar[str]
+    TOLD: ClassVar[dict[str, type]] = {
+        "nll_before": float, "nll_after": float, "n_reads": int, "n_iterations": int, "converged": bool, "message": str
+    }  # fmt: skip
 
     def __init__(self) -> None:
         self.nll_before: float | None = None
@@ -66,7 +69,7 @@ class Calibrator(ABC):
 
         """
         self._check_fitted()
-        told = {name: getattr(self, name) for name in _TOLD}
+        told = {name: getattr(self, name) for name in self.TOLD}
         write_calibrator(path, self.METHOD, told, self._arrays())
 
     def _check_fitted(self) -> None:
@@ -88,19 +91,13 @@ class Calibrator(ABC):
     def _restored(cls, told: dict[str, Any], arrays: dict[str, Array]) -> Self:
         """Return the calibrator that was saved; KeyError, TypeError or ValueError where it was not."""
         found = cls()
-        for name, kind in _TOLD.items():
+        for name, kind in cls.TOLD.items():
             value = told[name]
             if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
                 raise TypeError(f"{name} is {value!r}")
             setattr(found, name, value)
         found._take_arrays(arrays)
         return found
-
-
-#: What files tell of a fit beside its arrays, and the kind of each.
-_TOLD: dict[str, type] = {
-    "nll_before": float, "nll_after": float, "n_reads": int, "n_iterations": int, "converged": bool, "message": str
-}  # fmt: skip
 
 
 def logits_to_fit(
@@ -214,6 +211,7 @@ class TemperatureScaling(Calibrator):
             search = drive(search, run)
         self._take(search)
         self.n_reads = run.reads
+        warn_of(self.message)
         return self
 
     def _take(self, search: TemperatureSearch) -> None:

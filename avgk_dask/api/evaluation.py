@@ -9,12 +9,14 @@ import numpy as np
 import xarray as xr
 
 from ..ambiguity.analysis import analyse
+from ..errors import warn_of
 from ..exact.budgets import DEFAULT_BUDGETS, parse_budgets
 from ..passes.certifying import certify_budgets, refuse_budgets, refuse_spread
 from ..passes.finding import settle_extremes
 from ..passes.run import Run
 from ..passes.running import running
 from ..results.datasets import build_result
+from ..results.score_kinds import kind_sentence
 from .attributes import Named, result_attrs, rounded, score_kind
 from .checkpoints import asked_checkpoint
 from .given import BudgetsLike, LabelsLike, PlaceLike, ScoresLike
@@ -142,6 +144,11 @@ def evaluate(
     {refused_memory}
     {refused_store}
 
+    Warns
+    -----
+    ResultWarning
+        Where the scores are no probabilities, or most of each row is absent.
+
     Notes
     -----
     Cost: each chunk is read once, and a pilot of at most 10 % of the chunks (or 8) before, for any number of
@@ -169,7 +176,9 @@ def evaluate(
         budgets = parse_budgets(k, source.n_classes)
         asked = asked_checkpoint(checkpoint, "evaluate", straddle=straddle, ties=ties, nan_policy=nan_policy)
         with running(source, progress, nan_policy, asked) as run:
-            return _evaluated(run, budgets, straddle, ties)
+            result = _evaluated(run, budgets, straddle, ties)
+    warn_of(kind_sentence(result))
+    return result
 
 
 def _evaluated(run: Run, budgets: tuple[Fraction, ...], straddle: bool, ties: str) -> xr.Dataset:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 import xarray as xr
 
+from ..arrays import whole_number
 from ..errors import OptionError
 from ..passes.running import running
 from ..results.datasets import build_result
@@ -306,9 +307,9 @@ def mu(name: str, n_classes: int | None = None) -> float:
     constant, shared = _MU[name]
     if not shared:
         return float(constant)
-    if isinstance(n_classes, bool) or not isinstance(n_classes, int) or n_classes < 1:
+    if whole_number(n_classes) < 1:
         raise OptionError(f"n_classes must be an integer of at least 1 for {name}; got {n_classes!r}. Pass C.")
-    return constant / n_classes
+    return constant / whole_number(n_classes)
 
 
 def regret_bound(name: str, regret: float, n_classes: int | None = None) -> float:

@@ -17,6 +17,7 @@ from ..store import StoredArrays, Verification
 from ..store.where.array_kinds import StoredArray
 from .given import is_stored
 from .inputs import opened
+from .lazy_scores import LazyScores
 
 #: Bad chunks that an error names; it carries all of them.
 _NAMED = 20
@@ -51,6 +52,8 @@ def _bad_chunks(given: Sequence[object], progress: bool | None, missing: str | N
 
 def _stored_in(value: object, missing: str | None) -> list[StoredArray]:
     """Return the stored arrays in what was given as scores or labels."""
+    if isinstance(value, LazyScores):
+        return [array for part in value.parts for array in _stored_in(part, missing)]
     if isinstance(value, xr.Dataset):
         return [array for name in _NAMES if name in value for array in _stored_in(value[name], missing)]
     if isinstance(value, xr.DataArray):

@@ -83,6 +83,7 @@ def evaluate(chosen: StoreChoice, samples: SampleChoice, k: list[Fraction] | Non
     from ..exact.budgets import DEFAULT_BUDGETS
     from ..report import print_table
     from ..results.json_text import to_json
+    from ..results.score_kinds import kind_sentence
 
     if reliability and out is None:
         raise OptionError(
@@ -116,6 +117,8 @@ def evaluate(chosen: StoreChoice, samples: SampleChoice, k: list[Fraction] | Non
             folder.write(result, seconds, tables)
             remark(f"wrote {folder.out / 'report.html'}, metrics.json and metrics.zarr", quiet)
     click.echo(to_json(result) if as_json else print_table(result))
+    if as_json and kind_sentence(result):  # the table says it
+        remark(kind_sentence(result), quiet)
     if not result.attrs["n_labelled"]:
         remark("errors need labels: name them with --labels NAME, or give a file with --labels labels.npy", quiet)
 

@@ -19,7 +19,7 @@ from typing import Any, TextIO
 import click
 
 from ..credentials import environment_secrets, has_short, hide
-from ..errors import AvgkError, ClusterError, LeftoverWarning, ReadError, WriteError
+from ..errors import AvgkError, ClusterError, LeftoverWarning, ReadError, ResultWarning, WriteError
 from .printing import printing_log
 from .spelling import secrets_in, spelled
 
@@ -79,6 +79,7 @@ def _telling_leftovers(quiet: bool) -> Iterator[None]:
     """Show what was done about an earlier run's leavings as a line on stderr, unless quiet."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore" if quiet else "always", LeftoverWarning)
+        warnings.simplefilter("ignore", ResultWarning)  # commands say that themselves
         show = warnings.showwarning
 
         def tell(

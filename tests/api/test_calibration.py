@@ -126,6 +126,27 @@ def few_classes(name, n_classes):
     return logits[keep][:, :n_classes].copy(), labels[keep]
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["cifar100_wide_resnet", "imagenet5k"])
+def test_vector__of_whole_sets_is_that_of_scipy(name):
+    logits, labels = real_logits(name)
+    found = VectorScaling().fit(logits, labels)
+    loss = affine_objective(logits, labels)
+    expected = in_memory(loss, np.repeat([1.0, 0.0], logits.shape[1]))
+    assert found.converged
+    assert found.nll_after == pytest.approx(loss(np.concatenate([found.weights, found.bias]))[0], abs=1e-12)
+    assert found.nll_after == pytest.approx(expected.fun, abs=1e-6)
+
+
+@pytest.mark.slow
+def test_matrix__of_a_whole_set_is_that_of_scipy():
+    logits, labels = real_logits("cifar100_wide_resnet")
+    found, loss = MatrixScaling().fit(logits, labels), affine_objective(logits, labels, 1.0)
+    expected = in_memory(loss, np.concatenate([np.eye(100).reshape(-1), np.zeros(100)]))
+    assert found.converged
+    assert loss(np.concatenate([found.weights.reshape(-1), found.bias]))[0] == pytest.approx(expected.fun, abs=1e-6)
+
+
 def test_vector__of_real_logits_is_that_of_scipy():
     logits, labels = few_classes("cifar100_wide_resnet", 12)
     found = VectorScaling().fit(logits, labels)
@@ -213,7 +234,9 @@ def test_fits__are_the_same_to_the_last_bit_for_any_chunking(kind):
 
 @pytest.mark.parametrize("kind", [VectorScaling, MatrixScaling])
 def test_fits__that_are_cut_short_say_so(kind):
-    found = kind(max_iterations=1).fit(*drawn())
+    with pytest.warns(avgk.ResultWarning, match="stopped early") as told:
+        found = kind(max_iterations=np.int64(1)).fit(*drawn())
+    assert told[0].filename == __file__
     assert not found.converged
     assert "stopped early" in found.message
     assert found.nll_after <= found.nll_before
@@ -253,7 +276,8 @@ def test_temperature__changes_no_top_1():
 
 def test_temperature__of_separated_labels_ends_at_the_bound():
     labels = np.arange(50) % 5
-    found = TemperatureScaling().fit(np.eye(5)[labels] * 3, labels)
+    with pytest.warns(avgk.ResultWarning, match="still falls"):
+        found = TemperatureScaling().fit(np.eye(5)[labels] * 3, labels)
     assert not found.converged
     assert found.temperature == 1 / 65536
     assert found.nll_after == 0
@@ -312,10 +336,13 @@ def test_calibrators__that_are_not_fitted_say_so(tmp_path):
 
 @pytest.mark.parametrize("kind", [VectorScaling, MatrixScaling])
 def test_files__give_back_weights_to_the_last_bit(tmp_path, kind):
-    found = kind(max_iterations=3).fit(*drawn())
+    options = {"penalty": 0.5, "bias_penalty": 2} if kind is MatrixScaling else {}
+    found = kind(max_iterations=3, **options).fit(*drawn())
     found.save(tmp_path / "a.json")
     back = load(tmp_path / "a.json")
     assert type(back) is kind
+    assert vars(back).keys() == vars(found).keys()
+    assert all(np.array_equal(value, vars(back)[name]) for name, value in vars(found).items())
     assert back.weights.tobytes() == found.weights.tobytes()
     assert back.bias.tobytes() == found.bias.tobytes()
     assert repr(back) == repr(found)

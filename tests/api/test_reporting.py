@@ -25,7 +25,9 @@ def damaged(tmp_path):
     return path
 
 
-@pytest.mark.parametrize("opened", [lambda path: path, zarr.open_group, lambda p: zarr.open_array(p / "scores")])
+@pytest.mark.parametrize(
+    "opened", [lambda path: path, zarr.open_group, lambda p: zarr.open_array(p / "scores"), avgk.softmax]
+)
 def test_report__names_every_bad_chunk(damaged, opened):
     with pytest.raises(avgk.ReadError) as error:
         avgk.evaluate(opened(damaged), on_error="report")
@@ -52,6 +54,17 @@ def test_report__names_bad_chunks_of_what_was_opened_before_and_of_labels_given_
     with pytest.raises(avgk.ReadError) as error:
         avgk.evaluate(scores, stored, on_error="report")
     assert [key for key, _ in error.value.chunks] == ["c/4"]
+
+
+def test_report__names_bad_chunks_of_an_ensembles_members(tmp_path):
+    for name, number in (("a", 2), ("b", 5)):
+        simulate_store(tmp_path / name, Simulation(1000, 20), chunks=(100, 20))
+        file = tmp_path / name / "scores" / "c" / str(number) / "0"
+        file.write_bytes(bytes(len(file.read_bytes())))
+    both = avgk.ensemble([tmp_path / "a", avgk.sigmoid(tmp_path / "b")])
+    with pytest.raises(avgk.ReadError) as error:
+        avgk.evaluate(both, on_error="report")
+    assert sorted(key for key, _ in error.value.chunks) == ["scores/c/2/0", "scores/c/5/0"]
 
 
 def test_report__passes_over_labels_and_masks_in_files(damaged, tmp_path):

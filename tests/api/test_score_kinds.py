@@ -32,6 +32,15 @@ def test_probabilities__of_any_dtype_are_taken_for_such(dtype):
     assert kind_of(np.eye(40, dtype="u1")) == "probabilities"
 
 
+@pytest.mark.filterwarnings("error::avgk_dask.errors.ResultWarning")
+def test_evaluate__warns_of_scores_that_are_no_probabilities():
+    with pytest.warns(avgk.ResultWarning, match=r"no probabilities.*pass softmax\(scores\)") as told:
+        avgk.evaluate(LOGITS, k=1)
+    assert told[0].filename == __file__
+    avgk.evaluate(PROBABILITIES, k=1)
+    avgk.evaluate(avgk.softmax(LOGITS), k=1)
+
+
 @pytest.mark.parametrize("chunks", [(3_000, 40), (7, 40), (500, 9), (3_000, 1)])
 def test_other_scores__are_noticed_for_any_chunking(chunks):
     for scores, kind in (

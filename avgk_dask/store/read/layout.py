@@ -9,6 +9,7 @@ from typing import Any, Protocol
 from zarr.abc.codec import BytesBytesCodec
 from zarr.codecs import BloscCodec, Crc32cCodec, GzipCodec, ZstdCodec
 
+from ...arrays import whole_number
 from ...errors import OptionError
 
 #: Chunks of whole rows of about this many bytes read fastest.
@@ -58,10 +59,10 @@ class Layout:
         if codec not in CODECS:
             raise OptionError(f"codec must be one of {', '.join(CODECS)}; got {codec!r}. Leave it out for blosc.")
         for name, value in (("chunk_rows", chunk_rows), ("shard_chunks", shard_chunks)):
-            if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
+            if value is not None and whole_number(value) < 1:
                 raise OptionError(f"{name} must be a positive integer; got {value!r}. Leave it out for the default.")
-        rows = chunk_rows or max(1, CHUNK_BYTES // (columns * itemsize))
-        return cls(rows, columns, columns, shard_chunks, codec)
+        rows = int(chunk_rows or max(1, CHUNK_BYTES // (columns * itemsize)))
+        return cls(rows, columns, columns, int(shard_chunks), codec)
 
     @property
     def rows(self) -> int:

@@ -8,6 +8,7 @@ import os
 from zarr.abc.store import Store
 from zarr.storage import FsspecStore, LocalStore
 
+from ...arrays import whole_number
 from ...errors import OptionError, StoreError
 from ..read.checked import bare_store
 from ..read.documents import Document, parse_document
@@ -25,11 +26,11 @@ PARTS = "parts"
 
 def part_path(path: Writable, part: int) -> str:
     """Return the place of one part of a store that several processes write."""
-    if isinstance(part, bool) or not isinstance(part, int) or part < 0:
+    if whole_number(part) < 0:
         raise OptionError(f"part must be the number of this process, from 0; got {part!r}. Give each process its own.")
     if not isinstance(path, (str, os.PathLike)):
         raise OptionError("path must be a path or URL for a store in parts; got an opened store. Pass where it is.")
-    return f"{os.fspath(path).rstrip('/')}/{PARTS}/{part:05}"
+    return f"{os.fspath(path).rstrip('/')}/{PARTS}/{int(part):05}"
 
 
 def create_parts(store: Store, location: str) -> None:
