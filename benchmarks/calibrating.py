@@ -8,25 +8,11 @@ seconds of all cores, which other work on the machine disturbs less.
 
 from __future__ import annotations
 
-import pathlib
 import time
 
-import numpy as np
-from measuring import bare_read, markdown, parser, scores_of, workplace
+from measuring import bare_read, make_logits, markdown, parser, scores_of, workplace
 
 import avgk_dask as avgk
-from avgk_dask.testing import Simulation
-
-_STEP = 5_000
-
-
-def write(path: pathlib.Path, samples: int, classes: int) -> None:
-    """Write logits of a model that is too sure of itself, with labels that follow the true probabilities."""
-    spec = Simulation(samples, classes, dtype="float64")
-    with avgk.ScoreWriter(path, classes, dtype="float32") as writer:
-        for first in range(0, samples, _STEP):
-            scores, labels, _ = spec.rows(first, min(first + _STEP, samples))
-            writer.append((1.5 * np.log(scores + 1e-12)).astype("f4"), labels)
 
 
 def measured(function, repeat: int) -> tuple[float, float]:
@@ -42,9 +28,7 @@ def measured(function, repeat: int) -> tuple[float, float]:
 def main() -> None:
     arguments = parser(__doc__).parse_args()
     with workplace(arguments.folder) as folder:
-        path = folder / f"logits-{arguments.samples}x{arguments.classes}.zarr"
-        if not path.exists():
-            write(path, arguments.samples, arguments.classes)
+        path = make_logits(folder, arguments.samples, arguments.classes)
         fit = avgk.calibration.TemperatureScaling().fit(path)
         lazy = avgk.softmax(path)
         steps = {

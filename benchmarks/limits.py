@@ -24,6 +24,7 @@ from measuring import (
     best_of,
     check_thresholds,
     in_own_process,
+    make_logits,
     make_store,
     markdown,
     parser,
@@ -81,7 +82,7 @@ def reading(options: Any, folder: pathlib.Path) -> Iterator[Row]:
 
 
 def logits(options: Any, folder: pathlib.Path) -> Iterator[Row]:
-    """Measure what a softmax costs more than the scores as they are, in bare reads."""
+    """Measure what a softmax costs more than the scores as they are, and a fit of the temperature, in bare reads."""
     path = make_store(folder, "blosc", options.samples, options.classes)
     scores = scores_of(path)
     head = scores[:2_000].astype(np.float64)
@@ -102,6 +103,14 @@ def logits(options: Any, folder: pathlib.Path) -> Iterator[Row]:
         (best["softmax"] - best["scores"]) / best["read"],
         0.8,
     )
+    own = make_logits(folder, options.samples, options.classes)
+    fitted = avgk.calibration.TemperatureScaling().fit(own)
+    assert fitted.nll_after == avgk.losses.nll(fitted.transform(own))
+    best = best_of(
+        {"read": lambda: bare_read(scores_of(own)), "fit": lambda: avgk.calibration.TemperatureScaling().fit(own)},
+        options.repeat,
+    )
+    yield f"a fit of the temperature, {fitted.n_reads} reads / bare read", best["fit"] / best["read"], 8
 
 
 def against_listing(options: Any, folder: pathlib.Path) -> Iterator[Row]:

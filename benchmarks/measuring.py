@@ -18,6 +18,7 @@ import numpy as np
 import zarr
 from zarr.codecs import BloscCodec
 
+import avgk_dask as avgk
 from avgk_dask.api.inputs import as_source
 from avgk_dask.testing import Simulation
 
@@ -71,6 +72,19 @@ def make_store(
         scores[first:last], found[first:last], _ = spec.rows(first, last)
     labels[:] = found
     (path / "done").touch()
+    return path
+
+
+def make_logits(folder: pathlib.Path, samples: int, classes: int) -> pathlib.Path:
+    """Write logits of a model that is too sure of itself, with labels that follow the true probabilities, unless they are there."""
+    path = folder / f"logits-{samples}x{classes}.zarr"
+    if not path.exists():
+        spec = Simulation(samples, classes, dtype="float64")
+        step = max(1, _STEP // classes)
+        with avgk.ScoreWriter(path, classes, dtype="float32") as writer:
+            for first in range(0, samples, step):
+                scores, labels, _ = spec.rows(first, min(first + step, samples))
+                writer.append((1.5 * np.log(scores + 1e-12)).astype("f4"), labels)
     return path
 
 

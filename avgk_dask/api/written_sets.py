@@ -82,6 +82,9 @@ class WrittenSets:
     n_kept: int | None
     ties: str | None
     source: str
+    #: What was done to the scores after they were read, and how many samples do not exist: their sets are empty.
+    made_by: str
+    n_left_out: int
     n_samples: int
     n_classes: int
     format: str
@@ -136,7 +139,8 @@ def write_sets(
         ).result()  # fmt: skip
         _write_all(sets.rechunk(grid.shards or grid.chunks), writer, thread, progress)
         found = WrittenSets(
-            choice.rule, **facts, source=shown(source.location), n_samples=grid.shape[0], n_classes=grid.shape[1],
+            choice.rule, **facts, source=shown(source.location), made_by=source.made_by,
+            n_left_out=source.whole.shape[0] - source.shape[0], n_samples=grid.shape[0], n_classes=grid.shape[1],
             format=format, n_labels=writer.n_labels,
         )  # fmt: skip
         attributes = {name: plain_json(value) for name, value in asdict(found).items() if name != "n_labels"}

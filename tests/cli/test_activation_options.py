@@ -49,8 +49,12 @@ def test_threshold_and_sets__take_logits(store, tmp_path):
     assert row["threshold"] == avgk.threshold(avgk.sigmoid(store), 2).value
     done = run("sets", store, "-k", "2", "--activation", "softmax", "--out", tmp_path / "sets.zarr")
     assert done.exit_code == 0, done.output
-    expected = avgk.average_k_sets(avgk.softmax(store), 2).compute()
-    np.testing.assert_array_equal(xr.open_zarr(tmp_path / "sets.zarr").sets.values, expected)
+    expected, found = avgk.average_k_sets(avgk.softmax(store), 2).compute(), xr.open_zarr(tmp_path / "sets.zarr")
+    np.testing.assert_array_equal(found.sets.values, expected)
+    assert (found.attrs["made_by"], found.attrs["n_left_out"]) == ("softmax, temperature 1.0", 0)
+    np.save(tmp_path / "where.npy", np.arange(300) % 3 > 0)
+    done = run("sets", store, "-k", "2", "--where", tmp_path / "where.npy", "--out", tmp_path / "fewer.zarr", "--json")
+    assert (json.loads(done.stdout)["made_by"], json.loads(done.stdout)["n_left_out"]) == ("", 100)
 
 
 def test_temperature__needs_an_activation(store):

@@ -90,7 +90,7 @@ def test_sets__carry_how_they_came_about(stores, tmp_path, run):
     attrs.pop("avgk_dask")
     assert attrs == {
         "rule": "average", "k": 2.5, "threshold": found.value, "n_above": found.n_above, "n_ties": found.n_ties,
-        "n_kept": found.n_kept, "ties": "first", "source": str(stores / "ties-rows.zarr"), "n_samples": N,
+        "n_kept": found.n_kept, "ties": "first", "source": str(stores / "ties-rows.zarr"), "made_by": "", "n_left_out": 0, "n_samples": N,
         "n_classes": C, "format": "booleans", "n_labels": 142,
     }  # fmt: skip
     done = run("sets", stores / "ties-rows.zarr", "--threshold", 1, "--out", tmp_path / "b.zarr")
