@@ -8,6 +8,7 @@ Results are checked equal first. ``--stores`` takes stores that are there, such 
 
 from __future__ import annotations
 
+import itertools
 import pathlib
 import shutil
 from typing import Any
@@ -18,20 +19,21 @@ import avgk_dask as avgk
 
 
 def measure(path: pathlib.Path, place: pathlib.Path, straddle: bool, repeat: int) -> list[Any]:
-    """Give a row of the table: one store."""
+    """Give a row of the table: one store. Each new checkpoint has a folder of its own, and all are removed at the end."""
+    number = itertools.count()
 
-    def evaluate(checkpoint: pathlib.Path | None = None, *, anew: bool = False) -> Any:
-        if anew:
-            shutil.rmtree(place, ignore_errors=True)
+    def evaluate(checkpoint: pathlib.Path | None = None) -> Any:
         return avgk.evaluate(path, k=range(1, 11), straddle=straddle, checkpoint=checkpoint)
 
+    def anew() -> Any:
+        return evaluate(place / str(next(number)))
+
     expected = evaluate()
-    for found in (evaluate(place, anew=True), evaluate(place)):
+    for found in (anew(), evaluate(place / "0")):
         assert found.drop_attrs().identical(expected.drop_attrs())
     size = sum(file.stat().st_size for file in place.rglob("*") if file.is_file())
-    best = best_of(
-        {"plain": evaluate, "new": lambda: evaluate(place, anew=True), "finished": lambda: evaluate(place)}, repeat
-    )
+    best = best_of({"plain": evaluate, "new": anew, "finished": lambda: evaluate(place / "0")}, repeat)
+    shutil.rmtree(place)
     times = [f"{best[name]:.2f}" for name in ("plain", "new", "finished")]
     return [path.name, *times, f"{best['new'] / best['plain']:.3f}", f"{size / 1e6:.0f}"]
 
@@ -44,7 +46,6 @@ def main() -> None:
     with workplace(chosen.folder) as folder:
         stores = chosen.stores or [make_store(folder, "blosc", chosen.samples, chosen.classes)]
         rows = [measure(path, folder / "found", chosen.straddle, chosen.repeat) for path in stores]
-        shutil.rmtree(folder / "found", ignore_errors=True)
         header = ["store", "without (s)", "new checkpoint (s)", "finished one (s)", "new / without", "MB kept"]
         print(markdown(header, rows))
 
