@@ -1,9 +1,10 @@
 """A store as language models give it: logits of (document, position, token) in float16, cut along the tokens, with padding.
 
-    python benchmarks/language_model.py [--documents 40] [--positions 512] [--tokens 50257] [--folder FOLDER]
+    python benchmarks/language_model.py [--documents 40] [--positions 512] [--tokens 50257] [--together 1] [--folder FOLDER]
 
 Evaluates the softmax of it without the padding, on two threads and in a process of its own, and compares thresholds, counts and
-errors with the definition, which SciPy computes document by document. Prints the reads and the peak of memory.
+errors with the definition, which SciPy computes document by document. Prints the reads and the peak of memory. ``--together``
+is the number of documents in a chunk.
 """
 
 from __future__ import annotations
@@ -47,10 +48,13 @@ def make(path: pathlib.Path, options: Any) -> None:
         return
     n, p, t = options.documents, options.positions, options.tokens
     group = zarr.open_group(path, mode="w")
-    scores = group.create_array("scores", shape=(n, p, t), chunks=(1, p, 8192), dtype="f2")
+    scores = group.create_array("scores", shape=(n, p, t), chunks=(options.together, p, 8192), dtype="f2")
     labels = group.create_array("labels", shape=(n, p), chunks=(n, p), dtype="i8")
-    for number in range(n):
-        scores[number], labels[number] = document(number, p, t)
+    for first in range(0, n, options.together):
+        some = [document(number, p, t) for number in range(first, min(first + options.together, n))]
+        scores[first : first + len(some)], labels[first : first + len(some)] = (
+            np.stack(part) for part in zip(*some, strict=True)
+        )
     (path / "done").touch()
 
 
@@ -107,12 +111,12 @@ def definition(options: Any) -> dict[str, Any]:
 
 def main() -> None:
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    for name, usual in (("documents", 40), ("positions", 512), ("tokens", 50_257)):
+    for name, usual in (("documents", 40), ("positions", 512), ("tokens", 50_257), ("together", 1)):
         options.add_argument(f"--{name}", type=int, default=usual)
     options.add_argument("--folder", type=pathlib.Path)
     arguments = options.parse_args()
     with workplace(arguments.folder) as folder:
-        path = folder / f"lm-{arguments.documents}x{arguments.positions}x{arguments.tokens}.zarr"
+        path = folder / "-".join(["lm", *(str(n) for name, n in vars(arguments).items() if name != "folder")])
         make(path, arguments)
         started = time.perf_counter()
         command = [sys.executable, "-c", MEASURED, json.dumps([str(path), BUDGETS])]

@@ -119,6 +119,23 @@ def _largest(row: Any) -> Any:
     return largest, n_nan
 
 
+@njit(nogil=True, cache=True, inline="always")
+def _lane_sum(terms: Any) -> Any:
+    """Return the sum of terms, a multiple of the lanes of them, in one order: the c-th goes to lane c mod 8."""
+    a0 = a1 = a2 = a3 = a4 = a5 = a6 = a7 = 0.0
+    for block in range(terms.size // LANES):
+        at = _U(block) * _U(LANES)  # signed indices would be tested for negative ones
+        a0 += terms[at]
+        a1 += terms[at + _U(1)]
+        a2 += terms[at + _U(2)]
+        a3 += terms[at + _U(3)]
+        a4 += terms[at + _U(4)]
+        a5 += terms[at + _U(5)]
+        a6 += terms[at + _U(6)]
+        a7 += terms[at + _U(7)]
+    return ((a0 + a4) + (a2 + a6)) + ((a1 + a5) + (a3 + a7))
+
+
 @njit(nogil=True, cache=True)
 def softmax_narrow(scores: Any, temperature: float, out: Any, space: Any) -> int:
     """Write the softmax of each row of float32 scores; return the first row whose largest is infinite, or -1.
@@ -126,7 +143,6 @@ def softmax_narrow(scores: Any, temperature: float, out: Any, space: Any) -> int
     ``space`` takes a row of float64, up to a multiple of the lanes. NaN stay, and count for nothing.
     """
     n_classes, inverse = scores.shape[1], 1.0 / temperature
-    n_blocks = (n_classes + LANES - 1) // LANES
     space[n_classes:] = 0.0
     for i in range(scores.shape[0]):
         row, mine = scores[i], out[i]
@@ -139,18 +155,7 @@ def softmax_narrow(scores: Any, temperature: float, out: Any, space: Any) -> int
         for c in range(n_classes):
             x = (np.float64(row[c]) - largest) * inverse
             space[c] = _exp(x if x > LEAST_EXPONENT else LEAST_EXPONENT, 0.0)
-        a0 = a1 = a2 = a3 = a4 = a5 = a6 = a7 = 0.0
-        for block in range(n_blocks):
-            at = _U(block) * _U(LANES)  # signed indices would be tested for negative ones
-            a0 += space[at]
-            a1 += space[at + _U(1)]
-            a2 += space[at + _U(2)]
-            a3 += space[at + _U(3)]
-            a4 += space[at + _U(4)]
-            a5 += space[at + _U(5)]
-            a6 += space[at + _U(6)]
-            a7 += space[at + _U(7)]
-        factor = 1.0 / (((a0 + a4) + (a2 + a6)) + ((a1 + a5) + (a3 + a7)))
+        factor = 1.0 / _lane_sum(space)
         for c in range(n_classes):
             mine[c] = np.float32(space[c] * factor)
         if n_nan:
@@ -158,6 +163,44 @@ def softmax_narrow(scores: Any, temperature: float, out: Any, space: Any) -> int
                 if row[c] != row[c]:
                     mine[c] = np.nan
     return -1
+
+
+@njit(nogil=True, cache=True)
+def softmax_norms(scores: Any, temperature: float, norms: Any, space: Any) -> int:
+    """Write the largest of each row of float32 scores, and the factor that makes probabilities of its exponentials.
+
+    NaN where a row has nothing else. ``space`` and what is returned are those of ``softmax_narrow``.
+    """
+    n_classes, inverse = scores.shape[1], 1.0 / temperature
+    space[n_classes:] = 0.0
+    for i in range(scores.shape[0]):
+        row = scores[i]
+        largest, n_nan = _largest(row)
+        if n_nan == n_classes:
+            norms[i, :] = np.nan
+            continue
+        if np.isinf(largest):
+            return i
+        for c in range(n_classes):
+            x = (np.float64(row[c]) - largest) * inverse
+            space[c] = _exp(x if x > LEAST_EXPONENT else LEAST_EXPONENT, 0.0)
+        norms[i, 0], norms[i, 1] = largest, 1.0 / _lane_sum(space)
+    return -1
+
+
+@njit(nogil=True, cache=True)
+def softmax_part(scores: Any, temperature: float, norms: Any, out: Any) -> None:
+    """Write what ``softmax_narrow`` gives for some classes of each row, given the norms of the whole rows."""
+    inverse = 1.0 / temperature
+    for i in range(scores.shape[0]):
+        row, mine = scores[i], out[i]
+        largest, factor = norms[i, 0], norms[i, 1]
+        for c in range(row.size):
+            x = (np.float64(row[c]) - largest) * inverse
+            mine[c] = np.float32(_exp(x if x > LEAST_EXPONENT else LEAST_EXPONENT, 0.0) * factor)
+        for c in range(row.size):
+            if row[c] != row[c]:
+                mine[c] = np.nan
 
 
 @njit(nogil=True, cache=True, inline="always")

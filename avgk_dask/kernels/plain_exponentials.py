@@ -71,6 +71,15 @@ def _largest(scores: Any) -> tuple[Any, int]:
 
 def softmax_narrow(scores: Any, temperature: float, out: Any, space: Any) -> int:
     """Write the softmax of each row of float32 scores; return the first row whose largest is infinite, or -1."""
+    norms = np.empty((len(scores), 2))
+    stop = softmax_norms(scores, temperature, norms, space)
+    rows = slice(None) if stop < 0 else slice(stop)
+    softmax_part(scores[rows], temperature, norms[rows], out[rows])
+    return stop
+
+
+def softmax_norms(scores: Any, temperature: float, norms: Any, space: Any) -> int:
+    """Write the largest of each row of float32 scores, and the factor that makes probabilities of its exponentials."""
     largest, stop = _largest(scores)
     rows = slice(None) if stop < 0 else slice(stop)
     x = (scores[rows].astype(np.float64) - largest[rows]) * (1.0 / temperature)
@@ -82,9 +91,16 @@ def softmax_narrow(scores: Any, temperature: float, out: Any, space: Any) -> int
         lanes += terms[:, block * LANES : (block + 1) * LANES]
     a = lanes.T
     factor = 1.0 / (((a[0] + a[4]) + (a[2] + a[6])) + ((a[1] + a[5]) + (a[3] + a[7])))
-    with np.errstate(under="ignore"):
-        out[rows] = np.where(np.isnan(x), np.nan, terms[:, : x.shape[1]] * factor[:, None])
+    norms[rows, 0], norms[rows, 1] = largest[rows, 0], np.where(np.isnan(largest[rows, 0]), np.nan, factor)
     return stop
+
+
+def softmax_part(scores: Any, temperature: float, norms: Any, out: Any) -> None:
+    """Write what ``softmax_narrow`` gives for some classes of each row, given the norms of the whole rows."""
+    x = (scores.astype(np.float64) - norms[:, :1]) * (1.0 / temperature)
+    terms = _exp(np.where(x > LEAST_EXPONENT, x, LEAST_EXPONENT), 0.0)
+    with np.errstate(under="ignore"):
+        out[:] = np.where(np.isnan(x), np.nan, terms * norms[:, 1:])
 
 
 def _divided(value: Any, low: Any, temperature: float) -> tuple[Any, Any]:

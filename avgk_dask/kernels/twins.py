@@ -22,6 +22,8 @@ KERNELS = {
     "sigmoid_narrow": "exponentials",
     "sigmoid_wide": "exponentials",
     "softmax_narrow": "exponentials",
+    "softmax_norms": "exponentials",
+    "softmax_part": "exponentials",
     "softmax_wide": "exponentials",
     "mix_rows": "row_products",
     "row_sums": "logit_losses",

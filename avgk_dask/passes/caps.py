@@ -79,9 +79,9 @@ class Caps:
         )
 
 
-def _looked(rows: Sequence[int]) -> tuple[tuple[int, int], ...]:
-    """Return band and row of samples that are spread over the store: the same samples for any bands."""
+def _looked(rows: Sequence[int]) -> bytes:
+    """Return band and row, as bytes, of samples that are spread over the store: the same samples for any bands."""
     bounds = np.asarray(rows, np.int64)
     samples = np.unique(np.linspace(0, bounds[-1] - 1, _LOOKED).astype(np.int64))
     bands = np.searchsorted(bounds, samples, side="right") - 1
-    return tuple(zip(bands.tolist(), (samples - bounds[bands]).tolist(), strict=True))
+    return np.stack([bands, samples - bounds[bands]]).tobytes()

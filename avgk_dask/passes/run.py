@@ -100,11 +100,11 @@ def drive(search: AnySearch, run: Run) -> AnySearch:
     """Read what a search asks for, until it knows the answer."""
     while (what := search.next_pass()) is not None:
         state = run.read(what)
-        if what.bands is not None:  # a part of the store, of several: what its tasks took is not needed any more
+        if what.is_wave:  # what its tasks took is not needed any more
             give_back_memory()
         search = search.advance(state)
         del state
-        if what.bands is not None:
+        if what.is_wave:
             give_back_memory()
     return search
 

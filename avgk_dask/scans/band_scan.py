@@ -90,10 +90,8 @@ class _BandScan:
         first = next(slabs)
         n_rows = first.shape[0]
         self.histogram = plan.zones.no_histogram(n_rows * plan.shape.n_classes)
-        looked = [
-            row for row in plan.shape.looked_in.get(self.band, []) if row < n_rows
-        ]  # the plan of a script may be of others
-        self.look = RowLook(np.array(looked, np.int64), plan.shape.dtype)
+        looked = plan.shape.looked_in(self.band)
+        self.look = RowLook(looked[looked < n_rows], plan.shape.dtype)  # the plan of a script may be of others
         self._take_sample(first)
         self.look.take(first)
         if first.shape[1] == plan.shape.n_classes and self.soft is None:

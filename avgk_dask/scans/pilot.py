@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 
 from ..arrays import Array, Dtype, Ints
 from ..kernels.keys import HALF_NAN, carrier, check_dtype, encode, is_half
 from ..states.pilot_sample import PilotSample
-from .promised import promised_block
+from .entries import checked_slabs
 
 #: Strips a chunk is split into, to learn how much counts vary from one stretch of rows to the next.
 _STRIPS = 8
@@ -29,34 +30,41 @@ class PilotPlan:
 
 def sample_chunk(slabs: Iterable[Array], labels: Array | None, number: int, plan: PilotPlan) -> PilotSample:
     """Return the sample of the chunk of a number."""
-    (block,) = slabs
-    return sample_block(promised_block(block, plan.dtype, plan.shapes[number]), number, plan.fraction)
+    n_rows, n_classes = plan.shapes[number]
+    blocks = checked_slabs(slabs, plan.dtype, n_classes, np.empty(n_rows))
+    return sample_slabs(blocks, (n_rows, n_classes), number, plan.fraction)
 
 
 def sample_block(block: Array, number: int, fraction: float) -> PilotSample:
-    """Return the sample of a block: of each strip of rows the top ``fraction``, thinned if many."""
-    keys, weights, strips, scores = [], [], [], []
+    """Return the sample of a block."""
+    return sample_slabs([block], (block.shape[0], block.shape[1]), number, fraction)
+
+
+def sample_slabs(slabs: Iterable[Array], shape: tuple[int, int], number: int, fraction: float) -> PilotSample:
+    """Return the sample of slabs that make one block: of each strip of its rows the top ``fraction``, thinned if many."""
+    n_rows, n_classes = shape
+    bounds = np.linspace(0, n_rows, min(_STRIPS, n_rows) + 1).astype(np.int64)
+    scores = np.diff(bounds) * n_classes
+    n_top = np.minimum(scores, (fraction * scores).astype(np.int64) + 64)
+    tops = [np.zeros(0, np.int64)] * scores.size
     lowest, highest = 2**63 - 1, -(2**63)
-    for strip, rows in enumerate(np.array_split(block, min(_STRIPS, block.shape[0]))):
-        values = rows.reshape(-1)
-        n_top = min(values.size, int(fraction * values.size) + 64)
-        low, ordered = _lowest_and_top(values, n_top)
-        if ordered.size:
-            lowest, highest = min(lowest, low), max(highest, int(ordered[0]))
-        step = max(1, n_top * _STRIPS // _TAKEN)
-        top = ordered[::step]
-        keys.append(top)
-        weights.append(np.full(top.size, step))
-        strips.append(np.full(top.size, strip))
-        scores.append(values.size)
-    all_keys, all_strips = np.concatenate(keys), np.concatenate(strips)
-    descending = np.lexsort((all_strips, all_keys))[::-1]
+    for slab in slabs:
+        for strip, (first, last) in enumerate(pairwise(bounds)):
+            low, ordered = _lowest_and_top(slab[first:last].reshape(-1), int(n_top[strip]))
+            if ordered.size:
+                lowest, highest = min(lowest, low), max(highest, int(ordered[0]))
+            tops[strip] = np.sort(np.concatenate([tops[strip], ordered]))[::-1][: n_top[strip]]
+    steps = np.maximum(1, n_top * _STRIPS // _TAKEN)
+    tops = [top[::step] for top, step in zip(tops, steps.tolist(), strict=True)]
+    keys, sizes = np.concatenate(tops), [top.size for top in tops]
+    strips = np.repeat(np.arange(scores.size), sizes)
+    descending = np.lexsort((strips, keys))[::-1]
     return PilotSample(
-        all_keys[descending],
-        np.concatenate(weights)[descending],
-        all_strips[descending],
-        np.array(scores),
-        np.full(len(scores), number),
+        keys[descending],
+        np.repeat(steps, sizes)[descending],
+        strips[descending],
+        scores,
+        np.full(scores.size, number),
         lowest,
         highest,
     )

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from functools import cached_property
 
-from ..arrays import Dtype
+import numpy as np
+
+from ..arrays import Dtype, Ints
 from ..kernels.zones import N_BINS, ZoneTable
 from ..reuse import Pool
 from ..states.ranked_scores import BIN_BYTES
@@ -41,16 +42,13 @@ class ScanShape:
     #: Bytes of a held key, and of an event.
     key_bytes: int = 8
     event_bytes: int = 28
-    #: Band and row of the samples that are looked at whole: the same samples for any bands.
-    looked: tuple[tuple[int, int], ...] = ()
+    #: Band and row of the samples that are looked at whole, as bytes: the same samples for any bands.
+    looked: bytes = b""
 
-    @cached_property
-    def looked_in(self) -> dict[int, list[int]]:
-        """The rows that are looked at of each band that has some."""
-        found: dict[int, list[int]] = {}
-        for band, row in self.looked:
-            found.setdefault(band, []).append(row)
-        return found
+    def looked_in(self, band: int) -> Ints:
+        """Return the rows of a band that are looked at."""
+        bands, rows = np.frombuffer(self.looked, np.int64).reshape(2, -1)
+        return np.asarray(rows[bands == band])
 
     @property
     def n_scores(self) -> int:

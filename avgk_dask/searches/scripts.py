@@ -35,7 +35,8 @@ class Wave(Record):
     @classmethod
     def of(cls, plan: ScanPlan, bands: Sequence[int]) -> Wave:
         """Return the wave that reads some bands by a plan."""
-        zones, shape = plan.zones, asdict(plan.shape) | {"dtype": plan.shape.dtype.name}
+        told = {"dtype": plan.shape.dtype.name, "looked": plan.shape.looked.hex()}
+        zones, shape = plan.zones, asdict(plan.shape) | told
         return cls(
             np.asarray(bands, np.int64),
             json.dumps(shape, sort_keys=True),
@@ -61,8 +62,7 @@ class Wave(Record):
 
     def _shape(self) -> ScanShape:
         told = json.loads(self.shape)
-        looked = tuple((int(band), int(row)) for band, row in told["looked"])
-        return ScanShape(**told | {"dtype": np.dtype(told["dtype"]), "looked": looked})
+        return ScanShape(**told | {"dtype": np.dtype(told["dtype"]), "looked": bytes.fromhex(told["looked"])})
 
 
 Script = tuple[Wave, ...]

@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 
-from ..arrays import Array, Dtype
+from ..arrays import Array, Dtype, Floats
 from ..errors import ScoresError
 from ..kernels.constants import LANES
-from ..kernels.exponentials import sigmoid_narrow, sigmoid_wide, softmax_narrow, softmax_wide
+from ..kernels.exponentials import (
+    sigmoid_narrow,
+    sigmoid_wide,
+    softmax_narrow,
+    softmax_norms,
+    softmax_part,
+    softmax_wide,
+)
 
 #: Scores that are turned at once: so many stay in a core's cache.
 _STRIP = 1 << 17
@@ -33,6 +41,11 @@ def _strips(block: Array) -> Iterator[tuple[slice, Array]]:
     for first in range(0, len(block), step):
         rows = slice(first, first + step)
         yield rows, np.ascontiguousarray(block[rows], dtype)
+
+
+def _row_space(n_classes: int) -> Floats:
+    """Return what the kernels write the exponentials of a row to."""
+    return np.empty(-(-n_classes // LANES) * LANES)
 
 
 def _below_largest(rows: Array) -> Array:
@@ -73,25 +86,51 @@ class Softmax:
         """Return the number of columns: the same."""
         return n_stored
 
+    @property
+    def gives_slabs(self) -> bool:
+        """Whether it can give whole rows slab by slab: where float32 holds the logits."""
+        return _is_narrow(self.stored)
+
     def apply(self, block: Array, first_row: int, first_class: int) -> Array:
         """Return the probabilities of whole rows."""
         found, n_classes = np.empty(block.shape, self.dtype), block.shape[1]
-        narrow = np.empty(-(-n_classes // LANES) * LANES)
+        narrow = _row_space(n_classes)
         wide = np.empty((2, 0 if _is_narrow(block.dtype) else n_classes))
+        for rows, scores in self._taken(block):
+            if scores.dtype == np.float32:
+                bad = softmax_narrow(scores, self.temperature, found[rows], narrow)
+            else:
+                bad = softmax_wide(scores, self.temperature, found[rows], wide)
+            self._refuse(bad, first_row + rows.start, scores)
+        return found
+
+    def slabs(self, block: Array, first_row: int, classes: Sequence[int]) -> Iterator[Array]:
+        """Return the probabilities of whole rows in slabs between some classes, the same bits: less memory, and more work."""
+        norms, space = np.empty((len(block), 2)), _row_space(block.shape[1])
+        for rows, scores in self._taken(block):
+            bad = softmax_norms(scores, self.temperature, norms[rows], space)
+            self._refuse(bad, first_row + rows.start, scores)
+        for first, last in pairwise(classes):
+            part = block[:, first:last]
+            found = np.empty(part.shape, self.dtype)
+            for rows, scores in _strips(part):
+                softmax_part(scores, self.temperature, norms[rows], found[rows])
+            yield found
+
+    def _taken(self, block: Array) -> Iterator[tuple[slice, Array]]:
+        """Yield rows of a block as the kernels take them, and where they stand."""
         for rows, scores in _strips(block):
             if block.dtype.kind in "iu" and block.itemsize == 8:
                 scores = _below_largest(block[rows])
             if self.is_lenient:
                 scores = np.where(np.isinf(scores.max(1, keepdims=True)), np.nan, scores)
-            if scores.dtype == np.float32:
-                bad = softmax_narrow(scores, self.temperature, found[rows], narrow)
-            else:
-                bad = softmax_wide(scores, self.temperature, found[rows], wide)
-            if bad >= 0:
-                self._refuse(first_row + rows.start + bad, scores[bad])
-        return found
+            yield rows, scores
 
-    def _refuse(self, sample: int, row: Array) -> None:
+    def _refuse(self, bad: int, first_row: int, scores: Array) -> None:
+        """Refuse the row of a number, of those from ``first_row`` on; -1 is none."""
+        if bad < 0:
+            return
+        sample, row = first_row + bad, scores[bad]
         largest = "infinite" if (row == np.inf).any() else "-inf in every class"
         raise ScoresError(
             f"scores must have a finite largest value in each row for a softmax; those of sample {sample}"

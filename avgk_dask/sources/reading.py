@@ -23,7 +23,7 @@ from ..store.read.grids import outer_sizes
 from ..store.read.stamps import hash_rows
 from ..store.where.array_kinds import StoredArray
 from ..threads import n_threads
-from .transforms import Transform, join_slabs, transform_slabs
+from .transforms import GivesSlabs, Transform, join_slabs, transform_slabs
 
 #: Class numbers read at once, and how many times so many are held.
 _LABELS_AT_ONCE, _LABEL_BLOCKS = 1 << 17, 4
@@ -151,11 +151,17 @@ class Preparation:
     n_stored: int
     rows: tuple[int, ...]
     columns: tuple[int, ...]
+    #: Bounds of the slabs that it gives of whole rows.
+    classes: tuple[int, ...]
 
     def prepare(self, slabs: Iterable[Array], band: int, column: int = 0) -> Iterable[Array]:
         """Return the slabs of a band from a class chunk on, transformed."""
         if self.transform.needs_rows:
-            return [self.transform.apply(join_slabs(slabs, self.dtype, self.n_stored), self.rows[band], 0)]
+            block, first_row = join_slabs(slabs, self.dtype, self.n_stored), self.rows[band]
+            if len(self.classes) > 2:
+                assert isinstance(self.transform, GivesSlabs)
+                return self.transform.slabs(block, first_row, self.classes)
+            return [self.transform.apply(block, first_row, 0)]
         return transform_slabs(self.transform, slabs, self.dtype, self.rows[band], self.columns[column])
 
 

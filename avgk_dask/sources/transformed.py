@@ -10,17 +10,21 @@ import numpy as np
 from dask.tokenize import tokenize
 
 from ..arrays import Array
+from ..settings import setting
 from .reading import Argument, Preparation
 from .row_values import Labels
 from .source import Source
-from .transforms import SpreadTies, Transform
+from .transforms import GivesSlabs, SpreadTies, Transform
 from .wrapped import WrappedSource
+
+#: Bytes of a band that is given whole, where it could be given in slabs: those take less memory, and more time.
+_WHOLE_BYTES = 64 << 20
 
 
 class TransformedSource(WrappedSource):
     """The scores of another source, transformed inside the tasks that read them.
 
-    Where the transform needs whole rows, a band is one slab, and the pilot reads whole rows.
+    Where the transform needs whole rows, a band is joined before it, and the pilot reads whole rows.
     """
 
     def __init__(self, inner: Source, transform: Transform) -> None:
@@ -29,13 +33,23 @@ class TransformedSource(WrappedSource):
         self.rows, self.labels, self.location = inner.rows, inner.labels, inner.location
         self.dtype, self.stored_dtype = transform.dtype, inner.stored_dtype
         self.mask, self.lead = inner.mask, inner.lead
-        whole = [0, self.shape[1]]
-        self.classes, self.columns = (whole, whole) if transform.needs_rows else (inner.classes, inner.columns)
+        self.classes, self.columns = inner.classes, inner.columns
+        if transform.needs_rows:
+            self.classes = self.columns = [0, self.shape[1]]
+            self.classes = self._slab_bounds()
+
+    def _slab_bounds(self) -> Sequence[int]:
+        """Return the bounds of the slabs in which whole rows are given: many of them in several, where that can be."""
+        gives_slabs = isinstance(self.transform, GivesSlabs) and self.transform.gives_slabs
+        if not gives_slabs or self.band_bytes() <= _WHOLE_BYTES:
+            return self.classes
+        n_slabs = -(-self.band_bytes() // setting("slab-bytes"))
+        return [*range(0, self.shape[1], -(-self.shape[1] // n_slabs)), self.shape[1]]
 
     @property
     def preparations(self) -> tuple[Preparation, ...]:  # noqa: D102
         stored = self.inner.dtype, self.inner.shape[1]
-        own = Preparation(self.transform, *stored, tuple(self.rows), tuple(self.columns))
+        own = Preparation(self.transform, *stored, tuple(self.rows), tuple(self.columns), tuple(self.classes))
         return (*self.inner.preparations, own)
 
     @property

@@ -6,9 +6,9 @@ those that scans see. Kept apart from what builds graphs: it runs inside the tas
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -17,6 +17,18 @@ from ..kernels.keys import encode
 from ..kernels.order import spread_keys
 from ..scans.entries import checked_slabs
 from ..scans.promised import promised_block
+
+
+@runtime_checkable
+class GivesSlabs(Protocol):
+    """A transform of whole rows that need not give them whole."""
+
+    @property
+    def gives_slabs(self) -> bool:
+        """Whether it can give them in slabs."""
+
+    def slabs(self, block: Array, first_row: int, classes: Sequence[int]) -> Iterator[Array]:
+        """Return whole rows in slabs between some classes, one after the other."""
 
 
 class Transform(Protocol):

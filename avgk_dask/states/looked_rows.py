@@ -19,7 +19,8 @@ class LookedRows(State):
     """Counts of rows that were looked at, and of those whose scores are no probabilities."""
 
     n_looked: Count
-    #: Rows whose sum is not 1, with a score below 0 or above 1, and with -inf, or 0, in more than half of the classes.
+    #: Rows whose sum is not 1, with a score below 0 or above 1, and with -inf, or 0 as the least score, in more than half of
+    #: the classes.
     n_unnormalised: Count
     n_outside: Count
     n_infinite: Count
@@ -48,11 +49,14 @@ class RowLook:
             return
         values = slab[self.rows].astype(np.float64)
         self.n_classes += values.shape[1]
+        low = values.min(1)
         with np.errstate(invalid="ignore", over="ignore"):
             self.sums += values.sum(1)
-        self.low, self.high = np.minimum(self.low, values.min(1)), np.maximum(self.high, values.max(1))
-        self.n_infinite += (values == -np.inf).sum(1)
-        self.n_zero += (values == 0).sum(1)
+        self.low, self.high = np.minimum(self.low, low), np.maximum(self.high, values.max(1))
+        if (low == -np.inf).any():
+            self.n_infinite += (values == -np.inf).sum(1)
+        if (low == 0).any():
+            self.n_zero += np.where(low == 0, (values == 0).sum(1), 0)
 
     def counts(self) -> LookedRows:
         """Return what was seen; rows with NaN do not count."""

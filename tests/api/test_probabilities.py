@@ -16,6 +16,7 @@ from zarr.storage import MemoryStore
 import avgk_dask as avgk
 from avgk_dask.kernels import plain_exponentials as plain
 from avgk_dask.results import json_text
+from avgk_dask.sources import transformed
 from avgk_dask.testing import CountingStore, strategies
 
 RNG = np.random.default_rng(11)
@@ -53,6 +54,27 @@ def test_softmax__gives_the_same_bytes_for_any_chunking_and_number_of_threads():
         assert as_text(result) == expected
         found = avgk.average_k_sets(avgk.softmax(stored, temperature=1.7), 2.5)
         np.testing.assert_array_equal(found.compute(), sets)
+
+
+@pytest.mark.parametrize("dtype", ["f4", "f2", "i1", "f8", "i8"])
+def test_softmax__of_large_bands_is_given_in_slabs_of_the_same_bits(dtype, monkeypatch):
+    logits = LOGITS.clip(-20, 20).astype(dtype)
+    where = RNG.random(2_000) < 0.8
+    stored = zarr.create_array(MemoryStore(), data=logits, chunks=(500, 17))
+    whole = as_text(avgk.evaluate(avgk.softmax(stored), LABELS, [1, 2.5], where=where))
+    curve = avgk.error_curve(avgk.softmax(stored), LABELS)
+    monkeypatch.setattr(transformed, "_WHOLE_BYTES", 1)
+    with dask.config.set({"avgk.slab-bytes": 1 << 12, "avgk.small-scores": 0}):
+        source = avgk.softmax(stored).as_source(None)
+        assert (len(source.classes) > 5) == (dtype in ("f4", "f2", "i1"))
+        assert source.slab_bytes() < source.band_bytes() or dtype in ("f8", "i8")
+        assert as_text(avgk.evaluate(avgk.softmax(stored), LABELS, [1, 2.5], where=where)) == whole
+        assert avgk.error_curve(avgk.softmax(stored), LABELS).identical(curve)
+        if dtype in ("f4", "f2"):
+            bad = logits.copy()
+            bad[77] = -np.inf
+            with pytest.raises(avgk.ScoresError, match="sample 77 .* are -inf in every class"):
+                avgk.evaluate(avgk.softmax(zarr.create_array(MemoryStore(), data=bad, chunks=(500, 17))), k=1)
 
 
 @pytest.mark.parametrize("name", strategies.DTYPES)

@@ -37,6 +37,18 @@ def softmax_of(module, scores, temperature):
     return out, module.softmax_wide(rows, temperature, out, np.empty((2, rows.shape[1])))
 
 
+def softmax_in_parts(module, rows, temperature):
+    """Return the same of float32 scores, a few classes at a time."""
+    out, norms = np.zeros_like(rows), np.zeros((len(rows), 2))
+    stop = module.softmax_norms(rows, temperature, norms, np.empty(-(-rows.shape[1] // LANES) * LANES))
+    for first in range(0, rows.shape[1], 3):
+        part = np.ascontiguousarray(rows[:, first : first + 3])
+        found = np.empty_like(part)
+        module.softmax_part(part, temperature, norms, found)
+        out[:, first : first + 3] = found
+    return out, stop
+
+
 def true_softmax(row, temperature):
     """Return the softmax of a row in 300 bits."""
     with mpmath.workprec(300):
@@ -138,6 +150,10 @@ def test_twins__give_the_same_bits(scores, temperature):
     assert refused == stop
     rows = len(scores) if stop < 0 else stop
     np.testing.assert_array_equal(found[:rows], expected[:rows])
+    if scores.dtype == np.float32:  # and so do the parts of rows, one by one
+        for module in (compiled, plain):
+            assert softmax_in_parts(module, scores, temperature)[1] == stop
+            np.testing.assert_array_equal(softmax_in_parts(module, scores, temperature)[0][:rows], found[:rows])
     ours, theirs = np.empty_like(scores), np.empty_like(scores)
     for module, out in ((compiled, ours), (plain, theirs)):
         if scores.dtype == np.float32:
