@@ -7,8 +7,10 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Generator, Iterable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import chain, islice, pairwise
 from threading import Lock
 from typing import Any
 
@@ -112,7 +114,12 @@ class StoredChunk:
     """One chunk of a stored array, or several small ones, read inside the task that needs it."""
 
     def __init__(self, first_row: int, last_row: int, first_class: int, last_class: int) -> None:
-        self.where = slice(first_row, last_row), slice(first_class, last_class)
+        self.rows, self.first_class, self.last_class = slice(first_row, last_row), first_class, last_class
+
+    def parts(self, classes: Sequence[int]) -> list[tuple[slice, slice]]:
+        """Return it in parts that end where slabs do, whose class bounds are given."""
+        inside = [c for c in classes if self.first_class < c < self.last_class]
+        return [(self.rows, slice(*ends)) for ends in pairwise([self.first_class, *inside, self.last_class])]
 
 
 class Combining(ABC):
@@ -132,14 +139,17 @@ def slabs_of(bands: Any, numbers: Sequence[int]) -> Generator[Iterable[Array]]:
 
 
 def chunks_of(reader: Any, chunks: Sequence[Any]) -> Generator[Iterable[Array]]:
-    """Return the slabs of each of some chunks: one that is read now, or the blocks that came."""
+    """Return the slabs of each of some chunks: those that are read now, or the blocks that came."""
     if isinstance(reader, Combining):
         for band, *arguments in chunks:
             yield from ([np.concatenate(list(slabs), axis=1)] for slabs in reader.bands(arguments, [band]))
     elif not isinstance(reader, BandReader):
         yield from chunks
     else:
-        yield from ([slab] for slab in reader.read_parts([chunk.where for chunk in chunks]))
+        parts = [chunk.parts(reader.classes) for chunk in chunks]
+        with closing(reader.read_parts(list(chain.from_iterable(parts)))) as slabs:
+            for mine in parts:
+                yield islice(slabs, len(mine))
 
 
 @dataclass(frozen=True)

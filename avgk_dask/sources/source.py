@@ -23,6 +23,8 @@ from .reading import Argument, Key, Preparation
 from .row_values import Labels, RowValues
 from .sample_masks import SampleMask
 
+#: Bytes of a chunk of which the pilot takes no more than a fifth.
+_LARGE_PIECE = 64 << 20
 #: Bytes of a task that reads ahead, in those that may be ahead.
 _AHEADS = 4
 
@@ -157,11 +159,16 @@ class Source(ABC):
         share = max(setting("pilot-least"), min(int(setting("pilot-share") * n), setting("pilot-most")))
         n_columns = len(self.columns) - 1
         n_places = self.n_bands * n_columns
-        n_read = min(n_places, share, max(1, n // 2))
+        # Of few large ones, fewer: they would be a good part of a read.
+        n_read = min(n_places, share, max(1, n // (5 if self._piece_bytes() > _LARGE_PIECE else 2)))
         numbers = [(2 * i + 1) * n_places // (2 * n_read) for i in range(n_read)]
         # Shifted by the band, so that they do not all fall into the same columns.
         chosen = [(number // n_columns, (number + number // n_columns) % n_columns) for number in numbers]
         return chosen if self.mask is None else self._with_samples(chosen)
+
+    def _piece_bytes(self) -> int:
+        """Return the bytes of the largest chunk that a pilot might read."""
+        return self.band_bytes() * int(np.diff(self.columns).max()) // self.shape[1]
 
     def _with_samples(self, chunks: list[tuple[int, int]]) -> list[tuple[int, int]]:
         """Return chunks, the next ones instead of those that have no samples; none where no piece of a band has any."""

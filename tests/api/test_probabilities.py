@@ -73,7 +73,7 @@ def test_softmax__of_large_bands_is_given_in_slabs_of_the_same_bits(dtype, monke
         if dtype in ("f4", "f2"):
             bad = logits.copy()
             bad[77] = -np.inf
-            with pytest.raises(avgk.ScoresError, match="sample 77 .* are -inf in every class"):
+            with pytest.raises(avgk.ScoresError, match=r"sample 77 .* are -inf in every class"):
                 avgk.evaluate(avgk.softmax(zarr.create_array(MemoryStore(), data=bad, chunks=(500, 17))), k=1)
 
 
