@@ -28,9 +28,12 @@ def pass_task(source: Source, what: Pass, kept: KeptPass | None = None) -> Delay
 
     What is kept of it is not read again, and what is read is kept.
     """
-    by_chunk = what.columns is not None
+    by_chunk, steady = what.columns is not None, kept is not None
     groups: list[Sequence[int]]
-    groups = source.chunk_groups(len(what.columns or ())) if by_chunk else source.groups(what.max_tasks, what.bands)
+    if by_chunk:
+        groups = source.chunk_groups(len(what.columns or ()), steady=steady)
+    else:
+        groups = source.groups(what.max_tasks, what.bands, steady=steady)
     token = token_of(source.token, what, groups, setting("fan-in"))
     shared = f"avgk-plan-{token}"
     assignment = Assignment(what, source.preparations, () if source.mask is None else source.mask.ignored)

@@ -18,13 +18,15 @@ from ..arrays import Array, Dtype
 from ..errors import OptionError
 from ..settings import setting
 from ..store.where.array_kinds import StoredArray
-from ..threads import n_task_threads
+from ..threads import cluster_client, n_task_threads
 from .reading import Argument, Key, Preparation
 from .row_values import Labels, RowValues
 from .sample_masks import SampleMask
 
 #: Bytes of a chunk of which the pilot takes no more than a fifth.
 _LARGE_PIECE = 64 << 20
+#: How many times larger tasks are of which each costs more than a call, and how many of those there should be.
+_LARGER, _LEAST_TASKS = 8, 64
 #: Bytes of a task that reads ahead, in those that may be ahead.
 _AHEADS = 4
 
@@ -137,15 +139,22 @@ class Source(ABC):
         """Return what holds while tasks read: where it ends with an error or an interrupt, none of this process goes on."""
         return nullcontext()
 
-    def groups(self, max_tasks: int | None = None, bands: Sequence[int] | None = None) -> list[Sequence[int]]:
-        """Return the bands that each task reads: enough to be worth a task, and not too many tasks."""
+    def groups(
+        self, max_tasks: int | None = None, bands: Sequence[int] | None = None, *, steady: bool = False
+    ) -> list[Sequence[int]]:
+        """Return the bands that each task reads: enough to be worth a task, and not too many tasks.
+
+        Steady ones are the same for any number of threads or workers.
+        """
         mine = range(self.n_bands) if bands is None else bands
         per_band = max(1, self.shape[0] * self.shape[1] * self.dtype.itemsize // self.n_bands)
         least = math.ceil(len(mine) / setting("max-tasks"))
         size = max(math.ceil(setting("task-bytes") / per_band), least)
         # A small matrix still gives every core something to do.
         size = max(1, min(size, len(mine) // 8 if len(mine) > 8 else 1))
-        if self.is_far:
+        if steady or cluster_client() is not None:  # a file, or a message, for each
+            size = max(size, min(math.ceil(_LARGER * setting("task-bytes") / per_band), len(mine) // _LEAST_TASKS))
+        if self.is_far and not steady:
             # Reading ahead begins anew with each task: as few as there are threads, or a multiple of those.
             most = max(1, _AHEADS * self.ahead_bytes() // per_band)
             n_threads = n_task_threads()
@@ -178,9 +187,9 @@ class Source(ABC):
         near = [usable[min(bisect_left(usable, band), len(usable) - 1)] for band, _ in chunks]
         return list(dict.fromkeys((band, column) for band, (_, column) in zip(near, chunks, strict=True)))
 
-    def chunk_groups(self, n_chunks: int) -> list[Sequence[int]]:
+    def chunk_groups(self, n_chunks: int, *, steady: bool = False) -> list[Sequence[int]]:
         """Return which of the pilot's chunks each task reads: one, or several whose requests wait together."""
-        size = math.ceil(n_chunks / n_task_threads()) if self.is_far else 1
+        size = math.ceil(n_chunks / n_task_threads()) if self.is_far and not steady else 1
         return [range(first, min(first + size, n_chunks)) for first in range(0, n_chunks, size)]
 
     def piece_end(self, band: int) -> int:
