@@ -34,7 +34,7 @@ from .dask_tasks import token_of
 from .kept_states import Keeper
 
 #: Raised whenever files mean something else.
-FORMAT = 1
+FORMAT = 2
 _CURE = "Use another place for the checkpoint, or remove it."
 _REQUEST, _BANDS = "request.json", "bands"
 
