@@ -271,7 +271,7 @@ class LeftoverWarning(UserWarning):
 
 
 class ResultWarning(UserWarning):
-    """A result is right and may still mislead; a ``UserWarning``, never raised.
+    """A result is right and may still mislead; a ``UserWarning``, raised only where warnings are errors.
 
     Cause: ``evaluate`` met scores that are no probabilities, or a calibrator was fitted that has no best value.
 

@@ -37,6 +37,12 @@ def test_temperatures__show_errors_and_the_least_nll(ax):
     assert len(set(curve.top_k_error.values)) == 1  # no temperature changes it
 
 
+@pytest.mark.filterwarnings("error::avgk_dask.errors.ResultWarning")
+def test_temperature_curve__does_not_warn_of_what_it_makes_itself():
+    curve = avgk.calibration.temperature_curve(LOGITS, LABELS, temperatures=[0.005, 1])
+    assert curve.nll.values[0] > curve.nll.values[1]
+
+
 def test_temperature_curve__of_a_fractional_budget_has_no_top_k_error(ax):
     curve = avgk.calibration.temperature_curve(LOGITS, LABELS, k=1.5, temperatures=[1])
     assert np.isnan(curve.top_k_error.values).all()

@@ -17,7 +17,7 @@ from ..arrays import Array
 from ..credentials import shown
 from ..errors import OptionError, StoreError, WriteError, refuse
 
-_FORMAT, _VERSION = "avgk_dask calibrator", 1
+_FORMAT, _VERSION = "avgk_dask calibrator", 2
 
 
 def write_calibrator(path: object, method: str, told: dict[str, Any], arrays: dict[str, Array]) -> None:

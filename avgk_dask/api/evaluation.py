@@ -176,12 +176,12 @@ def evaluate(
         budgets = parse_budgets(k, source.n_classes)
         asked = asked_checkpoint(checkpoint, "evaluate", straddle=straddle, ties=ties, nan_policy=nan_policy)
         with running(source, progress, nan_policy, asked) as run:
-            result = _evaluated(run, budgets, straddle, ties)
+            result = evaluate_run(run, budgets, straddle, ties)
     warn_of(kind_sentence(result))
     return result
 
 
-def _evaluated(run: Run, budgets: tuple[Fraction, ...], straddle: bool, ties: str) -> xr.Dataset:
+def evaluate_run(run: Run, budgets: tuple[Fraction, ...], straddle: bool = False, ties: str = "first") -> xr.Dataset:
     """Return the result of a run."""
     source = run.source
     ranked = n_ranked(budgets, source.shape[1]) if straddle else 0

@@ -16,8 +16,9 @@ from ..results.datasets import build_result
 from ..results.registry import TEMPERATURES
 from ..scans.scaled_rows import Scale, ScalePlan, scale_pass
 from .calibrators import logits_to_fit, refuse_fit
-from .evaluation import evaluate
+from .evaluation import evaluate_run
 from .given import BudgetLike, LabelsLike, ScoresLike
+from .inputs import as_source
 from .probabilities import softmax
 from .shared_text import documented
 
@@ -89,18 +90,16 @@ def temperature_curve(
     """
     values = _checked(temperatures)
     source = logits_to_fit(logits, labels, where, ignore_index)
-    parse_one(k, source.n_classes)
+    budget = parse_one(k, source.n_classes)
     plan = ScalePlan(source.dtype, source.shape[1], tuple(Scale(1.0 / value) for value in values))
     with running(source, progress) as run:
         tally = run.read(scale_pass(plan))
         refuse_fit(tally, run.source)
-    found = [
-        evaluate(
-            softmax(logits, temperature=value), labels, k, straddle=False, where=where, ignore_index=ignore_index,
-            progress=progress,
-        )
-        for value in values
-    ]  # fmt: skip
+    found = []
+    for value in values:
+        probabilities = as_source(softmax(logits, temperature=value), labels, where=where, ignore_index=ignore_index)
+        with running(probabilities, progress) as run:
+            found.append(evaluate_run(run, (budget,)))
     errors = {name: [one[name].item() for one in found] for name in ("top_k_error", "average_k_error")}
     nll = [tally.losses.mean(i, tally.n_labelled) for i in range(len(values))]
     attrs = {**found[0].attrs, "k": float(found[0].k[0]), "reads": 1 + sum(one.attrs["reads"] for one in found)}

@@ -76,7 +76,7 @@ def _answering_sigterm() -> Iterator[None]:
 
 @contextmanager
 def _telling_leftovers(quiet: bool) -> Iterator[None]:
-    """Show what was done about an earlier run's leavings as a line on stderr, unless quiet."""
+    """Show what was done about an earlier run's leavings as a line on stderr, unless quiet. Of results, commands tell themselves."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore" if quiet else "always", LeftoverWarning)
         warnings.simplefilter("ignore", ResultWarning)  # commands say that themselves

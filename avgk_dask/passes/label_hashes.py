@@ -13,7 +13,7 @@ from .dask_tasks import as_delayed, task, token_of
 from .kept_states import hash_labels
 from .run import Compute
 
-#: Tasks that hash labels: they are few bytes.
+#: Tasks that hash class numbers: they are few bytes.
 _MOST_TASKS = 32
 
 
@@ -31,7 +31,7 @@ def _hashes(compute: Compute, source: Source) -> list[int]:
         return [hash_rows(labels[first:last]) for first, last in pairwise(source.rows)]
     if labels.ndim == 2 and hasattr(labels, "store_path"):
         return [int(stamp) for stamp in band_stamps(labels, source.rows)]
-    groups = source.groups(_MOST_TASKS)
+    groups = source.groups(_MOST_TASKS if labels.ndim == 1 else None)
     name = f"avgk-stamps-{token_of(source.token, groups)}"
     tasks = {}
     for numbers in groups:

@@ -53,7 +53,9 @@ def sample_slabs(slabs: Iterable[Array], shape: tuple[int, int], number: int, fr
             low, ordered = _lowest_and_top(slab[first:last].reshape(-1), int(n_top[strip]))
             if ordered.size:
                 lowest, highest = min(lowest, low), max(highest, int(ordered[0]))
-            tops[strip] = np.sort(np.concatenate([tops[strip], ordered]))[::-1][: n_top[strip]]
+            if tops[strip].size:
+                ordered = np.sort(np.concatenate([tops[strip], ordered]))[::-1][: n_top[strip]]
+            tops[strip] = ordered
     steps = np.maximum(1, n_top * _STRIPS // _TAKEN)
     tops = [top[::step] for top, step in zip(tops, steps.tolist(), strict=True)]
     keys, sizes = np.concatenate(tops), [top.size for top in tops]

@@ -123,7 +123,7 @@ class Softmax:
             if block.dtype.kind in "iu" and block.itemsize == 8:
                 scores = _below_largest(block[rows])
             if self.is_lenient:
-                scores = np.where(np.isinf(scores.max(1, keepdims=True)), np.nan, scores)
+                scores = np.where(np.isinf(np.fmax.reduce(scores, axis=1, keepdims=True)), np.nan, scores)
             yield rows, scores
 
     def _refuse(self, bad: int, first_row: int, scores: Array) -> None:

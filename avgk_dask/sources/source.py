@@ -25,8 +25,8 @@ from .sample_masks import SampleMask
 
 #: Bytes of a chunk of which the pilot takes no more than a fifth.
 _LARGE_PIECE = 64 << 20
-#: How many times larger tasks are of which each costs more than a call, and how many of those there should be.
-_LARGER, _LEAST_TASKS = 8, 64
+#: How many times larger tasks are of which each costs more than a call; and how many of those there should be, at least.
+_LARGER, _LEAST_TASKS, _STEADY_TASKS = 8, 64, 256
 #: Bytes of a task that reads ahead, in those that may be ahead.
 _AHEADS = 4
 
@@ -153,7 +153,8 @@ class Source(ABC):
         # A small matrix still gives every core something to do.
         size = max(1, min(size, len(mine) // 8 if len(mine) > 8 else 1))
         if steady or cluster_client() is not None:  # a file, or a message, for each
-            size = max(size, min(math.ceil(_LARGER * setting("task-bytes") / per_band), len(mine) // _LEAST_TASKS))
+            n_tasks = _STEADY_TASKS if steady else max(_LEAST_TASKS, 4 * n_task_threads())
+            size = max(size, min(math.ceil(_LARGER * setting("task-bytes") / per_band), len(mine) // n_tasks))
         if self.is_far and not steady:
             # Reading ahead begins anew with each task: as few as there are threads, or a multiple of those.
             most = max(1, _AHEADS * self.ahead_bytes() // per_band)

@@ -17,8 +17,9 @@ from .source import Source
 from .transforms import GivesSlabs, SpreadTies, Transform
 from .wrapped import WrappedSource
 
-#: Bytes of a band that is given whole, where it could be given in slabs: those take less memory, and more time.
-_WHOLE_BYTES = 64 << 20
+#: Bytes of a band that is given whole, where it could be given in slabs; and classes of a row that is long. Slabs take more
+#: time, and less memory only where rows are long: scans hold more of each row then.
+_WHOLE_BYTES, _LONG_ROW = 64 << 20, 1 << 12
 
 
 class TransformedSource(WrappedSource):
@@ -35,14 +36,14 @@ class TransformedSource(WrappedSource):
         self.mask, self.lead = inner.mask, inner.lead
         self.classes, self.columns = inner.classes, inner.columns
         if transform.needs_rows:
-            self.classes = self.columns = [0, self.shape[1]]
+            self.columns = [0, self.shape[1]]
             self.classes = self._slab_bounds()
 
     def _slab_bounds(self) -> Sequence[int]:
         """Return the bounds of the slabs in which whole rows are given: many of them in several, where that can be."""
         gives_slabs = isinstance(self.transform, GivesSlabs) and self.transform.gives_slabs
-        if not gives_slabs or self.band_bytes() <= _WHOLE_BYTES:
-            return self.classes
+        if not gives_slabs or self.band_bytes() <= _WHOLE_BYTES or self.shape[1] < _LONG_ROW:
+            return self.columns
         n_slabs = -(-self.band_bytes() // setting("slab-bytes"))
         return [*range(0, self.shape[1], -(-self.shape[1] // n_slabs)), self.shape[1]]
 
@@ -68,7 +69,8 @@ class TransformedSource(WrappedSource):
 
     def held_bytes(self) -> int:  # noqa: D102
         joined = self.inner.band_bytes() if self.transform.needs_rows else 0
-        return self.inner.held_bytes() + joined + 2 * self.slab_bytes()
+        norms = 16 * int(np.diff(self.rows).max()) if len(self.classes) > 2 else 0
+        return self.inner.held_bytes() + joined + norms + 2 * self.slab_bytes()
 
     @property
     def token(self) -> str:  # noqa: D102

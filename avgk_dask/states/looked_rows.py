@@ -19,8 +19,7 @@ class LookedRows(State):
     """Counts of rows that were looked at, and of those whose scores are no probabilities."""
 
     n_looked: Count
-    #: Rows whose sum is not 1, with a score below 0 or above 1, and with -inf, or 0 as the least score, in more than half of
-    #: the classes.
+    #: Rows whose sum is not 1, with a score below 0 or above 1, and with -inf, or 0, in more than half of the classes.
     n_unnormalised: Count
     n_outside: Count
     n_infinite: Count
@@ -55,8 +54,8 @@ class RowLook:
         self.low, self.high = np.minimum(self.low, low), np.maximum(self.high, values.max(1))
         if (low == -np.inf).any():
             self.n_infinite += (values == -np.inf).sum(1)
-        if (low == 0).any():
-            self.n_zero += np.where(low == 0, (values == 0).sum(1), 0)
+        if not (low > 0).all():
+            self.n_zero += (values == 0).sum(1)
 
     def counts(self) -> LookedRows:
         """Return what was seen; rows with NaN do not count."""

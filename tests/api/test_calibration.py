@@ -362,7 +362,7 @@ def test_files__give_back_the_calibrator_to_the_last_bit(tmp_path):
 @pytest.mark.parametrize(
     "damage, text",
     [
-        (lambda content: content.update(version=2), "version 2"),
+        (lambda content: content.update(version=1), "version 1"),
         (lambda content: content.update(format="other"), "no calibrator"),
         (lambda content: content.update(method="platt"), "hash"),
         (lambda content: content["fit"].update(nll_after=0.0), "hash"),

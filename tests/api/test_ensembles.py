@@ -362,3 +362,12 @@ def test_ensemble__of_models_of_real_images_makes_fewer_errors_than_they_do(data
         assert mean[name] < min(one[name] for one in each)
     for name in ("top_k_error", "average_k_error"):
         assert (mean[name][:5] < sum(one[name] for one in each)[:5] / 5).all()
+
+
+def test_ensembles__leave_out_padding_of_nan_and_infinity():
+    logits, labels = np.eye(3, dtype="f4") * 4, np.arange(3)
+    padded = np.concatenate([logits, np.array([[np.inf, np.nan, 1]], "f4")])
+    mean = avgk.ensemble([avgk.softmax(padded), avgk.softmax(padded * 2)])
+    found = avgk.evaluate(mean, np.append(labels, -100), k=1, ignore_index=-100)
+    both = avgk.ensemble([avgk.softmax(logits), avgk.softmax(logits * 2)])
+    assert found.drop_attrs().identical(avgk.evaluate(both, labels, k=1).drop_attrs())

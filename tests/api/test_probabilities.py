@@ -64,6 +64,8 @@ def test_softmax__of_large_bands_is_given_in_slabs_of_the_same_bits(dtype, monke
     whole = as_text(avgk.evaluate(avgk.softmax(stored), LABELS, [1, 2.5], where=where))
     curve = avgk.error_curve(avgk.softmax(stored), LABELS)
     monkeypatch.setattr(transformed, "_WHOLE_BYTES", 1)
+    assert len(avgk.softmax(stored).as_source(None).classes) == 2  # short rows
+    monkeypatch.setattr(transformed, "_LONG_ROW", 1)
     with dask.config.set({"avgk.slab-bytes": 1 << 12, "avgk.small-scores": 0}):
         source = avgk.softmax(stored).as_source(None)
         assert (len(source.classes) > 5) == (dtype in ("f4", "f2", "i1"))
