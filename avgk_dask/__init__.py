@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from .api.risks import BestThreshold, best_threshold, risk
     from .api.set_functions import average_k_sets, predict_sets, top_k_sets
     from .api.set_sizes import average_set_size_at, threshold_at
+    from .api.smallest_budgets import SmallestK, smallest_k
     from .api.store_functions import open_scores, verify
     from .api.straddling import ranked_supports, straddle_strength, supports_overlap
     from .api.thresholds import Threshold, threshold
@@ -66,6 +67,7 @@ __all__ = [
     "ResultWarning",
     "ScoreWriter",
     "ScoresError",
+    "SmallestK",
     "StoreError",
     "Threshold",
     "WriteError",
@@ -87,6 +89,7 @@ __all__ = [
     "regret",
     "risk",
     "sigmoid",
+    "smallest_k",
     "softmax",
     "straddle_strength",
     "supports_overlap",
@@ -113,6 +116,7 @@ _HOMES = {
     "api.risks": ("BestThreshold", "best_threshold", "risk"),
     "api.set_sizes": ("average_set_size_at", "threshold_at"),
     "api.set_functions": ("average_k_sets", "predict_sets", "top_k_sets"),
+    "api.smallest_budgets": ("SmallestK", "smallest_k"),
     "api.store_functions": ("open_scores", "verify"),
     "api.thresholds": ("Threshold", "threshold"),
     "api.transfers": ("transfer",),

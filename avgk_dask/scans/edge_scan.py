@@ -48,7 +48,7 @@ class EdgePlan:
 
 def label_pass(dtype: Dtype, n_classes: int) -> Pass:
     """Return the pass that reads the scores of hard labels and their ranks in their rows."""
-    return Pass("labels", tally_labels, LabelPlan(dtype, n_classes), LabelTally, holds_rows=True, sum_bytes=8)
+    return Pass("labels", tally_labels, LabelPlan(dtype, n_classes), LabelTally, holds_rows=True, sum_bytes=16)
 
 
 def edge_pass(
@@ -77,6 +77,7 @@ def tally_labels(slabs: Iterable[Array], labels: Array, band: int, plan: LabelPl
     if is_half(dtype):
         n_nan, first_nan = _half_nan(tile)
         ranks[labelled[own == HALF_NAN]] = n_classes + 1
+    keys, counts = np.unique(_real(carrier_keys(own, dtype), dtype)[0], return_counts=True)
     return LabelTally(
         n_rows=hard.size,
         n_nan=n_nan,
@@ -84,7 +85,8 @@ def tally_labels(slabs: Iterable[Array], labels: Array, band: int, plan: LabelPl
         **usable.faults(band),
         n_labelled=labelled.size,
         rank_counts=np.bincount(ranks, minlength=n_classes + 2),
-        keys=(np.unique(_real(carrier_keys(own, dtype), dtype)[0]),),
+        keys=keys,
+        key_counts=counts,
     )
 
 

@@ -25,7 +25,7 @@ class LabelRankSearch:
         """Return the next pass; the second only where a label has a score that is no NaN."""
         if self.labels is None:
             return label_pass(self.dtype, self.n_classes)
-        edges = self.labels.edges()
+        edges = self.labels.keys
         if not edges.size or self.counts is not None:
             return None
         return edge_pass(self.dtype, self.n_classes, edges, with_labels=True)

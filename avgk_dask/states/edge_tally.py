@@ -5,27 +5,31 @@ A label's rank in its row tells all top-K errors, its rank among all scores all 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Annotated
+from dataclasses import dataclass, replace
+from typing import Annotated, Self
 
 import numpy as np
 
 from ..arrays import Ints
 from ..exact.sums import ExactSums
-from ..records import BY_BAND, CHAINED, Counts, Record
+from ..records import BY_BAND, JOINED, Counts, Record
 from .checks import CheckedTally
+from .counted_events import add_up
 
 
 @dataclass(frozen=True)
 class LabelTally(CheckedTally):
-    """The labels of the bands read so far: their scores' keys, and how many have each rank in their row."""
+    """The labels of the bands read so far: how many have each score, NaN left out, and each rank in their row."""
 
     rank_counts: Counts
-    keys: Annotated[tuple[Ints, ...], CHAINED]
+    #: Ascending.
+    keys: Annotated[Ints, JOINED]
+    key_counts: Annotated[Ints, JOINED]
 
-    def edges(self) -> Ints:
-        """Return the distinct keys of the labels' scores, ascending; NaN left out."""
-        return np.unique(np.concatenate(self.keys))
+    def settled(self) -> Self:
+        """Return the tally with labels of equal scores counted together."""
+        (keys,), counts = add_up((self.keys,), self.key_counts)
+        return replace(self, keys=keys, key_counts=counts)
 
 
 @dataclass(frozen=True)

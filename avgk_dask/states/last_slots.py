@@ -9,11 +9,11 @@ from ..kernels.keys import NAN_KEY
 from ..records import Merging, State
 
 #: Keys: the highest, and below all of them where there is none.
-_HIGHEST = Merging(max, lambda _: NAN_KEY)
+HIGHEST = Merging(max, lambda _: NAN_KEY)
 
 
 @dataclass(frozen=True)
 class LastSlots(State):
     """The highest key of any row's last stored score."""
 
-    highest: Annotated[int, _HIGHEST]
+    highest: Annotated[int, HIGHEST]

@@ -7,6 +7,7 @@ from .counting import CountingStore
 from .oracle import (
     oracle_average_k_sets,
     oracle_evaluate,
+    oracle_smallest_k,
     oracle_straddle,
     oracle_supports,
     oracle_threshold,
@@ -21,6 +22,7 @@ __all__ = [
     "Simulation",
     "oracle_average_k_sets",
     "oracle_evaluate",
+    "oracle_smallest_k",
     "oracle_straddle",
     "oracle_supports",
     "oracle_threshold",

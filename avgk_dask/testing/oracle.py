@@ -334,6 +334,56 @@ def oracle_transfer(
     }
 
 
+def oracle_smallest_k(scores: Array, labels: Array, max_error: Budget) -> dict[str, float]:
+    """Return the least budget whose average-k error is at most a target: try them all.
+
+    Parameters
+    ----------
+    scores
+        NumPy matrix (sample, class), small enough for Python's own numbers.
+    labels
+        Class numbers, negative where there is none.
+    max_error
+        The target, from 0 to 1.
+
+    Returns
+    -------
+    dict
+        ``budget`` (B), ``threshold`` (the (B + 1)-th largest score, or the smallest), ``error``, ``top_k`` and
+        ``top_k_error``; infinite budgets where none is enough.
+
+    Notes
+    -----
+    Cost: N C budgets, each of which looks at all labels; for small matrices.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> oracle_smallest_k(np.array([[0.6, 0.3, 0.1], [0.4, 0.4, 0.2]]), np.array([0, 1]), 0)["budget"]
+    3
+
+    """
+    flat, n_classes = _numbers(scores), scores.shape[1]
+    order = sorted(range(len(flat)), key=lambda p: (flat[p], -p), reverse=True)
+    order = [place for place in order if flat[place][0]]
+    wanted = {i * n_classes + int(y) for i, y in enumerate(labels) if y >= 0}
+    found = {"budget": math.inf, "top_k": math.inf}
+    for budget in range(len(order) + 1):
+        error = 1 - Fraction(len(wanted.intersection(order[:budget])), len(wanted))
+        if error <= _fraction(max_error):
+            lowest = order[budget] if budget < len(order) else order[-1]
+            value = math.nan if budget == len(order) < len(flat) else flat[lowest][1]
+            found |= {"budget": budget, "threshold": value, "error": float(error)}
+            break
+    for k in range(1, n_classes + 1):
+        sets = oracle_top_k_sets(scores, k).reshape(-1)
+        error = 1 - Fraction(sum(bool(sets[place]) for place in wanted), len(wanted))
+        if error <= _fraction(max_error):
+            found |= {"top_k": k, "top_k_error": float(error)}
+            break
+    return found
+
+
 def oracle_straddle(scores: Array, k: int, order: int) -> tuple[float, float, float]:
     """Return strength, weight and magnitude of one order of one budget: means over all pairs of samples, rounded once.
 

@@ -37,6 +37,7 @@ from avgk_dask.scans.row_losses import LossPlan, tally_losses
 from avgk_dask.scans.scaled_rows import Scale, ScalePlan, tally_scales
 from avgk_dask.scans.score_bins import BinPlan, tally_bins
 from avgk_dask.scans.set_regrets import RegretPlan, tally_tops
+from avgk_dask.scans.target_scan import TargetPlan, tally_target
 from avgk_dask.scans.tie_weights import TieWindow, WeightPlan, tally_weights
 from avgk_dask.searches.threshold_search import ThresholdSearch
 from avgk_dask.states.distances import DistanceTally
@@ -169,13 +170,21 @@ KINDS = {
     ),
     "LabelTally": (
         lambda d: numbered(d, tally_labels, d.hard, LabelPlan(F8, d.n_classes)),
-        lambda d: lambda t: (t.edges().tolist(), t.rank_counts.tolist(), t.n_labelled),
+        lambda d: lambda t: (t.keys.tolist(), t.key_counts.tolist(), t.rank_counts.tolist(), t.n_labelled),
     ),
     "EdgeTally": (
         lambda d: numbered(
             d, tally_edges, d.soft, EdgePlan(F8, d.n_classes, EdgeTable.from_edges(np.array([d.key])), 0.5)
         ),
         lambda d: lambda t: t.digest(),
+    ),
+    "TargetTally": (
+        lambda d: numbered(d, tally_target, d.hard, TargetPlan(F8, d.n_classes, d.key)),
+        lambda d: (
+            lambda t: (
+                t.n_above, t.highest_below, sorted(zip(t.bands.tolist(), t.n_ties.tolist(), t.n_hits.tolist(), strict=True)),
+            )
+        ),
     ),
     "EdgeTally, hard": (
         lambda d: numbered(

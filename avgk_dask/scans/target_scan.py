@@ -1,0 +1,74 @@
+"""Where one score lies, that of a label: how many scores are above it, and which of its ties come first."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..arrays import Array, Dtype, Ints
+from ..kernels.keys import HALF_NAN, NAN_KEY, carrier, carrier_floor, is_half
+from ..states.target_tally import TargetTally
+from .band_pass import Pass
+from .edge_scan import carrier_keys
+from .entries import checked_slabs
+from .usable_labels import UsableLabels
+
+#: Scores that are looked at together.
+_TILE = 1 << 18
+
+
+@dataclass(frozen=True)
+class TargetPlan:
+    """The key to count at, and which of a band's labels at it the place is asked of, from 1; 0 for none."""
+
+    dtype: Dtype
+    n_classes: int
+    key: int
+    wanted: int = 0
+
+
+def target_pass(plan: TargetPlan, bands: Sequence[int] | None = None) -> Pass:
+    """Return the pass that counts at a key, of all bands or some."""
+    return Pass("target", tally_target, plan, TargetTally, None if bands is None else tuple(bands))
+
+
+def tally_target(slabs: Iterable[Array], labels: Array, band: int, plan: TargetPlan) -> TargetTally:
+    """Return the tally of one band with hard labels."""
+    hard = UsableLabels.of(labels, plan.n_classes).hard
+    assert hard is not None
+    value, first_class = carrier_floor(plan.key, plan.dtype), 0
+    n_above, below, ties = 0, NAN_KEY, [np.zeros(0, np.int64)]
+    for slab in checked_slabs(slabs, plan.dtype, plan.n_classes, hard):
+        step = max(1, _TILE // slab.shape[1])
+        for first in range(0, len(slab), step):
+            tile = carrier(slab[first : first + step])
+            n_above += int(np.count_nonzero(tile > value))
+            below = max(below, _highest_below(tile, value, plan.dtype))
+            row, column = np.divmod(np.flatnonzero(tile == value), tile.shape[1])
+            ties.append((first + row) * plan.n_classes + first_class + column)
+        first_class += slab.shape[1]
+    places = np.sort(np.concatenate(ties))
+    hits = np.flatnonzero(hard[places // plan.n_classes] == places % plan.n_classes)
+    return TargetTally(
+        n_above,
+        below,
+        *(_one(number) if places.size else np.zeros(0, np.int64) for number in (band, places.size, hits.size)),
+        place=int(hits[plan.wanted - 1]) + 1 if plan.wanted else 0,
+    )
+
+
+def _one(number: int) -> Ints:
+    return np.array([number], np.int64)
+
+
+def _highest_below(tile: Array, value: object, dtype: Dtype) -> int:
+    """Return the highest key below a value; that of NaN where there is none."""
+    lowest = -np.inf if tile.dtype.kind == "f" else np.iinfo(tile.dtype).min
+    inside = tile < value
+    if is_half(dtype):
+        inside &= tile != HALF_NAN
+    if not inside.any():
+        return NAN_KEY
+    return int(carrier_keys(np.where(inside, tile, lowest).max(keepdims=True).reshape(-1), dtype)[0])

@@ -1,0 +1,93 @@
+"""The least budget for an error: exact over all budgets, ties included, in two reads."""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+
+import dask
+import dask.array as da
+import numpy as np
+import pytest
+import zarr
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import avgk_dask as avgk
+from avgk_dask.testing import CountingStore, Simulation, oracle_smallest_k, simulate_store, strategies
+
+
+@pytest.mark.parametrize("nan", [False, True])
+@settings(max_examples=120, suppress_health_check=[HealthCheck.too_slow])
+@given(data=st.data())
+def test_smallest_k__equals_the_definition(nan, data):
+    scores = data.draw(strategies.score_matrices(nan=nan))
+    labels = data.draw(strategies.hard_labels(scores.shape))
+    labels[0] = max(labels[0], 0)
+    target = data.draw(st.one_of(st.sampled_from([0, 1, 0.5, 0.01]), st.fractions(0, 1, max_denominator=13)))
+    expected = oracle_smallest_k(scores, labels, target)
+    lazy = da.from_array(scores, chunks=data.draw(strategies.chunkings(scores.shape)))
+    with dask.config.set(scheduler="synchronous"):
+        if math.isinf(expected["budget"]):
+            with pytest.raises(avgk.BudgetError, match="some budget reaches"):
+                avgk.smallest_k(lazy, labels, max_error=target, nan_policy="lowest")
+            return
+        found = avgk.smallest_k(lazy, labels, max_error=target, nan_policy="lowest")
+    assert (found.budget, found.error, found.top_k, found.top_k_error) == (
+        expected["budget"], expected["error"], expected["top_k"], expected["top_k_error"]
+    )  # fmt: skip
+    assert found.k == found.budget / len(scores)
+    np.testing.assert_equal(float(found.threshold), float(expected["threshold"]))
+
+
+def test_smallest_k__is_the_budget_of_evaluate_and_the_one_before_is_not_enough(tmp_path):
+    simulate_store(tmp_path / "s.zarr", Simulation(2_000, 50, dtype="float16"), chunks=(300, 20))
+    found = avgk.smallest_k(tmp_path / "s.zarr", max_error=0.1)
+    result = avgk.evaluate(tmp_path / "s.zarr", k=[Fraction(found.budget, 2_000), Fraction(found.budget - 1, 2_000)])
+    assert result.average_k_error.values[0] == found.error <= 0.1 < result.average_k_error.values[1]
+    assert result.threshold.values[0] == found.threshold
+    curve = avgk.error_curve(tmp_path / "s.zarr")
+    assert found.top_k == int(curve.k[curve.top_k_error <= 0.1][0])
+    sets = np.asarray(avgk.predict_sets(tmp_path / "s.zarr", threshold=found))
+    assert sets.sum() <= found.budget
+
+
+def test_smallest_k__takes_two_reads():
+    store = CountingStore(zarr.storage.MemoryStore())
+    scores, labels, _ = Simulation(4_000, 100).rows(0, 4_000)
+    zarr.create_array(store, data=scores, chunks=(200, 100))
+    array = zarr.open_array(store, mode="r")
+    store.reads.clear()
+    found = avgk.smallest_k(array, labels, max_error=0.2)
+    reads = list(store.chunk_reads().values())
+    assert found.reads == 2
+    assert sorted(set(reads)) in ([2], [2, 3])
+    assert reads.count(3) <= 1
+
+
+def test_smallest_k__of_softmax_masks_and_checkpoints(tmp_path):
+    rng = np.random.default_rng(0)
+    logits, where = rng.standard_normal((500, 30)).astype("f4"), rng.random(500) < 0.7
+    labels = (logits + rng.gumbel(size=logits.shape)).argmax(1)
+    zarr.create_group(tmp_path / "s.zarr").create_array("scores", data=logits, chunks=(60, 30))
+    lazy = avgk.softmax(tmp_path / "s.zarr")
+    one = avgk.smallest_k(lazy, labels, max_error=0.1, where=where, checkpoint=tmp_path / "kept")
+    other = avgk.smallest_k(np.asarray(lazy)[where], labels[where], max_error=0.1)
+    assert one == other
+    assert avgk.smallest_k(lazy, labels, max_error=0.1, where=where, checkpoint=tmp_path / "kept") == one
+    with pytest.raises(avgk.OptionError, match="max_error"):
+        avgk.smallest_k(lazy, labels, max_error=0.2, where=where, checkpoint=tmp_path / "kept")
+
+
+@pytest.mark.parametrize("bad", [-0.1, 1.1, math.nan, "many", None, True, math.inf])
+def test_smallest_k__refuses_targets(bad):
+    with pytest.raises(avgk.OptionError, match="max_error must be a number from 0 to 1"):
+        avgk.smallest_k(np.eye(3), np.arange(3), max_error=bad)
+
+
+@pytest.mark.parametrize(
+    "labels, text", [([-1, -1, -1], "one sample at least"), (np.eye(3), "class numbers"), (None, "given")]
+)
+def test_smallest_k__needs_hard_labels(labels, text):
+    with pytest.raises(avgk.LabelsError, match=text):
+        avgk.smallest_k(np.eye(3), labels, max_error=0.1)
