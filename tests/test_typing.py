@@ -45,6 +45,7 @@ def main() -> None:
     print(table, avgk.__version__, avgk.testing.oracle_threshold(scores, 2), simulate(10).scores.shape)
     try:
         print(avgk.best_threshold(scores, labels, cost=0.1).risk)
+        print(avgk.smallest_k(scores, labels, max_error=0.1).threshold)
     except avgk.BudgetError as error:
         print(error)
     except avgk.AvgkError as error:

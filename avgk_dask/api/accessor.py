@@ -32,6 +32,7 @@ METHODS = (
     "threshold",
     "threshold_at",
     "top_k_sets",
+    "smallest_k",
     "transfer",
 )
 

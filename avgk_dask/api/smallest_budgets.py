@@ -8,7 +8,7 @@ from fractions import Fraction
 
 from ..errors import BudgetError, LabelsError, OptionError
 from ..exact.budgets import parse_budget
-from ..passes.certifying import refuse_truncated
+from ..passes.certifying import certify_budgets, certify_ranks
 from ..passes.finding import find_thresholds
 from ..passes.run import Run, drive
 from ..passes.running import running
@@ -42,6 +42,8 @@ class SmallestK(ShownAsTable):
         The top-K error there.
     max_error
         The target, as asked.
+    n_samples
+        N.
     reads
         How often all scores were read.
 
@@ -61,6 +63,7 @@ class SmallestK(ShownAsTable):
     top_k: int
     top_k_error: float
     max_error: float
+    n_samples: int
     reads: int
 
     @property
@@ -101,12 +104,13 @@ def smallest_k(
     Returns
     -------
     SmallestK
-        With ``k, threshold, error, budget, top_k, top_k_error, max_error`` and ``reads``.
+        With ``k, threshold, error, budget, top_k, top_k_error, max_error, n_samples`` and ``reads``.
 
     Raises
     ------
     BudgetError
-        Where no budget reaches the target: labels have NaN for their scores.
+        Where no budget reaches the target (labels have NaN for their scores), or the least cannot be certain from a
+        truncated store.
     {refused_scores}
     LabelsError
         Where the labels do not fit the scores, are probabilities, or no sample has one.
@@ -117,7 +121,7 @@ def smallest_k(
 
     Notes
     -----
-    Cost: two reads of the store, and a third of one band. Memory grows with the number of distinct label
+    Cost: two reads of the store, and a third of one band; one more of a truncated store. Memory grows with the number of distinct label
     scores, 16 bytes each; tasks hold whole rows of a band.
 
     Examples
@@ -134,7 +138,6 @@ def smallest_k(
     source = labelled_source(scores, labels, "smallest_k", where=where, ignore_index=ignore_index)
     if source.has_soft_labels:
         raise LabelsError("labels must be class numbers for smallest_k; got a matrix. Pass one label for each sample.")
-    refuse_truncated(source, "smallest_k", in_any_order=True)
     asked = asked_checkpoint(checkpoint, "smallest_k", max_error=str(target), nan_policy=nan_policy)
     with running(source, progress, nan_policy, asked) as run:
         search = drive(SmallestSearch(run.source.dtype, run.source.shape[1], target), run)
@@ -155,7 +158,9 @@ def _found(search: SmallestSearch, run: Run) -> SmallestK:
         )
     # Without a label to hold, the sets are empty, and the highest score of all is the first left out.
     key = search.threshold_key if needed else find_thresholds(run.over(run.source.with_labels(None)), [0]).found[0].key
+    certify_budgets(run, [Fraction(search.n_labels, run.source.shape[0])], [key])
     top, inside = search.least_top()
+    certify_ranks(run.source, top, "max_error")
     return SmallestK(
         search.n_labels / run.source.shape[0],
         score_value(key, dtype),
@@ -164,6 +169,7 @@ def _found(search: SmallestSearch, run: Run) -> SmallestK:
         top,
         float(1 - Fraction(inside, n_labelled)),
         float(search.max_error),
+        run.source.shape[0],
         run.reads,
     )
 

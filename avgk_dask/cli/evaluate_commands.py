@@ -36,6 +36,7 @@ from .printing import print_json, remark, shows_progress
 from .result_files import ResultsFolder
 
 if TYPE_CHECKING:
+    from ..api.smallest_budgets import SmallestK
     from ..results.datasets import Result
 
 
@@ -44,6 +45,10 @@ if TYPE_CHECKING:
 @activation_options
 @sample_options
 @budget_option("Budgets: 5 or 1,3,5 or 1:10 or 0.5,2.5.  [default: 1:10, or all classes if fewer]")
+@click.option(
+    "--max-error", metavar="E",
+    help="Instead of -k: the least k whose error is at most this, and the least K of top-k. Two more reads.",
+)  # fmt: skip
 @click.option(
     "--out",
     type=click.Path(path_type=pathlib.Path),
@@ -64,7 +69,7 @@ if TYPE_CHECKING:
 )  # fmt: skip
 @checkpoint_options
 @cluster_options
-def evaluate(chosen: StoreChoice, samples: SampleChoice, k: list[Fraction] | None, out: pathlib.Path | None, reliability: bool, as_json: bool, straddle: bool, ties: str,
+def evaluate(chosen: StoreChoice, samples: SampleChoice, k: list[Fraction] | None, max_error: str | None, out: pathlib.Path | None, reliability: bool, as_json: bool, straddle: bool, ties: str,
              nan_policy: str, missing: str, quiet: bool, on_error: str, checkpoint: str | None, checkpoint_option: tuple[str, ...],
              **where: Unpack[ClusterChoice]) -> None:  # fmt: skip
     """Thresholds, errors, gains, set sizes and ambiguity of a store, all budgets in one scan.
@@ -76,6 +81,8 @@ def evaluate(chosen: StoreChoice, samples: SampleChoice, k: list[Fraction] | Non
     Example: avgk evaluate scores.zarr --labels labels.npy --no-straddle
 
     Example: avgk evaluate logits.zarr --activation softmax --temperature 1.5
+
+    Example: avgk evaluate scores.zarr --max-error 0.01
 
     Example: avgk evaluate scores.zarr --checkpoint found --workers 2
     """
@@ -89,10 +96,18 @@ def evaluate(chosen: StoreChoice, samples: SampleChoice, k: list[Fraction] | Non
         raise OptionError(
             "--reliability must come with --out; got it alone. Add --out DIR: it is a section of the report."
         )
+    if max_error is not None and k is not None:
+        raise OptionError("--max-error must stand for the budgets; got -k, too. Leave one of them out.")
     folder = nullcontext() if out is None else ResultsFolder(out)
     with folder:
         arrays = chosen.open(missing)
         with cluster(where, quiet):
+            least = None
+            if max_error is not None:
+                least = _least(
+                    chosen.scored(arrays), max_error, samples.open(chosen), nan_policy, shows_progress(quiet)
+                )
+                k = [budget for budget in (Fraction(least.budget, least.n_samples), Fraction(least.top_k)) if budget]
             start = time.perf_counter()
             result = run(
                 chosen.scored(arrays),
@@ -111,6 +126,8 @@ def evaluate(chosen: StoreChoice, samples: SampleChoice, k: list[Fraction] | Non
             if reliability and tables is None:
                 remark("no section on calibration: it needs labels, and scores that are probabilities", quiet)
         result.attrs["store"] = arrays.location
+        if least is not None:
+            result.attrs |= {"max_error": least.max_error, "smallest_k": least.k, "smallest_top_k": least.top_k}
         if arrays.fingerprint:
             result.attrs["fingerprint"] = arrays.fingerprint
         if isinstance(folder, ResultsFolder):
@@ -121,6 +138,13 @@ def evaluate(chosen: StoreChoice, samples: SampleChoice, k: list[Fraction] | Non
         remark(kind_sentence(result), quiet)
     if not result.attrs["n_labelled"]:
         remark("errors need labels: name them with --labels NAME, or give a file with --labels labels.npy", quiet)
+
+
+def _least(scores: object, max_error: str, samples: Existing, nan_policy: str, progress: bool | None) -> SmallestK:
+    """Return the least budgets for an error."""
+    from ..api.smallest_budgets import smallest_k
+
+    return smallest_k(scores, max_error=max_error, **samples, nan_policy=nan_policy, progress=progress)
 
 
 def _calibration(scores: object, result: Result, samples: Existing) -> dict[str, Result] | None:

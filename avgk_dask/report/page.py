@@ -18,7 +18,10 @@ from ..results.score_kinds import kind_sentence
 from ..results.showing import visible
 from .figures import calibration_pictures, pictures
 from .tables import Table, ambiguity_table, check_evaluation, results_table, tie_table
-from .text import ambiguity_sentence, headline, size_sentence, tie_sentence
+from .text import ambiguity_sentence, headline, least_sentence, size_sentence, tie_sentence
+
+#: What is said below the headline.
+_DETAILS = (least_sentence, kind_sentence, size_sentence, tie_sentence)
 
 
 def render_report(
@@ -56,7 +59,7 @@ def render_report(
     return template.render(
         store=visible(shown(result.attrs.get("store", ""))),
         headline=headline(result),
-        details=[s for s in (kind_sentence(result), size_sentence(result), tie_sentence(result)) if s],
+        details=[sentence(result) for sentence in _DETAILS if sentence(result)],
         why=ambiguity_sentence(result),
         results=results_table(result),
         ambiguity=ambiguity_table(result),

@@ -37,7 +37,15 @@ def sentences(result: xr.Dataset) -> list[str]:
     n, c = result.attrs["n_samples"], result.attrs["n_classes"]
     first = f"{n:,} samples x {c:,} classes. {headline(result)}"
     more = kind_sentence(result), size_sentence(result), ambiguity_sentence(result), tie_sentence(result)
-    return [s for s in (first, *more) if s]
+    return [s for s in (first, least_sentence(result), *more) if s]
+
+
+def least_sentence(result: xr.Dataset) -> str:
+    """Say which budgets are the least for the error that was asked for; nothing where none was."""
+    if "max_error" not in result.attrs:
+        return ""
+    error, k, top = (result.attrs[name] for name in ("max_error", "smallest_k", "smallest_top_k"))
+    return f"For an error of at most {percent(error)}, average-k needs {k:.6g} labels per sample, and top-k {top}."
 
 
 def ambiguity_sentence(result: xr.Dataset) -> str:

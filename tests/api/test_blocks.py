@@ -37,6 +37,7 @@ USES = {
     "straddle_strength": lambda s: avgk.straddle_strength(s, 1),
     "ranked_supports": lambda s: avgk.ranked_supports(s, [1]),
     "error_curve": lambda s: avgk.error_curve(s, LABELS),
+    "smallest_k": lambda s: avgk.smallest_k(s, LABELS, max_error=0.1),
     "risk": lambda s: avgk.risk(s, LABELS, 0.5),
     "best_threshold": lambda s: avgk.best_threshold(s, LABELS, cost=0.1),
     "average_set_size_at": lambda s: avgk.average_set_size_at(s, 0.5),
@@ -89,6 +90,7 @@ def test_sets__that_are_not_as_declared_are_refused(lie):
 LABELLED = {
     "evaluate": lambda y: avgk.evaluate(SCORES, y, 1),
     "error_curve": lambda y: avgk.error_curve(SCORES, y),
+    "smallest_k": lambda y: avgk.smallest_k(SCORES, y, max_error=0.1),
     "risk": lambda y: avgk.risk(SCORES, y, 0.5),
     "best_threshold": lambda y: avgk.best_threshold(SCORES, y, cost=0.1),
 }

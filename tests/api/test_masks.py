@@ -92,6 +92,7 @@ LABELLED = {
     "error_curve": lambda s, y: avgk.error_curve(s, y).drop_attrs(),
     "risk": lambda s, y: avgk.risk(s, y, [0.1, 0.5], cost=0.1).drop_attrs(),
     "best_threshold": lambda s, y: avgk.best_threshold(s, y, cost=0.1),
+    "smallest_k": lambda s, y: avgk.smallest_k(s, y, max_error=0.1),
     "accessor": lambda s, y: xr.DataArray(s, dims=("sample", "class")).avgk.evaluate(y, k=[1, 2.5]).drop_attrs(),
 }
 
@@ -211,6 +212,7 @@ OF_SCORES = {
     "error_curve, soft": lambda s: avgk.error_curve(s, SCORES),
     "risk": lambda s: avgk.risk(s, LABELS, 0.5),
     "best_threshold": lambda s: avgk.best_threshold(s, LABELS, cost=0.1),
+    "smallest_k": lambda s: avgk.smallest_k(s, LABELS, max_error=0.1),
     "average_set_size_at": lambda s: avgk.average_set_size_at(s, 0.5),
     "adaptive_gain": lambda s: avgk.adaptive_gain(s, 1),
     "regret": lambda s: avgk.regret(SCORES > 0.5, s),
@@ -224,6 +226,7 @@ OF_SOFT_LABELS = {
     "error_curve": lambda y: avgk.error_curve(SCORES, y),
     "risk": lambda y: avgk.risk(SCORES, y, 0.5),
     "best_threshold": lambda y: avgk.best_threshold(SCORES, y, cost=0.1),
+    "smallest_k": lambda y: avgk.smallest_k(SCORES, y, max_error=0.1),
 }
 
 

@@ -79,6 +79,31 @@ def test_smallest_k__of_softmax_masks_and_checkpoints(tmp_path):
         avgk.smallest_k(lazy, labels, max_error=0.2, where=where, checkpoint=tmp_path / "kept")
 
 
+def test_smallest_k__of_truncated_rows_is_that_of_whole_ones_or_refused(tmp_path):
+    rng = np.random.default_rng(1)
+    scores = rng.dirichlet(np.full(20, 0.2), 400).astype("f4").round(2)
+    labels = np.array([rng.choice(20, p=p / p.sum()) for p in scores.astype("f8")])
+    for top_m in (6, 19, 20):
+        with avgk.ScoreWriter(tmp_path / f"{top_m}.zarr", n_classes=20, top_m=top_m, chunk_rows=70) as writer:
+            writer.append(scores, labels)
+    found = []
+    for target in (0.6, 0.3, 0.05, 0):
+        whole = avgk.smallest_k(scores, labels, max_error=target)
+        for top_m in (6, 19, 20):
+            path = tmp_path / f"{top_m}.zarr"
+            if top_m < 20 and whole.threshold <= np.sort(scores, axis=1)[:, -top_m].max():
+                with pytest.raises(avgk.BudgetError, match="certain"):
+                    avgk.smallest_k(path, max_error=target)
+                continue
+            one = avgk.smallest_k(path, max_error=target)
+            found.append(top_m)
+            same = ("k", "value", "error", "budget", "top_k", "top_k_error")
+            assert [getattr(one, name) for name in same] == [getattr(whole, name) for name in same]
+    assert found.count(20) == 4
+    assert found.count(6) >= 1
+    assert len(found) < 12
+
+
 @pytest.mark.parametrize("bad", [-0.1, 1.1, math.nan, "many", None, True, math.inf])
 def test_smallest_k__refuses_targets(bad):
     with pytest.raises(avgk.OptionError, match="max_error must be a number from 0 to 1"):

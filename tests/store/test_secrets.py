@@ -104,6 +104,7 @@ READS = {
     "calibrated": lambda at: both(avgk.calibrated(at, fitted())),
     "ensemble": lambda at: both(avgk.ensemble([at, at])),
     "error_curve": lambda at: avgk.error_curve(at),
+    "smallest_k": lambda at: avgk.smallest_k(at, max_error=0.1),
     "evaluate": lambda at: avgk.evaluate(at, k=[1, 2]),
     "evaluate labels": lambda at: avgk.evaluate(np.eye(3), at, k=1),
     "plug_in_regret": lambda at: avgk.plug_in_regret(at, at, 1),
