@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..arrays import Array, Dtype, Ints
+from ..arrays import Array, Dtype
 from ..kernels.keys import HALF_NAN, NAN_KEY, carrier, carrier_floor, is_half
 from ..states.target_tally import TargetTally
 from .band_pass import Pass
@@ -51,16 +51,9 @@ def tally_target(slabs: Iterable[Array], labels: Array, band: int, plan: TargetP
         first_class += slab.shape[1]
     places = np.sort(np.concatenate(ties))
     hits = np.flatnonzero(hard[places // plan.n_classes] == places % plan.n_classes)
-    return TargetTally(
-        n_above,
-        below,
-        *(_one(number) if places.size else np.zeros(0, np.int64) for number in (band, places.size, hits.size)),
-        place=int(hits[plan.wanted - 1]) + 1 if plan.wanted else 0,
-    )
-
-
-def _one(number: int) -> Ints:
-    return np.array([number], np.int64)
+    mine = np.array([[band], [places.size], [hits.size]], np.int64)[:, : places.size]  # nothing of a band without ties
+    place = int(hits[plan.wanted - 1]) + 1 if plan.wanted else 0
+    return TargetTally(n_above, below, mine[0], mine[1], mine[2], place)
 
 
 def _highest_below(tile: Array, value: object, dtype: Dtype) -> int:
