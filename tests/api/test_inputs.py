@@ -125,7 +125,9 @@ def test_evaluate__accepts_big_endian_and_read_only_arrays():
     assert avgk.evaluate(turned, LABELS, 2).drop_attrs().identical(expected)
 
 
-@pytest.mark.parametrize("dtype", [">f2", ">f4", ">f8", ">u8", ">i4"])
+@pytest.mark.parametrize(
+    "dtype", [">f4", ">u8", *(pytest.param(name, marks=pytest.mark.slow) for name in (">f2", ">f8", ">i4"))]
+)
 @pytest.mark.parametrize("zarr_format", [2, 3])
 def test_foreign_byte_order__is_read_right_from_memory_and_stores(tmp_path, dtype, zarr_format):
     scores = (SCORES * 100).astype(dtype)

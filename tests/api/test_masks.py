@@ -106,7 +106,11 @@ def expected():
     return {name: use(SCORES, FILLED) for name, use in LABELLED.items()}
 
 
-@pytest.mark.parametrize("kind", HARD)
+#: Each kind takes all functions: the ordinary run has every third.
+SOME = [pytest.param(kind, marks=[pytest.mark.slow] * (i % 3 > 0)) for i, kind in enumerate(HARD)]
+
+
+@pytest.mark.parametrize("kind", SOME)
 def test_missing_labels__are_unlabelled_everywhere(expected, kind):
     labels = HARD[kind]()
     for name, use in LABELLED.items():

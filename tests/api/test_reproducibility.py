@@ -54,7 +54,7 @@ def test_evaluate__gives_the_same_bytes_under_any_scheduler(case, expected, sche
         assert as_bytes(avgk.evaluate(da.from_array(scores, chunks=(700, 50)), labels, KS)) == expected
 
 
-@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize("workers", [pytest.param(1, marks=pytest.mark.slow), 2])
 def test_evaluate__gives_the_same_bytes_on_a_cluster(case, expected, workers, tmp_path):
     distributed = pytest.importorskip("distributed")
     scores, labels = case

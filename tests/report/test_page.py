@@ -43,7 +43,12 @@ def browser():
 
 
 @pytest.mark.parametrize(
-    ("scheme", "width"), [("light", 1200), ("dark", 1200), ("light", 360)], ids=["light", "dark", "narrow"]
+    ("scheme", "width"),
+    [
+        pytest.param("light", 1200, id="light"),
+        pytest.param("dark", 1200, id="dark", marks=pytest.mark.slow),
+        pytest.param("light", 360, id="narrow", marks=pytest.mark.slow),
+    ],
 )
 def test_report__in_a_browser(result, browser, tmp_path, scheme, width):
     path = tmp_path / "report.html"

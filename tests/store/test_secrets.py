@@ -275,7 +275,11 @@ def test_names__are_all_covered():
     assert set(main.commands) <= {command.split()[0] for command in (*COMMANDS, *USAGE)}
 
 
-@pytest.mark.parametrize("kind", KINDS)
+#: Each kind takes all functions: the ordinary run has every third.
+SOME = [pytest.param(kind, marks=[pytest.mark.slow] * (i % 3 > 0)) for i, kind in enumerate(KINDS)]
+
+
+@pytest.mark.parametrize("kind", SOME)
 def test_functions__show_no_secret_of_what_cannot_be_reached(scan, kind):
     at, how = KINDS[kind]
     for call in READS.values():
@@ -388,7 +392,7 @@ def guarded(way, host, name, secret=SECRET):
     return put(url), {**how, **({"headers": headers} if headers else {})}
 
 
-@pytest.mark.parametrize("way", WEB)
+@pytest.mark.parametrize("way", [pytest.param(way, marks=[pytest.mark.slow] * (i % 2)) for i, way in enumerate(WEB)])
 def test_web_servers__are_read_with_the_secret_and_shown_without(scan, served, way):
     at, how = guarded(way, served, "here.zarr")
     opened, error, _ = scan(OPENS["open_scores"], at, how)
