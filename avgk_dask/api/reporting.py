@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
@@ -67,11 +68,23 @@ def _stored_in(value: object, missing: str | None) -> list[StoredArray]:
 
 
 def _told(found: tuple[tuple[str, str], ...], error: ReadError) -> ReadError:
-    named = "; ".join(f"{key}: {what.partition('. ')[0]}" for key, what in found[:_NAMED])
+    found = tuple(sorted(found, key=_in_order))
+    named = "; ".join(_named(*one) for one in found[:_NAMED])
     more = f"; and {len(found) - _NAMED:,} more" if len(found) > _NAMED else ""
-    chunks = "1 chunk" if len(found) == 1 else f"{len(found):,} chunks"
+    chunks, them = ("1 chunk", "it") if len(found) == 1 else (f"{len(found):,} chunks", "them")
     told = ReadError(
-        f"{chunks} cannot be read, and nothing was computed; all others can: {named}{more}. Restore them, or write the store again."
+        f"{chunks} cannot be read, and nothing was computed; all others can: {named}{more}. Restore {them}, or write the store again."
     )
     told.chunks = found
     return told
+
+
+def _named(key: str, what: str) -> str:
+    """Return what is wrong with a chunk, which it names."""
+    text = what.partition(". ")[0]
+    return text if key in text else f"{key}: {text}"
+
+
+def _in_order(found: tuple[str, str]) -> list[tuple[int, str]]:
+    """Return what chunks are ordered by: the numbers in their keys as numbers."""
+    return [(int(part), "") if part.isdigit() else (-1, part) for part in re.split(r"(\d+)", found[0])]

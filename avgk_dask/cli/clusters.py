@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from logging import CRITICAL
+from logging import CRITICAL, getLogger
 from typing import Any, TypedDict, TypeVar
 
 import click
@@ -76,9 +77,10 @@ def _check(where: ClusterChoice, local: bool) -> None:
         raise OptionError(
             "--scheduler and --scheduler-file use a running cluster; drop --workers, --threads and --memory-limit."
         )
-    file = where["scheduler_file"]
-    if file and not os.path.isfile(file):
-        raise OptionError(f"--scheduler-file must exist; got {shown(file)!r}. Check the path.")
+    if where["scheduler"] and where["scheduler_file"]:
+        raise OptionError("--scheduler and --scheduler-file name one cluster; got both. Leave one of them out.")
+    if where["scheduler_file"]:
+        _check_file(where["scheduler_file"])
     report = where["performance_report"]
     if report is None:
         return
@@ -86,6 +88,22 @@ def _check(where: ClusterChoice, local: bool) -> None:
         raise OptionError("--performance-report must have a cluster; got none. Add --workers 2, or a --scheduler.")
     if not os.path.isdir(os.path.dirname(os.path.abspath(report))):
         raise OptionError(f"--performance-report must be in a folder that exists; got {report!r}. Check the path.")
+
+
+def _check_file(path: str) -> None:
+    """Refuse a scheduler file that is none."""
+    if not os.path.isfile(path):
+        raise OptionError(f"--scheduler-file must exist; got {shown(path)!r}. Check the path.")
+    try:
+        with open(path, encoding="utf-8") as file:
+            address = json.load(file)["address"]
+    except (OSError, ValueError, TypeError, KeyError):
+        address = None
+    if not isinstance(address, str):
+        raise OptionError(
+            f"--scheduler-file must be what a scheduler wrote, JSON with its address; got {shown(path)!r}. Start one with "
+            f"dask scheduler --scheduler-file {shown(path)}."
+        )
 
 
 @contextmanager
@@ -114,8 +132,14 @@ def _running_cluster(where: ClusterChoice) -> Iterator[Any]:
     except (OSError, ValueError) as error:  # out of reach, or no address
         why = hide(str(error), {*secrets_of({"host": remote}), *environment_secrets()})
         refuse(ReadError(f"could not reach a scheduler at {shown_address(remote)}: {why}. Check that it runs there."))
-    with client:
-        yield client
+    log = getLogger("distributed.client")
+    before = log.level
+    log.setLevel(CRITICAL)  # a scheduler that is lost is told in one line
+    try:
+        with client:
+            yield client
+    finally:
+        log.setLevel(before)
 
 
 @contextmanager

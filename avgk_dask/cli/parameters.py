@@ -105,7 +105,9 @@ def checkpoint_place(checkpoint: str | None, options: tuple[str, ...]) -> object
     """Return where a run keeps what it finds; None for nowhere."""
     from ..store.where.locations import locate
 
-    if checkpoint is None or not options:
+    if checkpoint is None and options:
+        raise OptionError("--checkpoint-option must come with --checkpoint; got it alone. Leave it out.")
+    if not options:
         return checkpoint
     return locate(checkpoint, parse_storage_options(options, "--checkpoint-option"), write=True)
 

@@ -27,7 +27,10 @@ from ..scans.above_scan import BesidePlan
 from ..scans.band_pass import Pass
 from ..scans.plan import ScanPlan
 from ..searches.scripts import Script, Wave
+from ..sources.activations import Softmax
 from ..sources.source import Source
+from ..sources.transforms import SpreadTies, Transform
+from ..sources.truncated import Slots
 from ..store.read.stamps import join_stamps
 from ..store.write.shelves import Shelf
 from .dask_tasks import token_of
@@ -36,7 +39,7 @@ from .kept_states import Keeper
 #: Raised whenever files mean something else.
 FORMAT = 2
 _CURE = "Use another place for the checkpoint, or remove it."
-_REQUEST, _BANDS = "request.json", "bands"
+_REQUEST, _BANDS, _HASH = "request.json", "bands", "hash"
 
 
 @dataclass(frozen=True)
@@ -151,9 +154,10 @@ class Checkpoint:
         bands = self._bands_of(source)
         if bands is None:
             return None
-        prepared: list[object] = [(p.transform, p.dtype, p.n_stored, p.columns) for p in source.preparations]
-        if source.mask is not None and prepared:
-            # Samples before a band that do not exist change the numbers of its rows.
+        made = source.preparations
+        prepared: list[object] = [(_unplaced(p.transform), p.dtype, p.n_stored, p.columns) for p in made]
+        if source.mask is not None and any(isinstance(p.transform, SpreadTies) for p in made):
+            # Samples before a band that do not exist change the numbers of its rows, which order ties.
             prepared.append(tuple(source.rows))
         token = token_of(FORMAT, what.name, what.work, what.plan, what.state.__name__, what.state.VERSION, prepared)
         return KeptPass(Keeper(self.shelf, what.state), f"states/{token}", bands, what)
@@ -182,8 +186,11 @@ def open_checkpoint(
     """
     if source.stored_array is None:
         source.row_stamps()  # which says why there are none
-    shelf = Shelf.at(asked.place).within(asked.folder)
+    whole = Shelf.at(asked.place)
+    shelf = whole.within(asked.folder)
     _refuse_inside(shelf, source)
+    if asked.folder and whole.read_plain(_REQUEST) is not None:
+        raise OptionError(f"checkpoint must be of the same request; got {whole.location}, of another one. {_CURE}")
     told = _told(asked, source)
     _compare(shelf, told)
     saved = _saved_bands(shelf)
@@ -191,17 +198,24 @@ def open_checkpoint(
         source = _with_bands(source, saved, shelf)
     bands = Bands.of(source, label_hashes(source))
     if saved is not None:
-        _compare_bands(shelf, saved, bands)
-    shelf.write_plain(_REQUEST, [json.dumps(told, indent=1, sort_keys=True).encode()])
+        _compare_bands(shelf, saved, bands, source)
+    shelf.write_plain(_REQUEST, [json.dumps({**told, _HASH: token_of(told)}, indent=1, sort_keys=True).encode()])
     shelf.write(_BANDS, bands.to_parts())
     return Checkpoint(shelf, bands, source), source
+
+
+def _unplaced(transform: Transform) -> Transform:
+    """Return a transform without the name of its store, which may be spelt in other ways, and is for errors alone."""
+    return replace(transform, location="") if isinstance(transform, (Softmax, Slots)) else transform
 
 
 def _refuse_inside(shelf: Shelf, source: Source) -> None:
     """Refuse a checkpoint inside the store that it is of."""
     store = source.location.rstrip("/")
     if store and f"{shelf.location.rstrip('/')}/".startswith(f"{store}/"):
-        raise OptionError(f"checkpoint must not be inside the store; got {shelf.location}. {_CURE}")
+        raise OptionError(
+            f"checkpoint must not be inside the store; got {shelf.location}. Name a folder of its own for it."
+        )
 
 
 def _told(asked: Asked, source: Source) -> dict[str, object]:
@@ -234,6 +248,8 @@ def _compare(shelf: Shelf, told: Mapping[str, object]) -> None:
         before = dict(json.loads(data))
     except (ValueError, TypeError):
         return
+    if before.pop(_HASH, None) != token_of(before) and before.get("format") == FORMAT:
+        return
     names = [name for name in {**before, **told} if before.get(name) != told.get(name)]
     if names:
         differ = "; ".join(f"{name} was {before.get(name)!r} and is {told.get(name)!r}" for name in sorted(names))
@@ -261,13 +277,14 @@ def _with_bands(source: Source, saved: Bands, shelf: Shelf) -> Source:
     return source.with_rows(before)
 
 
-def _compare_bands(shelf: Shelf, saved: Bands, bands: Bands) -> None:
+def _compare_bands(shelf: Shelf, saved: Bands, bands: Bands, source: Source) -> None:
     """Refuse a checkpoint of other scores or labels; single bands may have changed, and are read again."""
     n_scores, n_labels = saved.n_same(bands)
     grown = bands.rows[-1] > saved.rows[-1]
     if not n_scores and saved.scores.size > grown:
         raise OptionError(
-            f"checkpoint must be of this store; got {shelf.location}, none of whose bands holds the same chunks. {_CURE}"
+            f"checkpoint must be of this store{' and these samples' * (source.mask is not None)}; got {shelf.location}, none of "
+            f"whose parts holds the same. {_CURE}"
         )
     if not n_labels and n_scores and not grown:  # new rows may change the one chunk of all labels
         raise OptionError(f"checkpoint must be of the same labels; got {shelf.location}, with others. {_CURE}")

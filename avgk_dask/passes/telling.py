@@ -13,6 +13,8 @@ from typing import Any
 from ..settings import setting
 
 LOGGER = logging.getLogger("avgk_dask")
+#: Bytes from which lines in the log count in GB.
+_LARGE = 10e9
 
 
 class Telling:
@@ -68,8 +70,9 @@ class LogLines(Telling):
         return float(self._last + pause - now)
 
     def _line(self, seconds: float) -> str:
-        size, unit = (1e9, "GB") if self.unit == "B" else (1, f"{self.unit}s")
-        digits = 2 if self.unit == "B" else 0
+        large = (1e9, "GB") if self.total >= _LARGE else (1e6, "MB")
+        size, unit = large if self.unit == "B" else (1, f"{self.unit}s")
+        digits = 2 if size == 1e9 else 0
         rate = self.n_done / max(seconds, 1e-9)
         whole = f" of {self.total / size:,.{digits}f}" if self.total else ""
         text = f"{self.stage}: {self.n_done / size:,.{digits}f}{whole} {unit}, {rate / size:,.2f} {unit}/s"

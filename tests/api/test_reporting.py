@@ -31,7 +31,7 @@ def damaged(tmp_path):
 def test_report__names_every_bad_chunk(damaged, opened):
     with pytest.raises(avgk.ReadError) as error:
         avgk.evaluate(opened(damaged), on_error="report")
-    assert sorted(key for key, _ in error.value.chunks) == ["scores/c/2/0", "scores/c/4/0", "scores/c/7/0"]
+    assert [key for key, _ in error.value.chunks] == ["scores/c/2/0", "scores/c/4/0", "scores/c/7/0"]
     for key, _ in error.value.chunks:
         assert key in str(error.value)
     with pytest.raises(avgk.ReadError) as error:
@@ -99,3 +99,15 @@ def test_report__of_other_values_is_refused(damaged):
 def test_report__changes_nothing_where_all_can_be_read(tmp_path):
     simulate_store(tmp_path / "s.zarr", Simulation(100, 5), chunks=(10, 5))
     assert avgk.evaluate(tmp_path / "s.zarr", on_error="report").identical(avgk.evaluate(tmp_path / "s.zarr"))
+
+
+def test_report__of_one_chunk_speaks_of_it_once(tmp_path):
+    simulate_store(tmp_path / "s.zarr", Simulation(1200, 20), chunks=(100, 20))
+    for numbers, text in (((10,), "Restore it, or"), ((2, 10), "Restore them, or")):
+        for number in numbers:
+            file = tmp_path / "s.zarr" / "scores" / "c" / str(number) / "0"
+            file.write_bytes(bytes(len(file.read_bytes())))
+        with pytest.raises(avgk.ReadError, match=text) as error:
+            avgk.evaluate(tmp_path / "s.zarr", on_error="report")
+        assert [key for key, _ in error.value.chunks] == [f"scores/c/{number}/0" for number in numbers]
+        assert str(error.value).count("scores/c/10/0") == 1

@@ -8,8 +8,10 @@ import signal
 
 import dask
 import pytest
+from click.testing import CliRunner
 
-from avgk_dask.cli import clusters
+import avgk_dask as avgk
+from avgk_dask.cli import clusters, main
 from avgk_dask.passes import telling
 
 distributed = pytest.importorskip("distributed")
@@ -47,7 +49,7 @@ def test_log__is_printed_where_stderr_is_no_terminal(folder, run, quiet):
     with dask.config.set({"avgk.log-seconds": 0, "avgk.small-scores": 0}):
         done = run("evaluate", "scores.zarr", *["--quiet"] * quiet, cwd=folder)
     assert done.returncode == 0
-    assert ("avgk: scan: 0.00 of 0.00 GB, " in done.stderr) != quiet
+    assert ("avgk: scan: 0 of 0 MB, " in done.stderr) != quiet
     assert ("avgk: pilot: " in done.stderr) != quiet
 
 
@@ -101,3 +103,24 @@ def test_cluster__of_our_own_survives_twenty_kills_at_one_a_second(folder):
             over.set()
             thread.join()
         assert avgk.evaluate(folder / "scores.zarr", k=[1, 2.5]).identical(expected)
+
+
+@pytest.mark.parametrize("content", ["{}", '{"type": "Scheduler"}', "xx", '{"address": 1}', "[]"])
+def test_scheduler_file__that_is_none_is_refused_by_name(tmp_path, content):
+    (tmp_path / "bad.json").write_text(content)
+    where = NOWHERE | {"workers": None, "scheduler_file": str(tmp_path / "bad.json")}
+    with (
+        pytest.raises(avgk.OptionError, match="--scheduler-file must be what a scheduler wrote"),
+        clusters.cluster(where, quiet=True),
+    ):
+        pass
+
+
+def test_options__that_do_not_go_together_are_refused(folder):
+    for options, text in (
+        (["--scheduler", "tcp://127.0.0.1:1", "--scheduler-file", "a.json"], "got both"),
+        (["--checkpoint-option", "anon=true"], "must come with --checkpoint;"),
+    ):
+        done = CliRunner().invoke(main, ["threshold", str(folder / "scores.zarr"), "-k", "1", *options])
+        assert done.exit_code == 2
+        assert text in done.output

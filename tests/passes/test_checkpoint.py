@@ -226,7 +226,7 @@ def test_checkpoint__of_something_else_is_refused_by_name(tmp_path, monkeypatch)
         evaluate(store, [1], place, straddle=False)
     with pytest.raises(avgk.OptionError, match="function was 'evaluate' and is 'threshold'"):
         avgk.threshold(store, [1], checkpoint=place)
-    with pytest.raises(avgk.OptionError, match="none of whose bands"):
+    with pytest.raises(avgk.OptionError, match="none of whose parts"):
         evaluate(stored(scores + 1, labels, (50, 10)), [1], place)
     with pytest.raises(avgk.OptionError, match="same labels"):
         evaluate(stored(scores, (labels + 1) % 10, (50, 10)), [1], place)
@@ -365,7 +365,7 @@ def test_checkpoint__is_of_what_the_chunks_mean(tmp_path):
     array.attrs["scale_factor"] = 0.001
     evaluate(path, [1], tmp_path / "found")
     changed(path, "scores", attributes={"scale_factor": 0.002})
-    with pytest.raises(avgk.OptionError, match="none of whose bands"):
+    with pytest.raises(avgk.OptionError, match="none of whose parts"):
         evaluate(path, [1], tmp_path / "found")
 
 
@@ -433,3 +433,58 @@ def test_checkpoint__inside_its_store_is_refused(tmp_path):
             avgk.evaluate(tmp_path / "s.zarr", k=1, checkpoint=place)
     assert sorted(tmp_path.rglob("*")) == before
     avgk.evaluate(tmp_path / "s.zarr", k=1, checkpoint=tmp_path / "s.zarr-found")
+
+
+@pytest.mark.parametrize("lazily", [lambda s: s, avgk.softmax, avgk.sigmoid])
+def test_checkpoint__is_found_under_any_name_of_the_store(tmp_path, monkeypatch, lazily):
+    simulate_store(tmp_path / "s.zarr", Simulation(2_000, 20), chunks=(100, 20))
+    monkeypatch.chdir(tmp_path)
+    reads = []
+    for place in ("s.zarr", "./s.zarr", tmp_path / "s.zarr"):
+        store = CountingStore(LocalStore(place, read_only=True))
+        names = {"s.zarr": place, "store": store}
+        avgk.threshold(lazily(names["s.zarr"]), 2, checkpoint=tmp_path / "found")
+        avgk.threshold(lazily(store), 2, checkpoint=tmp_path / "found")
+        reads.append(sum(store.chunk_reads().values()))
+    assert reads == [0, 0, 0]
+
+
+@pytest.mark.parametrize("options", [{"ignore_index": -1}, {"where": True}])
+def test_checkpoint__of_a_softmax_with_a_mask_reads_what_is_new(tmp_path, options):
+    scores, labels, _ = Simulation(10_100, 20).rows(0, 10_100)
+    labels[::7] = -1
+    path = tmp_path / "s.zarr"
+    with avgk.ScoreWriter(path, n_classes=20, chunk_rows=30) as writer:
+        writer.append(scores[:10_000], labels[:10_000])
+    store = CountingStore(LocalStore(path, read_only=True))
+
+    def found(n, place):
+        mask = {"where": np.arange(n) % 5 > 0} if "where" in options else options
+        with dask.config.set({"avgk.band-bytes": 0, "avgk.small-scores": 0}):
+            return avgk.evaluate(avgk.softmax(store), k=[1, 2], straddle=False, checkpoint=place, **mask)
+
+    found(10_000, tmp_path / "found")
+    with avgk.ScoreWriter(path, n_classes=20, append=True) as writer:
+        writer.append(scores[10_000:], labels[10_000:])
+    store.reads.clear()
+    again = found(10_100, tmp_path / "found")
+    assert sum(store.chunk_reads().values()) <= 0.03 * 337
+    assert again.drop_attrs().identical(found(10_100, None).drop_attrs())
+
+
+def test_checkpoint__whose_request_is_damaged_begins_anew(tmp_path):
+    scores, labels, _ = Simulation(500, 10).rows(0, 500)
+    store, place = stored(scores, labels, (50, 10)), tmp_path / "found"
+    expected = evaluate(store, [1], place)
+    request = place / "request.json"
+    request.write_text(request.read_text().replace("class numbers", "clars numbers"))
+    assert evaluate(store, [1], place).drop_attrs().identical(expected.drop_attrs())
+    assert "class numbers" in request.read_text()
+
+
+def test_checkpoint__of_one_function_is_refused_by_those_that_keep_folders(tmp_path):
+    simulate_store(tmp_path / "s.zarr", Simulation(500, 10), chunks=(50, 10))
+    avgk.evaluate(tmp_path / "s.zarr", k=1, checkpoint=tmp_path / "found")
+    with pytest.raises(avgk.OptionError, match="of another one"):
+        avgk.transfer(tmp_path / "s.zarr", tmp_path / "s.zarr", k=1, checkpoint=tmp_path / "found")
+    assert sorted(path.name for path in (tmp_path / "found").iterdir() if path.is_file()) == ["bands", "request.json"]
