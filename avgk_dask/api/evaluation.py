@@ -123,7 +123,7 @@ def evaluate(
         probabilities, adaptive_gain is at least that; for others it only describes them.
     ``straddle_strength_error, straddle_weight_error, straddle_bound_error``
         How far strength, weight and bound can be from the exact values; 0 when these are exact, as they are up
-        to 67 million ranked scores (N times twice the largest k; half as many of 64 bits).
+        to 33 million ranked scores (N times twice the largest k; half as many of 64 bits).
     ``support_low(rank), support_high(rank)``
         Smallest and largest value of the score of that rank over all samples.
     ``ranked_count(rank, bin), bin_low(rank, bin)``
