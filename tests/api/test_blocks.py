@@ -90,7 +90,6 @@ def test_sets__that_are_not_as_declared_are_refused(lie):
 LABELLED = {
     "evaluate": lambda y: avgk.evaluate(SCORES, y, 1),
     "error_curve": lambda y: avgk.error_curve(SCORES, y),
-    "smallest_k": lambda y: avgk.smallest_k(SCORES, y, max_error=0.1),
     "risk": lambda y: avgk.risk(SCORES, y, 0.5),
     "best_threshold": lambda y: avgk.best_threshold(SCORES, y, cost=0.1),
 }

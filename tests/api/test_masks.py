@@ -230,7 +230,6 @@ OF_SOFT_LABELS = {
     "error_curve": lambda y: avgk.error_curve(SCORES, y),
     "risk": lambda y: avgk.risk(SCORES, y, 0.5),
     "best_threshold": lambda y: avgk.best_threshold(SCORES, y, cost=0.1),
-    "smallest_k": lambda y: avgk.smallest_k(SCORES, y, max_error=0.1),
 }
 
 

@@ -81,7 +81,7 @@ KINDS = {
 }  # fmt: skip
 
 #: Public names that take no location.
-NO_LOCATION = {"BestThreshold", "LazyScores", "Threshold"} | {
+NO_LOCATION = {"BestThreshold", "SmallestK", "LazyScores", "Threshold"} | {
     n for n in avgk.__all__ if n.endswith(("Error", "Warning"))
 }
 
