@@ -26,13 +26,13 @@ METHODS = (
     "ranked_supports",
     "risk",
     "sigmoid",
+    "smallest_k",
     "softmax",
     "straddle_strength",
     "supports_overlap",
     "threshold",
     "threshold_at",
     "top_k_sets",
-    "smallest_k",
     "transfer",
 )
 

@@ -38,21 +38,28 @@ def tally_target(slabs: Iterable[Array], labels: Array, band: int, plan: TargetP
     """Return the tally of one band with hard labels."""
     hard = UsableLabels.of(labels, plan.n_classes).hard
     assert hard is not None
-    value, first_class = carrier_floor(plan.key, plan.dtype), 0
-    n_above, below, ties = 0, NAN_KEY, [np.zeros(0, np.int64)]
+    value, first_class, n_above, below = carrier_floor(plan.key, plan.dtype), 0, 0, NAN_KEY
+    # Of each row: the ties, those before its label, and whether that is one.
+    ties, before, hits = np.zeros(hard.size, np.int64), np.zeros(hard.size, np.int64), np.zeros(hard.size, bool)
     for slab in checked_slabs(slabs, plan.dtype, plan.n_classes, hard):
         step = max(1, _TILE // slab.shape[1])
         for first in range(0, len(slab), step):
-            tile = carrier(slab[first : first + step])
+            rows, tile = slice(first, first + step), carrier(slab[first : first + step])
             n_above += int(np.count_nonzero(tile > value))
             below = max(below, _highest_below(tile, value, plan.dtype))
-            row, column = np.divmod(np.flatnonzero(tile == value), tile.shape[1])
-            ties.append((first + row) * plan.n_classes + first_class + column)
+            equal, own = tile == value, hard[rows] - first_class
+            ties[rows] += equal.sum(1)
+            inside = np.flatnonzero((own >= 0) & (own < tile.shape[1]))
+            hits[first + inside] = equal[inside, own[inside]]
+            if plan.wanted:
+                before[rows] += (equal & (np.arange(tile.shape[1]) < own[:, None])).sum(1)
         first_class += slab.shape[1]
-    places = np.sort(np.concatenate(ties))
-    hits = np.flatnonzero(hard[places // plan.n_classes] == places % plan.n_classes)
-    mine = np.array([[band], [places.size], [hits.size]], np.int64)[:, : places.size]  # nothing of a band without ties
-    place = int(hits[plan.wanted - 1]) + 1 if plan.wanted else 0
+    place = 0
+    if plan.wanted:
+        row = int(np.flatnonzero(hits)[plan.wanted - 1])
+        place = int(ties[:row].sum() + before[row]) + 1
+    n_ties = int(ties.sum())
+    mine = np.array([[band], [n_ties], [hits.sum()]], np.int64)[:, :n_ties]  # nothing of a band without ties
     return TargetTally(n_above, below, mine[0], mine[1], mine[2], place)
 
 
