@@ -22,6 +22,7 @@ from .errors import (
     ResultWarning,
     ScoresError,
     StoreError,
+    UnsettledError,
     WriteError,
 )
 
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from .api.description import info
     from .api.ensembles import ensemble
     from .api.evaluation import evaluate
+    from .api.evaluator import Evaluator
     from .api.ingestion import ingest
     from .api.lazy_scores import LazyScores
     from .api.probabilities import sigmoid, softmax
@@ -58,6 +60,7 @@ __all__ = [
     "BudgetError",
     "ClusterError",
     "DtypeError",
+    "Evaluator",
     "LabelsError",
     "LazyScores",
     "LeftoverWarning",
@@ -70,6 +73,7 @@ __all__ = [
     "SmallestK",
     "StoreError",
     "Threshold",
+    "UnsettledError",
     "WriteError",
     "adaptive_gain",
     "average_k_sets",
@@ -110,6 +114,7 @@ _HOMES = {
     "api.description": ("info",),
     "api.ensembles": ("ensemble",),
     "api.evaluation": ("evaluate",),
+    "api.evaluator": ("Evaluator",),
     "api.ingestion": ("ingest",),
     "api.lazy_scores": ("LazyScores",),
     "api.regrets": ("adaptive_gain", "plug_in_regret", "regret"),

@@ -237,6 +237,32 @@ class ClusterError(AvgkError, RuntimeError):
     """
 
 
+class UnsettledError(AvgkError, RuntimeError):
+    """An ``Evaluator`` did not hold what a threshold or its ties need; also a ``RuntimeError``.
+
+    Cause: later batches are so unlike the first ones that a threshold lies outside the bracket that was held; or a budget
+    ends among more ties than can be held one by one. No number is given that might be wrong.
+
+    Cure: run the loop again, the same batches in the same order, with an ``Evaluator(n_classes, k, like=first)``: it knows
+    where to look. Or write the scores with ``ScoreWriter``, and ``evaluate`` the store.
+
+    Attributes
+    ----------
+    budgets
+        The budgets that are not settled, as floats.
+
+    Examples
+    --------
+    >>> import avgk_dask as avgk
+    >>> error = avgk.UnsettledError("thresholds must lie within what was held of the batches; got k = 2 outside of it.")
+    >>> isinstance(error, avgk.AvgkError), isinstance(error, RuntimeError)
+    (True, True)
+
+    """
+
+    budgets: tuple[float, ...] = ()
+
+
 class OptionError(AvgkError, ValueError):
     """An option is none of the values it may take; also a ``ValueError``.
 

@@ -190,13 +190,19 @@ def evaluate_run(run: Run, budgets: tuple[Fraction, ...], straddle: bool = False
     outcome = replace(outcome, search=settle_extremes(run, outcome.search))
     needed = [n_ranked([budget], source.n_classes) for budget in budgets] if straddle else None
     certify_budgets(run, budgets, [s.key for s in outcome.selections], needed)
+    return outcome_result(outcome, ranked, run.reads)
+
+
+def outcome_result(outcome: Outcome, ranked: int, reads: int) -> xr.Dataset:
+    """Return the Dataset of an outcome whose extremes are settled; of ``ranked`` ranks the ambiguity is analysed, 0 for none."""
+    source, budgets = outcome.source, outcome.budgets
     values, coords = _values(outcome)
-    if straddle:
+    if ranked:
         ambiguity = analyse(outcome.tally.ranked.first(ranked), integers(budgets), source.dtype, source.n_classes)
         more, ranks = ambiguity_values(ambiguity, budgets, source)
         values, coords = values | more, coords | ranks
     kind = score_kind(source, outcome.tally.looked)
-    attrs = result_attrs(source, run.reads, n_labelled=outcome.tally.n_labelled, **kind)
+    attrs = result_attrs(source, reads, n_labelled=outcome.tally.n_labelled, **kind)
     return build_result(values, coords, attrs)
 
 

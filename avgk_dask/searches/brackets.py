@@ -9,7 +9,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from ..arrays import Array, Ints
+from ..arrays import Array, Dtype, Ints
 from ..kernels.keys import key_range
 from ..kernels.zones import N_BINS, ZoneTable, shift_to_fit
 from ..scans.plan import ScanPlan, ScanShape
@@ -26,6 +26,8 @@ _FEW = {2: 12.0, 3: 8.0, 4: 6.5}
 
 #: Keys that each occur so many times in the pilot's sample are ties.
 _TIED = 16
+#: How many times more, or fewer, of what is to come may lie above a threshold than above the same key at first.
+_GENEROUS = 2.0
 
 
 def reach_of(n: int) -> float:
@@ -112,6 +114,21 @@ def guess_brackets(sample: PilotSample, shape: ScanShape, ranks: Sequence[int]) 
         margin = error * sample.n_scores + 1 + thinning
         high = _key_at(sample, cumulative, target - margin, high_end)
         low = _key_at(sample, cumulative, target + margin, low_end)
+        brackets.append((low, max(low, high)))
+    return brackets
+
+
+def generous_brackets(sample: PilotSample, shares: Sequence[float], dtype: Dtype) -> list[tuple[int, int]]:
+    """Guess, for the score that a share of all scores reach, a bracket of keys; what is to come may be unlike the sample."""
+    cumulative = np.cumsum(sample.weights)
+    thinning = int(sample.weights.max(initial=1) - 1) * sample.strip_scores.size
+    low_end, high_end = key_range(dtype)
+    brackets = []
+    for share in shares:
+        target = share * sample.n_scores
+        margin = _margin(sample, int(np.searchsorted(cumulative, target))) * sample.n_scores + 1 + thinning
+        high = _key_at(sample, cumulative, target / _GENEROUS - margin, high_end)
+        low = _key_at(sample, cumulative, target * _GENEROUS + margin, low_end)
         brackets.append((low, max(low, high)))
     return brackets
 

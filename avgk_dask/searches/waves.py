@@ -69,10 +69,15 @@ def expected_held(shape: ScanShape, n_seen: int, n_held: int) -> float:
     return n_held / n_seen * shape.n_bands / max(_BETWEEN * shape.all_events, 1)
 
 
-def narrow(tally: ScanTally, plan: ScanPlan, ranks: Sequence[int], n_seen: int) -> tuple[ScanTally, ScanPlan]:
-    """Return what was found so far by narrower brackets, and the plan with them."""
+def narrow(
+    tally: ScanTally, plan: ScanPlan, ranks: Sequence[int], n_seen: int, *, share: float = _BETWEEN, reach: float = 1.0
+) -> tuple[ScanTally, ScanPlan]:
+    """Return what was found so far by narrower brackets, and the plan with them.
+
+    They reach ``reach`` times as far as is usual, or less where they would hold more than a share of the events.
+    """
     seen = _Seen.of(tally, plan, n_seen)
-    limit, reach = _BETWEEN * plan.shape.all_events, 1.0
+    limit = share * plan.shape.all_events
     while True:
         brackets = join_brackets([seen.bracket(rank, reach) for rank in ranks])
         n_held = sum(seen.count_from(low) - seen.count_from(high + 1) for low, high in brackets)

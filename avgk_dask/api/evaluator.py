@@ -1,0 +1,260 @@
+"""``Evaluator``: the result of ``evaluate``, from the batches of an evaluation loop, without a store."""
+
+from __future__ import annotations
+
+import os
+from typing import Self
+
+import numpy as np
+import xarray as xr
+
+from ..errors import OptionError, ScoresError, warn_of
+from ..exact.budgets import DEFAULT_BUDGETS, parse_budgets
+from ..results.score_kinds import kind_sentence
+from .evaluation import outcome_result
+from .given import BudgetsLike
+from .loop_batches import as_batch, check_alike
+from .loop_files import read_state, write_state
+from .loop_scans import Asked, Hints, LoopScan
+from .policies import check_nan_policy
+
+
+class Evaluator:
+    """Evaluates the batches of a loop as they come: the Dataset of ``evaluate``, bit for bit, and nothing is stored.
+
+    The number of samples need not be known. Samples count in the order in which they come, which is the order in which ties at
+    a threshold are kept. What is held is what lies near the thresholds, within a fixed limit for any number of samples.
+
+    Parameters
+    ----------
+    n_classes
+        Number of classes.
+    k
+        Budget or sequence of budgets in (0, C], as for ``evaluate``.
+    straddle
+        Whether to analyse the ambiguity, too. It holds twice the largest k scores of each sample, 4 or 8 bytes each, up to
+        ``avgk.ranked-bytes`` (128 MB), and bins beyond that, with the error certified.
+    nan_policy
+        ``"raise"`` refuses NaN; ``"lowest"`` ranks NaN below all numbers and never puts it in a set.
+    like
+        An evaluator of the same samples in the same order, and with the same options, whose ``result`` was refused. It tells
+        where thresholds and cuts through ties are.
+
+    Attributes
+    ----------
+    n_samples
+        Samples so far; those that do not exist do not count.
+    n_bytes
+        Bytes of what is held.
+
+    Raises
+    ------
+    BudgetError
+        Where a budget is no number in (0, C].
+    OptionError
+        Where ``n_classes`` is no positive integer, an option is none of the values it may take, or ``like`` was asked for
+        something else.
+
+    Notes
+    -----
+    Cost: each batch is looked at once. Small batches are copied, and scanned together in pieces of ``avgk.band-bytes`` (4 MB).
+
+    Memory: a piece of rows; and at most ``avgk.max-events`` events (6 million of 17 bytes, 25 with soft labels), of which a
+    third is planned for. The first piece gives each threshold a generous bracket, from half of k to twice k labels a sample.
+    Everything inside is held while it fits; for k up to 10 that is a hundred thousand samples. Then brackets are narrowed, as
+    far as is needed, by what the counts so far say of any number of samples to come, and what lies outside becomes counts.
+
+    No number is ever wrong: at the end the counts prove that each threshold was held. Where later batches are so unlike the
+    first ones that it was not, or where a budget ends among millions of ties, ``result`` refuses with an ``UnsettledError``.
+    A second run, with ``like``, then has brackets that are certain to hold; it is refused only if more lies inside than can
+    be held, and leaves narrower ones.
+
+    Examples
+    --------
+    >>> import numpy as np, avgk_dask as avgk
+    >>> rng = np.random.default_rng(0)
+    >>> scores, labels = rng.dirichlet(np.ones(10), 100), rng.integers(0, 10, 100)
+    >>> evaluator = avgk.Evaluator(n_classes=10, k=[1, 2.5])
+    >>> for first in range(0, 100, 32):
+    ...     evaluator.update(scores[first : first + 32], labels[first : first + 32])
+    >>> evaluator.result().equals(avgk.evaluate(scores, labels, k=[1, 2.5], straddle=False))
+    True
+
+    """
+
+    def __init__(
+        self,
+        n_classes: int,
+        k: BudgetsLike = DEFAULT_BUDGETS,
+        *,
+        straddle: bool = False,
+        nan_policy: str = "raise",
+        like: Evaluator | None = None,
+    ) -> None:
+        if isinstance(n_classes, bool) or not isinstance(n_classes, (int, np.integer)) or n_classes < 1:
+            raise OptionError(f"n_classes must be a positive integer; got {n_classes!r}. Pass the number of classes.")
+        check_nan_policy(nan_policy)
+        self._asked = Asked(int(n_classes), parse_budgets(k, int(n_classes)), bool(straddle), nan_policy)
+        self._scan: LoopScan | None = None
+        self._n_given = 0
+        self._is_masked = False
+        self._hints = None if like is None else self._hints_of(like)
+
+    def _hints_of(self, like: Evaluator) -> Hints | None:
+        if not isinstance(like, Evaluator):
+            raise OptionError(f"like must be an Evaluator; got {type(like).__name__}. Pass the one that was refused.")
+        self._check_asked(like, "like")
+        return None if like._scan is None else like._scan.as_hints()
+
+    def _check_asked(self, other: Evaluator, what: str) -> None:
+        if other._asked != self._asked:
+            raise OptionError(
+                f"{what} must be asked for the same; got {other._asked}. Pass the options of {self._asked}."
+            )
+
+    @property
+    def n_samples(self) -> int:
+        """Samples so far; those that do not exist do not count."""
+        return 0 if self._scan is None else self._scan.n_samples
+
+    @property
+    def n_bytes(self) -> int:
+        """Bytes of what is held."""
+        return 0 if self._scan is None else self._scan.n_bytes
+
+    def __repr__(self) -> str:
+        asked = self._asked
+        budgets = ", ".join(f"{float(k):g}" for k in asked.budgets)
+        held = "all scores" if self._scan is None or self._scan.scan is None else "what lies near the thresholds"
+        return (
+            f"<avgk_dask.Evaluator: {self.n_samples:,} samples of {asked.n_classes:,} classes, k = {budgets}; "
+            f"holds {held}, {self.n_bytes / 1e6:,.1f} MB>"
+        )
+
+    def update(
+        self, scores: object, labels: object = None, *, where: object = None, ignore_index: int | None = None
+    ) -> None:
+        """Take in a batch: scores of samples x classes, and a label (or a row of probabilities) for each sample.
+
+        Parameters
+        ----------
+        scores
+            Matrix of samples x ``n_classes``: an array of NumPy, torch, JAX or another that NumPy can read, of one dtype in
+            all batches. Of more dimensions, all but the last are samples. The array may be used again afterwards.
+        labels
+            One integer for each sample (negative, masked or null: unlabelled), or a matrix of probabilities like the
+            scores; either all batches have labels, of one kind, or none has.
+        where
+            Boolean, one value a sample: samples where it is False do not exist (padding).
+        ignore_index
+            The label of samples that do not exist: short for ``where = labels != ignore_index``.
+
+        Raises
+        ------
+        ScoresError, LabelsError, DtypeError, OptionError
+            Where the batch does not fit, which leaves everything as it was. NaN, and soft labels outside [0, 1], are met
+            when a piece is full, or by ``result``; every call is refused after that.
+        """
+        batch, n_given = as_batch(scores, labels, where, ignore_index, self._asked.n_classes, self._n_given)
+        if self._scan is None:
+            self._scan = LoopScan(self._asked, batch.scores.dtype, batch.kind, self._hints)
+        check_alike(batch, self._scan.dtype, self._scan.kind)
+        self._n_given += n_given
+        self._is_masked |= where is not None or ignore_index is not None
+        self._scan.add(batch)
+
+    def result(self) -> xr.Dataset:
+        """Return the result for all samples so far; more may come after it.
+
+        Returns
+        -------
+        Dataset
+            What ``evaluate`` gives for the same samples and labels, with the same options. The attribute ``store`` is empty,
+            ``reads`` is 1, and ``score_kind`` looks at a few samples of each piece.
+
+        Raises
+        ------
+        UnsettledError
+            Where what was held does not prove every threshold; the text says for which k, and what to do.
+        ScoresError
+            Where there is no sample.
+        """
+        if self._scan is None or not self.n_samples:
+            raise ScoresError("scores must hold at least one sample; got none. Call update first.")
+        result = outcome_result(self._scan.outcome(), self._asked.n_ranked, reads=1)
+        if self._is_masked:
+            result.attrs["n_left_out"] = self._n_given - self.n_samples
+        warn_of(kind_sentence(result))
+        return result
+
+    def merge(self, other: Evaluator) -> Self:
+        """Take in all samples of another evaluator, behind the own ones; the other stays as it is.
+
+        Parameters
+        ----------
+        other
+            An evaluator with the same options, such as that of another process.
+
+        Returns
+        -------
+        Evaluator
+            This one.
+
+        Raises
+        ------
+        OptionError, DtypeError, LabelsError
+            Where the other was asked for something else, or has scores of another dtype or labels of another kind.
+        UnsettledError
+            Where the two hold nothing in common.
+        """
+        if not isinstance(other, Evaluator):
+            raise OptionError(f"other must be an Evaluator; got {type(other).__name__}. Load it with Evaluator.load.")
+        self._check_asked(other, "other")
+        if other._scan is not None:
+            if self._scan is None:
+                self._scan = LoopScan(self._asked, other._scan.dtype, other._scan.kind, self._hints)
+            check_alike(other._scan.waiting.rows, self._scan.dtype, self._scan.kind)
+            self._scan.merge(other._scan, self._n_given)
+        self._n_given += other._n_given
+        self._is_masked |= other._is_masked
+        return self
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write all that is known to a file: plain arrays and JSON, with a hash.
+
+        Parameters
+        ----------
+        path
+            Path or URL of the file; one that is there is replaced.
+
+        Raises
+        ------
+        WriteError
+            Where it cannot be written.
+        """
+        write_state(path, self._asked, (self._n_given, self._is_masked), self._scan, self._hints)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Self:
+        """Return the evaluator that ``save`` wrote; it goes on as if nothing had happened.
+
+        Parameters
+        ----------
+        path
+            Path or URL of the file.
+
+        Returns
+        -------
+        Evaluator
+            With all that was known.
+
+        Raises
+        ------
+        ReadError
+            Where there is no such file, it is damaged, or another version wrote it.
+        """
+        asked, (n_given, is_masked), scan, hints = read_state(path)
+        made = cls.__new__(cls)
+        made._asked, made._n_given, made._is_masked = asked, n_given, is_masked
+        made._scan, made._hints = scan, hints
+        return made

@@ -1,0 +1,124 @@
+"""Batches of an evaluation loop: what ``Evaluator.update`` takes becomes rows in memory, and rows wait until they are a piece."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..arrays import Array, Bools, Dtype, Ints
+from ..errors import DtypeError, LabelsError
+from ..kernels.keys import check_dtype
+from ..store.write.batches import as_labels, as_numpy, as_scores, check_labels, check_scores
+from .dimensions import flat_labels
+from .masking import sample_conditions
+
+NO_LABELS, HARD, SOFT = "no labels", "hard labels", "soft labels"
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Rows of scores, their labels (None, integers or probabilities), and their numbers among all samples given."""
+
+    scores: Array
+    labels: Array | None
+    numbers: Ints
+
+    @property
+    def kind(self) -> str:
+        """The kind of its labels."""
+        return NO_LABELS if self.labels is None else HARD if self.labels.ndim == 1 else SOFT
+
+    def select(self, which: Bools | slice) -> Batch:
+        """Return some of the rows."""
+        return Batch(self.scores[which], None if self.labels is None else self.labels[which], self.numbers[which])
+
+    def pieces(self, n_rows: int) -> Iterator[Batch]:
+        """Return stretches of at most so many rows."""
+        for first in range(0, len(self.scores), n_rows):
+            yield self.select(slice(first, first + n_rows))
+
+
+def as_batch(
+    scores: object, labels: object, where: object, ignore_index: int | None, n_classes: int, first: int
+) -> tuple[Batch, int]:
+    """Return the samples of a batch that exist, and how many were given; the first is sample number ``first``.
+
+    Raises
+    ------
+    ScoresError, LabelsError, DtypeError, OptionError
+        Where shape, labels or conditions do not fit.
+
+    """
+    given = as_scores(scores)
+    lead = given.shape[:-1]
+    block = given.reshape(-1, given.shape[-1]) if given.ndim > 2 else given
+    check_scores(block, n_classes)
+    mine = None if labels is None else _flat(as_labels(labels), given.shape)
+    exists = _existing(where, ignore_index, mine, lead)
+    if mine is not None:
+        if exists is not None and mine.ndim == 1 and mine.dtype.kind in "iu":
+            mine = np.where(exists, mine, -1)  # what padding holds is not looked at
+        mine = check_labels(mine, len(block), n_classes, first)
+    batch = Batch(block, mine, np.arange(first, first + len(block)))
+    return batch if exists is None else batch.select(exists), len(block)
+
+
+def _flat(labels: Array, shape: tuple[int, ...]) -> Array:
+    """Return the labels of scores of more than two dimensions as a column, or as a matrix where they are soft."""
+    return flat_labels(labels, shape) if len(shape) > 2 else labels
+
+
+def _existing(where: object, ignore_index: int | None, labels: Array | None, lead: tuple[int, ...]) -> Bools | None:
+    """Return which samples exist; None where nothing says that some do not."""
+    if where is None and ignore_index is None:
+        return None
+    exists = np.ones(math.prod(lead), bool)
+    for values, ignored in sample_conditions(None if where is None else as_numpy(where), ignore_index, labels, lead):
+        exists &= np.asarray(values) if ignored is None else np.asarray(values) != ignored
+    return exists
+
+
+class WaitingRows:
+    """Rows that wait until they are a piece to be scanned, in memory that is used again."""
+
+    def __init__(self, n_rows: int, n_classes: int, dtype: Dtype, kind: str) -> None:
+        self.n, self.n_most = 0, n_rows
+        self._scores = np.empty((n_rows, n_classes), dtype)
+        shape = (n_rows,) if kind == HARD else (n_rows, n_classes)
+        self._labels = None if kind == NO_LABELS else np.empty(shape, np.int64 if kind == HARD else np.float64)
+        self._numbers = np.empty(n_rows, np.int64)
+
+    @property
+    def n_bytes(self) -> int:
+        """Bytes of the rows that wait."""
+        label = 0 if self._labels is None else self._labels[:1].nbytes
+        return self.n * (self._scores[:1].nbytes + label + 8)
+
+    def add(self, batch: Batch) -> None:
+        """Add rows, no more than there is space for."""
+        mine = slice(self.n, self.n + len(batch.scores))
+        self._scores[mine], self._numbers[mine] = batch.scores, batch.numbers
+        if self._labels is not None:
+            self._labels[mine] = batch.labels
+        self.n = mine.stop
+
+    @property
+    def rows(self) -> Batch:
+        """The rows that wait: good until others are added."""
+        mine = slice(0, self.n)
+        return Batch(self._scores[mine], None if self._labels is None else self._labels[mine], self._numbers[mine])
+
+
+def check_alike(batch: Batch, dtype: Dtype, kind: str) -> None:
+    """Refuse a batch of another dtype, or with labels of another kind, than those before it."""
+    if check_dtype(batch.scores.dtype) != dtype:
+        raise DtypeError(
+            f"scores must be {dtype}, as in the first batch; got {batch.scores.dtype}. Convert them with astype."
+        )
+    if batch.kind != kind:
+        raise LabelsError(
+            f"labels must be of one kind in all batches; got {batch.kind} after {kind}. Give the same kind with every batch."
+        )

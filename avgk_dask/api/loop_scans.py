@@ -1,0 +1,247 @@
+"""What an ``Evaluator`` knows: rows that wait, and a scan of all before them that is open at its end."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from typing import Any, TypeVar
+
+import numpy as np
+
+from ..arrays import Array, Dtype
+from ..errors import UnsettledError
+from ..exact.budgets import count_labels, largest_integer
+from ..kernels.keys import check_dtype, key_range
+from ..passes.caps import Caps
+from ..passes.run import refuse_bad_data
+from ..records import Record
+from ..scans.band_pass import Search
+from ..scans.band_scan import scan_band
+from ..scans.plan import ScanPlan, ScanShape
+from ..searches.open_scans import ALL_BANDS, UNLIMITED, OpenScan, first_plan, plan_brackets
+from ..searches.threshold_search import ThresholdSearch
+from ..searches.tie_extremes import ExtremesSearch
+from ..settings import setting
+from ..sources.past import PastSource
+from ..states.checks import CheckedTally
+from .first_ties import FirstTies, take_ties, with_first_ties
+from .loop_batches import HARD, NO_LABELS, Batch, WaitingRows
+from .outcome import Outcome
+from .straddling import n_ranked
+
+#: Rows of a piece that are looked at whole.
+_LOOKED = 4
+
+AnySearch = TypeVar("AnySearch", bound=Search)
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What an evaluator is asked for."""
+
+    n_classes: int
+    budgets: tuple[Fraction, ...]
+    straddle: bool
+    nan_policy: str
+
+    @property
+    def n_ranked(self) -> int:
+        """Ranks whose scores are held."""
+        return n_ranked(self.budgets, self.n_classes) if self.straddle else 0
+
+    def counts(self, n_samples: int) -> list[int]:
+        """Return the labels that each budget has for so many samples."""
+        return [count_labels(budget, n_samples) for budget in self.budgets]
+
+
+@dataclass(frozen=True)
+class Hints(Record):
+    """What a first run knows for a second one: brackets, how many samples there are, and ties to take one by one."""
+
+    n_samples: int
+    lows: tuple[int, ...]
+    highs: tuple[int, ...]
+    ties: tuple[FirstTies, ...]
+
+
+class LoopScan:
+    """Samples of one dtype, with labels of one kind, scanned a piece at a time as they come."""
+
+    def __init__(self, asked: Asked, dtype: Dtype, kind: str, hints: Hints | None = None) -> None:
+        self.asked, self.dtype, self.kind, self.hints = asked, check_dtype(dtype), kind, hints
+        row_bytes = asked.n_classes * self.dtype.itemsize
+        n_rows = max(setting("band-bytes") // row_bytes, setting("small-scores") // asked.n_classes, 1)
+        self.waiting = WaitingRows(n_rows, asked.n_classes, self.dtype, kind)
+        self.scan: OpenScan | None = None
+        self.ties: tuple[FirstTies, ...] = () if hints is None else hints.ties
+
+    @property
+    def n_samples(self) -> int:
+        """Samples so far."""
+        return self.waiting.n + (0 if self.scan is None else self.scan.n_rows)
+
+    @property
+    def n_bytes(self) -> int:
+        """Bytes of all that is held."""
+        if self.scan is None:
+            return self.waiting.n_bytes
+        waves = sum(counts.__sizeof__() for _, counts in self.scan.waves)
+        return self.waiting.n_bytes + waves + sum(tally.__sizeof__() for tally in self.scan.tallies)
+
+    def add(self, batch: Batch) -> None:
+        """Take in rows, and scan each full piece."""
+        most = self.waiting.n_most
+        while len(batch.scores):
+            if self.waiting.n == most:
+                self._scan_waiting()
+            if not self.waiting.n and len(batch.scores) >= most and self.scan is not None:  # as they are
+                mine, batch = batch.select(slice(0, most)), batch.select(slice(most, None))
+                self.scan, self.ties = self._scanned(mine)
+                continue
+            space = most - self.waiting.n
+            self.waiting.add(batch.select(slice(0, space)))
+            batch = batch.select(slice(space, None))
+
+    def _scan_waiting(self) -> None:
+        if self.waiting.n:
+            self.scan, self.ties = self._scanned(self.waiting.rows)
+            self.waiting.n = 0
+
+    def _scanned(self, rows: Batch) -> tuple[OpenScan, tuple[FirstTies, ...]]:
+        """Return the scan with one more piece, and the ties."""
+        scan = self._begun(rows.scores) if self.scan is None else self.scan
+        n_rows = len(rows.scores)
+        plan = self._plan(scan, n_rows)
+        tally = scan_band([rows.scores], rows.labels, scan.n_bands, plan)
+        refuse_bad_data(tally, self._source(n_rows, rows.numbers), self.asked.nan_policy)
+        ties = take_ties(self.ties, rows.scores, rows.labels, plan.shape)
+        return scan.take(tally), ties
+
+    def _begun(self, block: Array) -> OpenScan:
+        n_samples = UNLIMITED if self.hints is None else self.hints.n_samples
+        shape = replace(self._shape(self._source(self.waiting.n_most)), n_samples=n_samples, ranked_bins=0, looked=b"")
+        ranks = [min(n + 1, n_samples * shape.n_classes) for n in self.asked.counts(n_samples)]
+        if self.hints is None:
+            plan = first_plan(shape, block, self.asked.budgets)
+        else:
+            brackets = list(zip(self.hints.lows, self.hints.highs, strict=True))
+            plan = plan_brackets(replace(shape, n_together=ALL_BANDS), brackets)
+        return OpenScan(plan, tuple(ranks), setting("tie-groups"))
+
+    def _plan(self, scan: OpenScan, n_more: int) -> ScanPlan:
+        """Return the plan of the next piece: it looks at some rows, and has histograms once ranked scores are too many."""
+        rows = np.unique((2 * np.arange(_LOOKED) + 1) * n_more // (2 * _LOOKED))
+        looked = np.stack([np.full_like(rows, scan.n_bands), rows]).tobytes()
+        bins = self._ranked_bins(scan.n_rows + n_more)
+        return replace(scan.plan, shape=replace(scan.plan.shape, looked=looked, ranked_bins=bins))
+
+    def _ranked_bins(self, n_samples: int) -> int:
+        ranked = self.asked.n_ranked
+        return Caps.configured().rank_bins(self._source(n_samples), ranked) if ranked else 0
+
+    def _source(self, n_samples: int, numbers: Array | None = None) -> PastSource:
+        n_dims = 1 if self.kind == HARD else 2
+        labels = None if self.kind == NO_LABELS else np.zeros((0,) * n_dims)
+        return PastSource((n_samples, self.asked.n_classes), self.dtype, labels, numbers)
+
+    def _shape(self, source: PastSource) -> ScanShape:
+        n_ranks = 0 if source.labels is None else largest_integer(self.asked.budgets)
+        return Caps.configured().scan_shape(source, n_ranks, self.asked.n_ranked, source.has_soft_labels)
+
+    def outcome(self) -> Outcome:
+        """Return what is known of all budgets; what was not held is refused."""
+        source = self._source(self.n_samples)
+        if self.scan is None:
+            return Outcome(source, self.asked.budgets, self._small(source))
+        scan, ties = self._scanned(self.waiting.rows) if self.waiting.n else (self.scan, self.ties)
+        search = with_first_ties(scan.settle(self.asked.counts(self.n_samples)), ties)
+        refuse_unsettled(search, self.asked.budgets)
+        assert search.first_tally is not None
+        ranked = replace(search.first_tally.ranked, n_bins=self._ranked_bins(self.n_samples))
+        search = replace(search, first_tally=replace(search.first_tally, ranked=ranked))
+        return Outcome(source, self.asked.budgets, search)
+
+    def _small(self, source: PastSource) -> ThresholdSearch:
+        """Return what the waiting rows tell, where there are no others."""
+        rows = self.waiting.rows
+        named = self._source(self.n_samples, rows.numbers)
+        search = ThresholdSearch.begin(self._shape(source), self.asked.counts(source.shape[0]))
+        search = self._driven(search, rows, named)
+        extremes = ExtremesSearch.begin(self.dtype, self.asked.n_classes, setting("ranked-bins"), search.found)
+        return replace(search, found=self._driven(extremes, rows, named).settle(search.found))
+
+    def _driven(self, search: AnySearch, rows: Batch, source: PastSource) -> AnySearch:
+        """Give a search the rows as often as it asks for them."""
+        while (what := search.next_pass()) is not None:
+            state: Any = what.work([rows.scores], rows.labels, 0, what.plan)
+            if isinstance(state, CheckedTally):
+                refuse_bad_data(state, source, self.asked.nan_policy)
+            search = search.advance(state)
+        return search
+
+    def as_hints(self) -> Hints | None:
+        """Return what a second run over the same samples needs; None where it needs nothing."""
+        if self.scan is None:
+            return None
+        scan = self._scanned(self.waiting.rows)[0] if self.waiting.n else self.scan
+        search = scan.settle(self.asked.counts(self.n_samples))
+        low = key_range(self.dtype)[0]
+        floors = scan.plan.zones.interval(scan.plan.zones.n_intervals - 1)
+        brackets = [(s.key, s.key) if s.key >= low else floors for s in search.found.values()]
+        if search.plan is not None:
+            zones = search.plan.zones
+            brackets += [zones.interval(j) for j in range(zones.n_intervals)]
+        lows, highs = zip(*brackets, strict=True)
+        ties = [
+            FirstTies(i, s.key, s.n_kept, ()) for i, s in search.found.items() if s.cut is not None and s.cut.pending
+        ]
+        return Hints(self.n_samples, lows, highs, tuple(ties))
+
+    def merge(self, other: LoopScan, first: int) -> None:
+        """Take in the samples of another, whose numbers go on from ``first``."""
+        if other.scan is not None:
+            if self.scan is None:
+                self.hints, self.ties = other.hints, () if other.hints is None else other.hints.ties
+                self.scan = replace(other.scan, n_bands=0, parts=(), so_far=None, waves=(), n_narrowed=0)
+            self._scan_waiting()
+            merged = self.scan.merged(other.scan)
+            if merged is None:
+                raise _refusal([float(b) for b in self.asked.budgets], [], [])
+            self.ties = tuple(FirstTies.chained(self.ties, other.ties))
+            self.scan = merged
+        rows = other.waiting.rows
+        self.add(replace(rows, numbers=rows.numbers + first))
+
+
+def refuse_unsettled(search: ThresholdSearch, budgets: Sequence[Fraction]) -> None:
+    """Refuse what was not held, by the cause."""
+    outside = [float(budgets[i]) for i in search.open]
+    found = {float(budgets[i]): s for i, s in search.found.items()}
+    cut = [k for k, s in found.items() if s.cut is not None and s.cut.pending]
+    soft = [k for k, s in found.items() if s.extremes is None and k not in cut]
+    if outside or cut or soft:
+        raise _refusal(outside, cut, soft)
+
+
+def _refusal(outside: list[float], cut: list[float], soft: list[float]) -> UnsettledError:
+    """Return the refusal of budgets whose thresholds lie outside, that end among counted ties, or that need their soft labels."""
+    causes = []
+    if outside:
+        causes.append(f"k = {_listed(outside)} outside of it (later batches are unlike the first ones)")
+    if cut:
+        causes.append(f"k = {_listed(cut)} that ends among ties that were counted together")
+    if soft:
+        causes.append(f"k = {_listed(soft)} with soft labels of ties that were counted together")
+    cure = "Run the loop again, the same batches in the same order, with Evaluator(n_classes, k, like=first)."
+    if soft:
+        cure = "Write the scores with ScoreWriter, and evaluate the store."
+    error = UnsettledError(
+        f"thresholds must lie within what was held of the batches; got {', and '.join(causes)}. {cure}"
+    )
+    error.budgets = tuple(sorted({*outside, *cut, *soft}))
+    return error
+
+
+def _listed(budgets: list[float]) -> str:
+    return ", ".join(f"{k:g}" for k in budgets)

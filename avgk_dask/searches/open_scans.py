@@ -1,0 +1,216 @@
+"""Open scans: bands come one by one, and nobody knows how many. What is held stays within a limit for any number.
+
+Brackets are those of a *share* of all scores: k / C of what will have come lies above the threshold of k. They are generous at
+first. When they hold more than planned, they are narrowed to what the counts so far allow toward an unlimited future, and what
+they no longer hold is folded into counts. At the end the counts prove, as after any scan, which brackets held.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+
+import numpy as np
+
+from ..arrays import Array
+from ..kernels.keys import key_range
+from ..kernels.zones import N_BINS, ZoneTable, shift_to_fit
+from ..scans.pilot import sample_block
+from ..scans.plan import ScanPlan, ScanShape
+from ..states.bin_counts import BinCounts
+from ..states.counted_events import EventTally
+from ..states.held_events import ROW_BITS
+from ..states.scan_tally import ScanTally
+from .brackets import generous_brackets, plan_scan
+from .folding import fold
+from .threshold_search import ThresholdSearch
+from .waves import narrow
+
+#: Samples, as many as never come.
+UNLIMITED = 1 << 40
+#: Bands that row numbers can tell apart; as many counted together are one group.
+ALL_BANDS = 1 << (63 - ROW_BITS)
+#: The share of the events that may be held at which brackets are narrowed; what they then hold at most; and how many times as
+#: far as usual they may reach: what comes later may be unlike what came first.
+_PLANNED, _AFTER, _REACH = 1 / 3, 1 / 6, 16.0
+#: How many times as many rows must have come before brackets are narrowed again.
+_GROWTH = 1.25
+#: Tallies of equally many bands that are merged at once.
+_FAN_IN = 16
+#: The scores that a pilot takes, in times of the largest share.
+_TAKEN, _MORE = 3.0, 0.02
+
+
+def first_plan(shape: ScanShape, block: Array, budgets: Sequence[Fraction]) -> ScanPlan:
+    """Plan a scan with generous brackets, from the first rows."""
+    shares = [float(budget / shape.n_classes) for budget in budgets]
+    sample = sample_block(block, 0, _TAKEN * max(shares) + _MORE)
+    lowest, highest = (sample.lowest, sample.highest) if sample.keys.size else key_range(shape.dtype)
+    return plan_brackets(shape, generous_brackets(sample, shares, shape.dtype), lowest, highest)
+
+
+def plan_brackets(
+    shape: ScanShape, brackets: Sequence[tuple[int, int]], lowest: int | None = None, highest: int | None = None
+) -> ScanPlan:
+    """Plan a scan that any other of its kind can be merged with: both hold the highest key, and sample in the same bins."""
+    low, top = key_range(shape.dtype)
+    lowest, highest = low if lowest is None else lowest, top if highest is None else highest
+    plan = plan_scan(shape, [*brackets, (top, top)], lowest, highest)
+    return replace(plan, sample_base=low, sample_shift=shift_to_fit(top - low + 1, N_BINS))
+
+
+@dataclass(frozen=True)
+class OpenScan:
+    """What the bands so far have given."""
+
+    #: What the next band is scanned for; its shape has as many samples as are expected.
+    plan: ScanPlan
+    #: The rank of each threshold among that many samples' scores.
+    ranks: tuple[int, ...]
+    #: Groups of bands whose equal events are counted together, at most.
+    n_groups: int
+    n_bands: int = 0
+    #: Tallies by the current brackets; all before them, folded; and the counts by the brackets they had.
+    parts: tuple[ScanTally, ...] = ()
+    so_far: ScanTally | None = None
+    waves: tuple[tuple[ZoneTable, BinCounts], ...] = ()
+    #: Rows at which brackets were narrowed last.
+    n_narrowed: int = 0
+
+    @property
+    def tallies(self) -> tuple[ScanTally, ...]:
+        """All tallies, of different rows."""
+        return self.parts if self.so_far is None else (self.so_far, *self.parts)
+
+    @property
+    def n_rows(self) -> int:
+        """How many rows have come."""
+        return sum(tally.n_rows for tally in self.tallies)
+
+    def take(self, tally: ScanTally) -> OpenScan:
+        """Take in the tally of the next band."""
+        after = replace(self, parts=_gathered((*self.parts, tally)), n_bands=self.n_bands + 1)
+        n_held, most = sum(part.n_stored for part in after.tallies), self.plan.shape.all_events
+        if n_held <= _PLANNED * most:
+            return after
+        if _GROWTH * self.n_narrowed <= after.n_rows < self.plan.shape.n_samples:
+            return after._narrowed()
+        return after._ended() if n_held > most else after
+
+    def _ended(self) -> OpenScan:
+        """Return the scan with all that it has in one tally."""
+        if not self.parts:
+            return self
+        wave = ScanTally.merge(list(self.parts))
+        waves = (*self.waves, (self.plan.zones, wave.histogram))
+        if self.waves and self.waves[-1][0] is self.plan.zones:
+            merged = BinCounts.merge([self.waves[-1][1], wave.histogram])
+            waves = (*self.waves[:-1], (self.plan.zones, merged))
+        so_far = wave if self.so_far is None else ScanTally.merge([self.so_far, wave])
+        return replace(self, parts=(), so_far=so_far, waves=waves)._in_groups(-(-self.n_bands // self.n_groups))
+
+    def _narrowed(self) -> OpenScan:
+        """Return the scan with narrower brackets."""
+        ended = self._ended()
+        assert ended.so_far is not None
+        so_far, plan = narrow(ended.so_far, ended.plan, self.ranks, self.n_bands, share=_AFTER, reach=_REACH)
+        return replace(ended, so_far=so_far, plan=plan, n_narrowed=so_far.n_rows)
+
+    def _in_groups(self, n_together: int) -> OpenScan:
+        """Return the scan with the counted events of at least so many bands together; nothing but one tally is there."""
+        now = self.plan.shape.n_together
+        if n_together <= now or self.so_far is None:
+            return self
+        n_together = now * (1 << (-(-n_together // now) - 1).bit_length())
+        tally, times = self.so_far, n_together // now
+        counted = replace(
+            tally.counted, groups=tally.counted.groups // times, weight_groups=tally.counted.weight_groups // times
+        )
+        plan = replace(self.plan, shape=replace(self.plan.shape, n_together=n_together))
+        return replace(
+            self, plan=plan, so_far=replace(tally, counted=EventTally.settled(counted), n_together=n_together)
+        )
+
+    def merged(self, other: OpenScan) -> OpenScan | None:
+        """Return the scan of these bands and then those of another; None where their brackets have nothing in common."""
+        n_together = max(scan.plan.shape.n_together for scan in (self, other))
+        a, b = (scan._ended()._in_groups(n_together) for scan in (self, other))
+        n_together = max(scan.plan.shape.n_together for scan in (a, b))
+        a, b = (scan._in_groups(n_together) for scan in (a, b))
+        if a.so_far is None or b.so_far is None:
+            return a if b.so_far is None else b
+        zones = _common_zones(a, b)
+        if zones is None:
+            return None
+        first = a.n_bands if n_together >= ALL_BANDS else -(-a.n_bands // n_together) * n_together
+        both = [a._folded(zones), _shifted(b._folded(zones), first)]
+        plan = replace(a.plan, zones=zones, highest=max(a.plan.highest, b.plan.highest))
+        return replace(
+            a,
+            plan=plan,
+            n_bands=first + b.n_bands,
+            so_far=ScanTally.merge(both),
+            waves=a.waves + b.waves,
+            n_narrowed=max(a.n_narrowed, b.n_narrowed),
+        )
+
+    def _folded(self, zones: ZoneTable) -> ScanTally:
+        """Return all tallies as one, by other zones."""
+        assert self.so_far is not None
+        same = np.array_equal(zones.floors, self.plan.zones.floors)
+        return self.so_far if same else fold(self.so_far, self.plan.zones, zones)
+
+    def settle(self, budgets: Sequence[int]) -> ThresholdSearch:
+        """Return the search that knows all that is known of some budgets; what it asks for next was not held."""
+        last = ScanTally.merge(list(self.parts)) if self.parts else None
+        n_before = 0 if self.so_far is None else 1
+        shape = replace(self.plan.shape, n_samples=self.n_rows, n_bands=2)
+        search = ThresholdSearch.begin(shape, budgets)
+        search = replace(
+            search, plan=replace(self.plan, shape=shape), so_far=self.so_far, waves=self.waves, n_seen=n_before
+        )
+        if last is None:
+            assert self.so_far is not None
+            last = self.so_far.nothing()
+        return search.advance(last)
+
+
+def _gathered(parts: tuple[ScanTally, ...]) -> tuple[ScanTally, ...]:
+    """Return tallies with many of equally many bands merged, so that each is copied a few times only."""
+    while len(parts) >= _FAN_IN and parts[-_FAN_IN].n_bands == parts[-1].n_bands:
+        parts = (*parts[:-_FAN_IN], ScanTally.merge(list(parts[-_FAN_IN:])))
+    return parts
+
+
+def _common_zones(a: OpenScan, b: OpenScan) -> ZoneTable | None:
+    """Return the zones whose intervals both hold; None where there are none."""
+    intervals = [
+        (max(low, other_low), min(high, other_high))
+        for low, high in _held_intervals(a)
+        for other_low, other_high in _held_intervals(b)
+        if low <= other_high and other_low <= high
+    ]
+    if not intervals:
+        return None
+    plan, highest = a.plan, max(a.plan.highest, b.plan.highest)
+    top = key_range(plan.shape.dtype)[1]
+    return ZoneTable.from_intervals(sorted(intervals, reverse=True), top, plan.shape.n_bins, usual_top=highest)
+
+
+def _held_intervals(scan: OpenScan) -> list[tuple[int, int]]:
+    assert scan.so_far is not None
+    zones, dropped = scan.plan.zones, scan.so_far.dropped
+    top = key_range(scan.plan.shape.dtype)[1]
+    return [
+        (low, min(high, top)) for j in range(zones.n_intervals) if not dropped[j] for low, high in [zones.interval(j)]
+    ]
+
+
+def _shifted(tally: ScanTally, n_bands: int) -> ScanTally:
+    """Return a tally whose bands have higher numbers, by so many."""
+    groups = n_bands // tally.n_together
+    counted = replace(
+        tally.counted, groups=tally.counted.groups + groups, weight_groups=tally.counted.weight_groups + groups
+    )
+    return replace(tally, events=replace(tally.events, rows=tally.events.rows + (n_bands << ROW_BITS)), counted=counted)
