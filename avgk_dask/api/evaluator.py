@@ -204,8 +204,6 @@ class Evaluator:
         ------
         OptionError, DtypeError, LabelsError
             Where the other was asked for something else, or has scores of another dtype or labels of another kind.
-        UnsettledError
-            Where the two hold nothing in common.
         """
         if not isinstance(other, Evaluator):
             raise OptionError(f"other must be an Evaluator; got {type(other).__name__}. Load it with Evaluator.load.")

@@ -62,7 +62,7 @@ def take_ties(
 
 def with_first_ties(search: ThresholdSearch, ties: Sequence[FirstTies]) -> ThresholdSearch:
     """Return a search whose pending cuts are settled with the ties that it waits for, and that have come."""
-    cuts = []
+    cuts: list[TieCut] = []
     for mine in ties:
         selection = search.found.get(mine.budget)
         if selection is None or selection.cut is None or not selection.cut.pending or selection.key != mine.key:

@@ -68,7 +68,7 @@ def as_batch(
 
 def _flat(labels: Array, shape: tuple[int, ...]) -> Array:
     """Return the labels of scores of more than two dimensions as a column, or as a matrix where they are soft."""
-    return flat_labels(labels, shape) if len(shape) > 2 else labels
+    return np.asarray(flat_labels(labels, shape)) if len(shape) > 2 else labels
 
 
 def _existing(where: object, ignore_index: int | None, labels: Array | None, lead: tuple[int, ...]) -> Bools | None:
@@ -101,7 +101,7 @@ class WaitingRows:
         """Add rows, no more than there is space for."""
         mine = slice(self.n, self.n + len(batch.scores))
         self._scores[mine], self._numbers[mine] = batch.scores, batch.numbers
-        if self._labels is not None:
+        if self._labels is not None and batch.labels is not None:
             self._labels[mine] = batch.labels
         self.n = mine.stop
 

@@ -36,6 +36,7 @@ class SavedScan(Record):
     wave_plans: tuple[Wave, ...]
     wave_counts: tuple[BinCounts, ...]
     n_narrowed: int
+    certain: bool
 
     @classmethod
     def of(cls, scan: OpenScan) -> SavedScan:
@@ -44,7 +45,9 @@ class SavedScan(Record):
         plans = tuple(Wave.of(replace(scan.plan, zones=zones), ()) for zones, _ in scan.waves)
         counts = tuple(counts for _, counts in scan.waves)
         plan = Wave.of(scan.plan, ())
-        return cls(plan, scan.ranks, scan.n_groups, scan.n_bands, scan.parts, so_far, plans, counts, scan.n_narrowed)
+        return cls(
+            plan, scan.ranks, scan.n_groups, scan.n_bands, scan.parts, so_far, plans, counts, scan.n_narrowed, scan.certain
+        )
 
     def scan(self) -> OpenScan:
         """Return the scan."""
@@ -58,6 +61,7 @@ class SavedScan(Record):
             self.so_far[0] if self.so_far else None,
             tuple(zip(zones, self.wave_counts, strict=True)),
             self.n_narrowed,
+            self.certain,
         )
 
 

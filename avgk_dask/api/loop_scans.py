@@ -57,9 +57,8 @@ class Asked:
 
 @dataclass(frozen=True)
 class Hints(Record):
-    """What a first run knows for a second one: brackets, how many samples there are, and ties to take one by one."""
+    """What a first run knows for a second one: brackets, and ties to take one by one."""
 
-    n_samples: int
     lows: tuple[int, ...]
     highs: tuple[int, ...]
     ties: tuple[FirstTies, ...]
@@ -119,15 +118,13 @@ class LoopScan:
         return scan.take(tally), ties
 
     def _begun(self, block: Array) -> OpenScan:
-        n_samples = UNLIMITED if self.hints is None else self.hints.n_samples
-        shape = replace(self._shape(self._source(self.waiting.n_most)), n_samples=n_samples, ranked_bins=0, looked=b"")
-        ranks = [min(n + 1, n_samples * shape.n_classes) for n in self.asked.counts(n_samples)]
+        shape = replace(self._shape(self._source(self.waiting.n_most)), n_samples=UNLIMITED, ranked_bins=0, looked=b"")
+        ranks = tuple(min(n + 1, shape.n_scores) for n in self.asked.counts(UNLIMITED))
         if self.hints is None:
-            plan = first_plan(shape, block, self.asked.budgets)
-        else:
-            brackets = list(zip(self.hints.lows, self.hints.highs, strict=True))
-            plan = plan_brackets(replace(shape, n_together=ALL_BANDS), brackets)
-        return OpenScan(plan, tuple(ranks), setting("tie-groups"))
+            return OpenScan(first_plan(shape, block, self.asked.budgets), ranks, setting("tie-groups"))
+        brackets = list(zip(self.hints.lows, self.hints.highs, strict=True))
+        plan = plan_brackets(replace(shape, n_together=ALL_BANDS), brackets)
+        return OpenScan(plan, ranks, setting("tie-groups"), certain=True)
 
     def _plan(self, scan: OpenScan, n_more: int) -> ScanPlan:
         """Return the plan of the next piece: it looks at some rows, and has histograms once ranked scores are too many."""
@@ -196,7 +193,7 @@ class LoopScan:
         ties = [
             FirstTies(i, s.key, s.n_kept, ()) for i, s in search.found.items() if s.cut is not None and s.cut.pending
         ]
-        return Hints(self.n_samples, lows, highs, tuple(ties))
+        return Hints(lows, highs, tuple(ties))
 
     def merge(self, other: LoopScan, first: int) -> None:
         """Take in the samples of another, whose numbers go on from ``first``."""
@@ -205,11 +202,8 @@ class LoopScan:
                 self.hints, self.ties = other.hints, () if other.hints is None else other.hints.ties
                 self.scan = replace(other.scan, n_bands=0, parts=(), so_far=None, waves=(), n_narrowed=0)
             self._scan_waiting()
-            merged = self.scan.merged(other.scan)
-            if merged is None:
-                raise _refusal([float(b) for b in self.asked.budgets], [], [])
+            self.scan = self.scan.merged(other.scan)
             self.ties = tuple(FirstTies.chained(self.ties, other.ties))
-            self.scan = merged
         rows = other.waiting.rows
         self.add(replace(rows, numbers=rows.numbers + first))
 

@@ -53,10 +53,11 @@ def first_plan(shape: ScanShape, block: Array, budgets: Sequence[Fraction]) -> S
 def plan_brackets(
     shape: ScanShape, brackets: Sequence[tuple[int, int]], lowest: int | None = None, highest: int | None = None
 ) -> ScanPlan:
-    """Plan a scan that any other of its kind can be merged with: both hold the highest key, and sample in the same bins."""
+    """Plan a scan that any other of its kind can be merged with: both hold the highest key alone, and sample in the same bins."""
     low, top = key_range(shape.dtype)
     lowest, highest = low if lowest is None else lowest, top if highest is None else highest
-    plan = plan_scan(shape, [*brackets, (top, top)], lowest, highest)
+    below = [(first, min(last, top - 1)) for first, last in brackets if first < top]
+    plan = plan_scan(shape, [*below, (top, top)], lowest, highest)
     return replace(plan, sample_base=low, sample_shift=shift_to_fit(top - low + 1, N_BINS))
 
 
@@ -64,7 +65,7 @@ def plan_brackets(
 class OpenScan:
     """What the bands so far have given."""
 
-    #: What the next band is scanned for; its shape has as many samples as are expected.
+    #: What the next band is scanned for; its shape has as many samples as never come.
     plan: ScanPlan
     #: The rank of each threshold among that many samples' scores.
     ranks: tuple[int, ...]
@@ -77,6 +78,8 @@ class OpenScan:
     waves: tuple[tuple[ZoneTable, BinCounts], ...] = ()
     #: Rows at which brackets were narrowed last.
     n_narrowed: int = 0
+    #: Whether the brackets are known to hold the thresholds, from an earlier run: these stay.
+    certain: bool = False
 
     @property
     def tallies(self) -> tuple[ScanTally, ...]:
@@ -92,9 +95,7 @@ class OpenScan:
         """Take in the tally of the next band."""
         after = replace(self, parts=_gathered((*self.parts, tally)), n_bands=self.n_bands + 1)
         n_held, most = sum(part.n_stored for part in after.tallies), self.plan.shape.all_events
-        if n_held <= _PLANNED * most:
-            return after
-        if _GROWTH * self.n_narrowed <= after.n_rows < self.plan.shape.n_samples:
+        if not self.certain and n_held > _PLANNED * most and after.n_rows >= _GROWTH * self.n_narrowed:
             return after._narrowed()
         return after._ended() if n_held > most else after
 
@@ -132,8 +133,8 @@ class OpenScan:
             self, plan=plan, so_far=replace(tally, counted=EventTally.settled(counted), n_together=n_together)
         )
 
-    def merged(self, other: OpenScan) -> OpenScan | None:
-        """Return the scan of these bands and then those of another; None where their brackets have nothing in common."""
+    def merged(self, other: OpenScan) -> OpenScan:
+        """Return the scan of these bands and then those of another, by what both brackets hold."""
         n_together = max(scan.plan.shape.n_together for scan in (self, other))
         a, b = (scan._ended()._in_groups(n_together) for scan in (self, other))
         n_together = max(scan.plan.shape.n_together for scan in (a, b))
@@ -141,8 +142,6 @@ class OpenScan:
         if a.so_far is None or b.so_far is None:
             return a if b.so_far is None else b
         zones = _common_zones(a, b)
-        if zones is None:
-            return None
         first = a.n_bands if n_together >= ALL_BANDS else -(-a.n_bands // n_together) * n_together
         both = [a._folded(zones), _shifted(b._folded(zones), first)]
         plan = replace(a.plan, zones=zones, highest=max(a.plan.highest, b.plan.highest))
@@ -153,6 +152,7 @@ class OpenScan:
             so_far=ScanTally.merge(both),
             waves=a.waves + b.waves,
             n_narrowed=max(a.n_narrowed, b.n_narrowed),
+            certain=a.certain and b.certain,
         )
 
     def _folded(self, zones: ZoneTable) -> ScanTally:
@@ -166,9 +166,13 @@ class OpenScan:
         last = ScanTally.merge(list(self.parts)) if self.parts else None
         n_before = 0 if self.so_far is None else 1
         shape = replace(self.plan.shape, n_samples=self.n_rows, n_bands=2)
-        search = ThresholdSearch.begin(shape, budgets)
         search = replace(
-            search, plan=replace(self.plan, shape=shape), so_far=self.so_far, waves=self.waves, n_seen=n_before
+            ThresholdSearch.begin(shape, budgets),
+            plan=replace(self.plan, shape=shape),
+            so_far=self.so_far,
+            waves=self.waves,
+            n_seen=n_before,
+            n_scans=int(self.certain),
         )
         if last is None:
             assert self.so_far is not None
@@ -183,16 +187,14 @@ def _gathered(parts: tuple[ScanTally, ...]) -> tuple[ScanTally, ...]:
     return parts
 
 
-def _common_zones(a: OpenScan, b: OpenScan) -> ZoneTable | None:
-    """Return the zones whose intervals both hold; None where there are none."""
+def _common_zones(a: OpenScan, b: OpenScan) -> ZoneTable:
+    """Return the zones whose intervals both hold, at least that of the highest key."""
     intervals = [
         (max(low, other_low), min(high, other_high))
         for low, high in _held_intervals(a)
         for other_low, other_high in _held_intervals(b)
         if low <= other_high and other_low <= high
     ]
-    if not intervals:
-        return None
     plan, highest = a.plan, max(a.plan.highest, b.plan.highest)
     top = key_range(plan.shape.dtype)[1]
     return ZoneTable.from_intervals(sorted(intervals, reverse=True), top, plan.shape.n_bins, usual_top=highest)
