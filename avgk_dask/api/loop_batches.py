@@ -114,7 +114,7 @@ class WaitingRows:
 
 def check_alike(batch: Batch, dtype: Dtype, kind: str) -> None:
     """Refuse a batch of another dtype, or with labels of another kind, than those before it."""
-    if check_dtype(batch.scores.dtype) != dtype:
+    if batch.scores.dtype != dtype and check_dtype(batch.scores.dtype) != dtype:
         raise DtypeError(
             f"scores must be {dtype}, as in the first batch; got {batch.scores.dtype}. Convert them with astype."
         )

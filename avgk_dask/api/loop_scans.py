@@ -118,7 +118,8 @@ class LoopScan:
         return scan.take(tally), ties
 
     def _begun(self, block: Array) -> OpenScan:
-        shape = replace(self._shape(self._source(self.waiting.n_most)), n_samples=UNLIMITED, ranked_bins=0, looked=b"")
+        shape = self._shape(self._source(self.waiting.n_most))
+        shape = replace(shape, n_samples=UNLIMITED, max_events=shape.all_events, ranked_bins=0, looked=b"")
         ranks = tuple(min(n + 1, shape.n_scores) for n in self.asked.counts(UNLIMITED))
         if self.hints is None:
             return OpenScan(first_plan(shape, block, self.asked.budgets), ranks, setting("tie-groups"))

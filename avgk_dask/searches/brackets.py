@@ -126,11 +126,28 @@ def generous_brackets(sample: PilotSample, shares: Sequence[float], dtype: Dtype
     brackets = []
     for share in shares:
         target = share * sample.n_scores
-        margin = _margin(sample, int(np.searchsorted(cumulative, target))) * sample.n_scores + 1 + thinning
+        error = max(_margin(sample, end) for end in _tied(sample, _key_at(sample, cumulative, target, low_end)))
+        margin = error * sample.n_scores + 1 + thinning
         high = _key_at(sample, cumulative, target / _GENEROUS - margin, high_end)
         low = _key_at(sample, cumulative, target * _GENEROUS + margin, low_end)
+        low = _without_crowd(sample, cumulative, low, target, margin)
         brackets.append((low, max(low, high)))
     return brackets
+
+
+def _tied(sample: PilotSample, key: int) -> tuple[int, int]:
+    """Return where the sample's keys begin, and end, that equal a key."""
+    ascending = sample.keys[::-1]
+    last, first = (int(np.searchsorted(ascending, key, side)) for side in ("left", "right"))
+    return ascending.size - first, ascending.size - last
+
+
+def _without_crowd(sample: PilotSample, cumulative: Ints, low: int, target: float, margin: float) -> int:
+    """Return the low end of a bracket, or the next key if that suffices and very many are tied at the low end, such as zeros."""
+    first, last = _tied(sample, low)
+    n_before = int(cumulative[first - 1]) if first else 0
+    crowd = int(cumulative[last - 1]) - n_before if last > first else 0
+    return int(sample.keys[first - 1]) if crowd > target and n_before >= target + margin else low
 
 
 def _key_at(sample: PilotSample, cumulative: Ints, position: float, beyond: int) -> int:

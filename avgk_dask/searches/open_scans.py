@@ -25,7 +25,7 @@ from ..states.scan_tally import ScanTally
 from .brackets import generous_brackets, plan_scan
 from .folding import fold
 from .threshold_search import ThresholdSearch
-from .waves import narrow
+from .waves import narrow_wide
 
 #: Samples, as many as never come.
 UNLIMITED = 1 << 40
@@ -33,7 +33,7 @@ UNLIMITED = 1 << 40
 ALL_BANDS = 1 << (63 - ROW_BITS)
 #: The share of the events that may be held at which brackets are narrowed; what they then hold at most; and how many times as
 #: far as usual they may reach: what comes later may be unlike what came first.
-_PLANNED, _AFTER, _REACH = 1 / 3, 1 / 6, 16.0
+_PLANNED, _AFTER, _REACH = 1 / 2, 1 / 4, 16.0
 #: How many times as many rows must have come before brackets are narrowed again.
 _GROWTH = 1.25
 #: Tallies of equally many bands that are merged at once.
@@ -115,7 +115,7 @@ class OpenScan:
         """Return the scan with narrower brackets."""
         ended = self._ended()
         assert ended.so_far is not None
-        so_far, plan = narrow(ended.so_far, ended.plan, self.ranks, self.n_bands, share=_AFTER, reach=_REACH)
+        so_far, plan = narrow_wide(ended.so_far, ended.plan, self.ranks, self.n_bands, _AFTER, _REACH)
         return replace(ended, so_far=so_far, plan=plan, n_narrowed=so_far.n_rows)
 
     def _in_groups(self, n_together: int) -> OpenScan:

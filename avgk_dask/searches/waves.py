@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Self
 
 import numpy as np
 
@@ -16,9 +17,10 @@ from ..arrays import Array, Ints
 from ..kernels.keys import KEY_MAX, key_range
 from ..kernels.zones import ZoneTable
 from ..scans.plan import ScanPlan, ScanShape
+from ..states.held_events import ROW_BITS
 from ..states.scan_tally import ScanTally
 from .brackets import REACH, join_brackets, reach_of
-from .folding import base_sizes, fold
+from .folding import base_sizes, fold, sizes_above
 
 #: The share of the events that may be held which waves are planned for, and the most that brackets may hold between them:
 #: brackets are guessed, and so is what they will hold.
@@ -69,14 +71,23 @@ def expected_held(shape: ScanShape, n_seen: int, n_held: int) -> float:
     return n_held / n_seen * shape.n_bands / max(_BETWEEN * shape.all_events, 1)
 
 
-def narrow(
-    tally: ScanTally, plan: ScanPlan, ranks: Sequence[int], n_seen: int, *, share: float = _BETWEEN, reach: float = 1.0
-) -> tuple[ScanTally, ScanPlan]:
-    """Return what was found so far by narrower brackets, and the plan with them.
+def narrow(tally: ScanTally, plan: ScanPlan, ranks: Sequence[int], n_seen: int) -> tuple[ScanTally, ScanPlan]:
+    """Return what was found so far by narrower brackets, and the plan with them."""
+    return _narrowed(_Seen.of(tally, plan, n_seen), ranks, _BETWEEN, 1.0)
 
-    They reach ``reach`` times as far as is usual, or less where they would hold more than a share of the events.
+
+def narrow_wide(
+    tally: ScanTally, plan: ScanPlan, ranks: Sequence[int], n_seen: int, share: float, reach: float
+) -> tuple[ScanTally, ScanPlan]:
+    """Do the same where brackets are so wide that what lies above them tells nothing of what lies above the thresholds.
+
+    The new ones reach ``reach`` times as far as is usual, or less where they would hold more than a share of the events.
     """
-    seen = _Seen.of(tally, plan, n_seen)
+    return _narrowed(_WideSeen.of(tally, plan, n_seen), ranks, share, reach)
+
+
+def _narrowed(seen: _Seen, ranks: Sequence[int], share: float, reach: float) -> tuple[ScanTally, ScanPlan]:
+    tally, plan = seen.tally, seen.plan
     limit = share * plan.shape.all_events
     while True:
         brackets = join_brackets([seen.bracket(rank, reach) for rank in ranks])
@@ -102,7 +113,7 @@ class _Seen:
     n_from: Ints
 
     @classmethod
-    def of(cls, tally: ScanTally, plan: ScanPlan, n_seen: int) -> _Seen:
+    def of(cls, tally: ScanTally, plan: ScanPlan, n_seen: int) -> Self:
         order = np.argsort(tally.counted.keys)
         n_from = np.cumsum(tally.counted.counts[order][::-1])[::-1]
         by_zone = np.cumsum(tally.histogram.table().sum(1))
@@ -124,7 +135,7 @@ class _Seen:
         shape = self.plan.shape
         n_numbers = self.tally.n_rows * shape.n_classes - self.tally.n_nan
         target = min(rank * self.tally.n_rows / shape.n_samples, n_numbers)
-        margin = reach * self._margin(int(np.searchsorted(self.by_zone, target)) // 2) + 1
+        margin = reach * self._margin(target) + 1
         low = self._key_at(target + margin, lower=True)
         return low, max(low, self._key_at(target - margin, lower=False))
 
@@ -146,20 +157,47 @@ class _Seen:
             low, high = (middle, high) if self.count_from(middle) >= wanted else (low, middle - 1)
         return low
 
-    def _margin(self, j: int) -> float:
-        """Return how far the number of scores above interval j seen so far may be from its share of all."""
-        tally, shape = self.tally, self.plan.shape
-        j = min(j, self.plan.zones.n_intervals - 1)
-        left_out = 1 - tally.n_rows / shape.n_samples
-        sizes = base_sizes(tally, j)
-        by_row = REACH * math.sqrt(tally.n_rows * _variance(sizes, np.arange(sizes.size)) * left_out)
-        m = tally.n_bands
-        if m < 2:
-            return by_row
-        mean = float(tally.band_sums[j]) / m
-        spread = max(0.0, float(tally.band_squares[j]) / m - mean**2) * m / (m - 1) * 4.0**shape.band_unit
-        by_band = reach_of(m) * math.sqrt(self.n_seen * spread * left_out)
-        return max(by_row, by_band)
+    def _interval(self, position: float) -> int:
+        """Return the interval that a position from the top lies in, or in the gap above which."""
+        return min(int(np.searchsorted(self.by_zone, position)) // 2, self.plan.zones.n_intervals - 1)
+
+    def _margin(self, target: float) -> float:
+        """Return how far the number of scores above the interval of a position, as seen so far, may be from its share of all."""
+        tally, j = self.tally, self._interval(target)
+        return max(self._by_row(base_sizes(tally, j)), self._by_band(tally.n_bands, self._band_spread(j)))
+
+    def _by_row(self, sizes: Ints) -> float:
+        """Return the margin where rows differ as sets of these sizes do."""
+        return REACH * math.sqrt(self.tally.n_rows * _variance(sizes, np.arange(sizes.size)) * self._left_out)
+
+    def _by_band(self, m: int, spread: float) -> float:
+        """Return the margin where bands differ by a variance that m of them have."""
+        return reach_of(m) * math.sqrt(self.n_seen * spread * self._left_out) if m >= 2 else 0.0
+
+    @property
+    def _left_out(self) -> float:
+        return 1 - self.tally.n_rows / self.plan.shape.n_samples
+
+    def _band_spread(self, j: int) -> float:
+        """Return the variance between bands of the number of scores above interval j."""
+        m = self.tally.n_bands
+        mean = float(self.tally.band_sums[j]) / max(m, 1)
+        spread = max(0.0, float(self.tally.band_squares[j]) / max(m, 1) - mean**2)
+        return spread * m / max(m - 1, 1) * 4.0**self.plan.shape.band_unit
+
+
+class _WideSeen(_Seen):
+    """The same, looked at inside the intervals."""
+
+    def _margin(self, target: float) -> float:
+        tally, j = self.tally, self._interval(target)
+        key, (low, high) = self._key_at(target, lower=True), self.plan.zones.interval(j)
+        if tally.dropped[j] or not low <= key <= high:
+            return super()._margin(target)
+        inside = (tally.events.keys > key) & (tally.events.keys <= high)
+        counts = np.bincount(tally.events.rows[inside] >> ROW_BITS, minlength=self.n_seen)
+        spread = (math.sqrt(self._band_spread(j)) + float(counts.std())) ** 2
+        return max(self._by_row(sizes_above(tally, self.plan.zones, j, key)), self._by_band(self.n_seen, spread))
 
 
 def _variance(counts: Ints, values: Ints) -> float:
