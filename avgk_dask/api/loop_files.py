@@ -46,7 +46,16 @@ class SavedScan(Record):
         counts = tuple(counts for _, counts in scan.waves)
         plan = Wave.of(scan.plan, ())
         return cls(
-            plan, scan.ranks, scan.n_groups, scan.n_bands, scan.parts, so_far, plans, counts, scan.n_narrowed, scan.certain
+            plan,
+            scan.ranks,
+            scan.n_groups,
+            scan.n_bands,
+            scan.parts,
+            so_far,
+            plans,
+            counts,
+            scan.n_narrowed,
+            scan.certain,
         )
 
     def scan(self) -> OpenScan:

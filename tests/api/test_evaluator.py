@@ -128,3 +128,305 @@ def test_merges__in_any_tree_give_what_one_loop_gives(loop, seed, straddle):
 
     with tiny(max_events):
         same(settled(make), expected)
+
+
+@settings(max_examples=100)
+@given(st.data(), st.sampled_from([6, 40, 1 << 20]))
+def test_results__with_soft_labels_are_those_of_evaluate_or_refused(data, max_events):
+    scores = data.draw(strategies.score_matrices(("float32", "float64"), max_samples=25, max_classes=5))
+    labels = data.draw(strategies.soft_labels(scores.shape))
+    k = data.draw(strategies.budgets(scores.shape[1]))
+    expected = avgk.evaluate(scores, labels, k=k, straddle=False)
+    with tiny(max_events):
+        evaluator = feed(avgk.Evaluator(scores.shape[1], k), scores, labels, [3, 11, 12])
+        try:
+            same(evaluator.result(), expected)
+        except avgk.UnsettledError:
+            assert max_events < 1 << 20 or len(np.unique(scores)) < scores.size
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64", "uint8"])
+def test_results__of_many_batches_take_one_loop(dtype):
+    scores, labels = probabilities(3000, 40)
+    scores = (250 * scores).astype(np.uint8) if dtype == "uint8" else scores.astype(dtype)
+    with tiny(**{"avgk.band-bytes": 4000, "avgk.small-scores": 1000}):
+        for straddle in (False, True):
+            evaluator = feed(avgk.Evaluator(40, straddle=straddle), scores, labels, range(0, 3000, 64))
+            expected = avgk.evaluate(scores, labels, straddle=straddle)
+            assert evaluator._scan.scan.n_bands > 20
+            same(evaluator.result(), expected)
+
+
+def test_results__can_be_asked_for_at_any_time():
+    scores, labels = probabilities(900, 20)
+    with tiny(**{"avgk.band-bytes": 4000}):
+        evaluator = avgk.Evaluator(20, [1, 2.5])
+        for first in range(0, 900, 100):
+            feed(evaluator, scores[first : first + 100], labels[first : first + 100])
+            n = first + 100
+            assert evaluator.n_samples == n
+            same(evaluator.result(), avgk.evaluate(scores[:n], labels[:n], k=[1, 2.5], straddle=False))
+
+
+def test_results__of_narrowed_brackets_are_those_of_evaluate():
+    scores, labels = probabilities(20_000, 20)
+    with tiny(20_000, **{"avgk.band-bytes": 8000}):
+        evaluator = feed(avgk.Evaluator(20, [1, 2]), scores, labels, range(0, 20_000, 500))
+        assert len(evaluator._scan.scan.waves) > 1
+        same(evaluator.result(), avgk.evaluate(scores, labels, k=[1, 2], straddle=False))
+
+
+def test_results__with_few_ranked_bytes_have_the_bins_of_evaluate():
+    scores, labels = probabilities(12_000, 20)
+    with dask.config.set({"avgk.ranked-bytes": 20_000, "avgk.ranked-bins": 1 << 9}):
+        expected = avgk.evaluate(scores, labels, k=[1, 2])
+        assert (expected.straddle_strength_error > 0).any()
+        with tiny(**{"avgk.band-bytes": 8000}):
+            evaluator = feed(avgk.Evaluator(20, [1, 2], straddle=True), scores, labels, range(0, 12_000, 300))
+            same(evaluator.result(), expected)
+
+
+@pytest.mark.parametrize("order", ["falling", "rising"])
+def test_drift__is_refused_and_a_second_run_succeeds(order):
+    scores, labels = probabilities(4000, 30, sharpness=3.0)
+    by_confidence = np.argsort(scores.max(1))[:: -1 if order == "falling" else 1]
+    scores, labels = scores[by_confidence], labels[by_confidence]
+    with tiny(8000, **{"avgk.band-bytes": 6000}):
+        first = feed(avgk.Evaluator(30, [1, 2, 5]), scores, labels, range(0, 4000, 100))
+        with pytest.raises(avgk.UnsettledError, match=r"got k = .* outside of it .*like=first") as caught:
+            first.result()
+        assert set(caught.value.budgets) <= {1.0, 2.0, 5.0}
+        second = feed(avgk.Evaluator(30, [1, 2, 5], like=first), scores, labels, range(0, 4000, 77))
+        same(second.result(), avgk.evaluate(scores, labels, k=[1, 2, 5], straddle=False))
+
+
+def test_ties__too_many_to_hold_are_refused_and_a_second_run_takes_them_in_order():
+    rng = np.random.default_rng(0)
+    scores, labels = rng.integers(0, 4, (5000, 10), np.uint8), rng.integers(0, 10, 5000)
+    expected = avgk.evaluate(scores, labels, k=[2.2, 4], straddle=False)
+    assert (expected.n_kept > 0).all()
+    with tiny(1000, **{"avgk.band-bytes": 2000}):
+        first = feed(avgk.Evaluator(10, [2.2, 4]), scores, labels, range(0, 5000, 100))
+        with pytest.raises(avgk.UnsettledError, match="ends among ties that were counted together"):
+            first.result()
+        second = feed(avgk.Evaluator(10, [2.2, 4], like=first), scores, labels, range(0, 5000, 1234))
+        same(second.result(), expected)
+        halves = [avgk.Evaluator(10, [2.2, 4], like=first) for _ in range(2)]
+        parts = [
+            feed(half, scores[part], labels[part])
+            for half, part in zip(halves, (np.s_[:2500], np.s_[2500:]), strict=True)
+        ]
+        with pytest.raises(avgk.UnsettledError):  # which of the second half's ties are kept, its process cannot know
+            parts[0].merge(parts[1]).result()
+
+
+def test_memory__does_not_grow_with_the_number_of_samples():
+    sizes = []
+    with tiny(60_000, **{"avgk.band-bytes": 1 << 16}):
+        evaluator, n = avgk.Evaluator(50, [1, 5]), 0
+        for wanted in (20_000, 80_000, 320_000):
+            most = 0
+            while n < wanted:
+                evaluator.update(*probabilities(2000, 50, seed=n))
+                most, n = max(most, evaluator.n_bytes), n + 2000
+            sizes.append(most)
+    assert max(sizes) < 2 * sizes[0]  # tallies of bands come on top, by the logarithm of their number
+    assert max(sizes) < 60_000 * 17 + (1 << 20)
+
+
+class Tensor:
+    """A tensor as torch and JAX have them, which NumPy reads through DLPack."""
+
+    def __init__(self, values):
+        self._values = values
+
+    def detach(self):
+        return self
+
+    cpu = detach
+
+    def __array__(self, dtype=None, copy=None):
+        raise TypeError("only through DLPack")
+
+    def __dlpack__(self, **options):
+        return self._values.__dlpack__(**options)
+
+    def __dlpack_device__(self):
+        return self._values.__dlpack_device__()
+
+
+def test_batches__are_taken_as_they_are_given():
+    scores, labels = probabilities(60, 5)
+    expected = avgk.evaluate(scores, labels, k=2, straddle=False)
+    evaluator = avgk.Evaluator(5, 2)
+    evaluator.update(Tensor(scores[:20]), Tensor(labels[:20]))
+    evaluator.update(np.asfortranarray(scores[20:40]), labels[20:40].tolist())
+    evaluator.update(scores[40:].reshape(4, 5, 5), labels[40:].reshape(4, 5))
+    evaluator.update(scores[:0], labels[:0])
+    same(evaluator.result(), expected)
+
+
+def test_batches__may_be_changed_afterwards():
+    scores, labels = probabilities(60, 5)
+    evaluator, space = avgk.Evaluator(5, 2), np.empty((20, 5), np.float32)
+    for first in range(0, 60, 20):
+        space[:] = scores[first : first + 20]
+        evaluator.update(space, labels[first : first + 20])
+    same(evaluator.result(), avgk.evaluate(scores, labels, k=2, straddle=False))
+
+
+@pytest.mark.parametrize("settings_", [{}, TINY])
+def test_samples__that_do_not_exist_are_left_out(settings_):
+    scores, labels = probabilities(200, 6)
+    exists = np.random.default_rng(1).random(200) < 0.6
+    scores[~exists], labels[~exists] = np.nan, 99
+    labels[5], exists[5] = -100, True
+    scores[5] = 0.1
+    expected = avgk.evaluate(scores, labels, k=[1, 3], straddle=False, where=exists, ignore_index=-100)
+    with dask.config.set(settings_):
+        evaluator = avgk.Evaluator(6, [1, 3])
+        for a in range(0, 200, 17):
+            mine = slice(a, a + 17)
+            evaluator.update(scores[mine], labels[mine], where=exists[mine], ignore_index=-100)
+        same(evaluator.result(), expected)
+
+
+@settings(max_examples=60)
+@given(loops(), st.integers(0, 40))
+def test_files__hold_all_that_is_known(tmp_path_factory, loop, cut):
+    scores, labels, k, bounds, max_events = loop
+    path = tmp_path_factory.mktemp("saved") / "evaluator.avgk"
+    with tiny(max_events):
+        whole = feed(avgk.Evaluator(scores.shape[1], k, straddle=True), scores, labels, bounds)
+        begun = avgk.Evaluator(scores.shape[1], k, straddle=True)
+        if cut:
+            feed(begun, scores[:cut], None if labels is None else labels[:cut], bounds)
+        begun.save(path)
+        rest = avgk.Evaluator.load(path)
+        assert (rest.n_samples, repr(rest)) == (begun.n_samples, repr(begun))
+        feed(rest, scores[cut:], None if labels is None else labels[cut:]) if cut < len(scores) else None
+        results = []
+        for evaluator in (whole, rest):
+            try:
+                results.append(evaluator.result())
+            except avgk.UnsettledError as error:
+                results.append(error.budgets)
+        if isinstance(results[0], tuple):
+            assert isinstance(results[1], tuple)
+        else:
+            same(results[1], results[0])
+
+
+def test_files__of_a_second_run_go_on(tmp_path):
+    scores = np.random.default_rng(0).integers(0, 4, (2000, 10), np.uint8)
+    with tiny(500, **{"avgk.band-bytes": 2000}):
+        first = feed(avgk.Evaluator(10, 2.2), scores, None, range(0, 2000, 100))
+        with pytest.raises(avgk.UnsettledError):
+            first.result()
+        first.save(tmp_path / "first")
+        second = avgk.Evaluator(10, 2.2, like=avgk.Evaluator.load(tmp_path / "first"))
+        second.save(tmp_path / "second")
+        second = feed(avgk.Evaluator.load(tmp_path / "second"), scores[:700])
+        second.save(tmp_path / "second")
+        same(
+            feed(avgk.Evaluator.load(tmp_path / "second"), scores[700:]).result(),
+            avgk.evaluate(scores, k=2.2, straddle=False),
+        )
+
+
+def test_files__that_are_damaged_or_absent_are_refused(tmp_path):
+    path = tmp_path / "evaluator.avgk"
+    feed(avgk.Evaluator(5, 2), *probabilities(60, 5)).save(path)
+    data = path.read_bytes()
+    for bad in (data[:-1], data[:100] + b"x" + data[101:], b"", b"PK"):
+        path.write_bytes(bad)
+        with pytest.raises(avgk.ReadError, match="damaged"):
+            avgk.Evaluator.load(path)
+    with pytest.raises(avgk.ReadError, match="not there"):
+        avgk.Evaluator.load(tmp_path / "none")
+    with pytest.raises(avgk.OptionError, match="path must be that of a file"):
+        avgk.Evaluator(5, 2).save("")
+
+
+def test_merges__leave_the_other_as_it_was_and_refuse_other_options():
+    scores, labels = probabilities(100, 5)
+    a, b = (feed(avgk.Evaluator(5, 2), scores[part], labels[part]) for part in (np.s_[:30], np.s_[30:]))
+    before = b.result()
+    assert a.merge(b) is a
+    same(a.result(), avgk.evaluate(scores, labels, k=2, straddle=False))
+    assert b.result().identical(before)
+    for other in (avgk.Evaluator(5, 3), avgk.Evaluator(4, 2), avgk.Evaluator(5, 2, straddle=True)):
+        with pytest.raises(avgk.OptionError, match="other must be asked for the same"):
+            a.merge(other)
+        with pytest.raises(avgk.OptionError, match="like must be asked for the same"):
+            avgk.Evaluator(5, 2, like=other)
+    with pytest.raises(avgk.DtypeError, match="scores must be float32, as in the first batch; got float64"):
+        a.merge(feed(avgk.Evaluator(5, 2), scores.astype(float), labels))
+    with pytest.raises(avgk.LabelsError, match="of one kind"):
+        a.merge(feed(avgk.Evaluator(5, 2), scores))
+    with pytest.raises(avgk.OptionError, match="other must be an Evaluator; got int"):
+        a.merge(3)
+    with pytest.raises(avgk.OptionError, match="like must be an Evaluator; got str"):
+        avgk.Evaluator(5, 2, like="a")
+    same(a.merge(avgk.Evaluator(5, 2)).result(), avgk.evaluate(scores, labels, k=2, straddle=False))
+
+
+@pytest.mark.parametrize(
+    ("batch", "error", "text"),
+    [
+        ((np.ones((3, 4)),), avgk.ScoresError, r"a batch of scores must have the shape \(samples, 5\)"),
+        ((np.ones((3, 5), complex),), avgk.DtypeError, "real numbers"),
+        ((np.ones((3, 5), np.float32), [0, 1, 5]), avgk.LabelsError, "got 5 at sample 12"),
+        ((np.ones((3, 5), np.float32), [0, 1]), avgk.LabelsError, "labels must be 3 integers"),
+        ((np.ones((3, 5), np.float32),), avgk.LabelsError, "got no labels after hard labels"),
+        ((np.ones((3, 5)), [0, 1, 2]), avgk.DtypeError, "scores must be float32, as in the first batch"),
+    ],
+)
+def test_batches__that_do_not_fit_are_refused_and_change_nothing(batch, error, text):
+    scores, labels = probabilities(10, 5)
+    evaluator = feed(avgk.Evaluator(5, 2), scores, labels)
+    with pytest.raises(error, match=text):
+        evaluator.update(*batch)
+    assert evaluator.n_samples == 10
+    same(evaluator.result(), avgk.evaluate(scores, labels, k=2, straddle=False))
+
+
+@pytest.mark.parametrize("settings_", [{}, TINY])
+def test_nan__is_refused_by_the_number_of_its_sample(settings_):
+    scores, labels = probabilities(100, 5)
+    scores[71, 3] = np.nan
+    with dask.config.set(settings_), pytest.raises(avgk.ScoresError, match="the first at sample 71, class 3"):
+        feed(avgk.Evaluator(5, 2), scores, labels, range(0, 100, 20)).result()
+
+
+def test_options__out_of_range_are_refused():
+    for n_classes in (0, 2.5, "3", True):
+        with pytest.raises(avgk.OptionError, match="n_classes must be a positive integer"):
+            avgk.Evaluator(n_classes)
+    with pytest.raises(avgk.BudgetError):
+        avgk.Evaluator(5, 6)
+    with pytest.raises(avgk.OptionError, match="nan_policy"):
+        avgk.Evaluator(5, nan_policy="drop")
+    with pytest.raises(avgk.ScoresError, match="at least one sample; got none"):
+        avgk.Evaluator(5).result()
+
+
+def test_evaluator__tells_what_it_holds():
+    evaluator = avgk.Evaluator(5, [1, 2.5])
+    assert repr(evaluator) == "<avgk_dask.Evaluator: 0 samples of 5 classes, k = 1, 2.5; holds all scores, 0.0 MB>"
+    feed(evaluator, *probabilities(100, 5))
+    assert evaluator.n_bytes == 100 * (20 + 8 + 8)
+    with tiny():
+        near = feed(avgk.Evaluator(5, 1), *probabilities(100, 5))
+    assert "near the thresholds" in repr(near)
+
+
+def test_evaluator__on_imagenet_equals_evaluate_of_the_whole(data):
+    scores, labels = np.load(data / "imagenet5k" / "scores.npy"), np.load(data / "imagenet5k" / "labels.npy")
+    by_class = np.argsort(labels, kind="stable")
+    for order in (np.arange(len(labels)), by_class):
+        rows, theirs = scores[order], labels[order]
+        with dask.config.set({"avgk.band-bytes": 1 << 19, "avgk.small-scores": 1 << 16}):
+            evaluator = feed(avgk.Evaluator(1000, straddle=True), rows, theirs, range(0, 5000, 64))
+            assert evaluator._scan.scan.n_bands > 20
+            same(evaluator.result(), avgk.evaluate(rows, theirs))
