@@ -57,7 +57,7 @@ class Evaluator:
 
     Notes
     -----
-    Cost: each batch is looked at once. Small batches are copied, and scanned together in pieces of ``avgk.band-bytes`` (4 MB).
+    Cost: each batch is looked at once. Small batches are copied, and scanned together in pieces of ``avgk.task-bytes`` (8 MB).
 
     Memory: a piece of rows; and at most ``avgk.max-events`` events (6 million of 17 bytes, 25 with soft labels), of which a
     third is planned for. The first piece gives each threshold a generous bracket, from half of k to twice k labels a sample.

@@ -70,7 +70,7 @@ class LoopScan:
     def __init__(self, asked: Asked, dtype: Dtype, kind: str, hints: Hints | None = None) -> None:
         self.asked, self.dtype, self.kind, self.hints = asked, check_dtype(dtype), kind, hints
         row_bytes = asked.n_classes * self.dtype.itemsize
-        n_rows = max(setting("band-bytes") // row_bytes, setting("small-scores") // asked.n_classes, 1)
+        n_rows = max(setting("task-bytes") // row_bytes, setting("small-scores") // asked.n_classes, 1)
         self.waiting = WaitingRows(n_rows, asked.n_classes, self.dtype, kind)
         self.scan: OpenScan | None = None
         self.ties: tuple[FirstTies, ...] = () if hints is None else hints.ties

@@ -37,15 +37,15 @@ _PLANNED, _AFTER, _REACH = 1 / 2, 1 / 4, 16.0
 #: How many times as many rows must have come before brackets are narrowed again.
 _GROWTH = 1.25
 #: Tallies of equally many bands that are merged at once.
-_FAN_IN = 16
-#: The scores that a pilot takes, in times of the largest share.
-_TAKEN, _MORE = 3.0, 0.02
+_FAN_IN = 32
+#: The scores that a pilot looks at, at most, and the share that it takes, in times of the largest budget's, and some more.
+_LOOKED_AT, _TAKEN, _MORE = 1 << 20, 3.0, 0.02
 
 
 def first_plan(shape: ScanShape, block: Array, budgets: Sequence[Fraction]) -> ScanPlan:
     """Plan a scan with generous brackets, from the first rows."""
     shares = [float(budget / shape.n_classes) for budget in budgets]
-    sample = sample_block(block, 0, _TAKEN * max(shares) + _MORE)
+    sample = sample_block(block[:: -(-block.size // _LOOKED_AT)], 0, _TAKEN * max(shares) + _MORE)
     lowest, highest = (sample.lowest, sample.highest) if sample.keys.size else key_range(shape.dtype)
     return plan_brackets(shape, generous_brackets(sample, shares, shape.dtype), lowest, highest)
 

@@ -18,7 +18,7 @@ from avgk_dask.testing import strategies
 pytestmark = pytest.mark.filterwarnings("ignore::avgk_dask.ResultWarning")
 
 #: Settings with which a few rows are many: brackets, narrowing, ties counted together and dropped intervals are all met.
-TINY = {"avgk.small-scores": 8, "avgk.band-bytes": 16, "avgk.least-events": 4, "avgk.tie-groups": 2}
+TINY = {"avgk.small-scores": 8, "avgk.task-bytes": 16, "avgk.least-events": 4, "avgk.tie-groups": 2}
 
 
 @contextmanager
@@ -38,14 +38,14 @@ def feed(evaluator, scores, labels=None, bounds=(), **more):
 
 def settled(make, runs: int = 8):
     """Return the result of the first run that is not refused; each refused one tells the next where to look."""
-    like = None
+    like, unsettled = None, ("all",)
     for _ in range(runs):
+        assert unsettled
         evaluator = make(like)
         try:
             return evaluator.result()
         except avgk.UnsettledError as error:
-            assert error.budgets
-            like = evaluator
+            like, unsettled = evaluator, error.budgets
     raise AssertionError("every run was refused")
 
 
@@ -149,7 +149,7 @@ def test_results__with_soft_labels_are_those_of_evaluate_or_refused(data, max_ev
 def test_results__of_many_batches_take_one_loop(dtype):
     scores, labels = probabilities(3000, 40)
     scores = (250 * scores).astype(np.uint8) if dtype == "uint8" else scores.astype(dtype)
-    with tiny(**{"avgk.band-bytes": 4000, "avgk.small-scores": 1000}):
+    with tiny(**{"avgk.task-bytes": 4000, "avgk.small-scores": 1000}):
         for straddle in (False, True):
             evaluator = feed(avgk.Evaluator(40, straddle=straddle), scores, labels, range(0, 3000, 64))
             expected = avgk.evaluate(scores, labels, straddle=straddle)
@@ -159,7 +159,7 @@ def test_results__of_many_batches_take_one_loop(dtype):
 
 def test_results__can_be_asked_for_at_any_time():
     scores, labels = probabilities(900, 20)
-    with tiny(**{"avgk.band-bytes": 4000}):
+    with tiny(**{"avgk.task-bytes": 4000}):
         evaluator = avgk.Evaluator(20, [1, 2.5])
         for first in range(0, 900, 100):
             feed(evaluator, scores[first : first + 100], labels[first : first + 100])
@@ -170,7 +170,7 @@ def test_results__can_be_asked_for_at_any_time():
 
 def test_results__of_narrowed_brackets_are_those_of_evaluate():
     scores, labels = probabilities(20_000, 20)
-    with tiny(20_000, **{"avgk.band-bytes": 8000}):
+    with tiny(20_000, **{"avgk.task-bytes": 8000}):
         evaluator = feed(avgk.Evaluator(20, [1, 2]), scores, labels, range(0, 20_000, 500))
         assert len(evaluator._scan.scan.waves) > 1
         same(evaluator.result(), avgk.evaluate(scores, labels, k=[1, 2], straddle=False))
@@ -181,7 +181,7 @@ def test_results__with_few_ranked_bytes_have_the_bins_of_evaluate():
     with dask.config.set({"avgk.ranked-bytes": 20_000, "avgk.ranked-bins": 1 << 9}):
         expected = avgk.evaluate(scores, labels, k=[1, 2])
         assert (expected.straddle_strength_error > 0).any()
-        with tiny(**{"avgk.band-bytes": 8000}):
+        with tiny(**{"avgk.task-bytes": 8000}):
             evaluator = feed(avgk.Evaluator(20, [1, 2], straddle=True), scores, labels, range(0, 12_000, 300))
             same(evaluator.result(), expected)
 
@@ -191,7 +191,7 @@ def test_drift__is_refused_and_a_second_run_succeeds(order):
     scores, labels = probabilities(4000, 30, sharpness=3.0)
     by_confidence = np.argsort(scores.max(1))[:: -1 if order == "falling" else 1]
     scores, labels = scores[by_confidence], labels[by_confidence]
-    with tiny(8000, **{"avgk.band-bytes": 6000}):
+    with tiny(8000, **{"avgk.task-bytes": 6000}):
         first = feed(avgk.Evaluator(30, [1, 2, 5]), scores, labels, range(0, 4000, 100))
         with pytest.raises(avgk.UnsettledError, match=r"got k = .* outside of it .*like=first") as caught:
             first.result()
@@ -205,7 +205,7 @@ def test_ties__too_many_to_hold_are_refused_and_a_second_run_takes_them_in_order
     scores, labels = rng.integers(0, 4, (5000, 10), np.uint8), rng.integers(0, 10, 5000)
     expected = avgk.evaluate(scores, labels, k=[2.2, 4], straddle=False)
     assert (expected.n_kept > 0).all()
-    with tiny(1000, **{"avgk.band-bytes": 2000}):
+    with tiny(1000, **{"avgk.task-bytes": 2000}):
         first = feed(avgk.Evaluator(10, [2.2, 4]), scores, labels, range(0, 5000, 100))
         with pytest.raises(avgk.UnsettledError, match="ends among ties that were counted together"):
             first.result()
@@ -222,7 +222,7 @@ def test_ties__too_many_to_hold_are_refused_and_a_second_run_takes_them_in_order
 
 def test_memory__does_not_grow_with_the_number_of_samples():
     sizes = []
-    with tiny(60_000, **{"avgk.band-bytes": 1 << 16}):
+    with tiny(60_000, **{"avgk.task-bytes": 1 << 16}):
         evaluator, n = avgk.Evaluator(50, [1, 5]), 0
         for wanted in (20_000, 80_000, 320_000):
             most = 0
@@ -319,7 +319,7 @@ def test_files__hold_all_that_is_known(tmp_path_factory, loop, cut):
 
 def test_files__of_a_second_run_go_on(tmp_path):
     scores = np.random.default_rng(0).integers(0, 4, (2000, 10), np.uint8)
-    with tiny(500, **{"avgk.band-bytes": 2000}):
+    with tiny(500, **{"avgk.task-bytes": 2000}):
         first = feed(avgk.Evaluator(10, 2.2), scores, None, range(0, 2000, 100))
         with pytest.raises(avgk.UnsettledError):
             first.result()
@@ -426,7 +426,7 @@ def test_evaluator__on_imagenet_equals_evaluate_of_the_whole(data):
     by_class = np.argsort(labels, kind="stable")
     for order in (np.arange(len(labels)), by_class):
         rows, theirs = scores[order], labels[order]
-        with dask.config.set({"avgk.band-bytes": 1 << 19, "avgk.small-scores": 1 << 16}):
+        with dask.config.set({"avgk.task-bytes": 1 << 19, "avgk.small-scores": 1 << 16}):
             evaluator = feed(avgk.Evaluator(1000, straddle=True), rows, theirs, range(0, 5000, 64))
             assert evaluator._scan.scan.n_bands > 20
             same(evaluator.result(), avgk.evaluate(rows, theirs))
