@@ -59,8 +59,8 @@ class Evaluator:
     -----
     Cost: each batch is looked at once. Small batches are copied, and scanned together in pieces of ``avgk.task-bytes`` (8 MB).
 
-    Memory: a piece of rows; and at most ``avgk.max-events`` events (6 million of 17 bytes, 25 with soft labels), of which a
-    third is planned for. The first piece gives each threshold a generous bracket, from half of k to twice k labels a sample.
+    Memory: a piece of rows; and at most ``avgk.max-events`` events (6 million of 17 bytes, 25 with soft labels), of which
+    half is planned for. The first piece gives each threshold a generous bracket, from half of k to twice k labels a sample.
     Everything inside is held while it fits; for k up to 10 that is a hundred thousand samples. Then brackets are narrowed, as
     far as is needed, by what the counts so far say of any number of samples to come, and what lies outside becomes counts.
 
@@ -108,9 +108,7 @@ class Evaluator:
 
     def _check_asked(self, other: Evaluator, what: str) -> None:
         if other._asked != self._asked:
-            raise OptionError(
-                f"{what} must be asked for the same; got {other._asked}. Pass the options of {self._asked}."
-            )
+            raise OptionError(f"{what} must have the same options; got {other._asked}. Make it with {self._asked}.")
 
     @property
     def n_samples(self) -> int:
@@ -156,12 +154,14 @@ class Evaluator:
             when a piece is full, or by ``result``; every call is refused after that.
         """
         batch, n_given = as_batch(scores, labels, where, ignore_index, self._asked.n_classes, self._n_given)
-        if self._scan is None:
+        if self._scan is None and len(batch.scores):
             self._scan = LoopScan(self._asked, batch.scores.dtype, batch.kind, self._hints)
-        check_alike(batch, self._scan.dtype, self._scan.kind)
+        if self._scan is not None:
+            check_alike(batch, self._scan.dtype, self._scan.kind)
         self._n_given += n_given
         self._is_masked |= where is not None or ignore_index is not None
-        self._scan.add(batch)
+        if self._scan is not None:
+            self._scan.add(batch)
 
     def result(self) -> xr.Dataset:
         """Return the result for all samples so far; more may come after it.
@@ -207,6 +207,8 @@ class Evaluator:
         """
         if not isinstance(other, Evaluator):
             raise OptionError(f"other must be an Evaluator; got {type(other).__name__}. Load it with Evaluator.load.")
+        if other is self:
+            raise OptionError("other must be another Evaluator; got the same. Its samples are there already.")
         self._check_asked(other, "other")
         if other._scan is not None:
             if self._scan is None:

@@ -168,9 +168,6 @@ def _place(path: object) -> tuple[Shelf, str]:
     if not isinstance(path, (str, os.PathLike)) or not os.path.basename(os.fspath(path)):
         raise OptionError(f"path must be that of a file; got {shown(path)!r}. Name a file, such as evaluator.avgk.")
     text = str(os.fspath(path))
-    folder, _, name = (
-        text.rpartition("/")
-        if "://" in text
-        else (*os.path.split(os.path.abspath(text))[:1], "", os.path.basename(text))
-    )
-    return Shelf.at(folder), name
+    if "://" not in text:
+        text = os.path.abspath(text)
+    return Shelf.at(text[: -len(os.path.basename(text)) - 1] or os.sep), os.path.basename(text)

@@ -50,6 +50,10 @@ class Asked:
         """Ranks whose scores are held."""
         return n_ranked(self.budgets, self.n_classes) if self.straddle else 0
 
+    def __str__(self) -> str:
+        budgets = ", ".join(f"{float(budget):g}" for budget in self.budgets)
+        return f"n_classes={self.n_classes}, k=[{budgets}], straddle={self.straddle}, nan_policy={self.nan_policy!r}"
+
     def counts(self, n_samples: int) -> list[int]:
         """Return the labels that each budget has for so many samples."""
         return [count_labels(budget, n_samples) for budget in self.budgets]
@@ -156,7 +160,8 @@ class LoopScan:
         search = with_first_ties(scan.settle(self.asked.counts(self.n_samples)), ties)
         refuse_unsettled(search, self.asked.budgets)
         assert search.first_tally is not None
-        ranked = replace(search.first_tally.ranked, n_bins=self._ranked_bins(self.n_samples))
+        ranked = search.first_tally.ranked
+        ranked = replace(ranked, n_bins=max(ranked.n_bins, self._ranked_bins(self.n_samples)))
         search = replace(search, first_tally=replace(search.first_tally, ranked=ranked))
         return Outcome(source, self.asked.budgets, search)
 

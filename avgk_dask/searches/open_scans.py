@@ -7,13 +7,13 @@ they no longer hold is folded into counts. At the end the counts prove, as after
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields, replace
 from fractions import Fraction
 
 import numpy as np
 
-from ..arrays import Array
+from ..arrays import Array, Ints
 from ..kernels.keys import key_range
 from ..kernels.zones import N_BINS, ZoneTable, shift_to_fit
 from ..scans.pilot import sample_block
@@ -105,7 +105,7 @@ class OpenScan:
             return self
         wave = ScanTally.merge(list(self.parts))
         waves = (*self.waves, (self.plan.zones, wave.histogram))
-        if self.waves and self.waves[-1][0] is self.plan.zones:
+        if self.waves and np.array_equal(self.waves[-1][0].floors, self.plan.zones.floors):
             merged = BinCounts.merge([self.waves[-1][1], wave.histogram])
             waves = (*self.waves[:-1], (self.plan.zones, merged))
         so_far = wave if self.so_far is None else ScanTally.merge([self.so_far, wave])
@@ -125,13 +125,9 @@ class OpenScan:
             return self
         n_together = now * (1 << (-(-n_together // now) - 1).bit_length())
         tally, times = self.so_far, n_together // now
-        counted = replace(
-            tally.counted, groups=tally.counted.groups // times, weight_groups=tally.counted.weight_groups // times
-        )
+        counted = _regrouped(tally.counted, lambda groups: groups // times).settled()
         plan = replace(self.plan, shape=replace(self.plan.shape, n_together=n_together))
-        return replace(
-            self, plan=plan, so_far=replace(tally, counted=EventTally.settled(counted), n_together=n_together)
-        )
+        return replace(self, plan=plan, so_far=replace(tally, counted=counted, n_together=n_together))
 
     def merged(self, other: OpenScan) -> OpenScan:
         """Return the scan of these bands and then those of another, by what both brackets hold."""
@@ -211,8 +207,12 @@ def _held_intervals(scan: OpenScan) -> list[tuple[int, int]]:
 
 def _shifted(tally: ScanTally, n_bands: int) -> ScanTally:
     """Return a tally whose bands have higher numbers, by so many."""
-    groups = n_bands // tally.n_together
-    counted = replace(
-        tally.counted, groups=tally.counted.groups + groups, weight_groups=tally.counted.weight_groups + groups
-    )
-    return replace(tally, events=replace(tally.events, rows=tally.events.rows + (n_bands << ROW_BITS)), counted=counted)
+    events = replace(tally.events, rows=tally.events.rows + (n_bands << ROW_BITS))
+    counted = _regrouped(tally.counted, lambda groups: groups + n_bands // tally.n_together)
+    return replace(tally, events=events, counted=counted)
+
+
+def _regrouped(counted: EventTally, change: Callable[[Ints], Ints]) -> EventTally:
+    """Return counted events with other numbers of their groups, in whichever columns these are."""
+    names = [field.name for field in fields(counted) if field.name.endswith("groups")]
+    return replace(counted, **{name: change(getattr(counted, name)) for name in names})

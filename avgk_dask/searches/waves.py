@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Self
 
 import numpy as np
@@ -189,7 +190,17 @@ class _Seen:
 class _WideSeen(_Seen):
     """The same, looked at inside the intervals."""
 
+    @cached_property
+    def _margins(self) -> dict[float, float]:
+        """What is known, by position: each looks at all events."""
+        return {}
+
     def _margin(self, target: float) -> float:
+        if target not in self._margins:
+            self._margins[target] = self._inside(target)
+        return self._margins[target]
+
+    def _inside(self, target: float) -> float:
         tally, j = self.tally, self._interval(target)
         key, (low, high) = self._key_at(target, lower=True), self.plan.zones.interval(j)
         if tally.dropped[j] or not low <= key <= high:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import random
 from contextlib import contextmanager
 from itertools import pairwise
@@ -263,6 +264,7 @@ def test_batches__are_taken_as_they_are_given():
     evaluator.update(np.asfortranarray(scores[20:40]), labels[20:40].tolist())
     evaluator.update(scores[40:].reshape(4, 5, 5), labels[40:].reshape(4, 5))
     evaluator.update(scores[:0], labels[:0])
+    assert pickle.loads(pickle.dumps(evaluator)).n_samples == 60
     same(evaluator.result(), expected)
 
 
@@ -334,6 +336,15 @@ def test_files__of_a_second_run_go_on(tmp_path):
         )
 
 
+def test_files__may_be_anywhere():
+    scores, labels = probabilities(60, 5)
+    feed(avgk.Evaluator(5, 2), scores, labels).save("memory://evaluators/first.avgk")
+    same(
+        avgk.Evaluator.load("memory://evaluators/first.avgk").result(),
+        avgk.evaluate(scores, labels, k=2, straddle=False),
+    )
+
+
 def test_files__that_are_damaged_or_absent_are_refused(tmp_path):
     path = tmp_path / "evaluator.avgk"
     feed(avgk.Evaluator(5, 2), *probabilities(60, 5)).save(path)
@@ -356,9 +367,9 @@ def test_merges__leave_the_other_as_it_was_and_refuse_other_options():
     same(a.result(), avgk.evaluate(scores, labels, k=2, straddle=False))
     assert b.result().identical(before)
     for other in (avgk.Evaluator(5, 3), avgk.Evaluator(4, 2), avgk.Evaluator(5, 2, straddle=True)):
-        with pytest.raises(avgk.OptionError, match="other must be asked for the same"):
+        with pytest.raises(avgk.OptionError, match="other must have the same options; got n_classes="):
             a.merge(other)
-        with pytest.raises(avgk.OptionError, match="like must be asked for the same"):
+        with pytest.raises(avgk.OptionError, match="like must have the same options; got n_classes="):
             avgk.Evaluator(5, 2, like=other)
     with pytest.raises(avgk.DtypeError, match="scores must be float32, as in the first batch; got float64"):
         a.merge(feed(avgk.Evaluator(5, 2), scores.astype(float), labels))
@@ -366,6 +377,8 @@ def test_merges__leave_the_other_as_it_was_and_refuse_other_options():
         a.merge(feed(avgk.Evaluator(5, 2), scores))
     with pytest.raises(avgk.OptionError, match="other must be an Evaluator; got int"):
         a.merge(3)
+    with pytest.raises(avgk.OptionError, match="other must be another Evaluator"):
+        a.merge(a)
     with pytest.raises(avgk.OptionError, match="like must be an Evaluator; got str"):
         avgk.Evaluator(5, 2, like="a")
     same(a.merge(avgk.Evaluator(5, 2)).result(), avgk.evaluate(scores, labels, k=2, straddle=False))
