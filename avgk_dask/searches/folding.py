@@ -79,7 +79,7 @@ def base_sizes(tally: ScanTally, j: int) -> Ints:
 def sizes_above(tally: ScanTally, zones: ZoneTable, j: int, key: int) -> Ints:
     """Return how many rows have each number of scores above a key of interval j, whose events are held."""
     mine = IntervalEvents.of(tally.events.between(*zones.interval(j)), tally.counted, zones.interval(j))
-    above = IntervalEvents(mine.single.select(mine.single.keys > key), mine.counted.select(lambda keys, _: keys > key))
+    above = IntervalEvents(HeldEvents.empty(), mine.counted.select(lambda keys, _: keys > key))
     return _moved(base_sizes(tally, j), above, mine.single, key)
 
 

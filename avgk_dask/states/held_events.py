@@ -51,7 +51,9 @@ class HeldEvents(State):
 
     def between(self, low: int, high: int) -> HeldEvents:
         """Return the events whose keys lie between two, which count as well."""
-        return self.select((self.keys >= low) & (self.keys <= high))
+        return self.select(
+            np.flatnonzero((self.keys >= low) & (self.keys <= high))
+        )  # a mask is slower, column by column
 
     def in_order(self) -> HeldEvents:
         """Return the events in row-major order."""
