@@ -25,6 +25,7 @@ from ..searches.tie_extremes import ExtremesSearch
 from ..settings import setting
 from ..sources.past import PastSource
 from ..states.checks import CheckedTally
+from ..threads import give_back_memory
 from .first_ties import FirstTies, take_ties, with_first_ties
 from .loop_batches import HARD, NO_LABELS, Batch, WaitingRows
 from .outcome import Outcome
@@ -119,7 +120,10 @@ class LoopScan:
         tally = scan_band([rows.scores], rows.labels, scan.n_bands, plan)
         refuse_bad_data(tally, self._source(n_rows, rows.numbers), self.asked.nan_policy)
         ties = take_ties(self.ties, rows.scores, rows.labels, plan.shape)
-        return scan.take(tally), ties
+        after = scan.take(tally)
+        if after.n_narrowed > scan.n_narrowed:  # which takes a few times what is held
+            give_back_memory()
+        return after, ties
 
     def _begun(self, block: Array) -> OpenScan:
         shape = self._shape(self._source(self.waiting.n_most))

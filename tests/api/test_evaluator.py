@@ -201,6 +201,22 @@ def test_drift__is_refused_and_a_second_run_succeeds(order):
         same(second.result(), avgk.evaluate(scores, labels, k=[1, 2, 5], straddle=False))
 
 
+def test_drift__between_processes_is_answered_by_second_runs_in_both():
+    scores, labels = probabilities(4000, 30, sharpness=3.0)
+    by_confidence = np.argsort(scores.max(1))
+    scores, labels = scores[by_confidence], labels[by_confidence]
+    halves = [(scores[part], labels[part]) for part in (np.s_[:2000], np.s_[2000:])]
+    with tiny(8000, **{"avgk.task-bytes": 6000}):
+
+        def make(like):
+            first, second = (avgk.Evaluator(30, [1, 5], like=like) for _ in halves)
+            return feed(first, *halves[0], range(0, 2000, 90)).merge(feed(second, *halves[1]))
+
+        with pytest.raises(avgk.UnsettledError):
+            make(None).result()
+        same(settled(make), avgk.evaluate(scores, labels, k=[1, 5], straddle=False))
+
+
 def test_ties__too_many_to_hold_are_refused_and_a_second_run_takes_them_in_order():
     rng = np.random.default_rng(0)
     scores, labels = rng.integers(0, 4, (5000, 10), np.uint8), rng.integers(0, 10, 5000)
