@@ -19,6 +19,7 @@ from ..results.datasets import build_result
 from ..results.score_kinds import kind_sentence
 from .attributes import Named, result_attrs, rounded, score_kind
 from .checkpoints import asked_checkpoint
+from .error_bars import error_bars
 from .given import BudgetsLike, LabelsLike, PlaceLike, ScoresLike
 from .inputs import as_source
 from .outcome import Outcome
@@ -205,6 +206,7 @@ def _values(outcome: Outcome) -> tuple[Named, Named]:
     source, found = outcome.source, outcome.selections
     top, average = outcome.top_errors, outcome.average_errors
     extremes = outcome.extremes()
+    bars = error_bars(outcome)
     gains = [None if t is None or a is None else t - a for t, a in zip(top, average, strict=True)]
     n_sizes = max(s.set_sizes.size for s in found)
     values = {
@@ -214,16 +216,21 @@ def _values(outcome: Outcome) -> tuple[Named, Named]:
         "n_kept": [s.n_kept for s in found],
         "average_set_size": [(s.n_above + s.n_kept) / source.shape[0] for s in found],
         "average_k_error": rounded(average),
+        "average_k_error_stderr": rounded([bar.average_k_error for bar in bars]),
         "average_k_error_lowest": rounded([low for low, _ in extremes]),
         "average_k_error_highest": rounded([high for _, high in extremes]),
         "average_k_error_expected": rounded([outcome.error(s.expected_weight) for s in found]),
         "top_k_error": rounded(top),
+        "top_k_error_stderr": rounded([bar.top_k_error for bar in bars]),
         "adaptive_gain": rounded(gains),
+        "adaptive_gain_stderr": rounded([bar.adaptive_gain for bar in bars]),
         "relative_gain": rounded(
             [gain / t if gain is not None and t else None for gain, t in zip(gains, top, strict=True)]
         ),
         "set_size_count": [np.pad(s.set_sizes, (0, n_sizes - s.set_sizes.size)) for s in found],
     }
+    if source.labels is not None and not source.has_soft_labels:
+        values["set_hit_count"] = [np.pad(s.hit_sizes, (0, n_sizes - s.hit_sizes.size)) for s in found]
     if source.has_soft_labels:
         (values["plug_in_bound"],) = rounded([outcome.plug_in_bound])
     return values, {"k": [float(b) for b in outcome.budgets], "size": np.arange(n_sizes)}

@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
 
-from ..exact.budgets import count_labels, largest_integer
+from ..exact.budgets import count_labels, largest_integer, window_start
 from ..exact.sums import error_of
+from ..passes.caps import Strata
 from ..passes.finding import find_thresholds
 from ..passes.run import Run
 from ..searches.selection import Selection
@@ -23,17 +24,34 @@ class Outcome:
     source: Source
     budgets: tuple[Fraction, ...]
     search: ThresholdSearch
+    #: The number of groups that came with the labels, if any.
+    n_groups: int = 0
 
     @classmethod
-    def find(cls, run: Run, budgets: tuple[Fraction, ...], n_ranked: int = 0, ties: str = "first") -> Outcome:
-        """Search the thresholds of all budgets; ``n_ranked`` and ``ties`` as for ``find_thresholds``."""
+    def find(
+        cls, run: Run, budgets: tuple[Fraction, ...], n_ranked: int = 0, ties: str = "first", n_groups: int = 0
+    ) -> Outcome:
+        """Search the thresholds of all budgets; ``n_ranked`` and ``ties`` as for ``find_thresholds``.
+
+        With hard labels, sizes and hits are counted by the rank of the label, or by the groups that came with them.
+        """
         source = run.source
         counts = [count_labels(b, source.shape[0]) for b in budgets]
         n_ranks = 0 if source.labels is None else largest_integer(budgets)
+        hard = source.labels is not None and not source.has_soft_labels
+        per_group = 16 * (len(budgets) + 3) + 24 * min(n_ranks + 2, -(-source.shape[0] // max(n_groups, 1)))
+        strata = Strata("groups", n_groups * per_group) if n_groups else Strata("ranks" if hard else "")
         search = find_thresholds(
-            run, counts, n_ranks=n_ranks, with_distance=source.has_soft_labels, n_ranked=n_ranked, ties=ties
+            run,
+            counts,
+            n_ranks=n_ranks,
+            with_distance=source.has_soft_labels,
+            n_ranked=n_ranked,
+            ties=ties,
+            strata=strata,
+            windows=[window_start(count) for count in counts] if hard else (),
         )
-        return cls(source, budgets, search)
+        return cls(source, budgets, search, n_groups)
 
     @property
     def tally(self) -> ScanTally:
@@ -76,6 +94,10 @@ class Outcome:
         """Return the label weight up to rank k: hard labels there, or the soft labels' weight."""
         hits = Fraction(int(self.tally.rank_counts[1 : k + 1].sum()))
         return sum(self.tally.weight_at_rank.fractions()[:k], hits)
+
+    def is_spread(self, selection: Selection) -> bool:
+        """Return whether ties of a selection were cut in the pseudo-random order: ranks of labels are not known of its strata."""
+        return selection.is_cut and selection.cut is None
 
     def extremes(self) -> list[tuple[Fraction | None, Fraction | None]]:
         """Return each budget's lowest and highest average-k error over all ways to keep so many of the ties."""

@@ -19,6 +19,7 @@ from ..settings import setting
 from ..sources.source import Source
 from ..sources.transformed import spread_source
 from ..states.pilot_sample import PilotSample
+from .caps import NO_STRATA, Strata
 from .memory import fits, fitting_shape
 from .run import Run, drive
 
@@ -31,16 +32,19 @@ def find_thresholds(
     n_ranked: int = 0,
     with_distance: bool = False,
     ties: str = "first",
+    strata: Strata = NO_STRATA,
+    windows: Sequence[int] = (),
 ) -> ThresholdSearch:
     """Find every budget's selection, exactly. Reads the store once, and the pilot's chunks before.
 
     ``n_ranks`` is the highest rank a label's is told apart to, ``n_ranked`` the number of ranks whose scores are
-    kept; ``with_distance`` measures how far scores are from soft labels. With ``ties="spread"`` the ties kept are not the
+    kept; ``with_distance`` measures how far scores are from soft labels; ``strata`` are rows to be counted together, and
+    ``windows`` smaller budgets, one for each, of which only the label weight is wanted. With ``ties="spread"`` the ties kept are not the
     first ones but those of a fixed pseudo-random order, which takes one more read where ties are cut.
     """
-    shape = fitting_shape(run.source, budgets, n_ranks, n_ranked, with_distance)
-    search = drive(_begun(run, budgets, shape, cuts_ties=ties == "first"), run)
-    return search if ties == "first" else _spread_ties(run, search)
+    shape = fitting_shape(run.source, budgets, n_ranks, n_ranked, with_distance, strata)
+    search = drive(_begun(run, budgets, shape, cuts_ties=ties == "first", windows=windows), run)
+    return search if ties == "first" else _spread_ties(run, search, strata)
 
 
 def find_beside(run: Run, budgets: Sequence[int], above: AbovePlan) -> BesideSearch:
@@ -49,13 +53,15 @@ def find_beside(run: Run, budgets: Sequence[int], above: AbovePlan) -> BesideSea
     return drive(BesideSearch(_begun(run, budgets, shape), above), run)
 
 
-def _begun(run: Run, budgets: Sequence[int], shape: ScanShape, *, cuts_ties: bool = True) -> ThresholdSearch:
+def _begun(
+    run: Run, budgets: Sequence[int], shape: ScanShape, *, cuts_ties: bool = True, windows: Sequence[int] = ()
+) -> ThresholdSearch:
     """Begin a search, as an earlier run did where a checkpoint has kept that."""
     script = run.begin_search()
     if script and not fits(run.source, grown_plan(script[0].plan, shape).shape, budgets):  # of larger workers
         script = ()
     pilot = pilot_pass(run.source, budgets)
-    return ThresholdSearch.begin(shape, budgets, pilot, cuts_ties=cuts_ties, script=script)
+    return ThresholdSearch.begin(shape, budgets, pilot, cuts_ties=cuts_ties, windows=windows, script=script)
 
 
 def pilot_pass(source: Source, budgets: Sequence[int]) -> Pass | None:
@@ -72,17 +78,20 @@ def pilot_pass(source: Source, budgets: Sequence[int]) -> Pass | None:
     return Pass("pilot", sample_chunk, plan, PilotSample, bands, columns)
 
 
-def _spread_ties(run: Run, search: ThresholdSearch) -> ThresholdSearch:
-    """Return the search with its cut ties kept in the pseudo-random order: one more search for those budgets."""
+def _spread_ties(run: Run, search: ThresholdSearch, strata: Strata) -> ThresholdSearch:
+    """Return the search with its cut ties kept in the pseudo-random order: one more search for those budgets.
+
+    Refined keys do not tell ranks: strata by rank become those with and without a label.
+    """
     cut = {i: s for i, s in search.found.items() if s.is_cut}
     if not cut:
         return search
     refined = run.over(spread_source(run.source, (s.key for s in cut.values())), "lowest")
-    again = find_thresholds(refined, [s.budget for s in cut.values()])
+    again = find_thresholds(refined, [s.budget for s in cut.values()], strata=strata)
     found = dict(search.found)
     for number, (i, selection) in enumerate(cut.items()):
         other = again.found[number]
-        found[i] = replace(selection, set_sizes=other.set_sizes, weight=other.weight, cut=None)
+        found[i] = replace(selection, cells=other.cells, strata=other.strata, weight=other.weight, cut=None)
     return replace(search, found=found)
 
 

@@ -68,7 +68,24 @@ VARIABLES = {
         "top-k error",
         "Fraction of labelled samples whose label is not among its k highest scores, expected with soft labels; NaN for a fractional k.",
     ),
+    "average_k_error_stderr": Variable(
+        ("k",),
+        ("float64",),
+        "standard error of the average-k error",
+        "Over draws of the samples, or of the clusters; the threshold, which is found on the same samples, varies with them. "
+        "NaN without hard labels.",
+    ),
+    "top_k_error_stderr": Variable(
+        ("k",), ("float64",), "standard error of the top-k error", "The same for the top-k error; NaN for a fractional k."
+    ),
     "adaptive_gain": Variable(("k",), ("float64",), "adaptive gain", "top_k_error - average_k_error."),
+    "adaptive_gain_stderr": Variable(
+        ("k",),
+        ("float64",),
+        "standard error of the adaptive gain",
+        "Both errors are of the same samples: their difference is taken sample by sample. NaN for a fractional k, without "
+        "hard labels, and where ties were cut in the pseudo-random order.",
+    ),
     "relative_gain": Variable(
         ("k",), ("float64",), "relative gain", "adaptive_gain / top_k_error; NaN where that is 0."
     ),
@@ -114,6 +131,12 @@ VARIABLES = {
         ("int64",),
         "sets of each size",
         "Number of samples whose average-k set has that size.",
+    ),
+    "set_hit_count": Variable(
+        ("k", "size"),
+        ("int64",),
+        "sets of each size with their label",
+        "Number of labelled samples whose average-k set has that size and holds the label; with hard labels only.",
     ),
     "straddle_strength": Variable(
         ("k", "order"),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -26,12 +26,17 @@ class UsableLabels:
     bad: Ints | tuple[int, ...] = ()
     least: int = _NO_LABEL
     most: int = -1
+    #: The groups of the rows, where they came with the labels.
+    groups: Array | None = None
 
     @classmethod
     def of(cls, labels: Array | None, n_classes: int) -> UsableLabels:
         """Return what is usable of labels as they came."""
         if labels is None:
             return cls()
+        if labels.dtype.names:
+            groups = np.ascontiguousarray(labels["group"], np.int32)
+            return replace(cls.of(np.ascontiguousarray(labels["label"]), n_classes), groups=groups)
         if labels.ndim == 2:
             soft = labels.astype(np.float64)
             bad = np.flatnonzero(~((soft >= 0) & (soft <= 1)).all(1))
