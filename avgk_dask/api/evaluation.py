@@ -17,10 +17,12 @@ from ..passes.run import Run
 from ..passes.running import running
 from ..results.datasets import build_result
 from ..results.score_kinds import kind_sentence
+from ..sources.grouping import with_groups
 from .attributes import Named, result_attrs, rounded, score_kind
 from .checkpoints import asked_checkpoint
 from .error_bars import error_bars
 from .given import BudgetsLike, LabelsLike, PlaceLike, ScoresLike
+from .grouping import as_groups
 from .inputs import as_source
 from .outcome import Outcome
 from .policies import check_nan_policy, check_ties
@@ -40,6 +42,7 @@ def evaluate(
     ties: str = "first",
     where: LabelsLike = None,
     ignore_index: int | None = None,
+    clusters: LabelsLike = None,
     nan_policy: str = "raise",
     progress: bool | None = None,
     checkpoint: PlaceLike = None,
@@ -72,6 +75,7 @@ def evaluate(
         order of (sample, class), the same for any chunking, for one more read.
     {where}
     {ignore_index}
+    {clusters}
     {nan_policy}
     {progress}
     {checkpoint}
@@ -105,10 +109,16 @@ def evaluate(
         The least, the greatest and the mean average-k error over all ways to keep n_kept of the n_ties.
     ``adaptive_gain``
         top_k_error - average_k_error.
+    ``average_k_error_stderr, top_k_error_stderr, adaptive_gain_stderr``
+        With hard labels, the standard errors of these: how far they are from those of all samples there could be, by
+        chance. That the threshold is found on the same samples, and that both errors are of the same samples, is taken into
+        account. Twice the standard error to either side covers the true value 95 times in 100.
     ``relative_gain``
         adaptive_gain / top_k_error; NaN where that is 0.
     ``set_size_count(k, size)``
         Number of samples whose average-k set has that size.
+    ``set_hit_count(k, size)``
+        With hard labels, number of those whose set holds the label, too.
     ``plug_in_bound``
         With soft labels only: the mean over samples of the sum over classes of abs(label - score). No more
         than that can both errors exceed those of the best sets; NaN where a score is not in [0, 1].
@@ -175,19 +185,25 @@ def evaluate(
         source = as_source(scores, labels, missing=missing, where=where, ignore_index=ignore_index)
         refuse_spread(source, ties)
         budgets = parse_budgets(k, source.n_classes)
+        n_clusters = 0
+        if clusters is not None and not source.has_soft_labels:
+            names, numbers = as_groups(clusters, source.lead, "clusters")
+            source, n_clusters = with_groups(source, numbers), names.size
         asked = asked_checkpoint(checkpoint, "evaluate", straddle=straddle, ties=ties, nan_policy=nan_policy)
         with running(source, progress, nan_policy, asked) as run:
-            result = evaluate_run(run, budgets, straddle, ties)
+            result = evaluate_run(run, budgets, straddle, ties, n_clusters)
     warn_of(kind_sentence(result))
     return result
 
 
-def evaluate_run(run: Run, budgets: tuple[Fraction, ...], straddle: bool = False, ties: str = "first") -> xr.Dataset:
-    """Return the result of a run."""
+def evaluate_run(
+    run: Run, budgets: tuple[Fraction, ...], straddle: bool = False, ties: str = "first", n_clusters: int = 0
+) -> xr.Dataset:
+    """Return the result of a run; clusters come with the labels."""
     source = run.source
     ranked = n_ranked(budgets, source.shape[1]) if straddle else 0
     refuse_budgets(run, budgets, straddle=straddle)
-    outcome = Outcome.find(run, budgets, n_ranked=ranked, ties=ties)
+    outcome = Outcome.find(run, budgets, n_ranked=ranked, ties=ties, n_groups=n_clusters)
     outcome = replace(outcome, search=settle_extremes(run, outcome.search))
     needed = [n_ranked([budget], source.n_classes) for budget in budgets] if straddle else None
     certify_budgets(run, budgets, [s.key for s in outcome.selections], needed)
@@ -197,7 +213,8 @@ def evaluate_run(run: Run, budgets: tuple[Fraction, ...], straddle: bool = False
         more, ranks = ambiguity_values(ambiguity, budgets, source)
         values, coords = values | more, coords | ranks
     kind = score_kind(source, outcome.tally.looked)
-    attrs = result_attrs(source, run.reads, n_labelled=outcome.tally.n_labelled, **kind)
+    told: Named = {"n_clusters": n_clusters} if n_clusters else {}
+    attrs = result_attrs(source, run.reads, n_labelled=outcome.tally.n_labelled, **told, **kind)
     return build_result(values, coords, attrs)
 
 
