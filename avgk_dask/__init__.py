@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from . import plot as plot
     from . import report as report
     from . import testing as testing
+    from .api.breakdowns import breakdown
+    from .api.comparison import compare
     from .api.curves import error_curve
     from .api.description import info
     from .api.ensembles import ensemble
@@ -75,7 +77,9 @@ __all__ = [
     "average_k_sets",
     "average_set_size_at",
     "best_threshold",
+    "breakdown",
     "calibrated",
+    "compare",
     "ensemble",
     "error_curve",
     "evaluate",
@@ -106,6 +110,8 @@ _HOMES = {
     "calibration": ("calibrated",),
     "api.straddling": ("ranked_supports", "straddle_strength", "supports_overlap"),
     "api.probabilities": ("sigmoid", "softmax"),
+    "api.breakdowns": ("breakdown",),
+    "api.comparison": ("compare",),
     "api.curves": ("error_curve",),
     "api.description": ("info",),
     "api.ensembles": ("ensemble",),

@@ -19,6 +19,7 @@ METHODS = (
     "average_k_sets",
     "average_set_size_at",
     "best_threshold",
+    "breakdown",
     "error_curve",
     "evaluate",
     "plug_in_regret",

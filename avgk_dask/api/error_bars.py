@@ -26,7 +26,7 @@ from ..exact.budgets import window_start
 from ..searches.selection import Selection
 from .outcome import Outcome
 
-#: What a sum of products is of: samples, labelled ones, average-k hits, top-k hits, and sizes.
+#: What a sum of products is of, in the order of ``GroupCounts``.
 ONE, LABELLED, HIT, TOP_HIT, SIZE = range(5)
 
 Coefficients = dict[int, Fraction]
@@ -51,7 +51,7 @@ def error_bars(outcome: Outcome) -> list[ErrorBars]:
 def _bars_of(outcome: Outcome, i: int) -> ErrorBars:
     selection, budget = outcome.selections[i], outcome.budgets[i]
     k = int(budget) if budget.denominator == 1 else None
-    products = cluster_products(outcome, selection, k) if outcome.n_groups else sample_products(outcome, selection, k)
+    products = cluster_products(outcome, i) if outcome.grouping.n else sample_products(outcome, selection, k)
     average = average_influence(outcome, i)
     top = None if k is None else top_influence(outcome, i)
     stderr = products.stderr
@@ -130,34 +130,19 @@ def sample_products(outcome: Outcome, selection: Selection, k: int | None) -> Pr
     return Products(n, table, has_top=not outcome.is_spread(selection))
 
 
-def cluster_products(outcome: Outcome, selection: Selection, k: int | None) -> Products:
+def cluster_products(outcome: Outcome, i: int) -> Products:
     """Return the sums over clusters of the products of what their samples add up to."""
-    return Products(outcome.source.shape[0], products_of(cluster_counts(outcome, selection, k)))
+    return Products(outcome.source.shape[0], products_of(outcome.group_counts(i)))
 
 
-def cluster_counts(outcome: Outcome, selection: Selection, k: int | None) -> list[Ints]:
-    """Return the counts of each cluster, in the order of the table."""
-    ranks, n = outcome.tally.strata_ranks, outcome.n_groups
-
-    def count(which: Array) -> Ints:
-        found = np.zeros(n, np.int64)
-        np.add.at(found, ranks.strata[which], ranks.counts[which])
-        return found
-
-    sizes, hits = np.zeros((2, n), np.int64)
-    sizes[selection.strata.strata], hits[selection.strata.strata] = selection.strata.sizes[:, 0], selection.strata.hits[:, 0]
-    labelled = ranks.ranks > 0
-    return [count(ranks.ranks >= 0), count(labelled), hits, count(labelled & (ranks.ranks <= (k or 0))), sizes]
-
-
-def products_of(columns: Sequence[Ints]) -> tuple[tuple[int, ...], ...]:
-    """Return the sums of products of any two columns, exactly."""
-    return tuple(tuple(_dot(a, b) for b in columns) for a in columns)
-
-
-def _dot(a: Ints, b: Ints) -> int:
-    most = int(np.abs(a).max(initial=0)) * int(np.abs(b).max(initial=0)) * a.size
-    return int(a @ b) if most < 1 << 63 else int(a.astype(object) @ b.astype(object))
+def products_of(columns: Sequence[Array]) -> tuple[tuple[int, ...], ...]:
+    """Return the sums of products of any two columns of counts, exactly."""
+    most = max(int(column.max(initial=0)) for column in columns)
+    if most * most * columns[0].size < 1 << 53:  # floats add integers up to that exactly, in any order
+        table = np.array(columns, np.float64)
+        return tuple(tuple(map(int, row)) for row in (table @ table.T).tolist())
+    wide = [column.astype(object) for column in columns]
+    return tuple(tuple(int(a @ b) for b in wide) for a in wide)
 
 
 def _integers(counts: Ints) -> list[int]:

@@ -24,7 +24,7 @@ from .error_bars import error_bars
 from .given import BudgetsLike, LabelsLike, PlaceLike, ScoresLike
 from .grouping import as_groups
 from .inputs import as_source
-from .outcome import Outcome
+from .outcome import Grouping, Outcome
 from .policies import check_nan_policy, check_ties
 from .reporting import reporting
 from .shared_text import documented
@@ -185,35 +185,59 @@ def evaluate(
         source = as_source(scores, labels, missing=missing, where=where, ignore_index=ignore_index)
         refuse_spread(source, ties)
         budgets = parse_budgets(k, source.n_classes)
-        n_clusters = 0
+        grouping = Grouping()
         if clusters is not None and not source.has_soft_labels:
             names, numbers = as_groups(clusters, source.lead, "clusters")
-            source, n_clusters = with_groups(source, numbers), names.size
+            source, grouping = with_groups(source, numbers), Grouping("groups", names.size)
         asked = asked_checkpoint(checkpoint, "evaluate", straddle=straddle, ties=ties, nan_policy=nan_policy)
         with running(source, progress, nan_policy, asked) as run:
-            result = evaluate_run(run, budgets, straddle, ties, n_clusters)
+            result = evaluate_run(run, budgets, straddle, ties, grouping)
     warn_of(kind_sentence(result))
     return result
 
 
 def evaluate_run(
-    run: Run, budgets: tuple[Fraction, ...], straddle: bool = False, ties: str = "first", n_clusters: int = 0
+    run: Run,
+    budgets: tuple[Fraction, ...],
+    straddle: bool = False,
+    ties: str = "first",
+    clusters: Grouping | None = None,
 ) -> xr.Dataset:
     """Return the result of a run; clusters come with the labels."""
-    source = run.source
-    ranked = n_ranked(budgets, source.shape[1]) if straddle else 0
+    return result_of(run, find_outcome(run, budgets, straddle, ties, clusters), straddle)
+
+
+def find_outcome(
+    run: Run,
+    budgets: tuple[Fraction, ...],
+    straddle: bool,
+    ties: str = "first",
+    clusters: Grouping | None = None,
+    *,
+    keeps_rows: bool = False,
+) -> Outcome:
+    """Find all that a result tells, and refuse what is not certain."""
+    n_classes = run.source.n_classes
+    ranked = n_ranked(budgets, run.source.shape[1]) if straddle else 0
     refuse_budgets(run, budgets, straddle=straddle)
-    outcome = Outcome.find(run, budgets, n_ranked=ranked, ties=ties, n_groups=n_clusters)
+    outcome = Outcome.find(run, budgets, n_ranked=ranked, ties=ties, grouping=clusters, keeps_rows=keeps_rows)
     outcome = replace(outcome, search=settle_extremes(run, outcome.search))
-    needed = [n_ranked([budget], source.n_classes) for budget in budgets] if straddle else None
+    needed = [n_ranked([budget], n_classes) for budget in budgets] if straddle else None
     certify_budgets(run, budgets, [s.key for s in outcome.selections], needed)
+    return outcome
+
+
+def result_of(run: Run, outcome: Outcome, straddle: bool) -> xr.Dataset:
+    """Return an outcome as a Dataset."""
+    source, budgets = run.source, outcome.budgets
     values, coords = _values(outcome)
     if straddle:
+        ranked = n_ranked(budgets, source.shape[1])
         ambiguity = analyse(outcome.tally.ranked.first(ranked), integers(budgets), source.dtype, source.n_classes)
         more, ranks = ambiguity_values(ambiguity, budgets, source)
         values, coords = values | more, coords | ranks
     kind = score_kind(source, outcome.tally.looked)
-    told: Named = {"n_clusters": n_clusters} if n_clusters else {}
+    told: Named = {"n_clusters": outcome.grouping.n} if outcome.grouping.n else {}
     attrs = result_attrs(source, run.reads, n_labelled=outcome.tally.n_labelled, **told, **kind)
     return build_result(values, coords, attrs)
 

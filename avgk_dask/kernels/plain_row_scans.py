@@ -142,3 +142,16 @@ def add_strata(above: Any, label_zones: Any, strata: Any, sizes: Any, hits: Any)
     """Add up the scores above each interval, and the labels there, by the stratum of each row."""
     np.add.at(sizes, strata, above)
     np.add.at(hits, strata, label_zones[:, None] <= 2 * np.arange(above.shape[1]))
+
+
+def tell_sets(
+    keys: Any, lengths: Any, label_indices: Any, thresholds: Any, ties_left: Any, sizes: Any, hits: Any
+) -> None:
+    """Write the size of each row's set for each threshold, a key, and whether it holds the row's label."""
+    for i, (row, index) in enumerate(zip(np.split(keys, np.cumsum(lengths)[:-1]), label_indices.tolist(), strict=True)):
+        for b, key in enumerate(thresholds.tolist()):
+            inside = row > key
+            ties = np.flatnonzero(row == key)[: ties_left[b]]
+            ties_left[b] -= ties.size
+            inside[ties] = True
+            sizes[i, b], hits[i, b] = inside.sum(), index >= 0 and inside[index]

@@ -247,6 +247,35 @@ def count_sets(
 
 
 @njit(nogil=True, cache=True)
+def tell_sets(
+    keys: Any, lengths: Any, label_indices: Any, thresholds: Any, ties_left: Any, sizes: Any, hits: Any
+) -> None:
+    """Write the size of each row's set for each threshold, a key, and whether it holds the row's label.
+
+    A set holds the scores above the threshold and, from the first on, those at it, as long as ``ties_left[b]`` is not used
+    up. ``sizes`` and ``hits`` have a row for each row, and a column for each threshold.
+    """
+    first = 0
+    for i in range(lengths.size):
+        last = first + lengths[i]
+        label = first + label_indices[i]
+        for b in range(thresholds.size):
+            key = thresholds[b]
+            size = 0
+            hit = False
+            for t in range(first, last):
+                inside = keys[t] > key
+                if keys[t] == key and ties_left[b] > 0:
+                    ties_left[b] -= 1
+                    inside = True
+                size += inside
+                hit |= inside and t == label
+            sizes[i, b] = size
+            hits[i, b] = hit
+        first = last
+
+
+@njit(nogil=True, cache=True)
 def add_strata(above: Any, label_zones: Any, strata: Any, sizes: Any, hits: Any) -> None:
     """Add up the scores above each interval, and the labels there, by the stratum of each row.
 

@@ -45,6 +45,7 @@ KERNELS = {
     "hold_rows": "row_scans",
     "scan_rows": "row_scans",
     "split_rows": "row_scans",
+    "tell_sets": "row_scans",
     "order_top": "tops",
     "rank_top": "tops",
     "row_floor": "tops",

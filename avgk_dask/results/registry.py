@@ -28,6 +28,8 @@ COORDINATES = {
     "loss": Variable(("loss",), ("str",), "loss", "Name of a loss."),
     "temperature": Variable(("temperature",), ("float64",), "temperature", "What logits are divided by."),
     "model": Variable(("model",), ("str",), "model", "Name of a model."),
+    "other": Variable(("other",), ("str",), "other model", "Name of the model that it is compared with."),
+    "rule": Variable(("rule",), ("str",), "rule", "Top-k or average-k sets."),
     "group": Variable(("group",), ("str", "int64"), "group", "Name or number of a group of samples."),
 }
 
@@ -194,6 +196,77 @@ VARIABLES = {
     ),
 }
 
+
+_PAIR = ("rule", "model", "other", "k")
+#: What a comparison of models has besides.
+COMPARISON = {
+    **VARIABLES,
+    "difference": Variable(_PAIR, ("float64",), "difference", "Error of the model less error of the other."),
+    "difference_stderr": Variable(
+        _PAIR,
+        ("float64",),
+        "standard error of the difference",
+        "Both are of the same samples: the difference is taken sample by sample.",
+    ),
+    "discordant": Variable(
+        _PAIR, ("int64",), "discordant samples", "Number of labelled samples that the model gets right and the other wrong."
+    ),
+    "mcnemar_p": Variable(
+        _PAIR,
+        ("float64",),
+        "McNemar's p-value",
+        "Exact and two-sided: how likely discordant samples would be divided as unevenly by chance, were both models as good.",
+    ),
+    "mcnemar_p_adjusted": Variable(
+        _PAIR,
+        ("float64",),
+        "adjusted p-value",
+        "McNemar's p-value adjusted for all pairs, rules and budgets by Benjamini and Hochberg: of those up to a level, no "
+        "larger share is expected to be by chance.",
+    ),
+    "average_against_top": Variable(
+        ("model", "other", "k"), ("float64",), "average-k against top-k", "Average-k error of the model less top-k error of the other."
+    ),
+    "average_against_top_stderr": Variable(
+        ("model", "other", "k"), ("float64",), "its standard error", "Taken sample by sample."
+    ),
+}
+
+#: Results by class, or by group.
+BREAKDOWN = {
+    "n_samples": Variable(("group",), ("int64",), "samples", "Number of samples of the group."),
+    "n_labelled": Variable(("group",), ("int64",), "labelled samples", "Number of those that have a label."),
+    "threshold": Variable(("k",), _SCORES, "threshold lambda", "The one threshold of all groups."),
+    "group_threshold": Variable(
+        ("k", "group"), _SCORES, "threshold of the group", "That of the group's own samples; they share no labels with others."
+    ),
+    "average_k_error": Variable(
+        ("k", "group"),
+        ("float64",),
+        "average-k error",
+        "Fraction of the group's labelled samples whose label is outside its set; NaN where there is none.",
+    ),
+    "average_k_error_low": Variable(
+        ("k", "group"), ("float64",), "lower Wilson bound", "Lower end of the 95 % Wilson interval of the average-k error."
+    ),
+    "average_k_error_high": Variable(
+        ("k", "group"), ("float64",), "upper Wilson bound", "Upper end of the 95 % Wilson interval of the average-k error."
+    ),
+    "top_k_error": Variable(
+        ("k", "group"), ("float64",), "top-k error", "The same for the top-k sets; NaN for a fractional k."
+    ),
+    "adaptive_gain": Variable(("k", "group"), ("float64",), "adaptive gain", "top_k_error - average_k_error."),
+    "average_set_size": Variable(
+        ("k", "group"), ("float64",), "average set size", "Mean number of labels in the average-k sets of the group's samples."
+    ),
+    "macro_average_k_error": Variable(
+        ("k",), ("float64",), "macro average-k error", "Mean of the average-k error over the groups with labelled samples."
+    ),
+    "macro_top_k_error": Variable(
+        ("k",), ("float64",), "macro top-k error", "Mean of the top-k error over the groups with labelled samples."
+    ),
+    "name": Variable(("group",), ("str",), "name", "Name of the class or group."),
+}
 
 #: Results over given thresholds.
 AT_THRESHOLDS = {

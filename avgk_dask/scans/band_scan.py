@@ -112,8 +112,10 @@ class _BandScan:
         self.ranks = np.zeros(n_rows, np.int32)
         if self.hard is not None:
             self.ranks[self.hard >= 0] = self.plan.shape.n_ranks + 1
-        kind = self.plan.shape.strata
-        self.strata = self.ranks if kind == "ranks" else self.labels.groups if kind else np.zeros(n_rows, np.int8)
+        if self.plan.shape.strata == "ranks":
+            self.strata: Array = self.ranks
+        else:
+            self.strata = self.labels.strata(self.plan.shape.strata, n_rows)
 
     def _take_rows(self, reader: TileReader, block: Array) -> None:
         """Scan a block of whole rows: the way of ordinary stores, in as few calls as possible."""
@@ -302,7 +304,6 @@ class _BandScan:
         cell_intervals, cells, cell_counts = _count_cells(2 * above + label_above)
         strata = self.strata[: len(above)]  # none where rows are held: their sets are not known yet
         sums = StrataSums.above(above, label_zones, strata) if shape.strata else StrataSums.empty(zones.n_intervals)
-        with_groups = shape.strata == "groups"
         n_taken, step = sampled(n_rows, self.plan.shape.n_classes)
         events = HeldEvents.merge([HeldEvents.empty(), *self.held])
         in_band = band_counts(above, shape) if above.size else np.zeros(zones.n_intervals, np.int64)
@@ -317,7 +318,7 @@ class _BandScan:
             cells=cells,
             cell_counts=cell_counts,
             strata=sums,
-            strata_ranks=StrataRanks.of(self.strata, self.ranks) if with_groups else StrataRanks.empty(),
+            strata_ranks=StrataRanks.of(self.strata, self.ranks) if shape.by_group else StrataRanks.empty(),
             hits=np.bincount(label_zones, minlength=zones.floors.size + 1)[: zones.floors.size],
             weight_above=self.weight_above.running(),
             weight_at_rank=self.weight_at_rank.settled(),

@@ -76,10 +76,8 @@ class _Rows:
     def strata(self) -> Array | None:
         """The stratum of each row; None where all are of one."""
         hard, plan = self.labels.hard, self.plan
-        if plan.strata == "groups":
-            return self.labels.groups
         if plan.strata != "ranks" or hard is None:
-            return None
+            return None if hard is None else self.labels.strata(plan.strata, hard.size)
         return (hard >= 0).astype(np.int64) if self.top is None else self.top.ranks_of(hard, plan.n_ranks)
 
 

@@ -42,7 +42,8 @@ class ScanShape:
     #: Bytes of a held key, and of an event.
     key_bytes: int = 8
     event_bytes: int = 28
-    #: What rows are counted together by: "" nothing, "ranks" of their labels, "groups" that came with the labels.
+    #: What rows are counted together by: "" nothing, "ranks" of their labels, "classes", which are labels and 0 for none
+    #: and each one higher, or "groups" that came with the labels.
     strata: str = ""
     #: Bytes of what is counted by groups.
     strata_bytes: int = 0
@@ -53,6 +54,11 @@ class ScanShape:
         """Return the rows of a band that are looked at."""
         bands, rows = np.frombuffer(self.looked, np.int64).reshape(2, -1)
         return np.asarray(rows[bands == band])
+
+    @property
+    def by_group(self) -> bool:
+        """Whether rows are counted together by classes or groups."""
+        return self.strata in ("classes", "groups")
 
     @property
     def n_scores(self) -> int:

@@ -54,6 +54,15 @@ class UsableLabels:
         """The labels, of whichever kind."""
         return self.hard if self.soft is None else self.soft
 
+    def strata(self, kind: str, n_rows: int) -> Array:
+        """Return what each row is counted by: its class, 0 for none and each one higher; its group; or 0 for all."""
+        if kind == "groups":
+            assert self.groups is not None
+            return self.groups
+        if kind == "classes" and self.hard is not None:
+            return (self.hard + 1).astype(np.int32)
+        return np.zeros(n_rows, np.int8)
+
     def faults(self, band: int) -> dict[str, Any]:
         """Return what a tally keeps of bad labels, by the names of its fields."""
         first = (band, int(self.bad[0]), 0) if len(self.bad) else NOWHERE

@@ -59,6 +59,9 @@ class ThresholdSearch:
     #: Positions of the budgets that are still to be settled, and of their windows, which come behind them.
     open: tuple[int, ...] = ()
     first_tally: ScanTally | None = None
+    #: Whether the first tally keeps its rows, and down to which key it does.
+    keeps_rows: bool = False
+    kept_floor: int | None = None
     #: Of a scan in waves: the bands read so far, all that they gave, and the counts of each wave.
     n_seen: int = 0
     so_far: ScanTally | None = None
@@ -76,11 +79,13 @@ class ThresholdSearch:
         *,
         cuts_ties: bool = True,
         windows: Sequence[int] = (),
+        keeps_rows: bool = False,
         script: Script = (),
     ) -> ThresholdSearch:
         """Begin with the pilot, where there is one, or as an earlier run did; else with a scan that keeps everything."""
         all_open = tuple(range(len(budgets) + len(windows)))
         begun = cls(shape, tuple(budgets), pilot, cuts_ties=cuts_ties, windows=tuple(windows), open=all_open)
+        begun = replace(begun, keeps_rows=keeps_rows)
         script = fitting_script(script, shape)
         if script:
             return begun._as_before(script)
@@ -214,12 +219,15 @@ class ThresholdSearch:
             weights |= {i - n: weight for i, weight in zip(windows, more, strict=True)}
         if self.n_scans > MOST_SCANS:
             raise ScoresError(_CHANGED)
-        slim = replace(tally, rows=(), events=HeldEvents.empty(), counted=EventTally.empty())
+        keep = self.keeps_rows and self.plan.with_rows and not self.n_scans and not tally.dropped.any()
+        rows = tally.rows if keep else ()
+        slim = replace(tally, rows=rows, events=HeldEvents.empty(), counted=EventTally.empty())
         return replace(
             self,
             plan=self._next_plan(list(again.values())) if again else None,
             found=found,
             window_weights=weights,
+            kept_floor=self.plan.floor if keep else self.kept_floor,
             n_scans=self.n_scans + 1,
             open=tuple(again),
             first_tally=self.first_tally or slim,

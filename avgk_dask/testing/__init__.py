@@ -4,6 +4,7 @@
 """
 
 from .counting import CountingStore
+from .groups import oracle_breakdown
 from .oracle import (
     oracle_average_k_sets,
     oracle_evaluate,
@@ -22,6 +23,7 @@ __all__ = [
     "CountingStore",
     "Simulation",
     "oracle_average_k_sets",
+    "oracle_breakdown",
     "oracle_evaluate",
     "oracle_influences",
     "oracle_smallest_k",

@@ -332,6 +332,22 @@ def rows_of_events(max_size=12):
     return st.lists(st.lists(st.integers(-3, 3), min_size=1, max_size=max_size), min_size=1, max_size=6)
 
 
+@given(data=st.data())
+def test_tell_sets__equals_its_twin(data):
+    listed = data.draw(st.lists(st.lists(st.integers(-3, 3), max_size=9), min_size=1, max_size=5))
+    flat, lengths = np.array([k for row in listed for k in row], np.int32), np.array([len(r) for r in listed], np.int32)
+    places = np.array([data.draw(st.integers(-1, len(row) - 1)) for row in listed], np.int32)
+    thresholds = np.array(data.draw(st.lists(st.integers(-4, 4), min_size=1, max_size=4)), np.int64)
+    left = np.array([data.draw(st.integers(0, 6)) for _ in thresholds])
+
+    def make():
+        shape = len(listed), thresholds.size
+        return flat, lengths, places, thresholds, left.copy(), np.zeros(shape, np.int32), np.zeros(shape, bool)
+
+    (_, left_arrays), (_, right_arrays) = run_both("tell_sets", make)
+    assert_same(left_arrays, right_arrays)
+
+
 def hits_of(events):
     """Return which events are labels: one in some rows."""
     return np.array([t == i % 4 for i, row in enumerate(events) for t in range(len(row))], np.uint8)

@@ -38,6 +38,7 @@ from avgk_dask.scans.scaled_rows import Scale, ScalePlan, tally_scales
 from avgk_dask.scans.score_bins import BinPlan, tally_bins
 from avgk_dask.scans.set_regrets import RegretPlan, tally_tops
 from avgk_dask.scans.target_scan import TargetPlan, tally_target
+from avgk_dask.scans.telling_sets import KnownSets, tell_band, telling_pass
 from avgk_dask.scans.tie_weights import TieWindow, WeightPlan, tally_weights
 from avgk_dask.searches.threshold_search import ThresholdSearch
 from avgk_dask.states.distances import DistanceTally
@@ -102,6 +103,11 @@ def scan_outcome(drawn, options):
         ]
 
     return read
+
+
+def telling(drawn):
+    shape = dataclasses.replace(drawn.search().shape, max_held=1 << 40, strata="ranks")
+    return telling_pass(shape, [KnownSets(drawn.key, 1, 1)])
 
 
 def numbered(drawn, work, labels, plan):
@@ -263,6 +269,10 @@ KINDS = {
         lambda d: lambda t: t.digest(),
     ),
     "SetCounts": (counts_of, lambda d: lambda t: (t.hits.tolist(), strata_of(t.strata), np.trim_zeros(t.cells[0], "b").tolist())),
+    "ToldSets": (
+        lambda d: numbered(d, tell_band, d.hard, telling(d).plan),
+        lambda d: lambda t: [row.digest() for row in t.told],
+    ),
     "ExactSums": (lambda d: [ExactSums.of(s.reshape(-1)) for s in d.scores], lambda d: lambda t: t.fractions()),
     "Several": (
         lambda d: [Several((ExactSums.of(s.reshape(-1)), KeyHistogram.from_keys(encode(s).reshape(-1), 3))) for s in d.scores],
