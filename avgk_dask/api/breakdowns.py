@@ -15,14 +15,14 @@ from ..passes.certifying import certify_budgets, refuse_budgets
 from ..passes.running import running
 from ..results.datasets import build_result
 from ..results.registry import BREAKDOWN
-from ..sources.grouping import with_groups
+from ..sources.grouped_labels import with_groups
 from ..sources.source import Source
 from .attributes import Named, result_attrs
 from .checkpoints import asked_checkpoint
 from .class_names import checked_names, class_names_of
 from .given import BudgetsLike, LabelsLike, PlaceLike, ScoresLike
-from .labelled import class_labels, labelled_source, refuse_soft
 from .grouping import as_groups
+from .labelled import class_labels, labelled_source, refuse_soft
 from .outcome import Grouping, Outcome
 from .policies import check_nan_policy
 from .shared_text import documented
@@ -135,7 +135,7 @@ def breakdown(
     coords: Named = {"k": [float(b) for b in budgets], "group": groups.astype(np.int64)}
     result = build_result(values, coords, attrs, BREAKDOWN)
     # Groups of samples none of which exists are no groups; classes are there whether they occur or not.
-    return result if _is_class(by) else result.isel(group=np.flatnonzero(values["n_samples"]))
+    return result if _is_class(by) else result.isel(group=np.flatnonzero(result["n_samples"].values))
 
 
 def _is_class(by: LabelsLike) -> bool:
@@ -183,7 +183,9 @@ def _values(outcome: Outcome, first: int) -> Named:
         "adaptive_gain": gains,
         "average_set_size": _share(np.array([one.sizes[first:] for one in counts]), n_samples),
         "macro_average_k_error": [_macro(row, n_labelled) for row in missed],
-        "macro_top_k_error": [_macro(row, n_labelled) if w else np.nan for row, w in zip(top_missed, whole, strict=True)],
+        "macro_top_k_error": [
+            _macro(row, n_labelled) if w else np.nan for row, w in zip(top_missed, whole, strict=True)
+        ],
     }
 
 

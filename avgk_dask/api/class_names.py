@@ -17,7 +17,7 @@ from .lazy_scores import LazyScores
 def class_names_of(scores: ScoresLike) -> list[str] | None:
     """Return the names of the classes that come with scores; None where there are none. Reads metadata only."""
     if isinstance(scores, LazyScores):
-        return class_names_of(scores.parts[0])  # type: ignore[arg-type]
+        return class_names_of(scores.parts[0])
     if isinstance(scores, (xr.Dataset, xr.DataArray)):
         frame = scores["scores"] if isinstance(scores, xr.Dataset) else scores
         names = frame.coords.get("class")

@@ -111,11 +111,11 @@ def compare(
     >>> rng = np.random.default_rng(0)
     >>> good = rng.dirichlet(np.full(10, 0.2), 500)
     >>> labels = np.array([rng.choice(10, p=p) for p in good])
-    >>> found = avgk.compare({"good": good, "worse": np.sqrt(good)}, labels, k=[1, 2])
-    >>> found.discordant.sel(rule="top", model="good", other="worse", k=1).item()
-    0
-    >>> bool(found.difference.sel(rule="average", model="good", other="worse", k=2) < 0)
-    True
+    >>> noisy = (good + rng.dirichlet(np.full(10, 0.2), 500)) / 2
+    >>> found = avgk.compare({"good": good, "noisy": noisy}, labels, k=[1, 2])
+    >>> better = found.sel(rule="average", model="good", other="noisy", k=2)
+    >>> bool(better.difference < -2 * better.difference_stderr), better.mcnemar_p.item() < 0.001
+    (True, True)
 
     """
     check_nan_policy(nan_policy)
@@ -179,7 +179,9 @@ def _check_labels(labels: Mapping[str, Array]) -> None:
             )
 
 
-def _joined(names: Sequence[str], results: Sequence[xr.Dataset], models: Sequence[Model], clusters: Array | None) -> xr.Dataset:
+def _joined(
+    names: Sequence[str], results: Sequence[xr.Dataset], models: Sequence[Model], clusters: Array | None
+) -> xr.Dataset:
     """Return the results along ``model``, with what compares them."""
     values, coords = _along_models(results)
     if clusters is not None:
@@ -187,8 +189,14 @@ def _joined(names: Sequence[str], results: Sequence[xr.Dataset], models: Sequenc
         values |= {name: [one[name] for one in bars] for name in bars[0]}
     values |= pair_values(models, clusters)
     coords |= {"model": list(names), "other": list(names), "rule": list(RULES)}
-    same = {name: value for name, value in results[0].attrs.items() if name not in ("store", "reads", "made_by", "score_kind")}
-    attrs = same | {name: [str(one.attrs.get(name, "")) for one in results] for name in ("store", "score_kind", "made_by")}
+    same = {
+        name: value
+        for name, value in results[0].attrs.items()
+        if name not in ("store", "reads", "made_by", "score_kind")
+    }
+    attrs = same | {
+        name: [str(one.attrs.get(name, "")) for one in results] for name in ("store", "score_kind", "made_by")
+    }
     attrs["reads"] = max(one.attrs["reads"] for one in results)
     return build_result(values, coords, attrs, COMPARISON)
 

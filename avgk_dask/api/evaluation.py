@@ -17,7 +17,7 @@ from ..passes.run import Run
 from ..passes.running import running
 from ..results.datasets import build_result
 from ..results.score_kinds import kind_sentence
-from ..sources.grouping import with_groups
+from ..sources.grouped_labels import with_groups
 from .attributes import Named, result_attrs, rounded, score_kind
 from .checkpoints import asked_checkpoint
 from .error_bars import error_bars

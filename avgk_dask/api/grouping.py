@@ -11,7 +11,7 @@ import xarray as xr
 from ..arrays import Array, Ints
 from ..errors import DtypeError, ScoresError
 from ..masks import plain_array
-from ..sources.grouping import labels_in_memory
+from ..sources.grouped_labels import labels_in_memory
 from ..store import is_zarr
 from .given import LabelsLike, is_stored
 from .inputs import find_labels

@@ -94,7 +94,9 @@ def pair_values(models: Sequence[Model], clusters: Ints | None) -> Named:
     """Return the variables that compare any two models."""
     n, n_budgets = len(models), len(models[0].outcome.budgets)
     shape = len(RULES), n, n, n_budgets
-    found: dict[str, Floats] = {name: np.full(shape, np.nan) for name in ("difference", "difference_stderr", "mcnemar_p")}
+    found: dict[str, Floats] = {
+        name: np.full(shape, np.nan) for name in ("difference", "difference_stderr", "mcnemar_p")
+    }
     discordant = np.zeros(shape, np.int64)
     against = {name: np.full(shape[1:], np.nan) for name in ("average_against_top", "average_against_top_stderr")}
     for a, b, i in product(range(n), range(n), range(n_budgets)):
@@ -110,9 +112,7 @@ def pair_values(models: Sequence[Model], clusters: Ints | None) -> Named:
     return {**found, "discordant": discordant, "mcnemar_p_adjusted": _adjusted(found["mcnemar_p"]), **against}
 
 
-def _difference(
-    a: Model, rule: str, b: Model, other_rule: str, i: int, products: Products
-) -> tuple[float, float]:
+def _difference(a: Model, rule: str, b: Model, other_rule: str, i: int, products: Products) -> tuple[float, float]:
     """Return the difference of two errors, and its standard error."""
     first, second = a.influence(rule, i), b.influence(other_rule, i)
     if first is None or second is None:
@@ -121,7 +121,8 @@ def _difference(
         (model.outcome.top_errors if name == "top" else model.outcome.average_errors)[i]
         for model, name in ((a, rule), (b, other_rule))
     ]
-    assert errors[0] is not None and errors[1] is not None
+    assert errors[0] is not None
+    assert errors[1] is not None
     moved = {_SECOND[name]: value for name, value in second.items()}
     return float(errors[0] - errors[1]), products.stderr(less(first, moved))
 

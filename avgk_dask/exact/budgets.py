@@ -128,7 +128,7 @@ def window_start(count: int) -> int:
     (900, 0, 999983616)
 
     """
-    width = round(count ** (2 / 3))
+    width = int(count ** (2 / 3))
     while width**3 >= count**2 and width:
         width -= 1
     while width**3 < count**2:

@@ -45,7 +45,14 @@ def split_rows(
         above[i] = np.searchsorted(np.sort(zone_of), 2 * np.arange(above.shape[1]), side="right")
         inside = np.flatnonzero(zone_of % 2)
         j = zone_of[inside] // 2
-        found = j, keys[mine][inside], first_row + i, 2 * above[i, j] + (label_zones[i] <= 2 * j), classes[mine][inside], is_label[inside]
+        found = (
+            j,
+            keys[mine][inside],
+            first_row + i,
+            2 * above[i, j] + (label_zones[i] <= 2 * j),
+            classes[mine][inside],
+            is_label[inside],
+        )
         for column, part in zip(events, found, strict=True):
             column[n : n + inside.size] = part
         n += inside.size

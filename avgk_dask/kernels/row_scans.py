@@ -122,8 +122,17 @@ def scan_rows(
             find_labels(hard, row, listed, classes, indices)
             rank_labels(values, hard, indices, row, listed, keys, n_ranks, ranks)
         n_events = split_rows(
-            listed, keys, classes, zones, above[row:stop], histogram, hard[row:stop], label_zones[row:stop], row,
-            n_events, events,
+            listed,
+            keys,
+            classes,
+            zones,
+            above[row:stop],
+            histogram,
+            hard[row:stop],
+            label_zones[row:stop],
+            row,
+            n_events,
+            events,
         )
         row = stop
     return row, n_nan, first_nan, n_events

@@ -220,8 +220,8 @@ class ThresholdSearch:
         if self.n_scans > MOST_SCANS:
             raise ScoresError(_CHANGED)
         keep = self.keeps_rows and self.plan.with_rows and not self.n_scans and not tally.dropped.any()
-        rows = tally.rows if keep else ()
-        slim = replace(tally, rows=rows, events=HeldEvents.empty(), counted=EventTally.empty())
+        kept = tally.rows if keep else ()
+        slim = replace(tally, rows=kept, events=HeldEvents.empty(), counted=EventTally.empty())
         return replace(
             self,
             plan=self._next_plan(list(again.values())) if again else None,

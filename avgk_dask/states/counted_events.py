@@ -64,8 +64,9 @@ class EventTally(State):
         sums.add(weights[some], which)
         at, limb, amounts = sums.scattered()
         weighed = weight_keys[at], weight_groups[at], limb, amounts
-        found = cls(*events, counts, *weighed, *by_stratum[:3], n_of_stratum, n_of_stratum * by_stratum[3])
-        return found.settled()
+        strata_hits = n_of_stratum, n_of_stratum * by_stratum[3]
+        columns: tuple[Ints, ...] = (*events, counts, *weighed, *by_stratum[:3], *strata_hits)
+        return cls(*columns).settled()
 
     def settled(self) -> Self:
         """Return the tally with equal events counted together."""
@@ -74,7 +75,8 @@ class EventTally(State):
         by_stratum = self.stratum_keys, self.stratum_groups, self.strata
         names, n_events = add_up(by_stratum, self.stratum_counts)
         _, n_hits = add_up(by_stratum, self.stratum_hits)
-        return type(self)(*events, counts, *weights, amounts, *names, n_events, n_hits)
+        columns: tuple[Ints, ...] = (*events, counts, *weights, amounts, *names, n_events, n_hits)
+        return type(self)(*columns)
 
     @property
     def n_stored(self) -> int:

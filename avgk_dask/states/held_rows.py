@@ -39,7 +39,8 @@ class HeldRows(Record):
     def label_keys(self) -> Array:
         """Return the keys of the labels that are listed."""
         listed = self.label_indices >= 0
-        return self.keys[(np.cumsum(self.lengths) - self.lengths)[listed] + self.label_indices[listed]]
+        places = (np.cumsum(self.lengths) - self.lengths)[listed] + self.label_indices[listed]
+        return np.asarray(self.keys[places])
 
     def near(self, brackets: BracketTable) -> Array:
         """Return the keys inside the brackets, and some close by, ascending."""

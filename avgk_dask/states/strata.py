@@ -84,13 +84,13 @@ class StrataRanks(State):
     def of(cls, strata: Array, ranks: Array) -> StrataRanks:
         """Count rows."""
         wide = strata.astype(np.int64), ranks.astype(np.int64)
-        names, counts = add_up(wide, np.ones(strata.size, np.int8))
-        return cls(*names, counts)
+        (names, rank), counts = add_up(wide, np.ones(strata.size, np.int8))
+        return cls(names, rank, counts)
 
     def settled(self) -> Self:
         """Return the counts with equal entries added up."""
-        names, counts = add_up((self.strata, self.ranks), self.counts)
-        return type(self)(*names, counts)
+        (names, rank), counts = add_up((self.strata, self.ranks), self.counts)
+        return type(self)(names, rank, counts)
 
 
 def local_strata(strata: Array) -> tuple[Ints, Array]:

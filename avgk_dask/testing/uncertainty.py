@@ -7,8 +7,6 @@ from collections.abc import Sequence
 from fractions import Fraction
 from typing import Any
 
-import numpy as np
-
 from ..arrays import Array, Bools
 from .oracle import Budget, fraction_of, numbers_of, oracle_average_k_sets, oracle_top_k_sets
 

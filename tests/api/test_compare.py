@@ -88,7 +88,9 @@ def test_compare__reads_each_model_once_and_has_the_variables_of_evaluate():
     worse = found.sel(rule="average", model="c", other="a")
     assert (worse.difference > 5 * worse.difference_stderr).all()
     assert (worse.mcnemar_p_adjusted >= worse.mcnemar_p).all()
-    assert found.difference.equals(-found.difference.transpose("rule", "other", "model", "k").rename(model="other", other="model"))
+    assert found.difference.equals(
+        -found.difference.transpose("rule", "other", "model", "k").rename(model="other", other="model")
+    )
 
 
 def test_compare__average_against_top_is_the_difference_of_the_rules():
@@ -121,7 +123,9 @@ def test_compare__of_stores_takes_their_labels(tmp_path):
             writer.append(scores[rows], labels[rows])
     found = avgk.compare({"a": tmp_path / "a", "b": tmp_path / "b"}, k=[1, 2], straddle=False)
     assert (found.difference == 0).all()
-    with pytest.raises(avgk.LabelsError, match=r"labels must be the same for all models; those of a and c differ, first at"):
+    with pytest.raises(
+        avgk.LabelsError, match=r"labels must be the same for all models; those of a and c differ, first at"
+    ):
         avgk.compare({"a": tmp_path / "a", "c": tmp_path / "c"}, k=1)
 
 

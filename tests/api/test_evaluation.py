@@ -66,7 +66,9 @@ def check_error_bars(result, scores, labels, k, ties="first", clusters=None):
         return
     sets = oracle_average_k_sets(scores, k, ties)
     hits = [i for i, label in enumerate(labels) if label >= 0 and sets[i, label]]
-    assert result.set_hit_count.values.tolist() == np.bincount(sets.sum(1)[hits], minlength=result.sizes["size"]).tolist()
+    assert (
+        result.set_hit_count.values.tolist() == np.bincount(sets.sum(1)[hits], minlength=result.sizes["size"]).tolist()
+    )
     average = oracle_influences(scores, labels, k, "average", ties)
     assert sum(average) == 0
     expected = [oracle_stderr(average, clusters), math.nan, math.nan]

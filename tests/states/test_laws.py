@@ -25,6 +25,7 @@ from avgk_dask.exact.sums import ExactSums
 from avgk_dask.kernels.edges import EdgeTable
 from avgk_dask.kernels.keys import encode
 from avgk_dask.records import Record, Several
+from avgk_dask.rules.threshold_rule import ThresholdRule
 from avgk_dask.scans.above_scan import AbovePlan, beside, scan_beside
 from avgk_dask.scans.affine_rows import AffinePlan, tally_gradient
 from avgk_dask.scans.band_scan import scan_band
@@ -36,6 +37,7 @@ from avgk_dask.scans.plan import ScanShape
 from avgk_dask.scans.row_losses import LossPlan, tally_losses
 from avgk_dask.scans.scaled_rows import Scale, ScalePlan, tally_scales
 from avgk_dask.scans.score_bins import BinPlan, tally_bins
+from avgk_dask.scans.set_members import PairPlan, count_pairs
 from avgk_dask.scans.set_regrets import RegretPlan, tally_tops
 from avgk_dask.scans.target_scan import TargetPlan, tally_target
 from avgk_dask.scans.telling_sets import KnownSets, tell_band, telling_pass
@@ -111,6 +113,7 @@ def telling(drawn):
 
 
 def numbered(drawn, work, labels, plan):
+    labels = labels or [None] * len(drawn.scores)
     return [work([s], lab, i, plan) for i, (s, lab) in enumerate(zip(drawn.scores, labels, strict=True))]
 
 
@@ -269,6 +272,10 @@ KINDS = {
         lambda d: lambda t: t.digest(),
     ),
     "SetCounts": (counts_of, lambda d: lambda t: (t.hits.tolist(), strata_of(t.strata), np.trim_zeros(t.cells[0], "b").tolist())),
+    "PairTally": (
+        lambda d: numbered(d, count_pairs, None, PairPlan(F8, d.n_classes, ThresholdRule(d.key), (0,) * 9, 64)),
+        lambda d: lambda t: t.digest(),
+    ),
     "ToldSets": (
         lambda d: numbered(d, tell_band, d.hard, telling(d).plan),
         lambda d: lambda t: [row.digest() for row in t.told],
