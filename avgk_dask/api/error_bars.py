@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 
 import numpy as np
@@ -39,6 +39,7 @@ class ErrorBars:
     average_k_error: float | None = None
     top_k_error: float | None = None
     adaptive_gain: float | None = None
+    relative_gain: float | None = None
 
 
 def error_bars(outcome: Outcome) -> list[ErrorBars]:
@@ -54,11 +55,14 @@ def _bars_of(outcome: Outcome, i: int) -> ErrorBars:
     products = cluster_products(outcome, i) if outcome.grouping.n else sample_products(outcome, selection, k)
     average = average_influence(outcome, i)
     top = None if k is None else top_influence(outcome, i)
-    stderr = products.stderr
-    return ErrorBars(
-        stderr(average),
-        None if top is None else stderr(top),
-        None if top is None or not products.has_top else stderr(less(top, average)),
+    found = ErrorBars(products.stderr(average), None if top is None else products.stderr(top))
+    if top is None or not products.has_top:
+        return found
+    relative = relative_influence(outcome, i, top, average)
+    return replace(
+        found,
+        adaptive_gain=products.stderr(less(top, average)),
+        relative_gain=None if relative is None else products.stderr(relative),
     )
 
 
@@ -79,6 +83,15 @@ def top_influence(outcome: Outcome, i: int) -> Coefficients:
     assert error is not None
     scale = Fraction(outcome.source.shape[0], outcome.tally.n_labelled)
     return {LABELLED: scale * (1 - error), TOP_HIT: -scale}
+
+
+def relative_influence(outcome: Outcome, i: int, top: Coefficients, average: Coefficients) -> Coefficients | None:
+    """Return psi of 1 - average_k_error / top_k_error; None where the latter is 0."""
+    error, of_top = outcome.average_errors[i], outcome.top_errors[i]
+    assert error is not None
+    if not of_top:
+        return None
+    return less({n: c * error / of_top**2 for n, c in top.items()}, {n: c / of_top for n, c in average.items()})
 
 
 def less(a: Coefficients, b: Coefficients) -> Coefficients:

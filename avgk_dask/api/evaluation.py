@@ -109,7 +109,7 @@ def evaluate(
         The least, the greatest and the mean average-k error over all ways to keep n_kept of the n_ties.
     ``adaptive_gain``
         top_k_error - average_k_error.
-    ``average_k_error_stderr, top_k_error_stderr, adaptive_gain_stderr``
+    ``average_k_error_stderr, top_k_error_stderr, adaptive_gain_stderr, relative_gain_stderr``
         With hard labels, the standard errors of these: how far they are from those of all samples there could be, by
         chance. That the threshold is found on the same samples, and that both errors are of the same samples, is taken into
         account. Twice the standard error to either side covers the true value 95 times in 100.
@@ -268,6 +268,7 @@ def _values(outcome: Outcome) -> tuple[Named, Named]:
         "relative_gain": rounded(
             [gain / t if gain is not None and t else None for gain, t in zip(gains, top, strict=True)]
         ),
+        "relative_gain_stderr": rounded([bar.relative_gain for bar in bars]),
         "set_size_count": [np.pad(s.set_sizes, (0, n_sizes - s.set_sizes.size)) for s in found],
     }
     if source.labels is not None and not source.has_soft_labels:

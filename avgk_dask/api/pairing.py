@@ -23,6 +23,7 @@ from .error_bars import (
     average_influence,
     less,
     products_of,
+    relative_influence,
     top_influence,
 )
 from .outcome import Outcome
@@ -69,12 +70,15 @@ def summed(columns: Sequence[Array], clusters: Ints | None) -> list[Array]:
 
 def sample_bars(model: Model, clusters: Ints | None) -> Named:
     """Return the standard errors of one model, of clusters."""
-    found: dict[str, list[float]] = {f"{n}_stderr": [] for n in ("average_k_error", "top_k_error", "adaptive_gain")}
+    names = "average_k_error", "top_k_error", "adaptive_gain", "relative_gain"
+    found: dict[str, list[float]] = {f"{name}_stderr": [] for name in names}
     for i in range(len(model.outcome.budgets)):
         products = _products([_shared(model), model.counts(i)], clusters)
         average, top = model.influence("average", i), model.influence("top", i)
-        gain = None if average is None or top is None else less(top, average)
-        for values, psi in zip(found.values(), (average, top, gain), strict=True):
+        both = average is not None and top is not None
+        gain = less(top, average) if both else None  # type: ignore[arg-type]
+        relative = relative_influence(model.outcome, i, top, average) if both else None  # type: ignore[arg-type]
+        for values, psi in zip(found.values(), (average, top, gain, relative), strict=True):
             values.append(np.nan if psi is None else products.stderr(psi))
     return dict(found)
 

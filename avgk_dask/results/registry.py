@@ -95,6 +95,9 @@ VARIABLES = {
     "relative_gain": Variable(
         ("k",), ("float64",), "relative gain", "adaptive_gain / top_k_error; NaN where that is 0."
     ),
+    "relative_gain_stderr": Variable(
+        ("k",), ("float64",), "standard error of the relative gain", "The same for relative_gain; NaN where that is."
+    ),
     "plug_in_bound": Variable(
         (),
         ("float64",),

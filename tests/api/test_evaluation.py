@@ -60,7 +60,7 @@ def check_result(result, scores, labels, ks, ties="first"):
 
 def check_error_bars(result, scores, labels, k, ties="first", clusters=None):
     """Check hits by size and standard errors against the definitions."""
-    names = ["average_k_error_stderr", "top_k_error_stderr", "adaptive_gain_stderr"]
+    names = ["average_k_error_stderr", "top_k_error_stderr", "adaptive_gain_stderr", "relative_gain_stderr"]
     if labels is None or labels.ndim == 2 or not (labels >= 0).any():
         assert all(np.isnan(result[name]) for name in names)
         return
@@ -71,13 +71,18 @@ def check_error_bars(result, scores, labels, k, ties="first", clusters=None):
     )
     average = oracle_influences(scores, labels, k, "average", ties)
     assert sum(average) == 0
-    expected = [oracle_stderr(average, clusters), math.nan, math.nan]
+    expected = [oracle_stderr(average, clusters), math.nan, math.nan, math.nan]
     if Fraction(str(k)).denominator == 1:
         top = oracle_influences(scores, labels, k, "top")
         gains = [t - a for t, a in zip(top, average, strict=True)]
-        expected[1:] = oracle_stderr(top, clusters), oracle_stderr(gains, clusters)
+        a, t = (
+            Fraction(float(result[name])).limit_denominator(len(labels)) for name in ("average_k_error", "top_k_error")
+        )
+        relative = [a / t**2 * y - x / t for x, y in zip(average, top, strict=True)] if t else None
+        expected[1:3] = oracle_stderr(top, clusters), oracle_stderr(gains, clusters)
+        expected[3] = math.nan if relative is None else oracle_stderr(relative, clusters)
         if ties == "spread" and np.isnan(result.adaptive_gain_stderr) and 0 < result.n_kept < result.n_ties:
-            expected[2] = math.nan
+            expected[2:] = math.nan, math.nan
     assert [float(result[name]) for name in names] == pytest.approx(expected, rel=1e-12, abs=1e-15, nan_ok=True)
 
 
