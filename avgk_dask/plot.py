@@ -41,8 +41,9 @@ _SEVERAL = ("#0072b2", "#009e73", "#e69f00", "#d55e00", "#cc79a7", "#56b4e9")
 _FEW, _MOST_RANKS = 6, 12
 #: A histogram of sizes ends where no more than this share of the samples is left, if it would be wider than this.
 _TAIL, _WIDE = 0.005, 40
-#: Standard errors to either side that hold the true value 95 times in 100.
-CLEAR = 1.96
+#: Standard errors to either side that hold the true value 95 times in 100; and how many samples must fall on one side, and
+#: none on the other, for a coin to do that less than 5 times in 100.
+CLEAR, _LEAST_SAMPLES = 1.96, 6
 #: Errors are drawn on an axis up to at least this.
 _LEAST_PERCENT = 0.1
 
@@ -515,10 +516,15 @@ def best_budget(result: xr.Dataset) -> float:
 
 
 def is_clear(result: xr.Dataset) -> Bools:
-    """Return at which budgets the gain is further from 0 than chance would take it: two standard errors, or any without those."""
-    gain = result.adaptive_gain.values
-    reach = result.adaptive_gain_stderr.values if "adaptive_gain_stderr" in result else np.zeros_like(gain)
-    return np.asarray(np.abs(gain) > CLEAR * np.nan_to_num(reach))
+    """Return at which budgets the gain is further from 0 than chance would take it; any but 0 where there are no standard errors.
+
+    That is two standard errors, and so many samples that they could not all be on one side by chance.
+    """
+    gain = np.abs(result.adaptive_gain.values)
+    if "adaptive_gain_stderr" not in result or np.isnan(result.adaptive_gain_stderr.values).all():
+        return np.asarray(gain > 0)
+    enough = gain * result.attrs.get("n_labelled", np.inf) > _LEAST_SAMPLES - 0.5
+    return np.asarray((gain > CLEAR * np.nan_to_num(result.adaptive_gain_stderr.values)) & enough)
 
 
 def _ink() -> str:

@@ -111,7 +111,7 @@ def compare(chosen: StoreChoice, samples: SampleChoice, others: tuple[str, ...],
     The stores must hold scores of the same samples in the same order, and the same labels; --labels, --where and
     --clusters are those of the first. A model is called as its store unless --name says otherwise.
 
-    Example: avgk compare scores.zarr scores.zarr -k 1:5 --name small --name large --out comparison
+    Example: avgk compare scores.zarr scores.zarr -k 1:5 --name small --name large
     """
     from ..api.comparison import compare as run
     from ..exact.budgets import DEFAULT_BUDGETS

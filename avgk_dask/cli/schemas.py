@@ -61,7 +61,7 @@ def _dataset(variables: list[str], attrs: dict[str, Schema]) -> Schema:
         coords=_list(_TEXT),
         attrs={
             "type": "object",
-            "properties": needed | {"score_kind": _TEXT, "fingerprint": _FINGERPRINT},
+            "properties": {"score_kind": _TEXT, "fingerprint": _FINGERPRINT} | needed,
             "required": list(needed),
         },
     )
@@ -94,7 +94,7 @@ _BROKEN_DOWN = _dataset(
 _COMPARED = _dataset(
     ["k", "model", "other", "rule", "average_k_error", "top_k_error", "difference", "difference_stderr", "discordant",
      "mcnemar_p", "mcnemar_p_adjusted", "average_against_top", "average_against_top_stderr"],
-    {"store": _list(_TEXT)},
+    {"store": _list(_TEXT), "score_kind": _list(_TEXT)},
 )  # fmt: skip
 
 _BODIES: dict[str, Schema] = {
