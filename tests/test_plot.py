@@ -15,7 +15,9 @@ from avgk_dask.testing import simulate
 pyplot = pytest.importorskip("matplotlib.pyplot")
 
 #: Pictures of results; those of tables of calibration have tests of their own.
-OF_RESULTS = [name for name in plot.__all__ if name not in ("near_threshold", "reliability", "temperatures")]
+OF_RESULTS = [
+    name for name in plot.__all__ if name not in ("model_errors", "near_threshold", "reliability", "temperatures")
+]
 
 
 @pytest.fixture(autouse=True)
@@ -170,6 +172,27 @@ def test_pictures__of_no_errors_and_of_all_labels_show_something():
     assert plot.gains(found).get_ylim()[0] == 0
     assert plot.errors(found).get_ylim()[0] == 0
     assert plot.set_sizes(found).get_xlim()[0] > 40  # the one bar is large enough to see
+
+
+def test_errors__have_a_band_of_two_standard_errors(result):
+    _, average = plot.errors(result).collections
+    (path,) = average.get_paths()
+    errors = 100 * (result.average_k_error + 1.96 * result.average_k_error_stderr).values
+    assert path.vertices[:, 1].max() == pytest.approx(errors.max())
+
+
+def test_model_errors__have_a_line_for_each_model_and_rule():
+    toy = simulate(300, 12)
+    found = avgk.compare({"a $x$": toy.scores, "b": toy.scores**2}, toy.labels, k=[1, 2, 2.5], straddle=False)
+    ax = plot.model_errors(found)
+    ax.figure.canvas.draw()
+    assert [text.get_text() for text in ax.get_legend().get_texts()] == [r"a \$x\$", "b"]
+    solid, dashed = ax.lines[2], ax.lines[3]
+    assert np.allclose(solid.get_ydata(), 100 * found.average_k_error.sel(model="b"))
+    assert np.allclose(dashed.get_ydata(), 100 * found.top_k_error.sel(model="b", k=[1, 2]))
+    for other in (avgk.evaluate(toy.scores, toy.labels, k=1), xr.Dataset()):
+        with pytest.raises(avgk.OptionError, match="errors of several models"):
+            plot.model_errors(other)
 
 
 PICTURES = ["errors", "gains", "set_sizes", "set_size_distribution", "ranked_scores", "straddle"]

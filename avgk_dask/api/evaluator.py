@@ -182,7 +182,7 @@ class Evaluator:
         """
         if self._scan is None or not self.n_samples:
             raise ScoresError("scores must hold at least one sample; got none. Call update first.")
-        result = outcome_result(self._scan.outcome(), self._asked.n_ranked, reads=1)
+        result = outcome_result(self._scan.outcome(), self._asked.straddle, reads=1)
         if self._is_masked:
             result.attrs["n_left_out"] = self._n_given - self.n_samples
         warn_of(kind_sentence(result))

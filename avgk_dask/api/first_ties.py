@@ -13,6 +13,7 @@ from ..records import Record
 from ..scans.cutting import CutPlan, WantedTies, cut_band
 from ..scans.plan import ScanShape
 from ..searches.threshold_search import ThresholdSearch
+from ..states.strata import StrataSums
 from ..states.tie_cuts import TieCut, TieCuts
 
 
@@ -56,7 +57,8 @@ def take_ties(
     asked = [WantedTies(range(1), t.budget, t.key, t.n_wanted - t.n_taken) for t in wanted if t.n_taken < t.n_wanted]
     if not asked:
         return tuple(wanted)
-    found = cut_band([scores], labels, 0, CutPlan(tuple(asked), shape.dtype, shape.n_classes, shape.tile_scores))
+    of_scan = shape.dtype, shape.n_classes, shape.tile_scores, shape.n_ranks, shape.strata
+    found = cut_band([scores], labels, 0, CutPlan(tuple(asked), *of_scan))
     return tuple(t.then([cut for cut in found.cuts if cut.budget == t.budget]) for t in wanted)
 
 
@@ -77,5 +79,6 @@ def _joined(cuts: Sequence[TieCut]) -> TieCut:
     for cut in cuts:
         changes[: cut.changes.size] += cut.changes
     last = cuts[-1]
+    strata = StrataSums.merge([cut.strata for cut in cuts])
     weight = ExactSums.merge([cut.weight for cut in cuts]).settled()
-    return TieCut(0, last.budget, sum(c.n_taken for c in cuts), last.row, last.last_class, changes, weight)
+    return TieCut(0, last.budget, sum(c.n_taken for c in cuts), last.row, last.last_class, changes, strata, weight)

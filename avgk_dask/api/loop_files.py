@@ -28,7 +28,7 @@ class SavedScan(Record):
     """An open scan: its plan and those of its waves in plain values."""
 
     plan: Wave
-    ranks: tuple[int, ...]
+    windowed: bool
     n_groups: int
     n_bands: int
     parts: tuple[ScanTally, ...]
@@ -47,7 +47,7 @@ class SavedScan(Record):
         plan = Wave.of(scan.plan, ())
         return cls(
             plan,
-            scan.ranks,
+            scan.windowed,
             scan.n_groups,
             scan.n_bands,
             scan.parts,
@@ -58,12 +58,13 @@ class SavedScan(Record):
             scan.certain,
         )
 
-    def scan(self) -> OpenScan:
+    def scan(self, budgets: tuple[Fraction, ...]) -> OpenScan:
         """Return the scan."""
         zones: list[ZoneTable] = [wave.plan.zones for wave in self.wave_plans]
         return OpenScan(
             self.plan.plan,
-            self.ranks,
+            budgets,
+            self.windowed,
             self.n_groups,
             self.n_bands,
             self.parts,
@@ -106,7 +107,7 @@ class SavedRows(Record):
         """Return what is known."""
         found = LoopScan(asked, np.dtype(self.dtype), self.kind, self.hints[0] if self.hints else None)
         scores = np.ascontiguousarray(self.scores).view(found.dtype)
-        found.scan, found.ties = self.scan[0].scan() if self.scan else None, self.ties
+        found.scan, found.ties = self.scan[0].scan(asked.budgets) if self.scan else None, self.ties
         found.add(Batch(scores, self.labels[0] if self.labels else None, self.numbers))
         return found
 

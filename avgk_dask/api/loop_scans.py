@@ -11,9 +11,9 @@ import numpy as np
 
 from ..arrays import Array, Dtype
 from ..errors import UnsettledError
-from ..exact.budgets import count_labels, largest_integer
+from ..exact.budgets import count_labels, largest_integer, window_start
 from ..kernels.keys import check_dtype, key_range
-from ..passes.caps import Caps
+from ..passes.caps import Caps, Strata
 from ..passes.run import refuse_bad_data
 from ..records import Record
 from ..scans.band_pass import Search
@@ -54,10 +54,6 @@ class Asked:
     def __str__(self) -> str:
         budgets = ", ".join(f"{float(budget):g}" for budget in self.budgets)
         return f"n_classes={self.n_classes}, k=[{budgets}], straddle={self.straddle}, nan_policy={self.nan_policy!r}"
-
-    def counts(self, n_samples: int) -> list[int]:
-        """Return the labels that each budget has for so many samples."""
-        return [count_labels(budget, n_samples) for budget in self.budgets]
 
 
 @dataclass(frozen=True)
@@ -128,12 +124,12 @@ class LoopScan:
     def _begun(self, block: Array) -> OpenScan:
         shape = self._shape(self._source(self.waiting.n_most))
         shape = replace(shape, n_samples=UNLIMITED, max_events=shape.all_events, ranked_bins=0, looked=b"")
-        ranks = tuple(min(n + 1, shape.n_scores) for n in self.asked.counts(UNLIMITED))
+        asked = self.asked.budgets, self.kind == HARD, setting("tie-groups")
         if self.hints is None:
-            return OpenScan(first_plan(shape, block, self.asked.budgets), ranks, setting("tie-groups"))
+            return OpenScan(first_plan(shape, block, self.asked.budgets), *asked)
         brackets = list(zip(self.hints.lows, self.hints.highs, strict=True))
         plan = plan_brackets(replace(shape, n_together=ALL_BANDS), brackets)
-        return OpenScan(plan, ranks, setting("tie-groups"), certain=True)
+        return OpenScan(plan, *asked, certain=True)
 
     def _plan(self, scan: OpenScan, n_more: int) -> ScanPlan:
         """Return the plan of the next piece: it looks at some rows, and has histograms once ranked scores are too many."""
@@ -153,7 +149,8 @@ class LoopScan:
 
     def _shape(self, source: PastSource) -> ScanShape:
         n_ranks = 0 if source.labels is None else largest_integer(self.asked.budgets)
-        return Caps.configured().scan_shape(source, n_ranks, self.asked.n_ranked, source.has_soft_labels)
+        strata = Strata("ranks" if self.kind == HARD else "")
+        return Caps.configured().scan_shape(source, n_ranks, self.asked.n_ranked, source.has_soft_labels, strata)
 
     def outcome(self) -> Outcome:
         """Return what is known of all budgets; what was not held is refused."""
@@ -161,7 +158,7 @@ class LoopScan:
         if self.scan is None:
             return Outcome(source, self.asked.budgets, self._small(source))
         scan, ties = self._scanned(self.waiting.rows) if self.waiting.n else (self.scan, self.ties)
-        search = with_first_ties(scan.settle(self.asked.counts(self.n_samples)), ties)
+        search = with_first_ties(scan.settle(), ties)
         refuse_unsettled(search, self.asked.budgets)
         assert search.first_tally is not None
         ranked = search.first_tally.ranked
@@ -173,7 +170,9 @@ class LoopScan:
         """Return what the waiting rows tell, where there are no others."""
         rows = self.waiting.rows
         named = self._source(self.n_samples, rows.numbers)
-        search = ThresholdSearch.begin(self._shape(source), self.asked.counts(source.shape[0]))
+        counts = [count_labels(budget, source.shape[0]) for budget in self.asked.budgets]
+        windows = [window_start(count) for count in counts] if self.kind == HARD else []
+        search = ThresholdSearch.begin(self._shape(source), counts, windows=windows)
         search = self._driven(search, rows, named)
         extremes = ExtremesSearch.begin(self.dtype, self.asked.n_classes, setting("ranked-bins"), search.found)
         return replace(search, found=self._driven(extremes, rows, named).settle(search.found))
@@ -192,10 +191,10 @@ class LoopScan:
         if self.scan is None:
             return None
         scan = self._scanned(self.waiting.rows)[0] if self.waiting.n else self.scan
-        search = scan.settle(self.asked.counts(self.n_samples))
+        search = scan.settle()
         low = key_range(self.dtype)[0]
         floors = scan.plan.zones.interval(scan.plan.zones.n_intervals - 1)
-        brackets = [(s.key, s.key) if s.key >= low else floors for s in search.found.values()]
+        brackets = [(s.key, s.key) if s.key >= low else floors for s in search.found.values()] + scan.window_brackets()
         if search.plan is not None:
             zones = search.plan.zones
             brackets += [zones.interval(j) for j in range(zones.n_intervals)]
@@ -220,7 +219,7 @@ class LoopScan:
 
 def refuse_unsettled(search: ThresholdSearch, budgets: Sequence[Fraction]) -> None:
     """Refuse what was not held, by the cause."""
-    outside = [float(budgets[i]) for i in search.open]
+    outside = sorted({float(budgets[i % len(budgets)]) for i in search.open})
     found = {float(budgets[i]): s for i, s in search.found.items()}
     cut = [k for k, s in found.items() if s.cut is not None and s.cut.pending]
     soft = [k for k, s in found.items() if s.extremes is None and k not in cut]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from .calibrate_command import calibrate
+from .decision_commands import breakdown, compare
 from .evaluate_commands import evaluate, sets, threshold
 from .group import Command, Group, debug_option
 from .schemas import SCHEMAS
@@ -66,6 +67,8 @@ main.params.append(debug_option())
 for _command in (
     evaluate,
     threshold,
+    compare,
+    breakdown,
     transfer,
     sets,
     calibrate,

@@ -14,6 +14,7 @@ from fractions import Fraction
 import numpy as np
 
 from ..arrays import Array, Ints
+from ..exact.budgets import count_labels, window_start
 from ..kernels.keys import key_range
 from ..kernels.zones import N_BINS, ZoneTable, shift_to_fit
 from ..scans.pilot import sample_block
@@ -22,8 +23,8 @@ from ..states.bin_counts import BinCounts
 from ..states.counted_events import EventTally
 from ..states.held_events import ROW_BITS
 from ..states.scan_tally import ScanTally
-from .brackets import generous_brackets, plan_scan
-from .folding import fold
+from .brackets import Span, generous_brackets, plan_scan
+from .folding import certain_bracket, fold
 from .threshold_search import ThresholdSearch
 from .waves import narrow_wide
 
@@ -67,8 +68,9 @@ class OpenScan:
 
     #: What the next band is scanned for; its shape has as many samples as never come.
     plan: ScanPlan
-    #: The rank of each threshold among that many samples' scores.
-    ranks: tuple[int, ...]
+    #: The labels a sample that each budget has; and whether the scores of its window are wanted, too.
+    budgets: tuple[Fraction, ...]
+    windowed: bool
     #: Groups of bands whose equal events are counted together, at most.
     n_groups: int
     n_bands: int = 0
@@ -115,8 +117,21 @@ class OpenScan:
         """Return the scan with narrower brackets."""
         ended = self._ended()
         assert ended.so_far is not None
-        so_far, plan = narrow_wide(ended.so_far, ended.plan, self.ranks, self.n_bands, _AFTER, _REACH)
+        so_far, plan = narrow_wide(ended.so_far, ended.plan, ended._spans(), self.n_bands, _AFTER, _REACH)
         return replace(ended, so_far=so_far, plan=plan, n_narrowed=so_far.n_rows)
+
+    def _spans(self) -> list[Span]:
+        """Return the ranks among the scores of all samples that never come: of each threshold, and where its window begins.
+
+        A window is the wider a share the fewer samples there are: that of now is the widest.
+        """
+        shape, n_rows = self.plan.shape, self.n_rows
+        spans = []
+        for budget in self.budgets:
+            last = min(count_labels(budget, shape.n_samples) + 1, shape.n_scores)
+            first = window_start(count_labels(budget, n_rows)) * shape.n_samples // n_rows if self.windowed else last
+            spans.append((max(1, min(first, last)), last))
+        return spans
 
     def _in_groups(self, n_together: int) -> OpenScan:
         """Return the scan with the counted events of at least so many bands together; nothing but one tally is there."""
@@ -157,13 +172,14 @@ class OpenScan:
         same = np.array_equal(zones.floors, self.plan.zones.floors)
         return self.so_far if same else fold(self.so_far, self.plan.zones, zones)
 
-    def settle(self, budgets: Sequence[int]) -> ThresholdSearch:
-        """Return the search that knows all that is known of some budgets; what it asks for next was not held."""
+    def settle(self) -> ThresholdSearch:
+        """Return the search that knows all that is known; what it asks for next was not held."""
         last = ScanTally.merge(list(self.parts)) if self.parts else None
         n_before = 0 if self.so_far is None else 1
         shape = replace(self.plan.shape, n_samples=self.n_rows, n_bands=2)
+        counts = [count_labels(budget, self.n_rows) for budget in self.budgets]
         search = replace(
-            ThresholdSearch.begin(shape, budgets),
+            ThresholdSearch.begin(shape, counts, windows=self._windows()),
             plan=replace(self.plan, shape=shape),
             so_far=self.so_far,
             waves=self.waves,
@@ -174,6 +190,17 @@ class OpenScan:
             assert self.so_far is not None
             last = self.so_far.nothing()
         return search.advance(last)
+
+    def _windows(self) -> list[int]:
+        """Return where the window of each budget begins; none where they are not wanted."""
+        return [window_start(count_labels(budget, self.n_rows)) for budget in self.budgets] if self.windowed else []
+
+    def window_brackets(self) -> list[tuple[int, int]]:
+        """Return keys between which the scores lie at which windows begin, as far as they are listed."""
+        waves = (*self.waves, *((self.plan.zones, part.histogram) for part in self.parts))
+        n_listed = sum(int(tally.histogram.counts.sum()) for tally in self.tallies)
+        top = key_range(self.plan.shape.dtype)[1]
+        return [certain_bracket(waves, window + 1, top) for window in self._windows() if window < n_listed]
 
 
 def _gathered(parts: tuple[ScanTally, ...]) -> tuple[ScanTally, ...]:

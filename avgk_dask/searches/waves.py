@@ -20,8 +20,8 @@ from ..kernels.zones import ZoneTable
 from ..scans.plan import ScanPlan, ScanShape
 from ..states.held_events import ROW_BITS
 from ..states.scan_tally import ScanTally
-from .brackets import REACH, join_brackets, reach_of
-from .folding import base_sizes, fold, sizes_above
+from .brackets import REACH, Span, join_brackets, reach_of
+from .folding import base_cells, cells_above, fold
 
 #: The share of the events that may be held which waves are planned for, and the most that brackets may hold between them:
 #: brackets are guessed, and so is what they will hold.
@@ -72,26 +72,26 @@ def expected_held(shape: ScanShape, n_seen: int, n_held: int) -> float:
     return n_held / n_seen * shape.n_bands / max(_BETWEEN * shape.all_events, 1)
 
 
-def narrow(tally: ScanTally, plan: ScanPlan, ranks: Sequence[int], n_seen: int) -> tuple[ScanTally, ScanPlan]:
+def narrow(tally: ScanTally, plan: ScanPlan, spans: Sequence[Span], n_seen: int) -> tuple[ScanTally, ScanPlan]:
     """Return what was found so far by narrower brackets, and the plan with them."""
-    return _narrowed(_Seen.of(tally, plan, n_seen), ranks, _BETWEEN, 1.0)
+    return _narrowed(_Seen.of(tally, plan, n_seen), spans, _BETWEEN, 1.0)
 
 
 def narrow_wide(
-    tally: ScanTally, plan: ScanPlan, ranks: Sequence[int], n_seen: int, share: float, reach: float
+    tally: ScanTally, plan: ScanPlan, spans: Sequence[Span], n_seen: int, share: float, reach: float
 ) -> tuple[ScanTally, ScanPlan]:
     """Do the same where brackets are so wide that what lies above them tells nothing of what lies above the thresholds.
 
     The new ones reach ``reach`` times as far as is usual, or less where they would hold more than a share of the events.
     """
-    return _narrowed(_WideSeen.of(tally, plan, n_seen), ranks, share, reach)
+    return _narrowed(_WideSeen.of(tally, plan, n_seen), spans, share, reach)
 
 
-def _narrowed(seen: _Seen, ranks: Sequence[int], share: float, reach: float) -> tuple[ScanTally, ScanPlan]:
+def _narrowed(seen: _Seen, spans: Sequence[Span], share: float, reach: float) -> tuple[ScanTally, ScanPlan]:
     tally, plan = seen.tally, seen.plan
     limit = share * plan.shape.all_events
     while True:
-        brackets = join_brackets([seen.bracket(rank, reach) for rank in ranks])
+        brackets = join_brackets([seen.bracket(span, reach) for span in spans])
         n_held = sum(seen.count_from(low) - seen.count_from(high + 1) for low, high in brackets)
         if n_held <= limit or reach * REACH <= _LEAST_REACH:
             break
@@ -131,14 +131,14 @@ class _Seen:
             n += int(self.n_from[counted]) if counted < self.n_from.size else 0
         return n
 
-    def bracket(self, rank: int, reach: float) -> tuple[int, int]:
-        """Return the keys between which the score of a rank among all probably lies; nothing beyond the old intervals."""
+    def bracket(self, span: Span, reach: float) -> tuple[int, int]:
+        """Return the keys between which the scores of some ranks among all probably lie; nothing beyond the old intervals."""
         shape = self.plan.shape
         n_numbers = self.tally.n_rows * shape.n_classes - self.tally.n_nan
-        target = min(rank * self.tally.n_rows / shape.n_samples, n_numbers)
-        margin = reach * self._margin(target) + 1
-        low = self._key_at(target + margin, lower=True)
-        return low, max(low, self._key_at(target - margin, lower=False))
+        first, last = (min(rank * self.tally.n_rows / shape.n_samples, n_numbers) for rank in span)
+        margin = reach * self._margin(last) + 1
+        low = self._key_at(last + margin, lower=True)
+        return low, max(low, self._key_at(first - margin, lower=False))
 
     def _key_at(self, position: float, *, lower: bool) -> int:
         """Return the key at a position from the top; in a gap, the end of the next interval on the other side."""
@@ -165,11 +165,11 @@ class _Seen:
     def _margin(self, target: float) -> float:
         """Return how far the number of scores above the interval of a position, as seen so far, may be from its share of all."""
         tally, j = self.tally, self._interval(target)
-        return max(self._by_row(base_sizes(tally, j)), self._by_band(tally.n_bands, self._band_spread(j)))
+        return max(self._by_row(base_cells(tally, j)), self._by_band(tally.n_bands, self._band_spread(j)))
 
-    def _by_row(self, sizes: Ints) -> float:
-        """Return the margin where rows differ as sets of these sizes do."""
-        return REACH * math.sqrt(self.tally.n_rows * _variance(sizes, np.arange(sizes.size)) * self._left_out)
+    def _by_row(self, cells: Ints) -> float:
+        """Return the margin where rows differ as the sets of these cells do."""
+        return REACH * math.sqrt(self.tally.n_rows * _variance(cells, np.arange(cells.size) // 2) * self._left_out)
 
     def _by_band(self, m: int, spread: float) -> float:
         """Return the margin where bands differ by a variance that m of them have."""
@@ -208,7 +208,7 @@ class _WideSeen(_Seen):
         inside = (tally.events.keys > key) & (tally.events.keys <= high)
         counts = np.bincount(tally.events.rows[inside] >> ROW_BITS, minlength=self.n_seen)
         spread = (math.sqrt(self._band_spread(j)) + float(counts.std())) ** 2
-        return max(self._by_row(sizes_above(tally, self.plan.zones, j, key)), self._by_band(self.n_seen, spread))
+        return max(self._by_row(cells_above(tally, self.plan.zones, j, key)), self._by_band(self.n_seen, spread))
 
 
 def _variance(counts: Ints, values: Ints) -> float:

@@ -20,6 +20,8 @@ LINES = {
     "transfer": ["scores.zarr scores.zarr -k 1:3", "infinite.zarr infinite.zarr -k 2 --guarantee expected"],
     "sets": ["scores.zarr -k 2.5 --out a.zarr", "scores.zarr -k 2 --rule top --format indices --out b.zarr",
              "scores.zarr --threshold 0.25 --out c.zarr", "infinite.zarr -k 1 --out d.zarr"],
+    "compare": ["scores.zarr scores.zarr -k 1,2", "scores.zarr scores.zarr -k 1.5 --name a --name b"],
+    "breakdown": ["scores.zarr -k 2", "scores.zarr -k 1,2 --by labels"],
     "calibrate": ["logits.zarr --out t.json", "logits.zarr --method vector --max-iterations 3 --out v.json"],
     "ingest": ["scores.npy labels.npy --out e.zarr", "scores.npy --dtype float16 --out f.zarr", "named.csv --out g.zarr",
                "more.npz --out m.zarr"],

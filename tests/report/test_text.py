@@ -43,7 +43,9 @@ def test_headline__knows_why_there_is_nothing_to_compare():
     assert "Top-k needs an integer k" in text.headline(avgk.evaluate(scores, labels, k=1.5))
     assert "none to avoid" in text.headline(avgk.evaluate(scores, [0, 0], k=1))
     worse = avgk.evaluate(np.array([[9.0, 8, 7], [1, 0, 0]]), np.array([0, 1]), k=1)
-    assert text.headline(worse) == "Average-k makes no fewer errors than top-k at any of these budgets."
+    assert text.headline(worse).startswith(
+        "There is no clear difference between average-k and top-k at this budget: at k = 1"
+    )
     assert "softmax" in text.sentences(worse)[1]
 
 
@@ -57,6 +59,30 @@ def test_headline__is_about_the_largest_relative_gain():
     assert text.size_sentence(result) == (
         "At k = 2, 33 % of the sets are smaller than 2 and 33 % larger; the largest has 3."
     )
+
+
+def test_headline__speaks_of_a_gain_that_is_clear():
+    """Three errors against none are noise; a hundred against fifty are not."""
+    toy = simulate(800, 20)
+    result = avgk.evaluate(toy.scores, toy.labels, k=[1, 2, 18])
+    said = text.headline(result)
+    assert result.relative_gain.values[2] == 1
+    assert 0 < result.top_k_error.values[2] * 800 < 6
+    assert re.search(
+        r"With 2 labels .* average-2 makes \d+\.\d \N{PLUS-MINUS SIGN}\d+\.\d % fewer errors than top-2", said
+    )
+    few = text.headline(result.isel(k=[2]))
+    assert re.search(
+        r"no clear difference .* at this budget: .* a gain of \+0\.\d+ \N{PLUS-MINUS SIGN}0\.\d+ points\.", few
+    )
+    assert (
+        text.stderr_sentence(result) == "\N{PLUS-MINUS SIGN} is one standard error, over draws of samples like these."
+    )
+    clustered = avgk.evaluate(toy.scores, toy.labels, k=2, clusters=np.arange(800) // 8)
+    assert "over draws of 100 clusters" in text.stderr_sentence(clustered)
+    easy, hard = np.tile([0.9, 0.8, 0.1], (200, 1)), np.tile([0.4, 0.3, 0.2], (200, 1))
+    worse = avgk.evaluate(np.concatenate([easy, hard]), np.where(np.arange(400) % 10, 0, 2), k=1)
+    assert text.headline(worse) == "Average-k makes no fewer errors than top-k at any of these budgets."
 
 
 def test_tie_sentence__tells_how_far_ties_matter():
