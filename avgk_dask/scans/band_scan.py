@@ -136,8 +136,7 @@ class _BandScan:
                     reader.as_arguments(tile), first, (mine, indices, ranks, n_ranks), ranking, space
                 ):
                     reader.note_nan(tile, n_nan, first_nan, first)
-                if is_half(plan.shape.dtype):  # labels whose score is NaN have been taken out
-                    ranks[(ranks == 0) & (labels[first : first + tile.shape[0]] >= 0)] = plan.shape.n_ranks + 1
+                self._rank_taken_out(first, tile.shape[0])
                 if fused:
                     self._hold_ranked(ranking[0])
                 elif plan.shape.n_ranked:
@@ -167,8 +166,16 @@ class _BandScan:
         row = 0
         while row < n_rows:
             row, *nan, n = scan_rows(tile, row, listing, space.events.columns, zones, labels, tallies, ranking)
+            self._rank_taken_out(first, n_rows)
             self._hold(space.events, n, first)
             yield nan[0], nan[1]
+
+    def _rank_taken_out(self, first: int, n_rows: int) -> None:
+        """Give half-float labels whose score is NaN, and which were not looked for, the rank beyond all others."""
+        if self.hard is not None and is_half(self.plan.shape.dtype):
+            mine = slice(first, first + n_rows)
+            ranks = self.ranks[mine]
+            ranks[(ranks == 0) & (self.hard[mine] >= 0)] = self.plan.shape.n_ranks + 1
 
     def _rank_many(self, tile: Array, has_nan: bool) -> None:
         """Keep more ranks than are found while scanning."""

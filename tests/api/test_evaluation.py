@@ -308,3 +308,12 @@ def test_evaluate__at_every_budget_there_is(engine, dtype):
             result = avgk.evaluate(da.from_array(scores, chunks=chunks), labels, ks, nan_policy="lowest")
         check_result(result, scores, labels, ks)
         check_ambiguity(result, scores, ks)
+
+
+def test_standard_errors__of_half_floats_with_nan_do_not_depend_on_what_is_held():
+    rng = np.random.default_rng(0)
+    scores, labels = rng.random((300, 20)).astype(np.float16), rng.integers(0, 20, 300)
+    scores[np.arange(0, 300, 7), labels[::7]] = np.nan  # labels are in no set, and their samples are labelled
+    expected = avgk.evaluate(scores, labels, k=[1, 3.5], straddle=False, nan_policy="lowest")
+    with dask.config.set({"avgk.kept-bytes": 0}):
+        assert avgk.evaluate(scores, labels, k=[1, 3.5], straddle=False, nan_policy="lowest").identical(expected)
