@@ -15,7 +15,9 @@ from avgk_dask.testing import simulate
 pyplot = pytest.importorskip("matplotlib.pyplot")
 
 #: Pictures of results; those of tables of calibration have tests of their own.
-OF_RESULTS = [name for name in plot.__all__ if name not in ("model_errors", "near_threshold", "reliability", "temperatures")]
+OF_RESULTS = [
+    name for name in plot.__all__ if name not in ("model_errors", "near_threshold", "reliability", "temperatures")
+]
 
 
 @pytest.fixture(autouse=True)

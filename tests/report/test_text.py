@@ -43,7 +43,9 @@ def test_headline__knows_why_there_is_nothing_to_compare():
     assert "Top-k needs an integer k" in text.headline(avgk.evaluate(scores, labels, k=1.5))
     assert "none to avoid" in text.headline(avgk.evaluate(scores, [0, 0], k=1))
     worse = avgk.evaluate(np.array([[9.0, 8, 7], [1, 0, 0]]), np.array([0, 1]), k=1)
-    assert text.headline(worse).startswith("There is no clear difference between average-k and top-k at this budget: at k = 1")
+    assert text.headline(worse).startswith(
+        "There is no clear difference between average-k and top-k at this budget: at k = 1"
+    )
     assert "softmax" in text.sentences(worse)[1]
 
 
@@ -66,10 +68,16 @@ def test_headline__speaks_of_a_gain_that_is_clear():
     said = text.headline(result)
     assert result.relative_gain.values[2] == 1
     assert 0 < result.top_k_error.values[2] * 800 < 6
-    assert re.search(r"With 2 labels .* average-2 makes \d+\.\d \N{PLUS-MINUS SIGN}\d+\.\d % fewer errors than top-2", said)
+    assert re.search(
+        r"With 2 labels .* average-2 makes \d+\.\d \N{PLUS-MINUS SIGN}\d+\.\d % fewer errors than top-2", said
+    )
     few = text.headline(result.isel(k=[2]))
-    assert re.search(r"no clear difference .* at this budget: .* a gain of \+0\.\d+ \N{PLUS-MINUS SIGN}0\.\d+ points\.", few)
-    assert text.stderr_sentence(result) == "\N{PLUS-MINUS SIGN} is one standard error, over draws of samples like these."
+    assert re.search(
+        r"no clear difference .* at this budget: .* a gain of \+0\.\d+ \N{PLUS-MINUS SIGN}0\.\d+ points\.", few
+    )
+    assert (
+        text.stderr_sentence(result) == "\N{PLUS-MINUS SIGN} is one standard error, over draws of samples like these."
+    )
     clustered = avgk.evaluate(toy.scores, toy.labels, k=2, clusters=np.arange(800) // 8)
     assert "over draws of 100 clusters" in text.stderr_sentence(clustered)
     easy, hard = np.tile([0.9, 0.8, 0.1], (200, 1)), np.tile([0.4, 0.3, 0.2], (200, 1))
