@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from .api.conformal_calibration import calibrate
 from .api.conformal_files import DAMAGE, damaged, read_predictor
-from .api.conformal_predictors import ConformalPredictor, restored_predictor
+from .api.conformal_making import restored_predictor
+from .api.conformal_predictors import ConformalPredictor
 from .api.given import PlaceLike
 
 __all__ = ["ConformalPredictor", "calibrate", "load"]

@@ -14,8 +14,9 @@ from ..settings import setting
 from ..sources.source import Source
 from .conformal_evaluation import refuse_sums
 from .conformal_levels import Told, check_method_on
+from .conformal_making import made_predictor
 from .conformal_options import AskedSets
-from .conformal_predictors import ConformalPredictor, made_predictor
+from .conformal_predictors import ConformalPredictor
 from .given import BudgetLike, LabelsLike, ScoresLike
 from .inputs import as_source
 from .policies import check_nan_policy

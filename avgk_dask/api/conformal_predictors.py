@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, field
 from fractions import Fraction
-from typing import Any
 
 import dask.array as da
 import numpy as np
 import xarray as xr
 
-from ..arrays import Array, Ints
+from ..arrays import Array, Bools, Ints
 from ..errors import OptionError, ScoresError
-from ..exact.coverage_law import quantile_rank
 from ..kernels.keys import check_dtype
 from ..passes.certifying import certify_ranks
 from ..passes.running import running
@@ -25,8 +22,7 @@ from ..scans.costs import Costs
 from ..sources.source import Source
 from .conformal_evaluation import Calibrated, checked_options, evaluate_rule
 from .conformal_files import write_predictor
-from .conformal_levels import Told, check_method_on, levels_for, shown_thresholds
-from .conformal_options import AskedSets
+from .conformal_levels import are_everything, check_method_on, levels_for
 from .dimensions import with_lead
 from .given import BudgetsLike, LabelsLike, PlaceLike, ScoresLike
 from .inputs import as_lazy, as_source
@@ -205,6 +201,10 @@ class ConformalPredictor(ShownAsTable):
         write_predictor(path, self._content())
 
     @property
+    def _every(self) -> Bools:
+        return are_everything(self._costs, self._levels, self._counts, self._ranks)
+
+    @property
     def _ranks_in_sets(self) -> Ints:
         return np.minimum(self._levels, self.n_classes)
 
@@ -233,7 +233,7 @@ class ConformalPredictor(ShownAsTable):
         """Return the rule for scores of a source, which may be of another dtype than those of the calibration."""
         levels = self._levels
         if self.method == "lac" and source.dtype != self._costs.dtype:
-            levels = levels_for(levels, self._costs, check_dtype(source.dtype))
+            levels = levels_for(levels, self._every, self._costs, check_dtype(source.dtype))
         if self.by == "group":  # one more, of groups that were never met
             levels = np.append(levels, Costs(self.method, source.dtype).everything)
         own = self._costs
@@ -278,52 +278,3 @@ class ConformalPredictor(ShownAsTable):
         n_open = int((self._ranks > self._counts).sum())
         kind = "classes" if self.by == "class" else "groups"
         return f"{told}, thresholds of {self._levels.size:,} {kind}, {n_open:,} of which have too few samples"
-
-
-def made_predictor(costs: Costs, levels: Ints, counts: Ints, told: Told) -> ConformalPredictor:
-    """Return the predictor of what was found: the level of each threshold, and how many samples it was found on."""
-    asked, one = told.asked, told.asked.by is None
-    ranks = np.array([quantile_rank(n, asked.alpha) for n in counts.tolist()], np.int64)
-    threshold = shown_thresholds(costs, levels, told.n_classes)
-    for array in (levels, counts, ranks, threshold):
-        array.setflags(write=False)
-    return ConformalPredictor(
-        asked.method,
-        float(asked.alpha),
-        _plain(threshold[0], costs) if one else threshold,
-        int(ranks[0]) if one else ranks,
-        int(counts[0]) if one else counts,
-        told.n_classes,
-        asked.by,
-        told.groups,
-        float(asked.penalty),
-        asked.k_reg,
-        asked.seed,
-        told.reads,
-        asked.alpha,
-        asked.penalty,
-        costs,
-        levels,
-    )
-
-
-def restored_predictor(content: dict[str, Any]) -> ConformalPredictor:
-    """Return the predictor that a file tells of; KeyError, TypeError or ValueError where it tells of none."""
-    by, n_classes, levels, counts = (content[name] for name in ("by", "n_classes", "levels", "n_calibration"))
-    groups = content["groups"] if by == "group" else None
-    asked = AskedSets.of(
-        content["alpha"], content["method"], by if groups is None else groups, content["seed"],
-        *((content["penalty"], content["k_reg"]) if content["method"] == "raps" else (None, None)),
-    )  # fmt: skip
-    costs = asked.costs(check_dtype(content["dtype"]), n_classes)
-    wanted = 1 if by is None else n_classes if groups is None else groups.size
-    if not (levels.shape == counts.shape == (wanted,)) or (levels > costs.everything).any() or (counts < 0).any():
-        raise ValueError("its thresholds do not fit its classes or groups")
-    told = Told(asked, n_classes, groups, content["reads"])
-    return made_predictor(costs, levels, counts, told)
-
-
-def _plain(value: float | int, costs: Costs) -> float | int:
-    """Return a threshold as a number of Python, of the kind that scores are."""
-    whole = costs.method == "top_k" or (costs.method == "lac" and costs.dtype.kind in "iu")
-    return int(value) if whole and math.isfinite(value) else float(value)

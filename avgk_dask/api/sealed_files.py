@@ -21,7 +21,7 @@ from ..errors import OptionError, StoreError, WriteError, refuse
 Content = dict[str, Any]
 
 #: What a damaged file may raise while it is taken apart.
-DAMAGE = (ValueError, KeyError, TypeError, AttributeError, RecursionError, binascii.Error)
+DAMAGE = (ArithmeticError, ValueError, KeyError, TypeError, AttributeError, RecursionError, binascii.Error)
 
 
 @dataclass(frozen=True)
@@ -88,7 +88,8 @@ class FileKind:
 
     def damaged(self, path: object, error: Exception) -> StoreError:
         """Return what tells that a file is none that this version wrote."""
-        return StoreError(f"{self.what} must be a file that save wrote; got {shown(path)}: {error}. {self.cure}")
+        why = str(error).rstrip(".")
+        return StoreError(f"{self.what} must be a file that save wrote; got {shown(path)}: {why}. {self.cure}")
 
     def _place(self, path: object) -> str:
         if not isinstance(path, (str, os.PathLike)) or not os.fspath(path) or "://" in str(path):

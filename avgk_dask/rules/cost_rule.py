@@ -54,13 +54,15 @@ class CostRule:
         """Return the size of each row's set, given the numbers of the rows' samples."""
         limits, method = self._limits(slice(None)), self.costs.method
         if method == "lac":
-            return np.count_nonzero(_at_least(scores, ~limits), axis=1)
-        if self.by == "class":
-            return np.count_nonzero(self.costs.of_all(scores, samples) <= limits, axis=1)
-        if method == "top_k":
-            n_ranked = np.count_nonzero(scores == scores, axis=1)
-            return np.minimum(n_ranked, limits.reshape(-1))
-        return np.count_nonzero(self.costs.sorted_costs(scores, samples) <= limits, axis=1)
+            members = _at_least(scores, ~limits)
+        elif self.by == "class":
+            members = self.costs.of_all(scores, samples) <= limits
+        elif method == "top_k":
+            return np.minimum(np.sum(scores == scores, axis=1, dtype=np.int64), limits.reshape(-1))
+        else:
+            members = self.costs.sorted_costs(scores, samples) <= limits
+        found: Ints = np.sum(members, axis=1, dtype=np.int64)
+        return found
 
     def holds(self, scores: Array, labels: Ints, samples: Ints) -> Bools:
         """Return whether each row's set holds its label; never where that is negative."""

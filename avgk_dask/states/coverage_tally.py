@@ -26,8 +26,10 @@ class GroupCounts(State):
         """Count samples, given the group, the size of the set, and whether there is a label and whether it is inside."""
         totals = np.zeros(n_groups, np.int64)
         np.add.at(totals, groups, sizes)
-        counts = (np.bincount(which, minlength=n_groups) for which in (groups, groups[labelled], groups[hits]))
-        return cls(*counts, totals)
+        n_all, n_labelled, n_hits = (
+            np.bincount(which, minlength=n_groups) for which in (groups, groups[labelled], groups[hits])
+        )
+        return cls(n_all, n_labelled, n_hits, totals)
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,7 @@
 ``strategies`` needs hypothesis and is imported on its own.
 """
 
+from .conformal_oracle import oracle_conformal, oracle_conformal_costs
 from .counting import CountingStore
 from .oracle import (
     oracle_average_k_sets,
@@ -21,6 +22,8 @@ __all__ = [
     "CountingStore",
     "Simulation",
     "oracle_average_k_sets",
+    "oracle_conformal",
+    "oracle_conformal_costs",
     "oracle_evaluate",
     "oracle_smallest_k",
     "oracle_straddle",
