@@ -251,14 +251,11 @@ class ConformalPredictor(ShownAsTable):
             certify_ranks(source, int(self._ranks_in_sets.max()), "alpha")
 
     def _grouped(self, groups: LabelsLike) -> LabelsLike:
-        if (groups is None) == (self.by == "group"):
-            rule, cure = (
-                ("be given for", "Pass the group of each sample")
-                if groups is None
-                else ("be None for", "Leave them out")
-            )
+        if groups is None and self.by == "group":
+            raise OptionError("groups must be given for a predictor by group; got None. Pass the group of each sample.")
+        if groups is not None and self.by != "group":
             raise OptionError(
-                f"groups must {rule} a predictor by {self.by or 'nothing'}; got {'None' if groups is None else 'some'}. {cure}."
+                f"groups must be None for a predictor by {self.by or 'nothing'}; got some. Leave them out."
             )
         return groups
 

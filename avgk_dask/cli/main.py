@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from .calibrate_command import calibrate
+from .conformal_command import conformal
 from .evaluate_commands import evaluate, sets, threshold
 from .group import Command, Group, debug_option
 from .schemas import SCHEMAS
@@ -67,6 +68,7 @@ for _command in (
     evaluate,
     threshold,
     transfer,
+    conformal,
     sets,
     calibrate,
     ingest,

@@ -33,7 +33,7 @@ class HitLaw:
     Examples
     --------
     >>> law = HitLaw(9, 9, 1)  # the largest of nine scores
-    >>> law.at_most(0), law.at_least(1), law.interval(0.5)
+    >>> round(law.at_most(0), 12), round(law.at_least(1), 12), law.interval(0.5)
     (0.1, 0.9, (1, 1))
 
     """
