@@ -25,9 +25,8 @@ from .parameters import (
 from .printing import print_json, remark, shows_progress
 
 if TYPE_CHECKING:
-    import xarray as xr
-
     from ..conformal import ConformalPredictor
+    from ..results.datasets import Result
 
 #: What is told of a predictor.
 _TOLD = (
@@ -96,7 +95,7 @@ def conformal(chosen: StoreChoice, samples: SampleChoice, new_store: str | None,
     _print(found, result, out, as_json)
 
 
-def _print(found: ConformalPredictor, result: xr.Dataset | None, out: str | None, as_json: bool) -> None:
+def _print(found: ConformalPredictor, result: Result | None, out: str | None, as_json: bool) -> None:
     from ..report.text import print_coverage
     from ..results.json_text import plain_json, to_json
 
