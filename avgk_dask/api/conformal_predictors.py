@@ -35,7 +35,7 @@ from .shared_text import documented
 class ConformalPredictor(ShownAsTable):
     """Sets that hold the label of a new sample with probability 1 - alpha at least, as ``conformal.calibrate`` makes them.
 
-    Two are equal if all they hold is.
+    Two are equal if their sets are, for any scores of the same dtype: if all but ``reads`` is.
 
     Attributes
     ----------
@@ -117,6 +117,31 @@ class ConformalPredictor(ShownAsTable):
         {ignore_index}
         {nan_policy}
 
+        Returns
+        -------
+        DataArray or dask Array
+            Boolean, of the scores' shape; a DataArray where the scores are one. Samples that do not exist have empty sets.
+
+        Raises
+        ------
+        OptionError
+            Where groups are missing, or none are needed.
+        ScoresError, DtypeError
+            Where the scores have other classes than those of the calibration, are no matrix of real numbers, or (when computed)
+            hold NaN or no probabilities; where a truncated store does not tell the sets for certain.
+
+        Notes
+        -----
+        Cost: nothing is read before it is computed, and the scores once then. The sets are as many bytes as there are scores.
+
+        Examples
+        --------
+        >>> import numpy as np, avgk_dask as avgk
+        >>> scores = np.array([[0.75, 0.25], [0.5, 0.5], [0.25, 0.75]])
+        >>> found = avgk.conformal.calibrate(scores, np.array([0, 0, 1]), alpha=0.5)
+        >>> found.sets(np.array([[0.75, 0.25]])).compute()
+        array([[ True, False]])
+
         """
         check_nan_policy(nan_policy)
         source, frame = as_lazy(scores, where=where, ignore_index=ignore_index)
@@ -146,18 +171,6 @@ class ConformalPredictor(ShownAsTable):
     ) -> xr.Dataset:
         """Compute coverage and sizes of the sets of new samples, by size and by class, and whether the coverage is plausible.
 
-        One read; one more of a truncated store, which has no numbers by class. The result has
-
-        ``coverage, coverage_stderr, average_set_size, n_hits``: the share and number of labelled samples whose set holds the
-        label, its standard error, and the mean size;
-        ``set_size_count, set_hit_count, size_coverage`` over ``size``;
-        ``class_n_labelled, class_coverage, class_average_set_size`` over ``class``, and ``group_`` alike for a predictor by group;
-        ``macro_coverage`` and ``share_below`` over ``level``: of the classes that occur, the mean coverage, and the share whose
-        coverage is below the level;
-        ``hits_low, hits_high``: between which ``n_hits`` lies with the probability ``confidence``, given the rank and both numbers
-        of samples; ``p_value_low, p_value_high``: the probability of so few, and of so many hits. These are of the beta-binomial law
-        of one threshold without ties; with ties hits are more, so that ``p_value_low`` stays valid. NaN for several thresholds.
-
         Parameters
         ----------
         {scores}
@@ -176,6 +189,48 @@ class ConformalPredictor(ShownAsTable):
         missing
             What a chunk that a store does not hold means: ``"raise"`` an error that names it (the default),
             ``"fill"`` the array's fill value.
+
+        Returns
+        -------
+        Dataset
+            Of a truncated store without the numbers by class. Numbers of labels are NaN without any.
+        ``coverage, coverage_stderr, n_hits, average_set_size``
+            The share of labelled samples whose set holds the label, sqrt(c (1 - c) / n) of that share c, their number; the mean size.
+        ``set_size_count, set_hit_count, size_coverage``
+            Over ``size``: sets of that size, those that hold the label, and their share of the labelled ones.
+        ``class_n_labelled, class_coverage, class_average_set_size``
+            Over ``class``: the same for the samples of each class; ``group_`` alike over ``group`` for a predictor by group.
+        ``macro_coverage, share_below``
+            Of the classes that occur: their mean coverage, and over ``level`` the share of those whose coverage is below the level.
+        ``hits_low, hits_high``
+            Between these ``n_hits`` lies with the probability ``confidence``, given the rank and both numbers of samples.
+        ``p_value_low, p_value_high``
+            The probability of so few hits, or fewer, and of so many, or more. Of the beta-binomial law of one threshold without ties;
+            with ties there are more hits, so that ``p_value_low`` stays valid. All four are NaN for several thresholds.
+
+        Raises
+        ------
+        OptionError
+            Where groups are missing, or none are needed; where levels or the confidence are none.
+        ScoresError, DtypeError
+            As for ``sets``.
+        LabelsError
+            Where labels or groups do not fit the scores, or labels are probabilities.
+        {refused_memory}
+        {refused_store}
+
+        Notes
+        -----
+        Cost: one read of the store; one more of a truncated one. Memory grows with the classes and groups, not with the samples.
+
+        Examples
+        --------
+        >>> import numpy as np, avgk_dask as avgk
+        >>> scores = np.array([[0.75, 0.25], [0.5, 0.5], [0.25, 0.75]])
+        >>> found = avgk.conformal.calibrate(scores, np.array([0, 0, 1]), alpha=0.5)
+        >>> told = found.evaluate(scores, np.array([0, 1, 0]))
+        >>> int(told.n_hits), float(told.average_set_size), told.set_size_count.values.tolist()
+        (1, 0.6666666666666666, [1, 2])
 
         """
         check_nan_policy(nan_policy)
@@ -263,7 +318,7 @@ class ConformalPredictor(ShownAsTable):
         if not isinstance(other, ConformalPredictor):
             return NotImplemented
         mine, theirs = self._content(), other._content()
-        return all(np.array_equal(np.asarray(mine[name]), np.asarray(theirs[name])) for name in mine)
+        return all(np.array_equal(np.asarray(mine[n]), np.asarray(theirs[n])) for n in mine if n != "reads")
 
     def __hash__(self) -> int:
         return hash((self.method, self._alpha, self.by, self._levels.tobytes()))

@@ -99,7 +99,7 @@ def coverage_table(result: xr.Dataset) -> Table:
     """Return one row for conformal sets: coverage, of the samples and of the classes, and sizes."""
     check_result(result)
     header = ("coverage", "+-", "set size", "set sizes 25/50/75 %", "macro coverage", "classes < 50 %")
-    below = result.share_below.sel(level=0.5).item() if "share_below" in result else math.nan
+    below = float(result.share_below.sel(level=0.5)) if 0.5 in result.get("level", ()) else math.nan
     row = (
         percent(float(result.coverage)),
         percent(float(result.coverage_stderr)),

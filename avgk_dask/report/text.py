@@ -48,8 +48,10 @@ def _plausible(result: xr.Dataset) -> str:
         return f"{found}; at least {percent(1 - result.attrs['alpha'])} are to be expected of each threshold."
     low, high, chance = int(result.hits_low), int(result.hits_high), float(result.p_value_low)
     sure = f"{100 * result.attrs['confidence']:g} %"
-    few = f"so few, or fewer, have a probability of {chance:.2g}" if chance < 0.5 else "that is as promised"
-    return f"{found}; {low:,} to {high:,} are to be expected ({sure}): {few}."
+    told = "more than that" if int(result.n_hits) > high else "that is as promised"
+    if int(result.n_hits) < low:
+        told = f"so few, or fewer, have a probability of {chance:.2g}"
+    return f"{found}; {low:,} to {high:,} are to be expected ({sure}): {told}."
 
 
 def _aligned(table: Table) -> list[str]:

@@ -8,8 +8,8 @@ import numpy as np
 
 from ..arrays import Array, Ints
 
-#: Values a label may have beside the classes: unlabelled, and out of range.
-_OTHERS = 2
+#: Values a label may have beside the classes: unlabelled, one too many, and further out of range.
+_OTHERS = 3
 
 
 def pack(labels: Array, groups: Ints, n_classes: int) -> Ints:
@@ -19,10 +19,10 @@ def pack(labels: Array, groups: Ints, n_classes: int) -> Ints:
     --------
     >>> column = pack(np.array([2, -5, 0, 9]), np.array([0, 0, 1, 1]), 3)
     >>> tuple(part.tolist() for part in SampleGroups(3).split(column))
-    ([2, -1, 0, 3], [0, 0, 1, 1])
+    ([2, -1, 0, 4], [0, 0, 1, 1])
 
     """
-    hard = np.minimum(labels, n_classes).astype(np.int64)
+    hard = np.minimum(labels, n_classes + 1).astype(np.int64)
     return np.asarray(groups * (n_classes + _OTHERS) + np.maximum(hard, -1) + 1, np.int64)
 
 
