@@ -19,7 +19,7 @@ from ..results.coverage_variables import COVERAGE
 from ..results.datasets import build_result
 from ..rules.cost_rule import CostRule
 from ..scans.coverage_scan import CoveragePlan, coverage_pass
-from ..scans.grouped_labels import SampleGroups
+from ..scans.label_columns import SampleGroups
 from ..sources.source import Source
 from ..states.coverage_tally import CoverageTally, GroupCounts
 from ..states.loss_tally import ProbabilityTally

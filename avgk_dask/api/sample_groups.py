@@ -13,7 +13,7 @@ import xarray as xr
 from ..arrays import Array, Ints
 from ..errors import DtypeError, LabelsError
 from ..masks import plain_array, plain_block
-from ..scans.grouped_labels import pack
+from ..scans.label_columns import pack
 from ..sources.lazy_arrays import lazy_array
 from ..sources.source import Source
 from ..store import is_zarr

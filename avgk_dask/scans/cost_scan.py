@@ -11,7 +11,7 @@ from ..arrays import Array, Dtype, Ints
 from ..states.cost_tally import CostHistogram, CostTally
 from .band_pass import Pass
 from .costs import Costs
-from .grouped_labels import SampleGroups
+from .label_columns import SampleGroups
 from .whole_rows import RowChecks
 
 #: Scores that are worked on at once.

@@ -13,7 +13,7 @@ from ..states.coverage_tally import CoverageTally, GroupCounts
 from .band_pass import Pass
 from .cost_scan import checked_tiles
 from .costs import Costs
-from .grouped_labels import SampleGroups
+from .label_columns import SampleGroups
 from .whole_rows import RowChecks
 
 

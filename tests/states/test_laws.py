@@ -35,7 +35,7 @@ from avgk_dask.scans.coverage_scan import CoveragePlan, tally_coverage
 from avgk_dask.scans.cutting import CutPlan, WantedTies, cut_band
 from avgk_dask.scans.discarded import SlotPlan, tally_last_slots
 from avgk_dask.scans.edge_scan import EdgePlan, LabelPlan, tally_edges, tally_labels
-from avgk_dask.scans.grouped_labels import SampleGroups, pack
+from avgk_dask.scans.label_columns import SampleGroups, pack
 from avgk_dask.scans.pilot import sample_block
 from avgk_dask.scans.plan import ScanShape
 from avgk_dask.scans.row_losses import LossPlan, tally_losses
