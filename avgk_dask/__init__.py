@@ -32,6 +32,9 @@ if TYPE_CHECKING:
     from . import plot as plot
     from . import report as report
     from . import testing as testing
+    from .api.balancing import balanced
+    from .api.breakdowns import breakdown
+    from .api.comparison import compare
     from .api.curves import error_curve
     from .api.description import info
     from .api.ensembles import ensemble
@@ -42,12 +45,14 @@ if TYPE_CHECKING:
     from .api.regrets import adaptive_gain, plug_in_regret, regret
     from .api.risks import BestThreshold, best_threshold, risk
     from .api.set_functions import average_k_sets, predict_sets, top_k_sets
+    from .api.set_pairs import set_pairs
     from .api.set_sizes import average_set_size_at, threshold_at
     from .api.smallest_budgets import SmallestK, smallest_k
     from .api.store_functions import open_scores, verify
     from .api.straddling import ranked_supports, straddle_strength, supports_overlap
     from .api.thresholds import Threshold, threshold
     from .api.transfers import transfer
+    from .api.utilities import set_utility
     from .calibration import calibrated
     from .store import ScoreWriter, join_parts
 
@@ -75,8 +80,11 @@ __all__ = [
     "adaptive_gain",
     "average_k_sets",
     "average_set_size_at",
+    "balanced",
     "best_threshold",
+    "breakdown",
     "calibrated",
+    "compare",
     "ensemble",
     "error_curve",
     "evaluate",
@@ -89,6 +97,8 @@ __all__ = [
     "ranked_supports",
     "regret",
     "risk",
+    "set_pairs",
+    "set_utility",
     "sigmoid",
     "smallest_k",
     "softmax",
@@ -107,6 +117,9 @@ _HOMES = {
     "calibration": ("calibrated",),
     "api.straddling": ("ranked_supports", "straddle_strength", "supports_overlap"),
     "api.probabilities": ("sigmoid", "softmax"),
+    "api.balancing": ("balanced",),
+    "api.breakdowns": ("breakdown",),
+    "api.comparison": ("compare",),
     "api.curves": ("error_curve",),
     "api.description": ("info",),
     "api.ensembles": ("ensemble",),
@@ -115,12 +128,14 @@ _HOMES = {
     "api.lazy_scores": ("LazyScores",),
     "api.regrets": ("adaptive_gain", "plug_in_regret", "regret"),
     "api.risks": ("BestThreshold", "best_threshold", "risk"),
+    "api.set_pairs": ("set_pairs",),
     "api.set_sizes": ("average_set_size_at", "threshold_at"),
     "api.set_functions": ("average_k_sets", "predict_sets", "top_k_sets"),
     "api.smallest_budgets": ("SmallestK", "smallest_k"),
     "api.store_functions": ("open_scores", "verify"),
     "api.thresholds": ("Threshold", "threshold"),
     "api.transfers": ("transfer",),
+    "api.utilities": ("set_utility",),
     "store": ("ScoreWriter", "join_parts"),
 }
 _SUBMODULES = ("calibration", "conformal", "losses", "plot", "report", "testing")

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import xarray as xr
 
-from .arrays import Array, Floats, Ints
+from .arrays import Array, Bools, Floats, Ints
 from .errors import OptionError
 from .results.datasets import check_result
 
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 __all__ = [
     "errors",
     "gains",
+    "model_errors",
     "near_threshold",
     "ranked_scores",
     "reliability",
@@ -40,6 +41,8 @@ _SEVERAL = ("#0072b2", "#009e73", "#e69f00", "#d55e00", "#cc79a7", "#56b4e9")
 _FEW, _MOST_RANKS = 6, 12
 #: A histogram of sizes ends where no more than this share of the samples is left, if it would be wider than this.
 _TAIL, _WIDE = 0.005, 40
+#: Standard errors to either side that hold the true value 95 times in 100.
+CLEAR = 1.96
 #: Errors are drawn on an axis up to at least this.
 _LEAST_PERCENT = 0.1
 
@@ -75,11 +78,58 @@ def errors(result: xr.Dataset, ax: Axes | None = None) -> Axes:
     whole = order[~np.isnan(top[order])]
     if whole.size:
         ax.plot(k[whole], top[whole], color=TOP_K, label="top-k", linestyle="--", **marker)
+        _band(ax, k[whole], top[whole], result, "top_k_error_stderr", whole, TOP_K)
     ax.plot(k[order], average[order], color=AVERAGE_K, label="average-k", **marker)
+    _band(ax, k[order], average[order], result, "average_k_error_stderr", order, AVERAGE_K)
     ax.set(xlabel="k, labels per sample (on average)", ylabel="error (% of labelled samples)")
     ax.set_ylim(0, max(1.1 * float(np.nanmax([average, top])), _LEAST_PERCENT))
     _whole_ticks(ax, k)
     ax.legend(frameon=False)
+    return _tidy(ax)
+
+
+def model_errors(result: xr.Dataset, ax: Axes | None = None) -> Axes:
+    """Draw the errors of several models against k: average-k solid, top-k dashed, a colour for each model.
+
+    Parameters
+    ----------
+    result
+        What ``compare`` gives.
+    ax
+        Where to draw; by default a new figure.
+
+    Raises
+    ------
+    OptionError
+        If the result is of one model, or has no errors: it was computed without labels.
+
+    Examples
+    --------
+    >>> import numpy as np, avgk_dask as avgk
+    >>> found = avgk.compare({"a": np.eye(6), "b": np.eye(6, k=1)}, np.arange(6), k=[1, 2])
+    >>> avgk.plot.model_errors(found).get_xlabel()
+    'k, labels per sample (on average)'
+
+    """
+    check_result(result)
+    if "model" not in result.dims or np.isnan(result.average_k_error.values).all():
+        raise OptionError(
+            "result must have the errors of several models; got none of them. It needs labels, and compare."
+        )
+    ax = _axes(ax)
+    order = np.argsort(result.k.values)
+    k = result.k.values[order]
+    for i, name in enumerate(result.model.values):
+        one, color = result.isel(model=i), _SEVERAL[i % len(_SEVERAL)]
+        average, top = (_percent(one[f"{rule}_k_error"])[order] for rule in ("average", "top"))
+        whole = ~np.isnan(top)
+        ax.plot(k, average, color=color, marker="o", markersize=4, label=str(name).replace("$", r"\$"))
+        _band(ax, k, average, one, "average_k_error_stderr", order, color)
+        ax.plot(k[whole], top[whole], color=color, linestyle="--", marker="o", markersize=3, linewidth=1)
+    ax.set(xlabel="k, labels per sample (on average)", ylabel="error (% of labelled samples)")
+    ax.set_ylim(bottom=0)
+    _whole_ticks(ax, k)
+    ax.legend(frameon=False, title="average-k (dashed: top-k)")
     return _tidy(ax)
 
 
@@ -113,17 +163,22 @@ def gains(result: xr.Dataset, ax: Axes | None = None) -> Axes:
     whole = result.isel(k=np.flatnonzero(~np.isnan(result.top_k_error.values))).sortby("k")
     average, top = _percent(whole.average_k_error), _percent(whole.top_k_error)
     both = np.minimum(average, top)
-    ticks = np.arange(whole.sizes["k"])
+    ticks, higher = np.arange(whole.sizes["k"]), np.maximum(average, top)
     ax.bar(ticks, both, color=AVERAGE_K, label="errors of average-k")
     ax.bar(ticks, np.maximum(top - average, 0), bottom=both, color=GAIN, label="errors of top-k that it saves")
     if (average > top).any():
         more: dict[str, Any] = {"color": "none", "edgecolor": TOP_K, "hatch": "////"}
         ax.bar(ticks, np.maximum(average - top, 0), bottom=both, label="errors that it adds", **more)
+    if "adaptive_gain_stderr" in whole and not np.isnan(whole.adaptive_gain_stderr.values).all():
+        reach = CLEAR * _percent(whole.adaptive_gain_stderr)
+        higher = np.maximum(higher, average + reach)
+        bars: dict[str, Any] = {"fmt": "none", "ecolor": _ink(), "capsize": 2, "linewidth": 1}
+        ax.errorbar(ticks, average, reach, label="95 % interval of the difference", **bars)
     if ticks.size <= _MOST_RANKS:
         for tick in np.flatnonzero(top):
             change = round(100 * (average[tick] - top[tick]) / top[tick])
             label = f"{change:+d} %".replace("-", "\N{MINUS SIGN}") if change else "0 %"
-            above = tick, max(top[tick], average[tick])
+            above = tick, higher[tick]
             ax.annotate(label, above, (0, 2), textcoords="offset points", ha="center", fontsize="small")
     ax.margins(x=0.05 if ticks.size > 2 else 0.7)
     ax.set_ylim(0, max(1.3 * float(max(average.max(), top.max())), _LEAST_PERCENT))  # with space for the legend
@@ -451,9 +506,37 @@ def temperatures(curve: xr.Dataset, ax: Axes | None = None) -> Axes:
 
 
 def best_budget(result: xr.Dataset) -> float:
-    """Return the budget with the largest relative gain; the largest one where there are no gains."""
+    """Return the budget with the largest relative gain, of those whose gain is clear; the largest one where there are no gains."""
     gain = result.relative_gain.values if "relative_gain" in result else np.full(result.sizes["k"], np.nan)
-    return float(result.k.values.max() if np.isnan(gain).all() else result.k.values[np.nanargmax(gain)])
+    if np.isnan(gain).all():
+        return float(result.k.values.max())
+    clear = is_clear(result)
+    return float(result.k.values[np.nanargmax(np.where(clear, gain, np.nan) if clear.any() else gain)])
+
+
+def is_clear(result: xr.Dataset) -> Bools:
+    """Return at which budgets the gain is further from 0 than chance would take it: two standard errors, or any without those."""
+    gain = result.adaptive_gain.values
+    reach = result.adaptive_gain_stderr.values if "adaptive_gain_stderr" in result else np.zeros_like(gain)
+    return np.asarray(np.abs(gain) > CLEAR * np.nan_to_num(reach))
+
+
+def _ink() -> str:
+    """Return the colour of text, as style sheets have it."""
+    from matplotlib import rcParams
+
+    return str(rcParams["text.color"])
+
+
+def _band(ax: Axes, k: Array, values: Floats, result: xr.Dataset, name: str, order: Ints, color: str) -> None:
+    """Draw 95 % intervals around values in percent: a band, or a bar where there is one budget."""
+    if name not in result or np.isnan(result[name].values).all():
+        return
+    reach = CLEAR * _percent(result[name])[order]
+    if k.size == 1:
+        ax.errorbar(k, values, reach, color=color, capsize=3, linewidth=1)
+    else:
+        ax.fill_between(k, np.maximum(values - reach, 0), values + reach, color=color, alpha=0.15, linewidth=0)
 
 
 def _need(result: xr.Dataset, name: str, what: str) -> None:

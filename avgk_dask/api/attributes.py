@@ -42,6 +42,6 @@ def score_kind(source: Source, looked: LookedRows) -> Named:
     return {ATTRIBUTE: next((kind for count, kind in kinds if count > few), PROBABILITIES)}
 
 
-def rounded(values: Sequence[Fraction | None]) -> list[float]:
+def rounded(values: Sequence[Fraction | float | None]) -> list[float]:
     """Return exact values as floats, rounded once; NaN for None."""
     return [math.nan if value is None else float(value) for value in values]

@@ -21,7 +21,7 @@ from ..rules.cost_rule import CostRule
 from ..scans.coverage_scan import CoveragePlan, coverage_pass
 from ..scans.label_columns import SampleGroups
 from ..sources.source import Source
-from ..states.coverage_tally import CoverageTally, GroupCounts
+from ..states.coverage_tally import CoverageCounts, CoverageTally
 from ..states.loss_tally import ProbabilityTally
 from .attributes import Named, result_attrs
 from .given import BudgetsLike
@@ -127,7 +127,7 @@ def _audit(n_hits: int, n: int, known: Calibrated, asked: AskedCoverage) -> dict
     return dict(zip(names, (*law.interval(asked.confidence), law.at_most(n_hits), law.at_least(n_hits)), strict=True))
 
 
-def _by_class(counts: GroupCounts, asked: AskedCoverage) -> Named:
+def _by_class(counts: CoverageCounts, asked: AskedCoverage) -> Named:
     """Return the numbers of each class, and what they have in common; classes that do not occur are left out there."""
     occurs = counts.n_labelled > 0
     hits, n = counts.n_hits[occurs], counts.n_labelled[occurs]
@@ -143,7 +143,7 @@ def _by_class(counts: GroupCounts, asked: AskedCoverage) -> Named:
     }
 
 
-def _by(what: str, counts: GroupCounts, n_groups: int) -> Named:
+def _by(what: str, counts: CoverageCounts, n_groups: int) -> Named:
     return {
         f"{what}_n_labelled": counts.n_labelled[:n_groups],
         f"{what}_coverage": _quotients(counts.n_hits, counts.n_labelled)[:n_groups],

@@ -17,11 +17,14 @@ from ..passes.run import Run
 from ..passes.running import running
 from ..results.datasets import build_result
 from ..results.score_kinds import kind_sentence
+from ..sources.grouped_labels import with_groups
 from .attributes import Named, result_attrs, rounded, score_kind
 from .checkpoints import asked_checkpoint
+from .error_bars import error_bars
 from .given import BudgetsLike, LabelsLike, PlaceLike, ScoresLike
+from .grouping import as_groups
 from .inputs import as_source
-from .outcome import Outcome
+from .outcome import Grouping, Outcome
 from .policies import check_nan_policy, check_ties
 from .reporting import reporting
 from .shared_text import documented
@@ -39,6 +42,7 @@ def evaluate(
     ties: str = "first",
     where: LabelsLike = None,
     ignore_index: int | None = None,
+    clusters: LabelsLike = None,
     nan_policy: str = "raise",
     progress: bool | None = None,
     checkpoint: PlaceLike = None,
@@ -71,6 +75,7 @@ def evaluate(
         order of (sample, class), the same for any chunking, for one more read.
     {where}
     {ignore_index}
+    {clusters}
     {nan_policy}
     {progress}
     {checkpoint}
@@ -104,10 +109,16 @@ def evaluate(
         The least, the greatest and the mean average-k error over all ways to keep n_kept of the n_ties.
     ``adaptive_gain``
         top_k_error - average_k_error.
+    ``average_k_error_stderr, top_k_error_stderr, adaptive_gain_stderr, relative_gain_stderr``
+        With hard labels, the standard errors of these: how far they are from those of all samples there could be, by
+        chance. That the threshold is found on the same samples, and that both errors are of the same samples, is taken into
+        account. Twice the standard error to either side covers the true value 95 times in 100.
     ``relative_gain``
         adaptive_gain / top_k_error; NaN where that is 0.
     ``set_size_count(k, size)``
         Number of samples whose average-k set has that size.
+    ``set_hit_count(k, size)``
+        With hard labels, number of those whose set holds the label, too.
     ``plug_in_bound``
         With soft labels only: the mean over samples of the sum over classes of abs(label - score). No more
         than that can both errors exceed those of the best sets; NaN where a score is not in [0, 1].
@@ -174,29 +185,60 @@ def evaluate(
         source = as_source(scores, labels, missing=missing, where=where, ignore_index=ignore_index)
         refuse_spread(source, ties)
         budgets = parse_budgets(k, source.n_classes)
+        grouping = Grouping()
+        if clusters is not None and not source.has_soft_labels:
+            names, numbers = as_groups(clusters, source.lead, "clusters")
+            source, grouping = with_groups(source, numbers), Grouping("groups", names.size)
         asked = asked_checkpoint(checkpoint, "evaluate", straddle=straddle, ties=ties, nan_policy=nan_policy)
         with running(source, progress, nan_policy, asked) as run:
-            result = evaluate_run(run, budgets, straddle, ties)
+            result = evaluate_run(run, budgets, straddle, ties, grouping)
     warn_of(kind_sentence(result))
     return result
 
 
-def evaluate_run(run: Run, budgets: tuple[Fraction, ...], straddle: bool = False, ties: str = "first") -> xr.Dataset:
-    """Return the result of a run."""
-    source = run.source
-    ranked = n_ranked(budgets, source.shape[1]) if straddle else 0
+def evaluate_run(
+    run: Run,
+    budgets: tuple[Fraction, ...],
+    straddle: bool = False,
+    ties: str = "first",
+    clusters: Grouping | None = None,
+) -> xr.Dataset:
+    """Return the result of a run; clusters come with the labels."""
+    return result_of(run, find_outcome(run, budgets, straddle, ties, clusters), straddle)
+
+
+def find_outcome(
+    run: Run,
+    budgets: tuple[Fraction, ...],
+    straddle: bool,
+    ties: str = "first",
+    clusters: Grouping | None = None,
+    *,
+    keeps_rows: bool = False,
+) -> Outcome:
+    """Find all that a result tells, and refuse what is not certain."""
+    n_classes = run.source.n_classes
+    ranked = n_ranked(budgets, run.source.shape[1]) if straddle else 0
     refuse_budgets(run, budgets, straddle=straddle)
-    outcome = Outcome.find(run, budgets, n_ranked=ranked, ties=ties)
+    outcome = Outcome.find(run, budgets, n_ranked=ranked, ties=ties, grouping=clusters, keeps_rows=keeps_rows)
     outcome = replace(outcome, search=settle_extremes(run, outcome.search))
-    needed = [n_ranked([budget], source.n_classes) for budget in budgets] if straddle else None
+    needed = [n_ranked([budget], n_classes) for budget in budgets] if straddle else None
     certify_budgets(run, budgets, [s.key for s in outcome.selections], needed)
+    return outcome
+
+
+def result_of(run: Run, outcome: Outcome, straddle: bool) -> xr.Dataset:
+    """Return an outcome as a Dataset."""
+    source, budgets = run.source, outcome.budgets
     values, coords = _values(outcome)
     if straddle:
+        ranked = n_ranked(budgets, source.shape[1])
         ambiguity = analyse(outcome.tally.ranked.first(ranked), integers(budgets), source.dtype, source.n_classes)
         more, ranks = ambiguity_values(ambiguity, budgets, source)
         values, coords = values | more, coords | ranks
     kind = score_kind(source, outcome.tally.looked)
-    attrs = result_attrs(source, run.reads, n_labelled=outcome.tally.n_labelled, **kind)
+    told: Named = {"n_clusters": outcome.grouping.n} if outcome.grouping.n else {}
+    attrs = result_attrs(source, run.reads, n_labelled=outcome.tally.n_labelled, **told, **kind)
     return build_result(values, coords, attrs)
 
 
@@ -205,6 +247,7 @@ def _values(outcome: Outcome) -> tuple[Named, Named]:
     source, found = outcome.source, outcome.selections
     top, average = outcome.top_errors, outcome.average_errors
     extremes = outcome.extremes()
+    bars = error_bars(outcome)
     gains = [None if t is None or a is None else t - a for t, a in zip(top, average, strict=True)]
     n_sizes = max(s.set_sizes.size for s in found)
     values = {
@@ -214,16 +257,22 @@ def _values(outcome: Outcome) -> tuple[Named, Named]:
         "n_kept": [s.n_kept for s in found],
         "average_set_size": [(s.n_above + s.n_kept) / source.shape[0] for s in found],
         "average_k_error": rounded(average),
+        "average_k_error_stderr": rounded([bar.average_k_error for bar in bars]),
         "average_k_error_lowest": rounded([low for low, _ in extremes]),
         "average_k_error_highest": rounded([high for _, high in extremes]),
         "average_k_error_expected": rounded([outcome.error(s.expected_weight) for s in found]),
         "top_k_error": rounded(top),
+        "top_k_error_stderr": rounded([bar.top_k_error for bar in bars]),
         "adaptive_gain": rounded(gains),
+        "adaptive_gain_stderr": rounded([bar.adaptive_gain for bar in bars]),
         "relative_gain": rounded(
             [gain / t if gain is not None and t else None for gain, t in zip(gains, top, strict=True)]
         ),
+        "relative_gain_stderr": rounded([bar.relative_gain for bar in bars]),
         "set_size_count": [np.pad(s.set_sizes, (0, n_sizes - s.set_sizes.size)) for s in found],
     }
+    if source.labels is not None and not source.has_soft_labels:
+        values["set_hit_count"] = [np.pad(s.hit_sizes, (0, n_sizes - s.hit_sizes.size)) for s in found]
     if source.has_soft_labels:
         (values["plug_in_bound"],) = rounded([outcome.plug_in_bound])
     return values, {"k": [float(b) for b in outcome.budgets], "size": np.arange(n_sizes)}

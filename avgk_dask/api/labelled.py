@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from ..arrays import Array
 from ..errors import LabelsError
+from ..sources.grouped_labels import labels_in_memory
 from ..sources.source import Source
 from .given import LabelsLike, ScoresLike
-from .inputs import as_source
+from .inputs import as_labels, as_source, opened
 
 
 def labelled_source(
@@ -15,12 +17,30 @@ def labelled_source(
     *,
     where: LabelsLike = None,
     ignore_index: int | None = None,
+    missing: str | None = None,
 ) -> Source:
     """Return the source of scores that have labels, and refuse others; ``what`` needs them."""
-    source = as_source(scores, labels, where=where, ignore_index=ignore_index)
+    source = as_source(scores, labels, where=where, ignore_index=ignore_index, missing=missing)
     if source.labels is None:
         raise LabelsError(
             f"labels must be given for {what}; got None, and none are stored beside the scores. "
             "Pass class numbers or probabilities."
         )
     return source
+
+
+def refuse_soft(source: Source, what: str) -> None:
+    """Refuse labels that are probabilities."""
+    if source.has_soft_labels:
+        raise LabelsError(f"labels must be class numbers for {what}; got a matrix. Pass one label for each sample.")
+
+
+def class_labels(source: Source, scores: ScoresLike, labels: LabelsLike, missing: str | None = None) -> Array:
+    """Return the class numbers of all samples, in memory; those of truncated rows are slots in the source itself."""
+    column = source.labels
+    if source.truncation is not None:
+        given = opened(scores, missing).labels if labels is None else labels  # type: ignore[attr-defined]
+        column = as_labels(given, (*source.lead, source.n_classes), missing)
+    found = labels_in_memory(column)
+    assert found is not None  # looked for before
+    return found

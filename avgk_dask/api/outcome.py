@@ -2,18 +2,41 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import cached_property
+from typing import NamedTuple
 
-from ..exact.budgets import count_labels, largest_integer
+import numpy as np
+
+from ..arrays import Array, Ints
+from ..exact.budgets import count_labels, largest_integer, window_start
 from ..exact.sums import error_of
+from ..passes.caps import Strata
 from ..passes.finding import find_thresholds
 from ..passes.run import Run
 from ..searches.selection import Selection
 from ..searches.threshold_search import ThresholdSearch
 from ..sources.source import Source
 from ..states.scan_tally import ScanTally
+
+
+class GroupCounts(NamedTuple):
+    """Of each group: samples, labelled ones, labels in the average-k and in the top-k sets, and labels the former hold."""
+
+    n_samples: Ints
+    n_labelled: Ints
+    hits: Ints
+    top_hits: Ints
+    sizes: Ints
+
+
+@dataclass(frozen=True)
+class Grouping:
+    """How many groups samples are counted by, and whether those are ``"groups"`` that came with the labels, or ``"classes"``."""
+
+    kind: str = ""
+    n: int = 0
 
 
 @dataclass(frozen=True)
@@ -23,17 +46,42 @@ class Outcome:
     source: Source
     budgets: tuple[Fraction, ...]
     search: ThresholdSearch
+    #: By what samples are counted, besides.
+    grouping: Grouping = field(default_factory=lambda: Grouping())
 
     @classmethod
-    def find(cls, run: Run, budgets: tuple[Fraction, ...], n_ranked: int = 0, ties: str = "first") -> Outcome:
-        """Search the thresholds of all budgets; ``n_ranked`` and ``ties`` as for ``find_thresholds``."""
+    def find(
+        cls,
+        run: Run,
+        budgets: tuple[Fraction, ...],
+        n_ranked: int = 0,
+        ties: str = "first",
+        grouping: Grouping | None = None,
+        keeps_rows: bool = False,
+    ) -> Outcome:
+        """Search the thresholds of all budgets; ``n_ranked`` and ``ties`` as for ``find_thresholds``.
+
+        With hard labels, sizes and hits are counted by the rank of the label, or as the grouping says.
+        """
         source = run.source
         counts = [count_labels(b, source.shape[0]) for b in budgets]
         n_ranks = 0 if source.labels is None else largest_integer(budgets)
+        hard = source.labels is not None and not source.has_soft_labels
+        grouping = grouping or Grouping()
+        per_group = 16 * (len(budgets) + 3) + 24 * min(n_ranks + 2, -(-source.shape[0] // max(grouping.n, 1)))
+        strata = Strata(grouping.kind, grouping.n * per_group) if grouping.n else Strata("ranks" if hard else "")
         search = find_thresholds(
-            run, counts, n_ranks=n_ranks, with_distance=source.has_soft_labels, n_ranked=n_ranked, ties=ties
+            run,
+            counts,
+            n_ranks=n_ranks,
+            with_distance=source.has_soft_labels,
+            n_ranked=n_ranked,
+            ties=ties,
+            strata=strata,
+            windows=[window_start(count) for count in counts] if hard else (),
+            keeps_rows=keeps_rows,
         )
-        return cls(source, budgets, search)
+        return cls(source, budgets, search, grouping)
 
     @property
     def tally(self) -> ScanTally:
@@ -76,6 +124,26 @@ class Outcome:
         """Return the label weight up to rank k: hard labels there, or the soft labels' weight."""
         hits = Fraction(int(self.tally.rank_counts[1 : k + 1].sum()))
         return sum(self.tally.weight_at_rank.fractions()[:k], hits)
+
+    def group_counts(self, i: int) -> GroupCounts:
+        """Return what each group adds up to, for a budget."""
+        ranks, n, selection, budget = self.tally.strata_ranks, self.grouping.n, self.selections[i], self.budgets[i]
+
+        def count(which: Array) -> Ints:
+            found = np.zeros(n, np.int64)
+            np.add.at(found, ranks.strata[which], ranks.counts[which])
+            return found
+
+        sizes, hits = np.zeros((2, n), np.int64)
+        strata = selection.strata
+        sizes[strata.strata], hits[strata.strata] = strata.sizes[:, 0], strata.hits[:, 0]
+        labelled, k = ranks.ranks > 0, int(budget) if budget.denominator == 1 else 0
+        top = count(labelled & (ranks.ranks <= k))
+        return GroupCounts(count(ranks.ranks >= 0), count(labelled), hits, top, sizes)
+
+    def is_spread(self, selection: Selection) -> bool:
+        """Return whether ties of a selection were cut in the pseudo-random order: ranks of labels are not known of its strata."""
+        return selection.is_cut and selection.cut is None
 
     def extremes(self) -> list[tuple[Fraction | None, Fraction | None]]:
         """Return each budget's lowest and highest average-k error over all ways to keep so many of the ties."""

@@ -22,6 +22,9 @@ PARAMETERS = {
     "ignore_index": """ignore_index
     The label of samples that do not exist: short for ``where = labels != ignore_index``. With ``where``, samples exist that
     meet both. A negative label alone is something else: that sample counts for thresholds and sizes, not for errors.""",
+    "clusters": """clusters
+    An integer a sample, such as the document of a token or the patient of a picture: samples of the same one may be alike,
+    and standard errors are those of independent clusters. They change nothing else. By default each sample is independent.""",
     "budgets": """k
     Budget or sequence of budgets in (0, C]; one given twice counts once.""",
     "nan_policy": """nan_policy

@@ -60,7 +60,7 @@ def open_scores(
     Dataset
         ``scores`` over (sample, class), of more dimensions under the names that are stored or (sample_0, ..., class), and, where there are any, ``labels`` over (sample) or, if soft,
         (sample, class). A truncated store has ``scores`` and ``class_index`` over (sample, slot), and the attribute
-        ``n_classes``.
+        ``n_classes``. Names of classes that are stored are the coordinate ``class``.
 
     Raises
     ------
@@ -105,6 +105,8 @@ def open_scores(
         for name, value in arrays.scores.attrs.items()
         if not name.startswith("_") and name not in ENCODING_ATTRIBUTES
     }
+    if arrays.class_names is not None:
+        dataset = dataset.assign_coords({"class": arrays.class_names})
     dataset.encoding["source"] = arrays.location
     for name in found:
         dataset[name].encoding["source"] = arrays.location

@@ -14,6 +14,8 @@ from ..errors import OptionError
 from .clusters import ClusterChoice, cluster, cluster_options
 from .group import Command
 from .parameters import (
+    BY,
+    CLUSTERS,
     Existing,
     SampleChoice,
     StoreChoice,
@@ -24,6 +26,7 @@ from .parameters import (
     json_option,
     missing_option,
     nan_option,
+    open_column,
     out_options,
     overwrite_option,
     parse_storage_options,
@@ -38,6 +41,7 @@ from .result_files import ResultsFolder
 if TYPE_CHECKING:
     from ..api.smallest_budgets import SmallestK
     from ..results.datasets import Result
+    from ..store import StoredArrays
 
 
 @click.command(cls=Command, short_help="Errors, gains, thresholds and ambiguity of a store.")
@@ -57,6 +61,8 @@ if TYPE_CHECKING:
 @click.option(
     "--reliability", is_flag=True, help="With --out: a section on calibration in the report, for three more reads."
 )
+@click.option("--clusters", "clusters_name", metavar="NAME", help=CLUSTERS)
+@click.option("--by", metavar="NAME", help=f"{BY} The worst ones are shown, for one more read.")
 @click.option("--straddle/--no-straddle", default=True, help="Analyse the ambiguity, too (default), or not.")
 @ties_option
 @nan_option
@@ -69,8 +75,8 @@ if TYPE_CHECKING:
 )  # fmt: skip
 @checkpoint_options
 @cluster_options
-def evaluate(chosen: StoreChoice, samples: SampleChoice, k: list[Fraction] | None, max_error: str | None, out: pathlib.Path | None, reliability: bool, as_json: bool, straddle: bool, ties: str,
-             nan_policy: str, missing: str, quiet: bool, on_error: str, checkpoint: str | None, checkpoint_option: tuple[str, ...],
+def evaluate(chosen: StoreChoice, samples: SampleChoice, k: list[Fraction] | None, max_error: str | None, out: pathlib.Path | None, reliability: bool, clusters_name: str | None, by: str | None,
+             as_json: bool, straddle: bool, ties: str, nan_policy: str, missing: str, quiet: bool, on_error: str, checkpoint: str | None, checkpoint_option: tuple[str, ...],
              **where: Unpack[ClusterChoice]) -> None:  # fmt: skip
     """Thresholds, errors, gains, set sizes and ambiguity of a store, all budgets in one scan.
 
@@ -88,7 +94,7 @@ def evaluate(chosen: StoreChoice, samples: SampleChoice, k: list[Fraction] | Non
     """
     from ..api.evaluation import evaluate as run
     from ..exact.budgets import DEFAULT_BUDGETS
-    from ..report import print_table
+    from ..report import print_breakdown, print_table, write_report
     from ..results.json_text import to_json
     from ..results.score_kinds import kind_sentence
 
@@ -116,11 +122,13 @@ def evaluate(chosen: StoreChoice, samples: SampleChoice, k: list[Fraction] | Non
                 **samples.open(chosen),
                 straddle=straddle,
                 ties=ties,
+                clusters=open_column(chosen, clusters_name),
                 nan_policy=nan_policy,
                 progress=shows_progress(quiet),
                 checkpoint=checkpoint_place(checkpoint, checkpoint_option),
                 on_error=on_error,
             )
+            groups = None if by is None else _breakdown(chosen, arrays, result, by, samples, nan_policy, quiet)
             seconds = time.perf_counter() - start
             tables = _calibration(chosen.scored(arrays), result, samples.open(chosen)) if reliability else None
             if reliability and tables is None:
@@ -131,13 +139,37 @@ def evaluate(chosen: StoreChoice, samples: SampleChoice, k: list[Fraction] | Non
         if arrays.fingerprint:
             result.attrs["fingerprint"] = arrays.fingerprint
         if isinstance(folder, ResultsFolder):
-            folder.write(result, seconds, tables)
+            folder.write(
+                result, lambda path: write_report(result, path, seconds=seconds, calibration=tables, breakdown=groups)
+            )
             remark(f"wrote {folder.out / 'report.html'}, metrics.json and metrics.zarr", quiet)
     click.echo(to_json(result) if as_json else print_table(result))
+    if groups is not None and not as_json:
+        click.echo(f"\n{print_breakdown(groups)}")
     if as_json and kind_sentence(result):  # the table says it
         remark(kind_sentence(result), quiet)
     if not result.attrs["n_labelled"]:
         remark("errors need labels: name them with --labels NAME, or give a file with --labels labels.npy", quiet)
+
+
+def _breakdown(
+    chosen: StoreChoice,
+    arrays: StoredArrays,
+    result: Result,
+    by: str,
+    samples: SampleChoice,
+    nan_policy: str,
+    quiet: bool,
+) -> Result:
+    """Return the breakdown of the budget that a result speaks of."""
+    from ..api.breakdowns import breakdown
+    from ..plot import best_budget
+
+    groups = by if by == "class" else open_column(chosen, by)
+    return breakdown(
+        chosen.scored(arrays), None, best_budget(result), groups, **samples.open(chosen), nan_policy=nan_policy,
+        progress=shows_progress(quiet),
+    )  # fmt: skip
 
 
 def _least(scores: object, max_error: str, samples: Existing, nan_policy: str, progress: bool | None) -> SmallestK:

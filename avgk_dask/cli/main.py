@@ -6,6 +6,7 @@ import click
 
 from .calibrate_command import calibrate
 from .conformal_command import conformal
+from .decision_commands import breakdown, compare
 from .evaluate_commands import evaluate, sets, threshold
 from .group import Command, Group, debug_option
 from .schemas import SCHEMAS
@@ -67,6 +68,8 @@ main.params.append(debug_option())
 for _command in (
     evaluate,
     threshold,
+    compare,
+    breakdown,
     transfer,
     conformal,
     sets,

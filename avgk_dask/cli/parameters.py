@@ -256,6 +256,23 @@ class SampleChoice:
         return {"where": where, "ignore_index": self.ignore_index}
 
 
+#: What groups of samples are, on the command line.
+CLUSTERS = "Name or path, as for --labels, of an integer a sample: standard errors are those of independent clusters."
+BY = "class, or the name or path, as for --labels, of an integer a sample: the groups to break errors down by."
+
+
+def open_column(chosen: StoreChoice, name: str | None) -> object:
+    """Open integers that stand beside the scores, or a file of them; reads metadata only."""
+    from ..api.store_functions import open_stored
+    from ..files import is_row_file, open_label_file
+
+    if name is None:
+        return None
+    if is_row_file(name):
+        return open_label_file(name)
+    return open_stored(chosen.store, chosen.scores, name, chosen.options, "raise").labels
+
+
 def sample_options(command: Callable[..., None]) -> Callable[..., None]:
     """Add the options that say which samples exist, as one argument ``samples``."""
 

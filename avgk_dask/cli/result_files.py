@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pathlib
-from collections.abc import Mapping
+from collections.abc import Callable
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
@@ -20,7 +20,7 @@ _NAMES = ("metrics.json", "metrics.zarr", "report.html")
 class ResultsFolder:
     """A folder for results, which no other run may write meanwhile: nothing half-written is left in it.
 
-    Only those of ``evaluate`` have a report.
+    Only those of ``evaluate`` and ``compare`` have a report.
     """
 
     def __init__(self, out: pathlib.Path, *, with_report: bool = True) -> None:
@@ -41,11 +41,8 @@ class ResultsFolder:
     ) -> None:
         self._leased.release()
 
-    def write(
-        self, result: Result, seconds: float | None = None, calibration: Mapping[str, Result] | None = None
-    ) -> None:
+    def write(self, result: Result, write_page: Callable[[pathlib.Path], None] | None = None) -> None:
         """Write all results to a folder beside their own first, then move them in."""
-        from ..report import write_report
         from ..results.json_text import to_json
         from ..store import Aside, write_result, writing
 
@@ -56,8 +53,8 @@ class ResultsFolder:
                 aside.new.mkdir()
                 (aside.new / "metrics.json").write_text(to_json(result), encoding="utf-8")
                 write_result(result, aside.new / "metrics.zarr")
-                if "report.html" in self.names:
-                    write_report(result, aside.new / "report.html", seconds=seconds, calibration=calibration)
+                if write_page is not None:
+                    write_page(aside.new / "report.html")
                 self._leased.lease.check(surely=True)
                 aside.move_in()
                 is_done = True

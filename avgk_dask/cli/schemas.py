@@ -97,9 +97,21 @@ _COVERED = _dataset(
         "method": _TEXT, "alpha": _NUMBER, "by": {"enum": ["none", "class"]}, "n_calibration": _SIZE, "confidence": _NUMBER,
     },
 )  # fmt: skip
+_BROKEN_DOWN = _dataset(
+    ["k", "group", "n_samples", "n_labelled", "average_k_error", "average_k_error_low", "average_k_error_high",
+     "top_k_error", "adaptive_gain", "average_set_size", "macro_average_k_error", "macro_top_k_error", "threshold"],
+    {"by": {"enum": ["class", "group"]}},
+)  # fmt: skip
+_COMPARED = _dataset(
+    ["k", "model", "other", "rule", "average_k_error", "top_k_error", "difference", "difference_stderr", "discordant",
+     "mcnemar_p", "mcnemar_p_adjusted", "average_against_top", "average_against_top_stderr"],
+    {"store": _list(_TEXT)},
+)  # fmt: skip
 
 _BODIES: dict[str, Schema] = {
     "evaluate": _RESULT,
+    "compare": _COMPARED,
+    "breakdown": _BROKEN_DOWN,
     "threshold": _list(
         _object("One budget.", k=_BUDGET, threshold=_NUMBER, n_above=_COUNT, n_ties=_COUNT, n_kept=_COUNT)
     ),

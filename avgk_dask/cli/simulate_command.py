@@ -97,7 +97,7 @@ def demo(out: pathlib.Path, samples: int, classes: int, as_json: bool, quiet: bo
 
     Example: avgk demo --samples 5000 --classes 100
     """
-    from ..report import print_table
+    from ..report import print_table, write_report
     from ..results.json_text import to_json
 
     store = out / "scores.zarr"
@@ -105,7 +105,7 @@ def demo(out: pathlib.Path, samples: int, classes: int, as_json: bool, quiet: bo
     _check_demo(out)
     with results as folder:
         result, seconds = _simulate_and_evaluate(store, samples, classes, shows_progress(quiet))
-        folder.write(result, seconds)
+        folder.write(result, lambda path: write_report(result, path, seconds=seconds))
     if as_json:
         print_json({"store": str(store), "report": str(out / "report.html"), "result": json.loads(to_json(result))})
         return

@@ -20,6 +20,8 @@ DEFAULT_BUDGETS = range(1, 11)
 _MOST_DIGITS = 1000
 
 _RULE = "k must be a real number in (0, C]"
+#: Scores that a window of ranks holds at most: enough to know a share of labels well, few enough to be held for many budgets.
+_WIDEST_WINDOW = 1 << 14
 
 
 def parse_budget(k: Any) -> Fraction:
@@ -113,6 +115,25 @@ def count_guaranteed(budget: Fraction, n_samples: int, n_classes: int) -> int:
             f"Give at least {math.ceil(n_classes / budget) - 1:,} calibration samples for it, or a larger k."
         )
     return count
+
+
+def window_start(count: int) -> int:
+    """Return the lower end of the window of ranks up to B in which the share of labels is looked at.
+
+    B less the least w with w**3 >= B**2, or less 16,384 where that is more.
+
+    Examples
+    --------
+    >>> window_start(1000), window_start(0), window_start(10**9)
+    (900, 0, 999983616)
+
+    """
+    width = int(count ** (2 / 3))
+    while width**3 >= count**2 and width:
+        width -= 1
+    while width**3 < count**2:
+        width += 1
+    return count - min(width, _WIDEST_WINDOW)
 
 
 def largest_integer(budgets: Sequence[Fraction]) -> int:

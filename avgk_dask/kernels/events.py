@@ -15,10 +15,12 @@ _COUNTED = 192
 
 
 @njit(nogil=True, cache=True)
-def size_events(starts: Any, keys: Any, rows: Any, bases: Any, sizes: Any) -> None:
-    """Write for each event the size of its row's set once it is in: higher keys come first, equal ones in order.
+def step_events(starts: Any, keys: Any, rows: Any, bases: Any, hits: Any, steps: Any) -> None:
+    """Write for each event its step: four times the size of its row's set once it is in, 2 more if it is the label, and 1
+    more if the label is in the set then.
 
-    The events of interval j are those from ``starts[j]`` to ``starts[j + 1]``, row by row.
+    Higher keys come first, equal ones in order. The events of interval j are those from ``starts[j]`` to
+    ``starts[j + 1]``, row by row; ``bases`` are the cells of their rows before them.
     """
     for j in range(starts.size - 1):
         first = starts[j]
@@ -28,19 +30,26 @@ def size_events(starts: Any, keys: Any, rows: Any, bases: Any, sizes: Any) -> No
             while last < starts[j + 1] and rows[last] == rows[first]:
                 tied &= keys[last] == keys[first]
                 last += 1
+            base = bases[first] >> 1
             if tied:
                 for t in range(first, last):
-                    sizes[t] = bases[first] + 1 + t - first
+                    steps[t] = base + 1 + t - first
             elif last - first > _COUNTED:
                 order = np.argsort(~keys[first:last], kind="mergesort")
                 for t in range(order.size):
-                    sizes[first + order[t]] = bases[first] + 1 + t
+                    steps[first + order[t]] = base + 1 + t
             else:
                 for t in range(first, last):
-                    size = bases[first] + 1
+                    size = base + 1
                     for u in range(first, last):
                         size += keys[u] > keys[t] or (keys[u] == keys[t] and u < t)
-                    sizes[t] = size
+                    steps[t] = size
+            hit_from = base if bases[first] & 1 else np.iinfo(np.int64).max
+            for t in range(first, last):
+                if hits[t]:
+                    hit_from = steps[t]
+            for t in range(first, last):
+                steps[t] = 4 * steps[t] + 2 * (hits[t] != 0) + (steps[t] >= hit_from)
             first = last
 
 
@@ -59,25 +68,26 @@ def group_order(groups: Any, starts: Any, order: Any) -> None:
 
 
 @njit(nogil=True, cache=True)
-def move_sizes(keys: Any, rows_of: Any, bases: Any, key: int, n_ties: int, changes: Any) -> None:
+def move_cells(keys: Any, rows_of: Any, bases: Any, hits: Any, key: int, n_ties: int, changes: Any) -> None:
     """Take the events above ``key``, and the first ``n_ties`` at it, into the sets.
 
-    The events of a row stand together: they are of one row. ``changes[size]`` is what the number of sets
-    of that size changes by.
+    The events of a row stand together: they are of one row. ``changes[cell]`` is what the number of sets
+    of that cell changes by.
     """
     left = n_ties
     first = 0
     while first < keys.size:
         base = bases[first]
-        size = base
+        cell = base
         t = first
         while t < keys.size and rows_of[t] == rows_of[first]:
             tie = keys[t] == key and left > 0
             left -= tie
-            size += tie or keys[t] > key
+            if tie or keys[t] > key:
+                cell += 2 + (hits[t] != 0)
             t += 1
         changes[base] -= 1
-        changes[size] += 1
+        changes[cell] += 1
         first = t
 
 

@@ -156,12 +156,11 @@ def find_labels(labels: Any, first_row: int, offsets: Any, classes: Any, indices
 
 @njit(nogil=True, cache=True)
 def rank_labels(
-    values: Any, labels: Any, indices: Any, first_row: int, offsets: Any, keys: Any, n_ranks: int, counts: Any
+    values: Any, labels: Any, indices: Any, first_row: int, offsets: Any, keys: Any, n_ranks: int, ranks: Any
 ) -> None:
-    """Count the labels by their rank in their row: 1 for the highest score, ties by class index.
+    """Write the rank of each row's label in its row: 1 for the highest score, ties by class index.
 
-    ``counts[r]`` grows for a label of rank r, its last entry for all beyond ``n_ranks`` and for a
-    label whose score is NaN, ``counts[0]`` for a negative label. The scores of the rows from ``first_row``
+    It is ``n_ranks`` + 1 for all beyond ``n_ranks`` and for a label whose score is NaN, and 0 for a negative label. The scores of the rows from ``first_row``
     on are listed down to some floor, with the labels at their ``indices``. So the scores that rank before a
     listed label are listed too; and a label that is not listed ranks behind all that are, beyond ``n_ranks``
     if so many are. Only otherwise the row itself is read again.
@@ -170,7 +169,7 @@ def rank_labels(
     for i in range(offsets.size - 1):
         label = labels[first_row + i]
         if label < 0:
-            counts[0] += 1
+            ranks[first_row + i] = 0
             continue
         first, last = offsets[i], offsets[i + 1]
         index = indices[first_row + i]
@@ -194,7 +193,7 @@ def rank_labels(
                 higher += before[t] == x
             if x != x:
                 higher = n_ranks
-        counts[min(higher, n_ranks) + 1] += 1
+        ranks[first_row + i] = min(higher, n_ranks) + 1
 
 
 notice_changes(gather_above, row_floor, order_top)

@@ -15,13 +15,15 @@ def _equal_stretches(numbers: Any) -> Any:
     return np.split(np.arange(numbers.size), np.flatnonzero(np.diff(numbers)) + 1) if numbers.size else []
 
 
-def size_events(starts: Any, keys: Any, rows: Any, bases: Any, sizes: Any) -> None:
-    """Write for each event the size of its row's set once it is in: higher keys come first, equal ones in order."""
+def step_events(starts: Any, keys: Any, rows: Any, bases: Any, hits: Any, steps: Any) -> None:
+    """Write for each event its step: higher keys come first, equal ones in order."""
     for first, last in pairwise(starts.tolist()):
         for stretch in _equal_stretches(rows[first:last]):
             mine = first + stretch
             descending = mine[np.argsort(~keys[mine], kind="stable")]
-            sizes[descending] = bases[mine[0]] + 1 + np.arange(mine.size)
+            is_label = hits[descending] != 0
+            inside = (bases[mine[0]] & 1) | (np.cumsum(is_label) > 0)
+            steps[descending] = 4 * ((bases[mine[0]] >> 1) + 1 + np.arange(mine.size)) + 2 * is_label + inside
 
 
 def group_order(groups: Any, starts: Any, order: Any) -> None:
@@ -30,14 +32,14 @@ def group_order(groups: Any, starts: Any, order: Any) -> None:
     starts[:] = np.concatenate([[0], np.cumsum(np.bincount(groups, minlength=starts.size - 1))])
 
 
-def move_sizes(keys: Any, rows_of: Any, bases: Any, key: int, n_ties: int, changes: Any) -> None:
+def move_cells(keys: Any, rows_of: Any, bases: Any, hits: Any, key: int, n_ties: int, changes: Any) -> None:
     """Take the events above ``key``, and the first ``n_ties`` at it, into the sets."""
     inside = keys > key
     inside[np.flatnonzero(keys == key)[:n_ties]] = True
     for row in _equal_stretches(rows_of):
         base = bases[row[0]]
         changes[base] -= 1
-        changes[base + np.count_nonzero(inside[row])] += 1
+        changes[base + 2 * np.count_nonzero(inside[row]) + np.count_nonzero(inside[row] & (hits[row] != 0))] += 1
 
 
 def collect_near(keys: Any, base: Any, shift: Any, wanted: Any, found: Any) -> int:

@@ -59,12 +59,12 @@ def find_labels(labels: Any, first_row: int, offsets: Any, classes: Any, indices
 
 
 def rank_labels(
-    values: Any, labels: Any, indices: Any, first_row: int, offsets: Any, keys: Any, n_ranks: int, counts: Any
+    values: Any, labels: Any, indices: Any, first_row: int, offsets: Any, keys: Any, n_ranks: int, ranks: Any
 ) -> None:
-    """Count the labels by their rank in their row, from the row itself: what is listed of it is not needed."""
+    """Write the rank of each row's label, from the row itself: what is listed of it is not needed."""
     for i in range(first_row, first_row + offsets.size - 1):
         row, label = values[i], labels[i]
         x = row[label]
         higher = np.count_nonzero(row > x) + np.count_nonzero(row[:label] == x)
         beyond = x != x or higher > n_ranks
-        counts[0 if label < 0 else 1 + (n_ranks if beyond else higher)] += 1
+        ranks[i] = 0 if label < 0 else 1 + (n_ranks if beyond else higher)

@@ -37,7 +37,7 @@ def split_rows(
     above: Any,
     histogram: Any,
     labels: Any,
-    hits: Any,
+    label_zones: Any,
     first_row: int,
     n_events: int,
     events: Any,
@@ -47,9 +47,10 @@ def split_rows(
     ``zones`` are the arrays of a ``ZoneTable``: zone 2 j is the gap above interval j, zone 2 j + 1
     the interval itself. ``above[i, j]`` becomes the number of scores of row i above interval j. A
     score inside an interval becomes an event, written behind the ``n_events`` there are: its
-    interval, its key, its row (counted from ``first_row``), the number of the row's scores above the
-    interval, its class, and whether that is the row's own label (negative: none). Every score is counted
-    in the histogram of its zone; ``hits`` counts those of the labels. Returns the number of events.
+    interval, its key, its row (counted from ``first_row``), the cell of the row's set above the
+    interval (twice its size, and one more if the label is in it), its class, and whether that is the row's own
+    label (negative: none). Every score is counted in the histogram of its zone. ``label_zones[i]`` becomes the zone of
+    row i's label, one past the last where it is not listed. Returns the number of events.
     """
     floors, shifts, starts, table_shift = zones
     lowest = np.uint64(floors[-1])
@@ -60,6 +61,7 @@ def split_rows(
     n = n_events
     for i in range(offsets.size - 1):
         label = labels[i]
+        label_zone = _U(n_zones)
         first = n
         for t in range(offsets[i], offsets[i + 1]):
             key = keys[_U(t)]
@@ -68,7 +70,7 @@ def split_rows(
             bin_ = (np.uint64(key) - np.uint64(floors[zone])) >> shifts[zone]
             histogram[zone, min(bin_, last_bin)] += 1
             if classes[_U(t)] == label:
-                hits[zone] += 1
+                label_zone = zone
             if zone & _U(1):
                 event_intervals[n] = zone >> _U(1)
                 event_keys[n] = key
@@ -82,8 +84,10 @@ def split_rows(
             above[i, _U(zone >> 1)] = running
             running += counts[_U(zone + 1)]
             counts[_U(zone)] = counts[_U(zone + 1)] = 0
+        label_zones[i] = label_zone
         for p in range(first, n):
-            event_bases[p] = above[i, event_intervals[p]]
+            j = event_intervals[p]
+            event_bases[p] = 2 * above[i, j] + (label_zones[i] <= 2 * j)
     return n
 
 
@@ -99,8 +103,8 @@ def scan_rows(
     """
     values, bits, magnitude, floor = tile
     offsets, classes, keys, scratch = listing
-    hard, indices, n_ranks = labels
-    rank_counts, above, histogram, hits = tallies
+    hard, indices, ranks, n_ranks = labels
+    above, label_zones, histogram = tallies
     ranked, width, missing = ranking
     n_events = 0
     n_nan = 0
@@ -116,9 +120,19 @@ def scan_rows(
         listed = offsets[: stop - row + 1]
         if n_ranks > 0:
             find_labels(hard, row, listed, classes, indices)
-            rank_labels(values, hard, indices, row, listed, keys, n_ranks, rank_counts)
+            rank_labels(values, hard, indices, row, listed, keys, n_ranks, ranks)
         n_events = split_rows(
-            listed, keys, classes, zones, above[row:stop], histogram, hard[row:stop], hits, row, n_events, events
+            listed,
+            keys,
+            classes,
+            zones,
+            above[row:stop],
+            histogram,
+            hard[row:stop],
+            label_zones[row:stop],
+            row,
+            n_events,
+            events,
         )
         row = stop
     return row, n_nan, first_nan, n_events
@@ -126,19 +140,18 @@ def scan_rows(
 
 @njit(nogil=True, cache=True)
 def hold_rows(
-    tile: Any, first_row: int, listing: Any, held: Any, zones: Any, labels: Any, tallies: Any, ranking: Any
+    tile: Any, first_row: int, listing: Any, held: Any, zones: Any, labels: Any, histogram: Any, ranking: Any
 ) -> tuple[int, int, int, int]:
     """Gather and rank the rows from ``first_row`` on, and keep the keys of all that is listed, while there is space.
 
-    The arrays of ``held`` take the keys, row after row, and the number of keys of each row; the second one of
-    ``labels`` takes the index of each row's label among its keys. Returns the row it stopped at, the number of NaN met, the flat index of
+    The arrays of ``held`` take the keys, row after row, and the number of keys of each row; the second and third one of
+    ``labels`` take the index of each row's label among its keys, and its rank. Returns the row it stopped at, the number of NaN met, the flat index of
     the first (-1 for none), and the number of keys.
     """
     values, bits, magnitude, floor = tile
     offsets, classes, keys, scratch = listing
     held_keys, lengths = held
-    hard, indices, n_ranks = labels
-    rank_counts, histogram = tallies
+    hard, indices, ranks, n_ranks = labels
     ranked, width, missing = ranking
     floors, shifts = zones[0], zones[1]
     first_zone = np.int64(zones[2][-1])  # 1 where nothing can lie above the interval
@@ -157,7 +170,7 @@ def hold_rows(
         listed = offsets[: stop - row + 1]
         find_labels(hard, row, listed, classes, indices)
         if n_ranks > 0:
-            rank_labels(values, hard, indices, row, listed, keys, n_ranks, rank_counts)
+            rank_labels(values, hard, indices, row, listed, keys, n_ranks, ranks)
         for i in range(row, stop):
             lengths[i] = offsets[i - row + 1] - offsets[i - row]
         for t in range(offsets[stop - row]):
@@ -179,16 +192,19 @@ def count_sets(
     zones: Any,
     thresholds: Any,
     ties_left: Any,
-    sizes: Any,
+    cells: Any,
     hits: Any,
-    kept_hits: Any,
+    strata: Any,
+    stratum_sizes: Any,
+    stratum_hits: Any,
 ) -> None:
-    """Count the sets of several budgets by size; the intervals of ``zones`` are the thresholds, one key each.
+    """Count the sets of several budgets by cell and by stratum; the intervals of ``zones`` are the thresholds, one key each.
 
     The threshold of budget b is interval ``thresholds[b]``; these numbers ascend. A row's set holds its scores
     above the threshold and, from the first on, those at it, as long as ``ties_left[b]`` is not used up.
-    ``sizes[b, size]`` counts the rows, ``hits`` the labels in each zone, ``kept_hits[b]`` the labels among the
-    ties taken.
+    ``cells[b, c]`` counts the rows of cell c: twice the size of the set, and one more if the label is in it. ``hits``
+    counts the labels in each zone. Row i is of stratum ``strata[i]``: ``stratum_sizes[stratum, b]`` adds up the sizes
+    of its rows' sets, ``stratum_hits[stratum, b]`` counts those with the label.
     """
     floors, _, starts, table_shift = zones
     lowest = np.uint64(floors[-1])
@@ -217,18 +233,68 @@ def count_sets(
         for zone in range(_U(n_zones)):
             running += counts[zone]
             through[zone] = running
+        stratum = _U(strata[i])
         if any_ties == 0:
             for b in range(_U(thresholds.size)):
-                sizes[b, _U(through[_U(2 * thresholds[b])])] += 1
+                size = np.int64(through[_U(2 * thresholds[b])])
+                hit = np.int64(label_zone <= 2 * thresholds[b])
+                cells[b, _U(2 * size + hit)] += 1
+                stratum_sizes[stratum, b] += size
+                stratum_hits[stratum, b] += hit
         else:
-            for b in range(thresholds.size):
+            for b in range(_U(thresholds.size)):
                 zone_of_ties = 2 * thresholds[b] + 1
                 taken = min(counts[zone_of_ties], ties_left[b])
                 ties_left[b] -= taken
-                sizes[b, through[zone_of_ties - 1] + taken] += 1
-                kept_hits[b] += label_zone == zone_of_ties and before < taken
+                size = np.int64(through[zone_of_ties - 1] + taken)
+                hit = np.int64(label_zone < zone_of_ties or (label_zone == zone_of_ties and before < taken))
+                cells[b, _U(2 * size + hit)] += 1
+                stratum_sizes[stratum, b] += size
+                stratum_hits[stratum, b] += hit
         counts[:] = 0
         first = last
+
+
+@njit(nogil=True, cache=True)
+def tell_sets(
+    keys: Any, lengths: Any, label_indices: Any, thresholds: Any, ties_left: Any, sizes: Any, hits: Any
+) -> None:
+    """Write the size of each row's set for each threshold, a key, and whether it holds the row's label.
+
+    A set holds the scores above the threshold and, from the first on, those at it, as long as ``ties_left[b]`` is not used
+    up. ``sizes`` and ``hits`` have a row for each row, and a column for each threshold.
+    """
+    first = 0
+    for i in range(lengths.size):
+        last = first + lengths[i]
+        label = first + label_indices[i]
+        for b in range(thresholds.size):
+            key = thresholds[b]
+            size = 0
+            hit = False
+            for t in range(first, last):
+                inside = keys[t] > key
+                if keys[t] == key and ties_left[b] > 0:
+                    ties_left[b] -= 1
+                    inside = True
+                size += inside
+                hit |= inside and t == label
+            sizes[i, b] = size
+            hits[i, b] = hit
+        first = last
+
+
+@njit(nogil=True, cache=True)
+def add_strata(above: Any, label_zones: Any, strata: Any, sizes: Any, hits: Any) -> None:
+    """Add up the scores above each interval, and the labels there, by the stratum of each row.
+
+    ``above`` and ``label_zones`` are as ``split_rows`` writes them; ``sizes[stratum, j]`` and ``hits[stratum, j]`` grow.
+    """
+    for i in range(above.shape[0]):
+        stratum = _U(strata[i])
+        for j in range(_U(above.shape[1])):
+            sizes[stratum, j] += above[i, j]
+            hits[stratum, j] += label_zones[i] <= 2 * np.int64(j)
 
 
 notice_changes(scan_rows, gather_above, find_labels, rank_labels)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 
@@ -20,6 +21,16 @@ _MOST_BAND_EVENTS, _LEAST_EVENTS = 1 << 20, 1 << 20
 _LOOKED = 1 << 10
 #: How far caps may be lowered to fit small workers.
 _LOWEST = 1 / 16
+
+
+class Strata(NamedTuple):
+    """What rows are counted together by (see ``ScanShape``), and the bytes that takes, beyond a few."""
+
+    kind: str
+    n_bytes: int = 0
+
+
+NO_STRATA = Strata("")
 
 
 @dataclass(frozen=True)
@@ -53,7 +64,14 @@ class Caps:
             return 0
         return max(LEAST_BINS, self.ranked_bins // n_ranked)
 
-    def scan_shape(self, source: Source, n_ranks: int = 0, n_ranked: int = 0, with_distance: bool = False) -> ScanShape:
+    def scan_shape(
+        self,
+        source: Source,
+        n_ranks: int = 0,
+        n_ranked: int = 0,
+        with_distance: bool = False,
+        strata: Strata = NO_STRATA,
+    ) -> ScanShape:
         """Return what all scans of a source have in common."""
         soft = source.has_soft_labels
         item = narrow_dtype(source.dtype).itemsize
@@ -74,7 +92,9 @@ class Caps:
             n_together=-(-source.n_bands // setting("tie-groups")),
             band_rows=int(np.diff(source.rows).max()),
             key_bytes=item,
-            event_bytes=item + 12 + (8 if soft else 1),
+            event_bytes=item + 12 + (8 if soft else 1) + (4 if strata.kind else 1),
+            strata=strata.kind,
+            strata_bytes=strata.n_bytes,
             looked=_looked(source.rows),
         )
 

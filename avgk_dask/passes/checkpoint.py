@@ -37,7 +37,7 @@ from .dask_tasks import token_of
 from .kept_states import Keeper
 
 #: Raised whenever files mean something else.
-FORMAT = 2
+FORMAT = 3
 _CURE = "Use another place for the checkpoint, or remove it."
 _REQUEST, _BANDS, _HASH = "request.json", "bands", "hash"
 

@@ -5,20 +5,29 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from fractions import Fraction
+from itertools import groupby
+
+import numpy as np
 
 from ..scans.above_scan import AbovePlan
 from ..scans.band_pass import Pass
 from ..scans.pilot import PilotPlan, sample_chunk
 from ..scans.plan import ScanShape
+from ..scans.telling_sets import ALL_TIES, KnownSets, telling_pass
 from ..searches.beside_search import BesideSearch
 from ..searches.least_risk import RiskSearch
 from ..searches.scripts import grown_plan
+from ..searches.selection import Selection
 from ..searches.threshold_search import ThresholdSearch
 from ..searches.tie_extremes import ExtremesSearch
 from ..settings import setting
 from ..sources.source import Source
 from ..sources.transformed import spread_source
+from ..states.held_rows import HeldRows
 from ..states.pilot_sample import PilotSample
+from ..states.told_sets import ToldRows
+from ..threads import in_threads
+from .caps import NO_STRATA, Strata
 from .memory import fits, fitting_shape
 from .run import Run, drive
 
@@ -31,16 +40,21 @@ def find_thresholds(
     n_ranked: int = 0,
     with_distance: bool = False,
     ties: str = "first",
+    strata: Strata = NO_STRATA,
+    windows: Sequence[int] = (),
+    keeps_rows: bool = False,
 ) -> ThresholdSearch:
     """Find every budget's selection, exactly. Reads the store once, and the pilot's chunks before.
 
     ``n_ranks`` is the highest rank a label's is told apart to, ``n_ranked`` the number of ranks whose scores are
-    kept; ``with_distance`` measures how far scores are from soft labels. With ``ties="spread"`` the ties kept are not the
+    kept; ``with_distance`` measures how far scores are from soft labels; ``strata`` are rows to be counted together, and
+    ``windows`` smaller budgets, one for each, of which only the label weight is wanted; with ``keeps_rows`` the rows stay
+    that were held, for ``tell_rows``. With ``ties="spread"`` the ties kept are not the
     first ones but those of a fixed pseudo-random order, which takes one more read where ties are cut.
     """
-    shape = fitting_shape(run.source, budgets, n_ranks, n_ranked, with_distance)
-    search = drive(_begun(run, budgets, shape, cuts_ties=ties == "first"), run)
-    return search if ties == "first" else _spread_ties(run, search)
+    shape = fitting_shape(run.source, budgets, n_ranks, n_ranked, with_distance, strata)
+    search = drive(_begun(run, budgets, shape, cuts_ties=ties == "first", windows=windows, keeps_rows=keeps_rows), run)
+    return search if ties == "first" else _spread_ties(run, search, strata)
 
 
 def find_beside(run: Run, budgets: Sequence[int], above: AbovePlan) -> BesideSearch:
@@ -49,13 +63,23 @@ def find_beside(run: Run, budgets: Sequence[int], above: AbovePlan) -> BesideSea
     return drive(BesideSearch(_begun(run, budgets, shape), above), run)
 
 
-def _begun(run: Run, budgets: Sequence[int], shape: ScanShape, *, cuts_ties: bool = True) -> ThresholdSearch:
+def _begun(
+    run: Run,
+    budgets: Sequence[int],
+    shape: ScanShape,
+    *,
+    cuts_ties: bool = True,
+    windows: Sequence[int] = (),
+    keeps_rows: bool = False,
+) -> ThresholdSearch:
     """Begin a search, as an earlier run did where a checkpoint has kept that."""
     script = run.begin_search()
     if script and not fits(run.source, grown_plan(script[0].plan, shape).shape, budgets):  # of larger workers
         script = ()
     pilot = pilot_pass(run.source, budgets)
-    return ThresholdSearch.begin(shape, budgets, pilot, cuts_ties=cuts_ties, script=script)
+    return ThresholdSearch.begin(
+        shape, budgets, pilot, cuts_ties=cuts_ties, windows=windows, keeps_rows=keeps_rows, script=script
+    )
 
 
 def pilot_pass(source: Source, budgets: Sequence[int]) -> Pass | None:
@@ -72,18 +96,45 @@ def pilot_pass(source: Source, budgets: Sequence[int]) -> Pass | None:
     return Pass("pilot", sample_chunk, plan, PilotSample, bands, columns)
 
 
-def _spread_ties(run: Run, search: ThresholdSearch) -> ThresholdSearch:
-    """Return the search with its cut ties kept in the pseudo-random order: one more search for those budgets."""
+def _spread_ties(run: Run, search: ThresholdSearch, strata: Strata) -> ThresholdSearch:
+    """Return the search with its cut ties kept in the pseudo-random order: one more search for those budgets.
+
+    Refined keys do not tell ranks: strata by rank become those with and without a label.
+    """
     cut = {i: s for i, s in search.found.items() if s.is_cut}
     if not cut:
         return search
     refined = run.over(spread_source(run.source, (s.key for s in cut.values())), "lowest")
-    again = find_thresholds(refined, [s.budget for s in cut.values()])
+    again = find_thresholds(refined, [s.budget for s in cut.values()], strata=strata)
     found = dict(search.found)
     for number, (i, selection) in enumerate(cut.items()):
         other = again.found[number]
-        found[i] = replace(selection, set_sizes=other.set_sizes, weight=other.weight, cut=None)
+        found[i] = replace(selection, cells=other.cells, strata=other.strata, weight=other.weight, cut=None)
     return replace(search, found=found)
+
+
+def tell_rows(run: Run, search: ThresholdSearch) -> ToldRows:
+    """Return sizes and hits of every row's sets, and the rank of its label: from held rows, or in one more read."""
+    known = [_known_sets(search.found[i], run.source.n_bands) for i in range(len(search.found))]
+    assert search.first_tally is not None
+    rows, floor = search.first_tally.rows, search.kept_floor
+    if not rows or floor is None or floor > min(sets.key for sets in known):
+        shape = replace(search.shape, max_held=ALL_TIES, n_ranked=0, with_distance=False, strata="ranks")
+        return ToldRows.joined(run.read(telling_pass(shape, known)).told)
+    keys = np.array([sets.key for sets in known], np.int64)
+
+    def tell(parts: list[HeldRows]) -> ToldRows:
+        return ToldRows.of(parts, keys, np.array([sets.ties_in(parts[0].band) for sets in known], np.int64))
+
+    by_band = [list(parts) for _, parts in groupby(rows, key=lambda part: part.band)]
+    return ToldRows.joined(in_threads(tell, by_band))
+
+
+def _known_sets(selection: Selection, n_bands: int) -> KnownSets:
+    """Return the sets of a selection whose ties have been cut."""
+    if selection.cut is not None:
+        return KnownSets(selection.key, selection.cut.band, selection.cut.n_ties)
+    return KnownSets(selection.key, n_bands if selection.n_kept else -1, 0)
 
 
 def settle_extremes(run: Run, search: ThresholdSearch) -> ThresholdSearch:

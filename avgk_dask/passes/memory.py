@@ -19,7 +19,7 @@ from ..sources.source import Source
 from ..states.ranked_scores import MOST_FUSED
 from ..store.read.ahead import AHEAD_SHARE
 from ..threads import cluster_workers, machine_memory, n_threads
-from .caps import Caps
+from .caps import NO_STRATA, Caps, Strata
 from .tree import fan_in_of
 
 #: Bytes of a process before it has read anything: numba's compiler and zarr, most of it.
@@ -44,7 +44,7 @@ class Projection:
     @classmethod
     def of(cls, source: Source, shape: ScanShape, budgets: Sequence[int]) -> Projection:
         """Project a scan for budgets, which are numbers of labels in all."""
-        return cls(_scan_task(source, shape, budgets), *_together(shape.sum_bytes, shape.histogram_bytes))
+        return cls(_scan_task(source, shape, budgets), *_together(shape.sum_bytes, shape.state_bytes))
 
 
 def project(source: Source, budgets: Sequence[int], n_ranks: int = 0, n_ranked: int = 0) -> Projection:
@@ -58,6 +58,7 @@ def fitting_shape(
     n_ranks: int = 0,
     n_ranked: int = 0,
     with_distance: bool = False,
+    strata: Strata = NO_STRATA,
     *,
     refuse: bool = True,
 ) -> ScanShape:
@@ -71,7 +72,7 @@ def fitting_shape(
     """
     limit = merge_limit()
     for group in Caps.configured().lowered():
-        shapes = [caps.scan_shape(source, n_ranks, n_ranked, with_distance) for caps in group]
+        shapes = [caps.scan_shape(source, n_ranks, n_ranked, with_distance, strata) for caps in group]
         needed = [Projection.of(source, shape, budgets) for shape in shapes]
         for share in (_EASY / _USABLE, 1.0):
             for shape, one in zip(shapes, needed, strict=True):
@@ -110,7 +111,7 @@ def _scan_task(source: Source, shape: ScanShape, budgets: Sequence[int]) -> int:
     slab = source.held_bytes() + ahead_memory(source)
     tile = min(source.slab_bytes(), setting("tile-scores") * item) * 8 // item
     buffers = n_classes * 48 + (LISTED + EVENT_SPACE) * 64
-    per_row = rows * (32 + 20 * len(budgets))
+    per_row = rows * (48 + 28 * len(budgets))
     labels = 2 * 8 * rows * n_classes if soft else 0
     listed = 0
     if len(source.classes) > 2 or soft:  # a band's listed scores are held together, and its ranks

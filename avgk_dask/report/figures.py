@@ -98,6 +98,18 @@ def calibration_pictures(tables: Mapping[str, xr.Dataset]) -> dict[str, Picture]
     }
 
 
+def comparison_pictures(result: xr.Dataset) -> dict[str, Picture]:
+    """Return the pictures of a comparison. Models are numbered there: names of users are written, never drawn."""
+    numbered = [str(i + 1) for i in range(result.sizes["model"])]
+    told = ", ".join(f"{number} is {name}" for number, name in zip(numbered, result.model.values, strict=True))
+    caption = f"Solid: average-k; dashed: top-k, with 95 % intervals. Model {told}."
+    try:
+        drawn = _svg("model_errors", plot.model_errors, result.assign_coords(model=numbered, other=numbered))
+    except OptionError:  # no labels
+        return {}
+    return {"model_errors": Picture("model_errors", "Errors of the models", caption, drawn)}
+
+
 def pictures(result: xr.Dataset) -> dict[str, Picture]:
     """Return all pictures that a result has the numbers for, by name."""
     found = {}

@@ -22,6 +22,13 @@ class Table:
     rows: list[tuple[str, ...]]
 
 
+def aligned(table: Table) -> list[str]:
+    """Return a table as lines of text with aligned columns."""
+    rows = [table.header, *table.rows]
+    widths = [max(len(row[c]) for row in rows) for c in range(len(table.header))]
+    return ["  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)) for row in rows]
+
+
 def fixed(value: float, digits: int, sign: str = "-") -> str:
     """Return a number with so many digits behind the point; what rounds to 0 has no minus.
 
@@ -37,6 +44,26 @@ def fixed(value: float, digits: int, sign: str = "-") -> str:
 def percent(value: float) -> str:
     """Return a fraction in percent; nothing for NaN."""
     return "" if math.isnan(value) else f"{fixed(100 * value, 2)} %"
+
+
+def with_error(value: float, stderr: float, digits: int = 2, sign: str = "-") -> str:
+    """Return a fraction in percent with its standard error, if there is one; nothing for NaN.
+
+    Examples
+    --------
+    >>> with_error(0.0594, 0.0033), with_error(0.5, math.nan), with_error(math.nan, 0.1)
+    ('5.94 ±0.33 %', '50.00 %', '')
+
+    """
+    if math.isnan(value):
+        return ""
+    reach = "" if math.isnan(stderr) else f" ±{fixed(100 * stderr, digits)}"
+    return f"{fixed(100 * value, digits, sign)}{reach} %"
+
+
+def stderr_of(one: xr.Dataset, name: str) -> float:
+    """Return the standard error of a variable; NaN where there is none."""
+    return float(one[f"{name}_stderr"]) if f"{name}_stderr" in one else math.nan
 
 
 def number(value: float) -> str:
@@ -62,19 +89,18 @@ def check_evaluation(result: xr.Dataset) -> None:
 
 
 def results_table(result: xr.Dataset) -> Table:
-    """Return a row for each budget: threshold, errors, gain, set sizes and ties."""
-    header = ("k", "threshold", "top-k error", "avg-k error", "gain", "set sizes 25/50/75 %", "ties", "kept")
+    """Return a row for each budget: threshold, errors and gain with their standard errors, quartiles of the set sizes, ties."""
+    header = ("k", "threshold", "top-k error", "avg-k error", "gain", "quartiles", "ties", "kept")
     rows: list[tuple[str, ...]] = []
     for i, k in enumerate(result.k.values):
         one = result.isel(k=i)
-        gain = float(one.relative_gain)
+        errors = [with_error(float(one[name]), stderr_of(one, name)) for name in ("top_k_error", "average_k_error")]
         rows.append((
             f"{k:g}",
             _score(one.threshold),
-            percent(float(one.top_k_error)),
-            percent(float(one.average_k_error)),
-            "" if math.isnan(gain) else f"{fixed(100 * gain, 1, '+')} %",
-            " / ".join(map(str, size_quartiles(one.set_size_count.values))),
+            *errors,
+            with_error(float(one.relative_gain), stderr_of(one, "relative_gain"), 1, "+"),
+            "/".join(map(str, size_quartiles(one.set_size_count.values))),
             f"{int(one.n_ties):,}",
             f"{int(one.n_kept):,}",
         ))  # fmt: skip

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import textwrap
 
 import numpy as np
@@ -9,13 +10,23 @@ import xarray as xr
 
 from .. import plot
 from ..results.score_kinds import are_probabilities, kind_sentence
-from .tables import Table, check_evaluation, coverage_table, fixed, percent, results_table, transfer_table
+from .tables import (
+    aligned,
+    check_evaluation,
+    coverage_table,
+    fixed,
+    percent,
+    results_table,
+    stderr_of,
+    transfer_table,
+    with_error,
+)
 
 
 def print_table(result: xr.Dataset) -> str:
     """Return the table of a result as text with aligned columns, and one sentence that sums it up."""
     check_evaluation(result)
-    return "\n".join([*_aligned(results_table(result)), "", *sentences(result)])
+    return "\n".join([*aligned(results_table(result)), "", *sentences(result)])
 
 
 def print_transfer(result: xr.Dataset) -> str:
@@ -25,7 +36,7 @@ def print_transfer(result: xr.Dataset) -> str:
         f"{n:,} samples x {result.attrs['n_classes']:,} classes; thresholds from {n_calibration:,} calibration samples"
     )
     promise = "" if result.attrs["guarantee"] == "none" else ", for an expected set size of at most k on a new sample"
-    return "\n".join([*_aligned(transfer_table(result)), "", f"{told}{promise}."])
+    return "\n".join([*aligned(transfer_table(result)), "", f"{told}{promise}."])
 
 
 def print_coverage(result: xr.Dataset) -> str:
@@ -34,7 +45,7 @@ def print_coverage(result: xr.Dataset) -> str:
     first = (
         f"{attrs['n_samples']:,} samples x {attrs['n_classes']:,} classes, {attrs['n_labelled']:,} of them labelled."
     )
-    table = _aligned(coverage_table(result)) if attrs["n_labelled"] else []
+    table = aligned(coverage_table(result)) if attrs["n_labelled"] else []
     return "\n".join([*table, "", *textwrap.wrap(f"{first} {_plausible(result)}", 80)]).strip()
 
 
@@ -54,18 +65,12 @@ def _plausible(result: xr.Dataset) -> str:
     return f"{found}; {low:,} to {high:,} are to be expected ({sure}): {told}."
 
 
-def _aligned(table: Table) -> list[str]:
-    rows = [table.header, *table.rows]
-    widths = [max(len(row[c]) for row in rows) for c in range(len(table.header))]
-    return ["  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)) for row in rows]
-
-
 def sentences(result: xr.Dataset) -> list[str]:
     """Say what the result means: the gain, the sets, why there is a gain, and how far ties matter."""
     n, c = result.attrs["n_samples"], result.attrs["n_classes"]
     first = f"{n:,} samples x {c:,} classes. {headline(result)}"
-    more = kind_sentence(result), size_sentence(result), ambiguity_sentence(result), tie_sentence(result)
-    return [s for s in (first, least_sentence(result), *more) if s]
+    told = least_sentence, kind_sentence, size_sentence, ambiguity_sentence, tie_sentence, stderr_sentence
+    return [s for s in (first, *(tell(result) for tell in told)) if s]
 
 
 def least_sentence(result: xr.Dataset) -> str:
@@ -117,7 +122,7 @@ def tie_sentence(result: xr.Dataset) -> str:
 
 
 def headline(result: xr.Dataset) -> str:
-    """Say what the result means, for the budget with the largest relative gain."""
+    """Say what the result means, for the budget with the largest relative gain of those where it is clear."""
     gains = result.relative_gain.values
     if np.isnan(result.average_k_error.values).all():
         return (
@@ -129,11 +134,37 @@ def headline(result: xr.Dataset) -> str:
         return "Top-k makes no errors at these budgets, so there are none to avoid."
     best = result.sel(k=plot.best_budget(result))
     k, gain = f"{float(best.k):g}", float(best.relative_gain)
+    errors = f"{percent(float(best.average_k_error))} instead of {percent(float(best.top_k_error))}{_counted(best)}"
+    if not plot.is_clear(result).any():
+        return _unclear(result, best, errors)
     if gain <= 0:
         return "Average-k makes no fewer errors than top-k at any of these budgets."
     labels = "1 label" if k == "1" else f"{k} labels"
-    errors = f"{percent(float(best.average_k_error))} instead of {percent(float(best.top_k_error))}{_counted(best)}"
-    return f"With {labels} per sample on average, average-{k} makes {fixed(100 * gain, 1)} % fewer errors than top-{k}: {errors}."
+    fewer = with_error(gain, stderr_of(best, "relative_gain"), 1)
+    return f"With {labels} per sample on average, average-{k} makes {fewer} fewer errors than top-{k}: {errors}."
+
+
+def stderr_sentence(result: xr.Dataset) -> str:
+    """Say what stands behind the plus-minus signs; nothing where there are none."""
+    if "average_k_error_stderr" not in result or np.isnan(result.average_k_error_stderr.values).all():
+        return ""
+    n = result.attrs.get("n_clusters")
+    return (
+        f"\N{PLUS-MINUS SIGN} is one standard error, over draws of {f'{n:,} clusters' if n else 'samples'} like these."
+    )
+
+
+def _unclear(result: xr.Dataset, best: xr.Dataset, errors: str) -> str:
+    """Say that no difference is further from 0 than chance would take it."""
+    stderr = stderr_of(best, "adaptive_gain")
+    if math.isnan(stderr):
+        return "Average-k makes as many errors as top-k at these budgets."
+    where = "this budget" if result.sizes["k"] == 1 else "any of these budgets"
+    points = f"{fixed(100 * float(best.adaptive_gain), 2, '+')} \N{PLUS-MINUS SIGN}{fixed(100 * stderr, 2)} points"
+    return (
+        f"There is no clear difference between average-k and top-k at {where}: at k = {float(best.k):g}, average-k has {errors}, "
+        f"a gain of {points}."
+    )
 
 
 def size_sentence(result: xr.Dataset) -> str:

@@ -28,6 +28,9 @@ COORDINATES = {
     "loss": Variable(("loss",), ("str",), "loss", "Name of a loss."),
     "temperature": Variable(("temperature",), ("float64",), "temperature", "What logits are divided by."),
     "model": Variable(("model",), ("str",), "model", "Name of a model."),
+    "other": Variable(("other",), ("str",), "other model", "Name of the model that it is compared with."),
+    "pair": Variable(("pair",), ("int64",), "pair", "Number of a pair of classes, the most frequent first."),
+    "rule": Variable(("rule",), ("str",), "rule", "Top-k or average-k sets."),
     "group": Variable(("group",), ("str", "int64"), "group", "Name or number of a group of samples."),
 }
 
@@ -68,9 +71,32 @@ VARIABLES = {
         "top-k error",
         "Fraction of labelled samples whose label is not among its k highest scores, expected with soft labels; NaN for a fractional k.",
     ),
+    "average_k_error_stderr": Variable(
+        ("k",),
+        ("float64",),
+        "standard error of the average-k error",
+        "Over draws of the samples, or of the clusters; the threshold, which is found on the same samples, varies with them. "
+        "NaN without hard labels.",
+    ),
+    "top_k_error_stderr": Variable(
+        ("k",),
+        ("float64",),
+        "standard error of the top-k error",
+        "The same for the top-k error; NaN for a fractional k.",
+    ),
     "adaptive_gain": Variable(("k",), ("float64",), "adaptive gain", "top_k_error - average_k_error."),
+    "adaptive_gain_stderr": Variable(
+        ("k",),
+        ("float64",),
+        "standard error of the adaptive gain",
+        "Both errors are of the same samples: their difference is taken sample by sample. NaN for a fractional k, without "
+        "hard labels, and where ties were cut in the pseudo-random order.",
+    ),
     "relative_gain": Variable(
         ("k",), ("float64",), "relative gain", "adaptive_gain / top_k_error; NaN where that is 0."
+    ),
+    "relative_gain_stderr": Variable(
+        ("k",), ("float64",), "standard error of the relative gain", "The same for relative_gain; NaN where that is."
     ),
     "plug_in_bound": Variable(
         (),
@@ -114,6 +140,12 @@ VARIABLES = {
         ("int64",),
         "sets of each size",
         "Number of samples whose average-k set has that size.",
+    ),
+    "set_hit_count": Variable(
+        ("k", "size"),
+        ("int64",),
+        "sets of each size with their label",
+        "Number of labelled samples whose average-k set has that size and holds the label; with hard labels only.",
     ),
     "straddle_strength": Variable(
         ("k", "order"),
@@ -171,6 +203,123 @@ VARIABLES = {
     ),
 }
 
+
+_PAIR = ("rule", "model", "other", "k")
+#: What a comparison of models has besides.
+COMPARISON = {
+    **VARIABLES,
+    "difference": Variable(_PAIR, ("float64",), "difference", "Error of the model less error of the other."),
+    "difference_stderr": Variable(
+        _PAIR,
+        ("float64",),
+        "standard error of the difference",
+        "Both are of the same samples: the difference is taken sample by sample.",
+    ),
+    "discordant": Variable(
+        _PAIR,
+        ("int64",),
+        "discordant samples",
+        "Number of labelled samples that the model gets right and the other wrong.",
+    ),
+    "mcnemar_p": Variable(
+        _PAIR,
+        ("float64",),
+        "McNemar's p-value",
+        "Exact and two-sided: how likely discordant samples would be divided as unevenly by chance, were both models as good.",
+    ),
+    "mcnemar_p_adjusted": Variable(
+        _PAIR,
+        ("float64",),
+        "adjusted p-value",
+        "McNemar's p-value adjusted for all pairs, rules and budgets by Benjamini and Hochberg: of those up to a level, no "
+        "larger share is expected to be by chance.",
+    ),
+    "average_against_top": Variable(
+        ("model", "other", "k"),
+        ("float64",),
+        "average-k against top-k",
+        "Average-k error of the model less top-k error of the other.",
+    ),
+    "average_against_top_stderr": Variable(
+        ("model", "other", "k"), ("float64",), "its standard error", "Taken sample by sample."
+    ),
+}
+
+#: Results by class, or by group.
+BREAKDOWN = {
+    "n_samples": Variable(("group",), ("int64",), "samples", "Number of samples of the group."),
+    "n_labelled": Variable(("group",), ("int64",), "labelled samples", "Number of those that have a label."),
+    "threshold": Variable(("k",), _SCORES, "threshold lambda", "The one threshold of all groups."),
+    "group_threshold": Variable(
+        ("k", "group"),
+        _SCORES,
+        "threshold of the group",
+        "That of the group's own samples; they share no labels with others.",
+    ),
+    "average_k_error": Variable(
+        ("k", "group"),
+        ("float64",),
+        "average-k error",
+        "Fraction of the group's labelled samples whose label is outside its set; NaN where there is none.",
+    ),
+    "average_k_error_low": Variable(
+        ("k", "group"),
+        ("float64",),
+        "lower Wilson bound",
+        "Lower end of the 95 % Wilson interval of the average-k error.",
+    ),
+    "average_k_error_high": Variable(
+        ("k", "group"),
+        ("float64",),
+        "upper Wilson bound",
+        "Upper end of the 95 % Wilson interval of the average-k error.",
+    ),
+    "top_k_error": Variable(
+        ("k", "group"), ("float64",), "top-k error", "The same for the top-k sets; NaN for a fractional k."
+    ),
+    "adaptive_gain": Variable(("k", "group"), ("float64",), "adaptive gain", "top_k_error - average_k_error."),
+    "average_set_size": Variable(
+        ("k", "group"),
+        ("float64",),
+        "average set size",
+        "Mean number of labels in the average-k sets of the group's samples.",
+    ),
+    "macro_average_k_error": Variable(
+        ("k",),
+        ("float64",),
+        "macro average-k error",
+        "Mean of the average-k error over the groups with labelled samples.",
+    ),
+    "macro_top_k_error": Variable(
+        ("k",), ("float64",), "macro top-k error", "Mean of the top-k error over the groups with labelled samples."
+    ),
+    "name": Variable(("group",), ("str",), "name", "Name of the class or group."),
+}
+
+#: Utilities of sets.
+UTILITIES = {
+    "average_k_utility": Variable(
+        ("k",),
+        ("float64",),
+        "utility of average-k",
+        "Mean of the utility of the average-k sets that hold their label, less the mean cost of all sets.",
+    ),
+    "top_k_utility": Variable(
+        ("k",), ("float64",), "utility of top-k", "The same of the top-k sets; NaN for a fractional k."
+    ),
+    "threshold": Variable(("k",), _SCORES, "threshold lambda", "The threshold of the average-k sets."),
+}
+
+#: Classes that are in sets together.
+PAIRS = {
+    "class_a": Variable(("pair",), ("int64",), "first class", "The lower class number of the pair."),
+    "class_b": Variable(("pair",), ("int64",), "second class", "The higher class number of the pair."),
+    "name_a": Variable(("pair",), ("str",), "name of the first class", "Its name."),
+    "name_b": Variable(("pair",), ("str",), "name of the second class", "Its name."),
+    "count": Variable(("pair",), ("int64",), "sets", "Number of sets that hold both classes."),
+    "n_sets_a": Variable(("pair",), ("int64",), "sets of the first class", "Number of sets that hold it."),
+    "n_sets_b": Variable(("pair",), ("int64",), "sets of the second class", "Number of sets that hold it."),
+}
 
 #: Results over given thresholds.
 AT_THRESHOLDS = {

@@ -24,6 +24,7 @@ from ..states.held_rows import HeldRows
 from ..states.looked_rows import RowLook
 from ..states.ranked_scores import MOST_FUSED, RankedTally, narrow_dtype, partitioned_top
 from ..states.scan_tally import ScanTally
+from ..states.strata import StrataRanks, StrataSums
 from .entries import (
     Entries,
     Listing,
@@ -69,8 +70,9 @@ class _BandScan:
         self.labels = UsableLabels.of(labels, plan.shape.n_classes)
         self.hard, self.soft = self.labels.hard, self.labels.soft
         n = plan.zones.n_intervals
+        #: Of stretches of rows: their scores above each interval, and the zones of their labels.
         self.above_parts: list[NDArray[np.int32]] = []
-        self.hits = np.zeros(2 * n, np.int64)
+        self.zone_parts: list[NDArray[np.int32]] = []
         self.weight_above = ExactSums.zeros(0 if self.soft is None else n)
         self.weight_at_rank = ExactSums.zeros(0 if self.soft is None else plan.shape.n_ranks)
         self.sample = np.zeros(N_BINS, np.int64)
@@ -79,7 +81,6 @@ class _BandScan:
         self.counted = EventTally.empty()
         self.counting = False
         self.dropped = np.zeros(n, bool)
-        self.rank_counts = np.zeros(plan.shape.n_ranks + 2, np.int64)
         self.ranked: list[RankedTally] = []
         self.distance = DistanceTally.empty()
 
@@ -94,16 +95,27 @@ class _BandScan:
         self.look = RowLook(looked[looked < n_rows], plan.shape.dtype)  # the plan of a script may be of others
         self._take_sample(first)
         self.look.take(first)
+        self._name_strata(n_rows)
         if first.shape[1] == plan.shape.n_classes and self.soft is None:
             self._take_rows(reader, first)
         else:
             n_top = max(plan.shape.n_ranks, plan.shape.n_ranked)
             top = TopRanks(n_rows, n_top, plan.shape.dtype) if n_top else None
             for entries in streamed_rows(reader, self._sampled(first, slabs), top):
+                if top is not None and entries.first_row == 0:  # all slabs have been read
+                    self._take_ranks(top)
                 self._take(entries)
-            if top is not None:
-                self._take_ranks(top)
         return self._finish(n_rows, reader)
+
+    def _name_strata(self, n_rows: int) -> None:
+        """Begin with the ranks of all labels, and the strata of all rows."""
+        self.ranks = np.zeros(n_rows, np.int32)
+        if self.hard is not None:
+            self.ranks[self.hard >= 0] = self.plan.shape.n_ranks + 1
+        if self.plan.shape.strata == "ranks":
+            self.strata: Array = self.ranks
+        else:
+            self.strata = self.labels.strata(self.plan.shape.strata, n_rows)
 
     def _take_rows(self, reader: TileReader, block: Array) -> None:
         """Scan a block of whole rows: the way of ordinary stores, in as few calls as possible."""
@@ -117,28 +129,30 @@ class _BandScan:
                 if is_half(plan.shape.dtype):
                     reader.note_half_nan(tile, first)
                     mine = self._without_nan(tile, mine)
-                indices = np.empty(mine.size, np.int32)
+                indices, ranks = np.empty(mine.size, np.int32), self.ranks[first : first + tile.shape[0]]
                 ranking, n_nan_before = ranking_space(tile.shape, fused, plan.shape.dtype), reader.n_nan
                 scan = self._hold_rows if plan.with_rows else self._scan_rows
                 for n_nan, first_nan in scan(
-                    reader.as_arguments(tile), first, (mine, indices, n_ranks), ranking, space
+                    reader.as_arguments(tile), first, (mine, indices, ranks, n_ranks), ranking, space
                 ):
                     reader.note_nan(tile, n_nan, first_nan, first)
+                if is_half(plan.shape.dtype):  # labels whose score is NaN have been taken out
+                    ranks[(ranks == 0) & (labels[first : first + tile.shape[0]] >= 0)] = plan.shape.n_ranks + 1
                 if fused:
                     self._hold_ranked(ranking[0])
                 elif plan.shape.n_ranked:
                     self._rank_many(tile, has_nan=reader.n_nan > n_nan_before)
 
-    def _hold_rows(self, tile: Any, _: int, labels: Any, ranking: Any, space: _Space) -> Iterator[tuple[int, int]]:
+    def _hold_rows(self, tile: Any, first: int, labels: Any, ranking: Any, space: _Space) -> Iterator[tuple[int, int]]:
         """Scan a tile and hold its rows; return the number of NaN met by each call, and the index of the first."""
         n_rows, zones, listing = tile[0].shape[0], self.plan.zones.arrays(), space.listing.arrays()
         lengths, indices = np.empty(n_rows, np.int32), labels[1]
-        held, tallies = (space.events.columns[1], lengths), (self.rank_counts, self.histogram)
+        held, strata = (space.events.columns[1], lengths), self.strata[first : first + n_rows]
         row = 0
         while row < n_rows:
-            stop, *nan, n = hold_rows(tile, row, listing, held, zones, labels, tallies, ranking)
+            stop, *nan, n = hold_rows(tile, row, listing, held, zones, labels, self.histogram, ranking)
             mine = slice(row, stop)
-            self.rows.append(HeldRows(self.band, held[0][:n].copy(), lengths[mine], indices[mine]))
+            self.rows.append(HeldRows(self.band, held[0][:n].copy(), lengths[mine], indices[mine], strata[mine]))
             yield nan[0], nan[1]
             row = stop
 
@@ -146,8 +160,10 @@ class _BandScan:
         """Scan a tile and hold its events; return the number of NaN met by each call, and the index of the first."""
         n_rows, zones, listing = tile[0].shape[0], self.plan.zones.arrays(), space.listing.arrays()
         above = np.empty((n_rows, self.plan.zones.n_intervals), np.int32)
+        label_zones = np.empty(n_rows, np.int32)
         self.above_parts.append(above)
-        tallies = self.rank_counts, above, self.histogram, self.hits
+        self.zone_parts.append(label_zones)
+        tallies = above, label_zones, self.histogram
         row = 0
         while row < n_rows:
             row, *nan, n = scan_rows(tile, row, listing, space.events.columns, zones, labels, tallies, ranking)
@@ -216,23 +232,23 @@ class _BandScan:
             row, rank = np.nonzero(top.classes[:, : self.plan.shape.n_ranks] >= 0)
             self.weight_at_rank.add(self.soft[row, top.classes[row, rank]], rank)
         elif self.hard is not None and self.plan.shape.n_ranks:
-            self.rank_counts += np.bincount(
-                top.ranks_of(self.hard, self.plan.shape.n_ranks), minlength=self.rank_counts.size
-            )
+            self.ranks[:] = top.ranks_of(self.hard, self.plan.shape.n_ranks)
 
     def _take(self, entries: Entries) -> None:
         """Split a tile's entries by the intervals, and hold what the split yields."""
         plan = self.plan
-        labels = None if self.hard is None else self.hard[entries.first_row : entries.first_row + entries.n_rows]
+        mine = slice(entries.first_row, entries.first_row + entries.n_rows)
+        labels = None if self.hard is None else self.hard[mine]
         if plan.with_rows:
             for zone, floor in list(enumerate(plan.zones.floors.tolist()))[plan.zones.first_zone :]:
                 ceiling = plan.zones.zone_ceiling(zone, KEY_MAX)
-                mine = entries.keys[(entries.keys >= floor) & (entries.keys <= ceiling)]
-                count_bins(mine, floor, plan.zones.shifts[zone], self.histogram[zone])
-            self.rows.append(_held_rows(self.band, entries, labels, narrow_dtype(plan.shape.dtype)))
+                inside = entries.keys[(entries.keys >= floor) & (entries.keys <= ceiling)]
+                count_bins(inside, floor, plan.zones.shifts[zone], self.histogram[zone])
+            self.rows.append(_held_rows(self.band, entries, labels, self.strata[mine], narrow_dtype(plan.shape.dtype)))
             return
-        above, split, n_events = split_entries(entries, plan.zones, self.histogram, labels, self.hits)
+        above, label_zones, split, n_events = split_entries(entries, plan.zones, self.histogram, labels)
         self.above_parts.append(above)
+        self.zone_parts.append(label_zones)
         if self.soft is not None:
             self._take_weight_above(entries, self.soft)
         self._hold(split, n_events, entries.first_row)
@@ -250,7 +266,7 @@ class _BandScan:
     def _hold(self, split: Split, n_events: int, first_row: int) -> None:
         """Keep the events of some rows; count equal ones together where they are ties or grow too many."""
         plan = self.plan
-        self.held.append(split.held(n_events, self.band, first_row, self.soft))
+        self.held.append(split.held(n_events, self.band, first_row, self.strata, self.soft))
         n_held = sum(part.keys.size for part in self.held)
         ties = n_held > _MANY * plan.shape.max_events and _are_ties(self.held[-1].keys)
         if not self.counting and n_held <= plan.shape.max_events and not ties:
@@ -281,22 +297,29 @@ class _BandScan:
         self.counted = self._without_dropped(self.counted)
 
     def _finish(self, n_rows: int, reader: TileReader) -> ScanTally:
-        above = np.concatenate(self.above_parts or [np.zeros((0, 0), np.int32)])
-        size_intervals, sizes, size_counts = _count_sizes(above)
+        zones, shape = self.plan.zones, self.plan.shape
+        above = np.concatenate(self.above_parts or [np.zeros((0, zones.n_intervals), np.int32)])
+        label_zones = np.concatenate(self.zone_parts or [np.zeros(0, np.int32)])
+        label_above = label_zones[:, None] <= 2 * np.arange(zones.n_intervals, dtype=np.int32)
+        cell_intervals, cells, cell_counts = _count_cells(2 * above + label_above)
+        strata = self.strata[: len(above)]  # none where rows are held: their sets are not known yet
+        sums = StrataSums.above(above, label_zones, strata) if shape.strata else StrataSums.empty(zones.n_intervals)
         n_taken, step = sampled(n_rows, self.plan.shape.n_classes)
-        zones, events = self.plan.zones, HeldEvents.merge([HeldEvents.empty(), *self.held])
-        in_band = band_counts(above, self.plan.shape) if above.size else np.zeros(zones.n_intervals, np.int64)
+        events = HeldEvents.merge([HeldEvents.empty(), *self.held])
+        in_band = band_counts(above, shape) if above.size else np.zeros(zones.n_intervals, np.int64)
         return ScanTally(
             n_rows=n_rows,
             n_nan=reader.n_nan,
             first_nan=(self.band, *reader.first_nan) if reader.n_nan else NOWHERE,
             **self.labels.faults(self.band),
             n_labelled=n_rows if self.soft is not None else 0 if self.hard is None else int((self.hard >= 0).sum()),
-            rank_counts=self.rank_counts,
-            size_intervals=size_intervals,
-            sizes=sizes,
-            size_counts=size_counts,
-            hits=self.hits,
+            rank_counts=np.bincount(self.ranks, minlength=shape.n_ranks + 2),
+            cell_intervals=cell_intervals,
+            cells=cells,
+            cell_counts=cell_counts,
+            strata=sums,
+            strata_ranks=StrataRanks.of(self.strata, self.ranks) if shape.by_group else StrataRanks.empty(),
+            hits=np.bincount(label_zones, minlength=zones.floors.size + 1)[: zones.floors.size],
             weight_above=self.weight_above.running(),
             weight_at_rank=self.weight_at_rank.settled(),
             max_held=self.plan.shape.max_held if self.plan.with_rows else 0,
@@ -327,7 +350,7 @@ class _Space:
         self.events = Split(self.listing.keys.size + EVENT_SPACE, narrow_dtype(plan.shape.dtype))
 
 
-def _held_rows(band: int, entries: Entries, labels: Ints | None, dtype: Dtype) -> HeldRows:
+def _held_rows(band: int, entries: Entries, labels: Ints | None, strata: Array, dtype: Dtype) -> HeldRows:
     """Return a stretch of entries as held rows."""
     lengths = np.diff(entries.offsets).astype(np.int32)
     indices = np.full(lengths.size, -1, np.int32)
@@ -335,7 +358,7 @@ def _held_rows(band: int, entries: Entries, labels: Ints | None, dtype: Dtype) -
         rows = entries.rows() - entries.first_row
         hits = np.flatnonzero(entries.classes == labels[rows])
         indices[rows[hits]] = hits - entries.offsets[rows[hits]]
-    return HeldRows(band, entries.keys.astype(dtype), lengths, indices)
+    return HeldRows(band, entries.keys.astype(dtype), lengths, indices, strata)
 
 
 def band_counts(above: NDArray[np.int32], shape: ScanShape) -> Ints:
@@ -352,14 +375,14 @@ def _are_ties(keys: Array) -> bool:
     return np.unique(some).size * _TIED < some.size
 
 
-def _count_sizes(above: NDArray[np.int32]) -> tuple[Ints, Ints, Ints]:
-    """Return (interval, size, count) of the set sizes in each column."""
-    _n_rows, n_intervals = above.shape
-    width = int(above.max(initial=0)) + 1
-    if n_intervals * width > 4 * above.size:
-        values, counts = np.unique(above + np.arange(n_intervals) * width, return_counts=True)
+def _count_cells(cells: NDArray[np.int32]) -> tuple[Ints, Ints, Ints]:
+    """Return (interval, cell, count) of the cells in each column."""
+    _n_rows, n_intervals = cells.shape
+    width = int(cells.max(initial=0)) + 1
+    if n_intervals * width > 4 * cells.size:
+        values, counts = np.unique(cells + np.arange(n_intervals) * width, return_counts=True)
         return values // width, values % width, counts
     table = np.zeros((n_intervals, width), np.int64)
-    count_columns(above, table)
-    intervals, sizes = np.nonzero(table)
-    return intervals, sizes, table[intervals, sizes]
+    count_columns(cells, table)
+    intervals, found = np.nonzero(table)
+    return intervals, found, table[intervals, found]

@@ -9,7 +9,7 @@ from typing import Protocol, Self
 import numpy as np
 
 from ..arrays import Array, Bools, Dtype, Ints
-from ..states.coverage_tally import CoverageTally, GroupCounts
+from ..states.coverage_tally import CoverageCounts, CoverageTally
 from .band_pass import Pass
 from .cost_scan import checked_tiles
 from .costs import Costs
@@ -68,7 +68,7 @@ def tally_coverage(slabs: Iterable[Array], labels: Array | None, band: int, plan
     names = np.zeros(n_rows, np.int64) if groups is None else groups
     return CoverageTally(
         **checks.fields(),
-        by_size=GroupCounts.of(sizes, sizes, mine, hits, plan.n_classes + 1),
-        by_class=GroupCounts.of(hard[mine], sizes[mine], mine[mine], hits[mine], plan.n_classes),
-        by_group=GroupCounts.of(names, sizes, mine, hits, plan.n_groups),
+        by_size=CoverageCounts.of(sizes, sizes, mine, hits, plan.n_classes + 1),
+        by_class=CoverageCounts.of(hard[mine], sizes[mine], mine[mine], hits[mine], plan.n_classes),
+        by_group=CoverageCounts.of(names, sizes, mine, hits, plan.n_groups),
     )

@@ -42,6 +42,11 @@ class ScanShape:
     #: Bytes of a held key, and of an event.
     key_bytes: int = 8
     event_bytes: int = 28
+    #: What rows are counted together by: "" nothing, "ranks" of their labels, "classes", which are labels and 0 for none
+    #: and each one higher, or "groups" that came with the labels.
+    strata: str = ""
+    #: Bytes of what is counted by groups.
+    strata_bytes: int = 0
     #: Band and row of the samples that are looked at whole, as bytes: the same samples for any bands.
     looked: bytes = b""
 
@@ -49,6 +54,11 @@ class ScanShape:
         """Return the rows of a band that are looked at."""
         bands, rows = np.frombuffer(self.looked, np.int64).reshape(2, -1)
         return np.asarray(rows[bands == band])
+
+    @property
+    def by_group(self) -> bool:
+        """Whether rows are counted together by classes or groups."""
+        return self.strata in ("classes", "groups")
 
     @property
     def n_scores(self) -> int:
@@ -66,6 +76,11 @@ class ScanShape:
     def histogram_bytes(self) -> int:
         """Bytes of the histograms of ranked scores."""
         return self.n_ranked * self.ranked_bins * BIN_BYTES
+
+    @property
+    def state_bytes(self) -> int:
+        """Bytes that a state may have however few rows it is of."""
+        return self.histogram_bytes + self.strata_bytes
 
     @property
     def band_unit(self) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -26,12 +26,17 @@ class UsableLabels:
     bad: Ints | tuple[int, ...] = ()
     least: int = _NO_LABEL
     most: int = -1
+    #: The groups of the rows, where they came with the labels.
+    groups: Array | None = None
 
     @classmethod
     def of(cls, labels: Array | None, n_classes: int) -> UsableLabels:
         """Return what is usable of labels as they came."""
         if labels is None:
             return cls()
+        if labels.dtype.names:
+            groups = np.ascontiguousarray(labels["group"], np.int32)
+            return replace(cls.of(np.ascontiguousarray(labels["label"]), n_classes), groups=groups)
         if labels.ndim == 2:
             soft = labels.astype(np.float64)
             bad = np.flatnonzero(~((soft >= 0) & (soft <= 1)).all(1))
@@ -48,6 +53,15 @@ class UsableLabels:
     def given(self) -> Array | None:
         """The labels, of whichever kind."""
         return self.hard if self.soft is None else self.soft
+
+    def strata(self, kind: str, n_rows: int) -> Array:
+        """Return what each row is counted by: its class, 0 for none and each one higher; its group; or 0 for all."""
+        if kind == "groups":
+            assert self.groups is not None
+            return self.groups
+        if kind == "classes" and self.hard is not None:
+            return (self.hard + 1).astype(np.int32)
+        return np.zeros(n_rows, np.int8)
 
     def faults(self, band: int) -> dict[str, Any]:
         """Return what a tally keeps of bad labels, by the names of its fields."""

@@ -33,13 +33,18 @@ def reach_of(n: int) -> float:
     return _FEW.get(n, 5.0)
 
 
-def plan_from_pilot(shape: ScanShape, sample: PilotSample, ranks: Sequence[int]) -> ScanPlan:
+#: The first and the last of some ranks: scores near all of them are wanted.
+Span = tuple[int, int]
+
+
+def plan_from_pilot(shape: ScanShape, sample: PilotSample, spans: Sequence[Span]) -> ScanPlan:
     """Plan the first scan for the scores of some ranks: hold all that can matter, or only what is close to them."""
-    ((floor, _),) = guess_brackets(sample, shape, [max(ranks)])
+    ((floor, _),) = guess_brackets(sample, shape, [max(last for _, last in spans)])
     n_listed = int(sample.weights[sample.keys >= floor].sum()) * shape.n_scores // sample.n_scores
     if floor > key_range(shape.dtype)[0] and n_listed <= shape.max_held:
         return plan_rows(shape, floor, sample.lowest, sample.highest)
-    brackets = guess_brackets(sample, shape, ranks)
+    highs, lows = (guess_brackets(sample, shape, ranks) for ranks in zip(*spans, strict=True))
+    brackets = [(low, high) for (low, _), (_, high) in zip(lows, highs, strict=True)]
     expected = sum(_stored_between(sample, low, high) for low, high in join_brackets(brackets))
     plan = plan_scan(shape, brackets, sample.lowest, sample.highest)
     return replace(plan, expected_events=expected * shape.n_scores / sample.n_scores)

@@ -14,13 +14,14 @@ import numpy as np
 from ..arrays import Array, Bools, Ints
 from ..exact.sums import ExactSums, total_weight
 from ..kernels.bits import count_bins
-from ..kernels.events import move_sizes
+from ..kernels.events import move_cells
 from ..kernels.zones import ZoneTable, intervals_of
 from ..records import BEYOND
 from ..states.bin_counts import BinCounts
 from ..states.counted_events import EventTally
 from ..states.held_events import HeldEvents, IntervalEvents
 from ..states.scan_tally import ScanTally
+from ..states.strata import StrataSums
 
 
 def fold(tally: ScanTally, old: ZoneTable, new: ZoneTable) -> ScanTally:
@@ -33,18 +34,19 @@ def fold(tally: ScanTally, old: ZoneTable, new: ZoneTable) -> ScanTally:
     parts = []
     for i, j in enumerate(within.tolist()):
         mine = IntervalEvents.of(tally.events.between(*old.interval(j)), tally.counted, old.interval(j))
-        parts.append(_Folded.of(mine, new.interval(i), base_sizes(tally, j), bool(tally.dropped[j])))
+        parts.append(_Folded.of(mine, new.interval(i), base_cells(tally, j), bool(tally.dropped[j])))
     soft = len(tally.weight_above) > 0
     by_zone = np.cumsum(tally.histogram.table().sum(1))
     hits = np.cumsum(tally.hits)
     dropped = tally.dropped[within]
     n_hits = [(0, 0) if soft else part.n_hits for part in parts]
-    sizes = [np.flatnonzero(part.sizes) for part in parts]
+    cells = [np.flatnonzero(part.cells) for part in parts]
     return replace(
         tally,
-        size_intervals=np.repeat(np.arange(len(parts)), [found.size for found in sizes]),
-        sizes=np.concatenate(sizes),
-        size_counts=np.concatenate([part.sizes[found] for part, found in zip(parts, sizes, strict=True)]),
+        cell_intervals=np.repeat(np.arange(len(parts)), [found.size for found in cells]),
+        cells=np.concatenate(cells),
+        cell_counts=np.concatenate([part.cells[found] for part, found in zip(parts, cells, strict=True)]),
+        strata=_strata_above(tally, within, parts),
         hits=np.diff(_zone_ends(hits, within, n_hits, dropped), prepend=0),
         weight_above=_weights_above(tally, within, parts),
         floors=new.floors,
@@ -68,21 +70,22 @@ def can_fold(tally: ScanTally, old: ZoneTable, new: ZoneTable) -> bool:
     return True
 
 
-def base_sizes(tally: ScanTally, j: int) -> Ints:
-    """Return how many rows have each number of scores above interval j."""
-    mine = tally.size_intervals == j
-    counts = np.zeros(int(tally.sizes[mine].max(initial=0)) + 1, np.int64)
-    counts[tally.sizes[mine]] = tally.size_counts[mine]
+def base_cells(tally: ScanTally, j: int) -> Ints:
+    """Return how many rows are in each cell with their scores above interval j."""
+    mine = tally.cell_intervals == j
+    counts = np.zeros(2 * (int(tally.cells[mine].max(initial=0)) // 2 + 1), np.int64)
+    counts[tally.cells[mine]] = tally.cell_counts[mine]
     return counts
 
 
 @dataclass(frozen=True)
 class _Folded:
-    """One new interval: what lies inside, and of the old interval's events above it their scores, hits and sizes."""
+    """One new interval: what lies inside, and of the old interval's events above it their scores, hits, cells and strata."""
 
     events: HeldEvents
     counted: EventTally
-    sizes: Ints
+    cells: Ints
+    strata: StrataSums
     #: Scores of the old interval above the new one, and down to its end; and the hard labels among them.
     n_scores: tuple[int, int]
     n_hits: tuple[int, int]
@@ -90,30 +93,42 @@ class _Folded:
     weight_above: ExactSums
 
     @classmethod
-    def of(cls, old: IntervalEvents, interval: tuple[int, int], sizes: Ints, dropped: bool) -> _Folded:
+    def of(cls, old: IntervalEvents, interval: tuple[int, int], cells: Ints, dropped: bool) -> _Folded:
         low, high = interval
         keys = old.single.keys
         if dropped:
-            return cls(HeldEvents.empty(), EventTally.empty(), sizes, (0, 0), (0, 0), ExactSums.zeros(1))
+            none = HeldEvents.empty(), EventTally.empty()
+            return cls(*none, cells, StrataSums.empty(), (0, 0), (0, 0), ExactSums.zeros(1))
         above = IntervalEvents(old.single.select(keys > high), old.counted.select(lambda k, _: k > high))
         inside = (keys >= low) & (keys <= high)
         events = old.single.select(inside)
-        events = replace(events, bases=(events.bases + _above_in_row(old.single, high)[inside]).astype(np.int32))
+        events = replace(events, bases=(events.bases + _moved_in_row(old.single, high)[inside]).astype(np.int32))
+        strata = StrataSums.merge([above.single.strata_sums(), above.counted.strata_sums()])
         counted = old.counted.select(lambda k, _: (k >= low) & (k <= high))
-        sizes = _moved(sizes, above, old.single, high)
+        cells = _moved(cells, above, old.single, high)
         inner = IntervalEvents(events, counted)
         n_scores, n_hits = (above.n_scores, inner.n_scores), (_hits(above), _hits(inner))
-        return cls(events, counted, sizes, (n_scores[0], sum(n_scores)), (n_hits[0], sum(n_hits)), _soft_weight(above))
+        ends = (n_scores[0], sum(n_scores)), (n_hits[0], sum(n_hits))
+        return cls(events, counted, cells, strata, *ends, _soft_weight(above))
 
 
-def _moved(sizes: Ints, above: IntervalEvents, single: HeldEvents, high: int) -> Ints:
-    """Return the sizes of the sets with all events above a key taken in."""
-    most = int(single.bases.max(initial=0)) + _longest_row(single), int(above.counted.sizes.max(initial=0))
-    changes = np.zeros(max(sizes.size, *(size + 1 for size in most)), np.int64)
-    move_sizes(single.keys, single.rows, single.bases, high, 0, changes)
-    np.add.at(changes, above.counted.sizes, above.counted.counts)
-    np.subtract.at(changes, above.counted.sizes - 1, above.counted.counts)
-    changes[: sizes.size] += sizes
+def _strata_above(tally: ScanTally, within: Ints, parts: list[_Folded]) -> StrataSums:
+    """Return the sums of the strata above each new interval."""
+    sums = [tally.strata.columns(within)]
+    for i, part in enumerate(parts):
+        sizes, hits = np.zeros((2, part.strata.strata.size, len(parts)), np.int64)
+        sizes[:, i], hits[:, i] = part.strata.sizes[:, 0], part.strata.hits[:, 0]
+        sums.append(StrataSums(part.strata.strata, sizes, hits))
+    return StrataSums.merge(sums)
+
+
+def _moved(cells: Ints, above: IntervalEvents, single: HeldEvents, high: int) -> Ints:
+    """Return the cells of the sets with all events above a key taken in."""
+    most = int(single.bases.max(initial=0)) + 2 * _longest_row(single) + 1, int(above.counted.steps.max(initial=0)) // 2
+    changes = np.zeros(max(cells.size, *(cell + 2 for cell in most)), np.int64)
+    move_cells(single.keys, single.rows, single.bases, single.hits, high, 0, changes)
+    above.counted.add_cells(changes)
+    changes[: cells.size] += cells
     return changes
 
 
@@ -129,10 +144,11 @@ def _longest_row(events: HeldEvents) -> int:
     return int(np.diff(first, append=events.rows.size).max(initial=0))
 
 
-def _above_in_row(events: HeldEvents, high: int) -> Ints:
-    """Return, for each event, how many of its row are above a key."""
+def _moved_in_row(events: HeldEvents, high: int) -> Ints:
+    """Return, for each event, by how much the events of its row above a key change the cell of its set."""
     row = np.cumsum(_row_starts(events)) - 1
-    return np.asarray(np.bincount(row, events.keys > high).astype(np.int64)[row])
+    moved = (events.keys > high) * (2 + (events.hits != 0))
+    return np.asarray(np.bincount(row, moved).astype(np.int64)[row])
 
 
 def _hits(events: IntervalEvents) -> int:

@@ -86,7 +86,7 @@ def _as_large_as(shape: ScanShape, other: ScanShape) -> ScanShape:
 
 def adopted_shape(shape: ScanShape, other: ScanShape) -> ScanShape | None:
     """Return a shape with as many ranks as another has, which may be more; None where the other finds less, or something else."""
-    same = ("n_classes", "dtype", "with_distance", "ranked_bins")
+    same = ("n_classes", "dtype", "with_distance", "ranked_bins", "strata")
     if any(getattr(shape, name) != getattr(other, name) for name in same):
         return None
     if other.n_ranks < shape.n_ranks or other.n_ranked < shape.n_ranked or bool(other.n_ranked) != bool(shape.n_ranked):

@@ -10,6 +10,7 @@ import numpy as np
 
 from ..arrays import Ints
 from ..states.held_events import Cut
+from ..states.strata import StrataSums
 from ..states.tie_cuts import TieCut
 
 
@@ -17,8 +18,8 @@ from ..states.tie_cuts import TieCut
 class Selection:
     """The exact outcome for one budget.
 
-    ``set_sizes[s]`` is the number of sets of size s, and ``weight`` the exact label weight inside
-    the sets. Where the cut through the ties is pending, those of its band are still missing from both.
+    ``cells[2 s]`` is the number of sets of size s without their label, ``cells[2 s + 1]`` that of sets with it, and
+    ``weight`` the exact label weight inside the sets. Where the cut through the ties is pending, those of its band are still missing from them, and from the strata.
     """
 
     budget: int
@@ -26,7 +27,7 @@ class Selection:
     n_above: int
     n_ties: int
     n_kept: int
-    set_sizes: Ints
+    cells: Ints
     weight: Fraction
     #: Where the kept ties end, if some are kept and some not.
     cut: Cut | None
@@ -34,8 +35,20 @@ class Selection:
     weight_above: Fraction
     tie_weight: Fraction
     extremes: tuple[Fraction, Fraction] | None
+    #: Sums of sizes, and hits, of the strata.
+    strata: StrataSums
     #: Row (in the cut's band) and class of the last kept tie, once the band has been read for it.
     last_tie: tuple[int, int] | None = None
+
+    @property
+    def set_sizes(self) -> Ints:
+        """The number of sets of each size."""
+        return np.asarray(self.cells[0::2] + self.cells[1::2])
+
+    @property
+    def hit_sizes(self) -> Ints:
+        """The number of sets of each size that hold their hard label."""
+        return self.cells[1::2]
 
     @property
     def expected_weight(self) -> Fraction:
@@ -60,7 +73,8 @@ class Selection:
             left -= ties.n_taken
             taken = replace(
                 taken,
-                set_sizes=changed_sizes(taken.set_sizes, ties.changes),
+                cells=changed_cells(taken.cells, ties.changes),
+                strata=StrataSums.merge([taken.strata, ties.strata]),
                 weight=taken.weight + ties.weight[0],
                 last_tie=(ties.row, ties.last_class),
             )
@@ -69,9 +83,14 @@ class Selection:
         raise AssertionError("ties are gone that were counted before")
 
 
-def changed_sizes(counts: Ints, changes: Ints) -> Ints:
-    """Return the number of sets of each size after a change, up to the largest there is."""
-    out = np.zeros(max(counts.size, changes.size), np.int64)
+def changed_cells(counts: Ints, changes: Ints) -> Ints:
+    """Return the number of sets of each cell after a change, up to the largest there is."""
+    out = np.zeros(max(counts.size, changes.size) + 1, np.int64)
     out[: counts.size] += counts
     out[: changes.size] += changes
-    return out[: int(np.flatnonzero(out)[-1]) + 1]
+    return trimmed_cells(out)
+
+
+def trimmed_cells(counts: Ints) -> Ints:
+    """Return the number of sets of each cell, up to the largest size there is."""
+    return counts[: 2 * (int(np.flatnonzero(counts)[-1]) // 2 + 1)]

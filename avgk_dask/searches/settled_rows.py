@@ -15,8 +15,9 @@ from ..kernels.keys import KEY_MAX
 from ..kernels.zones import ZoneTable
 from ..states.held_events import Cut
 from ..states.held_rows import BracketTable, HeldRows, SetCounts
+from ..states.strata import StrataSums
 from ..threads import in_threads
-from .selection import Selection
+from .selection import Selection, trimmed_cells
 from .tie_extremes import extreme_weights
 
 #: Rows that make a stretch.
@@ -50,10 +51,13 @@ class SettledKey:
         return min(self.budget - self.n_above, self.n_ties)
 
 
-def select_from_rows(parts: Sequence[HeldRows], brackets: Sequence[Bracketed]) -> list[Selection]:
-    """Return the outcome of each budget."""
-    rows = _Rows.gather(parts, brackets)
-    return rows.select([rows.threshold(bracket) for bracket in brackets])
+def select_from_rows(
+    parts: Sequence[HeldRows], brackets: Sequence[Bracketed], windows: Sequence[Bracketed] = ()
+) -> tuple[list[Selection], list[Fraction]]:
+    """Return the outcome of each budget; and of others the mean label weight that so many scores have."""
+    rows = _Rows.gather(parts, [*brackets, *windows])
+    found = rows.select([rows.threshold(bracket) for bracket in brackets]) if brackets else []
+    return found, rows.expected_weights([rows.threshold(bracket) for bracket in windows])
 
 
 @dataclass(frozen=True)
@@ -104,12 +108,26 @@ class _Rows:
 
         counts = SetCounts.merge(in_threads(count, self.stretches))
         above, at = np.cumsum(counts.hits)[0::2], counts.hits[1::2]
-        sizes = counts.sizes.astype(np.int64)
+        cells = counts.cells.astype(np.int64)
         found = {
-            i: _selection(t, sizes[b], (above[j], at[j], counts.kept_hits[b]), cuts.get(b))
+            i: _selection(t, trimmed_cells(cells[b]), (above[j], at[j]), cuts.get(b), counts.strata.columns([b]))
             for b, (i, t, j) in enumerate(zip(order, ordered, intervals, strict=True))
         }
         return [found[i] for i in range(len(thresholds))]
+
+    def expected_weights(self, thresholds: Sequence[SettledKey]) -> list[Fraction]:
+        """Return the mean number of labels above each threshold and among its kept ties, over all ways to keep ties."""
+        if not thresholds:
+            return []
+        keys = np.unique([t.key for t in thresholds])
+        counts = in_threads(lambda stretch: _count_labels(self.parts[stretch], keys), self.stretches)
+        above, from_key = (np.cumsum(n[::-1])[::-1][1:] for n in np.sum(counts, axis=0))
+        found = []
+        for t in thresholds:
+            j = int(np.searchsorted(keys, t.key))
+            at = int(from_key[j] - above[j])
+            found.append(int(above[j]) + Fraction(at * t.n_kept, t.n_ties))
+        return found
 
     def _share_ties(self, thresholds: Sequence[SettledKey]) -> tuple[Ints, dict[int, Cut]]:
         """Return how many ties each part takes at each threshold, and where the kept ones end."""
@@ -128,14 +146,23 @@ class _Rows:
         return shares, cuts
 
 
+def _count_labels(parts: Sequence[HeldRows], keys: Ints) -> Ints:
+    """Return how many labels are above so many of the keys, which ascend, from none up; and at or above so many."""
+    labels = np.concatenate([part.label_keys() for part in parts])
+    sides = (np.searchsorted(keys, labels, side="left"), np.searchsorted(keys, labels, side="right"))
+    return np.array([np.bincount(side, minlength=keys.size + 1) for side in sides])
+
+
 def _span(keys: Array, low: Any, high: Any) -> tuple[Any, Any]:
     """Return where the keys from ``low`` to ``high`` begin and end among ascending ones."""
     low, high = (np.asarray(key).astype(keys.dtype) for key in (low, high))  # else NumPy would convert all the keys
     return np.searchsorted(keys, low, side="left"), np.searchsorted(keys, high, side="right")
 
 
-def _selection(threshold: SettledKey, sizes: Ints, hits: tuple[int, int, int], cut: Cut | None) -> Selection:
-    above, at, kept = (Fraction(int(n)) for n in hits)
+def _selection(
+    threshold: SettledKey, cells: Ints, hits: tuple[int, int], cut: Cut | None, strata: StrataSums
+) -> Selection:
+    above, at = (Fraction(int(n)) for n in hits)
     n_kept = threshold.n_kept
     return Selection(
         threshold.budget,
@@ -143,10 +170,11 @@ def _selection(threshold: SettledKey, sizes: Ints, hits: tuple[int, int, int], c
         threshold.n_above,
         threshold.n_ties,
         n_kept,
-        sizes[: int(np.flatnonzero(sizes)[-1]) + 1],
-        above + kept,
+        cells,
+        Fraction(int(cells[1::2].sum())),
         cut,
         above,
         at,
         extreme_weights(threshold.n_ties, n_kept, at),
+        strata,
     )

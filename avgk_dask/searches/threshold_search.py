@@ -22,11 +22,12 @@ from ..states.counted_events import EventTally
 from ..states.held_events import HeldEvents, IntervalEvents
 from ..states.pilot_sample import PilotSample
 from ..states.scan_tally import ScanTally
+from ..states.strata import StrataSums
 from ..states.tie_cuts import TieCuts
-from .brackets import bracket_below, plan_from_pilot, plan_rows, plan_scan
-from .folding import base_sizes, can_fold, certain_bracket, fold
+from .brackets import Span, bracket_below, plan_from_pilot, plan_rows, plan_scan
+from .folding import base_cells, can_fold, certain_bracket, fold
 from .scripts import Script, adopted_shape, fitting_script, grown_plan
-from .selection import Selection, changed_sizes
+from .selection import Selection, changed_cells
 from .settled_rows import Bracketed, select_from_rows
 from .tie_extremes import extreme_weights
 from .waves import expected_held, first_wave, narrow, next_wave, spread_bands
@@ -51,10 +52,16 @@ class ThresholdSearch:
     #: Whether to read again the bands in which a cut through counted ties falls.
     cuts_ties: bool = True
     found: dict[int, Selection] = field(default_factory=dict)
+    #: Of each budget, one somewhat smaller, where label weights of the scores between are wanted; and the weight it has.
+    windows: tuple[int, ...] = ()
+    window_weights: dict[int, Fraction] = field(default_factory=dict)
     n_scans: int = 0
-    #: Positions of the budgets that are still to be settled.
+    #: Positions of the budgets that are still to be settled, and of their windows, which come behind them.
     open: tuple[int, ...] = ()
     first_tally: ScanTally | None = None
+    #: Whether the first tally keeps its rows, and down to which key it does.
+    keeps_rows: bool = False
+    kept_floor: int | None = None
     #: Of a scan in waves: the bands read so far, all that they gave, and the counts of each wave.
     n_seen: int = 0
     so_far: ScanTally | None = None
@@ -71,10 +78,14 @@ class ThresholdSearch:
         pilot: Pass | None = None,
         *,
         cuts_ties: bool = True,
+        windows: Sequence[int] = (),
+        keeps_rows: bool = False,
         script: Script = (),
     ) -> ThresholdSearch:
         """Begin with the pilot, where there is one, or as an earlier run did; else with a scan that keeps everything."""
-        begun = cls(shape, tuple(budgets), pilot, cuts_ties=cuts_ties, open=tuple(range(len(budgets))))
+        all_open = tuple(range(len(budgets) + len(windows)))
+        begun = cls(shape, tuple(budgets), pilot, cuts_ties=cuts_ties, windows=tuple(windows), open=all_open)
+        begun = replace(begun, keeps_rows=keeps_rows)
         script = fitting_script(script, shape)
         if script:
             return begun._as_before(script)
@@ -95,7 +106,7 @@ class ThresholdSearch:
         if sample is None or not sample.keys.size:
             hold_rows = shape.n_scores <= shape.max_held
             return plan_rows(shape, low, low, high) if hold_rows else plan_scan(shape, [(low, high)], low, high)
-        return plan_from_pilot(shape, sample, [min(b + 1, shape.n_scores) for b in self.budgets])
+        return plan_from_pilot(shape, sample, self._spans())
 
     def next_pass(self) -> Pass | None:
         """Return the next pass; None once every budget is settled, and its ties are cut."""
@@ -103,7 +114,7 @@ class ThresholdSearch:
             return self.pilot
         if self.plan is not None:
             name, n_next = "rescan" if self.n_scans else "scan", self._wave()
-            scan = Pass(name, scan_band, self.plan, ScanTally, state_bytes=self.plan.shape.histogram_bytes)
+            scan = Pass(name, scan_band, self.plan, ScanTally, state_bytes=self.plan.shape.state_bytes)
             if n_next == self.shape.n_bands:
                 return scan
             last = self.n_seen + n_next
@@ -168,9 +179,17 @@ class ThresholdSearch:
         after, plan = replace(self, n_scripted=len(self.script)), grown_plan(plan, self.shape)
         if plan.with_rows or (self.script and expected_held(plan.shape, self.n_seen, merged.n_stored) <= 1):
             return replace(after, so_far=merged, plan=plan)
-        ranks = [self._rank(self.budgets[i], merged) for i in self.open]
-        so_far, plan = narrow(merged, plan, [rank for rank in ranks if rank], self.n_seen)
+        so_far, plan = narrow(merged, plan, self._spans(merged.n_nan), self.n_seen)
         return replace(after, so_far=so_far, plan=plan)
+
+    def _spans(self, n_nan: int = 0) -> list[Span]:
+        """Return the ranks whose scores are wanted for each budget: that of its threshold, and where its window begins."""
+        spans: dict[int, list[int]] = {}
+        for i in self.open:
+            rank = min((*self.budgets, *self.windows)[i] + 1, self.shape.n_scores - n_nan)
+            if rank:
+                spans.setdefault(i % len(self.budgets), []).append(rank)
+        return [(min(ranks), max(ranks)) for ranks in spans.values()]
 
     def _scripted_bands(self) -> list[int]:
         return [band for wave in self.script for band in wave.bands.tolist()]
@@ -178,28 +197,37 @@ class ThresholdSearch:
     def _after_scan(self, tally: ScanTally) -> ThresholdSearch:
         """Settle the budgets that a scan proves, and plan the next one for the others."""
         assert self.plan is not None
-        found = dict(self.found)
+        found, weights = dict(self.found), dict(self.window_weights)
         again: dict[int, tuple[int, int]] = {}
         rows: dict[int, Bracketed] = {}
-        evidence = _Evidence(tally, self.plan)
+        evidence, n = _Evidence(tally, self.plan), len(self.budgets)
         for i in self.open:
-            outcome = self._settle(evidence, self.budgets[i])
+            settle = self._settle if i < n else self._settle_window
+            outcome = settle(evidence, (*self.budgets, *self.windows)[i])
             if isinstance(outcome, Selection):
                 found[i] = outcome
+            elif isinstance(outcome, Fraction):
+                weights[i - n] = outcome
             elif isinstance(outcome, Bracketed):
                 rows[i] = outcome
             else:
                 again[i] = outcome
         if rows:
-            selections = select_from_rows(tally.rows, list(rows.values()))
-            found |= {i: self._with_nan(s, tally) for i, s in zip(rows, selections, strict=True)}
+            asked, windows = [i for i in rows if i < n], [i for i in rows if i >= n]
+            selections, more = select_from_rows(tally.rows, [rows[i] for i in asked], [rows[i] for i in windows])
+            found |= {i: self._with_nan(s, tally) for i, s in zip(asked, selections, strict=True)}
+            weights |= {i - n: weight for i, weight in zip(windows, more, strict=True)}
         if self.n_scans > MOST_SCANS:
             raise ScoresError(_CHANGED)
-        slim = replace(tally, rows=(), events=HeldEvents.empty(), counted=EventTally.empty())
+        keep = self.keeps_rows and self.plan.with_rows and not self.n_scans and not tally.dropped.any()
+        kept = tally.rows if keep else ()
+        slim = replace(tally, rows=kept, events=HeldEvents.empty(), counted=EventTally.empty())
         return replace(
             self,
             plan=self._next_plan(list(again.values())) if again else None,
             found=found,
+            window_weights=weights,
+            kept_floor=self.plan.floor if keep else self.kept_floor,
             n_scans=self.n_scans + 1,
             open=tuple(again),
             first_tally=self.first_tally or slim,
@@ -213,7 +241,9 @@ class ThresholdSearch:
     def _next_plan(self, brackets: list[tuple[int, int]]) -> ScanPlan:
         """Plan another scan: the first has ranked all labels; with fewer budgets to find there is space for finer bins."""
         max_events = max(self.shape.max_events, min(RESCAN_EVENTS, 16 * self.shape.max_events))
-        rest = replace(self.shape, n_ranks=0, n_ranked=0, with_distance=False, n_bins=8 * N_BINS, max_events=max_events)
+        n_ranks = self.shape.n_ranks if self.shape.strata == "ranks" else 0
+        shape = replace(self.shape, n_ranks=n_ranks, n_ranked=0, with_distance=False)
+        rest = replace(shape, n_bins=8 * N_BINS, max_events=max_events)
         return plan_scan(rest, brackets, *key_range(rest.dtype))
 
     def _with_nan(self, s: Selection, tally: ScanTally) -> Selection:
@@ -236,10 +266,23 @@ class ThresholdSearch:
 
     def _settle(self, evidence: _Evidence, budget: int) -> Selection | Bracketed | tuple[int, int]:
         """Return the outcome for a budget, or how the held rows give it, or a narrower bracket that must be searched."""
-        tally, plan = evidence.tally, evidence.plan
-        rank = self._rank(budget, tally)
+        rank = self._rank(budget, evidence.tally)
         if rank == 0:
-            return _all_nan(tally, budget)
+            return _all_nan(evidence.tally, budget)
+        found = self._locate(evidence, budget, rank)
+        return self._with_nan(_select(evidence, found), evidence.tally) if isinstance(found, _Located) else found
+
+    def _settle_window(self, evidence: _Evidence, budget: int) -> Fraction | Bracketed | tuple[int, int]:
+        """Return the label weight that so many scores have, or how the held rows give it, or a bracket to be searched."""
+        rank = self._rank(budget, evidence.tally)
+        if rank == 0:
+            return Fraction(0)
+        found = self._locate(evidence, budget, rank)
+        return _expected_weight(evidence, found) if isinstance(found, _Located) else found
+
+    def _locate(self, evidence: _Evidence, budget: int, rank: int) -> _Located | Bracketed | tuple[int, int]:
+        """Return which events hold the score of a rank, or which keys of held rows, or a bracket that must be searched."""
+        tally, plan = evidence.tally, evidence.plan
         by_zone = evidence.by_zone
         zone = int(np.searchsorted(by_zone, rank))
         if zone == by_zone.size:
@@ -252,7 +295,7 @@ class ThresholdSearch:
         if plan.with_rows and not tally.dropped.any():
             return Bracketed(budget, low, high, n_before + n_higher, rank - n_before - n_higher)
         if not plan.with_rows and zone % 2 and not tally.dropped[zone // 2]:
-            return self._with_nan(_select(evidence, zone, budget, n_before, rank - n_before, (low, high)), tally)
+            return _Located(zone // 2, budget, n_before, rank - n_before, (low, high))
         return certain_bracket(self.waves, rank, key_range(self.shape.dtype)[1])
 
     def _rank(self, budget: int, tally: ScanTally) -> int:
@@ -290,36 +333,66 @@ def _narrow(evidence: _Evidence, zone: int, rank: int, top: int) -> tuple[int, i
     return base + (bin_ << shift), high, int(from_top[index - 1]) if index else 0
 
 
-def _select(evidence: _Evidence, zone: int, budget: int, n_before: int, rank: int, near: tuple[int, int]) -> Selection:
+@dataclass(frozen=True)
+class _Located:
+    """A budget whose threshold is the score of a rank in interval j, between two keys, with the scores above the interval."""
+
+    j: int
+    budget: int
+    n_before: int
+    rank: int
+    near: tuple[int, int]
+
+    def events(self, evidence: _Evidence) -> IntervalEvents:
+        """Return the events of the interval."""
+        tally, interval = evidence.tally, evidence.plan.zones.interval(self.j)
+        mine = tally.events.between(*interval).in_order()
+        return IntervalEvents.of(mine, tally.counted, interval, tally.n_together)
+
+    def weight_before(self, tally: ScanTally) -> Fraction:
+        """Return the label weight above the interval."""
+        weight = Fraction(int(tally.hits[: 2 * self.j + 1].sum()))
+        return weight + tally.weight_above[self.j] if len(tally.weight_above) else weight
+
+
+def _expected_weight(evidence: _Evidence, at: _Located) -> Fraction:
+    """Return the mean label weight that so many scores have, over all ways to keep ties."""
+    events = at.events(evidence)
+    key = events.key_at_rank(at.rank, *at.near)
+    above, ties = events.weighed(lambda keys: keys > key), events.weighed(lambda keys: keys == key)
+    n_kept = min(at.budget - at.n_before - above.n_scores, ties.n_scores)
+    return at.weight_before(evidence.tally) + above.weight + Fraction(n_kept, ties.n_scores) * ties.weight
+
+
+def _select(evidence: _Evidence, at: _Located) -> Selection:
     """Read a budget's outcome off the events of the interval that provably holds its threshold."""
-    tally, plan = evidence.tally, evidence.plan
-    j = zone // 2
-    mine = tally.events.between(*plan.zones.interval(j)).in_order()
-    events = IntervalEvents.of(mine, tally.counted, plan.zones.interval(j), tally.n_together)
-    key = events.key_at_rank(rank, *near)
-    taken = events.take(key, budget - n_before, plan.shape.n_classes)
-    n_above, n_ties = n_before + taken.n_above, taken.n_ties
+    tally, plan, budget, j = evidence.tally, evidence.plan, at.budget, at.j
+    events = at.events(evidence)
+    key = events.key_at_rank(at.rank, *at.near)
+    taken = events.take(key, budget - at.n_before, plan.shape.n_classes)
+    n_above, n_ties = at.n_before + taken.n_above, taken.n_ties
     n_kept = min(budget - n_above, n_ties)
     soft = len(tally.weight_above) > 0
-    above = Fraction(int(tally.hits[: 2 * j + 1].sum())) + (tally.weight_above[j] if soft else 0)
-    above += taken.weight_above
+    above = at.weight_before(tally) + taken.weight_above
     weight, tie_weight = above + taken.weight_kept, taken.weight_ties
     extremes = None
     if not soft or taken.tie_weights is not None or n_kept in (0, n_ties) or not tie_weight:
         extremes = extreme_weights(n_ties, n_kept, tie_weight, taken.tie_weights if soft else None)
-    sizes = changed_sizes(base_sizes(tally, j), taken.changes)
-    return Selection(budget, key, n_above, n_ties, n_kept, sizes, weight, taken.cut, above, tie_weight, extremes)
+    cells = changed_cells(base_cells(tally, j), taken.changes)
+    strata = StrataSums.merge([tally.strata.columns([j]), taken.strata])
+    counts = n_above, n_ties, n_kept, cells
+    return Selection(budget, key, *counts, weight, taken.cut, above, tie_weight, extremes, strata)
 
 
 def _all_nan(tally: ScanTally, budget: int) -> Selection:
-    sizes = np.array([tally.n_rows], np.int64)
-    none = Fraction(0)
-    return Selection(budget, NAN_KEY, 0, tally.n_nan, 0, sizes, none, None, none, none, (none, none))
+    cells, none = np.array([tally.n_rows, 0], np.int64), Fraction(0)
+    counts = 0, tally.n_nan, 0, cells
+    return Selection(budget, NAN_KEY, *counts, none, None, none, none, (none, none), StrataSums.empty())
 
 
 def cut_pass(shape: ScanShape, selections: Mapping[int, Selection]) -> Pass:
     """Return the pass over the bands in which cuts fall that finds where the kept ties end, by the budget's position."""
     wanted = tuple(WantedTies(s.cut.bands, i, s.key, s.cut.n_ties) for i, s in selections.items() if s.cut is not None)
-    plan = CutPlan(wanted, shape.dtype, shape.n_classes, shape.tile_scores)
+    plan = CutPlan(wanted, shape.dtype, shape.n_classes, shape.tile_scores, shape.n_ranks, shape.strata)
     bands = {band for ties in wanted for band in ties.bands if not shape.n_bands or band < shape.n_bands}
     return Pass("cut", cut_band, plan, TieCuts, bands=tuple(sorted(bands)))

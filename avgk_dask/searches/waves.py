@@ -17,8 +17,8 @@ from ..kernels.keys import KEY_MAX, key_range
 from ..kernels.zones import ZoneTable
 from ..scans.plan import ScanPlan, ScanShape
 from ..states.scan_tally import ScanTally
-from .brackets import REACH, join_brackets, reach_of
-from .folding import base_sizes, fold
+from .brackets import REACH, Span, join_brackets, reach_of
+from .folding import base_cells, fold
 
 #: The share of the events that may be held which waves are planned for, and the most that brackets may hold between them:
 #: brackets are guessed, and so is what they will hold.
@@ -69,12 +69,12 @@ def expected_held(shape: ScanShape, n_seen: int, n_held: int) -> float:
     return n_held / n_seen * shape.n_bands / max(_BETWEEN * shape.all_events, 1)
 
 
-def narrow(tally: ScanTally, plan: ScanPlan, ranks: Sequence[int], n_seen: int) -> tuple[ScanTally, ScanPlan]:
+def narrow(tally: ScanTally, plan: ScanPlan, spans: Sequence[Span], n_seen: int) -> tuple[ScanTally, ScanPlan]:
     """Return what was found so far by narrower brackets, and the plan with them."""
     seen = _Seen.of(tally, plan, n_seen)
     limit, reach = _BETWEEN * plan.shape.all_events, 1.0
     while True:
-        brackets = join_brackets([seen.bracket(rank, reach) for rank in ranks])
+        brackets = join_brackets([seen.bracket(span, reach) for span in spans])
         n_held = sum(seen.count_from(low) - seen.count_from(high + 1) for low, high in brackets)
         if n_held <= limit or reach * REACH <= _LEAST_REACH:
             break
@@ -114,14 +114,14 @@ class _Seen:
             n += int(self.n_from[counted]) if counted < self.n_from.size else 0
         return n
 
-    def bracket(self, rank: int, reach: float) -> tuple[int, int]:
-        """Return the keys between which the score of a rank among all probably lies; nothing beyond the old intervals."""
+    def bracket(self, span: Span, reach: float) -> tuple[int, int]:
+        """Return the keys between which the scores of some ranks among all probably lie; nothing beyond the old intervals."""
         shape = self.plan.shape
         n_numbers = self.tally.n_rows * shape.n_classes - self.tally.n_nan
-        target = min(rank * self.tally.n_rows / shape.n_samples, n_numbers)
-        margin = reach * self._margin(int(np.searchsorted(self.by_zone, target)) // 2) + 1
-        low = self._key_at(target + margin, lower=True)
-        return low, max(low, self._key_at(target - margin, lower=False))
+        first, last = (min(rank * self.tally.n_rows / shape.n_samples, n_numbers) for rank in span)
+        margin = reach * self._margin(int(np.searchsorted(self.by_zone, last)) // 2) + 1
+        low = self._key_at(last + margin, lower=True)
+        return low, max(low, self._key_at(first - margin, lower=False))
 
     def _key_at(self, position: float, *, lower: bool) -> int:
         """Return the key at a position from the top; in a gap, the end of the next interval on the other side."""
@@ -146,8 +146,8 @@ class _Seen:
         tally, shape = self.tally, self.plan.shape
         j = min(j, self.plan.zones.n_intervals - 1)
         left_out = 1 - tally.n_rows / shape.n_samples
-        sizes = base_sizes(tally, j)
-        by_row = REACH * math.sqrt(tally.n_rows * _variance(sizes, np.arange(sizes.size)) * left_out)
+        cells = base_cells(tally, j)
+        by_row = REACH * math.sqrt(tally.n_rows * _variance(cells, np.arange(cells.size) // 2) * left_out)
         m = tally.n_bands
         if m < 2:
             return by_row

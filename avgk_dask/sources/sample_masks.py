@@ -81,6 +81,10 @@ class SampleMask:
         assert kept is not None
         return kept
 
+    def samples(self) -> Bools:
+        """Return which samples exist, of all of them."""
+        return np.asarray(self.dask_array([self.rows[-1]])[:, 0].compute())
+
     def dask_array(self, sizes: Sequence[int]) -> da.Array:
         """Return the mask as a Dask column with blocks of these sizes."""
         parts = [_lazy_condition(condition, tuple(sizes)) for condition in self.conditions]

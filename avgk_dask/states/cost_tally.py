@@ -10,7 +10,7 @@ import numpy as np
 
 from ..arrays import Ints
 from ..records import OWN, State
-from .counted_events import add_up
+from .distinct import add_up
 from .loss_tally import ProbabilityTally
 
 

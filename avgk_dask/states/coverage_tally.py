@@ -13,7 +13,7 @@ from .loss_tally import ProbabilityTally
 
 
 @dataclass(frozen=True)
-class GroupCounts(State):
+class CoverageCounts(State):
     """Of each group of samples: how many there are, how many of them have a label and hold it, and their sizes added up."""
 
     n_samples: Counts
@@ -36,7 +36,7 @@ class GroupCounts(State):
 class CoverageTally(ProbabilityTally):
     """The sets of the bands read so far."""
 
-    by_size: GroupCounts
+    by_size: CoverageCounts
     #: Of labelled samples, by their class.
-    by_class: GroupCounts
-    by_group: GroupCounts
+    by_class: CoverageCounts
+    by_group: CoverageCounts

@@ -14,7 +14,7 @@ from ..arrays import Ints
 from ..exact.sums import ExactSums
 from ..records import BY_BAND, JOINED, Counts, Record
 from .checks import CheckedTally
-from .counted_events import add_up
+from .distinct import add_up
 
 
 @dataclass(frozen=True)

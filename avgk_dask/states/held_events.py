@@ -1,23 +1,25 @@
 """The events that a scan holds singly, and what the sets gain by those of one interval.
 
-An event (see ``counted_events``) is held as its key, its row and the number of the row's scores above the interval,
+An event (see ``counted_events``) is held as its key, its row and the cell of the row's set above the interval,
 while events are few enough; of a band with many ties they are counted instead.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 import numpy as np
 
 from ..arrays import Array, Ints
 from ..exact.sums import total_weight
-from ..kernels.events import group_order, move_sizes, size_events
+from ..kernels.events import group_order, move_cells, step_events
 from ..kernels.zones import intervals_of
 from ..records import JOINED, State
 from .counted_events import EventTally
+from .strata import StrataSums
 
 #: Rows of a band, at most ``2**ROW_BITS`` of them, have the numbers from ``band << ROW_BITS`` on.
 ROW_BITS = 36
@@ -34,20 +36,28 @@ class HeldEvents(State):
     keys: Column
     #: The event's row, as ``row_numbers`` tells.
     rows: Column
-    #: Scores of the row above the interval that the event lies in.
+    #: The cell of the row's set above the interval that the event lies in: twice its size, and 1 if the label is in it.
     bases: Column
     #: Hits as small integers, or soft labels.
     weights: Column
+    #: The stratum of the row.
+    strata: Column
 
     @classmethod
     def empty(cls) -> HeldEvents:
         """Return no events."""
         none = np.zeros(0, np.int64)
-        return cls(none.astype(np.int32), none, none.astype(np.int32), none.astype(np.uint8))
+        return cls(none.astype(np.int32), none, none.astype(np.int32), none.astype(np.uint8), none.astype(np.int8))
 
     def select(self, which: Array | slice) -> HeldEvents:
         """Return some of the events, in that order."""
-        return HeldEvents(self.keys[which], self.rows[which], self.bases[which], self.weights[which])
+        columns = self.keys, self.rows, self.bases, self.weights, self.strata
+        return HeldEvents(*(column[which] for column in columns))
+
+    @property
+    def hits(self) -> Array:
+        """Which events are hard labels; none of soft ones."""
+        return self.weights if self.weights.dtype.kind != "f" else np.zeros(self.weights.size, np.uint8)
 
     def between(self, low: int, high: int) -> HeldEvents:
         """Return the events whose keys lie between two, which count as well."""
@@ -71,15 +81,19 @@ class HeldEvents(State):
         pairs = np.stack([self.keys[some].astype(np.int64), (self.rows[some] >> ROW_BITS) // n_together])
         return bool(np.unique(pairs, axis=1).shape[1] * _TIED <= some.sum())
 
+    def strata_sums(self) -> StrataSums:
+        """Return what the strata gain once the events are in."""
+        return StrataSums.added(self.strata, np.ones(self.strata.size, np.int64), self.hits)
+
     def counted(self, floors: Ints, n_together: int = 1) -> EventTally:
         """Count equal events of a band, or of so many bands, together."""
         indices = self.by_interval(floors)
         events = self.select(np.concatenate(indices))
         starts = np.cumsum([0, *(mine.size for mine in indices)])
-        sizes = np.empty(events.keys.size, np.int64)
-        size_events(starts, events.keys, events.rows, events.bases, sizes)
+        steps = np.empty(events.keys.size, np.int64)
+        step_events(starts, events.keys, events.rows, events.bases, events.hits, steps)
         groups = (events.rows >> ROW_BITS) // n_together
-        return EventTally.count(groups, events.keys, sizes, events.weights)
+        return EventTally.count(groups, events.keys, steps, events.weights, events.strata)
 
 
 def row_numbers(band: int, rows: Array) -> Ints:
@@ -108,14 +122,22 @@ class Taken:
 
     n_above: int
     n_ties: int
-    #: By size, what the number of sets of that size changes by.
+    #: By cell, what the number of sets of that cell changes by; and what the strata gain.
     changes: Ints
+    strata: StrataSums
     weight_above: Fraction
     #: The weight of the ties taken, and of all; the single ones, where there are no others of any weight.
     weight_kept: Fraction
     weight_ties: Fraction
     tie_weights: Array | None
     cut: Cut | None
+
+
+class Weighed(NamedTuple):
+    """A number of scores, and their label weight."""
+
+    n_scores: int
+    weight: Fraction
 
 
 @dataclass(frozen=True)
@@ -150,6 +172,12 @@ class IntervalEvents:
         counts = np.concatenate([np.ones(single.size, np.int64), near.counts])[order]
         return int(keys[order[np.searchsorted(np.cumsum(counts), rank)]])
 
+    def weighed(self, keep: Callable[[Array], Array]) -> Weighed:
+        """Return how many scores the events stand for whose keys satisfy a condition, and their label weight."""
+        single, counted = keep(self.single.keys), self.counted.select(lambda keys, _: keep(keys))
+        weight = total_weight(self.single.weights[single]) + counted.total_weight()
+        return Weighed(int(single.sum()) + counted.n_scores, weight)
+
     def take(self, key: int, n_wanted: int, n_classes: int) -> Taken:
         """Take in all events above a key, and of those at it the first in row-major order, up to ``n_wanted`` in all.
 
@@ -162,18 +190,23 @@ class IntervalEvents:
         n_ties = ties.size + counted_ties.n_scores
         n_kept = min(n_wanted - n_above, n_ties)
         cut, n_single, last_group = self._cut(ties, counted_ties, n_kept) if n_kept else (None, 0, -1)
-        changes = np.zeros(n_classes + 1, np.int64)
-        move_sizes(self.single.keys, self.single.rows, self.single.bases, key, n_single, changes)
+        changes = np.zeros(2 * n_classes + 2, np.int64)
+        single = self.single
+        move_cells(single.keys, single.rows, single.bases, single.hits, key, n_single, changes)
         above = self.counted.select(lambda keys, _: keys > key)
         kept = counted_ties.select(lambda _, groups: groups <= last_group)
+        entering = single.keys > key
+        entering[ties[:n_single]] = True
+        gains = [single.select(entering).strata_sums()]
         for part in (above, kept):
-            np.add.at(changes, part.sizes, part.counts)
-            np.subtract.at(changes, part.sizes - 1, part.counts)
+            part.add_cells(changes)
+            gains.append(part.strata_sums())
         weight_above = total_weight(self.single.weights * (self.single.keys > key)) + above.total_weight()
         return Taken(
             n_above,
             n_ties,
             changes,
+            StrataSums.merge(gains),
             weight_above,
             total_weight(self.single.weights[ties[:n_single]]) + kept.total_weight(),
             total_weight(self.single.weights[ties]) + counted_ties.total_weight(),

@@ -18,6 +18,7 @@ from ..kernels.events import collect_near
 from ..kernels.row_scans import count_sets
 from ..kernels.zones import ZoneTable, shift_to_fit
 from ..records import Counts, Merging, Record, State
+from .strata import StrataSums, local_strata
 
 #: Stretches of keys in a table of brackets; the last one is never wanted.
 _STRETCHES = 1 << 14
@@ -32,6 +33,14 @@ class HeldRows(Record):
     lengths: NDArray[np.int32]
     #: -1 where the label is not listed, or there is none.
     label_indices: NDArray[np.int32]
+    #: The stratum of each row.
+    strata: Array
+
+    def label_keys(self) -> Array:
+        """Return the keys of the labels that are listed."""
+        listed = self.label_indices >= 0
+        places = (np.cumsum(self.lengths) - self.lengths)[listed] + self.label_indices[listed]
+        return np.asarray(self.keys[places])
 
     def near(self, brackets: BracketTable) -> Array:
         """Return the keys inside the brackets, and some close by, ascending."""
@@ -66,28 +75,30 @@ def _add_wide(tables: list[Array]) -> Array:
     return total
 
 
-#: Tables of counts by size, which end at different sizes.
+#: Tables of counts by cell, which end at different ones.
 _WIDEST = Merging(_add_wide, lambda table: table[:, :0])
 
 
 @dataclass(frozen=True)
 class SetCounts(State):
-    """For each budget: the sets by size, and the labels among the ties taken; and the labels in each zone."""
+    """For each budget: the sets by cell, and the sums of each stratum; and the labels in each zone."""
 
-    sizes: Annotated[Array, _WIDEST]
+    cells: Annotated[Array, _WIDEST]
     hits: Counts
-    kept_hits: Counts
+    strata: StrataSums
 
     @classmethod
     def count(cls, parts: Sequence[HeldRows], zones: ZoneTable, thresholds: Ints, ties: Ints) -> SetCounts:
         """Count the sets of some rows; ``ties[i]`` are the ties that each budget takes from part i."""
         width = 1 + max(int(part.lengths.max(initial=0)) for part in parts)
         n = thresholds.size
-        sizes = np.zeros((n, width), np.int32)
-        hits, kept_hits = np.zeros(zones.floors.size, np.int64), np.zeros(n, np.int64)
-        for part, left in zip(parts, ties, strict=True):
+        cells, hits = np.zeros((n, 2 * width), np.int32), np.zeros(zones.floors.size, np.int64)
+        names, strata = local_strata(np.concatenate([part.strata for part in parts]))
+        sums = np.zeros((2, names.size, n), np.int64)
+        mine = np.split(strata, np.cumsum([part.lengths.size for part in parts])[:-1])
+        for part, left, of_rows in zip(parts, ties, mine, strict=True):
             count_sets(
                 part.keys, part.lengths, part.label_indices, zones.arrays(), thresholds, left.copy(),
-                sizes, hits, kept_hits,
+                cells, hits, of_rows, *sums,
             )  # fmt: skip
-        return cls(sizes, hits, kept_hits)
+        return cls(cells, hits, StrataSums(names, *sums))

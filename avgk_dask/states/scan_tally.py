@@ -13,12 +13,14 @@ from ..kernels.zones import intervals_of
 from ..records import ANY, BY_BAND, JOINED, SAME, Count, Counts
 from .bin_counts import BinCounts
 from .checks import CheckedTally
-from .counted_events import EventTally, add_up
+from .counted_events import EventTally
 from .distances import DistanceTally
+from .distinct import add_up
 from .held_events import HeldEvents
 from .held_rows import HeldRows
 from .looked_rows import LookedRows
 from .ranked_scores import RankedTally
+from .strata import StrataRanks, StrataSums
 
 #: Different keys of which any number of events can be held, counted together.
 _FEW_KEYS = 4
@@ -32,10 +34,14 @@ class ScanTally(CheckedTally):
 
     #: Labels at each rank 1..; the first and the last entry take those that are in no top-k set, and are not read.
     rank_counts: Counts
-    #: Sets of each (interval, size) when only the scores above the interval are in, sparse.
-    size_intervals: Annotated[Ints, JOINED]
-    sizes: Annotated[Ints, JOINED]
-    size_counts: Annotated[Ints, JOINED]
+    #: Sets of each (interval, cell) when only the scores above the interval are in, sparse: a cell is twice the size of a
+    #: set, and 1 more if the label is in it.
+    cell_intervals: Annotated[Ints, JOINED]
+    cells: Annotated[Ints, JOINED]
+    cell_counts: Annotated[Ints, JOINED]
+    #: The same by strata, a column for each interval; and the ranks of the labels of each stratum, where strata are given.
+    strata: StrataSums
+    strata_ranks: StrataRanks
     #: Hard labels in each zone; soft labels' exact weight above each interval, and at each rank.
     hits: Counts
     weight_above: ExactSums
@@ -67,9 +73,9 @@ class ScanTally(CheckedTally):
     looked: LookedRows
 
     def settled(self) -> Self:
-        """Return the tally with equal sizes counted together, and without its rows if they are too many."""
-        (intervals, sizes), counts = add_up((self.size_intervals, self.sizes), self.size_counts)
-        found = replace(self, size_intervals=intervals, sizes=sizes, size_counts=counts)
+        """Return the tally with equal cells counted together, and without its rows if they are too many."""
+        (intervals, cells), counts = add_up((self.cell_intervals, self.cells), self.cell_counts)
+        found = replace(self, cell_intervals=intervals, cells=cells, cell_counts=counts)
         if self.max_held and sum(part.keys.size for part in self.rows) > self.max_held:
             return replace(found, rows=(), dropped=np.ones_like(self.dropped))
         return found._within_limit() if self.n_stored > self.max_events else found
@@ -82,7 +88,8 @@ class ScanTally(CheckedTally):
     def stored_events(self) -> Ints:
         """Return how many of those each interval has."""
         counts = np.zeros(self.floors.size // 2, np.int64)
-        for keys in (self.events.keys, self.counted.keys, self.counted.weight_keys):
+        counted = self.counted
+        for keys in (self.events.keys, counted.keys, counted.weight_keys, counted.stratum_keys):
             for first in range(
                 0, keys.size, _AT_ONCE
             ):  # what is made of all at once would take several times their memory

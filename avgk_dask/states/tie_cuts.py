@@ -8,6 +8,7 @@ from typing import Annotated
 from ..arrays import Ints
 from ..exact.sums import ExactSums
 from ..records import BY_BAND, Record, State
+from .strata import StrataSums
 
 
 @dataclass(frozen=True)
@@ -20,8 +21,9 @@ class TieCut(Record):
     n_taken: int
     row: int
     last_class: int
-    #: By size, what the number of sets of that size changes by.
+    #: By cell, what the number of sets of that cell changes by; and what the strata gain.
     changes: Ints
+    strata: StrataSums
     weight: ExactSums
 
 

@@ -5,6 +5,7 @@
 
 from .conformal_oracle import oracle_conformal, oracle_conformal_costs
 from .counting import CountingStore
+from .groups import oracle_breakdown
 from .oracle import (
     oracle_average_k_sets,
     oracle_evaluate,
@@ -17,15 +18,19 @@ from .oracle import (
     oracle_transfer,
 )
 from .simulation import Simulation, simulate, simulate_store
+from .uncertainty import oracle_influences, oracle_stderr
 
 __all__ = [
     "CountingStore",
     "Simulation",
     "oracle_average_k_sets",
+    "oracle_breakdown",
     "oracle_conformal",
     "oracle_conformal_costs",
     "oracle_evaluate",
+    "oracle_influences",
     "oracle_smallest_k",
+    "oracle_stderr",
     "oracle_straddle",
     "oracle_supports",
     "oracle_threshold",

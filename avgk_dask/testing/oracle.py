@@ -17,11 +17,12 @@ Budget: TypeAlias = float | Decimal | Fraction | str
 Ordered: TypeAlias = tuple[int, float]
 
 
-def _fraction(k: Budget) -> Fraction:
+def fraction_of(k: Budget) -> Fraction:
+    """Return a budget as an exact fraction."""
     return Fraction(k) if isinstance(k, (int, Fraction)) else Fraction(Decimal(str(k)))
 
 
-def _numbers(scores: Array) -> list[Ordered]:
+def numbers_of(scores: Array) -> list[Ordered]:
     """Return the scores row by row as Python numbers, -0.0 as 0.0 and NaN below everything."""
     exact = scores if scores.dtype.kind in "iu" else scores.astype(np.float64)
     return [(0, 0) if x != x else (1, x + 0) for x in exact.reshape(-1).tolist()]
@@ -56,8 +57,8 @@ def oracle_threshold(scores: Array, k: Budget) -> tuple[float, int, int, int]:
     (0.4, 1, 2, 1)
 
     """
-    flat = _numbers(scores)
-    budget = math.floor(_fraction(k) * scores.shape[0])
+    flat = numbers_of(scores)
+    budget = math.floor(fraction_of(k) * scores.shape[0])
     ordered = sorted(flat, reverse=True)
     value = ordered[min(budget, len(ordered) - 1)]
     n_above = sum(x > value for x in flat)
@@ -97,7 +98,7 @@ def oracle_average_k_sets(scores: Array, k: Budget, ties: str = "first") -> Bool
     """
     value, _, _, n_kept = oracle_threshold(scores, k)
     wanted = (0, 0) if value != value else (1, value)
-    flat = _numbers(scores)
+    flat = numbers_of(scores)
     tied = [i for i, x in enumerate(flat) if x == wanted]
     if ties == "spread":
         tied.sort(key=lambda i: -(_splitmix64(i) >> 24))  # stable: in row-major order among equals
@@ -150,8 +151,8 @@ def oracle_tie_sensitivity(scores: Array, labels: Array, k: Budget) -> tuple[flo
     """
     value, _, n_ties, n_kept = oracle_threshold(scores, k)
     wanted = (0, 0) if value != value else (1, value)
-    above = np.array([x > wanted for x in _numbers(scores)]).reshape(scores.shape)
-    tied = np.array([x == wanted for x in _numbers(scores)]).reshape(scores.shape)
+    above = np.array([x > wanted for x in numbers_of(scores)]).reshape(scores.shape)
+    tied = np.array([x == wanted for x in numbers_of(scores)]).reshape(scores.shape)
     n_labelled = len(labels) if labels.ndim == 2 else int((labels >= 0).sum())
     if not n_labelled:
         return math.nan, math.nan, math.nan
@@ -192,7 +193,7 @@ def oracle_top_k_sets(scores: Array, k: int) -> Bools:
     """
     n_classes = scores.shape[1]
     chosen = np.zeros(scores.shape, bool)
-    flat = _numbers(scores)
+    flat = numbers_of(scores)
     for i in range(scores.shape[0]):
         row = flat[i * n_classes : (i + 1) * n_classes]
         order = sorted(range(n_classes), key=lambda j: row[j], reverse=True)  # sorted is stable in reverse, too
@@ -255,7 +256,7 @@ def oracle_evaluate(scores: Array, labels: Array | None, k: Budget, ties: str = 
     sets = oracle_average_k_sets(scores, k, ties)
     nan = math.nan, math.nan, math.nan
     low, high, expected = nan if labels is None else oracle_tie_sensitivity(scores, labels, k)
-    is_integer = _fraction(k).denominator == 1
+    is_integer = fraction_of(k).denominator == 1
     return {
         "threshold": float(value),
         "n_above": n_above,
@@ -266,7 +267,7 @@ def oracle_evaluate(scores: Array, labels: Array | None, k: Budget, ties: str = 
         "average_k_error_lowest": low,
         "average_k_error_highest": high,
         "average_k_error_expected": expected,
-        "top_k_error": _error(oracle_top_k_sets(scores, int(_fraction(k))), labels) if is_integer else math.nan,
+        "top_k_error": _error(oracle_top_k_sets(scores, int(fraction_of(k))), labels) if is_integer else math.nan,
         "set_size_count": np.bincount(sets.sum(1)).tolist(),
     }
 
@@ -274,7 +275,7 @@ def oracle_evaluate(scores: Array, labels: Array | None, k: Budget, ties: str = 
 def _ranked(scores: Array) -> list[list[Ordered]]:
     """Return each row's scores in descending order, as (is a number, value)."""
     n_classes = scores.shape[1]
-    flat = _numbers(scores)
+    flat = numbers_of(scores)
     return [sorted(flat[i : i + n_classes], reverse=True) for i in range(0, len(flat), n_classes)]
 
 
@@ -314,11 +315,11 @@ def oracle_transfer(
 
     """
     (n, n_classes), n_new = calibration.shape, len(scores)
-    budget = _fraction(k) * n if guarantee is None else _fraction(k) * (n + 1) - n_classes
-    ordered = sorted(_numbers(calibration), reverse=True)
+    budget = fraction_of(k) * n if guarantee is None else fraction_of(k) * (n + 1) - n_classes
+    ordered = sorted(numbers_of(calibration), reverse=True)
     value = ordered[min(math.floor(budget), len(ordered) - 1)]
     # Python compares integers and floats exactly.
-    sets = np.array([x > value for x in _numbers(scores)]).reshape(scores.shape)
+    sets = np.array([x > value for x in numbers_of(scores)]).reshape(scores.shape)
     sizes = [Fraction(size) for size in sets.sum(1).tolist()]
     mean = sum(sizes) / n_new
     spread = sum((size - mean) ** 2 for size in sizes) * (Fraction(1, n) + Fraction(1, n_new))
@@ -363,14 +364,14 @@ def oracle_smallest_k(scores: Array, labels: Array, max_error: Budget) -> dict[s
     3
 
     """
-    flat, n_classes = _numbers(scores), scores.shape[1]
+    flat, n_classes = numbers_of(scores), scores.shape[1]
     order = sorted(range(len(flat)), key=lambda p: (flat[p], -p), reverse=True)
     order = [place for place in order if flat[place][0]]
     wanted = {i * n_classes + int(y) for i, y in enumerate(labels) if y >= 0}
     found = {"budget": math.inf, "top_k": math.inf}
     for budget in range(len(order) + 1):
         error = 1 - Fraction(len(wanted.intersection(order[:budget])), len(wanted))
-        if error <= _fraction(max_error):
+        if error <= fraction_of(max_error):
             lowest = order[budget] if budget < len(order) else order[-1]
             value = math.nan if budget == len(order) < len(flat) else flat[lowest][1]
             found |= {"budget": budget, "threshold": value, "error": float(error)}
@@ -378,7 +379,7 @@ def oracle_smallest_k(scores: Array, labels: Array, max_error: Budget) -> dict[s
     for k in range(1, n_classes + 1):
         sets = oracle_top_k_sets(scores, k).reshape(-1)
         error = 1 - Fraction(sum(bool(sets[place]) for place in wanted), len(wanted))
-        if error <= _fraction(max_error):
+        if error <= fraction_of(max_error):
             found |= {"top_k": k, "top_k_error": float(error)}
             break
     return found

@@ -15,7 +15,15 @@ from hypothesis import strategies as st
 from zarr.codecs import BloscCodec
 
 import avgk_dask as avgk
-from avgk_dask.testing import oracle_average_k_sets, oracle_evaluate, oracle_straddle, oracle_supports, strategies
+from avgk_dask.testing import (
+    oracle_average_k_sets,
+    oracle_evaluate,
+    oracle_influences,
+    oracle_stderr,
+    oracle_straddle,
+    oracle_supports,
+    strategies,
+)
 
 #: Settings that send even a tiny matrix through every part of the engine.
 ENGINES = {
@@ -45,8 +53,37 @@ def check_result(result, scores, labels, ks, ties="first"):
         assert result.set_size_count.values[i].sum() == scores.shape[0]
         for name, value in expected.items():
             assert same(float(result[name][i]), float(value)), (k, name, float(result[name][i]), value)
+        check_error_bars(result.isel(k=i), scores, labels, k, ties)
         top, average = expected["top_k_error"], expected["average_k_error"]
         assert result.adaptive_gain[i] == pytest.approx(top - average, abs=1e-15, nan_ok=True)
+
+
+def check_error_bars(result, scores, labels, k, ties="first", clusters=None):
+    """Check hits by size and standard errors against the definitions."""
+    names = ["average_k_error_stderr", "top_k_error_stderr", "adaptive_gain_stderr", "relative_gain_stderr"]
+    if labels is None or labels.ndim == 2 or not (labels >= 0).any():
+        assert all(np.isnan(result[name]) for name in names)
+        return
+    sets = oracle_average_k_sets(scores, k, ties)
+    hits = [i for i, label in enumerate(labels) if label >= 0 and sets[i, label]]
+    assert (
+        result.set_hit_count.values.tolist() == np.bincount(sets.sum(1)[hits], minlength=result.sizes["size"]).tolist()
+    )
+    average = oracle_influences(scores, labels, k, "average", ties)
+    assert sum(average) == 0
+    expected = [oracle_stderr(average, clusters), math.nan, math.nan, math.nan]
+    if Fraction(str(k)).denominator == 1:
+        top = oracle_influences(scores, labels, k, "top")
+        gains = [t - a for t, a in zip(top, average, strict=True)]
+        a, t = (
+            Fraction(float(result[name])).limit_denominator(len(labels)) for name in ("average_k_error", "top_k_error")
+        )
+        relative = [a / t**2 * y - x / t for x, y in zip(average, top, strict=True)] if t else None
+        expected[1:3] = oracle_stderr(top, clusters), oracle_stderr(gains, clusters)
+        expected[3] = math.nan if relative is None else oracle_stderr(relative, clusters)
+        if ties == "spread" and np.isnan(result.adaptive_gain_stderr) and 0 < result.n_kept < result.n_ties:
+            expected[2:] = math.nan, math.nan
+    assert [float(result[name]) for name in names] == pytest.approx(expected, rel=1e-12, abs=1e-15, nan_ok=True)
 
 
 def check_ambiguity(result, scores, ks):
@@ -99,6 +136,28 @@ def test_evaluate__equals_the_definitions(engine, kind, data):
         result = avgk.evaluate(da.from_array(scores, chunks=chunks), labels, ks)
     check_result(result, scores, labels, ks)
     check_ambiguity(result, scores, ks)
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@settings(max_examples=40, suppress_health_check=[HealthCheck.too_slow])
+@given(data=st.data())
+def test_evaluate__of_clusters_has_the_standard_errors_of_their_sums(engine, data):
+    scores = data.draw(strategies.score_matrices())
+    labels = data.draw(strategies.hard_labels(scores.shape))
+    ks = data.draw(strategies.budgets(scores.shape[1], scores))
+    n = len(scores)
+    clusters = np.array(data.draw(st.lists(st.sampled_from([-5, 0, 3, 2**40]), min_size=n, max_size=n)))
+    lazy = da.from_array(scores, chunks=data.draw(strategies.chunkings(scores.shape)))
+    with dask.config.set(ENGINES[engine]), dask.config.set(scheduler="synchronous"):
+        result = avgk.evaluate(lazy, labels, ks, straddle=False, clusters=clusters)
+        plain = avgk.evaluate(lazy, labels, ks, straddle=False)
+        single = avgk.evaluate(lazy, labels, ks, straddle=False, clusters=np.arange(n))
+    for i, k in enumerate(ks):
+        check_error_bars(result.isel(k=i), scores, labels, k, clusters=clusters)
+    bars = [name for name in result if name.endswith("stderr")]
+    assert result.drop_vars(bars).drop_attrs().identical(plain.drop_vars(bars).drop_attrs())
+    for name in bars:
+        assert np.allclose(single[name], plain[name], rtol=1e-13, atol=0, equal_nan=True)
 
 
 @pytest.mark.parametrize("kind", ["hard", "soft"])

@@ -96,7 +96,7 @@ def test_find_labels_and_rank_labels__equal_their_twins(data):
     places = left[-1]
 
     def make_ranks():
-        return scores, labels, places, 0, offsets, listed, n_ranks, np.zeros(n_ranks + 2, np.int64)
+        return scores, labels, places, 0, offsets, listed, n_ranks, np.zeros(len(scores), np.int32)
 
     (_, left), (_, right) = run_both("rank_labels", make_ranks)
     assert np.array_equal(left[-1], right[-1])
@@ -147,11 +147,12 @@ def test_split_rows__equals_its_twin(data):
     outcomes = []
     for function in (compiled_kernel("split_rows"), plain_twin("split_rows")):
         above = np.zeros((len(rows), zones.n_intervals), np.int32)
-        histogram, hits = zones.no_histogram(), np.zeros(zones.floors.size, np.int64)
+        histogram, label_zones = zones.no_histogram(), np.zeros(len(rows), np.int32)
         dtypes = (np.int32, np.int64, np.int32, np.int32, np.int32, np.uint8)
         events = tuple(np.zeros(listed.size + n_before, dtype) for dtype in dtypes)
-        n = function(offsets, listed, classes, zones.arrays(), above, histogram, labels, hits, 7, n_before, events)
-        outcomes.append([n, above, histogram, hits, *(column[:n] for column in events)])
+        arguments = above, histogram, labels, label_zones, 7, n_before, events
+        n = function(offsets, listed, classes, zones.arrays(), *arguments)
+        outcomes.append([n, above, histogram, label_zones, *(column[:n] for column in events)])
     for x, y in zip(*outcomes, strict=True):
         assert np.array_equal(x, y)
 
@@ -180,26 +181,27 @@ def test_scans__stop_where_room_ends_and_go_on(room, data):
     zones = ZoneTable.from_intervals([(low, high)], 2**40)
     listing = Listing(n_classes, 1, 2, 0, scores.dtype).arrays()
     places, ranking = np.empty(n_rows, np.int32), (np.zeros((n_rows, 0), scores.dtype), 0, scores.dtype.type(0))
-    mine, counts = (labels, places, n_classes), np.zeros(n_classes + 2, np.int64)
+    mine = (labels, places, np.zeros(n_rows, np.int32), n_classes)
     kept = np.empty(room, np.int32), np.empty(n_rows, np.int32)
     row, found = 0, []
     while row < n_rows:
-        tallies = counts, zones.no_histogram()
-        row, _, _, n = row_scans.hold_rows(tile, row, listing, kept, zones.arrays(), mine, tallies, ranking)
+        histogram = zones.no_histogram()
+        row, _, _, n = row_scans.hold_rows(tile, row, listing, kept, zones.arrays(), mine, histogram, ranking)
         found.append(kept[0][:n].copy())
     assert np.array_equal(np.concatenate(found), encoded.reshape(-1))
     assert np.array_equal(places, labels)
     events, row, found = Split(room, np.dtype(np.int32)).columns, 0, []
-    again, above = np.zeros_like(counts), np.zeros((n_rows, 1), np.int32)
+    ranks, above, label_zones = mine[2].copy(), np.zeros((n_rows, 1), np.int32), np.zeros(n_rows, np.int32)
     while row < n_rows:
-        tallies = again, above, zones.no_histogram(), np.zeros(2, np.int64)
+        tallies = above, label_zones, zones.no_histogram()
         row, _, _, n = row_scans.scan_rows(tile, row, listing, events, zones.arrays(), mine, tallies, ranking)
         found.append([column[:n].copy() for column in events])
     _, event_keys, rows, _, classes, hits = (np.concatenate(column) for column in zip(*found, strict=True))
     assert np.array_equal(event_keys, encoded.reshape(-1))
     assert np.array_equal(rows * n_classes + classes, np.arange(scores.size))
     assert np.array_equal(hits, classes == labels[rows])
-    assert np.array_equal(counts, again)
+    assert np.array_equal(ranks, mine[2])
+    assert np.array_equal(label_zones == 1, labels >= 0)
 
 
 @st.composite
@@ -217,9 +219,8 @@ def scans(draw):
 
     def make():
         listing = Listing(n_classes, 1, 2, lanes_for(n_ranked, n_classes), scores.dtype).arrays()
-        places = np.zeros(n_rows, np.int32)
-        counts = np.zeros(n_ranks + 2, np.int64)
-        return listing, (labels, places, n_ranks), counts, ranking_space(scores.shape, n_ranked, scores.dtype)
+        places, ranks = np.zeros((2, n_rows), np.int32)
+        return listing, (labels, places, ranks, n_ranks), ranking_space(scores.shape, n_ranked, scores.dtype)
 
     return tile, zones, make
 
@@ -230,13 +231,13 @@ def test_keep_rows__equals_its_twin(scan, more):
     tile, zones, make = scan
     outcomes = []
     for function in (compiled_kernel("hold_rows"), plain_twin("hold_rows")):
-        listing, labels, counts, ranking = make()
+        listing, labels, ranking = make()
         histogram, row, found = zones.no_histogram(), 0, []
         kept = np.zeros(listing[2].size + more, np.int64), np.zeros(len(tile[0]), np.int32)
         while row < len(tile[0]):
-            row, *nan, n = function(tile, row, listing, kept, zones.arrays(), labels, (counts, histogram), ranking)
+            row, *nan, n = function(tile, row, listing, kept, zones.arrays(), labels, histogram, ranking)
             found.append((row, nan, n, kept[0][:n].copy()))
-        outcomes.append((found, kept[1], labels[1], counts, histogram, ranking[0]))
+        outcomes.append((found, kept[1], labels[1], labels[2], histogram, ranking[0]))
     assert_same(*outcomes)
 
 
@@ -246,14 +247,14 @@ def test_scan_rows__equals_its_twin(scan, more):
     tile, zones, make = scan
     outcomes = []
     for function in (compiled_kernel("scan_rows"), plain_twin("scan_rows")):
-        listing, labels, counts, ranking = make()
-        histogram, hits, row, found = zones.no_histogram(), np.zeros(zones.floors.size, np.int64), 0, []
+        listing, labels, ranking = make()
+        histogram, label_zones, row, found = zones.no_histogram(), np.zeros(len(tile[0]), np.int32), 0, []
         above = np.zeros((len(tile[0]), zones.n_intervals), np.int32)
-        tallies, events = (counts, above, histogram, hits), Split(listing[2].size + more, np.dtype(np.int64)).columns
+        tallies, events = (above, label_zones, histogram), Split(listing[2].size + more, np.dtype(np.int64)).columns
         while row < len(tile[0]):
             row, *nan, n = function(tile, row, listing, events, zones.arrays(), labels, tallies, ranking)
             found.append((row, nan, n, [column[:n].copy() for column in events]))
-        outcomes.append((found, labels[1], tallies, ranking[0]))
+        outcomes.append((found, labels[1], labels[2], tallies, ranking[0]))
     assert_same(*outcomes)
 
 
@@ -299,11 +300,13 @@ def test_count_sets__equals_its_twin(data):
     places = np.array([data.draw(st.integers(-1, len(row) - 1)) for row in listed], np.int32)
     budgets = np.array(sorted(data.draw(st.lists(st.integers(0, len(thresholds) - 1), min_size=1, max_size=9))))
     left = np.array([data.draw(st.integers(0, 6)) for _ in budgets])
+    strata = np.array([data.draw(st.integers(0, 2)) for _ in listed], np.int32)
 
     def make():
         n = len(budgets)
-        outputs = np.zeros((n, 10), np.int64), np.zeros(2 * len(thresholds), np.int64), np.zeros(n, np.int64)
-        return flat, lengths, places, zones.arrays(), budgets, left.copy(), *outputs
+        outputs = np.zeros((n, 20), np.int64), np.zeros(2 * len(thresholds), np.int64)
+        sums = np.zeros((2, 3, n), np.int64)
+        return flat, lengths, places, zones.arrays(), budgets, left.copy(), *outputs, strata, *sums
 
     (_, left_arrays), (_, right_arrays) = run_both("count_sets", make)
     assert_same(left_arrays, right_arrays)
@@ -329,31 +332,67 @@ def rows_of_events(max_size=12):
     return st.lists(st.lists(st.integers(-3, 3), min_size=1, max_size=max_size), min_size=1, max_size=6)
 
 
-@given(rows_of_events(), st.integers(-4, 4), st.integers(0, 20))
-def test_move_sizes__equals_its_twin(events, key, n_ties):
-    listed = np.array([k for row in events for k in row], np.int32)
-    places = np.array([i << 40 for i, row in enumerate(events) for _ in row], np.int64)
-    bases = np.array([i % 3 for i, row in enumerate(events) for _ in row], np.int32)
+@given(data=st.data())
+def test_tell_sets__equals_its_twin(data):
+    listed = data.draw(st.lists(st.lists(st.integers(-3, 3), max_size=9), min_size=1, max_size=5))
+    flat, lengths = np.array([k for row in listed for k in row], np.int32), np.array([len(r) for r in listed], np.int32)
+    places = np.array([data.draw(st.integers(-1, len(row) - 1)) for row in listed], np.int32)
+    thresholds = np.array(data.draw(st.lists(st.integers(-4, 4), min_size=1, max_size=4)), np.int64)
+    left = np.array([data.draw(st.integers(0, 6)) for _ in thresholds])
 
     def make():
-        return listed, places, bases, key, n_ties, np.zeros(20, np.int64)
+        shape = len(listed), thresholds.size
+        return flat, lengths, places, thresholds, left.copy(), np.zeros(shape, np.int32), np.zeros(shape, bool)
 
-    (_, left), (_, right) = run_both("move_sizes", make)
+    (_, left_arrays), (_, right_arrays) = run_both("tell_sets", make)
+    assert_same(left_arrays, right_arrays)
+
+
+def hits_of(events):
+    """Return which events are labels: one in some rows."""
+    return np.array([t == i % 4 for i, row in enumerate(events) for t in range(len(row))], np.uint8)
+
+
+@given(st.data())
+def test_add_strata__equals_its_twin(data):
+    n_rows, n = data.draw(st.integers(1, 9)), data.draw(st.integers(1, 4))
+    rng = np.random.default_rng(data.draw(st.integers(0, 99)))
+    above, strata = rng.integers(0, 9, (n_rows, n)).astype(np.int32), rng.integers(0, 3, n_rows).astype(np.int32)
+    zones = rng.integers(0, 2 * n + 1, n_rows).astype(np.int32)
+
+    def make():
+        return above, zones, strata, *np.zeros((2, 3, n), np.int64)
+
+    (_, left), (_, right) = run_both("add_strata", make)
+    assert_same(left, right)
+
+
+@given(rows_of_events(), st.integers(-4, 4), st.integers(0, 20))
+def test_move_cells__equals_its_twin(events, key, n_ties):
+    listed = np.array([k for row in events for k in row], np.int32)
+    places = np.array([i << 40 for i, row in enumerate(events) for _ in row], np.int64)
+    bases = np.array([2 * (i % 3) for i, row in enumerate(events) for _ in row], np.int32)
+
+    def make():
+        return listed, places, bases, hits_of(events), key, n_ties, np.zeros(40, np.int64)
+
+    (_, left), (_, right) = run_both("move_cells", make)
     for x, y in zip(left, right, strict=True):
         assert np.array_equal(x, y)
 
 
 @given(rows_of_events(max_size=300), st.data())
-def test_size_events__equals_its_twin(events, data):
+def test_step_events__equals_its_twin(events, data):
     listed = np.array([k for row in events for k in row], np.int32)
     row_of = np.array([i for i, row in enumerate(events) for _ in row], np.int32)
-    bases = np.array([i % 3 for i, row in enumerate(events) for _ in row], np.int32)
+    bases = np.array([2 * (i % 3) for i, row in enumerate(events) for _ in row], np.int32)
     cut = data.draw(st.integers(0, listed.size))
 
     def make():
-        return np.array([0, cut, listed.size]), listed, row_of, bases, np.zeros(listed.size, np.int32)
+        starts = np.array([0, cut, listed.size])
+        return starts, listed, row_of, bases, hits_of(events), np.zeros(listed.size, np.int64)
 
-    (_, left), (_, right) = run_both("size_events", make)
+    (_, left), (_, right) = run_both("step_events", make)
     for x, y in zip(left, right, strict=True):
         assert np.array_equal(x, y)
 

@@ -75,7 +75,7 @@ def scan_arguments(scores, labels, zones, n_ranked, n_ranks=10):
     width = lanes_for(n_ranked, N_CLASSES)
     listing = Listing.small(N_CLASSES, width, scores.dtype)
     tile = (scores, *carrier_bits(scores), floor)
-    return tile, 0, listing.arrays(), (labels, np.empty(len(scores), np.int32), n_ranks)
+    return tile, 0, listing.arrays(), (labels, *np.empty((2, len(scores)), np.int32), n_ranks)
 
 
 @pytest.mark.parametrize("k_max, n_ranked, limit", [(10, 0, 260), (10, 20, 600), (100, 0, 720)])
@@ -86,11 +86,11 @@ def test_keep_rows__stays_fast(block, k_max, n_ranked, limit):
     zones = plan_rows(shape, floor, floor, int(encode(scores.reshape(-1)).max())).zones
     tile, first, listing, mine = scan_arguments(scores, labels, zones, n_ranked)
     kept = np.empty(N_ROWS * N_CLASSES, np.int32), np.empty(N_ROWS, np.int32)
-    tallies = np.zeros(12, np.int64), zones.no_histogram()
+    histogram = zones.no_histogram()
     ranking = ranking_space(scores.shape, n_ranked, scores.dtype)
 
     def run():
-        row_scans.hold_rows(tile, first, listing, kept, zones.arrays(), mine, tallies, ranking)
+        row_scans.hold_rows(tile, first, listing, kept, zones.arrays(), mine, histogram, ranking)
 
     assert cost(run, N_ROWS, limit) <= limit
 
@@ -103,7 +103,7 @@ def test_scan_rows__stays_fast(block):
     tile, first, listing, mine = scan_arguments(scores, labels, zones, 0)
     events = Split(N_ROWS * N_CLASSES, np.dtype(np.int32)).columns
     above = np.empty((N_ROWS, zones.n_intervals), np.int32)
-    tallies = np.zeros(12, np.int64), above, zones.no_histogram(), np.zeros(zones.floors.size, np.int64)
+    tallies = above, np.empty(N_ROWS, np.int32), zones.no_histogram()
     ranking = ranking_space(scores.shape, 0, scores.dtype)
 
     def run():
@@ -118,7 +118,7 @@ def test_count_sets__stays_fast(block):
     found = threshold_keys(scores, range(1, 101))
     mask = (keys >= found[-1]).reshape(scores.shape)
     lengths = mask.sum(1).astype(np.int32)
-    part = HeldRows(0, keys[mask.reshape(-1)], lengths, np.full(N_ROWS, -1, np.int32))
+    part = HeldRows(0, keys[mask.reshape(-1)], lengths, np.full(N_ROWS, -1, np.int32), np.zeros(N_ROWS, np.int32))
     zones = ZoneTable.from_intervals([(key, key) for key in sorted(set(found), reverse=True)], 2**31)
     ties = np.zeros((1, zones.n_intervals), np.int64)
 

@@ -21,6 +21,6 @@ def test_pilot_sample__leaves_nan_out_for_every_float(name):
     low, high = (int(key) for key in encode(np.array([-1, np.inf]).astype(dtype)))
     assert (sample.lowest, sample.highest) == (low, high)
     shape = ScanShape(30, 3, dtype, 0, 10, 1000, 1000, 64)
-    plan = plan_from_pilot(shape, sample, [90])  # the last of all: the lowest key there can be
+    plan = plan_from_pilot(shape, sample, [(90, 90)])  # the last of all: the lowest key there can be
     assert plan.floor == key_range(dtype)[0]
     assert sample_block(np.full((2, 2), np.nan).astype(dtype), 0, 1.0).keys.size == 0

@@ -17,7 +17,7 @@ from avgk_dask.kernels.keys import encode, key_range
 from avgk_dask.kernels.zones import ZoneTable
 from avgk_dask.scans.band_scan import scan_band
 from avgk_dask.scans.plan import ScanPlan, ScanShape
-from avgk_dask.searches.folding import base_sizes, certain_bracket, fold
+from avgk_dask.searches.folding import base_cells, certain_bracket, fold
 from avgk_dask.searches.waves import first_wave, next_wave, spread_bands
 from avgk_dask.states.held_events import IntervalEvents
 from avgk_dask.states.scan_tally import ScanTally
@@ -33,6 +33,12 @@ def scanned(scores, labels, cuts, plan):
     parts = [(i, slice(a, b)) for i, (a, b) in enumerate(pairwise(cuts))]
     mine = [scan_band([scores[rows]], None if labels is None else labels[rows], i, plan) for i, rows in parts]
     return ScanTally.merge(mine[::-1])
+
+
+def summed(sums):
+    """Return the sums of the strata that have any."""
+    rows = zip(sums.strata.tolist(), sums.sizes.tolist(), sums.hits.tolist(), strict=True)
+    return [row for row in rows if any(row[1])]
 
 
 @st.composite
@@ -59,7 +65,7 @@ def drawn_scans(draw):
 def test_fold__gives_what_a_scan_of_narrower_intervals_gives(drawn, max_events, n_together):
     scores, labels, cuts, old, new = drawn
     n, c = scores.shape
-    shape = ScanShape(n, c, scores.dtype, 1, len(cuts) - 1, max_events, 1000, 16, n_together=n_together)
+    shape = ScanShape(n, c, scores.dtype, 1, len(cuts) - 1, max_events, 1000, 16, n_together=n_together, strata="ranks")
     wide, narrow = plan_of(shape, old), plan_of(shape, new)
     found, expected = (scanned(scores, labels, cuts, plan) for plan in (wide, narrow))
     if found.dropped.any() or expected.dropped.any():
@@ -69,8 +75,10 @@ def test_fold__gives_what_a_scan_of_narrower_intervals_gives(drawn, max_events, 
     assert found.hits.tolist() == expected.hits.tolist()
     assert found.weight_above.fractions() == expected.weight_above.fractions()
     for j in range(2):
-        sizes = [np.trim_zeros(base_sizes(tally, j), "b").tolist() for tally in (found, expected)]
-        assert sizes[0] == sizes[1]
+        cells = [np.trim_zeros(base_cells(tally, j), "b").tolist() for tally in (found, expected)]
+        assert cells[0] == cells[1]
+        sums = [summed(tally.strata.columns([j])) for tally in (found, expected)]
+        assert sums[0] == sums[1]
         zone = 2 * j + 1
         assert found.histogram.table()[zone].tolist() == expected.histogram.table()[zone].tolist()
         events = [
@@ -85,7 +93,8 @@ def test_fold__gives_what_a_scan_of_narrower_intervals_gives(drawn, max_events, 
                 told = []
                 for one in events:
                     t = one.take(key, wanted, c)
-                    told.append((t.n_above, t.n_ties, t.changes.tolist(), t.weight_kept, t.weight_above, t.cut))
+                    counts = t.n_above, t.n_ties, t.changes.tolist(), summed(t.strata)
+                    told.append((*counts, t.weight_kept, t.weight_above, t.cut))
                 assert told[0] == told[1]
 
 
@@ -200,7 +209,7 @@ def test_evaluate__in_waves_reads_each_chunk_once_and_a_pilot(by_chunk):
     group.create_array("scores", data=scores, chunks=(rows, c))
     group.create_array("labels", data=labels, chunks=(rows,))
     store.reads.clear()
-    with dask.config.set({**IN_WAVES, "avgk.max-events": 60_000 if not by_chunk else 300_000}):
+    with dask.config.set({**IN_WAVES, "avgk.max-events": 120_000 if not by_chunk else 300_000}):
         found = avgk.evaluate(zarr.open_group(store, mode="r"), k=[1, 2, 3, 4, 5])
     assert found.attrs["reads"] == 1
     reads = {key: times for key, times in store.chunk_reads().items() if key.startswith("scores")}

@@ -26,6 +26,7 @@ from avgk_dask.kernels.edges import EdgeTable
 from avgk_dask.kernels.keys import encode
 from avgk_dask.records import Record, Several
 from avgk_dask.rules.cost_rule import CostRule
+from avgk_dask.rules.threshold_rule import ThresholdRule
 from avgk_dask.scans.above_scan import AbovePlan, beside, scan_beside
 from avgk_dask.scans.affine_rows import AffinePlan, tally_gradient
 from avgk_dask.scans.band_scan import scan_band
@@ -41,8 +42,10 @@ from avgk_dask.scans.plan import ScanShape
 from avgk_dask.scans.row_losses import LossPlan, tally_losses
 from avgk_dask.scans.scaled_rows import Scale, ScalePlan, tally_scales
 from avgk_dask.scans.score_bins import BinPlan, tally_bins
+from avgk_dask.scans.set_members import PairPlan, count_pairs
 from avgk_dask.scans.set_regrets import RegretPlan, tally_tops
 from avgk_dask.scans.target_scan import TargetPlan, tally_target
+from avgk_dask.scans.telling_sets import KnownSets, tell_band, telling_pass
 from avgk_dask.scans.tie_weights import TieWindow, WeightPlan, tally_weights
 from avgk_dask.searches.threshold_search import ThresholdSearch
 from avgk_dask.states.cost_tally import CostHistogram
@@ -50,6 +53,7 @@ from avgk_dask.states.distances import DistanceTally
 from avgk_dask.states.held_rows import SetCounts
 from avgk_dask.states.key_histogram import KeyHistogram
 from avgk_dask.states.ranked_scores import RankedTally
+from avgk_dask.states.strata import StrataRanks
 from avgk_dask.testing import strategies
 
 #: Weights as order keys, from 0 to 1.
@@ -92,15 +96,30 @@ def scans(drawn, labels, **options):
     return [scan_band([s], lab, i, plan) for i, (s, lab) in enumerate(zip(drawn.scores, labels, strict=True))]
 
 
+def strata_of(sums):
+    """Return the sums of the strata that have any."""
+    rows = zip(sums.strata.tolist(), sums.sizes.tolist(), sums.hits.tolist(), strict=True)
+    return [row for row in rows if any(row[1])]
+
+
 def scan_outcome(drawn, options):
     def read(tally):
         after = drawn.search(**options).advance(tally)
-        return [(i, dataclasses.replace(s, set_sizes=s.set_sizes.tolist())) for i, s in sorted(after.found.items())]
+        return [
+            (i, dataclasses.replace(s, cells=s.cells.tolist(), strata=strata_of(s.strata)))
+            for i, s in sorted(after.found.items())
+        ]
 
     return read
 
 
+def telling(drawn):
+    shape = dataclasses.replace(drawn.search().shape, max_held=1 << 40, strata="ranks")
+    return telling_pass(shape, [KnownSets(drawn.key, 1, 1)])
+
+
 def numbered(drawn, work, labels, plan):
+    labels = labels or [None] * len(drawn.scores)
     return [work([s], lab, i, plan) for i, (s, lab) in enumerate(zip(drawn.scores, labels, strict=True))]
 
 
@@ -148,8 +167,21 @@ def coverages(drawn):
 
 #: Of each kind of state: its states of the bands drawn, and what is read of a state.
 KINDS = {
-    "ScanTally": (lambda d: scans(d, d.hard, max_held=0), lambda d: scan_outcome(d, {"max_held": 0})),
-    "ScanTally, rows": (lambda d: scans(d, d.hard, max_held=1000), lambda d: scan_outcome(d, {"max_held": 1000})),
+    "ScanTally": (
+        lambda d: scans(d, d.hard, max_held=0, strata="ranks"), lambda d: scan_outcome(d, {"max_held": 0, "strata": "ranks"})
+    ),
+    "ScanTally, rows": (
+        lambda d: scans(d, d.hard, max_held=1000, strata="ranks"),
+        lambda d: scan_outcome(d, {"max_held": 1000, "strata": "ranks"}),
+    ),
+    "StrataSums": (
+        lambda d: [t.strata for t in scans(d, d.hard, max_held=0, strata="ranks")],
+        lambda d: lambda t: (strata_of(t), t.digest()),
+    ),
+    "StrataRanks": (
+        lambda d: [StrataRanks.of(labels % 3, labels + 1) for labels in d.hard],
+        lambda d: lambda t: t.digest(),
+    ),
     "ScanTally, soft": (
         lambda d: scans(d, d.soft, max_held=0, with_distance=True, n_ranked=d.n_classes),
         lambda d: scan_outcome(d, {"max_held": 0}),
@@ -270,8 +302,16 @@ KINDS = {
         lambda d: lambda t: (t.digest(), t.totals(3).tolist(), t.find(np.array([1, 2, 1]))[0].tolist()),
     ),
     "CoverageTally": (coverages, lambda d: lambda t: t.digest()),
-    "GroupCounts": (lambda d: [t.by_size for t in coverages(d)], lambda d: lambda t: t.digest()),
-    "SetCounts": (counts_of, lambda d: lambda t: (t.hits.tolist(), t.kept_hits.tolist(), np.trim_zeros(t.sizes[0], "b").tolist())),
+    "CoverageCounts": (lambda d: [t.by_size for t in coverages(d)], lambda d: lambda t: t.digest()),
+    "SetCounts": (counts_of, lambda d: lambda t: (t.hits.tolist(), strata_of(t.strata), np.trim_zeros(t.cells[0], "b").tolist())),
+    "PairTally": (
+        lambda d: numbered(d, count_pairs, None, PairPlan(F8, d.n_classes, ThresholdRule(d.key), (0,) * 9, 64)),
+        lambda d: lambda t: t.digest(),
+    ),
+    "ToldSets": (
+        lambda d: numbered(d, tell_band, d.hard, telling(d).plan),
+        lambda d: lambda t: [row.digest() for row in t.told],
+    ),
     "ExactSums": (lambda d: [ExactSums.of(s.reshape(-1)) for s in d.scores], lambda d: lambda t: t.fractions()),
     "Several": (
         lambda d: [Several((ExactSums.of(s.reshape(-1)), KeyHistogram.from_keys(encode(s).reshape(-1), 3))) for s in d.scores],

@@ -50,6 +50,8 @@ class StoredArrays:
     #: Of a truncated store: the class of each score kept, and the number of classes there were.
     class_index: Any = None
     n_classes: int | None = None
+    #: The names of the classes, where they are stored.
+    class_names: list[str] | None = None
 
     @property
     def fingerprint(self) -> str:
@@ -116,7 +118,8 @@ def open_arrays(
     has_labels = labels is not None or (own_labels and has_array(node, root, f"{folder}labels"))
     mine = open_array(node, root, labels or f"{folder}labels") if has_labels else None
     if not has_array(node, root, f"{folder}class_index"):
-        return StoredArrays(_by_sample(found, location), mine, location)
+        names = _class_names(node, root, folder, found.shape[-1])
+        return StoredArrays(_by_sample(found, location), mine, location, class_names=names)
     index = open_array(node, root, f"{folder}class_index")
     n_classes = group_attributes(node, root, folder).get("n_classes")
     is_slots = index.shape == found.shape and found.ndim == 2
@@ -125,7 +128,14 @@ def open_arrays(
             "a truncated store must have class_index of the scores' shape and an attribute n_classes of at least its "
             f"slots; got {location}, where this is not so. Write it with ScoreWriter(..., top_m=...)."
         )
-    return StoredArrays(found, mine, location, index, n_classes)
+    return StoredArrays(found, mine, location, index, n_classes, _class_names(node, root, folder, n_classes))
+
+
+def _class_names(node: zarr.Group, root: CheckedStore, folder: str, n_classes: int) -> list[str] | None:
+    """Return the names of the classes that the attributes of a group tell; None where they do not fit."""
+    names = group_attributes(node, root, folder).get("class_names")
+    fits = isinstance(names, list) and len(names) == n_classes and all(isinstance(name, str) for name in names)
+    return names if fits else None
 
 
 def open_all(store: object, *, storage_options: Options | None = None, missing: str | None = None) -> list[ZarrArray]:

@@ -12,7 +12,12 @@ if TYPE_CHECKING:
 
 
 def write_result(dataset: xr.Dataset, path: Path) -> None:
-    """Write a result Dataset to a new Zarr store: every chunk, zeros too, and one look at the metadata opens it."""
+    """Write a result Dataset to a new Zarr store: every chunk, zeros too, and one look at the metadata opens it.
+
+    Names are stored as texts of any length, which Zarr v3 specifies.
+    """
+    names = [name for name, variable in dataset.variables.items() if variable.dtype.kind == "U"]
+    dataset = dataset.assign({name: dataset[name].astype(object) for name in names})
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=".*Consolidated metadata.*")
         dataset.to_zarr(path, mode="w", consolidated=True, write_empty_chunks=True)

@@ -1,0 +1,160 @@
+"""``avgk breakdown`` and ``avgk compare``."""
+
+from __future__ import annotations
+
+import pathlib
+import time
+from contextlib import nullcontext
+from dataclasses import replace
+from fractions import Fraction
+from typing import Unpack
+
+import click
+
+from ..errors import OptionError
+from .clusters import ClusterChoice, cluster, cluster_options
+from .group import Command
+from .parameters import (
+    BY,
+    CLUSTERS,
+    SampleChoice,
+    StoreChoice,
+    activation_options,
+    budget_option,
+    checkpoint_options,
+    checkpoint_place,
+    json_option,
+    missing_option,
+    nan_option,
+    open_column,
+    quiet_option,
+    sample_options,
+    store_options,
+)
+from .printing import remark, shows_progress
+from .result_files import ResultsFolder
+
+
+@click.command(cls=Command, short_help="Errors and set sizes by class or group, the worst first.")
+@store_options
+@activation_options
+@sample_options
+@budget_option("Budgets: 5 or 1,3,5 or 1:10 or 0.5,2.5. The table is of the largest.", required=True)
+@click.option("--by", default="class", show_default=True, metavar="NAME", help=BY)
+@click.option("--worst", type=click.IntRange(min=1), default=10, show_default=True, help="How many to show.")
+@click.option(
+    "--out",
+    type=click.Path(path_type=pathlib.Path),
+    help="Write metrics.json and metrics.zarr, with all classes or groups, here, over those of an earlier run.",
+)
+@nan_option
+@missing_option
+@json_option
+@quiet_option
+@checkpoint_options
+@cluster_options
+def breakdown(chosen: StoreChoice, samples: SampleChoice, k: list[Fraction], by: str, worst: int, out: pathlib.Path | None,
+              as_json: bool, nan_policy: str, missing: str, quiet: bool, checkpoint: str | None, checkpoint_option: tuple[str, ...],
+              **where: Unpack[ClusterChoice]) -> None:  # fmt: skip
+    """Errors and set sizes of each class, or of groups of samples, and the worst of them.
+
+    Names of classes are those stored beside the scores: avgk ingest takes them from the columns of a table.
+
+    Example: avgk breakdown scores.zarr -k 5
+
+    Example: avgk breakdown scores.zarr -k 1,5 --worst 20 --json
+    """
+    from ..api.breakdowns import breakdown as run
+    from ..report import print_breakdown
+    from ..results.json_text import to_json
+
+    folder = nullcontext() if out is None else ResultsFolder(out, with_report=False)
+    with folder:
+        arrays = chosen.open(missing)
+        with cluster(where, quiet):
+            groups = by if by == "class" else open_column(chosen, by)
+            result = run(
+                chosen.scored(arrays), None, k, groups, **samples.open(chosen), nan_policy=nan_policy,
+                progress=shows_progress(quiet), checkpoint=checkpoint_place(checkpoint, checkpoint_option),
+            )  # fmt: skip
+        result.attrs["store"] = arrays.location
+        if isinstance(folder, ResultsFolder):
+            folder.write(result)
+            remark(f"wrote {folder.out / 'metrics.json'} and metrics.zarr", quiet)
+    click.echo(to_json(result) if as_json else print_breakdown(result, n=worst))
+
+
+@click.command(cls=Command, short_help="Several models on the same samples.")
+@store_options
+@click.argument("others", metavar="STORE...", nargs=-1, required=True, type=click.Path())
+@activation_options
+@sample_options
+@budget_option("Budgets: 5 or 1,3,5 or 1:10 or 0.5,2.5.  [default: 1:10, or all classes if fewer]")
+@click.option("--name", "names", multiple=True, help="Name of a model, once for each store, in their order.")
+@click.option("--clusters", "clusters_name", metavar="NAME", help=CLUSTERS)
+@click.option(
+    "--out",
+    type=click.Path(path_type=pathlib.Path),
+    help="Write metrics.json, metrics.zarr and report.html here, over those of an earlier run.",
+)
+@click.option("--straddle/--no-straddle", default=False, help="Analyse the ambiguity, too, or not (default).")
+@nan_option
+@missing_option
+@json_option
+@quiet_option
+@cluster_options
+def compare(chosen: StoreChoice, samples: SampleChoice, others: tuple[str, ...], k: list[Fraction] | None, names: tuple[str, ...],
+            clusters_name: str | None, out: pathlib.Path | None, straddle: bool, as_json: bool, nan_policy: str, missing: str,
+            quiet: bool, **where: Unpack[ClusterChoice]) -> None:  # fmt: skip
+    """Errors of several models on the same samples, their differences sample by sample, and exact tests.
+
+    The stores must hold scores of the same samples in the same order, and the same labels; --labels, --where and
+    --clusters are those of the first. A model is called as its store unless --name says otherwise.
+
+    Example: avgk compare scores.zarr scores.zarr -k 1:5 --name small --name large --out comparison
+    """
+    from ..api.comparison import compare as run
+    from ..exact.budgets import DEFAULT_BUDGETS
+    from ..report import print_comparison, write_comparison
+    from ..results.json_text import to_json
+
+    stores = (chosen.store, *others)
+    called = _model_names(stores, names)
+    folder = nullcontext() if out is None else ResultsFolder(out)
+    with folder:
+        all_chosen = [chosen, *(replace(chosen, store=other, labels=None) for other in others)]
+        arrays = [one.open(missing) for one in all_chosen]
+        with cluster(where, quiet):
+            start = time.perf_counter()
+            result = run(
+                {name: one.scored(mine) for name, one, mine in zip(called, all_chosen, arrays, strict=True)},
+                None if chosen.labels is None else arrays[0].labels,
+                k or DEFAULT_BUDGETS,
+                **samples.open(chosen),
+                straddle=straddle,
+                clusters=open_column(chosen, clusters_name),
+                nan_policy=nan_policy,
+                progress=shows_progress(quiet),
+            )
+            seconds = time.perf_counter() - start
+        result.attrs["store"] = [one.location for one in arrays]
+        if isinstance(folder, ResultsFolder):
+            folder.write(result, lambda path: write_comparison(result, path, seconds=seconds))
+            remark(f"wrote {folder.out / 'report.html'}, metrics.json and metrics.zarr", quiet)
+    click.echo(to_json(result) if as_json else print_comparison(result))
+
+
+def _model_names(stores: tuple[str, ...], names: tuple[str, ...]) -> list[str]:
+    """Return what models are called: as said, or the last parts of their stores' paths."""
+    from ..store import shown
+
+    if names and len(names) != len(stores):
+        raise OptionError(
+            f"--name must be given once for each of the {len(stores)} stores; got {len(names)}. Name all, or none."
+        )
+    called = list(names) or [shown(store).rstrip("/").rpartition("/")[2].removesuffix(".zarr") for store in stores]
+    if len(set(called)) == len(called):
+        return called
+    if names:
+        raise OptionError(f"--name must be different for each store; got {', '.join(called)}. Choose others.")
+    return [f"{name} ({i + 1})" for i, name in enumerate(called)]

@@ -1,0 +1,197 @@
+"""A comparison of models in words, as tables, and as a page of its own."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+import numpy as np
+import xarray as xr
+
+from .. import plot
+from ..errors import OptionError
+from ..results.datasets import check_result
+from ..results.showing import visible
+from .figures import comparison_pictures
+from .page import provenance, render, write_page
+from .tables import Table, aligned, fixed, percent, stderr_of, with_error
+
+#: What p-values below this are told as.
+_TINY = 1e-4
+
+
+def print_comparison(result: xr.Dataset) -> str:
+    """Return what ``compare`` gave as text: errors of the models, their differences, and a sentence."""
+    check_comparison(result)
+    parts = [aligned(models_table(result)), aligned(differences_table(result)), [comparison_headline(result)]]
+    told = against_table(result)
+    if told is not None:
+        parts.insert(2, ["Where average-k beats the top-k of a better model:", *aligned(told)])
+    return "\n\n".join("\n".join(part) for part in parts)
+
+
+def render_comparison(result: xr.Dataset, *, seconds: float | None = None, written: str | None = None) -> str:
+    """Return the comparison of models as one self-contained HTML page.
+
+    Parameters
+    ----------
+    result
+        What ``compare`` gives.
+    seconds
+        How long it took to compute, if known.
+    written
+        Date and time to show; by default now, in UTC.
+
+    Examples
+    --------
+    >>> import numpy as np, avgk_dask as avgk
+    >>> found = avgk.compare({"a": np.eye(3), "b": np.eye(3)[::-1]}, np.arange(3), k=[1, 2])
+    >>> avgk.report.render_comparison(found).startswith("<!doctype html>")
+    True
+
+    """
+    check_comparison(result)
+    return render(
+        "comparison.html",
+        title="Comparison of models",
+        store=", ".join(visible(str(name)) for name in result.model.values),
+        headline=comparison_headline(result),
+        details=[],
+        models=models_table(result),
+        differences=differences_table(result),
+        against=against_table(result),
+        pictures=comparison_pictures(result),
+        facts=provenance(result, seconds, written),
+    )
+
+
+def write_comparison(result: xr.Dataset, path: str | os.PathLike[str], *, seconds: float | None = None) -> None:
+    """Write the comparison of models to a file, which is there whole or as it was; the rest as for ``render_comparison``.
+
+    Raises
+    ------
+    DtypeError, OptionError
+        Where the result is none of ``compare``, or the path is no path.
+    WriteError
+        Where the file cannot be written.
+
+    Examples
+    --------
+    >>> import tempfile, numpy as np, avgk_dask as avgk
+    >>> path = tempfile.mkdtemp() + "/comparison.html"
+    >>> found = avgk.compare({"a": np.eye(3), "b": np.eye(3)[::-1]}, np.arange(3), k=[1, 2])
+    >>> avgk.report.write_comparison(found, path)
+
+    """
+    check_comparison(result)
+    write_page(path, lambda: render_comparison(result, seconds=seconds))
+
+
+def check_comparison(result: xr.Dataset) -> None:
+    """Refuse what ``compare`` did not give."""
+    check_result(result)
+    for name in ("difference", "difference_stderr", "discordant", "mcnemar_p_adjusted"):
+        if name not in result:
+            raise OptionError(f"result must have {name}; got one without it. Pass what compare gives.")
+
+
+def models_table(result: xr.Dataset) -> Table:
+    """Return a row for each budget and model."""
+    rows = []
+    for k in result.k.values:
+        for name in result.model.values:
+            one = result.sel(k=k, model=name)
+            errors = [with_error(float(one[n]), stderr_of(one, n)) for n in ("top_k_error", "average_k_error")]
+            gain = with_error(float(one.relative_gain), stderr_of(one, "relative_gain"), 1, "+")
+            rows.append((f"{k:g}", visible(str(name)), *errors, gain))
+    return Table(("k", "model", "top-k error", "avg-k error", "gain"), rows)
+
+
+def _pairs(result: xr.Dataset) -> Iterator[xr.Dataset]:
+    """Return each pair of models, for each budget and rule that has errors."""
+    names = result.model.values
+    for k in result.k.values:
+        for rule in result.rule.values:
+            for i, model in enumerate(names):
+                for other in names[i + 1 :]:
+                    one = result.sel(k=k, rule=rule, model=model, other=other)
+                    if not np.isnan(one.difference):
+                        yield one.assign_coords(
+                            reversed=int(result.discordant.sel(k=k, rule=rule, model=other, other=model))
+                        )
+
+
+def differences_table(result: xr.Dataset) -> Table:
+    """Return a row for each budget, rule and pair of models."""
+    rows = []
+    for one in _pairs(result):
+        names = visible(str(one.model.item())), visible(str(one.other.item()))
+        discordant = f"{int(one.discordant):,} : {int(one.reversed):,}"
+        rows.append(
+            (
+                f"{float(one.k):g}",
+                str(one.rule.item()),
+                *names,
+                points(one),
+                discordant,
+                p_value(float(one.mcnemar_p_adjusted)),
+            )
+        )
+    return Table(("k", "rule", "model", "other", "difference", "discordant", "p"), rows)
+
+
+def points(one: xr.Dataset, name: str = "difference") -> str:
+    """Return a difference in points with its standard error."""
+    return with_error(float(one[name]), stderr_of(one, name), 2, "+").replace("%", "points")
+
+
+def p_value(p: float) -> str:
+    """Return a p-value in a few digits."""
+    return f"< {_TINY:g}" if p < _TINY else f"{p:.4f}"
+
+
+def against_table(result: xr.Dataset) -> Table | None:
+    """Return where average-k of one model clearly beats top-k of another whose top-k is better than its own; or nothing."""
+    rows = []
+    for k in result.k.values:
+        for model in result.model.values:
+            for other in result.model.values:
+                one = result.sel(k=k, model=model, other=other)
+                better = float(result.top_k_error.sel(k=k, model=other)) < float(
+                    result.top_k_error.sel(k=k, model=model)
+                )
+                difference, reach = float(one.average_against_top), plot.CLEAR * float(one.average_against_top_stderr)
+                if better and difference < -reach:
+                    average = float(result.average_k_error.sel(k=k, model=model))
+                    top = float(result.top_k_error.sel(k=k, model=other))
+                    names = visible(str(model)), visible(str(other))
+                    rows.append(
+                        (
+                            f"{k:g}",
+                            names[0],
+                            percent(average),
+                            names[1],
+                            percent(top),
+                            points(one, "average_against_top"),
+                        )
+                    )
+    return Table(("k", "average-k of", "error", "top-k of", "error", "difference"), rows) if rows else None
+
+
+def comparison_headline(result: xr.Dataset) -> str:
+    """Say which model is best for the largest budget, and how clearly."""
+    errors = result.average_k_error
+    if np.isnan(errors.values).all():
+        return "Without labelled samples there are no errors to compare."
+    one = result.sel(k=float(result.k.values.max()), rule="average")
+    order = np.argsort(one.average_k_error.values, kind="stable")
+    best, second = (str(one.model.values[i]) for i in order[:2])
+    pair = one.sel(model=best, other=second)
+    gap, stderr = -float(pair.difference), float(pair.difference_stderr)
+    names = visible(best), visible(second)
+    error, other = (percent(float(one.average_k_error.sel(model=name))) for name in (best, second))
+    told = f"{fixed(100 * gap, 2)} \N{PLUS-MINUS SIGN}{fixed(100 * stderr, 2)} points"
+    k = f"{float(one.k):g}"
+    if gap <= plot.CLEAR * stderr:
+        return f"At k = {k} there is no clear difference between the average-k errors of {names[0]} ({error}) and {names[1]} ({other}): {told}."
+    return f"At k = {k}, average-k makes the fewest errors with {names[0]}: {error}, {told} less than with {names[1]} ({other})."

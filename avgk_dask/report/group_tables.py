@@ -1,0 +1,86 @@
+"""A breakdown in words and as a table: the worst classes or groups."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import xarray as xr
+
+from ..errors import OptionError
+from ..results.datasets import check_result
+from ..results.showing import visible
+from .tables import Table, aligned, fixed, number, percent
+
+#: Groups that a table shows unless asked for more.
+WORST = 10
+
+
+def print_breakdown(result: xr.Dataset, k: float | None = None, n: int = WORST) -> str:
+    """Return the worst classes or groups of a breakdown as text, for one budget (the largest), and one sentence."""
+    return "\n".join([*aligned(worst_table(result, k, n)), "", breakdown_sentence(result, k)])
+
+
+def check_breakdown(result: xr.Dataset) -> None:
+    """Refuse what ``breakdown`` did not give."""
+    check_result(result)
+    lost = [name for name in ("average_k_error_low", "n_labelled", "macro_average_k_error") if name not in result]
+    if lost:
+        raise OptionError(f"breakdown must be what breakdown gives; got one without {lost[0]}. Pass its result.")
+
+
+def shown_budget(result: xr.Dataset, k: float | None = None) -> xr.Dataset:
+    """Return the part of a breakdown for one budget: the one asked for, or the largest."""
+    check_breakdown(result)
+    if k is not None and k not in result.k.values:
+        raise OptionError(f"k must be a budget of the result; got {k:g}. Choose one of its k.")
+    return result.sel(k=result.k.values.max() if k is None else k)
+
+
+def worst_table(result: xr.Dataset, k: float | None = None, n: int = WORST) -> Table:
+    """Return the groups with the highest errors for one budget, by the lower ends of their intervals."""
+    one = shown_budget(result, k)
+    low = np.where(np.isnan(one.average_k_error_low.values), -1.0, one.average_k_error_low.values)
+    order = np.lexsort((one.group.values, -np.nan_to_num(one.average_k_error.values), -low))
+    worst = [i for i in order if one.n_labelled.values[i] > 0][:n]
+    header = (
+        str(result.attrs.get("by", "group")),
+        "labelled",
+        "top-k error",
+        "avg-k error",
+        "95 % interval",
+        "set size",
+    )
+    return Table(header, [_row(one.isel(group=i)) for i in worst])
+
+
+def _row(one: xr.Dataset) -> tuple[str, ...]:
+    ends = [fixed(100 * float(one[f"average_k_error_{end}"]), 1) for end in ("low", "high")]
+    return (
+        visible(group_name(one)),
+        f"{int(one.n_labelled):,}",
+        percent(float(one.top_k_error)),
+        percent(float(one.average_k_error)),
+        f"{ends[0]} to {ends[1]} %",
+        number(float(one.average_set_size)),
+    )
+
+
+def group_name(one: xr.Dataset) -> str:
+    """Return the name of a group, or its number."""
+    return str(one["name"].item()) if "name" in one else str(one.group.item())
+
+
+def breakdown_sentence(result: xr.Dataset, k: float | None = None) -> str:
+    """Say what a breakdown tells for one budget: macro averages, and how many groups are served badly."""
+    one = shown_budget(result, k)
+    some = one.n_labelled.values > 0
+    n, what = int(some.sum()), "class" if result.attrs.get("by") == "class" else "group"
+    many = "classes" if what == "class" else "groups"
+    bad = int((one.average_k_error.values[some] > 0.5).sum())
+    top = float(one.macro_top_k_error)
+    against = "" if math.isnan(top) else f" (top-k {percent(top)})"
+    return (
+        f"At k = {float(one.k):g}, the mean over {n:,} {many if n != 1 else what} of the average-k error is "
+        f"{percent(float(one.macro_average_k_error))}{against}; {bad:,} of them miss more than half of their labels."
+    )

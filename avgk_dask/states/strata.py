@@ -1,0 +1,102 @@
+"""Strata: rows that are counted together, such as those of a class or a cluster, or whose labels have the same rank."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, Self
+
+import numpy as np
+
+from ..arrays import Array, Ints
+from ..kernels.row_scans import add_strata
+from ..records import JOINED, State
+from .distinct import add_up
+
+#: Up to so many strata have a place each; of more, only those that occur.
+_FEW = 1 << 12
+
+Column = Annotated[Ints, JOINED]
+
+
+@dataclass(frozen=True)
+class StrataSums(State):
+    """The sum of the set sizes of each stratum's rows, and the number of their labels inside, in one or more columns."""
+
+    strata: Column
+    sizes: Column
+    hits: Column
+
+    @classmethod
+    def empty(cls, n_columns: int = 1) -> StrataSums:
+        """Return the sums of no strata."""
+        none = np.zeros((0, n_columns), np.int64)
+        return cls(np.zeros(0, np.int64), none, none)
+
+    @classmethod
+    def above(cls, above: Array, label_zones: Array, strata: Array) -> StrataSums:
+        """Return the sums over rows, given their scores above each interval of a scan, and the zones of their labels."""
+        names, mine = local_strata(strata)
+        sizes = np.zeros((names.size, above.shape[1]), np.int64)
+        hits = np.zeros_like(sizes)
+        add_strata(above, label_zones, mine, sizes, hits)
+        return cls(names, sizes, hits)
+
+    @classmethod
+    def added(cls, strata: Array, counts: Array, hits: Array) -> StrataSums:
+        """Return what scores add that enter the sets, one column: the stratum, number and labels of each entry."""
+        names, mine = local_strata(strata)
+        sums = np.zeros((2, names.size), np.int64)
+        np.add.at(sums[0], mine, counts)
+        np.add.at(sums[1], mine, hits)
+        return cls(names, sums[0][:, None], sums[1][:, None])
+
+    def settled(self) -> Self:
+        """Return the sums with equal strata added up."""
+        if (np.diff(self.strata) > 0).all():
+            return self
+        names, which = np.unique(self.strata, return_inverse=True)
+        sizes = np.zeros((names.size, self.sizes.shape[1]), np.int64)
+        hits = np.zeros_like(sizes)
+        np.add.at(sizes, which, self.sizes)
+        np.add.at(hits, which, self.hits)
+        return type(self)(names, sizes, hits)
+
+    def columns(self, which: Ints | list[int]) -> StrataSums:
+        """Return some of the columns."""
+        return StrataSums(self.strata, self.sizes[:, which], self.hits[:, which])
+
+
+@dataclass(frozen=True)
+class StrataRanks(State):
+    """How many rows of each stratum have a label of each rank: 0 for no label, the last one for all beyond."""
+
+    strata: Column
+    ranks: Column
+    counts: Column
+
+    @classmethod
+    def empty(cls) -> StrataRanks:
+        """Return the counts of no rows."""
+        none = np.zeros(0, np.int64)
+        return cls(none, none, none)
+
+    @classmethod
+    def of(cls, strata: Array, ranks: Array) -> StrataRanks:
+        """Count rows."""
+        wide = strata.astype(np.int64), ranks.astype(np.int64)
+        (names, rank), counts = add_up(wide, np.ones(strata.size, np.int8))
+        return cls(names, rank, counts)
+
+    def settled(self) -> Self:
+        """Return the counts with equal entries added up."""
+        (names, rank), counts = add_up((self.strata, self.ranks), self.counts)
+        return type(self)(names, rank, counts)
+
+
+def local_strata(strata: Array) -> tuple[Ints, Array]:
+    """Return the strata that occur, or all up to the highest if that is low, and the number of each row's among them."""
+    highest = int(strata.max(initial=0))
+    if highest < _FEW:
+        return np.arange(highest + 1), strata
+    names, mine = np.unique(strata, return_inverse=True)
+    return names.astype(np.int64), mine

@@ -1,0 +1,116 @@
+"""Breakdowns by class and by group, against their definition, for any chunking and engine."""
+
+from __future__ import annotations
+
+import math
+
+import dask
+import dask.array as da
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import avgk_dask as avgk
+from avgk_dask.api.breakdowns import wilson
+from avgk_dask.testing import Simulation, oracle_breakdown, strategies
+
+ENGINES = {
+    "rows": {"avgk.small-scores": 0},
+    "events": {"avgk.small-scores": 0, "avgk.kept-bytes": 0},
+    "counted ties": {"avgk.small-scores": 0, "avgk.kept-bytes": 0, "avgk.max-events": 0, "avgk.least-events": 0},
+}
+
+
+def check(found, expected, i):
+    for group, values in expected.items():
+        mine = found.sel(group=group)
+        for name, value in values.items():
+            got = float(mine[name] if mine[name].ndim == 0 else mine[name][i])
+            assert got == value or (math.isnan(got) and math.isnan(value)), (group, name, got, value)
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@settings(max_examples=50, suppress_health_check=[HealthCheck.too_slow])
+@given(data=st.data())
+def test_breakdown__equals_the_definition(engine, data):
+    scores = data.draw(strategies.score_matrices())
+    labels = data.draw(strategies.hard_labels(scores.shape))
+    ks = data.draw(strategies.budgets(scores.shape[1], scores))
+    n = len(scores)
+    groups = np.array(data.draw(st.lists(st.sampled_from([-2, 0, 9]), min_size=n, max_size=n)))
+    lazy = da.from_array(scores, chunks=data.draw(strategies.chunkings(scores.shape)))
+    with dask.config.set(ENGINES[engine]), dask.config.set(scheduler="synchronous"):
+        by_class = avgk.breakdown(lazy, labels, ks)
+        by_group = avgk.breakdown(lazy, labels, ks, by=groups)
+    assert by_class.group.values.tolist() == list(range(scores.shape[1]))
+    assert by_group.group.values.tolist() == sorted(set(groups.tolist()))
+    for i, k in enumerate(ks):
+        expected = oracle_breakdown(scores, labels, k, labels)
+        expected.pop(-1, None)
+        check(by_class, expected, i)
+        check(by_group, oracle_breakdown(scores, labels, k, groups), i)
+        present = [values["average_k_error"] for values in expected.values()]
+        mean = np.mean(present) if present else math.nan
+        assert float(by_class.macro_average_k_error[i]) == pytest.approx(mean, nan_ok=True)
+
+
+def test_breakdown__adds_up_to_what_evaluate_gives():
+    scores, labels, _ = Simulation(5_000, 40).rows(0, 5_000)
+    whole = avgk.evaluate(scores, labels, [1, 3], straddle=False)
+    found = avgk.breakdown(scores, labels, [1, 3])
+    share = found.n_labelled / found.n_labelled.sum()
+    for name in ("average_k_error", "top_k_error", "adaptive_gain", "average_set_size"):
+        assert np.allclose((found[name] * share).sum("group"), whole[name])
+    assert found.attrs["reads"] == whole.attrs["reads"] == 1
+
+
+def test_breakdown__of_a_truncated_store_is_that_of_the_whole(tmp_path):
+    scores, labels, _ = Simulation(400, 30).rows(0, 400)
+    for path, top_m in (("whole.zarr", None), ("cut.zarr", 12)):
+        with avgk.ScoreWriter(tmp_path / path, n_classes=30, top_m=top_m) as writer:
+            writer.append(scores, labels)
+    whole, cut = (avgk.breakdown(tmp_path / path, k=[1, 2]) for path in ("whole.zarr", "cut.zarr"))
+    assert whole.drop_attrs().identical(cut.drop_attrs())
+
+
+def test_breakdown__leaves_out_samples_that_do_not_exist():
+    scores, labels, _ = Simulation(300, 8).rows(0, 300)
+    kept = np.arange(300) % 3 > 0
+    groups = np.where(kept, np.arange(300) % 5, 77)
+    masked = avgk.breakdown(scores, labels, 2, by=groups, where=kept)
+    bare = avgk.breakdown(scores[kept], labels[kept], 2, by=groups[kept])
+    assert masked.drop_attrs().identical(bare.drop_attrs())
+
+
+def test_breakdown__names_classes(tmp_path):
+    (tmp_path / "s.csv").write_text("cat,dog,label\n0.5,0.3,0\n0.1,0.8,1\n")
+    avgk.ingest(tmp_path / "s.csv", out=tmp_path / "s.zarr")
+    assert avgk.breakdown(tmp_path / "s.zarr", k=1).name.values.tolist() == ["cat", "dog"]
+    opened = avgk.open_scores(tmp_path / "s.zarr")
+    assert opened["class"].values.tolist() == ["cat", "dog"]
+    assert avgk.breakdown(avgk.softmax(opened), k=1).name.values.tolist() == ["cat", "dog"]
+    assert avgk.breakdown(np.eye(2), [0, 1], 1, names=["a", "b"]).name.values.tolist() == ["a", "b"]
+    assert avgk.average_k_sets(opened["scores"], 1)["class"].values.tolist() == ["cat", "dog"]
+
+
+def test_wilson__is_the_formula():
+    low, high = wilson(np.array([0, 5, 10, 0]), np.array([10, 10, 10, 0]))
+    assert low == pytest.approx([0, 0.236593, 0.722467, math.nan], abs=1e-6, nan_ok=True)
+    assert high == pytest.approx([0.277533, 0.763407, 1, math.nan], abs=1e-6, nan_ok=True)
+
+
+@pytest.mark.parametrize(
+    "options, error, words",
+    [
+        ({"by": "colour"}, avgk.OptionError, "by must be"),
+        ({"by": [0.5, 1.0]}, avgk.DtypeError, "by must be integers"),
+        ({"by": [1, 2, 3]}, avgk.ScoresError, "by must have the samples' shape"),
+        ({"names": ["one"]}, avgk.OptionError, "names must be 3"),
+        ({"labels": np.full((2, 3), 1 / 3)}, avgk.LabelsError, "labels must be class numbers"),
+        ({"labels": None}, avgk.LabelsError, "labels must be given"),
+    ],
+)
+def test_breakdown__refuses(options, error, words):
+    with pytest.raises(error, match=words):
+        avgk.breakdown(np.ones((2, 3)) / 3, **{"labels": [0, 1], "k": 1} | options)

@@ -1,0 +1,152 @@
+"""Comparisons of models, against their definition sample by sample."""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+
+import dask
+import dask.array as da
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from scipy.stats import binomtest
+
+import avgk_dask as avgk
+from avgk_dask.api.pairing import mcnemar
+from avgk_dask.testing import (
+    Simulation,
+    oracle_average_k_sets,
+    oracle_influences,
+    oracle_stderr,
+    oracle_top_k_sets,
+    strategies,
+)
+
+ENGINES = {
+    "rows": {"avgk.small-scores": 0},
+    "few rows kept": {"avgk.small-scores": 0, "avgk.kept-bytes": 64, "avgk.pilot-least": 1, "avgk.pilot-share": 0.0},
+    "events": {"avgk.small-scores": 0, "avgk.kept-bytes": 0},
+    "counted ties": {"avgk.small-scores": 0, "avgk.kept-bytes": 0, "avgk.max-events": 0, "avgk.least-events": 0},
+}
+
+
+def right_of(scores, labels, k, rule):
+    sets = oracle_average_k_sets(scores, k) if rule == "average" else oracle_top_k_sets(scores, int(k))
+    return np.array([label >= 0 and sets[i, label] for i, label in enumerate(labels.tolist())])
+
+
+def check_pair(found, scores, labels, k, i, clusters):
+    for rule in ("top", "average"):
+        one = found.sel(rule=rule, model="a", other="b").isel(k=i)
+        if rule == "top" and Fraction(str(k)).denominator != 1:
+            assert np.isnan(one.difference)
+            continue
+        right = {name: right_of(scores[name], labels, k, rule) for name in "ab"}
+        assert int(one.discordant) == (right["a"] & ~right["b"]).sum()
+        n = (labels >= 0).sum()
+        difference = Fraction(int(right["b"].sum()) - int(right["a"].sum()), int(n))
+        assert float(one.difference) == float(difference)
+        psi = [oracle_influences(scores[name], labels, k, rule) for name in "ab"]
+        stderr = oracle_stderr([x - y for x, y in zip(*psi, strict=True)], clusters)
+        assert float(one.difference_stderr) == pytest.approx(stderr, rel=1e-12, abs=1e-15)
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@settings(max_examples=40, suppress_health_check=[HealthCheck.too_slow])
+@given(data=st.data())
+def test_compare__equals_the_definition(engine, data):
+    first = data.draw(strategies.score_matrices())
+    rng = np.random.default_rng(data.draw(st.integers(0, 99)))
+    scores = {"a": first, "b": first[rng.permutation(len(first))].astype(first.dtype)}
+    labels = data.draw(strategies.hard_labels(first.shape))
+    if not (labels >= 0).any():
+        labels[0] = 0
+    ks = data.draw(strategies.budgets(first.shape[1], first))
+    clusters = rng.integers(0, 3, len(first)) if data.draw(st.booleans()) else None
+    lazy = {n: da.from_array(s, chunks=data.draw(strategies.chunkings(s.shape))) for n, s in scores.items()}
+    with dask.config.set(ENGINES[engine]), dask.config.set(scheduler="synchronous"):
+        found = avgk.compare(lazy, labels, ks, straddle=False, clusters=clusters)
+        alone = avgk.evaluate(lazy["a"], labels, ks, straddle=False, clusters=clusters)
+    for i, k in enumerate(ks):
+        check_pair(found, scores, labels, k, i, clusters)
+    mine = found.sel(model="a", size=alone["size"])
+    for name in alone:
+        assert np.array_equal(mine[name].values, alone[name].values, equal_nan=mine[name].dtype.kind == "f"), name
+
+
+def test_compare__reads_each_model_once_and_has_the_variables_of_evaluate():
+    scores, labels, _ = Simulation(3_000, 30).rows(0, 3_000)
+    found = avgk.compare({"a": scores, "b": scores**2, "c": scores[:, ::-1].copy()}, labels, k=range(1, 4))
+    assert found.attrs["reads"] == 1
+    alone = avgk.evaluate(scores**2, labels, k=range(1, 4))
+    assert set(alone.data_vars) <= set(found.data_vars)
+    assert found.straddle_bound.sel(model="b").equals(alone.straddle_bound.assign_coords(model="b"))
+    assert (found.difference.sel(rule="top", model="a", other="b") == 0).all()  # squares rank as their roots do
+    assert (found.mcnemar_p.sel(rule="top", model="a", other="b") == 1).all()
+    worse = found.sel(rule="average", model="c", other="a")
+    assert (worse.difference > 5 * worse.difference_stderr).all()
+    assert (worse.mcnemar_p_adjusted >= worse.mcnemar_p).all()
+    assert found.difference.equals(
+        -found.difference.transpose("rule", "other", "model", "k").rename(model="other", other="model")
+    )
+
+
+def test_compare__average_against_top_is_the_difference_of_the_rules():
+    scores, labels, _ = Simulation(2_000, 20).rows(0, 2_000)
+    found = avgk.compare({"a": scores, "b": scores**3}, labels, k=[2, 2.5], straddle=False)
+    gain = found.adaptive_gain.sel(model="a")
+    same = found.sel(model="a", other="a")
+    assert np.allclose(same.average_against_top, -gain, equal_nan=True)
+    assert np.allclose(same.average_against_top_stderr, found.adaptive_gain_stderr.sel(model="a"), equal_nan=True)
+
+
+@pytest.mark.parametrize("b, c", [(0, 0), (3, 9), (172, 44), (1, 0), (5, 5)])
+def test_mcnemar__is_the_exact_binomial_test(b, c):
+    expected = binomtest(b, b + c).pvalue if b + c else 1.0
+    assert mcnemar(np.array([b]), np.array([c]))[0] == pytest.approx(expected)
+
+
+def test_compare__with_a_mask_is_that_of_the_samples_that_exist():
+    scores, labels, _ = Simulation(900, 10).rows(0, 900)
+    kept, clusters = np.arange(900) % 4 > 0, np.arange(900) // 10
+    masked = avgk.compare({"a": scores, "b": scores**2}, labels, k=2, where=kept, clusters=clusters)
+    bare = avgk.compare({"a": scores[kept], "b": scores[kept] ** 2}, labels[kept], k=2, clusters=clusters[kept])
+    assert masked.drop_attrs().identical(bare.drop_attrs())
+
+
+def test_compare__of_stores_takes_their_labels(tmp_path):
+    scores, labels, _ = Simulation(500, 12).rows(0, 500)
+    for name, top_m, rows in (("a", None, slice(None)), ("b", 8, slice(None)), ("c", None, slice(None, None, -1))):
+        with avgk.ScoreWriter(tmp_path / name, n_classes=12, top_m=top_m) as writer:
+            writer.append(scores[rows], labels[rows])
+    found = avgk.compare({"a": tmp_path / "a", "b": tmp_path / "b"}, k=[1, 2], straddle=False)
+    assert (found.difference == 0).all()
+    with pytest.raises(
+        avgk.LabelsError, match=r"labels must be the same for all models; those of a and c differ, first at"
+    ):
+        avgk.compare({"a": tmp_path / "a", "c": tmp_path / "c"}, k=1)
+
+
+@pytest.mark.parametrize(
+    "models, options, error, words",
+    [
+        ({"a": np.eye(3)}, {}, avgk.OptionError, "models must be at least two"),
+        ([np.eye(3)], {}, avgk.OptionError, "models must be at least two"),
+        ({"a": np.eye(3), "b": np.eye(4)}, {}, avgk.LabelsError, "labels must fit"),
+        ({"a": np.eye(3), "b": np.ones((3, 4))}, {}, avgk.ScoresError, "models must have scores of the same"),
+        ({"a": np.eye(3), "b": np.eye(3)}, {"labels": None}, avgk.LabelsError, "labels must be given"),
+        ({"a": np.eye(3), "b": np.eye(3)}, {"labels": np.eye(3)}, avgk.LabelsError, "class numbers for compare"),
+        ({"a": np.eye(3), "b": np.eye(3)}, {"clusters": [1, 2]}, avgk.ScoresError, "clusters must have"),
+    ],
+)
+def test_compare__refuses(models, options, error, words):
+    with pytest.raises(error, match=words):
+        avgk.compare(models, **{"labels": [0, 1, 2], "k": 1} | options)
+
+
+def test_compare__without_labelled_samples_has_no_errors():
+    found = avgk.compare({"a": np.eye(3), "b": np.eye(3)}, [-1, -1, -1], k=1, straddle=False)
+    assert math.isnan(found.difference[0, 0, 1, 0])
+    assert math.isnan(found.mcnemar_p_adjusted[0, 0, 1, 0])
