@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ..arrays import Array, Bools
-from .oracle import Budget, _fraction, _numbers, _splitmix64
+from .oracle import Budget, _splitmix64, fraction_of, numbers_of
 
 #: What no set holds, and what every set holds whose rank is beyond the calibration samples.
 _NEVER, _EVERYTHING = (2, 0), (1, 0)
@@ -62,10 +62,10 @@ def oracle_conformal_costs(
     [0.75, 0.5, 1.0]
 
     """
-    n_classes, numbers = scores.shape[1], _numbers(scores)
-    most = int(2 + _fraction(penalty) * max(0, n_classes - k_reg)) + 1
+    n_classes, numbers = scores.shape[1], numbers_of(scores)
+    most = int(2 + fraction_of(penalty) * max(0, n_classes - k_reg)) + 1
     unit = 2 ** (62 - most.bit_length())
-    late = round(_fraction(penalty) * unit)
+    late = round(fraction_of(penalty) * unit)
     found = []
     for i in range(len(scores)):
         row = numbers[i * n_classes : (i + 1) * n_classes]
@@ -147,7 +147,7 @@ def oracle_conformal(
             mine.setdefault(group, []).append(costs[i][label])
     limits = {}
     for group, found in mine.items():
-        rank = math.ceil((len(found) + 1) * (1 - _fraction(alpha)))
+        rank = math.ceil((len(found) + 1) * (1 - fraction_of(alpha)))
         limits[group] = min(sorted(found)[rank - 1], _EVERYTHING) if rank <= len(found) else _EVERYTHING
     sets = np.zeros(scores.shape, bool)
     new = oracle_conformal_costs(scores, method, stream=1, **options)
