@@ -28,6 +28,7 @@ from .errors import (
 
 if TYPE_CHECKING:
     from . import calibration as calibration
+    from . import conformal as conformal
     from . import losses as losses
     from . import plot as plot
     from . import report as report
@@ -142,7 +143,7 @@ _HOMES = {
     "api.utilities": ("set_utility",),
     "store": ("ScoreWriter", "join_parts"),
 }
-_SUBMODULES = ("calibration", "losses", "plot", "report", "testing")
+_SUBMODULES = ("calibration", "conformal", "losses", "plot", "report", "testing")
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
 

@@ -26,6 +26,9 @@ DEFAULTS: dict[str, int | float | None] = {
     # strengths come from so many bins (32 bytes each), with the error certified.
     "ranked-bytes": 1 << 27,
     "ranked-bins": 1 << 19,
+    # Distinct costs of labels that conformal thresholds are found from, held over all bands together (24 bytes each):
+    # beyond, they are counted in bins, and a second read settles the threshold.
+    "label-costs": 1 << 20,
     # Groups of bands whose equal events are counted together, where they are many.
     "tie-groups": 512,
     # Events that any band may hold, however few a share of all would be.

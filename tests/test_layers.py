@@ -41,6 +41,7 @@ LAYERS = {
     "api": 8,
     "testing": 8,
     "calibration": 9,
+    "conformal": 9,
     "losses": 9,
     "cli": 10,
     "__main__": 11,
@@ -145,6 +146,7 @@ def table() -> dict[str, set[str] | None]:
 NAMED = re.compile(r"`(\w+)(?:/|\.py)?`")
 GROUND_FLOOR = {name for name in LAYERS if (PACKAGE / f"{name}.py").exists()} - {
     "calibration",
+    "conformal",
     "losses",
     "plot",
     "__main__",

@@ -36,7 +36,7 @@ def test_readme__python_and_terminal_examples_run(tmp_path, monkeypatch, capsys)
         exec(compile(block, "README.md", "exec"), scope)
     assert "average_k_error" in capsys.readouterr().out
     commands = [line.split("#")[0] for line in README.splitlines() if line.startswith("avgk ")]
-    assert len(commands) == 11
+    assert len(commands) == 12
     for command in commands:
         done = CliRunner().invoke(main, shlex.split(command)[1:])
         assert done.exit_code == 0, done.output
@@ -55,6 +55,20 @@ def test_readme__table_is_what_the_command_prints(data, tmp_path):
     store.create_array("labels", data=np.load(data / "imagenet5k" / "labels.npy"))
     table = print_table(avgk.evaluate(tmp_path / "imagenet.zarr", k=range(1, 6)))
     assert table in README
+
+
+def test_readme__conformal_table_is_what_the_command_prints(data, tmp_path, monkeypatch):
+    import numpy as np
+    import zarr
+
+    monkeypatch.chdir(tmp_path)
+    scores, labels = (np.load(data / "imagenet5k" / f"{name}.npy") for name in ("scores", "labels"))
+    for name, rows in (("calibration", slice(None, 2_500)), ("imagenet", slice(2_500, None))):
+        store = zarr.open_group(f"{name}.zarr", mode="w")
+        store.create_array("scores", data=scores[rows], chunks=(500, 1000))
+        store.create_array("labels", data=labels[rows])
+    done = CliRunner().invoke(main, ["conformal", "calibration.zarr", "imagenet.zarr", "--quiet"])
+    assert (done.exit_code, done.output in README) == (0, True)
 
 
 @pytest.mark.parametrize("example", sorted((ROOT / "examples").glob("*.py")), ids=lambda p: p.name)

@@ -17,11 +17,12 @@ import pytest
 import xarray as xr
 
 import avgk_dask as avgk
-from avgk_dask import calibration, losses, testing
+from avgk_dask import calibration, conformal, losses, testing
 
 MODULES = {
     "avgk_dask": avgk,
     "avgk_dask.calibration": calibration,
+    "avgk_dask.conformal": conformal,
     "avgk_dask.losses": losses,
     "avgk_dask.testing": testing,
 }
@@ -173,6 +174,14 @@ def test_returns__name_every_variable_and_dimension_of_a_result(name):
     told = set(re.findall(r"\w+", split(inspect.getdoc(getattr(avgk, name)))["Returns"]))
     assert isinstance(result, xr.Dataset)
     assert {*result.data_vars, *result.dims} - told == set()
+
+
+def test_evaluate__of_a_predictor_names_every_variable_and_dimension_of_its_result():
+    found = conformal.calibrate(SCORES, LABELS, by=np.zeros(3, int))
+    result = found.evaluate(SCORES, LABELS, groups=np.zeros(3, int))
+    told = set(re.findall(r"\w+", inspect.getdoc(conformal.ConformalPredictor.evaluate)))
+    named = {name.replace("group_", "class_") for name in result.data_vars}
+    assert {*named, *result.dims} - told - {"group"} == set()
 
 
 def test_returns__of_info_name_every_key(tmp_path):

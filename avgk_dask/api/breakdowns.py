@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from fractions import Fraction
+from functools import partial
 
 import numpy as np
 import xarray as xr
 
-from ..arrays import Array, Floats, Ints
+from ..arrays import Array, Ints
 from ..errors import OptionError
 from ..exact.budgets import DEFAULT_BUDGETS, parse_budgets
 from ..passes.certifying import certify_budgets, refuse_budgets
+from ..passes.run import Run
 from ..passes.running import running
 from ..results.datasets import build_result
 from ..results.registry import BREAKDOWN
@@ -21,15 +23,14 @@ from .attributes import Named, result_attrs
 from .checkpoints import asked_checkpoint
 from .class_names import checked_names, class_names_of
 from .given import BudgetsLike, LabelsLike, PlaceLike, ScoresLike
+from .group_values import group_values
 from .grouping import as_groups
 from .labelled import class_labels, labelled_source, refuse_soft
-from .outcome import Grouping, Outcome
+from .outcome import GroupCounts, Grouping, Outcome
+from .own_thresholds import Counted, own_thresholds
 from .policies import check_nan_policy
 from .shared_text import documented
 from .thresholds import score_value, threshold_values
-
-#: Standard deviations to either side that hold 95 % of a normal distribution.
-Z95 = 1.959963984540054
 
 
 @documented
@@ -39,6 +40,7 @@ def breakdown(
     k: BudgetsLike = DEFAULT_BUDGETS,
     by: LabelsLike = "class",
     *,
+    thresholds: str = "shared",
     names: Sequence[str] | None = None,
     where: LabelsLike = None,
     ignore_index: int | None = None,
@@ -63,6 +65,9 @@ def breakdown(
     by
         ``"class"``: the groups are the C classes, and a sample belongs to that of its label. Or an integer a sample, such
         as the hospital of a picture: the groups are the different integers.
+    thresholds
+        ``"shared"``: one threshold for all, as in ``evaluate``. ``"own"``: one for each group, so that its sets hold
+        B_g = floor(N_g k) labels, N_g its number of samples: every group has k labels a sample.
     names
         A name for each class, or for each group in ascending order. By default those stored beside the scores.
     {where}
@@ -88,8 +93,8 @@ def breakdown(
         Mean size of the average-k sets of the group's samples; NaN where there is none.
     ``macro_average_k_error(k), macro_top_k_error(k)``
         Means over the groups that have labelled samples: each counts once, however large.
-    ``threshold(k)``
-        The one threshold.
+    ``threshold(k)``, or ``group_threshold(k, group)``
+        The one threshold; or with ``thresholds="own"`` that of each group, NaN where it has no samples.
 
     Raises
     ------
@@ -98,14 +103,16 @@ def breakdown(
     LabelsError
         Where the labels do not fit the scores, are probabilities, or there are none.
     OptionError
-        Where ``by`` is neither ``"class"`` nor integers, or there are not as many names as groups.
+        Where ``by`` is neither ``"class"`` nor integers, another option is none of the values it may take, or there are not
+        as many names as groups.
     {refused_memory}
     {refused_store}
 
     Notes
     -----
     Cost: that of ``evaluate`` without straddle strengths, about one read. What comes together is some 16 bytes for each group
-    and budget. Groups that are given are held in memory with the labels, a few bytes a sample; classes are not.
+    and budget. Groups that are given are held in memory with the labels, a few bytes a sample; classes are not. With
+    ``thresholds="own"`` each group is evaluated by itself: every band is read once for each group that has samples in it.
 
     Examples
     --------
@@ -117,21 +124,28 @@ def breakdown(
 
     """
     check_nan_policy(nan_policy)
+    if thresholds not in ("shared", "own"):
+        raise OptionError(f"thresholds must be 'shared' or 'own'; got {thresholds!r}. Use one of these.")
     source = labelled_source(scores, labels, "breakdown", where=where, ignore_index=ignore_index, missing=missing)
     refuse_soft(source, "breakdown")
     budgets = parse_budgets(k, source.n_classes)
-    source, grouping, groups = _grouped(source, scores, labels, by, missing)
-    asked = asked_checkpoint(checkpoint, "breakdown", by=grouping.kind, nan_policy=nan_policy)
-    with running(source, progress, nan_policy, asked) as run:
-        refuse_budgets(run, budgets)
-        outcome = Outcome.find(run, budgets, grouping=grouping)
-        certify_budgets(run, budgets, [s.key for s in outcome.selections])
-    values = _values(outcome, grouping.n - groups.size)
+    if thresholds == "own":
+        groups, numbers = _numbered(source, scores, labels, by, missing)
+        found = own_thresholds(
+            source, numbers, groups.size, budgets, partial(running, progress=progress, nan_policy=nan_policy)
+        )
+    else:
+        grouped, grouping, groups = _grouped(source, scores, labels, by, missing)
+        asked = asked_checkpoint(checkpoint, "breakdown", by=grouping.kind, nan_policy=nan_policy)
+        with running(grouped, progress, nan_policy, asked) as run:
+            found = _shared_threshold(run, budgets, grouping, groups.size)
+    values = group_values(found.counts, budgets) | found.thresholds
     known = class_names_of(scores) if names is None and _is_class(by) else names
     if known is not None:
         values["name"] = checked_names(known, groups.size, "names")
     told = "class" if _is_class(by) else "group"
-    attrs = result_attrs(outcome.source, run.reads, n_labelled=outcome.tally.n_labelled, by=told)
+    n_labelled = int(found.counts[0].n_labelled.sum())
+    attrs = result_attrs(source, found.reads, n_labelled=n_labelled, by=told, thresholds=thresholds)
     coords: Named = {"k": [float(b) for b in budgets], "group": groups.astype(np.int64)}
     result = build_result(values, coords, attrs, BREAKDOWN)
     # Groups of samples none of which exists are no groups; classes are there whether they occur or not.
@@ -142,6 +156,40 @@ def _is_class(by: LabelsLike) -> bool:
     if isinstance(by, str) and by != "class":
         raise OptionError(f'by must be "class" or an integer for each sample; got {by!r}. Pass one of these.')
     return isinstance(by, str)
+
+
+def _numbered(
+    source: Source, scores: ScoresLike, labels: LabelsLike, by: LabelsLike, missing: str | None
+) -> tuple[Array, Ints]:
+    """Return the names of the groups, and the number of each sample's; -1 for none."""
+    if _is_class(by):
+        return np.arange(source.n_classes), class_labels(source, scores, labels, missing).astype(np.int64)
+    return as_groups(by, source.lead, "by")
+
+
+def _shared_threshold(run: Run, budgets: tuple[Fraction, ...], grouping: Grouping, n: int) -> Counted:
+    """Count the groups at one threshold; before classes stand the samples without a label, which are left out."""
+    refuse_budgets(run, budgets)
+    outcome = Outcome.find(run, budgets, grouping=grouping)
+    certify_budgets(run, budgets, [s.key for s in outcome.selections])
+    return _counted(outcome, n, run.reads)
+
+
+def _counted(outcome: Outcome, n: int, reads: int) -> Counted:
+    """Return the counts of the last n groups of an outcome."""
+    counts = [GroupCounts(*(c[-n:] for c in outcome.group_counts(i))) for i in range(len(outcome.budgets))]
+    dtype = outcome.source.dtype
+    values = threshold_values([score_value(s.key, dtype) for s in outcome.selections], dtype)
+    return Counted(counts, {"threshold": values}, reads)
+
+
+def classes_result(outcome: Outcome, reads: int) -> xr.Dataset:
+    """Return an outcome whose samples were counted by class as a Dataset, whatever it took to read."""
+    source, found = outcome.source, _counted(outcome, outcome.source.n_classes, reads)
+    n_labelled = int(found.counts[0].n_labelled.sum())
+    attrs = result_attrs(source, reads, n_labelled=n_labelled, by="class", thresholds="shared")
+    coords: Named = {"k": [float(b) for b in outcome.budgets], "group": np.arange(source.n_classes)}
+    return build_result(group_values(found.counts, outcome.budgets) | found.thresholds, coords, attrs, BREAKDOWN)
 
 
 def _grouped(
@@ -157,61 +205,3 @@ def _grouped(
     # Labels of truncated rows are slots: the classes come beside them.
     numbers = np.maximum(class_labels(source, scores, labels, missing).astype(np.int64), -1) + 1
     return with_groups(source, numbers), Grouping("groups", source.n_classes + 1), classes
-
-
-def _values(outcome: Outcome, first: int) -> Named:
-    """Return the variables of the counted groups from ``first`` on: before those of classes stand the unlabelled samples."""
-    counts = [outcome.group_counts(i) for i in range(len(outcome.budgets))]
-    n_samples, n_labelled = counts[0].n_samples[first:], counts[0].n_labelled[first:]
-    missed = np.array([n_labelled - one.hits[first:] for one in counts])
-    top_missed = np.array([n_labelled - one.top_hits[first:] for one in counts])
-    whole = np.array([budget.denominator == 1 for budget in outcome.budgets])
-    average, top = _share(missed, n_labelled), _share(top_missed, n_labelled)
-    top[~whole] = np.nan
-    gains = _share(top_missed - missed, n_labelled)
-    gains[~whole] = np.nan
-    low, high = wilson(missed, n_labelled)
-    source = outcome.source
-    return {
-        "n_samples": n_samples,
-        "n_labelled": n_labelled,
-        "threshold": threshold_values([score_value(s.key, source.dtype) for s in outcome.selections], source.dtype),
-        "average_k_error": average,
-        "average_k_error_low": low,
-        "average_k_error_high": high,
-        "top_k_error": top,
-        "adaptive_gain": gains,
-        "average_set_size": _share(np.array([one.sizes[first:] for one in counts]), n_samples),
-        "macro_average_k_error": [_macro(row, n_labelled) for row in missed],
-        "macro_top_k_error": [
-            _macro(row, n_labelled) if w else np.nan for row, w in zip(top_missed, whole, strict=True)
-        ],
-    }
-
-
-def _share(counts: Ints, n: Ints) -> Floats:
-    """Return counts over numbers of samples; NaN where there are none."""
-    with np.errstate(invalid="ignore"):
-        return np.asarray(np.where(n > 0, counts / np.maximum(n, 1), np.nan))
-
-
-def _macro(missed: Ints, n: Ints) -> float:
-    """Return the mean of the errors of all groups with labelled samples, exactly, rounded once."""
-    some = np.flatnonzero(n)
-    if not some.size:
-        return float("nan")
-    total = sum(Fraction(int(m), int(of)) for m, of in zip(missed[some], n[some], strict=True))
-    return float(total / some.size)
-
-
-def wilson(counts: Ints, n: Ints) -> tuple[Floats, Floats]:
-    """Return the ends of the 95 % Wilson intervals of the shares counts / n; NaN where n is 0.
-
-    (p + z**2 / 2n -+ z sqrt(p (1 - p) / n + z**2 / 4n**2)) / (1 + z**2 / n); Wilson (1927).
-    """
-    p, of = _share(counts, n), np.maximum(n, 1)
-    middle, scale = p + Z95**2 / (2 * of), 1 + Z95**2 / of
-    reach = Z95 * np.sqrt(p * (1 - p) / of + Z95**2 / (4 * of.astype(np.float64) ** 2))
-    low, high = (middle - reach) / scale, (middle + reach) / scale
-    some = n > 0
-    return np.where(some & (counts == 0), 0.0, low), np.where(some & (counts == n), 1.0, high)

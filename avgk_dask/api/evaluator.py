@@ -8,12 +8,13 @@ from typing import Self
 import numpy as np
 import xarray as xr
 
-from ..errors import OptionError, ScoresError, warn_of
+from ..errors import LabelsError, OptionError, ScoresError, warn_of
 from ..exact.budgets import DEFAULT_BUDGETS, parse_budgets
 from ..results.score_kinds import kind_sentence
+from .breakdowns import classes_result
 from .evaluation import outcome_result
 from .given import BudgetsLike
-from .loop_batches import as_batch, check_alike
+from .loop_batches import HARD, as_batch, check_alike
 from .loop_files import read_state, write_state
 from .loop_scans import Asked, Hints, LoopScan
 from .policies import check_nan_policy
@@ -36,6 +37,9 @@ class Evaluator:
         ``avgk.ranked-bytes`` (128 MB), and bins beyond that, with the error certified.
     nan_policy
         ``"raise"`` refuses NaN; ``"lowest"`` ranks NaN below all numbers and never puts it in a set.
+    by
+        ``"class"``: ``result`` is the Dataset of ``breakdown`` by class instead, which needs class numbers as labels. For
+        both, update two evaluators.
     like
         An evaluator of the same samples in the same order, and with the same options, whose ``result`` was refused. It tells
         where thresholds and cuts through ties are.
@@ -90,12 +94,17 @@ class Evaluator:
         *,
         straddle: bool = False,
         nan_policy: str = "raise",
+        by: str | None = None,
         like: Evaluator | None = None,
     ) -> None:
         if isinstance(n_classes, bool) or not isinstance(n_classes, (int, np.integer)) or n_classes < 1:
             raise OptionError(f"n_classes must be a positive integer; got {n_classes!r}. Pass the number of classes.")
         check_nan_policy(nan_policy)
-        self._asked = Asked(int(n_classes), parse_budgets(k, int(n_classes)), bool(straddle), nan_policy)
+        if by not in (None, "class") or (by and straddle):
+            got = f"{by!r} with straddle=True" if by == "class" else repr(by)
+            raise OptionError(f"by must be 'class', without straddle, or None; got {got}. Leave one of them out.")
+        budgets = parse_budgets(k, int(n_classes))
+        self._asked = Asked(int(n_classes), budgets, bool(straddle), nan_policy, by is not None)
         self._scan: LoopScan | None = None
         self._n_given = 0
         self._is_masked = False
@@ -155,6 +164,10 @@ class Evaluator:
             when a piece is full, or by ``result``; every call is refused after that.
         """
         batch, n_given = as_batch(scores, labels, where, ignore_index, self._asked.n_classes, self._n_given)
+        if self._asked.by_class and batch.kind != HARD:
+            raise LabelsError(
+                f"labels must be class numbers for by='class'; got {batch.kind}. Give one for each sample."
+            )
         if self._scan is None and len(batch.scores):
             self._scan = LoopScan(self._asked, batch.scores.dtype, batch.kind, self._hints)
         if self._scan is not None:
@@ -170,7 +183,7 @@ class Evaluator:
         Returns
         -------
         Dataset
-            What ``evaluate`` gives for the same samples and labels, with the same options. The attribute ``store`` is empty,
+            What ``evaluate`` (or ``breakdown`` by class) gives for the same samples, labels and options. The attribute ``store`` is empty,
             ``reads`` is 1, and ``score_kind`` looks at a few samples of each piece.
 
         Raises
@@ -182,7 +195,9 @@ class Evaluator:
         """
         if self._scan is None or not self.n_samples:
             raise ScoresError("scores must hold at least one sample; got none. Call update first.")
-        result = outcome_result(self._scan.outcome(), self._asked.straddle, reads=1)
+        outcome = self._scan.outcome()
+        by_class = self._asked.by_class
+        result = classes_result(outcome, 1) if by_class else outcome_result(outcome, self._asked.straddle, 1)
         if self._is_masked:
             result.attrs["n_left_out"] = self._n_given - self.n_samples
         warn_of(kind_sentence(result))

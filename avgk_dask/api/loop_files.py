@@ -120,6 +120,7 @@ class SavedEvaluator(Record):
     budgets: tuple[str, ...]
     straddle: bool
     nan_policy: str
+    by_class: bool
     n_given: int
     is_masked: bool
     known: tuple[SavedRows, ...]
@@ -136,6 +137,7 @@ def write_state(
         tuple(map(str, asked.budgets)),
         asked.straddle,
         asked.nan_policy,
+        asked.by_class,
         *given,
         () if found is None else (SavedRows.of(found),),
         () if hints is None else (hints,),
@@ -159,7 +161,9 @@ def read_state(path: object) -> tuple[Asked, tuple[int, bool], LoopScan | None, 
             f"path must be a file that save wrote; got {shown(path)}: it is not there, or damaged. Check it."
         )
     state = SavedEvaluator.from_bytes(data)
-    asked = Asked(state.n_classes, tuple(map(Fraction, state.budgets)), state.straddle, state.nan_policy)
+    asked = Asked(
+        state.n_classes, tuple(map(Fraction, state.budgets)), state.straddle, state.nan_policy, state.by_class
+    )
     found = state.known[0].loop_scan(asked) if state.known else None
     return asked, (state.n_given, state.is_masked), found, state.hints[0] if state.hints else None
 

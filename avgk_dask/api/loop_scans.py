@@ -28,7 +28,7 @@ from ..states.checks import CheckedTally
 from ..threads import give_back_memory
 from .first_ties import FirstTies, take_ties, with_first_ties
 from .loop_batches import HARD, NO_LABELS, Batch, WaitingRows
-from .outcome import Outcome
+from .outcome import Grouping, Outcome
 from .straddling import n_ranked
 
 #: Rows of a piece that are looked at whole.
@@ -45,6 +45,7 @@ class Asked:
     budgets: tuple[Fraction, ...]
     straddle: bool
     nan_policy: str
+    by_class: bool = False
 
     @property
     def n_ranked(self) -> int:
@@ -53,7 +54,10 @@ class Asked:
 
     def __str__(self) -> str:
         budgets = ", ".join(f"{float(budget):g}" for budget in self.budgets)
-        return f"n_classes={self.n_classes}, k=[{budgets}], straddle={self.straddle}, nan_policy={self.nan_policy!r}"
+        by = ", by='class'" if self.by_class else ""
+        return (
+            f"n_classes={self.n_classes}, k=[{budgets}], straddle={self.straddle}, nan_policy={self.nan_policy!r}{by}"
+        )
 
 
 @dataclass(frozen=True)
@@ -124,7 +128,7 @@ class LoopScan:
     def _begun(self, block: Array) -> OpenScan:
         shape = self._shape(self._source(self.waiting.n_most))
         shape = replace(shape, n_samples=UNLIMITED, max_events=shape.all_events, ranked_bins=0, looked=b"")
-        asked = self.asked.budgets, self.kind == HARD, setting("tie-groups")
+        asked = self.asked.budgets, self._windowed, setting("tie-groups")
         if self.hints is None:
             return OpenScan(first_plan(shape, block, self.asked.budgets), *asked)
         brackets = list(zip(self.hints.lows, self.hints.highs, strict=True))
@@ -147,31 +151,39 @@ class LoopScan:
         labels = None if self.kind == NO_LABELS else np.zeros((0,) * n_dims)
         return PastSource((n_samples, self.asked.n_classes), self.dtype, labels, numbers)
 
+    @property
+    def _windowed(self) -> bool:
+        """Whether standard errors are wanted, for which the scores above each threshold are looked at."""
+        return self.kind == HARD and not self.asked.by_class
+
     def _shape(self, source: PastSource) -> ScanShape:
         n_ranks = 0 if source.labels is None else largest_integer(self.asked.budgets)
-        strata = Strata("ranks" if self.kind == HARD else "")
+        strata = Strata("classes" if self.asked.by_class else "ranks" if self.kind == HARD else "")
         return Caps.configured().scan_shape(source, n_ranks, self.asked.n_ranked, source.has_soft_labels, strata)
 
     def outcome(self) -> Outcome:
         """Return what is known of all budgets; what was not held is refused."""
         source = self._source(self.n_samples)
         if self.scan is None:
-            return Outcome(source, self.asked.budgets, self._small(source))
+            return self._told(source, self._small(source))
         scan, ties = self._scanned(self.waiting.rows) if self.waiting.n else (self.scan, self.ties)
         search = with_first_ties(scan.settle(), ties)
         refuse_unsettled(search, self.asked.budgets)
         assert search.first_tally is not None
         ranked = search.first_tally.ranked
         ranked = replace(ranked, n_bins=max(ranked.n_bins, self._ranked_bins(self.n_samples)))
-        search = replace(search, first_tally=replace(search.first_tally, ranked=ranked))
-        return Outcome(source, self.asked.budgets, search)
+        return self._told(source, replace(search, first_tally=replace(search.first_tally, ranked=ranked)))
+
+    def _told(self, source: PastSource, search: ThresholdSearch) -> Outcome:
+        grouping = Grouping("classes", self.asked.n_classes + 1) if self.asked.by_class else Grouping()
+        return Outcome(source, self.asked.budgets, search, grouping)
 
     def _small(self, source: PastSource) -> ThresholdSearch:
         """Return what the waiting rows tell, where there are no others."""
         rows = self.waiting.rows
         named = self._source(self.n_samples, rows.numbers)
         counts = [count_labels(budget, source.shape[0]) for budget in self.asked.budgets]
-        windows = [window_start(count) for count in counts] if self.kind == HARD else []
+        windows = [window_start(count) for count in counts] if self._windowed else []
         search = ThresholdSearch.begin(self._shape(source), counts, windows=windows)
         search = self._driven(search, rows, named)
         extremes = ExtremesSearch.begin(self.dtype, self.asked.n_classes, setting("ranked-bins"), search.found)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from .calibrate_command import calibrate
+from .conformal_command import conformal
 from .decision_commands import breakdown, compare
 from .evaluate_commands import evaluate, sets, threshold
 from .group import Command, Group, debug_option
@@ -70,6 +71,7 @@ for _command in (
     compare,
     breakdown,
     transfer,
+    conformal,
     sets,
     calibrate,
     ingest,

@@ -179,7 +179,9 @@ class StoreChoice:
         return load(self.calibration).transform(arrays)
 
 
-def store_options(command: Callable[Concatenate[StoreChoice, Rest], None]) -> Callable[..., None]:
+def store_options(
+    command: Callable[Concatenate[StoreChoice, Rest], None], metavar: str | None = None
+) -> Callable[..., None]:
     """Add the store, and the options that name its arrays and how to reach it, as one argument ``chosen``."""
 
     @functools.wraps(command)
@@ -200,7 +202,7 @@ def store_options(command: Callable[Concatenate[StoreChoice, Rest], None]) -> Ca
         storage_option,
         click.option("--labels", "labels_name", metavar="NAME", help=names),
         click.option("--scores", "scores_name", metavar="NAME", help="Name of the scores inside the store."),
-        click.argument("store", type=click.Path()),
+        click.argument("store", type=click.Path(), metavar=metavar),
     ):
         made = option(made)
     return made

@@ -86,6 +86,17 @@ _TRANSFERRED = _dataset(
     },
 )  # fmt: skip
 
+#: One number, or one for each class.
+_EACH: Schema = {"anyOf": [_NUMBER, _list(_NUMBER)]}
+_COVERED = _dataset(
+    [
+        "coverage", "coverage_stderr", "average_set_size", "n_hits", "hits_low", "hits_high", "p_value_low",
+        "p_value_high", "size", "set_size_count", "set_hit_count", "size_coverage",
+    ],
+    {
+        "method": _TEXT, "alpha": _NUMBER, "by": {"enum": ["none", "class"]}, "n_calibration": _SIZE, "confidence": _NUMBER,
+    },
+)  # fmt: skip
 _BROKEN_DOWN = _dataset(
     ["k", "group", "n_samples", "n_labelled", "average_k_error", "average_k_error_low", "average_k_error_high",
      "top_k_error", "adaptive_gain", "average_set_size", "macro_average_k_error", "macro_top_k_error", "threshold"],
@@ -116,6 +127,22 @@ _BODIES: dict[str, Schema] = {
         n_iterations=_COUNT,
         converged=_FLAG,
         message=_TEXT,
+    ),
+    "conformal": _object(
+        "The predictor, and what its sets are on the second store, where there is one.",
+        file=_or_null(_TEXT),
+        method={"enum": ["lac", "aps", "raps", "top_k"]},
+        alpha=_NUMBER,
+        by=_or_null({"enum": ["class"]}),
+        threshold=_EACH,
+        rank=_EACH,
+        n_calibration=_EACH,
+        n_classes=_SIZE,
+        penalty=_NUMBER,
+        k_reg=_COUNT,
+        seed=_or_null(_COUNT),
+        reads=_COUNT,
+        result=_or_null(_COVERED),
     ),
     "sets": _object(
         "What was written; all but store are attributes of the new store, too.",

@@ -15,7 +15,7 @@ _FORMS = (
     (r"Drop the names\.", "Drop --scores and --labels."),
     (r"^out must", "--out must"),
     (r"^threshold must", "--threshold must"),
-    (r"^(ties|ambiguity|dtype|levels|top_m|chunk_rows|shard_chunks) must", lambda m: f"--{m[1].replace('_', '-')} must"),
+    (r"^(ties|ambiguity|dtype|levels|top_m|chunk_rows|shard_chunks|alpha|seed|penalty|k_reg) must", lambda m: f"--{m[1].replace('_', '-')} must"),
     (r"anon=True", "--storage-option anon=true"),
     (r"pass them as storage options", "pass them with --storage-option"),
     (r"^k must", "-k must"),

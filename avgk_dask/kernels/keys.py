@@ -134,6 +134,21 @@ def first_key_above(value: Any, dtype: np.dtype[Any]) -> int:
     return low
 
 
+def first_key_from(value: Any, dtype: np.dtype[Any]) -> int:
+    """Return the smallest key whose value is at least ``value``, without rounding it; one past the largest where none is.
+
+    Examples
+    --------
+    >>> first_key_from(2.5, np.dtype("uint8")), first_key_from(2, np.dtype("uint8"))
+    (3, 2)
+
+    """
+    above, lowest = first_key_above(value, dtype), key_range(dtype)[0]
+    if above > lowest and _exact_value(decode(np.array([above - 1]), dtype)[0]) == _exact_value(value):
+        return above - 1
+    return above
+
+
 def _exact_value(value: Any) -> Fraction | float:
     """Return a number as a fraction, and an infinity as it is: the two compare exactly."""
     if isinstance(value, np.generic):

@@ -154,6 +154,22 @@ def certify_thresholds(run: Run, thresholds: Sequence[Any], first_keys: Sequence
             )
 
 
+def certify_first_key(run: Run, first: int, what: str) -> None:
+    """Refuse sets of all scores from a key up that could hold discarded ones. One more read.
+
+    Raises
+    ------
+    ScoresError
+
+    """
+    found = run.source.truncation
+    if found is not None and not found.is_whole and first <= _highest_discarded(run):
+        raise ScoresError(
+            f"{what} must exceed every score that was discarded to be certain from {_kept(found)}; got one that does not. "
+            "Use a larger alpha, or a store with more of them."
+        )
+
+
 def certify_least_risk(run: Run, best: Risk, cost: Fraction) -> None:
     """Refuse a least risk that a threshold among the discarded scores might beat. Two more reads.
 

@@ -97,7 +97,7 @@ def check_comparison(result: xr.Dataset) -> None:
 
 def models_table(result: xr.Dataset) -> Table:
     """Return a row for each budget and model."""
-    rows = []
+    rows: list[tuple[str, ...]] = []
     for k in result.k.values:
         for name in result.model.values:
             one = result.sel(k=k, model=name)
@@ -123,7 +123,7 @@ def _pairs(result: xr.Dataset) -> Iterator[xr.Dataset]:
 
 def differences_table(result: xr.Dataset) -> Table:
     """Return a row for each budget, rule and pair of models."""
-    rows = []
+    rows: list[tuple[str, ...]] = []
     for one in _pairs(result):
         names = visible(str(one.model.item())), visible(str(one.other.item()))
         discordant = f"{int(one.discordant):,} : {int(one.reversed):,}"
@@ -152,7 +152,7 @@ def p_value(p: float) -> str:
 
 def against_table(result: xr.Dataset) -> Table | None:
     """Return where average-k of one model clearly beats top-k of another whose top-k is better than its own; or nothing."""
-    rows = []
+    rows: list[tuple[str, ...]] = []
     for k in result.k.values:
         for model in result.model.values:
             for other in result.model.values:

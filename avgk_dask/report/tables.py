@@ -121,6 +121,22 @@ def transfer_table(result: xr.Dataset) -> Table:
     return Table(header, rows)
 
 
+def coverage_table(result: xr.Dataset) -> Table:
+    """Return one row for conformal sets: coverage, of the samples and of the classes, and sizes."""
+    check_result(result)
+    header = ("coverage", "+-", "set size", "set sizes 25/50/75 %", "macro coverage", "classes < 50 %")
+    below = float(result.share_below.sel(level=0.5)) if 0.5 in result.get("level", ()) else math.nan
+    row = (
+        percent(float(result.coverage)),
+        percent(float(result.coverage_stderr)),
+        number(float(result.average_set_size)),
+        " / ".join(map(str, size_quartiles(result.set_size_count.values))),
+        percent(float(result.macro_coverage)) if "macro_coverage" in result else "",
+        percent(below),
+    )
+    return Table(header, [row])
+
+
 def _score(value: xr.DataArray) -> str:
     return f"{value.item():.6g}" if value.dtype.kind == "f" else str(value.item())
 

@@ -3,13 +3,24 @@
 from __future__ import annotations
 
 import math
+import textwrap
 
 import numpy as np
 import xarray as xr
 
 from .. import plot
 from ..results.score_kinds import are_probabilities, kind_sentence
-from .tables import aligned, check_evaluation, fixed, percent, results_table, stderr_of, transfer_table, with_error
+from .tables import (
+    aligned,
+    check_evaluation,
+    coverage_table,
+    fixed,
+    percent,
+    results_table,
+    stderr_of,
+    transfer_table,
+    with_error,
+)
 
 
 def print_table(result: xr.Dataset) -> str:
@@ -26,6 +37,32 @@ def print_transfer(result: xr.Dataset) -> str:
     )
     promise = "" if result.attrs["guarantee"] == "none" else ", for an expected set size of at most k on a new sample"
     return "\n".join([*aligned(transfer_table(result)), "", f"{told}{promise}."])
+
+
+def print_coverage(result: xr.Dataset) -> str:
+    """Return the table of what a conformal predictor's ``evaluate`` gave as text, and sentences on how likely it is."""
+    attrs = result.attrs
+    first = (
+        f"{attrs['n_samples']:,} samples x {attrs['n_classes']:,} classes, {attrs['n_labelled']:,} of them labelled."
+    )
+    table = aligned(coverage_table(result)) if attrs["n_labelled"] else []
+    return "\n".join([*table, "", *textwrap.wrap(f"{first} {_plausible(result)}", 80)]).strip()
+
+
+def _plausible(result: xr.Dataset) -> str:
+    """Say how many hits there are, and how many there should be."""
+    n = result.attrs["n_labelled"]
+    if not n:
+        return f"Without labels there is no coverage; the sets have {float(result.average_set_size):.4g} labels on average."
+    found = f"{int(result.n_hits):,} of {n:,} labels are inside"
+    if np.isnan(float(result.p_value_low)):
+        return f"{found}; at least {percent(1 - result.attrs['alpha'])} are to be expected of each threshold."
+    low, high, chance = int(result.hits_low), int(result.hits_high), float(result.p_value_low)
+    sure = f"{100 * result.attrs['confidence']:g} %"
+    told = "more than that" if int(result.n_hits) > high else "that is as promised"
+    if int(result.n_hits) < low:
+        told = f"so few, or fewer, have a probability of {chance:.2g}"
+    return f"{found}; {low:,} to {high:,} are to be expected ({sure}): {told}."
 
 
 def sentences(result: xr.Dataset) -> list[str]:

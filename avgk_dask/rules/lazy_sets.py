@@ -101,17 +101,21 @@ def _scheduler_inside_a_task() -> Iterator[None]:
         yield
 
 
-def apply_rule(source: Source, rule: Any, nan_policy: str) -> da.Array:
+def apply_rule(source: Source, rule: Any, nan_policy: str, groups: da.Array | None = None) -> da.Array:
     """Return the lazy boolean array of a rule, or of the task that finds one (of a threshold).
 
-    The blocks wait for the rule: computed earlier, they would pile up in memory.
+    The blocks wait for the rule: computed earlier, they would pile up in memory. A rule of groups needs the group of each
+    sample, also of those that do not exist, as a column of whole numbers.
     """
     array = source.dask_array()
     if source.mask is not None:
-        sets = _filtered_sets(source.mask, array, rule, nan_policy)
+        sets = _filtered_sets(source.mask, array, rule, nan_policy, groups)
     else:
         blocks = wait_for(array, rule) if isinstance(rule, Delayed) else _fitting(array, rule)
-        sets = blocks.map_blocks(_apply, rule, nan_policy, source.shape[1], dtype=bool, meta=np.empty((0, 0), bool))
+        work, more = (_apply, ()) if groups is None else (_apply_grouped, (_beside(groups, blocks),))
+        sets = da.map_blocks(
+            work, blocks, *more, rule, nan_policy, source.shape[1], dtype=bool, meta=np.empty((0, 0), bool)
+        )
     if source.truncation is not None:
         return scatter_slots(sets, source.truncation, by_threshold=not isinstance(rule, TopRule))
     return sets.rechunk(array.chunks)
@@ -122,7 +126,12 @@ def _fitting(array: da.Array, rule: Any) -> da.Array:
     return array.rechunk({1: -1}) if not isinstance(rule, Delayed) and rule.needs_rows else array
 
 
-def _filtered_sets(mask: SampleMask, array: da.Array, rule: Any, nan_policy: str) -> da.Array:
+def _beside(groups: da.Array, blocks: da.Array) -> da.Array:
+    """Return groups in blocks like those of the rows."""
+    return groups.rechunk((blocks.chunks[0],))[:, None]
+
+
+def _filtered_sets(mask: SampleMask, array: da.Array, rule: Any, nan_policy: str, groups: da.Array | None) -> da.Array:
     """Return the sets of all samples, empty for those that do not exist.
 
     Blocks wait for the task that counts samples, and that one for the rule: both compute blocks of the mask, under the
@@ -132,8 +141,9 @@ def _filtered_sets(mask: SampleMask, array: da.Array, rule: Any, nan_policy: str
     sizes = blocks.chunks[0]
     firsts = delayed(_first_samples, pure=False)(mask, sizes, rule)
     blocks, kept = wait_for(blocks, firsts), wait_for(mask.dask_array(sizes), firsts)
+    work, more = (_apply_kept, ()) if groups is None else (_apply_kept_grouped, (_beside(groups, blocks),))
     return da.map_blocks(
-        _apply_kept, blocks, kept, firsts, rule, nan_policy, array.shape[1], dtype=bool, meta=np.empty((0, 0), bool)
+        work, blocks, kept, *more, firsts, rule, nan_policy, array.shape[1], dtype=bool, meta=np.empty((0, 0), bool)
     )
 
 
@@ -156,6 +166,20 @@ def _apply_kept(
         first = int(firsts[block_info[0]["chunk-location"][0]])
         sets[rows] = rule.choose(scores, first, first_class, n_classes)
     return sets
+
+
+def _apply_kept_grouped(
+    block: Array, kept: Bools, groups: Ints, firsts: Ints, rule: Any, nan_policy: str, n_classes: int,
+    block_info: Any = None,
+) -> Array:  # fmt: skip
+    mine = rule.for_rows(groups[np.flatnonzero(kept), 0])
+    return _apply_kept(block, kept, firsts, mine, nan_policy, n_classes, block_info)
+
+
+def _apply_grouped(
+    block: Array, groups: Ints, rule: Any, nan_policy: str, n_classes: int, block_info: Any = None
+) -> Array:
+    return _apply(block, rule.for_rows(groups[:, 0]), nan_policy, n_classes, block_info)
 
 
 def _apply(block: Array, rule: Rule, nan_policy: str, n_classes: int, block_info: Any = None) -> Array:

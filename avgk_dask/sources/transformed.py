@@ -80,6 +80,10 @@ class TransformedSource(WrappedSource):
     def made_by(self) -> str:  # noqa: D102
         return "; ".join(part for part in (self.inner.made_by, self.transform.told) if part)
 
+    def over(self, inner: Source) -> TransformedSource:
+        """Return the same transform of another source."""
+        return TransformedSource(inner, self.transform)
+
     def with_labels(self, labels: Labels) -> TransformedSource:  # noqa: D102
         return TransformedSource(self.inner.with_labels(labels), self.transform)
 

@@ -81,6 +81,11 @@ class TruncatedSource(TransformedSource):
         assert isinstance(self.transform, Slots)
         return TruncatedSource(self.inner.with_labels(labels), self.transform, self.truncation.class_index)
 
+    def over(self, inner: Source) -> TruncatedSource:  # noqa: D102
+        assert self.truncation is not None
+        assert isinstance(self.transform, Slots)
+        return TruncatedSource(inner, self.transform, self.truncation.class_index)
+
     def with_rows(self, rows: Sequence[int]) -> TruncatedSource:  # noqa: D102
         assert self.truncation is not None
         assert isinstance(self.transform, Slots)

@@ -3,6 +3,7 @@
 ``strategies`` needs hypothesis and is imported on its own.
 """
 
+from .conformal_oracle import oracle_conformal, oracle_conformal_costs
 from .counting import CountingStore
 from .groups import oracle_breakdown
 from .oracle import (
@@ -24,6 +25,8 @@ __all__ = [
     "Simulation",
     "oracle_average_k_sets",
     "oracle_breakdown",
+    "oracle_conformal",
+    "oracle_conformal_costs",
     "oracle_evaluate",
     "oracle_influences",
     "oracle_smallest_k",

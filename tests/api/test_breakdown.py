@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import avgk_dask as avgk
-from avgk_dask.api.breakdowns import wilson
+from avgk_dask.api.group_values import wilson
 from avgk_dask.testing import Simulation, oracle_breakdown, strategies
 
 ENGINES = {
@@ -72,6 +72,25 @@ def test_breakdown__of_a_truncated_store_is_that_of_the_whole(tmp_path):
             writer.append(scores, labels)
     whole, cut = (avgk.breakdown(tmp_path / path, k=[1, 2]) for path in ("whole.zarr", "cut.zarr"))
     assert whole.drop_attrs().identical(cut.drop_attrs())
+
+
+@pytest.mark.parametrize("by", ["class", "group"])
+def test_breakdown__of_own_thresholds_evaluates_each_group_by_itself(by):
+    scores, labels, _ = Simulation(400, 6).rows(0, 400)
+    labels = np.where(np.arange(400) % 9, labels, -1)
+    groups, kept = np.arange(400) % 3 * 7, np.arange(400) % 11 > 0
+    made = avgk.softmax(np.log(scores + 1e-6), temperature=1.5)
+    found = avgk.breakdown(made, labels, [1, 1.5], "class" if by == "class" else groups, thresholds="own", where=kept)
+    for group in found.group.values:
+        mine = kept & ((labels if by == "class" else groups) == group)
+        alone = avgk.evaluate(made, labels, [1, 1.5], where=mine, straddle=False)
+        one = found.sel(group=group)
+        assert one.n_samples == mine.sum()
+        for name in ("average_k_error", "top_k_error", "average_set_size"):
+            assert np.array_equal(one[name], alone[name], equal_nan=True)
+        assert np.array_equal(one.group_threshold, alone.threshold)
+    with pytest.raises(avgk.OptionError, match="thresholds must be"):
+        avgk.breakdown(scores, labels, 1, thresholds="each")
 
 
 def test_breakdown__leaves_out_samples_that_do_not_exist():

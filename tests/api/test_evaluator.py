@@ -102,6 +102,20 @@ def test_results__with_nan_lowest_are_those_of_evaluate(loop):
         same(settled(make), expected)
 
 
+@settings(max_examples=100)
+@given(loops(nan=True))
+def test_results__by_class_are_those_of_breakdown(loop):
+    scores, labels, k, bounds, max_events = loop
+    labels = np.arange(len(scores)) % scores.shape[1] if labels is None else labels
+    expected = avgk.breakdown(scores, labels, k=k, nan_policy="lowest")
+    with tiny(max_events):
+        n_classes = scores.shape[1]
+        make = lambda like: feed(  # noqa: E731
+            avgk.Evaluator(n_classes, k, nan_policy="lowest", by="class", like=like), scores, labels, bounds
+        )
+        same(settled(make), expected)
+
+
 def merged_in_a_tree(evaluators, seed):
     """Merge evaluators with their neighbours, in a tree of random shape."""
     rng, left = random.Random(seed), list(evaluators)
@@ -436,6 +450,11 @@ def test_options__out_of_range_are_refused():
         avgk.Evaluator(5, 6)
     with pytest.raises(avgk.OptionError, match="nan_policy"):
         avgk.Evaluator(5, nan_policy="drop")
+    for options in ({"by": "group"}, {"by": "class", "straddle": True}):
+        with pytest.raises(avgk.OptionError, match="by must be 'class', without straddle, or None"):
+            avgk.Evaluator(5, **options)
+    with pytest.raises(avgk.LabelsError, match="class numbers for by='class'; got no labels"):
+        avgk.Evaluator(5, by="class").update(np.ones((2, 5)))
     with pytest.raises(avgk.ScoresError, match="at least one sample; got none"):
         avgk.Evaluator(5).result()
 

@@ -93,6 +93,8 @@ LABELLED = {
     "risk": lambda s, y: avgk.risk(s, y, [0.1, 0.5], cost=0.1).drop_attrs(),
     "best_threshold": lambda s, y: avgk.best_threshold(s, y, cost=0.1),
     "smallest_k": lambda s, y: avgk.smallest_k(s, y, max_error=0.1),
+    "conformal": lambda s, y: avgk.conformal.calibrate(s, y, 0.3),
+    "conformal evaluate": lambda s, y: avgk.conformal.calibrate(SCORES, FILLED).evaluate(s, y).drop_attrs(),
     "accessor": lambda s, y: xr.DataArray(s, dims=("sample", "class")).avgk.evaluate(y, k=[1, 2.5]).drop_attrs(),
 }
 
@@ -217,6 +219,8 @@ OF_SCORES = {
     "risk": lambda s: avgk.risk(s, LABELS, 0.5),
     "best_threshold": lambda s: avgk.best_threshold(s, LABELS, cost=0.1),
     "smallest_k": lambda s: avgk.smallest_k(s, LABELS, max_error=0.1),
+    "conformal": lambda s: avgk.conformal.calibrate(s, LABELS),
+    "conformal sets": lambda s: avgk.conformal.calibrate(SCORES, LABELS).sets(s).compute(),
     "average_set_size_at": lambda s: avgk.average_set_size_at(s, 0.5),
     "adaptive_gain": lambda s: avgk.adaptive_gain(s, 1),
     "regret": lambda s: avgk.regret(SCORES > 0.5, s),

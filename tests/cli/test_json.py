@@ -18,6 +18,8 @@ LINES = {
     "evaluate": ["scores.zarr -k 1:3", "plain.zarr -k 0.5,2 --no-straddle", "infinite.zarr -k 1"],
     "threshold": ["scores.zarr -k 1,2.5", "infinite.zarr -k 1"],
     "transfer": ["scores.zarr scores.zarr -k 1:3", "infinite.zarr infinite.zarr -k 2 --guarantee expected"],
+    "conformal": ["scores.zarr", "scores.zarr scores.zarr --alpha 0.5 --by class --out conformal.json",
+                  "scores.zarr scores.zarr --method aps --seed 1 --alpha 0.001"],
     "sets": ["scores.zarr -k 2.5 --out a.zarr", "scores.zarr -k 2 --rule top --format indices --out b.zarr",
              "scores.zarr --threshold 0.25 --out c.zarr", "infinite.zarr -k 1 --out d.zarr"],
     "compare": ["scores.zarr scores.zarr -k 1,2", "scores.zarr scores.zarr -k 1.5 --name a --name b"],

@@ -69,6 +69,7 @@ PEAK = textwrap.dedent(r"""
     avgk.evaluate(small, np.zeros(3000, int), range(1, ranks + 1))      # compile
     avgk.evaluate(zarr.create_array({}, data=small, chunks=(500, 30), config={"write_empty_chunks": True}), np.zeros(3000, int), [1])
     avgk.error_curve(small, np.zeros(3000, int))
+    avgk.conformal.calibrate(small, np.zeros(3000, int), method="top_k").evaluate(small, np.zeros(3000, int))
     dask.config.set({"avgk.ranked-bytes": 0 if what == "evaluate in bins" else 1 << 28})
 
 
@@ -82,6 +83,12 @@ PEAK = textwrap.dedent(r"""
     if what.endswith("error_curve"):
         avgk.error_curve(scores, labels)
         bound = edges_memory(source, len(labels)), 50 * len(labels)
+    elif what.startswith("conformal"):
+        method, by = what.split()[1:]
+        dask.config.set({"avgk.label-costs": 1 << 12})
+        found = avgk.conformal.calibrate(scores, labels, 0.1, method, None if by == "all" else by)
+        found.evaluate(scores, labels)
+        bound = edges_memory(source, 0), 40 * 24 * (1 << 16) + (32 << 20)
     elif what == "transfer":
         avgk.transfer(array, array, labels, range(1, ranks + 1))
         found = project(source, [ranks * len(labels)] * ranks)
@@ -192,3 +199,22 @@ def test_evaluate__of_ten_billion_scores_takes_one_read_and_a_gigabyte():
     assert root < 256
     assert a_task < 2000
     assert peak < 1000
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("chunks", [(10_000, 1000), (40_000, 50)])
+@pytest.mark.parametrize(
+    "what", ["conformal lac all", "conformal lac class", "conformal aps all", "conformal aps class"]
+)
+def test_conformal__keeps_to_the_bound_of_a_task_that_holds_rows(tmp_path, chunks, what):
+    from avgk_dask.testing import Simulation
+
+    n, c = 80_000, 1000
+    array = zarr.create_array(tmp_path / "a.zarr", shape=(n, c), chunks=chunks, dtype="float32")
+    spec = Simulation(n, c, dtype="float32")
+    for first in range(0, n, 10_000):
+        array[first : first + 10_000] = spec.rows(first, first + 10_000)[0]
+    line = [sys.executable, "-c", PEAK, str(tmp_path / "a.zarr"), what]
+    peak, task, merged = json.loads(subprocess.run(line, capture_output=True, text=True, check=True).stdout)
+    print(f"{what} {chunks}: peak {peak / 1e6:.0f} MB, task {task / 1e6:.0f} MB, merged {merged / 1e6:.0f} MB")
+    assert peak <= task + merged

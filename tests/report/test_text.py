@@ -158,3 +158,19 @@ def test_json__of_what_is_no_result_says_what_to_do():
             json_text.from_json(other)
     both = xr.concat([result, result], "model")
     assert json_text.from_json(json_text.to_json(both)).identical(both)
+
+
+def test_coverage__is_told_in_80_columns_with_what_was_to_be_expected():
+    rng = np.random.default_rng(0)
+    scores = rng.dirichlet(np.full(8, 0.3), 400)
+    labels = (scores.cumsum(1) < rng.random((400, 1))).sum(1).clip(0, 7)
+    found = avgk.conformal.calibrate(scores[:200], labels[:200])
+    good = text.print_coverage(found.evaluate(scores[200:], labels[200:]))
+    said = " ".join(good.split())
+    assert re.search(r"of 200 labels are inside; 1\d\d to 1\d\d are to be expected \(95 %\): that is as promised", said)
+    assert max(map(len, good.splitlines())) <= 80
+    bad = text.print_coverage(found.evaluate(scores[200:], np.roll(labels[200:], 1)))
+    assert "so few, or fewer, have a" in " ".join(bad.split())
+    assert "Without labels there is no coverage" in " ".join(text.print_coverage(found.evaluate(scores)).split())
+    classes = avgk.conformal.calibrate(scores, labels, by="class").evaluate(scores, labels, levels=0.9)
+    assert "are to be expected of each threshold" in " ".join(text.print_coverage(classes).split())

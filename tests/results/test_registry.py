@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import avgk_dask as avgk
+from avgk_dask.results.coverage_variables import COVERAGE
 from avgk_dask.results.datasets import build_result, fingerprint, validate
 from avgk_dask.results.json_text import from_json, to_json
 from avgk_dask.results.registry import AT_SIZES, AT_THRESHOLDS, TRANSFERRED, VARIABLES
@@ -31,6 +32,7 @@ LABELS = np.arange(20) % 5
         (lambda: avgk.average_set_size_at(SCORES, [0.5, 0.7]).to_dataset(), AT_THRESHOLDS),
         (lambda: avgk.threshold_at(SCORES, [1, 2.5]).to_dataset(), AT_SIZES),
         (lambda: avgk.transfer(SCORES, SCORES, LABELS, [1, 2.5]), TRANSFERRED),
+        (lambda: avgk.conformal.calibrate(SCORES, LABELS).evaluate(SCORES, LABELS), COVERAGE),
     ],
 )
 def test_results__have_no_variable_outside_the_tables(found, table):

@@ -9,7 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from avgk_dask.kernels.keys import decode, encode
+from avgk_dask.scans.cost_scan import CostPlan
+from avgk_dask.scans.costs import Costs
 from avgk_dask.scans.plan import ScanShape
+from avgk_dask.searches.label_quantiles import QuantileSearch
 from avgk_dask.searches.label_ranks import LabelRankSearch
 from avgk_dask.searches.least_risk import RiskSearch
 from avgk_dask.searches.threshold_search import ThresholdSearch
@@ -105,3 +108,25 @@ def test_bands__of_any_cut_give_the_same_selection():
         search, _ = by_hand(ThresholdSearch.begin(shape, [33, 80]), scores, None, cuts)
         outcomes.add(tuple((s.key, s.n_above, s.n_kept, tuple(s.set_sizes)) for _, s in sorted(search.found.items())))
     assert len(outcomes) == 1
+
+
+@settings(max_examples=30, deadline=None)
+@given(matrices(), st.sampled_from(["", "class"]), st.sampled_from([2, 1000]))
+def test_quantile_search__finds_the_label_score_of_a_rank_with_few_bins_too(drawn, by, most_bins):
+    scores, labels, cuts = drawn
+    n, c = scores.shape
+    alpha, n_groups = Fraction(3, 10), c if by else 1
+    plan = CostPlan(scores.dtype, c, Costs("lac", scores.dtype), by, most_bins * n_groups, tuple(cuts))
+    search, n_passes = by_hand(QuantileSearch(plan, n, n_groups, alpha), scores, labels, cuts)
+    levels = search.levels()
+    for group in range(n_groups):
+        own = sorted(
+            (float(scores[i, y]) for i, y in enumerate(labels) if y >= 0 and y == (group if by else y)), reverse=True
+        )
+        rank = -(-7 * (len(own) + 1) // 10)
+        assert (search.counts[group], search.ranks[group]) == (len(own), rank)
+        if rank <= len(own):
+            assert float(decode([~levels[group]], scores.dtype)[0]) == own[rank - 1]
+        else:
+            assert levels[group] == plan.costs.everything
+    assert n_passes == 1 or most_bins == 2

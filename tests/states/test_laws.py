@@ -25,13 +25,18 @@ from avgk_dask.exact.sums import ExactSums
 from avgk_dask.kernels.edges import EdgeTable
 from avgk_dask.kernels.keys import encode
 from avgk_dask.records import Record, Several
+from avgk_dask.rules.cost_rule import CostRule
 from avgk_dask.rules.threshold_rule import ThresholdRule
 from avgk_dask.scans.above_scan import AbovePlan, beside, scan_beside
 from avgk_dask.scans.affine_rows import AffinePlan, tally_gradient
 from avgk_dask.scans.band_scan import scan_band
+from avgk_dask.scans.cost_scan import CostPlan, tally_costs
+from avgk_dask.scans.costs import Costs
+from avgk_dask.scans.coverage_scan import CoveragePlan, tally_coverage
 from avgk_dask.scans.cutting import CutPlan, WantedTies, cut_band
 from avgk_dask.scans.discarded import SlotPlan, tally_last_slots
 from avgk_dask.scans.edge_scan import EdgePlan, LabelPlan, tally_edges, tally_labels
+from avgk_dask.scans.label_columns import SampleGroups, pack
 from avgk_dask.scans.pilot import sample_block
 from avgk_dask.scans.plan import ScanShape
 from avgk_dask.scans.row_losses import LossPlan, tally_losses
@@ -43,6 +48,7 @@ from avgk_dask.scans.target_scan import TargetPlan, tally_target
 from avgk_dask.scans.telling_sets import KnownSets, tell_band, telling_pass
 from avgk_dask.scans.tie_weights import TieWindow, WeightPlan, tally_weights
 from avgk_dask.searches.threshold_search import ThresholdSearch
+from avgk_dask.states.cost_tally import CostHistogram
 from avgk_dask.states.distances import DistanceTally
 from avgk_dask.states.held_rows import SetCounts
 from avgk_dask.states.key_histogram import KeyHistogram
@@ -141,6 +147,22 @@ def beside_plan(drawn):
 def ranked_in_bins(scores, in_bins):
     tally = RankedTally.from_rows(np.sort(scores, 1)[:, ::-1], F8, 2)
     return tally.binned() if in_bins else tally
+
+
+def first_rows(drawn):
+    return tuple(np.cumsum([0, *map(len, drawn.scores)]).tolist())
+
+
+def cost_plan(drawn, most_bins=2, by=""):
+    return CostPlan(F8, drawn.n_classes, Costs("lac", F8), by, most_bins, first_rows(drawn))
+
+
+def coverages(drawn):
+    groups = SampleGroups(drawn.n_classes)
+    rule = CostRule(Costs("top_k", F8), np.array([1, 2]), "group")
+    plan = CoveragePlan(F8, drawn.n_classes, rule, groups, 2, first_rows(drawn))
+    labels = [pack(hard, np.arange(len(hard)) % 2, drawn.n_classes) for hard in drawn.hard]
+    return numbered(drawn, tally_coverage, labels, plan)
 
 
 #: Of each kind of state: its states of the bands drawn, and what is read of a state.
@@ -271,6 +293,16 @@ KINDS = {
         lambda d: numbered(d, tally_bins, d.soft, BinPlan(F8, d.n_classes, (0.0, 0.25, 1.0), only_tops=True)),
         lambda d: lambda t: t.digest(),
     ),
+    "CostTally": (
+        lambda d: numbered(d, tally_costs, d.hard, cost_plan(d)),
+        lambda d: lambda t: t.digest(),
+    ),
+    "CostHistogram": (
+        lambda d: [CostHistogram.of(encode(s).reshape(-1) % 3, encode(s).reshape(-1), 7) for s in d.scores],
+        lambda d: lambda t: (t.digest(), t.totals(3).tolist(), t.find(np.array([1, 2, 1]))[0].tolist()),
+    ),
+    "CoverageTally": (coverages, lambda d: lambda t: t.digest()),
+    "CoverageCounts": (lambda d: [t.by_size for t in coverages(d)], lambda d: lambda t: t.digest()),
     "SetCounts": (counts_of, lambda d: lambda t: (t.hits.tolist(), strata_of(t.strata), np.trim_zeros(t.cells[0], "b").tolist())),
     "PairTally": (
         lambda d: numbered(d, count_pairs, None, PairPlan(F8, d.n_classes, ThresholdRule(d.key), (0,) * 9, 64)),

@@ -1,0 +1,96 @@
+"""What conformal sets may be asked for: the options of ``conformal.calibrate``, checked."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+
+from ..arrays import Dtype, whole_number
+from ..errors import BudgetError, OptionError
+from ..exact.budgets import parse_budget
+from ..scans.costs import Costs, cost_bits
+from .given import BudgetLike, LabelsLike
+
+METHODS = ("lac", "aps", "raps", "top_k")
+
+
+@dataclass(frozen=True)
+class AskedSets:
+    """The options, checked."""
+
+    alpha: Fraction
+    method: str
+    by: str | None
+    seed: int | None
+    penalty: Fraction
+    k_reg: int
+
+    @classmethod
+    def of(
+        cls, alpha: BudgetLike, method: str, by: LabelsLike, seed: int | None, penalty: BudgetLike | None, k_reg: int | None
+    ) -> AskedSets:  # fmt: skip
+        """Return the options, or refuse them."""
+        if method not in METHODS:
+            raise OptionError(f"method must be one of {', '.join(METHODS)}; got {method!r}. Leave it out for lac.")
+        if isinstance(by, str) and by != "class":
+            raise OptionError(
+                f"by must be 'class', or an integer for each sample; got {by!r}. Leave it out for one threshold."
+            )
+        kind = None if by is None else "class" if isinstance(by, str) else "group"
+        return cls(
+            _check_alpha(alpha), method, kind, _check_seed(seed, method), *_check_penalty(penalty, k_reg, method)
+        )
+
+    def costs(self, dtype: Dtype, n_classes: int) -> Costs:
+        """Return what classes cost."""
+        if self.method in ("lac", "top_k"):
+            return Costs(self.method, dtype)
+        bits = cost_bits(self.penalty, self.k_reg, n_classes)
+        if bits < 0:
+            raise OptionError(
+                f"penalty must be small enough for the sums of {n_classes} classes; got {float(self.penalty):g}. "
+                "Use one such as 0.01."
+            )
+        return Costs(self.method, dtype, bits, round(self.penalty * 2**bits), self.k_reg, self.seed)
+
+
+def _check_alpha(alpha: BudgetLike) -> Fraction:
+    try:
+        value = parse_budget(alpha)
+    except BudgetError:
+        value = Fraction(-1)
+    if not 0 < value < 1:
+        raise OptionError(
+            f"alpha must be a number between 0 and 1; got {alpha!r}. Pass the error that is allowed, such as 0.1."
+        )
+    return value
+
+
+def _check_seed(seed: int | None, method: str) -> int | None:
+    if seed is None:
+        return None
+    if method in ("lac", "top_k"):
+        raise OptionError(
+            f"seed must be None for the method {method!r}; got {seed!r}. Only aps and raps have a random form."
+        )
+    if not 0 <= whole_number(seed) < 2**64:
+        raise OptionError(f"seed must be an integer from 0 to 2**64 - 1; got {seed!r}. Pass one such as 0.")
+    return int(seed)
+
+
+def _check_penalty(penalty: BudgetLike | None, k_reg: int | None, method: str) -> tuple[Fraction, int]:
+    """Return the penalty and the ranks that are free of it; those of RAPS by default, and none for others."""
+    if method != "raps":
+        for name, value in (("penalty", penalty), ("k_reg", k_reg)):
+            if value is not None:
+                raise OptionError(f"{name} must be None for the method {method!r}; got {value!r}. Use it with raps.")
+        return Fraction(0), 0
+    try:
+        found = Fraction(1, 100) if penalty is None else parse_budget(penalty)
+    except BudgetError:
+        found = Fraction(-1)
+    if found < 0:
+        raise OptionError(f"penalty must be a number of at least 0; got {penalty!r}. Pass one such as 0.01.")
+    if k_reg is not None and whole_number(k_reg) < 0:
+        raise OptionError(f"k_reg must be an integer of at least 0; got {k_reg!r}. Pass the ranks without a penalty.")
+    return found, 5 if k_reg is None else int(k_reg)

@@ -1,0 +1,50 @@
+"""Conformal sets: those that hold the label of a new sample with a chosen probability, out of core."""
+
+from __future__ import annotations
+
+from .api.conformal_calibration import calibrate
+from .api.conformal_files import DAMAGE, damaged, read_predictor
+from .api.conformal_making import restored_predictor
+from .api.conformal_predictors import ConformalPredictor
+from .api.given import PlaceLike
+
+__all__ = ["ConformalPredictor", "calibrate", "load"]
+
+
+def load(path: PlaceLike) -> ConformalPredictor:
+    """Read a conformal predictor that ``save`` wrote.
+
+    Parameters
+    ----------
+    path
+        The file.
+
+    Returns
+    -------
+    ConformalPredictor
+        As it was saved, to the last bit.
+
+    Raises
+    ------
+    StoreError
+        Where the file cannot be read, is damaged, or is of another version.
+
+    Notes
+    -----
+    Cost: no scores are read.
+
+    Examples
+    --------
+    >>> import os, tempfile, numpy as np, avgk_dask as avgk
+    >>> found = avgk.conformal.calibrate(np.array([[0.75, 0.25], [0.5, 0.5]]), np.array([0, 1]), alpha=0.5)
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     found.save(os.path.join(folder, "sets.json"))
+    ...     avgk.conformal.load(os.path.join(folder, "sets.json")) == found
+    True
+
+    """
+    content = read_predictor(path)
+    try:
+        return restored_predictor(content)
+    except DAMAGE as error:
+        raise damaged(path, error) from error

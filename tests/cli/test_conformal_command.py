@@ -1,0 +1,75 @@
+"""``avgk conformal``: what it prints and writes, and what it refuses."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+
+import avgk_dask as avgk
+from avgk_dask.results.json_text import from_json
+
+
+def test_conformal__prints_what_the_functions_give(folder, run):
+    done = run("conformal", "scores.zarr", "scores.zarr", "--alpha", "0.2", cwd=folder)
+    found = avgk.conformal.calibrate(folder / "scores.zarr", alpha="0.2")
+    result = found.evaluate(folder / "scores.zarr")
+    assert done.returncode == 0
+    lines = done.stdout.splitlines()
+    assert lines[0] == f"lac, alpha 0.2, threshold {found.threshold:.6g}, rank {found.rank} of 60"
+    assert lines[3].split()[0] == f"{100 * float(result.coverage):.2f}"
+    assert f"{int(result.n_hits)} of 60 labels are inside" in done.stdout
+    assert max(map(len, lines)) <= 80
+
+
+def test_conformal__without_a_second_store_calibrates_and_writes_a_file(own_folder, run):
+    line = [
+        "conformal",
+        "logits.zarr",
+        "--activation",
+        "softmax",
+        "--method",
+        "raps",
+        "--penalty",
+        "0.1",
+        "--k-reg",
+        "2",
+    ]
+    done = run(*line, "--seed", "4", "--out", "sets.json", cwd=own_folder)
+    assert (done.returncode, done.stderr.splitlines()[-1]) == (0, "wrote sets.json")
+    expected = avgk.conformal.calibrate(
+        avgk.softmax(own_folder / "logits.zarr"), None, 0.1, "raps", None, 4, penalty=0.1, k_reg=2
+    )
+    assert avgk.conformal.load(own_folder / "sets.json") == expected
+    assert done.stdout.splitlines() == [repr(expected).partition(": ")[2]]
+
+
+def test_conformal__prints_one_json_document(own_folder, run):
+    line = ["conformal", "scores.zarr", "scores.zarr", "--alpha", "0.5", "--by", "class", "--json", "--quiet"]
+    done = run(*line, cwd=own_folder)
+    told = json.loads(done.stdout)
+    assert (done.returncode, done.stderr, len(told["threshold"]), told["by"]) == (0, "", 20, "class")
+    found = avgk.conformal.calibrate(own_folder / "scores.zarr", alpha=0.5, by="class")
+    result = found.evaluate(own_folder / "scores.zarr")
+    assert from_json(json.dumps(told["result"])).equals(result)
+
+
+def test_conformal__takes_labels_of_the_second_store_from_elsewhere(own_folder, run):
+    np.save(own_folder / "other.npy", np.zeros(60, int))
+    line = ["conformal", "scores.zarr", "scores.zarr", "--labels", "labels.npy", "--json"]
+    done = run(*line, "--new-labels", "other.npy", cwd=own_folder)
+    result = from_json(json.dumps(json.loads(done.stdout)["result"]))
+    assert int(result.class_n_labelled[0]) == 60
+
+
+def test_conformal__refuses_in_the_words_of_the_command_line(own_folder, run):
+    for options, text in (
+        (["--alpha", "2"], "--alpha must be a number between 0 and 1; got '2'"),
+        (["--seed", "1"], "--seed must be None for the method 'lac'"),
+        (["--penalty", "1"], "--penalty must be None for the method 'lac'"),
+        (["--k-reg", "1"], "--k-reg must be None for the method 'lac'"),
+    ):
+        done = run("conformal", "scores.zarr", *options, cwd=own_folder)
+        assert (done.returncode, text in done.stderr) == (2, True), done.stderr
+    done = run("conformal", "logits.zarr", "--method", "aps", cwd=own_folder)
+    assert (done.returncode, "must be probabilities that sum to 1" in done.stderr) == (2, True)
