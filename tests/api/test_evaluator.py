@@ -37,7 +37,7 @@ def feed(evaluator, scores, labels=None, bounds=(), **more):
     return evaluator
 
 
-def settled(make, runs: int = 8):
+def settled(make, runs: int = 12):
     """Return the result of the first run that is not refused; each refused one tells the next where to look."""
     like, unsettled = None, ("all",)
     for _ in range(runs):
@@ -75,7 +75,7 @@ def loops(draw, nan=False):
     labels = draw(st.none() | strategies.hard_labels(scores.shape))
     budgets = draw(strategies.budgets(scores.shape[1], None if nan else scores))
     bounds = draw(st.lists(st.integers(1, 40), max_size=6))
-    return scores, labels, budgets, bounds, draw(st.sampled_from([4, 12, 40, 1 << 20]))
+    return scores, labels, budgets, bounds, draw(st.sampled_from([8, 16, 40, 1 << 20]))
 
 
 @settings(max_examples=400)
