@@ -201,7 +201,7 @@ class ThresholdSearch:
         again: dict[int, tuple[int, int]] = {}
         rows: dict[int, Bracketed] = {}
         evidence, n = _Evidence(tally, self.plan), len(self.budgets)
-        for i in self.open:
+        for i in sorted(self.open, key=lambda i: (i % n, i)):  # a window beside its budget: they share events
             settle = self._settle if i < n else self._settle_window
             outcome = settle(evidence, (*self.budgets, *self.windows)[i])
             if isinstance(outcome, Selection):
@@ -309,11 +309,21 @@ class _Evidence:
 
     tally: ScanTally
     plan: ScanPlan
+    _events: dict[int, IntervalEvents] = field(default_factory=dict)
 
     @cached_property
     def table(self) -> Ints:
         """The listed scores by zone and bin."""
         return self.tally.histogram.table()
+
+    def events(self, j: int) -> IntervalEvents:
+        """Return the events of interval j: those of the last one asked for are kept, for budgets that share it."""
+        if j not in self._events:
+            interval = self.plan.zones.interval(j)
+            mine = self.tally.events.between(*interval).in_order()
+            self._events.clear()
+            self._events[j] = IntervalEvents.of(mine, self.tally.counted, interval, self.tally.n_together)
+        return self._events[j]
 
     @cached_property
     def by_zone(self) -> Ints:
@@ -343,12 +353,6 @@ class _Located:
     rank: int
     near: tuple[int, int]
 
-    def events(self, evidence: _Evidence) -> IntervalEvents:
-        """Return the events of the interval."""
-        tally, interval = evidence.tally, evidence.plan.zones.interval(self.j)
-        mine = tally.events.between(*interval).in_order()
-        return IntervalEvents.of(mine, tally.counted, interval, tally.n_together)
-
     def weight_before(self, tally: ScanTally) -> Fraction:
         """Return the label weight above the interval."""
         weight = Fraction(int(tally.hits[: 2 * self.j + 1].sum()))
@@ -357,7 +361,7 @@ class _Located:
 
 def _expected_weight(evidence: _Evidence, at: _Located) -> Fraction:
     """Return the mean label weight that so many scores have, over all ways to keep ties."""
-    events = at.events(evidence)
+    events = evidence.events(at.j)
     key = events.key_at_rank(at.rank, *at.near)
     above, ties = events.weighed(lambda keys: keys > key), events.weighed(lambda keys: keys == key)
     n_kept = min(at.budget - at.n_before - above.n_scores, ties.n_scores)
@@ -367,7 +371,7 @@ def _expected_weight(evidence: _Evidence, at: _Located) -> Fraction:
 def _select(evidence: _Evidence, at: _Located) -> Selection:
     """Read a budget's outcome off the events of the interval that provably holds its threshold."""
     tally, plan, budget, j = evidence.tally, evidence.plan, at.budget, at.j
-    events = at.events(evidence)
+    events = evidence.events(at.j)
     key = events.key_at_rank(at.rank, *at.near)
     taken = events.take(key, budget - at.n_before, plan.shape.n_classes)
     n_above, n_ties = at.n_before + taken.n_above, taken.n_ties
