@@ -303,8 +303,7 @@ class _BandScan:
         cell_intervals, cells, cell_counts = _sparse_cells(above, label_zones)
         strata = self.strata[: len(above)]  # none where rows are held: their sets are not known yet
         sums = StrataSums.above(above, label_zones, strata) if shape.strata else StrataSums.empty(zones.n_intervals)
-        n_taken, step = sampled(n_rows, self.plan.shape.n_classes)
-        events = HeldEvents.merge([HeldEvents.empty(), *self.held])
+        n_taken, step = sampled(n_rows, shape.n_classes)
         in_band = band_counts(above, shape) if above.size else np.zeros(zones.n_intervals, np.int64)
         return ScanTally(
             n_rows=n_rows,
@@ -321,17 +320,17 @@ class _BandScan:
             hits=np.bincount(label_zones, minlength=zones.floors.size + 1)[: zones.floors.size],
             weight_above=self.weight_above.running(),
             weight_at_rank=self.weight_at_rank.settled(),
-            max_held=self.plan.shape.max_held if self.plan.with_rows else 0,
+            max_held=shape.max_held if self.plan.with_rows else 0,
             rows=tuple(self.rows),
             floors=zones.floors,
-            max_events=self.plan.shape.all_events,
-            events=events,
+            max_events=shape.all_events,
+            events=HeldEvents.merge([HeldEvents.empty(), *self.held]),
             counted=self.counted,
-            n_together=self.plan.shape.n_together,
+            n_together=shape.n_together,
             dropped=self.dropped,
             histogram=BinCounts.of(self.histogram),
             sample=BinCounts.of(self.sample),
-            n_sampled=n_taken * -(-self.plan.shape.n_classes // step),
+            n_sampled=n_taken * -(-shape.n_classes // step),
             ranked=RankedTally.merge([RankedTally.empty(), *self.ranked]),
             distance=self.distance,
             looked=self.look.counts(),
