@@ -113,6 +113,30 @@ def logits(options: Any, folder: pathlib.Path) -> Iterator[Row]:
     yield f"a fit of the temperature, {fitted.n_reads} reads / bare read", best["fit"] / best["read"], 8
 
 
+def decisions(options: Any, folder: pathlib.Path) -> Iterator[Row]:
+    """Measure breakdowns and comparisons against bare reads of what they read."""
+    path = make_store(folder, "blosc", options.samples, options.classes)
+    scores, ks = scores_of(path), range(1, 11)
+    clusters = np.arange(options.samples) // 10
+    whole, parts = avgk.evaluate(path, k=ks, straddle=False), avgk.breakdown(path, k=ks)
+    shares = parts.n_labelled / parts.n_labelled.sum()
+    assert np.allclose((parts.average_k_error.fillna(0) * shares).sum("group"), whole.average_k_error)
+    assert (avgk.compare({"a": path, "b": path}, k=ks, straddle=False).difference == 0).all()
+    best = best_of(
+        {
+            "read": lambda: bare_read(scores),
+            "plain": lambda: avgk.evaluate(path, k=ks, straddle=False),
+            "clusters": lambda: avgk.evaluate(path, k=ks, straddle=False, clusters=clusters),
+            "breakdown": lambda: avgk.breakdown(path, k=ks),
+            "compare": lambda: avgk.compare({"a": path, "b": path}, k=ks, straddle=False),
+        },
+        options.repeat,
+    )
+    yield f"breakdown(k=1..10, by class) / bare read, C = {options.classes}", best["breakdown"] / best["read"], 1.3
+    yield "evaluate(k=1..10) with clusters of 10 / without", best["clusters"] / best["plain"], None
+    yield "compare of two models / two bare reads", best["compare"] / (2 * best["read"]), None
+
+
 def against_listing(options: Any, folder: pathlib.Path) -> Iterator[Row]:
     """Measure evaluate from disk against the paper's listing in memory."""
     path = make_store(folder, "blosc", options.samples, options.classes)
@@ -178,7 +202,15 @@ def measure_memory(path: str) -> None:
     print(json.dumps({"worker": worker, "process": peak_memory()}))
 
 
-PARTS: list[Callable[[Any, pathlib.Path], Iterator[Row]]] = [reading, logits, against_listing, budgets, sizes, memory]
+PARTS: list[Callable[[Any, pathlib.Path], Iterator[Row]]] = [
+    reading,
+    logits,
+    decisions,
+    against_listing,
+    budgets,
+    sizes,
+    memory,
+]
 
 
 def main() -> None:

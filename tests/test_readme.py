@@ -36,7 +36,7 @@ def test_readme__python_and_terminal_examples_run(tmp_path, monkeypatch, capsys)
         exec(compile(block, "README.md", "exec"), scope)
     assert "average_k_error" in capsys.readouterr().out
     commands = [line.split("#")[0] for line in README.splitlines() if line.startswith("avgk ")]
-    assert len(commands) == 12
+    assert len(commands) == 15
     for command in commands:
         done = CliRunner().invoke(main, shlex.split(command)[1:])
         assert done.exit_code == 0, done.output

@@ -63,8 +63,8 @@ class Evaluator:
     -----
     Cost: each batch is looked at once. Small batches are copied, and scanned together in pieces of ``avgk.task-bytes`` (8 MB).
 
-    Memory: a piece of rows; and at most ``avgk.max-events`` events (6 million of 17 to 28 bytes), of which half is planned for.
-    That is some 60 MB for any number of samples, and 200 MB for a moment when brackets are narrowed. The first piece gives each
+    Memory: a piece of rows; and at most ``avgk.max-events`` events (6 million of 18 to 32 bytes), of which half is planned for.
+    That is some 80 MB for any number of samples, and 250 MB for a moment when brackets are narrowed. The first piece gives each
     threshold a generous bracket, from half of k to twice k labels a sample. Everything inside is held while it fits; for k up to
     10 that is a hundred thousand samples. Then brackets are narrowed, as far as is needed, by what the counts so far say of any
     number of samples to come, and what lies outside becomes counts.

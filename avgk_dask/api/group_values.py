@@ -51,7 +51,10 @@ def _macro(missed: Ints, n: Ints) -> float:
     some = np.flatnonzero(n)
     if not some.size:
         return float("nan")
-    total = sum(Fraction(int(m), int(of)) for m, of in zip(missed[some], n[some], strict=True))
+    sizes, which = np.unique(n[some], return_inverse=True)  # few: their fractions are added up fast
+    sums = np.zeros(sizes.size, np.int64)
+    np.add.at(sums, which, missed[some])
+    total = sum(Fraction(int(m), int(of)) for m, of in zip(sums, sizes, strict=True))
     return float(total / some.size)
 
 

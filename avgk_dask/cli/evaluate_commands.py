@@ -94,9 +94,7 @@ def evaluate(chosen: StoreChoice, samples: SampleChoice, k: list[Fraction] | Non
     """
     from ..api.evaluation import evaluate as run
     from ..exact.budgets import DEFAULT_BUDGETS
-    from ..report import print_breakdown, print_table, write_report
-    from ..results.json_text import to_json
-    from ..results.score_kinds import kind_sentence
+    from ..report import write_report
 
     if reliability and out is None:
         raise OptionError(
@@ -143,6 +141,15 @@ def evaluate(chosen: StoreChoice, samples: SampleChoice, k: list[Fraction] | Non
                 result, lambda path: write_report(result, path, seconds=seconds, calibration=tables, breakdown=groups)
             )
             remark(f"wrote {folder.out / 'report.html'}, metrics.json and metrics.zarr", quiet)
+    _show(result, groups, as_json, quiet)
+
+
+def _show(result: Result, groups: Result | None, as_json: bool, quiet: bool) -> None:
+    """Print a result, and a breakdown where there is one."""
+    from ..report import print_breakdown, print_table
+    from ..results.json_text import to_json
+    from ..results.score_kinds import kind_sentence
+
     click.echo(to_json(result) if as_json else print_table(result))
     if groups is not None and not as_json:
         click.echo(f"\n{print_breakdown(groups)}")

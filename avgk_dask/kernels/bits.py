@@ -80,11 +80,14 @@ def count_bins(keys: Any, base: Any, shift: Any, histogram: Any) -> None:
 
 
 @njit(nogil=True, cache=True)
-def count_columns(numbers: Any, counts: Any) -> None:
-    """Count the numbers in each column: ``counts[column, number]``."""
-    for i in range(numbers.shape[0]):
-        for j in range(numbers.shape[1]):
-            counts[j, numbers[i, j]] += 1
+def count_cells(above: Any, label_zones: Any, counts: Any) -> None:
+    """Count the cells of rows with their scores above each interval: ``counts[interval, cell]``.
+
+    ``above`` and ``label_zones`` are as ``split_rows`` writes them. A cell is twice the size, and one more if the label is in.
+    """
+    for i in range(above.shape[0]):
+        for j in range(above.shape[1]):
+            counts[j, 2 * above[i, j] + (label_zones[i] <= 2 * j)] += 1
 
 
 @njit(nogil=True, cache=True)

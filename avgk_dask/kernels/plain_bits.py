@@ -50,10 +50,10 @@ def count_bins(keys: Any, base: Any, shift: Any, histogram: Any) -> None:
     np.add.at(histogram, np.where(keys < base, 0, bins).astype(np.int64), 1)
 
 
-def count_columns(numbers: Any, counts: Any) -> None:
-    """Count the numbers in each column: ``counts[column, number]``."""
-    for j, column in enumerate(numbers.T):
-        counts[j] += np.bincount(column, minlength=counts.shape[1])
+def count_cells(above: Any, label_zones: Any, counts: Any) -> None:
+    """Count the cells of rows with their scores above each interval: ``counts[interval, cell]``."""
+    for j, column in enumerate(above.T):
+        counts[j] += np.bincount(2 * column + (label_zones <= 2 * j), minlength=counts.shape[1])
 
 
 def add_exact(bits: Any, groups: Any, limbs: Any) -> None:

@@ -14,7 +14,7 @@ KERNELS = {
     "add_exact": "bits",
     "count_apart": "bits",
     "count_bins": "bits",
-    "count_columns": "bits",
+    "count_cells": "bits",
     "half_keys": "bits",
     "join_bins": "bits",
     "exponentials": "exponentials",

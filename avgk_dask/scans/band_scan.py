@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from ..arrays import Array, Dtype, Floats, Ints
 from ..exact.sums import ExactSums
-from ..kernels.bits import count_bins, count_columns
+from ..kernels.bits import count_bins, count_cells
 from ..kernels.keys import HALF_NAN, KEY_MAX, encode, is_half, key_range
 from ..kernels.lanes import lanes_for
 from ..kernels.row_scans import hold_rows, scan_rows
@@ -307,12 +307,10 @@ class _BandScan:
         zones, shape = self.plan.zones, self.plan.shape
         above = np.concatenate(self.above_parts or [np.zeros((0, zones.n_intervals), np.int32)])
         label_zones = np.concatenate(self.zone_parts or [np.zeros(0, np.int32)])
-        label_above = label_zones[:, None] <= 2 * np.arange(zones.n_intervals, dtype=np.int32)
-        cell_intervals, cells, cell_counts = _count_cells(2 * above + label_above)
+        cell_intervals, cells, cell_counts = _sparse_cells(above, label_zones)
         strata = self.strata[: len(above)]  # none where rows are held: their sets are not known yet
         sums = StrataSums.above(above, label_zones, strata) if shape.strata else StrataSums.empty(zones.n_intervals)
-        n_taken, step = sampled(n_rows, self.plan.shape.n_classes)
-        events = HeldEvents.merge([HeldEvents.empty(), *self.held])
+        n_taken, step = sampled(n_rows, shape.n_classes)
         in_band = band_counts(above, shape) if above.size else np.zeros(zones.n_intervals, np.int64)
         return ScanTally(
             n_rows=n_rows,
@@ -329,17 +327,17 @@ class _BandScan:
             hits=np.bincount(label_zones, minlength=zones.floors.size + 1)[: zones.floors.size],
             weight_above=self.weight_above.running(),
             weight_at_rank=self.weight_at_rank.settled(),
-            max_held=self.plan.shape.max_held if self.plan.with_rows else 0,
+            max_held=shape.max_held if self.plan.with_rows else 0,
             rows=tuple(self.rows),
             floors=zones.floors,
-            max_events=self.plan.shape.all_events,
-            events=events,
+            max_events=shape.all_events,
+            events=HeldEvents.merge([HeldEvents.empty(), *self.held]),
             counted=self.counted,
-            n_together=self.plan.shape.n_together,
+            n_together=shape.n_together,
             dropped=self.dropped,
             histogram=BinCounts.of(self.histogram),
             sample=BinCounts.of(self.sample),
-            n_sampled=n_taken * -(-self.plan.shape.n_classes // step),
+            n_sampled=n_taken * -(-shape.n_classes // step),
             ranked=RankedTally.merge([RankedTally.empty(), *self.ranked]),
             distance=self.distance,
             looked=self.look.counts(),
@@ -382,14 +380,15 @@ def _are_ties(keys: Array) -> bool:
     return np.unique(some).size * _TIED < some.size
 
 
-def _count_cells(cells: NDArray[np.int32]) -> tuple[Ints, Ints, Ints]:
-    """Return (interval, cell, count) of the cells in each column."""
-    _n_rows, n_intervals = cells.shape
-    width = int(cells.max(initial=0)) + 1
-    if n_intervals * width > 4 * cells.size:
-        values, counts = np.unique(cells + np.arange(n_intervals) * width, return_counts=True)
+def _sparse_cells(above: NDArray[np.int32], label_zones: NDArray[np.int32]) -> tuple[Ints, Ints, Ints]:
+    """Return (interval, cell, count) of the cells of rows, given their scores above each interval, and their labels' zones."""
+    n_intervals, width = above.shape[1], 2 * int(above.max(initial=0)) + 2
+    if n_intervals * width > 4 * above.size:
+        intervals = np.arange(n_intervals)
+        cells = 2 * above.astype(np.int64) + (label_zones[:, None] <= 2 * intervals)
+        values, counts = np.unique(cells + intervals * width, return_counts=True)
         return values // width, values % width, counts
     table = np.zeros((n_intervals, width), np.int64)
-    count_columns(cells, table)
+    count_cells(above, label_zones, table)
     intervals, found = np.nonzero(table)
     return intervals, found, table[intervals, found]

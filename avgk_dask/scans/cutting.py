@@ -107,8 +107,7 @@ class _Taker:
             move_cells(keys, rows, bases, hits, self.wanted.key, taken, self.changes)
             self.weight.add(label_weights(labels.given, rows, classes), np.zeros(taken, np.int64))
             strata = np.zeros(taken, np.int64) if self.rows.strata is None else self.rows.strata[rows]
-            gained = StrataSums.added(strata, np.ones(taken, np.int64), hits)
-            self.strata = StrataSums.merge([self.strata, gained])
+            self.strata = StrataSums.merge([self.strata, StrataSums.added(strata, hits)])
             self.missing -= taken
 
     def cut(self, band: int) -> TieCut:

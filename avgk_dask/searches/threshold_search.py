@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
-from functools import cached_property
 
 import numpy as np
 
-from ..arrays import Ints
 from ..errors import ScoresError
 from ..kernels.keys import NAN_KEY, key_range
 from ..kernels.zones import N_BINS, ZoneTable
@@ -19,17 +17,16 @@ from ..scans.cutting import CutPlan, WantedTies, cut_band
 from ..scans.plan import ScanPlan, ScanShape
 from ..states.bin_counts import BinCounts
 from ..states.counted_events import EventTally
-from ..states.held_events import HeldEvents, IntervalEvents
+from ..states.held_events import HeldEvents
 from ..states.pilot_sample import PilotSample
 from ..states.scan_tally import ScanTally
-from ..states.strata import StrataSums
 from ..states.tie_cuts import TieCuts
 from .brackets import Span, bracket_below, plan_from_pilot, plan_rows, plan_scan
-from .folding import base_cells, can_fold, certain_bracket, fold
+from .evidence import Evidence, Located, expected_weight, narrowest_bin, select_from_events, select_nan
+from .folding import can_fold, certain_bracket, fold
 from .scripts import Script, adopted_shape, fitting_script, grown_plan
-from .selection import Selection, changed_cells
+from .selection import Selection
 from .settled_rows import Bracketed, select_from_rows
-from .tie_extremes import extreme_weights
 from .waves import expected_held, first_wave, narrow, next_wave, spread_bands
 
 #: Scans no search can need: brackets shrink at least 64-fold with each, from 2**64 keys down to one.
@@ -197,26 +194,8 @@ class ThresholdSearch:
     def _after_scan(self, tally: ScanTally) -> ThresholdSearch:
         """Settle the budgets that a scan proves, and plan the next one for the others."""
         assert self.plan is not None
-        found, weights = dict(self.found), dict(self.window_weights)
-        again: dict[int, tuple[int, int]] = {}
-        rows: dict[int, Bracketed] = {}
-        evidence, n = _Evidence(tally, self.plan), len(self.budgets)
-        for i in self.open:
-            settle = self._settle if i < n else self._settle_window
-            outcome = settle(evidence, (*self.budgets, *self.windows)[i])
-            if isinstance(outcome, Selection):
-                found[i] = outcome
-            elif isinstance(outcome, Fraction):
-                weights[i - n] = outcome
-            elif isinstance(outcome, Bracketed):
-                rows[i] = outcome
-            else:
-                again[i] = outcome
-        if rows:
-            asked, windows = [i for i in rows if i < n], [i for i in rows if i >= n]
-            selections, more = select_from_rows(tally.rows, [rows[i] for i in asked], [rows[i] for i in windows])
-            found |= {i: self._with_nan(s, tally) for i, s in zip(asked, selections, strict=True)}
-            weights |= {i - n: weight for i, weight in zip(windows, more, strict=True)}
+        settled, again = self._settled(Evidence(tally, self.plan))
+        n = len(self.budgets)
         if self.n_scans > MOST_SCANS:
             raise ScoresError(_CHANGED)
         keep = self.keeps_rows and self.plan.with_rows and not self.n_scans and not tally.dropped.any()
@@ -225,8 +204,8 @@ class ThresholdSearch:
         return replace(
             self,
             plan=self._next_plan(list(again.values())) if again else None,
-            found=found,
-            window_weights=weights,
+            found=self.found | {i: s for i, s in settled.items() if isinstance(s, Selection)},
+            window_weights=self.window_weights | {i - n: w for i, w in settled.items() if isinstance(w, Fraction)},
             kept_floor=self.plan.floor if keep else self.kept_floor,
             n_scans=self.n_scans + 1,
             open=tuple(again),
@@ -237,6 +216,28 @@ class ThresholdSearch:
             script=(),
             n_scripted=0,
         )
+
+    def _settled(self, evidence: Evidence) -> tuple[dict[int, Selection | Fraction], dict[int, tuple[int, int]]]:
+        """Return the outcomes of budgets and the weights of windows that a scan proves, and brackets for the others."""
+        settled: dict[int, Selection | Fraction] = {}
+        again: dict[int, tuple[int, int]] = {}
+        rows: dict[int, Bracketed] = {}
+        n, tally = len(self.budgets), evidence.tally
+        for i in sorted(self.open, key=lambda i: (i % n, i)):  # a window beside its budget: they share events
+            settle = self._settle if i < n else self._settle_window
+            outcome = settle(evidence, (*self.budgets, *self.windows)[i])
+            if isinstance(outcome, Bracketed):
+                rows[i] = outcome
+            elif isinstance(outcome, tuple):
+                again[i] = outcome
+            else:
+                settled[i] = outcome
+        if rows:
+            asked, windows = [i for i in rows if i < n], [i for i in rows if i >= n]
+            selections, weights = select_from_rows(tally.rows, [rows[i] for i in asked], [rows[i] for i in windows])
+            settled |= {i: self._with_nan(s, tally) for i, s in zip(asked, selections, strict=True)}
+            settled |= dict(zip(windows, weights, strict=True))
+        return settled, again
 
     def _next_plan(self, brackets: list[tuple[int, int]]) -> ScanPlan:
         """Plan another scan: the first has ranked all labels; with fewer budgets to find there is space for finer bins."""
@@ -264,23 +265,25 @@ class ThresholdSearch:
             extremes=(none, none),
         )
 
-    def _settle(self, evidence: _Evidence, budget: int) -> Selection | Bracketed | tuple[int, int]:
+    def _settle(self, evidence: Evidence, budget: int) -> Selection | Bracketed | tuple[int, int]:
         """Return the outcome for a budget, or how the held rows give it, or a narrower bracket that must be searched."""
         rank = self._rank(budget, evidence.tally)
         if rank == 0:
-            return _all_nan(evidence.tally, budget)
+            return select_nan(evidence.tally, budget)
         found = self._locate(evidence, budget, rank)
-        return self._with_nan(_select(evidence, found), evidence.tally) if isinstance(found, _Located) else found
+        return (
+            self._with_nan(select_from_events(evidence, found), evidence.tally) if isinstance(found, Located) else found
+        )
 
-    def _settle_window(self, evidence: _Evidence, budget: int) -> Fraction | Bracketed | tuple[int, int]:
+    def _settle_window(self, evidence: Evidence, budget: int) -> Fraction | Bracketed | tuple[int, int]:
         """Return the label weight that so many scores have, or how the held rows give it, or a bracket to be searched."""
         rank = self._rank(budget, evidence.tally)
         if rank == 0:
             return Fraction(0)
         found = self._locate(evidence, budget, rank)
-        return _expected_weight(evidence, found) if isinstance(found, _Located) else found
+        return expected_weight(evidence, found) if isinstance(found, Located) else found
 
-    def _locate(self, evidence: _Evidence, budget: int, rank: int) -> _Located | Bracketed | tuple[int, int]:
+    def _locate(self, evidence: Evidence, budget: int, rank: int) -> Located | Bracketed | tuple[int, int]:
         """Return which events hold the score of a rank, or which keys of held rows, or a bracket that must be searched."""
         tally, plan = evidence.tally, evidence.plan
         by_zone = evidence.by_zone
@@ -291,103 +294,16 @@ class ThresholdSearch:
                 return key_range(self.shape.dtype)[0], plan.floor - 1
             return bracket_below(tally, plan, self.shape, rank, n_listed)
         n_before = int(by_zone[zone - 1]) if zone else 0
-        low, high, n_higher = _narrow(evidence, zone, rank - n_before, key_range(self.shape.dtype)[1])
+        low, high, n_higher = narrowest_bin(evidence, zone, rank - n_before, key_range(self.shape.dtype)[1])
         if plan.with_rows and not tally.dropped.any():
             return Bracketed(budget, low, high, n_before + n_higher, rank - n_before - n_higher)
         if not plan.with_rows and zone % 2 and not tally.dropped[zone // 2]:
-            return _Located(zone // 2, budget, n_before, rank - n_before, (low, high))
+            return Located(zone // 2, budget, n_before, rank - n_before, (low, high))
         return certain_bracket(self.waves, rank, key_range(self.shape.dtype)[1])
 
     def _rank(self, budget: int, tally: ScanTally) -> int:
         """Return the rank of a budget's threshold among all scores that are numbers, as far as these are known."""
         return min(budget + 1, self.shape.n_scores - tally.n_nan)
-
-
-@dataclass(frozen=True)
-class _Evidence:
-    """What a scan found, as all budgets look at it."""
-
-    tally: ScanTally
-    plan: ScanPlan
-
-    @cached_property
-    def table(self) -> Ints:
-        """The listed scores by zone and bin."""
-        return self.tally.histogram.table()
-
-    @cached_property
-    def by_zone(self) -> Ints:
-        """How many scores are listed down to the end of each zone."""
-        return np.cumsum(self.table.sum(1))
-
-
-def _narrow(evidence: _Evidence, zone: int, rank: int, top: int) -> tuple[int, int, int]:
-    """Return the bin of a zone that holds the score of this rank from the zone's top, a hard bracket, and the count above."""
-    bins, plan = evidence.table[zone], evidence.plan
-    from_top = np.cumsum(bins[::-1])
-    index = int(np.searchsorted(from_top, rank))
-    bin_ = bins.size - 1 - index
-    shift, base = int(plan.zones.shifts[zone]), int(plan.zones.floors[zone])
-    ceiling = plan.zones.zone_ceiling(zone, top)
-    high = ceiling if bin_ == bins.size - 1 else min(base + ((bin_ + 1) << shift) - 1, ceiling)
-    return base + (bin_ << shift), high, int(from_top[index - 1]) if index else 0
-
-
-@dataclass(frozen=True)
-class _Located:
-    """A budget whose threshold is the score of a rank in interval j, between two keys, with the scores above the interval."""
-
-    j: int
-    budget: int
-    n_before: int
-    rank: int
-    near: tuple[int, int]
-
-    def events(self, evidence: _Evidence) -> IntervalEvents:
-        """Return the events of the interval."""
-        tally, interval = evidence.tally, evidence.plan.zones.interval(self.j)
-        mine = tally.events.between(*interval).in_order()
-        return IntervalEvents.of(mine, tally.counted, interval, tally.n_together)
-
-    def weight_before(self, tally: ScanTally) -> Fraction:
-        """Return the label weight above the interval."""
-        weight = Fraction(int(tally.hits[: 2 * self.j + 1].sum()))
-        return weight + tally.weight_above[self.j] if len(tally.weight_above) else weight
-
-
-def _expected_weight(evidence: _Evidence, at: _Located) -> Fraction:
-    """Return the mean label weight that so many scores have, over all ways to keep ties."""
-    events = at.events(evidence)
-    key = events.key_at_rank(at.rank, *at.near)
-    above, ties = events.weighed(lambda keys: keys > key), events.weighed(lambda keys: keys == key)
-    n_kept = min(at.budget - at.n_before - above.n_scores, ties.n_scores)
-    return at.weight_before(evidence.tally) + above.weight + Fraction(n_kept, ties.n_scores) * ties.weight
-
-
-def _select(evidence: _Evidence, at: _Located) -> Selection:
-    """Read a budget's outcome off the events of the interval that provably holds its threshold."""
-    tally, plan, budget, j = evidence.tally, evidence.plan, at.budget, at.j
-    events = at.events(evidence)
-    key = events.key_at_rank(at.rank, *at.near)
-    taken = events.take(key, budget - at.n_before, plan.shape.n_classes)
-    n_above, n_ties = at.n_before + taken.n_above, taken.n_ties
-    n_kept = min(budget - n_above, n_ties)
-    soft = len(tally.weight_above) > 0
-    above = at.weight_before(tally) + taken.weight_above
-    weight, tie_weight = above + taken.weight_kept, taken.weight_ties
-    extremes = None
-    if not soft or taken.tie_weights is not None or n_kept in (0, n_ties) or not tie_weight:
-        extremes = extreme_weights(n_ties, n_kept, tie_weight, taken.tie_weights if soft else None)
-    cells = changed_cells(base_cells(tally, j), taken.changes)
-    strata = StrataSums.merge([tally.strata.columns([j]), taken.strata])
-    counts = n_above, n_ties, n_kept, cells
-    return Selection(budget, key, *counts, weight, taken.cut, above, tie_weight, extremes, strata)
-
-
-def _all_nan(tally: ScanTally, budget: int) -> Selection:
-    cells, none = np.array([tally.n_rows, 0], np.int64), Fraction(0)
-    counts = 0, tally.n_nan, 0, cells
-    return Selection(budget, NAN_KEY, *counts, none, None, none, none, (none, none), StrataSums.empty())
 
 
 def cut_pass(shape: ScanShape, selections: Mapping[int, Selection]) -> Pass:

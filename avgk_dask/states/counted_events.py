@@ -104,7 +104,7 @@ class EventTally(State):
 
     def strata_sums(self) -> StrataSums:
         """Return what the strata gain once the events are in."""
-        return StrataSums.added(self.strata, self.stratum_counts, self.stratum_hits)
+        return StrataSums.added(self.strata, self.stratum_hits, self.stratum_counts)
 
     def add_cells(self, changes: Ints) -> None:
         """Add to what the number of sets of each cell changes by."""

@@ -61,9 +61,7 @@ class HeldEvents(State):
 
     def between(self, low: int, high: int) -> HeldEvents:
         """Return the events whose keys lie between two, which count as well."""
-        return self.select(
-            np.flatnonzero((self.keys >= low) & (self.keys <= high))
-        )  # a mask is slower, column by column
+        return self.select(np.flatnonzero((self.keys >= low) & (self.keys <= high)))
 
     def in_order(self) -> HeldEvents:
         """Return the events in row-major order."""
@@ -85,7 +83,7 @@ class HeldEvents(State):
 
     def strata_sums(self) -> StrataSums:
         """Return what the strata gain once the events are in."""
-        return StrataSums.added(self.strata, np.ones(self.strata.size, np.int64), self.hits)
+        return StrataSums.added(self.strata, self.hits)
 
     def counted(self, floors: Ints, n_together: int = 1) -> EventTally:
         """Count equal events of a band, or of so many bands, together."""
@@ -199,7 +197,7 @@ class IntervalEvents:
         kept = counted_ties.select(lambda _, groups: groups <= last_group)
         entering = single.keys > key
         entering[ties[:n_single]] = True
-        gains = [single.select(entering).strata_sums()]
+        gains = [StrataSums.added(single.strata[entering], single.hits[entering])]
         for part in (above, kept):
             part.add_cells(changes)
             gains.append(part.strata_sums())

@@ -42,13 +42,12 @@ class StrataSums(State):
         return cls(names, sizes, hits)
 
     @classmethod
-    def added(cls, strata: Array, counts: Array, hits: Array) -> StrataSums:
-        """Return what scores add that enter the sets, one column: the stratum, number and labels of each entry."""
+    def added(cls, strata: Array, hits: Array, counts: Array | None = None) -> StrataSums:
+        """Return what scores add that enter the sets, one column: the stratum and labels of each entry, and its scores if not one."""
         names, mine = local_strata(strata)
-        sums = np.zeros((2, names.size), np.int64)
-        np.add.at(sums[0], mine, counts)
-        np.add.at(sums[1], mine, hits)
-        return cls(names, sums[0][:, None], sums[1][:, None])
+        # Sums of integers are exact as floats up to 2**53.
+        sums = (np.bincount(mine, of, names.size).astype(np.int64)[:, None] for of in (counts, hits))
+        return cls(names, *sums)
 
     def settled(self) -> Self:
         """Return the sums with equal strata added up."""

@@ -514,10 +514,11 @@ def test_join_bins__equals_its_twin(found, old_shift, more, counted, random):
 
 
 @given(st.integers(1, 5), st.lists(st.integers(0, 7), max_size=40))
-def test_count_columns__equals_its_twin(width, found):
-    numbers = np.array(found[: len(found) // width * width], np.int32).reshape(-1, width)
-    (_, left), (_, right) = run_both("count_columns", lambda: (numbers.copy(), np.zeros((width, 8), np.int64)))
-    assert np.array_equal(left[1], right[1])
+def test_count_cells__equals_its_twin(width, found):
+    above = np.array(found[: len(found) // width * width], np.int32).reshape(-1, width)
+    zones = np.arange(len(above), dtype=np.int32) % (2 * width + 1)
+    (_, left), (_, right) = run_both("count_cells", lambda: (above.copy(), zones, np.zeros((width, 16), np.int64)))
+    assert np.array_equal(left[2], right[2])
 
 
 @given(st.lists(st.tuples(st.integers(0, 2), st.floats(0, 1) | st.sampled_from([5e-324, 2.0**-1022])), max_size=20))
