@@ -93,8 +93,10 @@ def breakdown(
         Mean size of the average-k sets of the group's samples; NaN where there is none.
     ``macro_average_k_error(k), macro_top_k_error(k)``
         Means over the groups that have labelled samples: each counts once, however large.
-    ``threshold(k)``, or ``group_threshold(k, group)``
-        The one threshold; or with ``thresholds="own"`` that of each group, NaN where it has no samples.
+    ``threshold(k)``
+        The one threshold.
+    ``group_threshold(k, group)``
+        Instead of that, with ``thresholds="own"``: the threshold of each group, NaN where it has no samples.
 
     Raises
     ------
