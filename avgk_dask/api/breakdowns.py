@@ -17,18 +17,17 @@ from ..passes.run import Run
 from ..passes.running import running
 from ..results.datasets import build_result
 from ..results.registry import BREAKDOWN
-from ..sources.grouped_labels import with_groups
 from ..sources.source import Source
 from .attributes import Named, result_attrs
 from .checkpoints import asked_checkpoint
 from .class_names import checked_names, class_names_of
 from .given import BudgetsLike, LabelsLike, PlaceLike, ScoresLike
 from .group_values import group_values
-from .grouping import as_groups
 from .labelled import class_labels, labelled_source, refuse_soft
 from .outcome import GroupCounts, Grouping, Outcome
 from .own_thresholds import Counted, own_thresholds
 from .policies import check_nan_policy
+from .sample_groups import Groups
 from .shared_text import documented
 from .thresholds import score_value, threshold_values
 
@@ -166,7 +165,7 @@ def _numbered(
     """Return the names of the groups, and the number of each sample's; -1 for none."""
     if _is_class(by):
         return np.arange(source.n_classes), class_labels(source, scores, labels, missing).astype(np.int64)
-    return as_groups(by, source.lead, "by")
+    return Groups.of(by, scores, source, "by").numbered()
 
 
 def _shared_threshold(run: Run, budgets: tuple[Fraction, ...], grouping: Grouping, n: int) -> Counted:
@@ -199,11 +198,13 @@ def _grouped(
 ) -> tuple[Source, Grouping, Array]:
     """Return a source that can be counted by groups, how, and the names of the groups."""
     if not _is_class(by):
-        names, numbers = as_groups(by, source.lead, "by")
-        return with_groups(source, numbers), Grouping("groups", names.size), names
+        groups = Groups.of(by, scores, source, "by")
+        names = groups.names()
+        return groups.beside_labels(source, names), Grouping("groups", names.size), names
     classes = np.arange(source.n_classes)
     if source.truncation is None:
         return source, Grouping("classes", source.n_classes + 1), classes
     # Labels of truncated rows are slots: the classes come beside them.
-    numbers = np.maximum(class_labels(source, scores, labels, missing).astype(np.int64), -1) + 1
-    return with_groups(source, numbers), Grouping("groups", source.n_classes + 1), classes
+    groups = Groups(np.maximum(class_labels(source, scores, labels, missing).astype(np.int64), -1))
+    names = np.arange(-1, source.n_classes)
+    return groups.beside_labels(source, names), Grouping("groups", names.size), classes

@@ -19,10 +19,10 @@ from ..sources.source import Source
 from .attributes import Named
 from .evaluation import find_outcome, result_of
 from .given import BudgetsLike, LabelsLike, ScoresLike
-from .grouping import as_groups
 from .labelled import class_labels, labelled_source, refuse_soft
 from .pairing import RULES, Model, pair_values, sample_bars
 from .policies import check_nan_policy
+from .sample_groups import Groups
 from .shared_text import documented
 
 
@@ -128,7 +128,8 @@ def compare(
     if labels is None:
         _check_labels({name: class_labels(sources[name], scores, None, missing) for name, scores in named.items()})
     first = next(iter(sources.values()))
-    groups = None if clusters is None else as_groups(clusters, first.lead, "clusters")[1]
+    given = next(iter(named.values()))
+    groups = None if clusters is None else Groups.of(clusters, given, first, "clusters").numbered()[1]
     budgets = parse_budgets(k, first.n_classes)
     results, found = [], []
     for source in sources.values():

@@ -17,16 +17,15 @@ from ..passes.run import Run
 from ..passes.running import running
 from ..results.datasets import build_result
 from ..results.score_kinds import kind_sentence
-from ..sources.grouped_labels import with_groups
 from .attributes import Named, result_attrs, rounded, score_kind
 from .checkpoints import asked_checkpoint
 from .error_bars import error_bars
 from .given import BudgetsLike, LabelsLike, PlaceLike, ScoresLike
-from .grouping import as_groups
 from .inputs import as_source
 from .outcome import Grouping, Outcome
 from .policies import check_nan_policy, check_ties
 from .reporting import reporting
+from .sample_groups import Groups
 from .shared_text import documented
 from .straddling import ambiguity_values, integers, n_ranked
 from .thresholds import score_value, threshold_values
@@ -187,8 +186,9 @@ def evaluate(
         budgets = parse_budgets(k, source.n_classes)
         grouping = Grouping()
         if clusters is not None and not source.has_soft_labels:
-            names, numbers = as_groups(clusters, source.lead, "clusters")
-            source, grouping = with_groups(source, numbers), Grouping("groups", names.size)
+            groups = Groups.of(clusters, scores, source, "clusters")
+            names = groups.names()
+            source, grouping = groups.beside_labels(source, names), Grouping("groups", names.size)
         asked = asked_checkpoint(checkpoint, "evaluate", straddle=straddle, ties=ties, nan_policy=nan_policy)
         with running(source, progress, nan_policy, asked) as run:
             result = evaluate_run(run, budgets, straddle, ties, grouping)

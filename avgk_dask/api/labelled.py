@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ..arrays import Array
 from ..errors import LabelsError
-from ..sources.grouped_labels import labels_in_memory
+from ..sources.row_values import labels_in_memory
 from ..sources.source import Source
 from .given import LabelsLike, ScoresLike
 from .inputs import as_labels, as_source, opened

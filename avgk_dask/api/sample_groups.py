@@ -15,6 +15,7 @@ from ..errors import DtypeError, LabelsError
 from ..masks import plain_array, plain_block
 from ..scans.label_columns import pack
 from ..sources.lazy_arrays import lazy_array
+from ..sources.row_values import labels_in_memory
 from ..sources.source import Source
 from ..store import is_zarr
 from .dimensions import flat_column
@@ -40,7 +41,10 @@ class Groups:
         """
         found = _found(given, scores, what)
         if found.dtype.kind not in "iu":
-            raise DtypeError(f"{what} must be integers; got dtype {found.dtype}. Number the groups.")
+            raise DtypeError(
+                f"{what} must be integers; got dtype {found.dtype}. Number them, for example with "
+                f"numpy.unique({what}, return_inverse=True)[1]."
+            )
         if tuple(found.shape) != tuple(source.lead):
             raise LabelsError(
                 f"{what} must have the samples' shape {tuple(source.lead)}; got shape {tuple(found.shape)}. "
@@ -61,6 +65,13 @@ class Groups:
             return _codes(self.column, names)
         return self.column.map_blocks(_codes, names, dtype=np.int64, meta=np.empty(0, np.int64))
 
+    def numbered(self) -> tuple[Ints, Ints]:
+        """Return the groups there are, ascending, and the number of each sample's among them, in memory."""
+        names = self.names()
+        numbers = labels_in_memory(self.codes(names))
+        assert numbers is not None
+        return names, numbers
+
     def beside_labels(self, source: Source, names: Ints) -> Source:
         """Return the source with labels and groups in one column."""
         labels: Any = source.labels
@@ -68,11 +79,11 @@ class Groups:
         if labels is None:
             labels = np.full(codes.shape[0], -1, np.int8)
         if isinstance(labels, np.ndarray) and isinstance(codes, np.ndarray):
-            return source.with_labels(pack(labels, codes, source.shape[1]))
+            return source.with_slots(pack(labels, codes, source.shape[1]))
         column = lazy_array(labels) if is_stored(labels) else da.asarray(labels)
         codes = da.asarray(codes).rechunk(column.chunks)
         made = da.map_blocks(pack, column, codes, source.shape[1], dtype=np.int64, meta=np.empty(0, np.int64))
-        return source.with_labels(made)
+        return source.with_slots(made)
 
 
 def _found(given: LabelsLike, scores: ScoresLike, what: str) -> Matrix:

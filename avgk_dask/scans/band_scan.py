@@ -67,7 +67,8 @@ class _BandScan:
 
     def __init__(self, labels: Array | None, band: int, plan: ScanPlan) -> None:
         self.plan, self.band = plan, band
-        self.labels = UsableLabels.of(labels, plan.shape.n_classes)
+        packed = plan.shape.strata == "groups"
+        self.labels = UsableLabels.of_column(labels, plan.shape.n_classes, are_packed=packed)
         self.hard, self.soft = self.labels.hard, self.labels.soft
         n = plan.zones.n_intervals
         #: Of stretches of rows: their scores above each interval, and the zones of their labels.

@@ -45,7 +45,8 @@ class CutPlan:
 
 def cut_band(slabs: Iterable[Array], labels: Array | None, band: int, plan: CutPlan) -> TieCuts:
     """Read a band once for the scores equal to some keys, and take the first ones, in row-major order."""
-    rows = _Rows(UsableLabels.of(labels, plan.n_classes), plan)
+    usable = UsableLabels.of_column(labels, plan.n_classes, are_packed=plan.strata == "groups")
+    rows = _Rows(usable, plan)
     takers = [_Taker(wanted, rows) for wanted in plan.wanted if band in wanted.bands]
     reader = TileReader(min(taker.wanted.key for taker in takers), plan.dtype, plan.tile_scores)
     for entries in rows.entries(reader, checked_slabs(slabs, plan.dtype, plan.n_classes, rows.labels.given)):

@@ -9,6 +9,7 @@ import numpy as np
 
 from ..arrays import Array, Floats, Ints
 from ..states.checks import NOWHERE
+from .label_columns import SampleGroups
 
 #: No label: larger than any.
 _NO_LABEL = 2**64 - 1
@@ -34,9 +35,6 @@ class UsableLabels:
         """Return what is usable of labels as they came."""
         if labels is None:
             return cls()
-        if labels.dtype.names:
-            groups = np.ascontiguousarray(labels["group"], np.int32)
-            return replace(cls.of(np.ascontiguousarray(labels["label"]), n_classes), groups=groups)
         if labels.ndim == 2:
             soft = labels.astype(np.float64)
             bad = np.flatnonzero(~((soft >= 0) & (soft <= 1)).all(1))
@@ -48,6 +46,12 @@ class UsableLabels:
         most = int(labels[bad].max(initial=0)) if bad.size else -1
         hard[bad] = -1
         return cls(hard, None, bad, least, most)
+
+    @classmethod
+    def of_column(cls, column: Array | None, n_classes: int, *, are_packed: bool) -> UsableLabels:
+        """Return what is usable of labels, and the groups where both are in one column."""
+        labels, groups = SampleGroups(n_classes, are_packed).split(column)
+        return replace(cls.of(labels, n_classes), groups=None if groups is None else groups.astype(np.int32))
 
     @property
     def given(self) -> Array | None:

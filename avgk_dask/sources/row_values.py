@@ -15,6 +15,7 @@ from dask.tokenize import tokenize
 from ..arrays import Array
 from ..store.read.opening import array_token
 from ..store.where.array_kinds import StoredArray
+from .lazy_arrays import lazy_array
 from .reading import Argument, Key, StoredLabels
 
 #: Labels as a source has them: in memory, stored, or the blocks of a Dask array.
@@ -91,3 +92,11 @@ def narrowed(labels: Array) -> Array:
         return labels
     least = np.promote_types(np.min_scalar_type(labels.min()), np.min_scalar_type(labels.max()))
     return labels.astype(least) if least.kind in "iu" and least.itemsize < labels.dtype.itemsize else labels
+
+
+def labels_in_memory(labels: Labels) -> Array | None:
+    """Return labels as an array in memory, read now if they are not."""
+    if labels is None or isinstance(labels, np.ndarray):
+        return labels
+    lazy: Any = labels if isinstance(labels, da.Array) else lazy_array(labels)
+    return np.asarray(lazy.compute())

@@ -241,6 +241,10 @@ class Source(ABC):
     def with_labels(self, labels: Labels) -> Source:
         """Return the same scores with other labels: any matrix or column with a row for each sample."""
 
+    def with_slots(self, slots: Labels) -> Source:
+        """Return the same scores with another column made of their labels, which are slots where rows are truncated."""
+        return self.with_labels(slots)
+
     def row_stamps(self) -> Array:
         """Return for each band a hash that tells its scores from any others, without reading them.
 

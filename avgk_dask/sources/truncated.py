@@ -75,11 +75,14 @@ class TruncatedSource(TransformedSource):
         self.truncation = Truncation(slots.n_slots, slots.n_classes, inner.location, class_index)
 
     def with_labels(self, labels: Labels) -> TruncatedSource:  # noqa: D102
-        if labels is not None and labels.dtype.names is None:
+        if labels is not None:
             raise ValueError("labels of truncated rows are slots: make another source for others")
         assert self.truncation is not None
         assert isinstance(self.transform, Slots)
-        return TruncatedSource(self.inner.with_labels(labels), self.transform, self.truncation.class_index)
+        return TruncatedSource(self.inner.with_labels(None), self.transform, self.truncation.class_index)
+
+    def with_slots(self, slots: Labels) -> TruncatedSource:  # noqa: D102
+        return self.over(self.inner.with_labels(slots))
 
     def over(self, inner: Source) -> TruncatedSource:  # noqa: D102
         assert self.truncation is not None

@@ -138,7 +138,7 @@ def test_compare__of_stores_takes_their_labels(tmp_path):
         ({"a": np.eye(3), "b": np.ones((3, 4))}, {}, avgk.ScoresError, "models must have scores of the same"),
         ({"a": np.eye(3), "b": np.eye(3)}, {"labels": None}, avgk.LabelsError, "labels must be given"),
         ({"a": np.eye(3), "b": np.eye(3)}, {"labels": np.eye(3)}, avgk.LabelsError, "class numbers for compare"),
-        ({"a": np.eye(3), "b": np.eye(3)}, {"clusters": [1, 2]}, avgk.ScoresError, "clusters must have"),
+        ({"a": np.eye(3), "b": np.eye(3)}, {"clusters": [1, 2]}, avgk.LabelsError, "clusters must have"),
     ],
 )
 def test_compare__refuses(models, options, error, words):
