@@ -61,8 +61,10 @@ def checked_options(levels: BudgetsLike, confidence: float) -> AskedCoverage:
     return AskedCoverage(tuple(dict.fromkeys(found)), float(confidence))
 
 
-def evaluate_rule(run: Run, rule: CostRule, known: Calibrated, asked: AskedCoverage) -> xr.Dataset:
-    """Count the sets of a rule, in one read, and return the result."""
+def evaluate_rule(
+    run: Run, rule: CostRule, known: Calibrated, asked: AskedCoverage, names: list[str] | None = None
+) -> xr.Dataset:
+    """Count the sets of a rule, in one read, and return the result, with the names of the classes where they are known."""
     source = run.source
     if source.has_soft_labels:
         raise LabelsError(
@@ -77,6 +79,8 @@ def evaluate_rule(run: Run, rule: CostRule, known: Calibrated, asked: AskedCover
     tally: CoverageTally = run.read(coverage_pass(plan))
     refuse_sums(tally, source, known.method)
     values, coords = _values(tally, known, asked, by_class=source.truncation is None)
+    if names is not None and "class" in coords:
+        values["class_name"] = names
     attrs = {
         "method": known.method, "alpha": float(known.alpha), "by": known.by or "none",
         "n_calibration": int(known.counts.sum()), "confidence": asked.confidence,

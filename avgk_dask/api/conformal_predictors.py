@@ -20,6 +20,7 @@ from ..rules.lazy_sets import apply_rule
 from ..rules.top_rule import TopRule
 from ..scans.costs import Costs
 from ..sources.source import Source
+from .class_names import class_names_of
 from .conformal_evaluation import Calibrated, checked_options, evaluate_rule
 from .conformal_files import write_predictor
 from .conformal_levels import are_everything, check_method_on, levels_for
@@ -199,7 +200,7 @@ class ConformalPredictor(ShownAsTable):
         ``set_size_count, set_hit_count, size_coverage``
             Over ``size``: sets of that size, those that hold the label, and their share of the labelled ones.
         ``class_n_labelled, class_coverage, class_average_set_size``
-            Over ``class``: the same for the samples of each class; ``group_`` alike over ``group`` for a predictor by group.
+            Over ``class``, with ``class_name`` where names are stored: the same for the samples of each class; ``group_`` alike over ``group`` for a predictor by group.
         ``macro_coverage, share_below``
             Of the classes that occur: their mean coverage, and over ``level`` the share of those whose coverage is below the level.
         ``hits_low, hits_high``
@@ -242,7 +243,7 @@ class ConformalPredictor(ShownAsTable):
         known = Calibrated(self.method, self._alpha, self.by, self._counts, self._ranks if one else None, self.groups)
         asked = checked_options(levels, confidence)
         with running(source, progress, nan_policy) as run:
-            return evaluate_rule(run, self._rule(source), known, asked)
+            return evaluate_rule(run, self._rule(source), known, asked, class_names_of(scores))
 
     def save(self, path: PlaceLike) -> None:
         """Write the predictor to a JSON file, which ``conformal.load`` reads.

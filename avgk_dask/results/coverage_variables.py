@@ -30,6 +30,7 @@ def _by(dimension: str, samples: str) -> dict[str, Variable]:
 
 COVERAGE = {
     "class": _along("class", _INT, "class", "Number of a class."),
+    "class_name": _along("class", ("str",), "name", "Name of the class, where names are known."),
     "level": _along("level", _FLOAT, "level", "Coverage that classes are compared with."),
     "coverage": _scalar(_FLOAT, "coverage", "Share of the labelled samples whose set holds the label."),
     "coverage_stderr": _scalar(

@@ -585,3 +585,10 @@ def test_predictors__are_frozen_and_show_themselves():
     assert "thresholds of 12 classes" in repr(found)
     assert "<table>" in found._repr_html_()
     assert found != "something else"
+
+
+def test_evaluate__names_classes(tmp_path):
+    (tmp_path / "s.csv").write_text("cat,dog,label\n0.5,0.3,0\n0.1,0.8,1\n")
+    avgk.ingest(tmp_path / "s.csv", out=tmp_path / "s.zarr")
+    found = avgk.conformal.calibrate(tmp_path / "s.zarr", alpha=0.5).evaluate(tmp_path / "s.zarr")
+    assert found.class_name.values.tolist() == ["cat", "dog"]
