@@ -7,6 +7,8 @@ failed, why, and what to do.
 from __future__ import annotations
 
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import NoReturn
 
 #: What to do about labels that do not fit the scores, and about NaN.
@@ -309,6 +311,16 @@ class ResultWarning(UserWarning):
     >>> warnings.filterwarnings("ignore", category=avgk.ResultWarning)
 
     """
+
+
+@contextmanager
+def naming(what: str) -> Iterator[None]:
+    """Say of which of several things an error is."""
+    try:
+        yield
+    except AvgkError as error:
+        error.args = (f"{what}: {error}", *error.args[1:])
+        raise
 
 
 def warn_of(text: str) -> None:

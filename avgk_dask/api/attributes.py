@@ -9,6 +9,7 @@ from typing import TypeAlias
 
 from ..results.datasets import versions
 from ..results.score_kinds import ATTRIBUTE, CUT, OUTSIDE, PROBABILITIES, UNNORMALISED
+from ..sources.class_balance import BALANCED
 from ..sources.source import Source
 from ..states.looked_rows import LookedRows
 
@@ -34,7 +35,7 @@ def result_attrs(source: Source, reads: int, **more: object) -> Named:
 
 def score_kind(source: Source, looked: LookedRows) -> Named:
     """Return the attribute that says what rows look like; none of truncated ones, and where none could be seen."""
-    if source.truncation is not None or not looked.n_looked:
+    if source.truncation is not None or not looked.n_looked or BALANCED in source.made_by:
         return {}
     few = looked.n_looked / 10
     absent = looked.n_zero if "softmax" in source.made_by else looked.n_infinite

@@ -127,10 +127,14 @@ def breakdown(
     check_nan_policy(nan_policy)
     if thresholds not in ("shared", "own"):
         raise OptionError(f"thresholds must be 'shared' or 'own'; got {thresholds!r}. Use one of these.")
-    source = labelled_source(scores, labels, "breakdown", where=where, ignore_index=ignore_index, missing=missing)
+    source = labelled_source(
+        scores, labels, "breakdown", where=where, ignore_index=ignore_index, missing=missing, hard=True
+    )
     refuse_soft(source, "breakdown")
     budgets = parse_budgets(k, source.n_classes)
     if thresholds == "own":
+        if checkpoint is not None:
+            raise OptionError("checkpoint must come with thresholds='shared'; got 'own'. Leave one of them out.")
         groups, numbers = _numbered(source, scores, labels, by, missing)
         found = own_thresholds(
             source, numbers, groups.size, budgets, partial(running, progress=progress, nan_policy=nan_policy)
@@ -140,6 +144,10 @@ def breakdown(
         asked = asked_checkpoint(checkpoint, "breakdown", by=grouping.kind, nan_policy=nan_policy)
         with running(grouped, progress, nan_policy, asked) as run:
             found = _shared_threshold(run, budgets, grouping, groups.size)
+    # Groups of samples none of which exists are no groups; classes are there whether they occur or not.
+    if not _is_class(by):
+        some = np.flatnonzero(found.counts[0].n_samples)
+        found, groups = found.of_groups(some), groups[some]
     values = group_values(found.counts, budgets) | found.thresholds
     known = class_names_of(scores) if names is None and _is_class(by) else names
     if known is not None:
@@ -148,9 +156,7 @@ def breakdown(
     n_labelled = int(found.counts[0].n_labelled.sum())
     attrs = result_attrs(source, found.reads, n_labelled=n_labelled, by=told, thresholds=thresholds)
     coords: Named = {"k": [float(b) for b in budgets], "group": groups.astype(np.int64)}
-    result = build_result(values, coords, attrs, BREAKDOWN)
-    # Groups of samples none of which exists are no groups; classes are there whether they occur or not.
-    return result if _is_class(by) else result.isel(group=np.flatnonzero(result["n_samples"].values))
+    return build_result(values, coords, attrs, BREAKDOWN)
 
 
 def _is_class(by: LabelsLike) -> bool:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
-import numpy as np
 import xarray as xr
 
 from ..errors import OptionError
@@ -37,8 +36,3 @@ def checked_names(names: Iterable[object], n: int, what: str) -> list[str]:
     if len(found) != n:
         raise OptionError(f"{what} must be {n}, one for each; got {len(found)}. Pass them in order.")
     return found
-
-
-def shown_names(names: Sequence[str] | None, numbers: Iterable[int]) -> list[str]:
-    """Return the names of some classes, or their numbers where there are no names."""
-    return [str(number) if names is None else names[number] for number in np.asarray(list(numbers)).tolist()]

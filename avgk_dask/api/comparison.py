@@ -8,7 +8,7 @@ import numpy as np
 import xarray as xr
 
 from ..arrays import Array
-from ..errors import LabelsError, OptionError, ScoresError, warn_of
+from ..errors import LabelsError, OptionError, ScoresError, naming, warn_of
 from ..exact.budgets import DEFAULT_BUDGETS, parse_budgets
 from ..passes.finding import tell_rows
 from ..passes.running import running
@@ -77,7 +77,8 @@ def compare(
     ``discordant(rule, model, other, k)``
         Number of labelled samples that the model gets right and the other wrong.
     ``mcnemar_p(rule, model, other, k)``
-        McNemar's exact two-sided p-value of the discordant samples. It takes thresholds as given.
+        McNemar's exact two-sided p-value of the discordant samples. It takes thresholds as given and samples as independent,
+        whatever the clusters.
     ``mcnemar_p_adjusted(rule, model, other, k)``
         The same, adjusted for all pairs, rules and budgets together (Benjamini and Hochberg, 1995).
     ``average_against_top(model, other, k), average_against_top_stderr(model, other, k)``
@@ -103,7 +104,8 @@ def compare(
     Notes
     -----
     Cost: one read of each model, and its pilot, as for ``evaluate``. Beyond some two million samples a second read of each
-    tells the sets of all samples. Three bytes for each sample, budget and model come together; for larger sets five or seven.
+    tells the sets of all samples. Two bytes for each sample, budget and model come together, for sets of more than 255 labels
+    three, or five.
 
     Examples
     --------
@@ -120,29 +122,32 @@ def compare(
     """
     check_nan_policy(nan_policy)
     named = _checked_models(models)
-    sources = {
-        name: labelled_source(scores, labels, "compare", where=where, ignore_index=ignore_index, missing=missing)
-        for name, scores in named.items()
-    }
+    sources = {}
+    for name, scores in named.items():
+        with naming(name):
+            sources[name] = labelled_source(
+                scores, labels, "compare", where=where, ignore_index=ignore_index, missing=missing, hard=True
+            )
     _check_alike(sources)
     if labels is None:
-        _check_labels({name: class_labels(sources[name], scores, None, missing) for name, scores in named.items()})
+        _check_labels({name: _existing_labels(sources[name], scores, missing) for name, scores in named.items()})
     first = next(iter(sources.values()))
     given = next(iter(named.values()))
     groups = None if clusters is None else Groups.of(clusters, given, first, "clusters").numbered()[1]
     budgets = parse_budgets(k, first.n_classes)
     results, found = [], []
-    for source in sources.values():
-        with running(source, progress, nan_policy) as run:
+    for name, source in sources.items():
+        with naming(name), running(source, progress, nan_policy) as run:
             outcome = find_outcome(run, budgets, straddle, keeps_rows=True)
-            found.append(Model(outcome, tell_rows(run, outcome.search)))
+            told = tell_rows(run, outcome.search)
             results.append(result_of(run, outcome, straddle))
+            found.append(Model(outcome.slim(), told))
     if groups is not None and first.mask is not None:
         groups = groups[first.mask.samples()]
     result = _joined(list(named), results, found, groups)
     for name, one in zip(named, results, strict=True):
-        told = kind_sentence(one)
-        warn_of(told and f"{name}: {told}")
+        said = kind_sentence(one)
+        warn_of(said and f"{name}: {said}")
     return result
 
 
@@ -153,7 +158,10 @@ def _checked_models(models: object) -> dict[str, ScoresLike]:
             f"models must be at least two, scores by name; got {got}. Pass a dict such as "
             '{"small": scores, "large": others}.'
         )
-    return {str(name): scores for name, scores in models.items()}
+    named = {str(name): scores for name, scores in models.items()}
+    if len(named) < len(models):
+        raise OptionError(f"models must have different names; got {', '.join(map(repr, models))}. Rename them.")
+    return named
 
 
 def _check_alike(sources: Mapping[str, Source]) -> None:
@@ -166,6 +174,12 @@ def _check_alike(sources: Mapping[str, Source]) -> None:
         )
     for source in sources.values():
         refuse_soft(source, "compare")
+
+
+def _existing_labels(source: Source, scores: ScoresLike, missing: str | None) -> Array:
+    """Return the class numbers of the samples that exist."""
+    labels = class_labels(source, scores, None, missing)
+    return labels if source.mask is None else labels[source.mask.samples()]
 
 
 def _check_labels(labels: Mapping[str, Array]) -> None:
@@ -190,16 +204,23 @@ def _joined(
         values |= {name: [one[name] for one in bars] for name in bars[0]}
     values |= pair_values(models, clusters)
     coords |= {"model": list(names), "other": list(names), "rule": list(RULES)}
-    same = {
-        name: value
-        for name, value in results[0].attrs.items()
-        if name not in ("store", "reads", "made_by", "score_kind")
-    }
-    attrs = same | {
-        name: [str(one.attrs.get(name, "")) for one in results] for name in ("store", "score_kind", "made_by")
-    }
+    told = ("store", "reads", "made_by", "score_kind")
+    attrs = {name: value for name, value in results[0].attrs.items() if name not in told}
+    attrs["store"] = [str(one.attrs["store"]) for one in results]
+    for name in ("made_by", "score_kind"):
+        attrs |= _said(name, names, results)
+    if clusters is not None:
+        attrs["n_clusters"] = int(np.unique(clusters).size)
     attrs["reads"] = max(one.attrs["reads"] for one in results)
     return build_result(values, coords, attrs, COMPARISON)
+
+
+def _said(name: str, names: Sequence[str], results: Sequence[xr.Dataset]) -> Named:
+    """Return an attribute that all models have in common, or of which each has its own; nothing where none has it."""
+    said = [str(one.attrs.get(name, "")) for one in results]
+    if len(set(said)) == 1:
+        return {name: said[0]} if said[0] else {}
+    return {name: "; ".join(f"{model}: {value or 'none'}" for model, value in zip(names, said, strict=True))}
 
 
 def _along_models(results: Sequence[xr.Dataset]) -> tuple[Named, Named]:

@@ -30,6 +30,8 @@ from .outcome import Outcome
 ONE, LABELLED, HIT, TOP_HIT, SIZE = range(5)
 
 Coefficients = dict[int, Fraction]
+#: Rows whose products are added up at a time.
+_STRETCH = 1 << 14
 
 
 @dataclass(frozen=True)
@@ -113,10 +115,14 @@ class Products:
 
     n_samples: int
     table: tuple[tuple[int, ...], ...]
+    #: Samples, or clusters: one alone says nothing of how they vary.
+    n_units: int
     has_top: bool = True
 
     def stderr(self, coefficients: Coefficients) -> float:
-        """Return the root of the sum of the squares of what the coefficients combine, over N."""
+        """Return the root of the sum of the squares of what the coefficients combine, over N; NaN of one unit alone."""
+        if self.n_units < 2:
+            return math.nan
         total = sum(a * b * self.table[i][j] for i, a in coefficients.items() for j, b in coefficients.items())
         return math.sqrt(max(Fraction(0), Fraction(total))) / self.n_samples
 
@@ -140,22 +146,25 @@ def sample_products(outcome: Outcome, selection: Selection, k: int | None) -> Pr
         (n_top, n_top, top_hits, n_top, top_size),
         (size, labelled_size, hit_size, top_size, squares),
     )
-    return Products(n, table, has_top=not outcome.is_spread(selection))
+    return Products(n, table, n, has_top=not outcome.is_spread(selection))
 
 
 def cluster_products(outcome: Outcome, i: int) -> Products:
     """Return the sums over clusters of the products of what their samples add up to."""
-    return Products(outcome.source.shape[0], products_of(outcome.group_counts(i)))
+    counts = outcome.group_counts(i)
+    return Products(outcome.source.shape[0], products_of(counts), int((counts.n_samples > 0).sum()))
 
 
 def products_of(columns: Sequence[Array]) -> tuple[tuple[int, ...], ...]:
     """Return the sums of products of any two columns of counts, exactly."""
-    most = max(int(column.max(initial=0)) for column in columns)
-    if most * most * columns[0].size < 1 << 53:  # floats add integers up to that exactly, in any order
-        table = np.array(columns, np.float64)
-        return tuple(tuple(map(int, row)) for row in (table @ table.T).tolist())
-    wide = [column.astype(object) for column in columns]
-    return tuple(tuple(int(a @ b) for b in wide) for a in wide)
+    total = np.zeros((len(columns), len(columns)), object)
+    for first in range(0, columns[0].size, _STRETCH):
+        parts = np.array([column[first : first + _STRETCH] for column in columns], np.int64)
+        # Floats add integers up to 2**53 exactly, in any order.
+        exact = np.float64 if int(parts.max(initial=0)) ** 2 * _STRETCH < 1 << 53 else object
+        wide = parts.astype(exact)
+        total += (wide @ wide.T).astype(np.int64 if exact is np.float64 else object).astype(object)
+    return tuple(tuple(map(int, row)) for row in total.tolist())
 
 
 def _integers(counts: Ints) -> list[int]:

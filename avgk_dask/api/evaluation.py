@@ -22,6 +22,7 @@ from .checkpoints import asked_checkpoint
 from .error_bars import error_bars
 from .given import BudgetsLike, LabelsLike, PlaceLike, ScoresLike
 from .inputs import as_source
+from .labelled import refuse_without_classes
 from .outcome import Grouping, Outcome
 from .policies import check_nan_policy, check_ties
 from .reporting import reporting
@@ -111,7 +112,8 @@ def evaluate(
     ``average_k_error_stderr, top_k_error_stderr, adaptive_gain_stderr, relative_gain_stderr``
         With hard labels, the standard errors of these: how far they are from those of all samples there could be, by
         chance. That the threshold is found on the same samples, and that both errors are of the same samples, is taken into
-        account. Twice the standard error to either side covers the true value 95 times in 100.
+        account. Twice the standard error to either side covers the true value 95 times in 100, unless only a handful of samples, or
+        of clusters, are in error: then it is too small. NaN of a single sample or cluster; those of gains also where ``ties="spread"`` cut ties.
     ``relative_gain``
         adaptive_gain / top_k_error; NaN where that is 0.
     ``set_size_count(k, size)``
@@ -185,7 +187,8 @@ def evaluate(
         refuse_spread(source, ties)
         budgets = parse_budgets(k, source.n_classes)
         grouping = Grouping()
-        if clusters is not None and not source.has_soft_labels:
+        if clusters is not None:
+            refuse_without_classes(source, "clusters")
             groups = Groups.of(clusters, scores, source, "clusters")
             names = groups.names()
             source, grouping = groups.beside_labels(source, names), Grouping("groups", names.size)
@@ -242,7 +245,7 @@ def outcome_result(outcome: Outcome, straddle: bool, reads: int) -> xr.Dataset:
         more, ranks = ambiguity_values(ambiguity, budgets, source)
         values, coords = values | more, coords | ranks
     kind = score_kind(source, outcome.tally.looked)
-    told: Named = {"n_clusters": outcome.grouping.n} if outcome.grouping.n else {}
+    told: Named = {"n_clusters": outcome.n_groups} if outcome.grouping.n else {}
     attrs = result_attrs(source, reads, n_labelled=outcome.tally.n_labelled, **told, **kind)
     return build_result(values, coords, attrs)
 

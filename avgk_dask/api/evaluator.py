@@ -8,7 +8,7 @@ from typing import Self
 import numpy as np
 import xarray as xr
 
-from ..errors import LabelsError, OptionError, ScoresError, warn_of
+from ..errors import AvgkError, LabelsError, OptionError, ScoresError, warn_of
 from ..exact.budgets import DEFAULT_BUDGETS, parse_budgets
 from ..results.score_kinds import kind_sentence
 from .breakdowns import classes_result
@@ -69,6 +69,8 @@ class Evaluator:
     10 that is a hundred thousand samples. Then brackets are narrowed, as far as is needed, by what the counts so far say of any
     number of samples to come, and what lies outside becomes counts.
 
+    Standard errors are those of independent samples: clusters are for ``evaluate``.
+
     No number is ever wrong: at the end the counts prove that each threshold was held. Where later batches are so unlike the
     first ones that it was not, or where a budget ends among millions of ties, ``result`` refuses with an ``UnsettledError``.
     A second run, with ``like``, then has brackets that are certain to hold; it is refused only if more lies inside than can
@@ -108,7 +110,13 @@ class Evaluator:
         self._scan: LoopScan | None = None
         self._n_given = 0
         self._is_masked = False
+        self._failed: AvgkError | None = None
         self._hints = None if like is None else self._hints_of(like)
+
+    def _check_sound(self) -> None:
+        """Refuse to go on once scores or labels were refused that had been taken in."""
+        if self._failed is not None:
+            raise self._failed
 
     def _hints_of(self, like: Evaluator) -> Hints | None:
         if not isinstance(like, Evaluator):
@@ -161,8 +169,9 @@ class Evaluator:
         ------
         ScoresError, LabelsError, DtypeError, OptionError
             Where the batch does not fit, which leaves everything as it was. NaN, and soft labels outside [0, 1], are met
-            when a piece is full, or by ``result``; every call is refused after that.
+            when a piece is full, which refuses every call after that, or by ``result``.
         """
+        self._check_sound()
         batch, n_given = as_batch(scores, labels, where, ignore_index, self._asked.n_classes, self._n_given)
         if self._asked.by_class and batch.kind != HARD:
             raise LabelsError(
@@ -175,7 +184,11 @@ class Evaluator:
         self._n_given += n_given
         self._is_masked |= where is not None or ignore_index is not None
         if self._scan is not None:
-            self._scan.add(batch)
+            try:
+                self._scan.add(batch)
+            except AvgkError as error:
+                self._failed = error
+                raise
 
     def result(self) -> xr.Dataset:
         """Return the result for all samples so far; more may come after it.
@@ -193,6 +206,7 @@ class Evaluator:
         ScoresError
             Where there is no sample.
         """
+        self._check_sound()
         if self._scan is None or not self.n_samples:
             raise ScoresError("scores must hold at least one sample; got none. Call update first.")
         outcome = self._scan.outcome()
@@ -226,6 +240,8 @@ class Evaluator:
         if other is self:
             raise OptionError("other must be another Evaluator; got the same. Its samples are there already.")
         self._check_asked(other, "other")
+        self._check_sound()
+        other._check_sound()
         if other._scan is not None:
             if self._scan is None:
                 self._scan = LoopScan(self._asked, other._scan.dtype, other._scan.kind, self._hints)
@@ -248,6 +264,7 @@ class Evaluator:
         WriteError
             Where it cannot be written.
         """
+        self._check_sound()
         write_state(path, self._asked, (self._n_given, self._is_masked), self._scan, self._hints)
 
     @classmethod
@@ -272,5 +289,5 @@ class Evaluator:
         asked, (n_given, is_masked), scan, hints = read_state(path)
         made = cls.__new__(cls)
         made._asked, made._n_given, made._is_masked = asked, n_given, is_masked
-        made._scan, made._hints = scan, hints
+        made._scan, made._hints, made._failed = scan, hints, None
         return made

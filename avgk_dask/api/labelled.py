@@ -18,15 +18,25 @@ def labelled_source(
     where: LabelsLike = None,
     ignore_index: int | None = None,
     missing: str | None = None,
+    hard: bool = False,
 ) -> Source:
-    """Return the source of scores that have labels, and refuse others; ``what`` needs them."""
+    """Return the source of scores that have labels, and refuse others; ``what`` needs them, perhaps hard ones."""
     source = as_source(scores, labels, where=where, ignore_index=ignore_index, missing=missing)
     if source.labels is None:
         raise LabelsError(
             f"labels must be given for {what}; got None, and none are stored beside the scores. "
-            "Pass class numbers or probabilities."
+            f"Pass class numbers{'' if hard else ' or probabilities'}."
         )
     return source
+
+
+def refuse_without_classes(source: Source, what: str) -> None:
+    """Refuse labels that are no class numbers for an option that needs these."""
+    if source.labels is None or source.has_soft_labels:
+        got = "none" if source.labels is None else "a matrix"
+        raise LabelsError(
+            f"labels must be class numbers for {what}; got {got}. Pass one for each sample, or leave it out."
+        )
 
 
 def refuse_soft(source: Source, what: str) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import cached_property
 from typing import NamedTuple
@@ -17,7 +17,9 @@ from ..passes.finding import find_thresholds
 from ..passes.run import Run
 from ..searches.selection import Selection
 from ..searches.threshold_search import ThresholdSearch
+from ..settings import setting
 from ..sources.source import Source
+from ..states.ranked_scores import RankedTally
 from ..states.scan_tally import ScanTally
 
 
@@ -68,7 +70,9 @@ class Outcome:
         n_ranks = 0 if source.labels is None else largest_integer(budgets)
         hard = source.labels is not None and not source.has_soft_labels
         grouping = grouping or Grouping()
-        per_group = 16 * (len(budgets) + 3) + 24 * min(n_ranks + 2, -(-source.shape[0] // max(grouping.n, 1)))
+        members = -(-source.shape[0] // max(grouping.n, 1))
+        # Sums, ranks, and entries of counted ties: one for each group of bands that has samples of the group.
+        per_group = 16 * (len(budgets) + 3) + 24 * min(n_ranks + 2, members) + 40 * min(setting("tie-groups"), members)
         strata = Strata(grouping.kind, grouping.n * per_group) if grouping.n else Strata("ranks" if hard else "")
         search = find_thresholds(
             run,
@@ -82,6 +86,11 @@ class Outcome:
             keeps_rows=keeps_rows,
         )
         return cls(source, budgets, search, grouping)
+
+    def slim(self) -> Outcome:
+        """Return the outcome without the rows and ranked scores that were held to find it."""
+        slim = replace(self.tally, rows=(), ranked=RankedTally.empty())
+        return replace(self, search=replace(self.search, first_tally=slim))
 
     @property
     def tally(self) -> ScanTally:
@@ -124,6 +133,11 @@ class Outcome:
         """Return the label weight up to rank k: hard labels there, or the soft labels' weight."""
         hits = Fraction(int(self.tally.rank_counts[1 : k + 1].sum()))
         return sum(self.tally.weight_at_rank.fractions()[:k], hits)
+
+    @property
+    def n_groups(self) -> int:
+        """Number of groups that have samples."""
+        return int(np.unique(self.tally.strata_ranks.strata).size)
 
     def group_counts(self, i: int) -> GroupCounts:
         """Return what each group adds up to, for a budget."""

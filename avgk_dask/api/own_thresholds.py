@@ -29,6 +29,15 @@ class Counted:
     thresholds: Named
     reads: int
 
+    def of_groups(self, which: Ints) -> Counted:
+        """Return the same of some groups."""
+        counts = [GroupCounts(*(column[which] for column in one)) for one in self.counts]
+        own = "group_threshold"
+        thresholds: Named = dict(self.thresholds)
+        if own in thresholds:
+            thresholds[own] = np.asarray(thresholds[own])[:, which]
+        return Counted(counts, thresholds, self.reads)
+
 
 def own_thresholds(
     source: Source,

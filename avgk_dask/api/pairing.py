@@ -91,7 +91,8 @@ def _shared(model: Model) -> list[Array]:
 
 def _products(parts: Sequence[Sequence[Array]], clusters: Ints | None) -> Products:
     columns = [column for part in parts for column in part]
-    return Products(columns[0].size, products_of(summed(columns, clusters)))
+    n_units = columns[0].size if clusters is None else np.unique(clusters).size
+    return Products(columns[0].size, products_of(summed(columns, clusters)), n_units)
 
 
 def pair_values(models: Sequence[Model], clusters: Ints | None) -> Named:

@@ -55,9 +55,14 @@ class Groups:
 
     def names(self) -> Ints:
         """Return the numbers of the groups there are, ascending; groups in blocks are computed."""
-        if isinstance(self.column, np.ndarray):
-            return np.unique(self.column).astype(np.int64)
-        return np.asarray(da.unique(self.column).compute(), np.int64)
+        lazy = not isinstance(self.column, np.ndarray)
+        found = da.unique(self.column).compute() if lazy else np.unique(self.column)
+        if found.size and found[-1] > np.iinfo(np.int64).max:
+            raise DtypeError(
+                f"groups must be integers below 2**63; got {found[-1]}. Number them, for example with "
+                "numpy.unique(groups, return_inverse=True)[1]."
+            )
+        return np.asarray(found, np.int64)
 
     def codes(self, names: Ints) -> Array | da.Array:
         """Return for each sample the place of its group among these; one past the last for others."""

@@ -135,7 +135,7 @@ def smallest_k(
     """
     check_nan_policy(nan_policy)
     target = _check_target(max_error)
-    source = labelled_source(scores, labels, "smallest_k", where=where, ignore_index=ignore_index)
+    source = labelled_source(scores, labels, "smallest_k", where=where, ignore_index=ignore_index, hard=True)
     if source.has_soft_labels:
         raise LabelsError("labels must be class numbers for smallest_k; got a matrix. Pass one label for each sample.")
     asked = asked_checkpoint(checkpoint, "smallest_k", max_error=str(target), nan_policy=nan_policy)

@@ -76,7 +76,12 @@ def set_utility(
     [0.5, 0.75]
 
     """
-    check_result(result, ["set_size_count", "set_hit_count", "top_k_error"])
+    check_result(result, ["set_size_count", "top_k_error"])
+    if "set_hit_count" not in result:
+        raise OptionError(
+            "result must be of class numbers as labels, for set_hit_count; got none. Pass evaluate its labels."
+        )
+    check_result(result, ["set_hit_count"])
     _check_choice("utility", utility, _UTILITIES)
     _check_choice("cost_of", cost_of, _COSTS)
     for name, value in (("beta", beta), ("cost", cost)):

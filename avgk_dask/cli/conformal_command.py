@@ -76,6 +76,8 @@ def conformal(chosen: StoreChoice, samples: SampleChoice, new_store: str | None,
     from ..conformal import calibrate
 
     arrays = chosen.open(missing)
+    other = replace(chosen, store=new_store or chosen.store, labels=new_labels or chosen.labels)
+    opened = None if new_store is None else other.open(missing)
     with cluster(where, quiet):
         found = calibrate(
             chosen.scored(arrays), None, alpha, method, by, seed, penalty=penalty, k_reg=k_reg,
@@ -85,9 +87,7 @@ def conformal(chosen: StoreChoice, samples: SampleChoice, new_store: str | None,
             found.save(out)
             remark(f"wrote {out}", quiet)
         result = None
-        if new_store is not None:
-            other = replace(chosen, store=new_store, labels=new_labels or chosen.labels)
-            opened = other.open(missing)
+        if opened is not None:
             result = found.evaluate(
                 other.scored(opened), **samples.open(other), nan_policy=nan_policy, progress=shows_progress(quiet)
             )

@@ -41,6 +41,10 @@ from .result_files import ResultsFolder
 @sample_options
 @budget_option("Budgets: 5 or 1,3,5 or 1:10 or 0.5,2.5. The table is of the largest.", required=True)
 @click.option("--by", default="class", show_default=True, metavar="NAME", help=BY)
+@click.option(
+    "--thresholds", type=click.Choice(["shared", "own"]), default="shared", show_default=True,
+    help="One threshold for all, or one for each class or group: k labels a sample for every one of them.",
+)  # fmt: skip
 @click.option("--worst", type=click.IntRange(min=1), default=10, show_default=True, help="How many to show.")
 @click.option(
     "--out",
@@ -53,7 +57,7 @@ from .result_files import ResultsFolder
 @quiet_option
 @checkpoint_options
 @cluster_options
-def breakdown(chosen: StoreChoice, samples: SampleChoice, k: list[Fraction], by: str, worst: int, out: pathlib.Path | None,
+def breakdown(chosen: StoreChoice, samples: SampleChoice, k: list[Fraction], by: str, thresholds: str, worst: int, out: pathlib.Path | None,
               as_json: bool, nan_policy: str, missing: str, quiet: bool, checkpoint: str | None, checkpoint_option: tuple[str, ...],
               **where: Unpack[ClusterChoice]) -> None:  # fmt: skip
     """Errors and set sizes of each class, or of groups of samples, and the worst of them.
@@ -72,9 +76,9 @@ def breakdown(chosen: StoreChoice, samples: SampleChoice, k: list[Fraction], by:
     with folder:
         arrays = chosen.open(missing)
         with cluster(where, quiet):
-            groups = by if by == "class" else open_column(chosen, by)
+            groups = by if by == "class" else open_column(chosen, by, "--by")
             result = run(
-                chosen.scored(arrays), None, k, groups, **samples.open(chosen), nan_policy=nan_policy,
+                chosen.scored(arrays), None, k, groups, thresholds=thresholds, **samples.open(chosen), nan_policy=nan_policy,
                 progress=shows_progress(quiet), checkpoint=checkpoint_place(checkpoint, checkpoint_option),
             )  # fmt: skip
         result.attrs["store"] = arrays.location
@@ -109,7 +113,8 @@ def compare(chosen: StoreChoice, samples: SampleChoice, others: tuple[str, ...],
     """Errors of several models on the same samples, their differences sample by sample, and exact tests.
 
     The stores must hold scores of the same samples in the same order, and the same labels; --labels, --where and
-    --clusters are those of the first. A model is called as its store unless --name says otherwise.
+    --clusters are those of the first. An activation and a temperature are those of all. A model is called as its store
+    unless --name says otherwise.
 
     Example: avgk compare scores.zarr scores.zarr -k 1:5 --name small --name large
     """
@@ -132,7 +137,7 @@ def compare(chosen: StoreChoice, samples: SampleChoice, others: tuple[str, ...],
                 k or DEFAULT_BUDGETS,
                 **samples.open(chosen),
                 straddle=straddle,
-                clusters=open_column(chosen, clusters_name),
+                clusters=open_column(chosen, clusters_name, "--clusters"),
                 nan_policy=nan_policy,
                 progress=shows_progress(quiet),
             )

@@ -62,7 +62,11 @@ if TYPE_CHECKING:
     "--reliability", is_flag=True, help="With --out: a section on calibration in the report, for three more reads."
 )
 @click.option("--clusters", "clusters_name", metavar="NAME", help=CLUSTERS)
-@click.option("--by", metavar="NAME", help=f"{BY} The worst ones are shown, for one more read.")
+@click.option(
+    "--by",
+    metavar="NAME",
+    help=f"{BY} The worst for the budget of the headline are in the text and the report, for one more read.",
+)
 @click.option("--straddle/--no-straddle", default=True, help="Analyse the ambiguity, too (default), or not.")
 @ties_option
 @nan_option
@@ -102,9 +106,15 @@ def evaluate(chosen: StoreChoice, samples: SampleChoice, k: list[Fraction] | Non
         )
     if max_error is not None and k is not None:
         raise OptionError("--max-error must stand for the budgets; got -k, too. Leave one of them out.")
+    if by is not None and as_json and out is None:
+        raise OptionError(
+            "--by must come with --out or without --json; got it for JSON alone. Use avgk breakdown --json."
+        )
     folder = nullcontext() if out is None else ResultsFolder(out)
     with folder:
         arrays = chosen.open(missing)
+        if by is not None and (arrays.labels is None or arrays.labels.ndim != arrays.scores.ndim - 1):
+            raise OptionError("--by must come with class numbers as labels; got none. Name them with --labels NAME.")
         with cluster(where, quiet):
             least = None
             if max_error is not None:
@@ -120,7 +130,7 @@ def evaluate(chosen: StoreChoice, samples: SampleChoice, k: list[Fraction] | Non
                 **samples.open(chosen),
                 straddle=straddle,
                 ties=ties,
-                clusters=open_column(chosen, clusters_name),
+                clusters=open_column(chosen, clusters_name, "--clusters"),
                 nan_policy=nan_policy,
                 progress=shows_progress(quiet),
                 checkpoint=checkpoint_place(checkpoint, checkpoint_option),
@@ -172,7 +182,7 @@ def _breakdown(
     from ..api.breakdowns import breakdown
     from ..plot import best_budget
 
-    groups = by if by == "class" else open_column(chosen, by)
+    groups = by if by == "class" else open_column(chosen, by, "--by")
     return breakdown(
         chosen.scored(arrays), None, best_budget(result), groups, **samples.open(chosen), nan_policy=nan_policy,
         progress=shows_progress(quiet),

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Concatenate, ParamSpec, TypedDict, TypeVar
 
 import click
 
-from ..errors import BudgetError, OptionError
+from ..errors import AvgkError, BudgetError, OptionError
 
 if TYPE_CHECKING:
     from ..store import StoredArrays
@@ -261,16 +261,22 @@ CLUSTERS = "Name or path, as for --labels, of an integer a sample: standard erro
 BY = "class, or the name or path, as for --labels, of an integer a sample: the groups to break errors down by."
 
 
-def open_column(chosen: StoreChoice, name: str | None) -> object:
+def open_column(chosen: StoreChoice, name: str | None, option: str) -> object:
     """Open integers that stand beside the scores, or a file of them; reads metadata only."""
     from ..api.store_functions import open_stored
     from ..files import is_row_file, open_label_file
 
     if name is None:
         return None
-    if is_row_file(name):
-        return open_label_file(name)
-    return open_stored(chosen.store, chosen.scores, name, chosen.options, "raise").labels
+    try:
+        if is_row_file(name):
+            return open_label_file(name)
+        return open_stored(chosen.store, chosen.scores, name, chosen.options, "raise").labels
+    except AvgkError as error:
+        why = str(error).partition(". ")[0]
+        raise OptionError(
+            f"{option} must name integers, one a sample, in the store or a file; got {name!r} ({why}). Check the name."
+        ) from None
 
 
 def sample_options(command: Callable[..., None]) -> Callable[..., None]:

@@ -105,7 +105,7 @@ _BROKEN_DOWN = _dataset(
 _COMPARED = _dataset(
     ["k", "model", "other", "rule", "average_k_error", "top_k_error", "difference", "difference_stderr", "discordant",
      "mcnemar_p", "mcnemar_p_adjusted", "average_against_top", "average_against_top_stderr"],
-    {"store": _list(_TEXT), "score_kind": _list(_TEXT)},
+    {"store": _list(_TEXT)},
 )  # fmt: skip
 
 _BODIES: dict[str, Schema] = {

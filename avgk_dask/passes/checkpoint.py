@@ -287,4 +287,6 @@ def _compare_bands(shelf: Shelf, saved: Bands, bands: Bands, source: Source) -> 
             f"whose parts holds the same. {_CURE}"
         )
     if not n_labels and n_scores and not grown:  # new rows may change the one chunk of all labels
-        raise OptionError(f"checkpoint must be of the same labels; got {shelf.location}, with others. {_CURE}")
+        raise OptionError(
+            f"checkpoint must be of the same labels, and clusters; got {shelf.location}, with others. {_CURE}"
+        )

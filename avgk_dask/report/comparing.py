@@ -10,7 +10,8 @@ import xarray as xr
 
 from .. import plot
 from ..errors import OptionError
-from ..results.datasets import check_result
+from ..results.datasets import check_dimensions, check_result
+from ..results.score_kinds import ATTRIBUTE, kind_sentence
 from ..results.showing import visible
 from .figures import comparison_pictures
 from .page import provenance, render, write_page
@@ -27,7 +28,27 @@ def print_comparison(result: xr.Dataset) -> str:
     told = against_table(result)
     if told is not None:
         parts.insert(2, ["Where average-k beats the top-k of a better model:", *aligned(told)])
+    parts.append([*_kind(result), *_legend(result)])
     return "\n\n".join("\n".join(part) for part in parts)
+
+
+def _kind(result: xr.Dataset) -> list[str]:
+    """Say which scores are no probabilities; nothing where all are."""
+    kind = str(result.attrs.get(ATTRIBUTE, ""))
+    mixed = f"Not all scores are probabilities, which average-k is meant for ({visible(kind)})." if ";" in kind else ""
+    told = kind_sentence(result) or mixed
+    return [told] if told else []
+
+
+def _legend(result: xr.Dataset) -> list[str]:
+    """Return what the columns of the differences are."""
+    n = result.attrs.get("n_clusters")
+    draws = f"{n:,} clusters" if n else "samples"
+    return [
+        "difference: error of model less error of other. discordant: samples that only model, and that only other, gets right.",
+        "p: McNemar's exact p-value for independent samples, adjusted for all rows (Benjamini and Hochberg).",
+        f"\N{PLUS-MINUS SIGN} is one standard error, over draws of {draws} like these; a difference is clear beyond 1.96 of them.",
+    ]
 
 
 def render_comparison(result: xr.Dataset, *, seconds: float | None = None, written: str | None = None) -> str:
@@ -56,7 +77,7 @@ def render_comparison(result: xr.Dataset, *, seconds: float | None = None, writt
         title="Comparison of models",
         store=", ".join(visible(str(name)) for name in result.model.values),
         headline=comparison_headline(result),
-        details=[],
+        details=_kind(result),
         models=models_table(result),
         differences=differences_table(result),
         against=against_table(result),
@@ -93,6 +114,7 @@ def check_comparison(result: xr.Dataset) -> None:
     for name in ("difference", "difference_stderr", "discordant", "mcnemar_p_adjusted"):
         if name not in result:
             raise OptionError(f"result must have {name}; got one without it. Pass what compare gives.")
+    check_dimensions(result, ("k", "rule", "model", "other"))
 
 
 def models_table(result: xr.Dataset) -> Table:

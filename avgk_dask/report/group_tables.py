@@ -8,7 +8,7 @@ import numpy as np
 import xarray as xr
 
 from ..errors import OptionError
-from ..results.datasets import check_result
+from ..results.datasets import check_dimensions, check_result
 from ..results.showing import visible
 from .tables import Table, aligned, fixed, number, percent
 
@@ -18,7 +18,10 @@ WORST = 10
 
 def print_breakdown(result: xr.Dataset, k: float | None = None, n: int = WORST) -> str:
     """Return the worst classes or groups of a breakdown as text, for one budget (the largest), and one sentence."""
-    return "\n".join([*aligned(worst_table(result, k, n)), "", breakdown_sentence(result, k)])
+    said = (
+        "Sorted by the lower end of the 95 % interval of the average-k error, so that few samples alone make no case."
+    )
+    return "\n".join([*aligned(worst_table(result, k, n)), "", breakdown_sentence(result, k), said])
 
 
 def check_breakdown(result: xr.Dataset) -> None:
@@ -27,14 +30,17 @@ def check_breakdown(result: xr.Dataset) -> None:
     lost = [name for name in ("average_k_error_low", "n_labelled", "macro_average_k_error") if name not in result]
     if lost:
         raise OptionError(f"breakdown must be what breakdown gives; got one without {lost[0]}. Pass its result.")
+    check_dimensions(result, ("k", "group"))
 
 
 def shown_budget(result: xr.Dataset, k: float | None = None) -> xr.Dataset:
     """Return the part of a breakdown for one budget: the one asked for, or the largest."""
     check_breakdown(result)
-    if k is not None and k not in result.k.values:
-        raise OptionError(f"k must be a budget of the result; got {k:g}. Choose one of its k.")
-    return result.sel(k=result.k.values.max() if k is None else k)
+    budgets = result.k.values.tolist()
+    if k is not None and k not in budgets:
+        known = ", ".join(f"{one:g}" for one in budgets[:10])
+        raise OptionError(f"k must be a budget of the result; got {k:g}. Choose one of {known}.")
+    return result.sel(k=max(budgets) if k is None else k).compute()
 
 
 def worst_table(result: xr.Dataset, k: float | None = None, n: int = WORST) -> Table:
@@ -75,12 +81,14 @@ def breakdown_sentence(result: xr.Dataset, k: float | None = None) -> str:
     """Say what a breakdown tells for one budget: macro averages, and how many groups are served badly."""
     one = shown_budget(result, k)
     some = one.n_labelled.values > 0
+    if not some.any():
+        return "No sample is labelled: there are no errors."
     n, what = int(some.sum()), "class" if result.attrs.get("by") == "class" else "group"
     many = "classes" if what == "class" else "groups"
     bad = int((one.average_k_error.values[some] > 0.5).sum())
-    top = float(one.macro_top_k_error)
+    mean, top = (float(one[name].values[some].mean()) if n else math.nan for name in ("average_k_error", "top_k_error"))
     against = "" if math.isnan(top) else f" (top-k {percent(top)})"
     return (
         f"At k = {float(one.k):g}, the mean over {n:,} {many if n != 1 else what} of the average-k error is "
-        f"{percent(float(one.macro_average_k_error))}{against}; {bad:,} of them miss more than half of their labels."
+        f"{percent(mean)}{against}; {bad:,} of them miss more than half of their labels."
     )

@@ -154,7 +154,10 @@ def provenance(result: xr.Dataset, seconds: float | None, written: str | None) -
         "Versions": attrs.get("versions", ""),
     }
     more = {name: value for name, value in attrs.items() if name not in _TOLD}
-    return Table(("what", "value"), [(visible(str(n)), visible(str(v))) for n, v in (facts | more).items() if str(v)])
+    told = [
+        (visible(str(n)), ", ".join(map(str, v)) if isinstance(v, list) else str(v)) for n, v in (facts | more).items()
+    ]
+    return Table(("what", "value"), [(name, visible(value)) for name, value in told if value])
 
 
 _TOLD = ("store", "fingerprint", "n_samples", "n_classes", "n_labelled", "reads", "versions")

@@ -94,6 +94,16 @@ def check_result(result: object, names: Sequence[str] = ()) -> None:
         _check_dims(name, tuple(map(str, result[name].dims)))
 
 
+def check_dimensions(result: xr.Dataset, dims: Sequence[str]) -> None:
+    """Refuse a part of a result in which a dimension was selected away."""
+    for name in dims:
+        if name not in result.dims:
+            raise OptionError(
+                f"result must have the dimension {name}; got one without it. Select with a list, which keeps the dimension: "
+                f"result.isel({name}=[0])."
+            )
+
+
 def _check_dims(name: str, dims: tuple[str, ...]) -> None:
     wanted = VARIABLES[name].dims
     more, less = [d for d in dims if d not in wanted], [d for d in wanted if d not in dims]
@@ -137,6 +147,8 @@ def fingerprint(dataset: xr.Dataset) -> str:
     hashed = hashlib.sha256()
     for name in sorted(map(str, dataset.variables)):
         data = dataset[name]
+        if data.dtype.kind not in "biuf":  # names, of whichever kind a file gave them
+            data = data.astype(str)
         values = np.ascontiguousarray(data.values, data.dtype.newbyteorder("<"))
         hashed.update(f"{name} {data.dims} {data.shape} {data.dtype.name}\n".encode())
         if values.dtype.kind == "f":  # one NaN for all

@@ -292,13 +292,17 @@ class _BandScan:
 
     def _drop_crowds(self) -> None:
         """Drop the intervals whose counted events are too many."""
-        zones, excess = self.plan.zones, self.counted.n_stored - self.plan.shape.max_events
-        if excess <= 0:
+        zones, counted, most = self.plan.zones, self.counted, self.plan.shape.max_events
+        if counted.n_stored <= most:
             return
-        crowd = np.bincount(intervals_of(zones.floors, self.counted.keys), minlength=zones.n_intervals)
-        # One key has as many entries as there are set sizes: always held.
+        stored = np.concatenate([counted.keys, counted.weight_keys, counted.stratum_keys])
+        crowd = np.bincount(intervals_of(zones.floors, stored), minlength=zones.n_intervals)
+        # One key has as many entries as there are set sizes and strata: always held.
         low, high = np.array([zones.interval(j) for j in range(zones.n_intervals)], object).T
         crowd[low == high] = 0
+        excess = int(crowd.sum()) - most
+        if excess <= 0:
+            return
         fullest = np.argsort(crowd)[::-1]
         n_dropped = int(np.searchsorted(np.cumsum(crowd[fullest]), excess)) + 1
         self.dropped[[j for j in fullest[:n_dropped] if crowd[j]]] = True

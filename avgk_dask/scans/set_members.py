@@ -10,8 +10,7 @@ import numpy as np
 from ..arrays import Array, Dtype
 from ..kernels.keys import is_float
 from ..states.checks import NOWHERE
-from ..states.distinct import add_up
-from ..states.pair_counts import PairTally, pair_codes
+from ..states.pair_counts import PairTally, count_codes
 from .band_pass import Pass
 from .entries import checked_slabs
 from .row_outcomes import Rule
@@ -45,8 +44,7 @@ def count_pairs(slabs: Iterable[Array], labels: Array | None, band: int, plan: P
     step = max(1, plan.tile_scores // plan.n_classes)
     for first in range(0, len(scores), step):
         sets = plan.rule.choose(scores[first : first + step], plan.first_rows[band] + first, 0, plan.n_classes)
-        found = pair_codes(sets)
-        (distinct,), n = add_up((found,), np.ones(found.size, np.int8))
+        distinct, n = count_codes(sets)
         codes.append(distinct)
         counts.append(n)
         n_sets += sets.sum(0)

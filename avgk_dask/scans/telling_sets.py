@@ -56,7 +56,7 @@ def telling_pass(shape: ScanShape, sets: Sequence[KnownSets]) -> Pass:
     floor = max(low, min(known.key for known in sets))
     scan = ScanPlan(shape, ZoneTable.from_intervals([(floor, top)], top), low, 63, top, with_rows=True)
     plan = TellingPlan(scan, tuple(sets))
-    return Pass("tell", tell_band, plan, ToldSets, sum_bytes=4 + 3 * len(sets))
+    return Pass("tell", tell_band, plan, ToldSets, holds_rows=True, sum_bytes=4 + 5 * len(sets))
 
 
 def tell_band(slabs: Iterable[Array], labels: Array | None, band: int, plan: TellingPlan) -> ToldSets:

@@ -45,6 +45,7 @@ class UsableLabels:
         least = int(hard.view(np.uint64).min(initial=_NO_LABEL))  # negative ones are large there
         most = int(labels[bad].max(initial=0)) if bad.size else -1
         hard[bad] = -1
+        hard[hard < 0] = -1  # which stands for any negative one
         return cls(hard, None, bad, least, most)
 
     @classmethod

@@ -10,7 +10,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Self
+from typing import ClassVar, Self
 
 import numpy as np
 
@@ -112,6 +112,8 @@ class _Seen:
     single: Array
     counted: Ints
     n_from: Ints
+    #: Whether bands are looked at inside the intervals.
+    looks_inside: ClassVar[bool] = False
 
     @classmethod
     def of(cls, tally: ScanTally, plan: ScanPlan, n_seen: int) -> Self:
@@ -136,9 +138,8 @@ class _Seen:
         shape = self.plan.shape
         n_numbers = self.tally.n_rows * shape.n_classes - self.tally.n_nan
         first, last = (min(rank * self.tally.n_rows / shape.n_samples, n_numbers) for rank in span)
-        margin = reach * self._margin(last) + 1
-        low = self._key_at(last + margin, lower=True)
-        return low, max(low, self._key_at(first - margin, lower=False))
+        low = self._key_at(last + reach * self._margin(last) + 1, lower=True)
+        return low, max(low, self._key_at(first - reach * self._margin(first) - 1, lower=False))
 
     def _key_at(self, position: float, *, lower: bool) -> int:
         """Return the key at a position from the top; in a gap, the end of the next interval on the other side."""
@@ -162,10 +163,27 @@ class _Seen:
         """Return the interval that a position from the top lies in, or in the gap above which."""
         return min(int(np.searchsorted(self.by_zone, position)) // 2, self.plan.zones.n_intervals - 1)
 
+    @cached_property
+    def _margins(self) -> dict[float, float]:
+        """What is known, by position: each looks at all events of an interval."""
+        return {}
+
     def _margin(self, target: float) -> float:
-        """Return how far the number of scores above the interval of a position, as seen so far, may be from its share of all."""
-        tally, j = self.tally, self._interval(target)
-        return max(self._by_row(base_cells(tally, j)), self._by_band(tally.n_bands, self._band_spread(j)))
+        """Return how far the number of scores above a position, as seen so far, may be from its share of all."""
+        if target not in self._margins:
+            j = self._interval(target)
+            key, (low, high) = self._key_at(target, lower=True), self.plan.zones.interval(j)
+            is_inside = low <= key <= high and not self.tally.dropped[j]
+            zones = self.plan.zones
+            cells = cells_above(self.tally, zones, j, key) if is_inside else base_cells(self.tally, j)
+            spread = self._spread_inside(j, key, high) if is_inside else self._band_spread(j)
+            n_bands = self.n_seen if is_inside and self.looks_inside else self.tally.n_bands
+            self._margins[target] = max(self._by_row(cells), self._by_band(n_bands, spread))
+        return self._margins[target]
+
+    def _spread_inside(self, j: int, key: int, high: int) -> float:
+        """Return the variance between bands of the number of scores above a key of interval j: that above the interval, here."""
+        return self._band_spread(j)
 
     def _by_row(self, cells: Ints) -> float:
         """Return the margin where rows differ as the sets of these cells do."""
@@ -188,27 +206,15 @@ class _Seen:
 
 
 class _WideSeen(_Seen):
-    """The same, looked at inside the intervals."""
+    """The same, where bands are looked at inside the intervals, too."""
 
-    @cached_property
-    def _margins(self) -> dict[float, float]:
-        """What is known, by position: each looks at all events."""
-        return {}
+    looks_inside = True
 
-    def _margin(self, target: float) -> float:
-        if target not in self._margins:
-            self._margins[target] = self._inside(target)
-        return self._margins[target]
-
-    def _inside(self, target: float) -> float:
-        tally, j = self.tally, self._interval(target)
-        key, (low, high) = self._key_at(target, lower=True), self.plan.zones.interval(j)
-        if tally.dropped[j] or not low <= key <= high:
-            return super()._margin(target)
+    def _spread_inside(self, j: int, key: int, high: int) -> float:
+        tally = self.tally
         inside = (tally.events.keys > key) & (tally.events.keys <= high)
         counts = np.bincount(tally.events.rows[inside] >> ROW_BITS, minlength=self.n_seen)
-        spread = (math.sqrt(self._band_spread(j)) + float(counts.std())) ** 2
-        return max(self._by_row(cells_above(tally, self.plan.zones, j, key)), self._by_band(self.n_seen, spread))
+        return (math.sqrt(self._band_spread(j)) + float(counts.std())) ** 2
 
 
 def _variance(counts: Ints, values: Ints) -> float:

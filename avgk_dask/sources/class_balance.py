@@ -10,6 +10,9 @@ import numpy as np
 from ..arrays import Array, Dtype, Floats
 from .activations import probability_dtype
 
+#: What such scores are told by: they are no probabilities, and not meant to be.
+BALANCED = "divided by class frequencies"
+
 
 @dataclass(frozen=True)
 class Balance:
@@ -31,7 +34,7 @@ class Balance:
     @property
     def told(self) -> str:
         """What it does, in words."""
-        return f"divided by class frequencies {hashlib.sha256(self.frequencies.tobytes()).hexdigest()[:8]}"
+        return f"{BALANCED} {hashlib.sha256(self.frequencies.tobytes()).hexdigest()[:8]}"
 
     def width(self, n_stored: int) -> int:
         """Return the number of columns: the same."""
@@ -40,9 +43,8 @@ class Balance:
     def apply(self, block: Array, first_row: int, first_class: int) -> Array:
         """Return a block of scores, divided."""
         mine = self.frequencies[first_class : first_class + block.shape[1]]
-        found = np.zeros(block.shape, np.float64)
-        np.divide(block, mine, out=found, where=mine > 0, casting="unsafe")
-        return found.astype(self.dtype)
+        found = block / np.where(mine > 0, mine, np.inf)  # NaN stays
+        return np.asarray(found, self.dtype)
 
     def __dask_tokenize__(self) -> tuple[object, ...]:
         return type(self).__name__, self.frequencies.tobytes(), str(self.stored)

@@ -81,6 +81,7 @@ def oracle_stderr(influences: Sequence[Fraction], clusters: Array | None = None)
 
     Examples
     --------
+    >>> import numpy as np
     >>> from fractions import Fraction
     >>> half = Fraction(1, 2)
     >>> oracle_stderr([half, -half]), oracle_stderr([half, -half], np.array([7, 7]))

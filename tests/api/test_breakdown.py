@@ -46,7 +46,7 @@ def test_breakdown__equals_the_definition(engine, data):
     assert by_class.group.values.tolist() == list(range(scores.shape[1]))
     assert by_group.group.values.tolist() == sorted(set(groups.tolist()))
     for i, k in enumerate(ks):
-        expected = oracle_breakdown(scores, labels, k, labels)
+        expected = oracle_breakdown(scores, labels, k, np.maximum(labels, -1))
         expected.pop(-1, None)
         check(by_class, expected, i)
         check(by_group, oracle_breakdown(scores, labels, k, groups), i)
@@ -111,6 +111,17 @@ def test_breakdown__names_classes(tmp_path):
     assert avgk.breakdown(avgk.softmax(opened), k=1).name.values.tolist() == ["cat", "dog"]
     assert avgk.breakdown(np.eye(2), [0, 1], 1, names=["a", "b"]).name.values.tolist() == ["a", "b"]
     assert avgk.average_k_sets(opened["scores"], 1)["class"].values.tolist() == ["cat", "dog"]
+
+
+def test_print_breakdown__speaks_of_the_groups_it_shows():
+    found = avgk.breakdown(np.eye(4), [0, 1, 2, 2], k=[1, 2])
+    assert "the mean over 3 classes of the average-k error is 0.00 %" in avgk.report.print_breakdown(found, k=2)
+    part = avgk.report.print_breakdown(found.isel(group=[2]), k=1)
+    assert "the mean over 1 class of the average-k error is 50.00 %" in part
+    with pytest.raises(avgk.OptionError, match=r"result must have the dimension k"):
+        avgk.report.print_breakdown(found.isel(k=0))
+    with pytest.raises(avgk.OptionError, match=r"k must be a budget of the result; got 7\. Choose one of 1, 2"):
+        avgk.report.print_breakdown(found, k=7)
 
 
 def test_wilson__is_the_formula():

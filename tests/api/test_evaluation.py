@@ -61,7 +61,8 @@ def check_result(result, scores, labels, ks, ties="first"):
 def check_error_bars(result, scores, labels, k, ties="first", clusters=None):
     """Check hits by size and standard errors against the definitions."""
     names = ["average_k_error_stderr", "top_k_error_stderr", "adaptive_gain_stderr", "relative_gain_stderr"]
-    if labels is None or labels.ndim == 2 or not (labels >= 0).any():
+    n_units = len(scores) if clusters is None else np.unique(clusters).size
+    if labels is None or labels.ndim == 2 or not (labels >= 0).any() or n_units < 2:
         assert all(np.isnan(result[name]) for name in names)
         return
     sets = oracle_average_k_sets(scores, k, ties)
@@ -158,6 +159,12 @@ def test_evaluate__of_clusters_has_the_standard_errors_of_their_sums(engine, dat
     assert result.drop_vars(bars).drop_attrs().identical(plain.drop_vars(bars).drop_attrs())
     for name in bars:
         assert np.allclose(single[name], plain[name], rtol=1e-13, atol=0, equal_nan=True)
+
+
+def test_evaluate__refuses_clusters_without_class_numbers():
+    for labels in (None, np.eye(3)):
+        with pytest.raises(avgk.LabelsError, match="labels must be class numbers for clusters; got"):
+            avgk.evaluate(np.eye(3), labels, 1, clusters=[0, 1, 2])
 
 
 @pytest.mark.parametrize("kind", ["hard", "soft"])
