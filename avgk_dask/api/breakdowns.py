@@ -63,7 +63,7 @@ def breakdown(
         Budget or sequence of budgets in (0, C]; one given twice counts once. By default 1 to 10, or to C.
     by
         ``"class"``: the groups are the C classes, and a sample belongs to that of its label. Or an integer a sample, such
-        as the hospital of a picture: the groups are the different integers.
+        as the hospital of a picture, in memory or the path of a file or store: the groups are the different integers.
     thresholds
         ``"shared"``: one threshold for all, as in ``evaluate``. ``"own"``: one for each group, so that its sets hold
         B_g = floor(N_g k) labels, N_g its number of samples: every group has k labels a sample.
@@ -104,8 +104,7 @@ def breakdown(
     LabelsError
         Where the labels do not fit the scores, are probabilities, or there are none.
     OptionError
-        Where ``by`` is neither ``"class"`` nor integers, another option is none of the values it may take, or there are not
-        as many names as groups.
+        Where an option is none of the values it may take, or there are not as many names as groups.
     {refused_memory}
     {refused_store}
 
@@ -160,9 +159,7 @@ def breakdown(
 
 
 def _is_class(by: LabelsLike) -> bool:
-    if isinstance(by, str) and by != "class":
-        raise OptionError(f'by must be "class" or an integer for each sample; got {by!r}. Pass one of these.')
-    return isinstance(by, str)
+    return isinstance(by, str) and by == "class"
 
 
 def _numbered(

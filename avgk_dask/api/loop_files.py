@@ -175,4 +175,6 @@ def _place(path: object) -> tuple[Shelf, str]:
     text = str(os.fspath(path))
     if "://" not in text:
         text = os.path.abspath(text)
+    elif "#" in text or "?" in text:
+        raise OptionError(f"path must be that of a file, without query or fragment; got {shown(path)!r}. Name a file.")
     return Shelf.at(text[: -len(os.path.basename(text)) - 1] or os.sep), os.path.basename(text)

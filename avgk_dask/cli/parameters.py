@@ -273,9 +273,11 @@ def open_column(chosen: StoreChoice, name: str | None, option: str) -> object:
             return open_label_file(name)
         return open_stored(chosen.store, chosen.scores, name, chosen.options, "raise").labels
     except AvgkError as error:
+        from ..credentials import shown
+
         why = str(error).partition(". ")[0]
         raise OptionError(
-            f"{option} must name integers, one a sample, in the store or a file; got {name!r} ({why}). Check the name."
+            f"{option} must name integers, one a sample, in the store or a file; got {shown(name)!r} ({why}). Check the name."
         ) from None
 
 

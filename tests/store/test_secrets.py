@@ -81,7 +81,7 @@ KINDS = {
 }  # fmt: skip
 
 #: Public names that take no location.
-NO_LOCATION = {"BestThreshold", "SmallestK", "LazyScores", "Threshold"} | {
+NO_LOCATION = {"BestThreshold", "SmallestK", "LazyScores", "Threshold", "set_utility"} | {
     n for n in avgk.__all__ if n.endswith(("Error", "Warning"))
 }
 
@@ -101,7 +101,13 @@ READS = {
     "average_k_sets": lambda at: avgk.average_k_sets(at, 1),
     "average_set_size_at": lambda at: avgk.average_set_size_at(at, [0.5]),
     "best_threshold": lambda at: avgk.best_threshold(at, cost=0.1),
+    "balanced": lambda at: both(avgk.balanced(at, [1, 1, 1])),
+    "breakdown": lambda at: avgk.breakdown(at, k=1),
+    "breakdown by": lambda at: avgk.breakdown(np.eye(3), np.arange(3), 1, at),
     "calibrated": lambda at: both(avgk.calibrated(at, fitted())),
+    "compare": lambda at: avgk.compare({"here": "here.zarr", "there": at}, k=1),
+    "evaluate clusters": lambda at: avgk.evaluate(np.eye(3), np.arange(3), k=1, clusters=at),
+    "set_pairs": lambda at: avgk.set_pairs(at, 1),
     "ensemble": lambda at: both(avgk.ensemble([at, at])),
     "error_curve": lambda at: avgk.error_curve(at),
     "smallest_k": lambda at: avgk.smallest_k(at, max_error=0.1),
@@ -137,6 +143,13 @@ OPENS = {
 }  # fmt: skip
 
 
+def loop():
+    """Give an evaluator of three samples."""
+    found = avgk.Evaluator(3, k=1)
+    found.update(np.eye(3), np.arange(3))
+    return found
+
+
 def fill(writer):
     with writer:
         writer.append(np.eye(3), [0, 1, 2])
@@ -159,6 +172,8 @@ WRITES = {
     "ingest over": lambda at, how: avgk.ingest("here.zarr", out=at, out_options=how, overwrite=True),
     "write_sets out": lambda at, how: write_sets("here.zarr", at, SetChoice(k=1), out_options=how),
     "simulate_store": lambda at, how: simulate_store(at, Simulation(3, 3)),
+    "Evaluator": lambda at, how: loop().save(at),
+    "Evaluator load": lambda at, how: avgk.Evaluator.load(at),
     "write_report": lambda at, how: avgk.report.write_report(avgk.evaluate(np.eye(3), np.arange(3), k=1), at),
 }  # fmt: skip
 
@@ -166,6 +181,8 @@ WRITES = {
 COMMANDS = [
     "evaluate AT WITH -k 1", "evaluate here.zarr -k 1 --labels AT WITH", "evaluate here.zarr -k 1 --out AT",
     "evaluate AT WITH -k 1 --activation softmax", "transfer here.zarr AT WITH -k 1", "transfer AT here.zarr -k 1",
+    "conformal AT WITH", "conformal here.zarr AT", "conformal here.zarr --out AT", "compare here.zarr AT -k 1", "compare AT here.zarr WITH -k 1", "breakdown AT WITH -k 1", "breakdown here.zarr -k 1 --by AT",
+    "evaluate here.zarr -k 1 --clusters AT",
     "calibrate AT WITH --out t.json", "calibrate here.zarr --out AT", "threshold AT WITH -k 1", "sets AT WITH -k 1 --out sets.zarr --overwrite", "sets here.zarr -k 1 --out AT OUT",
     "ingest AT WITH --out new.zarr --overwrite", "ingest s.npy AT WITH --out new.zarr --overwrite",
     "ingest s.npy --out AT OUT", "info AT WITH", "info here.zarr --labels AT WITH", "verify AT WITH", "join AT WITH",
