@@ -8,6 +8,7 @@ import dask
 import dask.array as da
 import numpy as np
 import pytest
+import xarray as xr
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -145,3 +146,41 @@ def test_wilson__is_the_formula():
 def test_breakdown__refuses(options, error, words):
     with pytest.raises(error, match=words):
         avgk.breakdown(np.ones((2, 3)) / 3, **{"labels": [0, 1], "k": 1} | options)
+
+
+@pytest.mark.parametrize("unlabelled", [-2, -100, -(2**40)])
+@pytest.mark.parametrize("engine", ENGINES)
+def test_breakdown__takes_any_negative_label_for_none(engine, unlabelled):
+    scores, labels, _ = Simulation(900, 5).rows(0, 900)
+    labels = np.where(np.arange(900) % 3, labels, -1)
+    with dask.config.set(ENGINES[engine]):
+        expected = avgk.breakdown(scores, labels, [1, 2])
+        found = avgk.breakdown(scores, np.where(labels < 0, unlabelled, labels), [1, 2])
+    assert found.drop_attrs().identical(expected.drop_attrs())
+
+
+def test_breakdown__refuses_groups_beyond_int64_and_another_order():
+    scores = np.eye(3)
+    with pytest.raises(avgk.DtypeError, match=r"integers below 2\*\*63; got 18446744073709551613"):
+        avgk.breakdown(scores, [0, 1, 2], 1, np.array([1, 2, 2**64 - 3], np.uint64))
+    frame = xr.DataArray(scores, dims=("sample", "class"), coords={"sample": [0, 1, 2]})
+    groups = xr.DataArray([5, 5, 6], dims="sample", coords={"sample": [2, 1, 0]})
+    for use in (
+        lambda: avgk.breakdown(frame, [0, 1, 2], 1, groups),
+        lambda: avgk.evaluate(frame, [0, 1, 2], 1, clusters=groups),
+    ):
+        with pytest.raises(avgk.LabelsError, match="'sample' coordinate, in the same order"):
+            use()
+
+
+def test_breakdown__of_own_thresholds_takes_no_checkpoint(tmp_path):
+    with pytest.raises(avgk.OptionError, match="checkpoint must come with thresholds='shared'"):
+        avgk.breakdown(np.eye(3), [0, 1, 2], 1, thresholds="own", checkpoint=tmp_path / "kept")
+
+
+def test_breakdown__wants_names_of_the_groups_that_exist():
+    groups = np.arange(6) // 3
+    found = avgk.breakdown(np.eye(6), np.arange(6), 1, groups, names=["first"], where=groups == 0)
+    assert found.name.values.tolist() == ["first"]
+    clustered = avgk.evaluate(np.eye(6), np.arange(6), 1, clusters=np.arange(6), where=groups == 0)
+    assert clustered.attrs["n_clusters"] == 3

@@ -136,6 +136,7 @@ def test_compare__of_stores_takes_their_labels(tmp_path):
     [
         ({"a": np.eye(3)}, {}, avgk.OptionError, "models must be at least two"),
         ([np.eye(3)], {}, avgk.OptionError, "models must be at least two"),
+        ({1: np.eye(3), "1": np.eye(3)}, {}, avgk.OptionError, "models must have different names"),
         ({"a": np.eye(3), "b": np.eye(4)}, {}, avgk.LabelsError, "labels must fit"),
         ({"a": np.eye(3), "b": np.ones((3, 4))}, {}, avgk.ScoresError, "models must have scores of the same"),
         ({"a": np.eye(3), "b": np.eye(3)}, {"labels": None}, avgk.LabelsError, "labels must be given"),
@@ -179,3 +180,16 @@ def test_compare__without_labelled_samples_has_no_errors():
     found = avgk.compare({"a": np.eye(3), "b": np.eye(3)}, [-1, -1, -1], k=1, straddle=False)
     assert math.isnan(found.difference[0, 0, 1, 0])
     assert math.isnan(found.mcnemar_p_adjusted[0, 0, 1, 0])
+
+
+def test_compare__of_very_large_sets_adds_products_up_exactly():
+    from avgk_dask.api.error_bars import products_of
+
+    a, b = np.array([2**31, 3, 2**30 + 1]), np.array([1, 2**31 - 1, 5])
+    wide = [[int(x) for x in column] for column in (a, b)]
+    expected = tuple(tuple(sum(x * y for x, y in zip(p, q, strict=True)) for q in wide) for p in wide)
+    assert products_of([a, b]) == expected
+    assert products_of([np.arange(40_000), np.ones(40_000, bool)])[0] == (
+        sum(i * i for i in range(40_000)),
+        sum(range(40_000)),
+    )

@@ -592,3 +592,13 @@ def test_evaluate__names_classes(tmp_path):
     avgk.ingest(tmp_path / "s.csv", out=tmp_path / "s.zarr")
     found = avgk.conformal.calibrate(tmp_path / "s.zarr", alpha=0.5).evaluate(tmp_path / "s.zarr")
     assert found.class_name.values.tolist() == ["cat", "dog"]
+
+
+@pytest.mark.parametrize("n_classes", [126, 127, 255, 256, 300])
+def test_calibrate__by_group_takes_any_number_of_classes(n_classes):
+    rng = np.random.default_rng(0)
+    scores, labels, groups = rng.dirichlet(np.ones(n_classes), 60), rng.integers(0, 100, 60), np.arange(60) % 2
+    found = avgk.conformal.calibrate(scores, labels, alpha=0.2, by=groups)
+    own = [np.sort(scores[np.arange(60), labels][groups == g])[::-1] for g in range(2)]
+    assert found.threshold.tolist() == [float(mine[25 - 1]) for mine in own]  # ceil(31 * 0.8)
+    assert found.evaluate(scores, groups=groups).average_set_size > 0

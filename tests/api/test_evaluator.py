@@ -478,3 +478,25 @@ def test_evaluator__on_imagenet_equals_evaluate_of_the_whole(data):
             evaluator = feed(avgk.Evaluator(1000, straddle=True), rows, theirs, range(0, 5000, 64))
             assert evaluator._scan.scan.n_bands > 20
             same(evaluator.result(), avgk.evaluate(rows, theirs))
+
+
+def test_update__that_met_nan_ends_the_evaluator(tmp_path):
+    """Rows of a refused piece are lost: nothing may be told of the others."""
+    rng = np.random.default_rng(0)
+    with dask.config.set({"avgk.task-bytes": 1 << 16, "avgk.small-scores": 0}):
+        evaluator = avgk.Evaluator(100, k=2)
+        evaluator.update(rng.random((2_000, 100)), np.zeros(2_000, int))
+        bad = rng.random((4_000, 100))
+        bad[1_000, 3] = np.nan
+        with pytest.raises(avgk.ScoresError, match="must not hold NaN"):
+            evaluator.update(bad, np.zeros(4_000, int))
+        other = avgk.Evaluator(100, k=2)
+        for use in (
+            lambda: evaluator.update(rng.random((100, 100)), np.zeros(100, int)),
+            evaluator.result,
+            lambda: evaluator.merge(other),
+            lambda: other.merge(evaluator),
+            lambda: evaluator.save(tmp_path / "a.avgk"),
+        ):
+            with pytest.raises(avgk.ScoresError, match="must not hold NaN"):
+                use()

@@ -134,3 +134,20 @@ def test_balanced__refuses_what_is_no_frequency(frequencies):
 def test_set_pairs__of_a_simulation_reads_twice():
     scores, _, _ = Simulation(2_000, 50).rows(0, 2_000)
     assert avgk.set_pairs(scores, 3).attrs["reads"] == 2
+
+
+def test_balanced__does_not_hide_nan():
+    scores = np.array([[0.5, np.nan], [0.5, 0.5]])
+    with pytest.raises(avgk.ScoresError, match="must not hold NaN"):
+        avgk.evaluate(avgk.balanced(scores, [1, 0]), k=1)
+
+
+def test_count_codes__counts_large_sets_a_part_at_a_time(monkeypatch):
+    from avgk_dask.states import pair_counts
+
+    sets = np.random.default_rng(0).random((7, 40)) < [[0.9], [0.1], [1], [0], [0.5], [0.5], [0.9]]
+    whole = pair_counts.count_codes(sets)
+    monkeypatch.setattr(pair_counts, "_AT_ONCE", 10)
+    assert all(np.array_equal(a, b) for a, b in zip(pair_counts.count_codes(sets), whole, strict=True))
+    both = np.einsum("ia,ib->ab", sets.astype(int), sets.astype(int))
+    assert whole[1].tolist() == both[np.triu_indices(40, 1)][both[np.triu_indices(40, 1)] > 0].tolist()
