@@ -121,7 +121,10 @@ def check_ambiguity(result, scores, ks):
 def draw_labels(data, kind, shape):
     if kind == "none":
         return None
-    return data.draw(strategies.hard_labels(shape) if kind == "hard" else strategies.soft_labels(shape))
+    if kind == "soft":
+        return data.draw(strategies.soft_labels(shape))
+    labels = data.draw(strategies.hard_labels(shape))
+    return np.where(labels < 0, data.draw(st.sampled_from([-1, -2, -100, -(2**63)])), labels)
 
 
 @pytest.mark.parametrize("kind", ["none", "hard", "soft"])
