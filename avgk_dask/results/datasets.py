@@ -146,11 +146,11 @@ def fingerprint(dataset: xr.Dataset) -> str:
     check_result(dataset)
     hashed = hashlib.sha256()
     for name in sorted(map(str, dataset.variables)):
-        data = dataset[name]
+        data = dataset[name].values
         if data.dtype.kind not in "biuf":  # names, of whichever kind a file gave them
-            data = data.astype(str)
-        values = np.ascontiguousarray(data.values, data.dtype.newbyteorder("<"))
-        hashed.update(f"{name} {data.dims} {data.shape} {data.dtype.name}\n".encode())
+            data = np.array([str(one) for one in data.reshape(-1).tolist()]).reshape(data.shape)
+        values = np.ascontiguousarray(data, data.dtype.newbyteorder("<"))
+        hashed.update(f"{name} {dataset[name].dims} {data.shape} {data.dtype.name}\n".encode())
         if values.dtype.kind == "f":  # one NaN for all
             values = np.where(np.isnan(values), np.nan, values).astype(values.dtype)
         hashed.update(values.tobytes())
