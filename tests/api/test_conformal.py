@@ -603,3 +603,25 @@ def test_calibrate__by_group_takes_any_number_of_classes(n_classes):
     own = [np.sort(scores[np.arange(60), labels][groups == g])[::-1] for g in range(2)]
     assert found.threshold.tolist() == [float(mine[25 - 1]) for mine in own]  # ceil(31 * 0.8)
     assert found.evaluate(scores, groups=groups).average_set_size > 0
+
+
+def test_long_tails__are_served_in_between_by_scores_divided_by_class_frequencies():
+    """Standard sets are small and leave rare classes out, those by class are large; divided scores lie between."""
+    rng = np.random.default_rng(0)
+    n, c = 40_000, 60
+    prior = 1 / np.arange(1, c + 1) ** 1.5
+    prior /= prior.sum()
+    labels = rng.choice(c, n, p=prior)
+    scores = np.exp(2 * rng.normal(size=(n, c)) + 4.0 * (np.arange(c) == labels[:, None])) * prior
+    scores /= scores.sum(1, keepdims=True)
+    divided, half = np.asarray(avgk.balanced(scores, prior)), n // 2
+    told = []
+    for mine, by in ((scores, None), (divided, None), (scores, "class")):
+        found = avgk.conformal.calibrate(mine[:half], labels[:half], alpha=0.1, by=by)
+        told.append(found.evaluate(mine[half:], labels[half:]))
+    sizes, macro, below = (
+        [float(t[name]) for t in told] for name in ("average_set_size", "macro_coverage", "share_below")
+    )
+    assert 2 * sizes[0] < sizes[1] < sizes[2]
+    assert macro[0] + 0.2 < macro[1] < macro[2]
+    assert below[0] > 0.3 > below[1] >= below[2]
