@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from .api.balancing import balanced
     from .api.breakdowns import breakdown
     from .api.comparison import compare
+    from .api.compilation import compile_kernels
     from .api.curves import error_curve
     from .api.description import info
     from .api.ensembles import ensemble
@@ -89,6 +90,7 @@ __all__ = [
     "breakdown",
     "calibrated",
     "compare",
+    "compile_kernels",
     "ensemble",
     "error_curve",
     "evaluate",
@@ -124,6 +126,7 @@ _HOMES = {
     "api.balancing": ("balanced",),
     "api.breakdowns": ("breakdown",),
     "api.comparison": ("compare",),
+    "api.compilation": ("compile_kernels",),
     "api.curves": ("error_curve",),
     "api.description": ("info",),
     "api.ensembles": ("ensemble",),

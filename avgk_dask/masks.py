@@ -6,6 +6,7 @@ NumPy's masked type are refused whatever their mask, columns that have nulls whe
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -82,9 +83,17 @@ def refuse_other_kinds(values: object, what: str, refusal: Refusal) -> None:
     for method in ("toarray", "todense"):  # of scipy.sparse, and of the package sparse
         if hasattr(values, method) and not isinstance(values, np.ndarray):
             raise DtypeError(
-                f"{what} must be dense; got the sparse {_kind(values)}. Convert them with {what}.{method}(), "
-                f"blocks of a Dask array with map_blocks(lambda block: block.{method}())."
+                f"{what} must be dense; got the sparse {_kind(values)}. Convert them with {what}.{method}(){_dense_bytes(values)}, "
+                f"blocks of a Dask array with map_blocks(lambda block: block.{method}()): what is not stored becomes 0."
             )
+
+
+def _dense_bytes(values: Any) -> str:
+    """Return how much memory a sparse matrix takes when it is not, in words."""
+    shape, dtype = getattr(values, "shape", None), getattr(values, "dtype", None)
+    if not shape or not isinstance(dtype, np.dtype):
+        return ""
+    return f", which takes {math.prod(shape) * dtype.itemsize:,} bytes"
 
 
 def check_label_dtype(dtype: object, ndim: int) -> None:
@@ -211,8 +220,22 @@ def _as_array(values: object, what: str, refusal: Refusal) -> Array:
     except (TypeError, ValueError, RuntimeError) as error:
         raise refusal(
             f"{what} must be an array; got {_kind(values)} that NumPy cannot read ({str(error).rstrip('.')}). "
-            "Convert them to one array first."
+            f"{_array_cure(values, what)}"
         ) from error
+
+
+def _array_cure(values: Any, what: str) -> str:
+    """Say what to call for something that NumPy cannot read: of tensors of torch, all that is needed."""
+    if type(values).__module__.split(".")[0] != "torch":
+        return "Convert them to one array first."
+    calls = {
+        ".detach()": getattr(values, "requires_grad", False),
+        ".to_dense()": getattr(values, "is_sparse", False),
+        ".cpu()": getattr(getattr(values, "device", None), "type", "cpu") != "cpu",
+        ".float()": "bfloat16" in str(getattr(values, "dtype", "")),
+    }
+    needed = "".join(call for call, is_needed in calls.items() if is_needed) or ".numpy()"
+    return f"Pass {what}{needed}."
 
 
 def _kind(values: object) -> str:

@@ -13,12 +13,14 @@ from dask import config
 DEFAULTS: dict[str, int | float | None] = {
     # Score matrices up to this many scores are scanned at once, without a pilot.
     "small-scores": 1 << 18,
+    # Score matrices up to this many scores are worked on in plain NumPy: nothing is compiled for them.
+    "plain-scores": 1 << 18,
     # Chunks the pilot reads: this share of all, within these bounds.
     "pilot-share": 0.05,
     "pilot-least": 4,
     "pilot-most": 16,
-    # Bytes of keys (4 or 8 each) of whole rows held over all bands together. Where the scores that can matter
-    # are more, only those close to the thresholds are held, as events.
+    # Bytes of whole rows (4 or 8 for each key, and 12 for each row) held over all bands together. Where the scores that
+    # can matter are more, only those close to the thresholds are held, as events.
     "kept-bytes": 1 << 27,
     # Events held over all bands together (17 to 28 bytes each). Where more are expected, bands are scanned in waves.
     "max-events": 6 << 20,
@@ -57,6 +59,9 @@ DEFAULTS: dict[str, int | float | None] = {
     "window-bytes": 16 << 20,
     # Bytes a task may take; by default the worker's share of its memory.
     "memory-limit": None,
+    # Bytes of scores that a file may have which can only be read from front to back: it is held whole, in each process
+    # that reads it. At most a quarter of the memory.
+    "file-bytes": 1 << 30,
     # Bytes that a file of metadata (zarr.json and the like) may have.
     "metadata-bytes": 64_000_000,
     # Chunks that an array may have; more are taken for damaged metadata.

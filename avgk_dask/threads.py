@@ -8,9 +8,10 @@ import sys
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from contextvars import copy_context
 from typing import Any, TypeVar
 
-from dask import config
+from dask import config, threaded
 from dask.base import get_scheduler
 from dask.system import CPU_COUNT
 
@@ -44,6 +45,14 @@ def cluster_client() -> Any:
     return client if hasattr(client, "scheduler_info") else None
 
 
+def local_scheduler() -> Any:
+    """Return the scheduler of this process where nobody has asked for another one; None for Dask's own choice.
+
+    Dask would import distributed to look for a client, which takes half a second. Whoever has one has imported it.
+    """
+    return None if "distributed" in sys.modules or config.get("scheduler", None) else threaded.get
+
+
 def in_threads(function: Callable[[Item], Value], items: Iterable[Item]) -> list[Value]:
     """Return a function's value of each item, in order, worked out on several threads.
 
@@ -58,7 +67,8 @@ def in_threads(function: Callable[[Item], Value], items: Iterable[Item]) -> list
     if n <= 1:
         return [function(item) for item in held]
     with ThreadPoolExecutor(n, thread_name_prefix="avgk") as pool:
-        return list(pool.map(function, held))
+        # What this thread knows of its work, the others know, too.
+        return list(pool.map(lambda context, item: context.run(function, item), [copy_context() for _ in held], held))
 
 
 def process_memory() -> int:

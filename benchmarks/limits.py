@@ -128,11 +128,15 @@ def decisions(options: Any, folder: pathlib.Path) -> Iterator[Row]:
             "plain": lambda: avgk.evaluate(path, k=ks, straddle=False),
             "clusters": lambda: avgk.evaluate(path, k=ks, straddle=False, clusters=clusters),
             "breakdown": lambda: avgk.breakdown(path, k=ks),
+            "own": lambda: avgk.breakdown(path, k=ks, thresholds="own"),
             "compare": lambda: avgk.compare({"a": path, "b": path}, k=ks, straddle=False),
         },
         options.repeat,
     )
     yield f"breakdown(k=1..10, by class) / bare read, C = {options.classes}", best["breakdown"] / best["read"], 1.3
+    reads = avgk.breakdown(path, k=ks, thresholds="own").attrs["reads"]
+    what = f"breakdown(k=1..10, by class, own thresholds), {reads} read{'s' * (reads > 1)} / bare read, C = {options.classes}"
+    yield what, best["own"] / best["read"], None
     yield "evaluate(k=1..10) with clusters of 10 / without", best["clusters"] / best["plain"], None
     yield "compare of two models / two bare reads", best["compare"] / (2 * best["read"]), None
 

@@ -5,6 +5,8 @@ import pathlib
 
 # One compilation cache for all test processes, kept between runs.
 os.environ.setdefault("NUMBA_CACHE_DIR", str(pathlib.Path.home() / ".cache" / "avgk_dask" / "numba"))
+# Small matrices go the way of large ones, through the compiled kernels; tests/api/test_plain.py compares the two ways.
+os.environ.setdefault("DASK_AVGK__PLAIN_SCORES", "0")
 # Stores that fail for good are given up soon.
 os.environ.setdefault("DASK_AVGK__RETRY_SECONDS", "0.3")
 

@@ -62,7 +62,7 @@ def test_version__is_the_same_everywhere():
 
 def test_contributing__names_files_that_are_there():
     named = set(
-        re.findall(r"(?:avgk_dask|benchmarks|tests)/[\w/]+\.\w+|\w+\.md", (ROOT / "CONTRIBUTING.md").read_text())
+        re.findall(r"(?:avgk_dask|benchmarks|docs|tests)/[\w/]+\.\w+|\w+\.md", (ROOT / "CONTRIBUTING.md").read_text())
     )
     assert len(named) > 10
     assert [name for name in sorted(named) if not (ROOT / name).is_file()] == []

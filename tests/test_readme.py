@@ -1,4 +1,4 @@
-"""What the README and the examples show is run."""
+"""What the README and the examples show is run, and what it links to is there. The pages of the site are run when it is built."""
 
 from __future__ import annotations
 
@@ -36,11 +36,23 @@ def test_readme__python_and_terminal_examples_run(tmp_path, monkeypatch, capsys)
         exec(compile(block, "README.md", "exec"), scope)
     assert "average_k_error" in capsys.readouterr().out
     commands = [line.split("#")[0] for line in README.splitlines() if line.startswith("avgk ")]
-    assert len(commands) == 15
+    assert len(commands) == 4
     for command in commands:
         done = CliRunner().invoke(main, shlex.split(command)[1:])
         assert done.exit_code == 0, done.output
     assert (tmp_path / "results" / "report.html").exists()
+
+
+def test_readme__links_lead_to_files():
+    links = re.findall(r"\]\(([^)#]+)", README)
+    assert len(links) > 20
+    assert [link for link in links if not (ROOT / link).is_file()] == []
+
+
+def test_readme__is_short_and_names_every_question():
+    pages = {path.stem for path in (ROOT / "docs" / "howto").glob("*.md")}
+    assert len(README.splitlines()) < 200
+    assert set(re.findall(r"docs/howto/(\w+)\.md", README)) == pages
 
 
 def test_readme__table_is_what_the_command_prints(data, tmp_path):
@@ -57,7 +69,7 @@ def test_readme__table_is_what_the_command_prints(data, tmp_path):
     assert table in README
 
 
-def test_readme__conformal_table_is_what_the_command_prints(data, tmp_path, monkeypatch):
+def test_site__conformal_table_is_what_the_command_prints(data, tmp_path, monkeypatch):
     import numpy as np
     import zarr
 
@@ -68,10 +80,12 @@ def test_readme__conformal_table_is_what_the_command_prints(data, tmp_path, monk
         store.create_array("scores", data=scores[rows], chunks=(500, 1000))
         store.create_array("labels", data=labels[rows])
     done = CliRunner().invoke(main, ["conformal", "calibration.zarr", "imagenet.zarr", "--quiet"])
-    assert (done.exit_code, done.output in README) == (0, True)
+    page = (ROOT / "docs" / "howto" / "coverage.md").read_text()
+    assert (done.exit_code, done.output in page) == (0, True)
 
 
-@pytest.mark.parametrize("example", sorted((ROOT / "examples").glob("*.py")), ids=lambda p: p.name)
+# Those with a number reproduce the paper; tests/examples runs them.
+@pytest.mark.parametrize("example", sorted((ROOT / "examples").glob("evaluate_*.py")), ids=lambda p: p.name)
 def test_examples__run(example, capsys):
     runpy.run_path(str(example), run_name="__main__")
     assert capsys.readouterr().out

@@ -1,4 +1,4 @@
-"""The reference: every public name is on its pages, with all that a user must know, and nothing that is not so."""
+"""The docstrings: all that a user must know, and nothing that is not so. tests/test_site.py looks at their pages."""
 
 from __future__ import annotations
 
@@ -8,9 +8,7 @@ import dataclasses
 import inspect
 import pathlib
 import re
-import subprocess
 import sys
-from html.parser import HTMLParser
 
 import numpy as np
 import pytest
@@ -203,65 +201,3 @@ def test_returns__name_every_field_of_objects():
         assert entries(returns) == [kind]
         assert {field.name for field in dataclasses.fields(found)} <= told
         assert entries(split(inspect.getdoc(found))["Attributes"]) == [f.name for f in dataclasses.fields(found)]
-
-
-class Sections(HTMLParser):
-    """The text of each section of a page, by its id."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.texts: dict[str, str] = {}
-        self._open: list[str] = []
-
-    def handle_starttag(self, tag, attrs):
-        if tag == "section":
-            self._open.append(dict(attrs).get("id") or "")
-
-    def handle_endtag(self, tag):
-        if tag == "section":
-            self._open.pop()
-
-    def handle_data(self, data):
-        for name in self._open:
-            self.texts[name] = self.texts.get(name, "") + data
-
-
-@pytest.fixture(scope="module")
-def pages(tmp_path_factory):
-    """Give the sections of the page of each module, without the source, which would show every docstring raw."""
-    pytest.importorskip("pdoc")
-    folder = tmp_path_factory.mktemp("reference")
-    command = [sys.executable, "-m", "pdoc", *MODULES, "-o", str(folder), "--docformat", "numpy", "--no-show-source"]
-    done = subprocess.run(command, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    # Of zarr's class that CountingStore extends pdoc cannot read every annotation.
-    ours = [line for line in done.stderr.splitlines() if " for zarr." not in line]
-    assert not re.search(r"Warn|Error", "\n".join(ours)), done.stderr
-    found = {}
-    for module in MODULES:
-        reader = Sections()
-        reader.feed((folder / f"{module.replace('.', '/')}.html").read_text())
-        found[module] = reader.texts
-    return found
-
-
-@pytest.mark.parametrize("name", PUBLIC)
-def test_pages__show_every_public_name_with_all_its_sections(pages, name):
-    module, _, short = name.rpartition(".")
-    text = pages[module][short]
-    sections = split(inspect.getdoc(PUBLIC[name]))
-    for heading, section in sections.items():
-        assert heading in text
-        for entry in entries(section) if heading in ("Parameters", "Returns", "Raises", "Attributes") else []:
-            assert entry in text, f"{entry} of {heading}"
-    flat = "".join(text.split())
-    for line in sections["Examples"].splitlines():
-        if line.startswith(">>>"):
-            assert "".join(line.split()) in flat
-
-
-def test_pages__show_sections_as_lists_not_as_raw_text(pages):
-    for texts in pages.values():
-        for name, text in texts.items():
-            assert not re.search(r"^-{3,}$", text, re.M), name
-            assert "``" not in text.replace("&#96;", "`"), name

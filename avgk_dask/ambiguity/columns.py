@@ -10,8 +10,8 @@ import numpy as np
 
 from ..arrays import Array, Dtype
 from ..exact.units import float_format, smallest_unit
+from ..kernels.chosen import add_products, count_lower
 from ..kernels.keys import is_float, key_range
-from ..kernels.pairs import add_products, count_lower
 from ..states.ranked_scores import RankedTally
 from .binned import BinnedColumn
 from .pair_sums import PairSum, all_finite, real_ends

@@ -4,19 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Unpack
+from typing import Any, Unpack
 
+import dask.array as da
 import numpy as np
 import xarray as xr
 
-from ..arrays import Array, Floats
+from ..arrays import Array, Floats, Ints
 from ..errors import OptionError
 from ..passes.certifying import refuse_truncated
 from ..sources.class_balance import Balance
+from ..sources.lazy_arrays import lazy_array
+from ..sources.sample_masks import blank
 from ..sources.source import Source
 from ..sources.transformed import TransformedSource
-from .given import LabelsLike, ScoresLike
+from .given import LabelsLike, ScoresLike, is_stored
 from .inputs import as_lazy, as_source
+from .labelled import labelled_source, refuse_soft
 from .lazy_scores import LazyScores, SourceOptions, place_of
 from .shared_text import documented
 
@@ -48,6 +52,26 @@ class Balanced(LazyScores):
     @property
     def frame(self) -> xr.DataArray | None:  # noqa: D102
         return as_lazy(self.scores)[1]
+
+
+def count_labels_by_class(scores: ScoresLike, *, where: LabelsLike = None, ignore_index: int | None = None) -> Ints:
+    """Return how many samples are labelled with each class by the labels that come with scores; negative ones do not count.
+
+    Reads the labels, block by block.
+    """
+    source = labelled_source(scores, None, "their frequencies", where=where, ignore_index=ignore_index, hard=True)
+    refuse_soft(source, "their frequencies")
+    labels: Any = source.labels
+    column = (lazy_array(labels) if is_stored(labels) else da.asarray(labels)).astype(np.int64)
+    column = column if source.mask is None else blank(column, source.mask, -1)
+    n = source.n_classes
+    counts = column.map_blocks(_count, n, chunks=((1,) * column.npartitions, (n,)), new_axis=1, dtype=np.int64)
+    return np.asarray(counts.sum(axis=0).compute())
+
+
+def _count(labels: Array, n_classes: int) -> Ints:
+    """Return the counts of classes in a block; what is no class is refused by whoever evaluates."""
+    return np.bincount(labels[(labels >= 0) & (labels < n_classes)], minlength=n_classes)[None]
 
 
 @documented

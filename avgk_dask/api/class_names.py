@@ -1,4 +1,4 @@
-"""Names of classes: from a store's attributes, from a coordinate of xarray, or as given."""
+"""Names of classes: from a store's attributes, from the columns of a frame, from a coordinate of xarray, or as given."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import xarray as xr
 
 from ..errors import OptionError
 from ..store import StoredArrays, is_zarr, open_arrays
+from .frames import frame_arrays, is_frame
 from .given import ScoresLike
 from .lazy_scores import LazyScores
 
@@ -27,7 +28,7 @@ def class_names_of(scores: ScoresLike) -> list[str] | None:
         return scores.class_names
     if isinstance(scores, (str, os.PathLike)) or is_zarr(scores):
         return open_arrays(scores).class_names
-    return None
+    return frame_arrays(scores).class_names if is_frame(scores) else None
 
 
 def checked_names(names: Iterable[object], n: int, what: str) -> list[str]:

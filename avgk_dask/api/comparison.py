@@ -11,7 +11,9 @@ from ..arrays import Array
 from ..errors import LabelsError, OptionError, ScoresError, naming, warn_of
 from ..exact.budgets import DEFAULT_BUDGETS, parse_budgets
 from ..passes.finding import tell_rows
+from ..passes.progress import showing
 from ..passes.running import running
+from ..passes.telling import phase
 from ..results.datasets import build_result
 from ..results.registry import COMPARISON
 from ..results.score_kinds import kind_sentence
@@ -144,7 +146,8 @@ def compare(
             found.append(Model(outcome.slim(), told))
     if groups is not None and first.mask is not None:
         groups = groups[first.mask.samples()]
-    result = _joined(list(named), results, found, groups)
+    with showing(progress), phase("settling"):
+        result = _joined(list(named), results, found, groups)
     for name, one in zip(named, results, strict=True):
         said = kind_sentence(one)
         warn_of(said and f"{name}: {said}")

@@ -146,12 +146,7 @@ class ConformalPredictor(ShownAsTable):
         """
         check_nan_policy(nan_policy)
         source, frame = as_lazy(scores, where=where, ignore_index=ignore_index)
-        self._check(source, nan_policy)
-        rule, codes = self._rule(source), None
-        if self._grouped(groups) is not None:
-            codes = da.asarray(Groups.of(groups, scores, source, "groups").codes(self._names))
-        plain = TopRule(int(self._ranks_in_sets.max())) if self.method == "top_k" and self.by is None else rule
-        made = with_lead(apply_rule(source, plain, nan_policy, codes), source.lead)
+        made = with_lead(set_matrix(self, source, scores, groups, nan_policy), source.lead)
         attrs = {"method": self.method, "alpha": self.alpha}
         return made if frame is None else xr.DataArray(made, frame.coords, frame.dims, "conformal_sets", attrs)
 
@@ -331,3 +326,16 @@ class ConformalPredictor(ShownAsTable):
         n_open = int((self._ranks > self._counts).sum())
         kind = "classes" if self.by == "class" else "groups"
         return f"{told}, thresholds of {self._levels.size:,} {kind}, {n_open:,} of which have too few samples"
+
+
+def set_matrix(
+    predictor: ConformalPredictor, source: Source, scores: ScoresLike, groups: LabelsLike, nan_policy: str
+) -> da.Array:
+    """Return the sets of a source that was made of scores, as a lazy matrix (sample, class)."""
+    predictor._check(source, nan_policy)
+    rule, codes = predictor._rule(source), None
+    if predictor._grouped(groups) is not None:
+        codes = da.asarray(Groups.of(groups, scores, source, "groups").codes(predictor._names))
+    if predictor.method == "top_k" and predictor.by is None:
+        return apply_rule(source, TopRule(int(predictor._ranks_in_sets.max())), nan_policy)
+    return apply_rule(source, rule, nan_policy, codes)

@@ -41,7 +41,7 @@ def info(
     Parameters
     ----------
     store
-        Path, URL, or a Zarr store, group or array already opened, as for ``open_scores``.
+        Path, URL, file, or a Zarr store, group or array already opened, as for ``open_scores``.
     scores
         Name of the scores inside the store, if it is not ``scores``.
     labels
@@ -54,7 +54,7 @@ def info(
     dict
         All that JSON can hold, under the names below.
     ``store, zarr_format, n_samples, n_classes, dtype``
-        Where it is, and what it holds.
+        Where it is, and what it holds; ``zarr_format`` is None of a file.
     ``truncated, rounding, encoding``
         What storing left out or rounded, and how the stored values are decoded; None for nothing.
     ``chunks, shards, codecs, n_chunks``
@@ -179,6 +179,8 @@ def _advice(facts: StoreFacts, labels: Labels, values: ValuesInfo | None) -> lis
     if facts.n_columns > 1:
         found.append(f"Chunks cut the classes into {facts.n_columns} parts; whole rows read faster: {again}")
     unit = facts.object_bytes
+    if facts.is_file:
+        return [*found, *_file_advice(facts), *_value_advice(labels, values)]
     if unit < _SMALL_CHUNK and facts.n_chunks > 1:
         found.append(f"Chunks of {unit:,} bytes are small; 8 to 16 MB read faster: {again}")
     if unit > _LARGE_CHUNK:
@@ -193,6 +195,25 @@ def _advice(facts: StoreFacts, labels: Labels, values: ValuesInfo | None) -> lis
             + (", and changed bits neither." if not facts.has_checksum else ".")
             + " avgk ingest writes one."
         )
+    return found + _value_advice(labels, values)
+
+
+def _file_advice(facts: StoreFacts) -> list[str]:
+    """Return what a store would be better at than a file."""
+    found = [
+        "A file has no checksums of its rows: changed bits cannot be noticed. avgk ingest writes a store that has them."
+    ]
+    if facts.is_held:
+        found.append(
+            f"Such a file can only be read from front to back: each process that reads it holds all {facts.n_bytes:,} bytes of "
+            "scores. A store is read in bands: avgk ingest writes one."
+        )
+    return found
+
+
+def _value_advice(labels: Labels, values: ValuesInfo | None) -> list[str]:
+    """Return what to know of labels and values."""
+    found = []
     if labels is None:
         found.append("There are no labels: errors and gains need them.")
     if values and values["kind"].startswith("logits"):

@@ -4,19 +4,25 @@ from __future__ import annotations
 
 from dataclasses import replace
 from fractions import Fraction
+from typing import TypedDict, Unpack
 
 import numpy as np
 import xarray as xr
 
 from ..ambiguity.analysis import analyse
-from ..errors import warn_of
-from ..exact.budgets import DEFAULT_BUDGETS, parse_budgets
+from ..errors import MemoryLimitError, warn_of
+from ..exact.budgets import DEFAULT_BUDGETS, MOST_IN_CURVE, parse_budgets, whole_budgets
 from ..passes.certifying import certify_budgets, refuse_budgets, refuse_spread
 from ..passes.finding import settle_extremes
+from ..passes.progress import showing
 from ..passes.run import Run
 from ..passes.running import running
 from ..results.datasets import build_result
 from ..results.score_kinds import kind_sentence
+from ..scans.plan import ROW_BYTES
+from ..settings import setting
+from ..sources.source import Source
+from ..states.ranked_scores import narrow_dtype
 from .attributes import Named, result_attrs, rounded, score_kind
 from .checkpoints import asked_checkpoint
 from .error_bars import error_bars
@@ -95,7 +101,7 @@ def evaluate(
         thousand samples are looked at, and if more than a tenth are not ``"probabilities"``, it is ``"outside [0, 1]"``,
         ``"rows do not sum to 1"`` or ``"mostly absent"`` (-inf in most classes). Of truncated stores it is left out.
         ``made_by`` says what was done to the scores that were read, such as a softmax; ``n_left_out`` how many samples
-        do not exist.
+        do not exist; ``ties`` that they are spread, where they are.
     ``threshold``
         lambda: the (B + 1)-th largest of all N C scores, B = floor(N k); the smallest one where B = N C.
     ``n_above, n_ties, n_kept``
@@ -180,10 +186,49 @@ def evaluate(
     (0.111, 0.0)
 
     """
+    result, _ = evaluate_with_curve(
+        scores, labels, k, most=0, straddle=straddle, ties=ties, where=where, ignore_index=ignore_index, clusters=clusters,
+        nan_policy=nan_policy, progress=progress, checkpoint=checkpoint, missing=missing, on_error=on_error,
+    )  # fmt: skip
+    warn_of(kind_sentence(result))
+    return result
+
+
+class Options(TypedDict, total=False):
+    """The options of ``evaluate``."""
+
+    straddle: bool
+    ties: str
+    where: LabelsLike
+    ignore_index: int | None
+    clusters: LabelsLike
+    nan_policy: str
+    progress: bool | None
+    checkpoint: PlaceLike
+    missing: str | None
+    on_error: str
+
+
+def evaluate_with_curve(
+    scores: ScoresLike,
+    labels: LabelsLike = None,
+    k: BudgetsLike = DEFAULT_BUDGETS,
+    *,
+    most: int = MOST_IN_CURVE,
+    **options: Unpack[Options],
+) -> tuple[xr.Dataset, xr.Dataset | None]:
+    """Return what ``evaluate`` gives, and the same for every integer budget up to ``most``, without straddle strengths.
+
+    Both come from one scan. The curve ends where it would no longer be cheap (see ``cheap_budgets``); there is none where ``most``
+    is 0, and where memory has no space for more budgets than were asked for.
+    """
+    ties, nan_policy = options.get("ties", "first"), options.get("nan_policy", "raise")
+    where, missing, progress = options.get("where"), options.get("missing"), options.get("progress")
+    straddle, clusters = options.get("straddle", True), options.get("clusters")
     check_nan_policy(nan_policy)
     check_ties(ties)
-    with reporting(on_error, (scores, labels, where), progress, missing):
-        source = as_source(scores, labels, missing=missing, where=where, ignore_index=ignore_index)
+    with showing(progress), reporting(options.get("on_error", "raise"), (scores, labels, where), progress, missing):
+        source = as_source(scores, labels, missing=missing, where=where, ignore_index=options.get("ignore_index"))
         refuse_spread(source, ties)
         budgets = parse_budgets(k, source.n_classes)
         grouping = Grouping()
@@ -192,11 +237,59 @@ def evaluate(
             groups = Groups.of(clusters, scores, source, "clusters")
             names = groups.names()
             source, grouping = groups.beside_labels(source, names), Grouping("groups", names.size)
-        asked = asked_checkpoint(checkpoint, "evaluate", straddle=straddle, ties=ties, nan_policy=nan_policy)
+        asked = asked_checkpoint(
+            options.get("checkpoint"), "evaluate", straddle=straddle, ties=ties, nan_policy=nan_policy
+        )
         with running(source, progress, nan_policy, asked) as run:
-            result = evaluate_run(run, budgets, straddle, ties, grouping)
-    warn_of(kind_sentence(result))
-    return result
+            curve = whole_budgets(cheap_budgets(source, budgets, most))
+            result, every = _found(run, budgets, curve, straddle, ties, grouping)
+    for found in (result, every):
+        if ties != "first" and found is not None:
+            found.attrs["ties"] = ties
+    return result, every
+
+
+#: Scores that a scan holds for each that a budget takes, since brackets are wider than thresholds.
+_HELD_PER_LABEL = 1.25
+
+
+def cheap_budgets(source: Source, budgets: tuple[Fraction, ...], most: int) -> int:
+    """Return the largest integer budget, up to ``most``, that costs little beside those asked for; 0 where none does.
+
+    That is as long as the rows of a scan are held (``avgk.kept-bytes``), and twice the time: beyond, a hundred brackets hold nearly all
+    events. Of truncated scores larger budgets may be uncertain.
+    """
+    n_samples, n_columns = source.shape
+    if source.truncation is not None:
+        return 0
+    if n_samples * n_columns <= setting("small-scores"):
+        return min(most, n_columns)
+    n_bytes = n_samples * narrow_dtype(source.dtype).itemsize * _HELD_PER_LABEL
+    fitting = 0 if source.has_soft_labels else int((setting("kept-bytes") - ROW_BYTES * n_samples) // n_bytes)
+    return min(most, n_columns, fitting) if fitting >= max(budgets) else 0
+
+
+def _found(
+    run: Run,
+    budgets: tuple[Fraction, ...],
+    curve: tuple[Fraction, ...],
+    straddle: bool,
+    ties: str,
+    grouping: Grouping,
+) -> tuple[xr.Dataset, xr.Dataset | None]:
+    """Return the result of the budgets, and that of a curve where there is one, from one scan."""
+    more = tuple(budget for budget in curve if budget not in budgets)
+    try:
+        outcome = find_outcome(run, budgets, straddle, ties, grouping, more=more)
+    except MemoryLimitError:
+        if not more:
+            raise
+        curve, outcome = (), find_outcome(run, budgets, straddle, ties, grouping)
+    result = result_of(run, replace(outcome, budgets=budgets), straddle)
+    if not curve:
+        return result, None
+    places = [outcome.budgets.index(budget) for budget in curve]
+    return result, result_of(run, outcome, straddle=False).isel(k=places)
 
 
 def evaluate_run(
@@ -217,16 +310,17 @@ def find_outcome(
     ties: str = "first",
     clusters: Grouping | None = None,
     *,
+    more: tuple[Fraction, ...] = (),
     keeps_rows: bool = False,
 ) -> Outcome:
-    """Find all that a result tells, and refuse what is not certain."""
+    """Find all that a result tells, and refuse what is not certain; ``more`` budgets follow, without their ambiguity."""
     n_classes = run.source.n_classes
     ranked = n_ranked(budgets, run.source.shape[1]) if straddle else 0
     refuse_budgets(run, budgets, straddle=straddle)
-    outcome = Outcome.find(run, budgets, n_ranked=ranked, ties=ties, grouping=clusters, keeps_rows=keeps_rows)
+    outcome = Outcome.find(run, (*budgets, *more), n_ranked=ranked, ties=ties, grouping=clusters, keeps_rows=keeps_rows)
     outcome = replace(outcome, search=settle_extremes(run, outcome.search))
     needed = [n_ranked([budget], n_classes) for budget in budgets] if straddle else None
-    certify_budgets(run, budgets, [s.key for s in outcome.selections], needed)
+    certify_budgets(run, budgets, [s.key for s in outcome.selections[: len(budgets)]], needed)
     return outcome
 
 

@@ -18,6 +18,7 @@ from ..errors import LABELS_CURE, LabelsError, OptionError, ReadError, ScoresErr
 from ..files import RowFile, is_row_file, open_file
 from ..files.names import is_pickle
 from ..passes.progress import counting
+from ..passes.telling import now_telling
 from ..results.showing import ShownAsTable
 from ..store import (
     ScoreWriter,
@@ -34,6 +35,7 @@ from ..store.read.encoding import decoded_dtype
 from ..store.read.grids import grid_of, shards_of
 from ..store.where.addresses import Options, Writable
 from ..store.where.array_kinds import StoredArray
+from ..store.where.file_stores import MOST_NAMES
 from .given import LabelsLike, ScoresLike, StoreLike, is_stored
 from .inputs import find_labels, in_numpy
 from .shared_text import documented
@@ -43,8 +45,6 @@ from .store_functions import verify
 _BLOCK_BYTES = 16 << 20
 #: ... of another store, whose chunks should not be split.
 _STORE_BYTES = 128 << 20
-#: More class names than this are not stored.
-_MOST_NAMES = 200_000
 
 
 @dataclass(frozen=True)
@@ -205,7 +205,7 @@ def ingest(
     target: AbstractContextManager[Writable] = Target.of(out, out_options, overwrite, apart_from=[scores, labels])
     if append and holds_anything(writable(out, out_options)[0]):
         target = nullcontext(cast(Writable, out))  # which stays as it is until the writer ends
-    attributes = {"class_names": rows.class_names} if rows.class_names and len(rows.class_names) <= _MOST_NAMES else {}
+    attributes = {"class_names": rows.class_names} if rows.class_names and len(rows.class_names) <= MOST_NAMES else {}
     with target as place:
         writer = ScoreWriter(
             place, rows.n_classes, dtype=dtype, chunk_rows=chunk_rows, top_m=top_m, append=append, overwrite=overwrite,
@@ -275,7 +275,7 @@ def _copy(
 ) -> None:
     blocks = rows.blocks() if isinstance(rows, _StoreRows) else rows.blocks(_BLOCK_BYTES)
     first = last = 0
-    with writer, counting("ingest", "row", rows.n_samples, progress) as advance:
+    with counting("ingest", "row", rows.n_samples, progress) as advance, writer:
         for block, mine in blocks:
             first, last = last, last + block.shape[0]
             if labels is not None:
@@ -292,6 +292,7 @@ def _copy(
             raise LabelsError(
                 f"labels must be one for each of the {last} samples; got {labels.shape[0]}. {LABELS_CURE}"
             )
+        now_telling(mine=True).enter("writing")  # what is left of it
 
 
 def _no_samples(rows: RowFile | _StoreRows) -> ScoresError:

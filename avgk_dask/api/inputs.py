@@ -14,6 +14,7 @@ from ..errors import DtypeError, LabelsError, ScoresError
 from ..files import is_row_file, open_label_file, open_mask_file
 from ..kernels.keys import BFLOAT16, check_dtype
 from ..masks import check_label_dtype, plain_array, plain_block, plain_labels, refuse_other_kinds
+from ..passes.telling import phase
 from ..sources.blocks import BlockSource
 from ..sources.checked_blocks import checked_labels
 from ..sources.filtered import filtered_source
@@ -26,6 +27,7 @@ from ..store.read.encoding import SCALES, decoded_dtype
 from ..store.where.addresses import Options
 from ..store.where.array_kinds import StoredArray
 from .dimensions import flat_labels, flat_rows
+from .frames import frame_arrays, is_frame
 from .given import LabelsLike, Matrix, ScoresLike, is_stored
 from .lazy_scores import LazyScores
 from .masking import sample_conditions
@@ -35,6 +37,7 @@ from .truncation import is_truncated, truncated_source
 _BLOCK_BYTES = 8 << 20
 
 
+@phase("opening")
 def as_source(
     scores: ScoresLike,
     labels: LabelsLike = None,
@@ -143,14 +146,14 @@ def lazy_matrix(values: object, what: str) -> da.Array:
 
 
 def opened(scores: ScoresLike, missing: str | None = None) -> object:
-    """Return the arrays of a store, whole or truncated, opened; anything else as it is."""
+    """Return the arrays of a store, whole or truncated, or of a file, opened; of a frame; anything else as it is."""
     if isinstance(scores, xr.Dataset) and {"scores", "class_index"} <= set(scores.variables):
         labels = scores["labels"].data if "labels" in scores else None
         index, n_classes = scores["class_index"].data, int(scores.attrs["n_classes"])
         return StoredArrays(_bare(scores["scores"]), labels, _origin(scores), index, n_classes)
     if isinstance(scores, (str, os.PathLike)) or is_zarr(scores):
         return open_arrays(scores, missing=missing)
-    return scores
+    return frame_arrays(scores) if is_frame(scores) else scores
 
 
 def _unwrap(scores: object) -> tuple[object, LabelsLike, str]:
@@ -169,9 +172,10 @@ def _unwrap(scores: object) -> tuple[object, LabelsLike, str]:
     if isinstance(scores, (list, tuple)) or hasattr(scores, "__array__"):
         return scores, None, ""
     refuse_other_kinds(scores, "scores", ScoresError)
+    todo = "Call its method collect first." if hasattr(scores, "collect") else "Convert them with numpy.asarray."
     raise DtypeError(
-        "scores must be a NumPy, Dask or Zarr array, an xarray object, or the path of a store; "
-        f"got {type(scores).__name__}. Convert them with numpy.asarray."
+        "scores must be a NumPy, Dask or Zarr array, an xarray object, a frame, or the path of a store or file; "
+        f"got {type(scores).__name__}. {todo}"
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
@@ -12,6 +13,7 @@ import numpy as np
 from ..arrays import Array, Dtype
 from ..errors import UnsettledError
 from ..exact.budgets import count_labels, largest_integer, window_start
+from ..kernels.chosen import work_on
 from ..kernels.keys import check_dtype, key_range
 from ..passes.caps import Caps, Strata
 from ..passes.run import refuse_bad_data
@@ -116,6 +118,7 @@ class LoopScan:
         """Return the scan with one more piece, and the ties."""
         scan = self._begun(rows.scores) if self.scan is None else self.scan
         n_rows = len(rows.scores)
+        work_on((scan.n_rows + n_rows) * self.asked.n_classes)
         plan = self._plan(scan, n_rows)
         tally = scan_band([rows.scores], rows.labels, scan.n_bands, plan)
         refuse_bad_data(tally, self._source(n_rows, rows.numbers), self.asked.nan_policy)
@@ -164,6 +167,7 @@ class LoopScan:
     def outcome(self) -> Outcome:
         """Return what is known of all budgets; what was not held is refused."""
         source = self._source(self.n_samples)
+        work_on(math.prod(source.shape))
         if self.scan is None:
             return self._told(source, self._small(source))
         scan, ties = self._scanned(self.waiting.rows) if self.waiting.n else (self.scan, self.ties)

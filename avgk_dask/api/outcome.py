@@ -21,6 +21,7 @@ from ..settings import setting
 from ..sources.source import Source
 from ..states.ranked_scores import RankedTally
 from ..states.scan_tally import ScanTally
+from ..states.strata import StrataRanks
 
 
 class GroupCounts(NamedTuple):
@@ -141,19 +142,12 @@ class Outcome:
 
     def group_counts(self, i: int) -> GroupCounts:
         """Return what each group adds up to, for a budget."""
-        ranks, n, selection, budget = self.tally.strata_ranks, self.grouping.n, self.selections[i], self.budgets[i]
-
-        def count(which: Array) -> Ints:
-            found = np.zeros(n, np.int64)
-            np.add.at(found, ranks.strata[which], ranks.counts[which])
-            return found
-
+        n, selection = self.grouping.n, self.selections[i]
         sizes, hits = np.zeros((2, n), np.int64)
         strata = selection.strata
         sizes[strata.strata], hits[strata.strata] = strata.sizes[:, 0], strata.hits[:, 0]
-        labelled, k = ranks.ranks > 0, int(budget) if budget.denominator == 1 else 0
-        top = count(labelled & (ranks.ranks <= k))
-        return GroupCounts(count(ranks.ranks >= 0), count(labelled), hits, top, sizes)
+        n_samples, n_labelled, top_hits = rank_sums(self.tally.strata_ranks, n, self.budgets[i])
+        return GroupCounts(n_samples, n_labelled, hits, top_hits, sizes)
 
     def is_spread(self, selection: Selection) -> bool:
         """Return whether ties of a selection were cut in the pseudo-random order: ranks of labels are not known of its strata."""
@@ -172,3 +166,15 @@ class Outcome:
     def plug_in_bound(self) -> Fraction | None:
         """The mean over samples of the sum of |label - score|; None where scores are no probabilities."""
         return self.tally.distance.mean(self.source.shape[0])
+
+
+def rank_sums(ranks: StrataRanks, n: int, budget: Fraction) -> tuple[Ints, Ints, Ints]:
+    """Return of each of n groups the samples, the labelled ones, and the labels in the top-k sets: none for a fractional budget."""
+
+    def count(which: Array) -> Ints:
+        found = np.zeros(n, np.int64)
+        np.add.at(found, ranks.strata[which], ranks.counts[which])
+        return found
+
+    labelled, k = ranks.ranks > 0, int(budget) if budget.denominator == 1 else 0
+    return count(ranks.ranks >= 0), count(labelled), count(labelled & (ranks.ranks <= k))

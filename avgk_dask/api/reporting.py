@@ -15,6 +15,7 @@ from ..passes.progress import computing
 from ..passes.verification import verify_array
 from ..sources.lazy_arrays import stored_array
 from ..store import StoredArrays, Verification
+from ..store.read.checked import rows_of
 from ..store.where.array_kinds import StoredArray
 from .given import is_stored
 from .inputs import opened
@@ -61,10 +62,10 @@ def _stored_in(value: object, missing: str | None) -> list[StoredArray]:
         stored = stored_array(value.data)
         return [] if stored is None else [stored]
     if isinstance(value, (str, os.PathLike)) and is_row_file(value):
-        return []
+        return []  # files have no chunks
     found = opened(value, missing) if not isinstance(value, StoredArrays) else value
     parts = (found.scores, found.labels, found.class_index) if isinstance(found, StoredArrays) else (found,)
-    return [array for array in parts if is_stored(array)]
+    return [array for array in parts if is_stored(array) and rows_of(array) is None]
 
 
 def _told(found: tuple[tuple[str, str], ...], error: ReadError) -> ReadError:

@@ -32,6 +32,7 @@ def set_pairs(
     n_pairs: int = 100,
     names: Sequence[str] | None = None,
     where: LabelsLike = None,
+    ignore_index: int | None = None,
     nan_policy: str = "raise",
     progress: bool | None = None,
 ) -> xr.Dataset:
@@ -49,6 +50,7 @@ def set_pairs(
     names
         A name for each class. By default those stored beside the scores.
     {where}
+    {ignore_index}
     {nan_policy}
     {progress}
 
@@ -85,7 +87,7 @@ def set_pairs(
     check_nan_policy(nan_policy)
     if isinstance(n_pairs, bool) or not isinstance(n_pairs, (int, np.integer)) or n_pairs < 1:
         raise OptionError(f"n_pairs must be a positive integer; got {n_pairs!r}. Pass how many pairs you want.")
-    source = as_source(scores, own_labels=False, where=where)
+    source = as_source(scores, own_labels=ignore_index is not None, where=where, ignore_index=ignore_index)
     refuse_truncated(source, "set_pairs")
     budget, n_classes = parse_one(k, source.n_classes), source.n_classes
     known = class_names_of(scores) if names is None else names

@@ -31,7 +31,7 @@ def open_scores(
     storage_options: Options | None = None,
     missing: str = "raise",
 ) -> xr.Dataset:
-    """Open a score store as a lazy Dataset with ``scores``, and ``labels`` where present; reads metadata only.
+    """Open a score store or file as a lazy Dataset with ``scores``, and ``labels`` where present; reads metadata only.
 
     Every function of the package takes the Dataset, and reads it as fast, and as carefully checked, as the store itself.
 
@@ -39,13 +39,14 @@ def open_scores(
     ----------
     store
         Local path or zip file; URL (``s3://``, ``gs://``, ``az://``, ``abfs://``, ``https://``,
-        ``memory://`` or another that fsspec knows); or a Zarr store, group or array already opened.
+        ``memory://`` or another that fsspec knows); or a Zarr store, group or array already opened. Or a file on this machine:
+        .npy, .npz, .parquet, .csv, .arrow, .feather, or a folder of Parquet or Arrow files.
     scores
         Name of the scores inside the store, if it is not ``scores``; may be a path such as
-        ``run1/logits``.
+        ``run1/logits``. Of a file, the member or column, chosen as ``ingest`` does by default.
     labels
-        Name of the labels inside the store, by default ``labels`` beside the scores; or the path of
-        an .npy file, or of another store, that holds them.
+        Name of the labels inside the store or file, by default ``labels`` beside the scores; or the path of
+        an .npy or other file, or of another store, that holds them.
     storage_options
         How to reach the store: ``key``, ``secret``, ``token``, ``endpoint_url``, ``region``, ``anon``
         for S3; ``account_name``, ``account_key``, ``sas_token``, ``connection_string``, ``anon`` for
@@ -75,7 +76,14 @@ def open_scores(
 
     Notes
     -----
-    Cost: reads metadata, and labels that a table or .npz file holds; no scores until something is computed.
+    Cost: reads metadata, and labels in a table or .npz file of their own; no scores until something is computed, but for CSV.
+
+    Files are read without a copy being stored. Of .npy, of .npz that is not compressed, and of Parquet and Arrow files whose row groups or
+    record batches have at most 64 MB of scores, any rows can be read: memory stays bounded. Others (CSV, compressed .npz and
+    Arrow, large row groups) can only be read from front to back: every process that reads them holds all of their scores,
+    at most 1 GiB (the setting ``avgk.file-bytes``) and a quarter of its memory; larger ones are refused, and ``ingest`` makes a store of
+    them. Workers of a cluster must see a file at the same path, unless it has at most 4 MB of scores. A file that changes while it
+    is read is refused; a checkpoint tells it by its length and time.
 
     Examples
     --------

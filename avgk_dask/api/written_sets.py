@@ -16,6 +16,7 @@ from ..errors import OptionError
 from ..exact.budgets import parse_budgets
 from ..passes.progress import counting
 from ..passes.running import running
+from ..passes.telling import phase
 from ..results.json_text import plain_json
 from ..rules.lazy_sets import apply_rule, settle_rule
 from ..rules.set_windows import set_windows
@@ -27,6 +28,7 @@ from ..store.read.grids import chunks_of, shards_of
 from ..store.where.addresses import Options
 from .above_thresholds import check_threshold
 from .checkpoints import asked_checkpoint
+from .conformal_predictors import ConformalPredictor, set_matrix
 from .given import BudgetLike, LabelsLike, PlaceLike, ScoresLike, StoreLike, ThresholdsLike
 from .inputs import as_lazy
 from .lazy_scores import places_of
@@ -34,28 +36,32 @@ from .policies import check_nan_policy, check_ties
 from .set_functions import rule_above, top_rule
 from .thresholds import score_value
 
-RULES = ("average", "top", "threshold")
+RULES = ("average", "top", "threshold", "conformal")
 
 
 @dataclass(frozen=True)
 class SetChoice:
-    """Which sets: those of a budget by a rule, or those above a threshold."""
+    """Which sets: those of a budget by a rule, those above a threshold, or those of a conformal predictor (with groups)."""
 
     rule: str = "average"
     k: BudgetLike | None = None
     threshold: ThresholdsLike | None = None
     ties: str = "first"
     nan_policy: str = "raise"
+    predictor: ConformalPredictor | None = None
+    groups: LabelsLike = None
 
     def __post_init__(self) -> None:
         check_nan_policy(self.nan_policy)
         check_ties(self.ties)
         if self.rule not in RULES:
             raise OptionError(f"rule must be one of {', '.join(RULES)}; got {self.rule!r}. Choose one of them.")
-        if (self.k is None) == (self.rule != "threshold") or (self.threshold is None) == (self.rule == "threshold"):
+        needed = {"threshold": "threshold", "conformal": "predictor"}.get(self.rule, "k")
+        given = [name for name in ("k", "threshold", "predictor") if getattr(self, name) is not None]
+        if given != [needed]:
             raise OptionError(
-                "k must be given for the rules average and top, and a threshold for the rule threshold; got neither or both. "
-                "Give one of them."
+                f"{needed} must be given for the rule {self.rule}, and nothing else; got {' and '.join(given) or 'nothing'}. "
+                "Give a budget for the rules average and top."
             )
 
 
@@ -68,11 +74,18 @@ class RuleFacts(TypedDict):
     n_ties: int | None
     n_kept: int | None
     ties: str | None
+    method: str | None
+    alpha: float | None
+
+
+_NOTHING: RuleFacts = {
+    "k": None, "threshold": None, "n_above": None, "n_ties": None, "n_kept": None, "ties": None, "method": None, "alpha": None,
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
 class WrittenSets:
-    """What was written: the rule with its threshold (None for top-k), and the number of labels in all sets."""
+    """What was written: the rule with its threshold (None for top-k, and where there are several), and the number of labels in all sets."""
 
     rule: str
     k: float | None
@@ -81,6 +94,9 @@ class WrittenSets:
     n_ties: int | None
     n_kept: int | None
     ties: str | None
+    #: Those of a conformal predictor.
+    method: str | None
+    alpha: float | None
     source: str
     #: What was done to the scores after they were read, and how many samples do not exist: their sets are empty.
     made_by: str
@@ -132,7 +148,7 @@ def write_sets(
     target = Target.of(out, out_options, overwrite, apart_from=[*places_of(scores), *places_of(where)])
     source, _ = as_lazy(scores, where=where, ignore_index=ignore_index)
     with target as place, _writing_thread() as thread:
-        sets, facts = _choose(source, choice, progress, checkpoint)
+        sets, facts = _choose(source, scores, choice, progress, checkpoint)
         grid = _grid(source, sets)
         writer = thread.submit(
             SetsWriter, place, grid, format, overwrite=overwrite, options=out_options
@@ -144,15 +160,21 @@ def write_sets(
             format=format, n_labels=writer.n_labels,
         )  # fmt: skip
         attributes = {name: plain_json(value) for name, value in asdict(found).items() if name != "n_labels"}
-        thread.submit(writer.finish, **attributes).result()
+        with phase("writing"):
+            thread.submit(writer.finish, **attributes).result()
     return found
 
 
 def _choose(
-    source: Source, choice: SetChoice, progress: bool | None, checkpoint: PlaceLike
+    source: Source, scores: ScoresLike, choice: SetChoice, progress: bool | None, checkpoint: PlaceLike
 ) -> tuple[da.Array, RuleFacts]:
     """Return the lazy sets, and what is known of their rule."""
-    facts: RuleFacts = {"k": None, "threshold": None, "n_above": None, "n_ties": None, "n_kept": None, "ties": None}
+    facts = _NOTHING.copy()
+    if choice.predictor is not None:
+        one = choice.predictor
+        sets = set_matrix(one, source, scores, choice.groups, choice.nan_policy)
+        level = one.threshold if isinstance(one.threshold, (int, float)) else None
+        return sets, {**facts, "threshold": level, "method": one.method, "alpha": one.alpha}
     if choice.rule == "threshold":
         assert choice.threshold is not None  # SetChoice looked
         rule = rule_above(choice.threshold, source)
@@ -167,7 +189,7 @@ def _choose(
     with running(source, progress, choice.nan_policy, asked) as run:
         found, rule = settle_rule(run, budget, choice.ties)
     facts = {
-        "k": float(budget), "threshold": score_value(found.key, source.dtype), "n_above": found.n_above,
+        **facts, "k": float(budget), "threshold": score_value(found.key, source.dtype), "n_above": found.n_above,
         "n_ties": found.n_ties, "n_kept": found.n_kept, "ties": choice.ties,
     }  # fmt: skip
     return apply_rule(source, rule, choice.nan_policy), facts

@@ -13,12 +13,12 @@ from .parameters import (
     SampleChoice,
     StoreChoice,
     json_option,
+    labelled_store_options,
     missing_option,
     quiet_option,
     sample_options,
-    store_options,
 )
-from .printing import print_json, remark, shows_progress
+from .printing import print_json, remark, shows_progress, tell
 
 if TYPE_CHECKING:
     from ..api.affine_scaling import AffineScaling
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 @click.command(cls=Command, short_help="Fit a calibrator to logits and their labels.")
-@store_options
+@labelled_store_options
 @sample_options
 @click.option(
     "--method", type=click.Choice(["temperature", "vector", "matrix"]), default="temperature", show_default=True,
@@ -55,7 +55,7 @@ def calibrate(chosen: StoreChoice, samples: SampleChoice, method: str, out: str,
               max_iterations: int | None, missing: str, as_json: bool, quiet: bool, **where: Unpack[ClusterChoice]) -> None:  # fmt: skip
     """Fit what makes probabilities of logits to a calibration store, by the least NLL, and write it to a file.
 
-    STORE has logits and labels. Other commands take the file as --calibration.
+    STORE has logits and labels, or is a file of logits, as for avgk evaluate, and LABELS has the labels. Other commands take the file as --calibration.
 
     Example: avgk calibrate logits.zarr --out temperature.json
 
@@ -70,7 +70,7 @@ def calibrate(chosen: StoreChoice, samples: SampleChoice, method: str, out: str,
     if calibrator.message:
         remark(calibrator.message, quiet)
     if not as_json:
-        click.echo(f"{calibrator}, {calibrator.n_reads} reads; wrote {out}")
+        tell(f"{calibrator}, {calibrator.n_reads} reads; wrote {out}")
         return
     names = ("nll_before", "nll_after", "n_reads", "n_iterations", "converged", "message")
     told = {name: getattr(calibrator, name) for name in names}

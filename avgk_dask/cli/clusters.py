@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from logging import CRITICAL, getLogger
 from typing import Any, TypedDict, TypeVar
 
@@ -61,9 +61,12 @@ def cluster(where: ClusterChoice, quiet: bool) -> Iterator[None]:
         import distributed  # noqa: F401
     except ModuleNotFoundError:
         raise OptionError("clusters must have distributed; it is not here. Install avgk_dask[distributed].") from None
+    from ..passes.telling import phase
     from ..passes.watching import new_dashboard
 
-    with _own_cluster(where) if local else _running_cluster(where) as client:
+    with ExitStack() as stack:
+        with phase("starting workers" if local else "reaching the cluster"):
+            client = stack.enter_context(_own_cluster(where) if local else _running_cluster(where))
         if (address := new_dashboard(client)) is not None:
             remark(f"avgk: dashboard {hide(address, environment_secrets())}", quiet)
         with _reporting(where["performance_report"]):

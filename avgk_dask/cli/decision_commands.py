@@ -18,12 +18,14 @@ from .parameters import (
     BY,
     CLUSTERS,
     SampleChoice,
+    Shared,
     StoreChoice,
     activation_options,
     budget_option,
     checkpoint_options,
     checkpoint_place,
     json_option,
+    labelled_store_options,
     missing_option,
     nan_option,
     open_column,
@@ -31,12 +33,12 @@ from .parameters import (
     sample_options,
     store_options,
 )
-from .printing import remark, shows_progress
+from .printing import look, remark, shows_progress
 from .result_files import ResultsFolder
 
 
 @click.command(cls=Command, short_help="Errors and set sizes by class or group, the worst first.")
-@store_options
+@labelled_store_options
 @activation_options
 @sample_options
 @budget_option("Budgets: 5 or 1,3,5 or 1:10 or 0.5,2.5. The table is of the largest.", required=True)
@@ -49,43 +51,63 @@ from .result_files import ResultsFolder
 @click.option(
     "--out",
     type=click.Path(path_type=pathlib.Path),
-    help="Write metrics.json and metrics.zarr, with all classes or groups, here, over those of an earlier run.",
+    help="Write metrics.json and metrics.zarr, with all classes or groups, and report.html here, over those of an earlier run.",
 )
+@click.option(
+    "--pairs", "n_pairs", type=click.IntRange(min=1), metavar="N",
+    help="The N pairs of classes that are most often in sets together, too, for two more reads.",
+)  # fmt: skip
 @nan_option
 @missing_option
 @json_option
 @quiet_option
 @checkpoint_options
 @cluster_options
-def breakdown(chosen: StoreChoice, samples: SampleChoice, k: list[Fraction], by: str, thresholds: str, worst: int, out: pathlib.Path | None,
+def breakdown(chosen: StoreChoice, samples: SampleChoice, k: list[Fraction], by: str, thresholds: str, worst: int, out: pathlib.Path | None, n_pairs: int | None,
               as_json: bool, nan_policy: str, missing: str, quiet: bool, checkpoint: str | None, checkpoint_option: tuple[str, ...],
               **where: Unpack[ClusterChoice]) -> None:  # fmt: skip
     """Errors and set sizes of each class, or of groups of samples, and the worst of them.
 
-    Names of classes are those stored beside the scores: avgk ingest takes them from the columns of a table.
+    STORE and LABELS are as for avgk evaluate. Names of classes are those stored beside the scores, or the columns of a table.
 
     Example: avgk breakdown scores.zarr -k 5
+
+    Example: avgk breakdown scores.zarr -k 5 --pairs 20 --out classes
+
+    Example: avgk breakdown scores.npy labels.npy -k 5
 
     Example: avgk breakdown scores.zarr -k 1,5 --worst 20 --json
     """
     from ..api.breakdowns import breakdown as run
-    from ..report import print_breakdown
+    from ..api.set_pairs import set_pairs
+    from ..report import print_breakdown, print_pairs, write_breakdown
     from ..results.json_text import to_json
 
-    folder = nullcontext() if out is None else ResultsFolder(out, with_report=False)
+    if n_pairs is not None and as_json and out is None:
+        raise OptionError(
+            "--pairs must come with --out or without --json; got it for JSON alone. Use avgk pairs --json."
+        )
+    folder = nullcontext() if out is None else ResultsFolder(out)
     with folder:
-        arrays = chosen.open(missing)
+        arrays, existing = chosen.open(missing), samples.open(chosen)
         with cluster(where, quiet):
+            start = time.perf_counter()
+            scores = chosen.with_frequencies(arrays, existing).scored(arrays)
             groups = by if by == "class" else open_column(chosen, by, "--by")
+            shared: Shared = {**existing, "nan_policy": nan_policy, "progress": shows_progress(quiet)}
             result = run(
-                chosen.scored(arrays), None, k, groups, thresholds=thresholds, **samples.open(chosen), nan_policy=nan_policy,
-                progress=shows_progress(quiet), checkpoint=checkpoint_place(checkpoint, checkpoint_option),
+                scores, None, k, groups, thresholds=thresholds, **shared,
+                checkpoint=checkpoint_place(checkpoint, checkpoint_option),
             )  # fmt: skip
+            together = None if n_pairs is None else set_pairs(scores, max(k), n_pairs=n_pairs, **shared)
+            seconds = time.perf_counter() - start
         result.attrs["store"] = arrays.location
         if isinstance(folder, ResultsFolder):
-            folder.write(result)
-            remark(f"wrote {folder.out / 'metrics.json'} and metrics.zarr", quiet)
-    click.echo(to_json(result) if as_json else print_breakdown(result, n=worst))
+            folder.write(result, lambda path: write_breakdown(result, path, pairs=together, seconds=seconds))
+            remark(f"wrote {folder.out / 'report.html'}, metrics.json and metrics.zarr", quiet)
+    click.echo(to_json(result) if as_json else print_breakdown(result, n=worst, **look()))
+    if together is not None and not as_json:
+        click.echo(f"\n{print_pairs(together, together.sizes['pair'], **look())}")
 
 
 @click.command(cls=Command, short_help="Several models on the same samples.")
@@ -112,8 +134,8 @@ def compare(chosen: StoreChoice, samples: SampleChoice, others: tuple[str, ...],
             quiet: bool, **where: Unpack[ClusterChoice]) -> None:  # fmt: skip
     """Errors of several models on the same samples, their differences sample by sample, and exact tests.
 
-    The stores must hold scores of the same samples in the same order, and the same labels; --labels, --where and
-    --clusters are those of the first. An activation and a temperature are those of all. A model is called as its store
+    The stores, or files as for avgk evaluate, must hold scores of the same samples in the same order, and the same labels;
+    --labels, --where and --clusters are those of the first. An activation and a temperature are those of all. A model is called as its store
     unless --name says otherwise.
 
     Example: avgk compare scores.zarr scores.zarr -k 1:5 --name small --name large
@@ -129,13 +151,16 @@ def compare(chosen: StoreChoice, samples: SampleChoice, others: tuple[str, ...],
     with folder:
         all_chosen = [chosen, *(replace(chosen, store=other, labels=None) for other in others)]
         arrays = [one.open(missing) for one in all_chosen]
+        existing = samples.open(chosen)
         with cluster(where, quiet):
+            balance = chosen.with_frequencies(arrays[0], existing).balanced
+            all_chosen = [replace(one, balanced=balance) for one in all_chosen]
             start = time.perf_counter()
             result = run(
                 {name: one.scored(mine) for name, one, mine in zip(called, all_chosen, arrays, strict=True)},
                 None if chosen.labels is None else arrays[0].labels,
                 k or DEFAULT_BUDGETS,
-                **samples.open(chosen),
+                **existing,
                 straddle=straddle,
                 clusters=open_column(chosen, clusters_name, "--clusters"),
                 nan_policy=nan_policy,
@@ -146,7 +171,7 @@ def compare(chosen: StoreChoice, samples: SampleChoice, others: tuple[str, ...],
         if isinstance(folder, ResultsFolder):
             folder.write(result, lambda path: write_comparison(result, path, seconds=seconds))
             remark(f"wrote {folder.out / 'report.html'}, metrics.json and metrics.zarr", quiet)
-    click.echo(to_json(result) if as_json else print_comparison(result))
+    click.echo(to_json(result) if as_json else print_comparison(result, **look()))
 
 
 def _model_names(stores: tuple[str, ...], names: tuple[str, ...]) -> list[str]:
@@ -157,9 +182,17 @@ def _model_names(stores: tuple[str, ...], names: tuple[str, ...]) -> list[str]:
         raise OptionError(
             f"--name must be given once for each of the {len(stores)} stores; got {len(names)}. Name all, or none."
         )
-    called = list(names) or [shown(store).rstrip("/").rpartition("/")[2].removesuffix(".zarr") for store in stores]
+    called = list(names) or [_bare_name(shown(store)) for store in stores]
     if len(set(called)) == len(called):
         return called
     if names:
         raise OptionError(f"--name must be different for each store; got {', '.join(called)}. Choose others.")
     return [f"{name} ({i + 1})" for i, name in enumerate(called)]
+
+
+def _bare_name(store: str) -> str:
+    """Return the last part of a path, without what tells its format."""
+    from ..files.names import SUFFIXES
+
+    name = store.rstrip("/").rpartition("/")[2]
+    return next((name[: -len(end)] for end in (".zarr", *SUFFIXES[::-1]) if name.endswith(end)), name)

@@ -6,7 +6,7 @@ import pathlib
 import time
 from contextlib import nullcontext
 from fractions import Fraction
-from typing import TYPE_CHECKING, Unpack
+from typing import TYPE_CHECKING, Any, Unpack
 
 import click
 
@@ -18,12 +18,14 @@ from .parameters import (
     CLUSTERS,
     Existing,
     SampleChoice,
+    Shared,
     StoreChoice,
     activation_options,
     budget_option,
     checkpoint_options,
     checkpoint_place,
     json_option,
+    labelled_store_options,
     missing_option,
     nan_option,
     open_column,
@@ -35,17 +37,16 @@ from .parameters import (
     store_options,
     ties_option,
 )
-from .printing import print_json, remark, shows_progress
+from .printing import look, print_json, remark, shows_progress, tell
 from .result_files import ResultsFolder
+from .utility_options import UtilityChoice, utility_options
 
 if TYPE_CHECKING:
-    from ..api.smallest_budgets import SmallestK
     from ..results.datasets import Result
-    from ..store import StoredArrays
 
 
-@click.command(cls=Command, short_help="Errors, gains, thresholds and ambiguity of a store.")
-@store_options
+@click.command(cls=Command, short_help="Errors, gains, thresholds and ambiguity of a store or file.")
+@labelled_store_options
 @activation_options
 @sample_options
 @budget_option("Budgets: 5 or 1,3,5 or 1:10 or 0.5,2.5.  [default: 1:10, or all classes if fewer]")
@@ -61,12 +62,18 @@ if TYPE_CHECKING:
 @click.option(
     "--reliability", is_flag=True, help="With --out: a section on calibration in the report, for three more reads."
 )
+@click.option(
+    "--curve/--no-curve",
+    default=True,
+    help="With --out: every integer K up to 100 in the report where that is cheap (default), or only those of -k.",
+)
 @click.option("--clusters", "clusters_name", metavar="NAME", help=CLUSTERS)
 @click.option(
     "--by",
     metavar="NAME",
     help=f"{BY} The worst for the budget of the headline are in the text and the report, for one more read.",
 )
+@utility_options
 @click.option("--straddle/--no-straddle", default=True, help="Analyse the ambiguity, too (default), or not.")
 @ties_option
 @nan_option
@@ -79,12 +86,15 @@ if TYPE_CHECKING:
 )  # fmt: skip
 @checkpoint_options
 @cluster_options
-def evaluate(chosen: StoreChoice, samples: SampleChoice, k: list[Fraction] | None, max_error: str | None, out: pathlib.Path | None, reliability: bool, clusters_name: str | None, by: str | None,
+def evaluate(chosen: StoreChoice, samples: SampleChoice, utilities: UtilityChoice, k: list[Fraction] | None, max_error: str | None, out: pathlib.Path | None, reliability: bool, curve: bool, clusters_name: str | None, by: str | None,
              as_json: bool, straddle: bool, ties: str, nan_policy: str, missing: str, quiet: bool, on_error: str, checkpoint: str | None, checkpoint_option: tuple[str, ...],
              **where: Unpack[ClusterChoice]) -> None:  # fmt: skip
     """Thresholds, errors, gains, set sizes and ambiguity of a store, all budgets in one scan.
 
-    STORE is the path or URL of a Zarr store; avgk ingest makes one of a file.
+    STORE is a Zarr store (a path or URL), or a file: .npy, .npz, .parquet, .csv, .arrow or .feather. LABELS is a file or store of
+    their own, if they have one.
+
+    Example: avgk evaluate scores.npy labels.npy
 
     Example: avgk evaluate scores.zarr -k 1:10 --out results
 
@@ -94,10 +104,15 @@ def evaluate(chosen: StoreChoice, samples: SampleChoice, k: list[Fraction] | Non
 
     Example: avgk evaluate scores.zarr --max-error 0.01
 
+    Example: avgk evaluate scores.zarr --utility f --utility u65 --cost 0.01
+
     Example: avgk evaluate scores.zarr --checkpoint found --workers 2
     """
-    from ..api.evaluation import evaluate as run
-    from ..exact.budgets import DEFAULT_BUDGETS
+    from ..api.breakdowns import breakdown
+    from ..api.evaluation import evaluate_with_curve as run
+    from ..api.smallest_budgets import smallest_k
+    from ..exact.budgets import DEFAULT_BUDGETS, MOST_IN_CURVE
+    from ..plot import best_budget
     from ..report import write_report
 
     if reliability and out is None:
@@ -112,33 +127,34 @@ def evaluate(chosen: StoreChoice, samples: SampleChoice, k: list[Fraction] | Non
         )
     folder = nullcontext() if out is None else ResultsFolder(out)
     with folder:
-        arrays = chosen.open(missing)
+        arrays, existing = chosen.open(missing), samples.open(chosen)
         if by is not None and (arrays.labels is None or arrays.labels.ndim != arrays.scores.ndim - 1):
             raise OptionError("--by must come with class numbers as labels; got none. Name them with --labels NAME.")
         with cluster(where, quiet):
-            least = None
+            scores, least = chosen.with_frequencies(arrays, existing).scored(arrays), None
+            shared: Shared = {**existing, "nan_policy": nan_policy, "progress": shows_progress(quiet)}
             if max_error is not None:
-                least = _least(
-                    chosen.scored(arrays), max_error, samples.open(chosen), nan_policy, shows_progress(quiet)
-                )
+                least = smallest_k(scores, max_error=max_error, **shared)
                 k = [budget for budget in (Fraction(least.budget, least.n_samples), Fraction(least.top_k)) if budget]
             start = time.perf_counter()
-            result = run(
-                chosen.scored(arrays),
+            result, every = run(
+                scores,
                 None,
                 k or DEFAULT_BUDGETS,
-                **samples.open(chosen),
+                most=MOST_IN_CURVE if curve and out is not None else 0,
                 straddle=straddle,
                 ties=ties,
                 clusters=open_column(chosen, clusters_name, "--clusters"),
-                nan_policy=nan_policy,
-                progress=shows_progress(quiet),
+                **shared,
                 checkpoint=checkpoint_place(checkpoint, checkpoint_option),
                 on_error=on_error,
             )
-            groups = None if by is None else _breakdown(chosen, arrays, result, by, samples, nan_policy, quiet)
+            groups = None
+            if by is not None:
+                column = by if by == "class" else open_column(chosen, by, "--by")
+                groups = breakdown(scores, None, best_budget(result), column, **shared)
             seconds = time.perf_counter() - start
-            tables = _calibration(chosen.scored(arrays), result, samples.open(chosen)) if reliability else None
+            tables = _calibration(scores, result, existing) if reliability else None
             if reliability and tables is None:
                 remark("no section on calibration: it needs labels, and scores that are probabilities", quiet)
         result.attrs["store"] = arrays.location
@@ -146,54 +162,31 @@ def evaluate(chosen: StoreChoice, samples: SampleChoice, k: list[Fraction] | Non
             result.attrs |= {"max_error": least.max_error, "smallest_k": least.k, "smallest_top_k": least.top_k}
         if arrays.fingerprint:
             result.attrs["fingerprint"] = arrays.fingerprint
+        worth = utilities.of(result)
+        if worth is not None:
+            result = result.assign(worth.drop_vars("threshold").data_vars).assign_attrs(worth.attrs)
         if isinstance(folder, ResultsFolder):
-            folder.write(
-                result, lambda path: write_report(result, path, seconds=seconds, calibration=tables, breakdown=groups)
-            )
+            parts: dict[str, Any] = {"calibration": tables, "breakdown": groups, "utilities": worth, "curve": every}
+            folder.write(result, lambda path: write_report(result, path, seconds=seconds, **parts))
             remark(f"wrote {folder.out / 'report.html'}, metrics.json and metrics.zarr", quiet)
-    _show(result, groups, as_json, quiet)
+    _show(result, groups, worth, as_json, quiet)
 
 
-def _show(result: Result, groups: Result | None, as_json: bool, quiet: bool) -> None:
-    """Print a result, and a breakdown where there is one."""
-    from ..report import print_breakdown, print_table
+def _show(result: Result, groups: Result | None, worth: Result | None, as_json: bool, quiet: bool) -> None:
+    """Print a result, and a breakdown and utilities where there are some."""
+    from ..report import print_breakdown, print_table, print_utilities
     from ..results.json_text import to_json
     from ..results.score_kinds import kind_sentence
 
-    click.echo(to_json(result) if as_json else print_table(result))
+    click.echo(to_json(result) if as_json else print_table(result, **look()))
     if groups is not None and not as_json:
-        click.echo(f"\n{print_breakdown(groups)}")
+        click.echo(f"\n{print_breakdown(groups, **look())}")
+    if worth is not None and not as_json:
+        click.echo(f"\n{print_utilities(worth, **look())}")
     if as_json and kind_sentence(result):  # the table says it
         remark(kind_sentence(result), quiet)
     if not result.attrs["n_labelled"]:
         remark("errors need labels: name them with --labels NAME, or give a file with --labels labels.npy", quiet)
-
-
-def _breakdown(
-    chosen: StoreChoice,
-    arrays: StoredArrays,
-    result: Result,
-    by: str,
-    samples: SampleChoice,
-    nan_policy: str,
-    quiet: bool,
-) -> Result:
-    """Return the breakdown of the budget that a result speaks of."""
-    from ..api.breakdowns import breakdown
-    from ..plot import best_budget
-
-    groups = by if by == "class" else open_column(chosen, by, "--by")
-    return breakdown(
-        chosen.scored(arrays), None, best_budget(result), groups, **samples.open(chosen), nan_policy=nan_policy,
-        progress=shows_progress(quiet),
-    )  # fmt: skip
-
-
-def _least(scores: object, max_error: str, samples: Existing, nan_policy: str, progress: bool | None) -> SmallestK:
-    """Return the least budgets for an error."""
-    from ..api.smallest_budgets import smallest_k
-
-    return smallest_k(scores, max_error=max_error, **samples, nan_policy=nan_policy, progress=progress)
 
 
 def _calibration(scores: object, result: Result, samples: Existing) -> dict[str, Result] | None:
@@ -227,15 +220,17 @@ def threshold(chosen: StoreChoice, samples: SampleChoice, k: list[Fraction], as_
               **where: Unpack[ClusterChoice]) -> None:  # fmt: skip
     """The threshold of each budget, exactly, with the scores above it, its ties and those kept.
 
+    STORE is a store or a file, as for avgk evaluate.
+
     Example: avgk threshold scores.zarr -k 5
     """
     from ..api.thresholds import threshold as run
 
-    arrays = chosen.open(missing)
+    arrays, existing = chosen.open(missing), samples.open(chosen)
     with cluster(where, quiet):
         place = checkpoint_place(checkpoint, checkpoint_option)
         found = run(
-            chosen.scored(arrays), k, **samples.open(chosen), nan_policy=nan_policy, progress=shows_progress(quiet),
+            chosen.with_frequencies(arrays, existing).scored(arrays), k, **existing, nan_policy=nan_policy, progress=shows_progress(quiet),
             checkpoint=place,
         )  # fmt: skip
     names = ("threshold", "n_above", "n_ties", "n_kept")
@@ -244,8 +239,8 @@ def threshold(chosen: StoreChoice, samples: SampleChoice, k: list[Fraction], as_
         print_json(rows)
         return
     for row in rows:
-        click.echo(f"k = {row['k']:g}: threshold {row['threshold']!r}, above {row['n_above']}, "
-                   f"ties {row['n_ties']}, kept {row['n_kept']}")  # fmt: skip
+        tell(f"k = {row['k']:g}: threshold {row['threshold']!r}, above {row['n_above']}, "
+             f"ties {row['n_ties']}, kept {row['n_kept']}")  # fmt: skip
 
 
 class Number(click.ParamType):  # type: ignore[type-arg,unused-ignore]
@@ -270,6 +265,18 @@ class Number(click.ParamType):  # type: ignore[type-arg,unused-ignore]
 @budget_option("Budget: labels per sample on average, such as 5 or 2.5.")
 @click.option("--threshold", "limit", type=Number(), help="Take all scores above this, instead of a budget.")
 @click.option(
+    "--conformal",
+    "predictor_file",
+    metavar="FILE",
+    help="The sets of the file that avgk conformal wrote, instead of a budget.",
+)
+@click.option(
+    "--groups",
+    "groups_name",
+    metavar="NAME",
+    help="With --conformal by group: name or path, as for --labels, of the groups.",
+)
+@click.option(
     "--rule", type=click.Choice(["average", "top"]), default="average", show_default=True,
     help="The average-k sets, or the top-k sets.",
 )  # fmt: skip
@@ -286,12 +293,12 @@ class Number(click.ParamType):  # type: ignore[type-arg,unused-ignore]
 @quiet_option
 @checkpoint_options
 @cluster_options
-def sets(chosen: StoreChoice, samples: SampleChoice, k: list[Fraction] | None, limit: float | None, rule: str, form: str,
+def sets(chosen: StoreChoice, samples: SampleChoice, k: list[Fraction] | None, limit: float | None, predictor_file: str | None, groups_name: str | None, rule: str, form: str,
          out: str, out_option: tuple[str, ...], overwrite: bool, ties: str, nan_policy: str, missing: str, as_json: bool, quiet: bool,
          checkpoint: str | None, checkpoint_option: tuple[str, ...], **where: Unpack[ClusterChoice]) -> None:  # fmt: skip
     """Write the sets of a budget, or of a threshold, to a new store, out of core.
 
-    As indices, the set of sample i is classes[offsets[i]:offsets[i + 1]]. Samples that do not exist have empty sets.
+    STORE is a store or a file, as for avgk evaluate. As indices, the set of sample i is classes[offsets[i]:offsets[i + 1]]. Samples that do not exist have empty sets.
 
     Example: avgk sets scores.zarr -k 2.5 --out sets.zarr
 
@@ -300,29 +307,41 @@ def sets(chosen: StoreChoice, samples: SampleChoice, k: list[Fraction] | None, l
     Example: avgk sets scores.zarr -k 2 --rule top --out top.zarr
 
     Example: avgk sets scores.zarr --threshold 0.25 --out above.zarr
+
+    avgk sets scores.zarr --conformal conformal.json --out covered.zarr writes sets with a promised coverage.
     """
     from dataclasses import asdict
 
     from ..api.written_sets import SetChoice, write_sets
+    from ..conformal import load
     from ..store import shown
 
-    if (k is None) == (limit is None) or (limit is not None and rule == "top"):
-        raise OptionError("sets must be those of one budget (-k 5) or of one threshold (--threshold 0.25).")
+    if sum(one is not None for one in (k, limit, predictor_file)) != 1 or (k is None and rule == "top"):
+        raise OptionError(
+            "sets must be those of one budget (-k 5), of one threshold (--threshold 0.25) or of one predictor (--conformal FILE)."
+        )
     if k is not None and len(k) != 1:
         raise OptionError(f"-k must be one budget for sets; got {len(k)}. Write one store for each.")
-    arrays = chosen.open(missing, with_labels=samples.ignore_index is not None)
-    choice = SetChoice(rule if limit is None else "threshold", k[0] if k else None, limit, ties, nan_policy)
+    if groups_name is not None and predictor_file is None:
+        raise OptionError("--groups must come with --conformal; got it alone. Leave it out.")
+    if predictor_file is not None or limit is not None:
+        rule = "conformal" if limit is None else "threshold"
+    predictor = None if predictor_file is None else load(predictor_file)
+    counted = samples.ignore_index is not None or chosen.balanced == "labels"
+    arrays, existing = chosen.open(missing, with_labels=counted), samples.open(chosen)
+    groups = open_column(chosen, groups_name, "--groups")
+    choice = SetChoice(rule, k[0] if k else None, limit, ties, nan_policy, predictor, groups)
     with cluster(where, quiet):
         found = write_sets(
-            chosen.scored(arrays), out, choice, **samples.open(chosen), format=form, overwrite=overwrite, progress=shows_progress(quiet),
+            chosen.with_frequencies(arrays, existing).scored(arrays), out, choice, **existing, format=form, overwrite=overwrite, progress=shows_progress(quiet),
             out_options=parse_storage_options(out_option, "--out-option"),
             checkpoint=checkpoint_place(checkpoint, checkpoint_option),
         )  # fmt: skip
     if as_json:
         print_json({"store": shown(out), **asdict(found)})
         return
-    what = "threshold" if found.k is None else f"{rule}-{found.k:g}"
-    click.echo(
+    what = rule if found.k is None else f"{rule}-{found.k:g}"
+    tell(
         f"wrote {what} sets of {found.n_samples:,} samples x {found.n_classes:,} classes to {shown(out)}: "
         f"{found.n_labels:,} labels in all" + ("" if found.threshold is None else f", threshold {found.threshold!r}")
     )

@@ -20,12 +20,14 @@ import click
 
 from ..credentials import environment_secrets, has_short, hide
 from ..errors import AvgkError, ClusterError, LeftoverWarning, ReadError, ResultWarning, WriteError
-from .printing import printing_log
+from .printing import printing_log, status, tell_error
 from .spelling import secrets_in, spelled
 
 #: What the system says of a full disk, a quota that is used up, or a file that may not grow.
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 FAILED, REFUSED, INTERRUPTED, TERMINATED = 1, 2, 130, 143
+#: Characters of a secret that no word of an error of ours is likely to be.
+_LONG = 8
 
 
 class Command(click.Command):
@@ -34,6 +36,11 @@ class Command(click.Command):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.params.append(debug_option())
+
+    def invoke(self, ctx: click.Context) -> object:
+        """Run the command, whose phases are named on a terminal."""
+        with status(ctx.params.get("quiet", True)):  # without that option there is nothing to wait for
+            return super().invoke(ctx)
 
 
 def debug_option() -> click.Option:
@@ -91,7 +98,7 @@ def _telling_leftovers(quiet: bool) -> Iterator[None]:
             line: str | None = None,
         ) -> None:
             if issubclass(category, LeftoverWarning):
-                click.echo(f"avgk: {message}", err=True)
+                tell_error(f"avgk: {message}")
             else:
                 show(message, category, filename, lineno, file, line)
 
@@ -165,12 +172,13 @@ def _tell(error: BaseException, message: str, status: int, words: list[str]) -> 
     """Say what failed, without the credentials among the words of the command line; return the status."""
     secrets = {*secrets_in(words), *environment_secrets()}
     own = isinstance(error, AvgkError)  # without secrets already
-    told = hide(" ".join(message.split()), () if own else secrets)
+    # What was meant as a secret may have been taken for a name.
+    told = hide(" ".join(message.split()), [s for s in secrets_in(words) if len(s) >= _LONG] if own else secrets)
     trace = hide("".join(traceback.format_exception(error)), secrets)
     if not own and not isinstance(error, click.ClickException) and has_short(told + trace, secrets):
         told = type(error).__name__  # of a library, which may say anything
         trace = f"{''.join(traceback.format_tb(error.__traceback__))}{told}\n"
     if "--debug" in words:
         click.echo(trace, err=True, nl=False)
-    click.echo(f"avgk: {spelled(told)}", err=True)
+    tell_error(f"avgk: {spelled(told)}")
     return status

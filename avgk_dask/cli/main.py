@@ -5,10 +5,12 @@ from __future__ import annotations
 import click
 
 from .calibrate_command import calibrate
+from .compile_command import compile_ahead
 from .conformal_command import conformal
 from .decision_commands import breakdown, compare
 from .evaluate_commands import evaluate, sets, threshold
 from .group import Command, Group, debug_option
+from .pairs_command import pairs
 from .schemas import SCHEMAS
 from .simulate_command import demo, simulate
 from .store_commands import info, ingest, join, verify
@@ -70,6 +72,7 @@ for _command in (
     threshold,
     compare,
     breakdown,
+    pairs,
     transfer,
     conformal,
     sets,
@@ -80,6 +83,7 @@ for _command in (
     join,
     simulate,
     demo,
+    compile_ahead,
     schema,
     completion,
 ):

@@ -14,6 +14,7 @@ import click
 from ..errors import AvgkError, BudgetError, OptionError
 
 if TYPE_CHECKING:
+    from ..arrays import Array
     from ..store import StoredArrays
 
 #: What click makes a command of, or a command.
@@ -141,9 +142,17 @@ class StoreChoice:
     activation: str | None = None
     temperature: float | None = None
     calibration: str | None = None
+    #: What classes are divided by: ``labels``, a file or an array of the store; or the numbers themselves.
+    balanced: str | Array | None = field(default=None, repr=False)
 
     def open(self, missing: str, with_labels: bool = True) -> StoredArrays:
         """Open the arrays; reads metadata only."""
+        from ..passes.telling import phase
+
+        with phase("opening"):
+            return self._opened(missing, with_labels)
+
+    def _opened(self, missing: str, with_labels: bool) -> StoredArrays:
         from ..api.store_functions import open_stored
         from ..store import open_arrays
 
@@ -154,6 +163,25 @@ class StoreChoice:
         return open_stored(self.store, self.scores, self.labels, self.options, missing)
 
     def scored(self, arrays: StoredArrays) -> object:
+        """Return the scores of opened arrays, as an activation and the frequencies of classes make them."""
+        from ..api.balancing import balanced
+
+        made = self._activated(arrays)
+        assert not isinstance(self.balanced, str)  # with_frequencies came first
+        return made if self.balanced is None else balanced(made, self.balanced)
+
+    def with_frequencies(self, arrays: StoredArrays, existing: Existing) -> StoreChoice:
+        """Return the choice with the frequencies of classes as numbers; those of labels are counted, which reads them."""
+        from ..api.balancing import count_labels_by_class
+        from ..files import read_numbers
+
+        if not isinstance(self.balanced, str):
+            return self
+        if self.balanced == "labels":
+            return replace(self, balanced=count_labels_by_class(arrays, **existing))
+        return replace(self, balanced=read_numbers(self.balanced))
+
+    def _activated(self, arrays: StoredArrays) -> object:
         """Return the scores of opened arrays, or the probabilities that an activation makes of them."""
         from ..api.probabilities import activated
 
@@ -180,9 +208,12 @@ class StoreChoice:
 
 
 def store_options(
-    command: Callable[Concatenate[StoreChoice, Rest], None], metavar: str | None = None
+    command: Callable[Concatenate[StoreChoice, Rest], None], metavar: str | None = None, *, with_labels: bool = False
 ) -> Callable[..., None]:
-    """Add the store, and the options that name its arrays and how to reach it, as one argument ``chosen``."""
+    """Add the store, and the options that name its arrays and how to reach it, as one argument ``chosen``.
+
+    With labels, they may follow as a second argument.
+    """
 
     @functools.wraps(command)
     def with_choice(
@@ -193,23 +224,40 @@ def store_options(
         *args: Rest.args,
         **rest: Rest.kwargs,
     ) -> None:
-        chosen = StoreChoice(store, scores_name, labels_name, parse_storage_options(storage_option))
+        from ..passes.telling import phase
+
+        labels = rest.pop("labels_file", None)
+        if labels is not None and labels_name is not None:
+            raise OptionError("labels must be said once; got LABELS and --labels. Leave one of them out.")
+        named = labels_name if labels is None else str(labels)
+        chosen = StoreChoice(store, scores_name, named, parse_storage_options(storage_option))
+        with phase("opening"):
+            from ..api import inputs  # noqa: F401  # which every command needs, and which takes a second to load
         command(chosen, *args, **rest)
 
-    names = "Name of the labels inside the store, or the path of an .npy file or another store."
+    names = "Name of the labels inside the store or file, or the path of a file, such as .npy, or of another store."
     made: Callable[..., None] = with_choice
     for option in (
         storage_option,
         click.option("--labels", "labels_name", metavar="NAME", help=names),
-        click.option("--scores", "scores_name", metavar="NAME", help="Name of the scores inside the store."),
+        click.option("--scores", "scores_name", metavar="NAME", help="Name of the scores inside the store or file."),
+        *(
+            [click.argument("labels_file", type=click.Path(), metavar="[LABELS]", required=False)]
+            if with_labels
+            else ()
+        ),
         click.argument("store", type=click.Path(), metavar=metavar),
     ):
         made = option(made)
     return made
 
 
+#: The same, where labels may follow the store.
+labelled_store_options = functools.partial(store_options, with_labels=True)
+
+
 def activation_options(command: Callable[Concatenate[StoreChoice, Rest], None]) -> Callable[..., None]:
-    """Add the options that make probabilities of logits; they become part of the argument ``chosen``."""
+    """Add the options that make other scores of those stored; they become part of the argument ``chosen``."""
 
     @functools.wraps(command)
     def with_activation(
@@ -217,15 +265,20 @@ def activation_options(command: Callable[Concatenate[StoreChoice, Rest], None]) 
         activation: str | None,
         temperature: float | None,
         calibration_file: str | None,
+        balanced: str | None,
         *args: Rest.args,
         **rest: Rest.kwargs,
     ) -> None:
-        made = replace(chosen, activation=activation, temperature=temperature, calibration=calibration_file)
+        made = replace(
+            chosen, activation=activation, temperature=temperature, calibration=calibration_file, balanced=balanced
+        )
         command(made, *args, **rest)
 
     text = "The scores are logits: make probabilities of them while they are read."
     fitted = "The file that avgk calibrate wrote: make probabilities of logits by it."
+    shared = "labels, or a file with a number for each class: divide scores by how frequent their class is, so that rare ones count as much."
     made: Callable[..., None] = with_activation
+    made = click.option("--balanced", metavar="FILE", help=shared)(made)
     made = click.option("--calibration", "calibration_file", metavar="FILE", help=fitted)(made)
     made = click.option("--temperature", type=float, metavar="T", help="Divide the logits by T first.")(made)
     return click.option("--activation", type=click.Choice(["softmax", "sigmoid"]), help=text)(made)
@@ -236,6 +289,13 @@ class Existing(TypedDict):
 
     where: object
     ignore_index: int | None
+
+
+class Shared(Existing):
+    """What functions that a command calls one after the other have in common."""
+
+    nan_policy: str
+    progress: bool | None
 
 
 @dataclass(frozen=True)

@@ -43,11 +43,12 @@ class ResultsFolder:
 
     def write(self, result: Result, write_page: Callable[[pathlib.Path], None] | None = None) -> None:
         """Write all results to a folder beside their own first, then move them in."""
+        from ..passes.telling import phase
         from ..results.json_text import to_json
         from ..store import Aside, write_result, writing
 
         is_done = False
-        with writing(str(self.out)):
+        with phase("writing"), writing(str(self.out)):
             aside = Aside.under(self._leased.lease, self.out.resolve())
             try:
                 aside.new.mkdir()

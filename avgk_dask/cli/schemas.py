@@ -52,9 +52,9 @@ _ATTRS = {"n_samples": _SIZE, "n_classes": _SIZE, "n_labelled": _COUNT, "store":
 _FINGERPRINT: Schema = {"type": "string", "description": "SHA-256 of the manifest of the stored scores."}
 
 
-def _dataset(variables: list[str], attrs: dict[str, Schema]) -> Schema:
+def _dataset(variables: list[str], attrs: dict[str, Schema], *, labelled: bool = True) -> Schema:
     """Return the schema of a result Dataset that has these variables, and these attributes beside those all have."""
-    needed = _ATTRS | attrs
+    needed = {name: kind for name, kind in _ATTRS.items() if labelled or name != "n_labelled"} | attrs
     return _object(
         "An xarray Dataset; avgk_dask.results.json_text.from_json gives it back.",
         variables={"type": "object", "required": variables, "additionalProperties": _VARIABLE},
@@ -94,12 +94,13 @@ _COVERED = _dataset(
         "p_value_high", "size", "set_size_count", "set_hit_count", "size_coverage",
     ],
     {
-        "method": _TEXT, "alpha": _NUMBER, "by": {"enum": ["none", "class"]}, "n_calibration": _SIZE, "confidence": _NUMBER,
+        "method": _TEXT, "alpha": _NUMBER, "by": {"enum": ["none", "class", "group"]}, "n_calibration": _SIZE, "confidence": _NUMBER,
     },
 )  # fmt: skip
 _BROKEN_DOWN = _dataset(
+    # "threshold", or with a threshold for each group "group_threshold", is there, too.
     ["k", "group", "n_samples", "n_labelled", "average_k_error", "average_k_error_low", "average_k_error_high",
-     "top_k_error", "adaptive_gain", "average_set_size", "macro_average_k_error", "macro_top_k_error", "threshold"],
+     "top_k_error", "adaptive_gain", "average_set_size", "macro_average_k_error", "macro_top_k_error"],
     {"by": {"enum": ["class", "group"]}},
 )  # fmt: skip
 _COMPARED = _dataset(
@@ -112,6 +113,9 @@ _BODIES: dict[str, Schema] = {
     "evaluate": _RESULT,
     "compare": _COMPARED,
     "breakdown": _BROKEN_DOWN,
+    "pairs": _dataset(
+        ["pair", "class_a", "class_b", "count", "n_sets_a", "n_sets_b"], {"k": _BUDGET, "n_pairs": _COUNT}, labelled=False
+    ),
     "threshold": _list(
         _object("One budget.", k=_BUDGET, threshold=_NUMBER, n_above=_COUNT, n_ties=_COUNT, n_kept=_COUNT)
     ),
@@ -133,7 +137,8 @@ _BODIES: dict[str, Schema] = {
         file=_or_null(_TEXT),
         method={"enum": ["lac", "aps", "raps", "top_k"]},
         alpha=_NUMBER,
-        by=_or_null({"enum": ["class"]}),
+        by=_or_null({"enum": ["class", "group"]}),
+        groups=_or_null(_list({"type": "integer"})),
         threshold=_EACH,
         rank=_EACH,
         n_calibration=_EACH,
@@ -147,13 +152,15 @@ _BODIES: dict[str, Schema] = {
     "sets": _object(
         "What was written; all but store are attributes of the new store, too.",
         store=_TEXT,
-        rule={"enum": ["average", "top", "threshold"]},
+        rule={"enum": ["average", "top", "threshold", "conformal"]},
         k=_or_null(_BUDGET),
         threshold=_or_null(_NUMBER),
         n_above=_or_null(_COUNT),
         n_ties=_or_null(_COUNT),
         n_kept=_or_null(_COUNT),
         ties=_or_null({"enum": ["first", "spread"]}),
+        method=_or_null({"enum": ["lac", "aps", "raps", "top_k"]}),
+        alpha=_or_null(_NUMBER),
         source=_TEXT,
         made_by=_TEXT,
         n_left_out=_COUNT,
@@ -176,7 +183,7 @@ _BODIES: dict[str, Schema] = {
     ),
     "info": _object(
         store=_TEXT,
-        zarr_format={"enum": [2, 3]},
+        zarr_format={"enum": [2, 3, None]},
         n_samples=_SIZE,
         n_classes=_SIZE,
         truncated=_or_null(_TEXT),

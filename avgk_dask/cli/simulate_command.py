@@ -13,7 +13,7 @@ from ..credentials import shown
 from ..errors import OptionError
 from .group import Command
 from .parameters import json_option, overwrite_option, quiet_option
-from .printing import print_json, shows_progress
+from .printing import look, print_json, shows_progress, tell
 from .result_files import ResultsFolder
 
 if TYPE_CHECKING:
@@ -39,7 +39,10 @@ def simulate(out: str, example: int | None, samples: int, classes: int, seed: in
 
     Example: avgk simulate --example 2 --samples 3000 --out toy.zarr
     """
-    from ..testing.simulation import Simulation, simulate_store
+    from ..passes.telling import phase
+
+    with phase("opening"):
+        from ..testing.simulation import Simulation, simulate_store
 
     if seed < 0:
         raise OptionError(f"--seed must not be negative; got {seed}.")
@@ -54,7 +57,7 @@ def simulate(out: str, example: int | None, samples: int, classes: int, seed: in
         print_json({"store": shown(out), "n_samples": samples, "n_classes": n_classes, "example": example, "seed": seed,
                     "dtype": dtype, "ambiguity": ambiguity, "levels": levels, "soft": soft})  # fmt: skip
     else:
-        click.echo(f"wrote {samples:,} samples x {n_classes:,} classes to {shown(out)}")
+        tell(f"wrote {samples:,} samples x {n_classes:,} classes to {shown(out)}")
 
 
 def _check_demo(out: pathlib.Path) -> None:
@@ -97,32 +100,36 @@ def demo(out: pathlib.Path, samples: int, classes: int, as_json: bool, quiet: bo
 
     Example: avgk demo --samples 5000 --classes 100
     """
-    from ..report import print_table, write_report
-    from ..results.json_text import to_json
+    from ..passes.telling import phase
+
+    with phase("opening"):
+        from ..report import print_table, write_report
+        from ..results.json_text import to_json
 
     store = out / "scores.zarr"
     results = ResultsFolder(out)
     _check_demo(out)
     with results as folder:
-        result, seconds = _simulate_and_evaluate(store, samples, classes, shows_progress(quiet))
-        folder.write(result, lambda path: write_report(result, path, seconds=seconds))
+        result, curve, seconds = _simulate_and_evaluate(store, samples, classes, shows_progress(quiet))
+        folder.write(result, lambda path: write_report(result, path, seconds=seconds, curve=curve))
     if as_json:
         print_json({"store": str(store), "report": str(out / "report.html"), "result": json.loads(to_json(result))})
         return
-    click.echo(print_table(result))
-    click.echo(f"\nThe report is {out / 'report.html'}; the scores are in {store}.")
+    click.echo(print_table(result, **look()))
+    click.echo()
+    tell(f"The report is {out / 'report.html'}; the scores are in {store}.")
 
 
 def _simulate_and_evaluate(
     store: pathlib.Path, samples: int, classes: int, progress: bool | None
-) -> tuple[Result, float]:
-    from ..api.evaluation import evaluate
+) -> tuple[Result, Result | None, float]:
+    from ..api.evaluation import evaluate_with_curve
     from ..store import open_arrays
     from ..testing.simulation import Simulation, simulate_store
 
     simulate_store(store, Simulation(samples, classes), overwrite=True, progress=progress)
     start = time.perf_counter()
-    result = evaluate(store, progress=progress)
+    result, curve = evaluate_with_curve(store, progress=progress)
     seconds = time.perf_counter() - start
     result.attrs |= {"store": str(store), "fingerprint": open_arrays(store).fingerprint}
-    return result, seconds
+    return result, curve, seconds

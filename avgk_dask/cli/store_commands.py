@@ -13,6 +13,7 @@ from .parameters import (
     LayoutChoice,
     StoreChoice,
     json_option,
+    labelled_store_options,
     layout_options,
     missing_option,
     out_options,
@@ -20,9 +21,8 @@ from .parameters import (
     parse_storage_options,
     quiet_option,
     storage_option,
-    store_options,
 )
-from .printing import print_json, shows_progress
+from .printing import look, print_json, shows_progress, tell
 
 if TYPE_CHECKING:
     from ..api.ingestion import Ingestion
@@ -60,8 +60,11 @@ def ingest(scores: str, labels: str | None, out: str, storage_option: tuple[str,
 
     Example: avgk ingest scores.npy labels.npy --out new.zarr
     """
-    from ..api.ingestion import ingest as run
-    from ..store import shown
+    from ..passes.telling import phase
+
+    with phase("opening"):
+        from ..api.ingestion import ingest as run
+        from ..store import shown
 
     found = run(
         scores, labels, out=out, storage_options=parse_storage_options(storage_option),
@@ -82,7 +85,7 @@ def _print_ingestion(found: Ingestion, store: str) -> None:
     from ..results.showing import visible
 
     checked = found.verification
-    click.echo(
+    tell(
         f"wrote {found.n_samples:,} samples x {found.n_classes:,} classes "
         f"{'with' if found.has_labels else 'without'} labels to {store}: "
         f"{checked.n_chunks:,} chunks, {checked.n_bytes:,} bytes, all verified"
@@ -90,12 +93,12 @@ def _print_ingestion(found: Ingestion, store: str) -> None:
     if found.class_names:
         names = [visible(name) for name in found.class_names]
         middle = ", …, " if len(names) > 4 else ", " if len(names) > 3 else ""
-        click.echo(f"each column is a class: {', '.join(names[:3])}{middle}{names[-1] if len(names) > 3 else ''}")
+        tell(f"each column is a class: {', '.join(names[:3])}{middle}{names[-1] if len(names) > 3 else ''}")
     if found.ignored:
         more = f" and {len(found.ignored) - 20} more" if len(found.ignored) > 20 else ""
-        click.echo(f"not used: {', '.join(visible(name) for name in found.ignored[:20])}{more}")
+        tell(f"not used: {', '.join(visible(name) for name in found.ignored[:20])}{more}")
     if found.rounding:
-        click.echo(f"the scores are {found.rounding}")
+        tell(f"the scores are {found.rounding}")
 
 
 @click.command(cls=Command, short_help="Check every chunk of a store.")
@@ -111,7 +114,10 @@ def verify(
 
     Example: avgk verify scores.zarr
     """
-    from ..api.store_functions import verify as run
+    from ..passes.telling import phase
+
+    with phase("opening"):
+        from ..api.store_functions import verify as run
 
     with cluster(where, quiet):
         found = run(store, storage_options=parse_storage_options(storage_option), progress=shows_progress(quiet))
@@ -120,9 +126,9 @@ def verify(
                     "has_manifest": found.has_manifest, "damaged": found.damaged})  # fmt: skip
     else:
         for chunk, what in found.damaged:
-            click.echo(what if chunk in what else f"{chunk}: {what}")
+            tell(what if chunk in what else f"{chunk}: {what}")
         how = "against the manifest" if found.has_manifest else "by decoding (no manifest: changed values can pass)"
-        click.echo(f"{found.n_chunks:,} chunks, {found.n_bytes:,} bytes checked {how}: {len(found.damaged)} damaged")
+        tell(f"{found.n_chunks:,} chunks, {found.n_bytes:,} bytes checked {how}: {len(found.damaged)} damaged")
     if not found.ok:
         sys.exit(FAILED)
 
@@ -148,15 +154,17 @@ def join(store: str, parts: int | None, storage_option: tuple[str, ...], as_json
         has_labels = made.labels is not None
         print_json({"store": shown(store), "n_samples": n_samples, "n_classes": n_classes, "has_labels": has_labels})
     else:
-        click.echo(f"{shown(store)} is complete: {n_samples:,} samples x {n_classes:,} classes")
+        tell(f"{shown(store)} is complete: {n_samples:,} samples x {n_classes:,} classes")
 
 
 @click.command(cls=Command, short_help="What a store holds and costs, and advice.")
-@store_options
+@labelled_store_options
 @json_option
 @quiet_option
 def info(chosen: StoreChoice, as_json: bool, quiet: bool) -> None:
-    """What a store holds, what evaluating it costs, and how its layout could be better.
+    """What a store or file holds, what evaluating it costs, and how its layout could be better.
+
+    STORE and LABELS are as for avgk evaluate.
 
     Example: avgk info scores.zarr
     """
@@ -169,4 +177,4 @@ def info(chosen: StoreChoice, as_json: bool, quiet: bool) -> None:
     if as_json:
         print_json(found)
     else:
-        click.echo(print_info(found))
+        click.echo(print_info(found, **look()))

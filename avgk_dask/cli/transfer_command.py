@@ -20,20 +20,20 @@ from .parameters import (
     checkpoint_options,
     checkpoint_place,
     json_option,
+    labelled_store_options,
     missing_option,
     nan_option,
     parse_storage_options,
     quiet_option,
     sample_options,
-    store_options,
 )
-from .printing import remark, shows_progress
+from .printing import look, remark, shows_progress
 from .result_files import ResultsFolder
 
 
 @click.command(cls=Command, short_help="Thresholds of one store on another.")
 @click.argument("calibration", type=click.Path())
-@store_options
+@labelled_store_options
 @activation_options
 @sample_options
 @budget_option("Budgets: 5 or 1,3,5 or 1:10 or 0.5,2.5.", required=True)
@@ -62,9 +62,10 @@ def transfer(chosen: StoreChoice, samples: SampleChoice, calibration: str, k: li
              **where: Unpack[ClusterChoice]) -> None:  # fmt: skip
     """Set sizes and errors that the thresholds of one store have on another.
 
-    CALIBRATION is the store whose scores give the thresholds (it needs no labels), STORE the one they are used on. Beside
-    them stand the numbers of STORE's own thresholds. An activation is one of both; --where and
-    --ignore-index speak of STORE.
+    CALIBRATION is the store whose scores give the thresholds (it needs no labels), STORE the one they are used on; both may
+    be files, and LABELS the labels of STORE, as for avgk evaluate. Beside them stand the numbers of STORE's own thresholds.
+    An activation, and the frequencies of classes, are those of both; --where, --ignore-index and --balanced labels speak of
+    STORE.
 
     Example: avgk transfer scores.zarr scores.zarr -k 1:5
 
@@ -77,9 +78,11 @@ def transfer(chosen: StoreChoice, samples: SampleChoice, calibration: str, k: li
     folder = nullcontext() if out is None else ResultsFolder(out, with_report=False)
     with folder:
         options = parse_storage_options(calibration_option, "--calibration-option")
+        arrays = chosen.open(missing)
+        existing = samples.open(chosen)
+        chosen = chosen.with_frequencies(arrays, existing)
         other = replace(chosen, store=calibration, scores=calibration_scores, labels=None, options=options)
         known = other.open(missing, with_labels=False)
-        arrays = chosen.open(missing)
         with cluster(where, quiet):
             result = run(
                 other.scored(known),
@@ -87,7 +90,7 @@ def transfer(chosen: StoreChoice, samples: SampleChoice, calibration: str, k: li
                 None,
                 k,
                 guarantee=guarantee,
-                **samples.open(chosen),
+                **existing,
                 nan_policy=nan_policy,
                 progress=shows_progress(quiet),
                 checkpoint=checkpoint_place(checkpoint, checkpoint_option),
@@ -96,6 +99,6 @@ def transfer(chosen: StoreChoice, samples: SampleChoice, calibration: str, k: li
         if isinstance(folder, ResultsFolder):
             folder.write(result)
             remark(f"wrote {folder.out / 'metrics.json'} and metrics.zarr", quiet)
-    click.echo(to_json(result) if as_json else print_transfer(result))
+    click.echo(to_json(result) if as_json else print_transfer(result, **look()))
     if not result.attrs["n_labelled"]:
         remark("errors need labels: name them with --labels NAME, or give a file with --labels labels.npy", quiet)

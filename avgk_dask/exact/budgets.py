@@ -11,10 +11,13 @@ from typing import Any
 
 import numpy as np
 
+from ..arrays import Ints
 from ..errors import BudgetError, ScoresError
 
 #: The budgets where none are asked for; with fewer than ten classes, as many as there are.
 DEFAULT_BUDGETS = range(1, 11)
+#: Integer budgets that a report can look up.
+MOST_IN_CURVE = 100
 
 #: Digits before or after the point past which a number is no budget, but would take for ever as a fraction.
 _MOST_DIGITS = 1000
@@ -52,6 +55,18 @@ def parse_budget(k: Any) -> Fraction:
     except (InvalidOperation, ValueError, OverflowError):
         pass
     raise BudgetError(f"{_RULE}; got {k!r}. Pass an int, float, Fraction, Decimal or decimal string.")
+
+
+def whole_budgets(most: int) -> tuple[Fraction, ...]:
+    """Return the integer budgets from 1 up to ``most``.
+
+    Examples
+    --------
+    >>> whole_budgets(2), whole_budgets(0)
+    ((Fraction(1, 1), Fraction(2, 1)), ())
+
+    """
+    return tuple(Fraction(k) for k in range(1, most + 1))
 
 
 def is_scalar(k: Any) -> bool:
@@ -97,6 +112,20 @@ def parse_budgets(k: Any, n_classes: int) -> tuple[Fraction, ...]:
 def count_labels(budget: Fraction, n_samples: int) -> int:
     """Return B = floor(N * k), the number of labels all sets hold together."""
     return math.floor(budget * n_samples)
+
+
+def count_labels_of_each(budget: Fraction, n_samples: Ints) -> Ints:
+    """Return B = floor(N * k) for each of several N.
+
+    Examples
+    --------
+    >>> count_labels_of_each(Fraction(3, 2), np.array([1, 4, 1])).tolist()
+    [1, 6, 1]
+
+    """
+    different, which = np.unique(n_samples, return_inverse=True)
+    counts = [n * budget.numerator // budget.denominator for n in different.tolist()]
+    return np.array(counts, np.int64)[which]
 
 
 def count_guaranteed(budget: Fraction, n_samples: int, n_classes: int) -> int:

@@ -9,7 +9,7 @@ from typing import Annotated, Self
 import numpy as np
 
 from ..arrays import Array, Ints
-from ..kernels.bits import add_exact
+from ..kernels.chosen import add_exact
 from ..records import ADDED, State
 
 #: Sums are integers in units of the smallest double, in limbs of 32 bits: as many as values below ``_MOST`` need, and

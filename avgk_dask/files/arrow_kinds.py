@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Protocol, Self
 
 from ..arrays import Array
@@ -101,3 +102,12 @@ class ArrowBatch(Protocol):
 
     def validate(self) -> None:
         """Raise an error for rows that are damaged."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """Rows of a table that are decoded together: a row group of a Parquet file, a record batch of an Arrow file."""
+
+    path: str
+    index: int
+    n_rows: int

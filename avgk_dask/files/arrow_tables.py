@@ -8,7 +8,7 @@ from importlib import import_module
 from typing import Any, Protocol
 
 from ..errors import ScoresError, StoreError
-from .arrow_kinds import ArrowBatch, ArrowSchema
+from .arrow_kinds import ArrowBatch, ArrowSchema, Part
 from .matrices import label_block, list_matrix, score_block
 from .row_blocks import Block, RowFile
 from .table_columns import Columns, choose_columns
@@ -45,6 +45,16 @@ class Table(Protocol):
 
     def batches(self, names: list[str], rows: int, max_bytes: int) -> Iterator[ArrowBatch]:
         """Return these columns in record batches of at most ``rows`` rows, holding about ``max_bytes`` in memory."""
+
+
+class PartedTable(Table, Protocol):
+    """Columns in parts, of which each can be read without those before it."""
+
+    def parts(self) -> list[Part] | None:
+        """Return the parts; None where only reading all of them tells."""
+
+    def part_batches(self, part: Part, names: list[str], rows: int) -> Iterator[ArrowBatch]:
+        """Return these columns of a part, in record batches of at most ``rows`` rows."""
 
 
 @dataclass(frozen=True, kw_only=True)

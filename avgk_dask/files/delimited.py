@@ -8,10 +8,12 @@ import re
 import zlib
 from collections.abc import Iterator
 
+import numpy as np
+
 from ..errors import LabelsError, ScoresError
 from .arrow_kinds import ArrowBatch, ArrowSchema
 from .arrow_tables import load_arrow
-from .names import LABEL_NAMES, OTHER_LABEL_NAMES, find_name
+from .names import LABEL_NAMES, OTHER_LABEL_NAMES, find_name, listed
 from .row_blocks import reading
 
 #: Longest line that is read: a million classes of 64 characters each.
@@ -84,13 +86,27 @@ class CsvTable:
         """Return these columns in record batches of at most ``rows`` rows."""
         if self._is_empty:
             return
+        whole = _WholeColumns([name for name in names if name != self._label])
         with reading(self.location, *self._errors):
             try:
                 for batch in self._open(names, max_bytes):
+                    whole.look(batch)
                     for start in range(0, batch.num_rows, rows):
                         yield batch.slice(start, rows)
+                self._refuse_numbers_of_groups(whole)
             except load_arrow().ArrowInvalid as error:
                 raise self._refusal(error) from error
+
+    def _refuse_numbers_of_groups(self, found: _WholeColumns) -> None:
+        """Refuse columns of integers, written without a point, among fractional ones: numbers of groups or samples, most likely."""
+        written = dict(zip(self._names, self._second, strict=False))
+        whole = [name for name in found.whole if _is_whole(written.get(name, ""))]
+        if whole and found.has_fractions:
+            raise ScoresError(
+                f"columns of scores must all be fractional numbers or all integers; {listed(whole)} of {self.location} "
+                f"{'is' if len(whole) == 1 else 'are'} integers among others. Name the labels, and drop what is no score; "
+                "write scores with a point (1.0)."
+            )
 
     def _open(self, names: list[str], max_bytes: int) -> Iterator[ArrowBatch]:
         text = load_arrow("pyarrow.csv")
@@ -124,6 +140,30 @@ class CsvTable:
             f"scores must be numbers; {line}column {name!r} of {self.location} has an {found[3]}. "
             "Correct it, drop the column, or name it if it holds the labels."
         )
+
+
+class _WholeColumns:
+    """Which columns hold nothing but integers, not all of them 0, as far as they were looked at; and whether others do not."""
+
+    def __init__(self, names: list[str]) -> None:
+        self._names, self._nonzero, self.has_fractions = names, set[str](), False
+
+    @property
+    def whole(self) -> list[str]:
+        """The columns of integers."""
+        return [name for name in self._names if name in self._nonzero]
+
+    def look(self, batch: ArrowBatch) -> None:
+        """Look at more rows."""
+        for name in list(self._names):
+            values = np.asarray(batch.column(name).to_numpy(zero_copy_only=False), np.float64)
+            with np.errstate(invalid="ignore"):
+                fractional = bool((values != np.floor(values)).any()) or not np.isfinite(values).all()
+            if fractional:
+                self.has_fractions = True
+                self._names.remove(name)
+            elif values.any():
+                self._nonzero.add(name)
 
 
 def _first_lines(path: str) -> tuple[list[str], list[str]]:

@@ -6,10 +6,11 @@ import json
 import mmap
 import os
 from collections.abc import Iterator
+from itertools import islice
 from typing import Any
 
 from ..errors import StoreError
-from .arrow_kinds import ArrowBatch
+from .arrow_kinds import ArrowBatch, Part
 from .arrow_tables import load_arrow
 from .names import listed
 from .parquet import check_same
@@ -56,6 +57,27 @@ class ArrowTable:
                         _release(mapped)
                     # A decompressed batch must be gone before the next one comes.
                     del batch, chosen
+
+    def parts(self) -> list[Part] | None:
+        """Return the record batches; None where they are compressed: telling their lengths takes decompressing them."""
+        found = []
+        for path in self._paths:
+            with reading(path, *self._errors):
+                mapped = _map(path)
+                for index, batch in enumerate(_record_batches(_reader(mapped))):
+                    if not _lies_in(batch, mapped):
+                        return None
+                    found.append(Part(path, index, int(batch.num_rows)))
+        return found
+
+    def part_batches(self, part: Part, names: list[str], rows: int) -> Iterator[ArrowBatch]:
+        """Return these columns of a record batch; those before it in a stream are passed over."""
+        with reading(part.path, *self._errors, StopIteration):
+            batch = next(_record_batches(_reader(_map(part.path)), part.index))
+            batch.validate()
+            chosen = batch.select(names)
+        for start in range(0, part.n_rows, rows):
+            yield chosen.slice(start, rows)
 
 
 def hub_files(folder: str) -> list[str]:
@@ -112,13 +134,20 @@ def _reader(mapped: mmap.mmap) -> Any:
     return opened(load_arrow().py_buffer(mapped), options=options)
 
 
-def _record_batches(reader: Any) -> Iterator[ArrowBatch]:
-    """Return the record batches of an IPC file (which has a table of them) or of a stream."""
+def _record_batches(reader: Any, first: int = 0) -> Iterator[ArrowBatch]:
+    """Return the record batches of an IPC file (which has a table of them) or of a stream, from one on."""
     if hasattr(reader, "num_record_batches"):
-        for index in range(reader.num_record_batches):
+        for index in range(first, reader.num_record_batches):
             yield reader.get_batch(index)
     else:
-        yield from reader
+        yield from islice(reader, first, None)
+
+
+def _lies_in(batch: Any, mapped: mmap.mmap) -> bool:
+    """Return whether the values of a batch are those of the file itself: not decompressed into other memory."""
+    whole = load_arrow().py_buffer(mapped)
+    buffers = [buffer for column in batch.columns for buffer in column.buffers() if buffer is not None and buffer.size]
+    return all(whole.address <= buffer.address < whole.address + whole.size for buffer in buffers)
 
 
 def _count_rows(reader: Any, mapped: mmap.mmap) -> int:

@@ -1,4 +1,4 @@
-"""The npy format: headers, files read through short-lived memory maps, and streams."""
+"""The npy format: headers, and streams."""
 
 from __future__ import annotations
 
@@ -21,8 +21,6 @@ NPY_ERRORS = (
     *(OverflowError, MemoryError, RecursionError, EOFError),
 )
 
-#: Columns of a Fortran-ordered file that are turned into rows together.
-_COLUMNS = 256
 #: Bytes asked of a stream at once.
 _PIECE = 1 << 20
 
@@ -64,59 +62,6 @@ def read_header(stream: Readable, location: str) -> NpyHeader:
         if min(shape, default=0) < 0:
             raise ValueError(f"its header has the shape {shape}")
     return NpyHeader(shape, fortran and len(shape) > 1 and sorted(shape)[-2] > 1, dtype)
-
-
-@dataclass(frozen=True, kw_only=True)
-class NpyFile(RowFile):
-    """An npy file. Each block has a memory map of its own, so that what was read does not stay resident.
-
-    In Fortran order a block is a strip of each column. Strips are read, not mapped: around each byte that is
-    touched the kernel maps up to some megabytes more. Small blocks read the pages of such a file several times.
-    """
-
-    header: NpyHeader
-    offset: int
-
-    def blocks(self, max_bytes: int) -> Iterator[Block]:
-        """Return the rows in blocks."""
-        n_samples, rows = self.header.shape[0], self.rows_per_block(max_bytes)
-        read = self._strips if self.header.fortran else self._rows
-        for start in range(0, n_samples, rows):
-            with reading(self.location, *NPY_ERRORS):
-                block = read(start, min(start + rows, n_samples))
-            yield block, None
-
-    def _rows(self, start: int, stop: int) -> Array:
-        offset = self.offset + start * self.n_classes * self.header.dtype.itemsize
-        mapped = np.memmap(self.location, self.header.dtype, "r", offset, (stop - start, self.n_classes))
-        return np.array(mapped, self.dtype, order="C")
-
-    def _strips(self, start: int, stop: int) -> Array:
-        n_samples, stored = self.header.shape[0], self.header.dtype
-        block = np.empty((stop - start, self.n_classes), self.dtype)
-        with open(self.location, "rb", buffering=0) as stream:
-            for first in range(0, self.n_classes, _COLUMNS):
-                columns = range(first, min(first + _COLUMNS, self.n_classes))
-                strips = np.empty((len(columns), stop - start), stored)
-                for column, strip in zip(columns, strips, strict=True):
-                    stream.seek(self.offset + (column * n_samples + start) * stored.itemsize)
-                    fill(strip, stream)
-                block[:, columns.start : columns.stop] = strips.T
-        return block
-
-
-def open_npy(path: str) -> NpyFile:
-    """Open an npy file of scores; reads its header only."""
-    header, offset = map_header(path)
-    n_samples, n_classes = check_matrix(header.shape, path)
-    return NpyFile(
-        location=path,
-        n_samples=n_samples,
-        n_classes=n_classes,
-        dtype=check_dtype(header.dtype, path),
-        header=header,
-        offset=offset,
-    )
 
 
 def map_header(path: str) -> tuple[NpyHeader, int]:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from ..errors import StoreError
-from .arrow_kinds import ArrowBatch, ArrowSchema
+from .arrow_kinds import ArrowBatch, ArrowSchema, Part
 from .arrow_tables import load_arrow
 from .row_blocks import reading
 
@@ -28,12 +28,15 @@ class ParquetTable:
         self._errors = (load_arrow().ArrowException, ValueError, KeyError)
         self.n_rows: int | None = 0
         self.schema: Any = None
+        self._parts: list[Part] = []
         for path in paths:
             self._add(path)
 
     def _add(self, path: str) -> None:
         with reading(path, *self._errors), load_arrow("pyarrow.parquet").ParquetFile(path) as file:
             schema, rows = file.schema_arrow, file.metadata.num_rows
+            groups = [file.metadata.row_group(i).num_rows for i in range(file.metadata.num_row_groups)]
+        self._parts += [Part(path, i, n) for i, n in enumerate(groups)]
         self.schema = schema if self.schema is None else self.schema
         check_same(schema, self.schema, path)
         self.n_rows = (self.n_rows or 0) + rows
@@ -44,6 +47,18 @@ class ParquetTable:
         for path in self._paths:
             with reading(path, *self._errors), self._open(path, buffer) as file:
                 yield from file.iter_batches(batch_size=rows, columns=names, use_threads=False)
+
+    def parts(self) -> list[Part]:
+        """Return the row groups."""
+        return self._parts
+
+    def part_batches(self, part: Part, names: list[str], rows: int) -> Iterator[ArrowBatch]:
+        """Return these columns of a row group."""
+        with (
+            reading(part.path, *self._errors),
+            self._open(part.path, _MOST_BUFFER // len(names) + _LEAST_BUFFER) as file,
+        ):
+            yield from file.iter_batches(batch_size=rows, row_groups=[part.index], columns=names, use_threads=False)
 
     def _open(self, path: str, buffer: int) -> Any:
         # Without a buffer, or with pre-buffering, whole column chunks come to memory.

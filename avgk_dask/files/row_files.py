@@ -12,7 +12,8 @@ from .arrow_tables import Table, open_table
 from .delimited import CsvTable
 from .ipc import ArrowTable, hub_files
 from .names import CSV_SUFFIXES, SUFFIXES, check_plain, file_advice, path_advice
-from .npy import open_npy, open_stream
+from .npy import open_stream
+from .npy_rows import open_npy
 from .npz import open_npz
 from .parquet import ParquetTable
 from .row_blocks import RowFile

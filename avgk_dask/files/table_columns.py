@@ -28,6 +28,8 @@ class Columns:
     width: int | None
     #: Columns that are neither.
     ignored: tuple[str, ...] = ()
+    #: The dtype of soft labels; None where labels are class numbers, or there are none.
+    label_dtype: Dtype | None = None
 
     @property
     def names(self) -> list[str]:
@@ -46,14 +48,17 @@ def choose_columns(schema: ArrowSchema, scores: str | None, labels: str | None, 
     check_distinct(scores, labels)
     types = _types(schema, location)
     label = label_column(types, labels, location)
+    soft = _dtype(types[label].value_type) if label is not None and is_list(types[label]) else None
     candidates = {name: kind for name, kind in types.items() if name != label}
     chosen = _list_column(candidates, scores, location)
     if chosen is not None:
         kind = candidates[chosen]
-        return Columns((chosen,), True, _dtype(kind.value_type), label, _width(kind), _others(candidates, [chosen]))
+        return Columns(
+            (chosen,), True, _dtype(kind.value_type), label, _width(kind), _others(candidates, [chosen]), soft
+        )
     classes = _class_columns(candidates, location)
     dtype = np.result_type(*{_dtype(candidates[name]) for name in classes})
-    return Columns(tuple(classes), False, check_dtype(dtype), label, len(classes), _others(candidates, classes))
+    return Columns(tuple(classes), False, check_dtype(dtype), label, len(classes), _others(candidates, classes), soft)
 
 
 def _others(types: dict[str, ArrowType], used: list[str]) -> tuple[str, ...]:

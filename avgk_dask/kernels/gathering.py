@@ -40,7 +40,7 @@ def _gather_short(row: Any, bits: Any, magnitude: Any, floor: Any, classes: Any,
 
     Returns how many are listed now, and how many were copied.
     """
-    n_near = 0
+    n_near = np.int64(0)
     for t in range(row.size):
         x = row[t]
         key = np.int64(bits[t])
@@ -91,6 +91,7 @@ def gather_above(
         if n + n_classes > keys.size or i - first_row == offsets.size - 1:
             return i, n_nan, first_nan
         row = values[i]
+        n_near = np.int64(0)  # a literal would make numba compile what it is passed to twice
         if n_classes <= _SHORT:
             n, n_near = _gather_short(row, bits[i], magnitude, floor, classes, keys, n, near)
             if n_near < n_classes:
@@ -104,7 +105,8 @@ def gather_above(
             continue
         least, sure = row_floor(row, r, width, lanes, ranks)
         if r > 0 and not sure:
-            flags[:n_classes] = 1
+            for t in range(n_classes):
+                flags[t] = 1
         elif r > 0 and least < floor:
             for t in range(n_classes):
                 flags[t] = not (row[t] <= least)
@@ -115,7 +117,6 @@ def gather_above(
         for word in range(words.size):
             busy[n_busy] = word
             n_busy += words[word] != 0
-        n_near = 0
         for p in range(n_busy):
             word = busy[p]
             left = words[word]
@@ -142,7 +143,7 @@ def gather_above(
     return n_rows, n_nan, first_nan
 
 
-@njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True, inline="always")
 def find_labels(labels: Any, first_row: int, offsets: Any, classes: Any, indices: Any) -> None:
     """Write the index of each row's label among the listed scores of its row, -1 where it is not listed."""
     for i in range(offsets.size - 1):
@@ -154,7 +155,7 @@ def find_labels(labels: Any, first_row: int, offsets: Any, classes: Any, indices
         indices[first_row + i] = index
 
 
-@njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True, inline="always")
 def rank_labels(
     values: Any, labels: Any, indices: Any, first_row: int, offsets: Any, keys: Any, n_ranks: int, ranks: Any
 ) -> None:

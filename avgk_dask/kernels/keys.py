@@ -15,8 +15,9 @@ import ml_dtypes
 import numpy as np
 from numpy.typing import NDArray
 
+from ..credentials import shown
 from ..errors import DtypeError
-from . import bits
+from . import chosen
 
 Array = NDArray[Any]
 Keys = NDArray[np.int64]
@@ -40,7 +41,8 @@ def check_dtype(dtype: Any, where: str = "") -> np.dtype[Any]:
         dtype = np.dtype(dtype)
     except TypeError as error:
         raise DtypeError(
-            f"dtype must be one that NumPy knows, such as float32 or uint8; got {dtype!r}. Check its name."
+            f"dtype must be one that NumPy knows, such as float32 or uint8; got {shown(dtype) if isinstance(dtype, str) else dtype!r}. "
+            "Check its name."
         ) from error
     native: np.dtype[Any] = dtype.newbyteorder("=")
     if native == BFLOAT16 or native.name in _NAMES:
@@ -176,7 +178,7 @@ def half_keys(block: Array) -> NDArray[np.int16]:
     """Return the keys of float16 or bfloat16 values as int16, NaN as the smallest int16."""
     infinity = np.int16(0x7F80 if block.dtype == BFLOAT16 else 0x7C00)
     keys = np.empty(block.shape, np.int16)
-    bits.half_keys(block.view(np.int16).reshape(-1), infinity, np.int16(HALF_NAN), keys.reshape(-1))
+    chosen.half_keys(block.view(np.int16).reshape(-1), infinity, np.int16(HALF_NAN), keys.reshape(-1))
     return keys
 
 

@@ -35,7 +35,7 @@ def count_lower(a: Any, b: Any, below: Any, above: Any) -> int:
     """
     n_a, n_b = a.size, b.size
     end_i, end_j = _middle(a, b)
-    i, j, p, q = 0, 0, end_i, end_j
+    i, j, p, q = np.int64(0), np.int64(0), end_i, end_j
     while i < end_i and j < end_j and p < n_a and q < n_b:
         lower = b[j] < a[i]
         below[i] = j
@@ -95,7 +95,7 @@ def add_products(keys: Any, counts: Any, mantissa_bits: int, base: Any, stretche
     two halves again. Counts must be below 2**31. Returns the number of stretches.
     """
     n = 0
-    first = 0
+    first = np.int64(0)  # a literal would make numba compile what it is passed to twice
     while first < keys.size:
         key = np.int64(keys[first])
         sign = np.int64(1)

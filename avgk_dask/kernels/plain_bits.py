@@ -2,34 +2,35 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
+#: The least numbers of 1, 2, 3 ... bits.
+_POWERS = np.uint64(1) << np.arange(64, dtype=np.uint64)
+
 
 def count_apart(bins: Any, counts: Any) -> None:
     """Count the neighbours among ascending numbers by the number of bits up to the highest in which they differ."""
-    for a, b in pairwise(bins.tolist()):
-        counts[((a ^ b) & (2**64 - 1)).bit_length()] += 1
+    wide = bins.astype(np.int64).view(np.uint64)
+    counts += np.bincount(np.searchsorted(_POWERS, wide[1:] ^ wide[:-1], side="right"), minlength=counts.size)
 
 
 def join_bins(
     bins: Any, order: Any, sums: Any, old_shift: int, shift: int, low_bits: int, new_bins: Any, new_sums: Any
 ) -> int:
     """Join ascending bins of ``2**old_shift`` keys into bins of ``2**shift``; return their number."""
-    joined: dict[int, list[int]] = {}
-    for t, bin_ in enumerate(bins.tolist()):
-        first = bin_ << old_shift
-        moved = first - (first >> shift << shift)
-        count, low, high = sums[:, order[t]].tolist() if order.size else (1, 0, 0)
-        mine = joined.setdefault(first >> shift, [0, 0, 0])
-        mine[0] += count
-        mine[1] += low + moved % 2**low_bits * count
-        mine[2] += high + (moved >> low_bits) * count
-    for n, (bin_, totals) in enumerate(joined.items()):
-        new_bins[n], new_sums[:, n] = bin_, totals
-    return len(joined)
+    first = bins.astype(np.int64) << np.int64(old_shift)
+    joined = first >> np.int64(shift)
+    moved = first - (joined << np.int64(shift))
+    starts = np.flatnonzero(np.concatenate([np.ones(min(1, bins.size), bool), joined[1:] != joined[:-1]]))
+    mine = sums[:, order] if order.size else np.array([[1], [0], [0]]) * np.ones(bins.size, np.int64)
+    more = np.stack([np.zeros_like(moved), moved & ((1 << low_bits) - 1), moved >> np.int64(low_bits)]) * mine[0]
+    n = starts.size
+    new_bins[:n] = joined[starts]
+    if n:
+        new_sums[:, :n] = np.add.reduceat(mine + more, starts, axis=1)
+    return n
 
 
 def half_keys(bits: Any, infinity: Any, nan: Any, keys: Any) -> None:
@@ -58,9 +59,12 @@ def count_cells(above: Any, label_zones: Any, counts: Any) -> None:
 
 def add_exact(bits: Any, groups: Any, limbs: Any) -> None:
     """Add non-negative float64 values, given by their bits, to fixed-point sums of 32-bit limbs."""
-    for value, group in zip(bits.view(np.float64).tolist(), groups.tolist(), strict=True):
-        numerator, denominator = value.as_integer_ratio()
-        units = (numerator << 1074) // denominator
-        first = max(units.bit_length() - 53, 0) // 32  # the limb that the last bit of a mantissa is in
-        for limb in range(first, first + 3):
-            limbs[group, limb] += (units >> (32 * limb)) & 0xFFFFFFFF
+    exponents = bits >> 52 & 0x7FF
+    mantissas = (bits & 0xFFFFFFFFFFFFF) + (
+        np.minimum(exponents, 1) << 52
+    )  # 0 is the exponent of numbers that are not normal
+    first, shifts = np.divmod(np.maximum(exponents, 1) - 1, 32)
+    low, high = (part.view(np.uint64) << shifts.view(np.uint64) for part in (mantissas & 0xFFFFFFFF, mantissas >> 32))
+    half, by = np.uint64(0xFFFFFFFF), np.uint64(32)
+    for limb, part in enumerate((low & half, (low >> by) + (high & half), high >> by)):
+        np.add.at(limbs, (groups, first + limb), part.view(np.int64))

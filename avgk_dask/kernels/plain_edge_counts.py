@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from .plain_gathering import keys_from_bits
+from .plain_gathering import count_nan, keys_from_bits, ranks_in_rows
 
 
 def find_edge(edges: Any, starts: Any, shift: Any, key: Any) -> Any:
@@ -21,25 +21,28 @@ def count_at_edges(
     keys = keys_from_bits(bits, magnitude)
     n_lower = np.searchsorted(edges, keys)
     cells = 2 * n_lower + (edges[np.minimum(n_lower, edges.size - 1)] == keys)
-    for i, label in enumerate(labels.tolist()):
-        real = values[i] == values[i]
-        if label >= 0 and real[label]:
-            before = cells[i, :label][real[:label]]
-            orders[i] = counts[cells[i, label]] + np.count_nonzero(before == cells[i, label])
-        np.add.at(counts, cells[i, real], 1)
-    return _count_nan(values)
+    cells[values != values] = counts.size  # a cell that is not counted
+    earlier = _equal_before(cells.reshape(-1)).reshape(cells.shape)
+    rows = np.flatnonzero(labels >= 0)
+    own = cells[rows, labels[rows]]
+    rows, own = rows[own < counts.size], own[own < counts.size]
+    orders[rows] = counts[own] + earlier[rows, labels[rows]]
+    counts += np.bincount(cells.reshape(-1), minlength=counts.size + 1)[:-1]
+    return count_nan(values)
+
+
+def _equal_before(numbers: Any) -> Any:
+    """Return how many numbers before each one equal it."""
+    order = np.argsort(numbers, kind="stable")
+    ordered, places = numbers[order], np.arange(numbers.size)
+    is_first = np.concatenate([np.ones(min(1, numbers.size), bool), ordered[1:] != ordered[:-1]])
+    found = np.empty_like(places)
+    found[order] = places - np.maximum.accumulate(np.where(is_first, places, 0))
+    return found
 
 
 def rank_in_row(values: Any, labels: Any, ranks: Any) -> tuple[int, int]:
     """Write each label's rank in its row: 1 for the highest score, ties by class index."""
-    for i, label in enumerate(labels.tolist()):
-        row, x = values[i], values[i, label]
-        rank = 1 + np.count_nonzero(row > x) + np.count_nonzero(row[:label] == x)
-        ranks[i] = 0 if label < 0 else rank if x == x else row.size + 1
-    return _count_nan(values)
-
-
-def _count_nan(values: Any) -> tuple[int, int]:
-    """Return the number of NaN and the flat index of the first one, -1 for none."""
-    nan = np.flatnonzero(values != values)
-    return nan.size, int(nan[0]) if nan.size else -1
+    higher, is_nan = ranks_in_rows(values, labels)
+    ranks[:] = np.where(labels < 0, 0, np.where(is_nan, values.shape[1], higher) + 1)
+    return count_nan(values)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -10,20 +9,28 @@ import numpy as np
 from .plain_bits import stretch_numbers
 
 
-def _equal_stretches(numbers: Any) -> Any:
-    """Return the rows_of of each stretch of equal neighbours."""
-    return np.split(np.arange(numbers.size), np.flatnonzero(np.diff(numbers)) + 1) if numbers.size else []
+def _stretches(*columns: Any) -> tuple[Any, Any]:
+    """Return where the stretches of equal neighbours start, and the number of the stretch that each item is in."""
+    n = columns[0].size
+    starts = np.zeros(n, bool)
+    starts[:1] = True
+    for column in columns:
+        starts[1:] |= column[1:] != column[:-1]
+    return np.flatnonzero(starts), np.cumsum(starts) - 1
 
 
 def step_events(starts: Any, keys: Any, rows: Any, bases: Any, hits: Any, steps: Any) -> None:
     """Write for each event its step: higher keys come first, equal ones in order."""
-    for first, last in pairwise(starts.tolist()):
-        for stretch in _equal_stretches(rows[first:last]):
-            mine = first + stretch
-            descending = mine[np.argsort(~keys[mine], kind="stable")]
-            is_label = hits[descending] != 0
-            inside = (bases[mine[0]] & 1) | (np.cumsum(is_label) > 0)
-            steps[descending] = 4 * ((bases[mine[0]] >> 1) + 1 + np.arange(mine.size)) + 2 * is_label + inside
+    intervals = np.repeat(np.arange(starts.size - 1), np.diff(starts))
+    mine = slice(starts[0], starts[-1])
+    firsts, stretch = _stretches(rows[mine], intervals)
+    descending = np.lexsort((~keys[mine], stretch))
+    is_label = hits[mine][descending] != 0
+    n_labels, base = np.cumsum(is_label), bases[mine][firsts][stretch]
+    before = (n_labels[firsts] - is_label[firsts])[stretch]  # labels of earlier rows
+    inside = (base & 1) | (n_labels > before)
+    sizes = (base >> 1) + 1 + np.arange(stretch.size) - firsts[stretch]
+    steps[mine][descending] = 4 * sizes + 2 * is_label + inside
 
 
 def group_order(groups: Any, starts: Any, order: Any) -> None:
@@ -36,10 +43,12 @@ def move_cells(keys: Any, rows_of: Any, bases: Any, hits: Any, key: int, n_ties:
     """Take the events above ``key``, and the first ``n_ties`` at it, into the sets."""
     inside = keys > key
     inside[np.flatnonzero(keys == key)[:n_ties]] = True
-    for row in _equal_stretches(rows_of):
-        base = bases[row[0]]
-        changes[base] -= 1
-        changes[base + 2 * np.count_nonzero(inside[row]) + np.count_nonzero(inside[row] & (hits[row] != 0))] += 1
+    firsts, stretch = _stretches(rows_of)
+    base = bases[firsts].astype(np.int64)
+    moved = np.bincount(stretch[inside], minlength=firsts.size)
+    hit = np.bincount(stretch[inside & (hits != 0)], minlength=firsts.size)
+    np.add.at(changes, base, -1)
+    np.add.at(changes, base + 2 * moved + hit, 1)
 
 
 def collect_near(keys: Any, base: Any, shift: Any, wanted: Any, found: Any) -> int:

@@ -6,6 +6,8 @@ from typing import Any
 
 import numpy as np
 
+_HALF, _32 = np.uint64(0xFFFFFFFF), np.uint64(32)
+
 
 def count_lower(a: Any, b: Any, below: Any, above: Any) -> int:
     """Count, for two ascending columns, the b below each a and the a above each b; return the number of pairs."""
@@ -16,17 +18,19 @@ def count_lower(a: Any, b: Any, below: Any, above: Any) -> int:
 
 def add_products(keys: Any, counts: Any, mantissa_bits: int, base: Any, stretches: Any, sums: Any) -> int:
     """Sum value times count over an ascending column of keys, exactly, by stretches of one exponent; return their number."""
-    found: dict[tuple[int, int], list[int]] = {}
-    for key, count in zip(keys.tolist(), counts.tolist(), strict=True):
-        sign, exponent, mantissa = 1, 0, key - int(base)
-        if mantissa_bits:
-            sign = -1 if key < 0 else 1
-            exponent, mantissa = divmod(abs(key), 1 << mantissa_bits)
-            mantissa += (1 << mantissa_bits) if exponent else 0
-        halves = found.setdefault((sign, exponent), [0, 0, 0, 0])
-        for half, part in enumerate(((mantissa & 0xFFFFFFFF) * count, (mantissa >> 32) * count)):
-            halves[2 * half] += part & 0xFFFFFFFF
-            halves[2 * half + 1] += part >> 32
-    for n, (stretch, halves) in enumerate(found.items()):
-        stretches[n], sums[n] = stretch, halves
-    return len(found)
+    wide = keys.astype(np.int64)
+    signs, exponents, mantissas = np.ones_like(wide), np.zeros_like(wide), wide - np.int64(base)
+    if mantissa_bits:
+        signs, magnitudes = np.where(wide < 0, -1, 1), np.abs(wide)
+        exponents = magnitudes >> np.int64(mantissa_bits)
+        # The implicit bit is that of the exponent 1; an exponent above it is taken off but for that bit.
+        mantissas = magnitudes - (np.maximum(exponents - 1, 0) << np.int64(mantissa_bits))
+    named = np.stack([signs, exponents])
+    starts = np.flatnonzero(np.concatenate([np.ones(min(1, wide.size), bool), (named[:, 1:] != named[:, :-1]).any(0)]))
+    parts, times = mantissas.view(np.uint64), counts.astype(np.uint64)
+    low, high = (parts & _HALF) * times, (parts >> _32) * times
+    n = starts.size
+    stretches[:n] = named[:, starts].T
+    if n:
+        sums[:n] = np.add.reduceat(np.stack([low & _HALF, low >> _32, high & _HALF, high >> _32]), starts, axis=1).T
+    return n

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 
-from .plain_bits import count_bins
-from .plain_gathering import find_labels, gather_above, rank_labels
+from .plain_gathering import find_labels, gather_above, rank_labels, rows_of
+
+#: Numbers that are counted at a time.
+_COUNTED = 1 << 18
 
 
 def _zones_of(keys: Any, zones: Any) -> Any:
@@ -18,8 +21,10 @@ def _zones_of(keys: Any, zones: Any) -> Any:
 
 def _count_zones(keys: Any, zone_of: Any, zones: Any, histogram: Any) -> None:
     """Add keys to the histograms of their zones."""
-    for zone in np.unique(zone_of).tolist():
-        count_bins(keys[zone_of == zone], zones[0][zone], zones[1][zone], histogram[zone])
+    floors, shifts, _, _ = zones
+    distances = keys.astype(np.int64).view(np.uint64) - floors.view(np.uint64)[zone_of]
+    bins = np.minimum(distances >> shifts[zone_of], np.uint64(histogram.shape[1] - 1))
+    np.add.at(histogram, (zone_of, bins.view(np.int64)), 1)
 
 
 def split_rows(
@@ -36,27 +41,21 @@ def split_rows(
     events: Any,
 ) -> int:
     """Split each row's listed scores by intervals of keys into counts, bins and events; return the number of events."""
-    n = n_events
-    for i in range(offsets.size - 1):
-        mine = slice(offsets[i], offsets[i + 1])
-        zone_of, is_label = _zones_of(keys[mine], zones), classes[mine] == labels[i]
-        _count_zones(keys[mine], zone_of, zones, histogram)
-        label_zones[i] = zone_of[is_label][-1] if is_label.any() else zones[0].size
-        above[i] = np.searchsorted(np.sort(zone_of), 2 * np.arange(above.shape[1]), side="right")
-        inside = np.flatnonzero(zone_of % 2)
-        j = zone_of[inside] // 2
-        found = (
-            j,
-            keys[mine][inside],
-            first_row + i,
-            2 * above[i, j] + (label_zones[i] <= 2 * j),
-            classes[mine][inside],
-            is_label[inside],
-        )
-        for column, part in zip(events, found, strict=True):
-            column[n : n + inside.size] = part
-        n += inside.size
-    return n
+    mine, n_zones = slice(offsets[0], offsets[-1]), zones[0].size
+    zone_of, rows = _zones_of(keys[mine], zones), rows_of(offsets)
+    is_label = classes[mine] == labels[rows]
+    _count_zones(keys[mine], zone_of, zones, histogram)
+    label_zones[:] = n_zones
+    label_zones[rows[is_label]] = zone_of[is_label]
+    for part, counts in _zone_counts(offsets, zone_of, n_zones):
+        above[part] = np.cumsum(counts, axis=1)[:, 0::2]
+    inside = np.flatnonzero(zone_of % 2)
+    row, j = rows[inside], zone_of[inside] // 2
+    bases = 2 * above[row, j] + (label_zones[row] <= 2 * j)
+    found = j, keys[mine][inside], first_row + row, bases, classes[mine][inside], is_label[inside]
+    for column, values in zip(events, found, strict=True):
+        column[n_events : n_events + inside.size] = values
+    return n_events + int(inside.size)
 
 
 def scan_rows(
@@ -129,20 +128,49 @@ def count_sets(
     stratum_hits: Any,
 ) -> None:
     """Count the sets of several budgets by cell and by stratum; the intervals of ``zones`` are the thresholds, one key each."""
-    ends = np.cumsum(lengths)
-    rows = zip(np.split(keys, ends[:-1]), label_indices.tolist(), strata.tolist(), strict=True)
-    for row, index, stratum in rows:
-        zone_of = _zones_of(row, zones)
-        if index >= 0 and zone_of[index] < zones[0].size:
-            hits[zone_of[index]] += 1
-        for b, j in enumerate(thresholds.tolist()):
-            taken = np.flatnonzero(zone_of == 2 * j + 1)[: ties_left[b]]
-            ties_left[b] -= taken.size
-            size = np.count_nonzero(zone_of <= 2 * j) + taken.size
-            hit = index in taken.tolist() or (index >= 0 and zone_of[index] <= 2 * j)
-            cells[b, 2 * size + hit] += 1
-            stratum_sizes[stratum, b] += size
-            stratum_hits[stratum, b] += hit
+    offsets, n_zones = np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)]), zones[0].size
+    zone_of = _zones_of(keys, zones)
+    label_zones, before = _label_zones(offsets, keys, zone_of, label_indices, n_zones)
+    hits += np.bincount(label_zones, minlength=n_zones + 1)[:n_zones]
+    gap = 2 * thresholds
+    budgets = np.arange(thresholds.size)
+    for part, counts in _zone_counts(offsets, zone_of, n_zones, thresholds.size):
+        through, ties = np.cumsum(counts, axis=1)[:, gap], counts[:, gap + 1]
+        used = np.cumsum(ties, axis=0)
+        taken = np.clip(ties_left - (used - ties), 0, ties)
+        ties_left -= taken.sum(0)
+        zone = label_zones[part, None]
+        hit = (zone <= gap) | ((zone == gap + 1) & (before[part, None] < taken))
+        sizes = through + taken
+        np.add.at(cells, (np.broadcast_to(budgets, sizes.shape), 2 * sizes + hit), 1)
+        np.add.at(stratum_sizes, strata[part], sizes)
+        np.add.at(stratum_hits, strata[part], hit)
+
+
+def _label_zones(offsets: Any, keys: Any, zone_of: Any, label_indices: Any, n_zones: int) -> tuple[Any, Any]:
+    """Return the zone of each row's label, one past the last where it is in none, and how many keys before it in its row equal it."""
+    rows = np.flatnonzero(label_indices >= 0)
+    places = offsets[rows] + label_indices[rows]
+    found, before = np.full(label_indices.size, n_zones), np.zeros(label_indices.size, np.int64)
+    found[rows] = np.minimum(zone_of[places], n_zones)
+    row = rows_of(offsets)
+    own, place = np.zeros(label_indices.size, keys.dtype), np.zeros(label_indices.size, np.int64)
+    own[rows], place[rows] = keys[places], places
+    equal = (keys == own[row]) & (np.arange(keys.size) < place[row])
+    before[:] = np.bincount(row[equal], minlength=label_indices.size)
+    return found, before
+
+
+def _zone_counts(offsets: Any, zone_of: Any, n_zones: int, n_more: int = 0) -> Iterator[tuple[slice, Any]]:
+    """Yield stretches of rows, and how many scores each of their rows has in each zone."""
+    n_rows = offsets.size - 1
+    step = max(1, _COUNTED // (n_zones + n_more))
+    for first in range(0, n_rows, step):
+        mine = offsets[first : first + step + 1]
+        zone = zone_of[mine[0] - offsets[0] : mine[-1] - offsets[0]]
+        n, inside = mine.size - 1, zone < n_zones
+        places = (rows_of(mine) * n_zones + zone)[inside]
+        yield slice(first, first + n), np.bincount(places, minlength=n * n_zones).reshape(n, n_zones)
 
 
 def add_strata(above: Any, label_zones: Any, strata: Any, sizes: Any, hits: Any) -> None:
@@ -155,10 +183,13 @@ def tell_sets(
     keys: Any, lengths: Any, label_indices: Any, thresholds: Any, ties_left: Any, sizes: Any, hits: Any
 ) -> None:
     """Write the size of each row's set for each threshold, a key, and whether it holds the row's label."""
-    for i, (row, index) in enumerate(zip(np.split(keys, np.cumsum(lengths)[:-1]), label_indices.tolist(), strict=True)):
-        for b, key in enumerate(thresholds.tolist()):
-            inside = row > key
-            ties = np.flatnonzero(row == key)[: ties_left[b]]
-            ties_left[b] -= ties.size
-            inside[ties] = True
-            sizes[i, b], hits[i, b] = inside.sum(), index >= 0 and inside[index]
+    offsets = np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)])
+    rows, labelled = rows_of(offsets), np.flatnonzero(label_indices >= 0)
+    hits[:] = False
+    for b, key in enumerate(thresholds.tolist()):
+        inside = keys > key
+        ties = np.flatnonzero(keys == key)[: ties_left[b]]
+        ties_left[b] -= ties.size
+        inside[ties] = True
+        sizes[:, b] = np.bincount(rows[inside], minlength=lengths.size)
+        hits[labelled, b] = inside[offsets[labelled] + label_indices[labelled]]

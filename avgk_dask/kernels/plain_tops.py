@@ -22,13 +22,23 @@ def order_top(near: Any, n: int, rest: Any, ranks: Any, ordered: Any, taken: Any
     top[i, : highest.size], top[i, highest.size :] = highest, rest
 
 
+def order_rows(rows: Any, missing: Any, top: Any) -> None:
+    """Write the highest scores of each row in descending order, and ``missing`` where NaN leave too few."""
+    nan = rows != rows
+    least = -np.inf if rows.dtype.kind == "f" else np.iinfo(rows.dtype).min
+    top[:] = np.sort(np.where(nan, rows.dtype.type(least), rows), axis=1)[:, ::-1][:, : top.shape[1]]
+    top[np.arange(top.shape[1]) >= rows.shape[1] - np.count_nonzero(nan, axis=1)[:, None]] = missing
+
+
 def rank_top(values: Any, first_class: int, top: Any, classes: Any, n_top: Any, width: int) -> None:
     """Insert a slab's scores into each row's running list of its highest ones, in rank order."""
-    for i, row in enumerate(values):
-        real = np.flatnonzero(row == row)
-        scores = np.concatenate([top[i, : n_top[i]], row[real]])
-        names = np.concatenate([classes[i, : n_top[i]], first_class + real])
-        ascending = np.argsort(scores[::-1], kind="stable")  # of equal ones the last first
-        descending = (scores.size - 1 - ascending[::-1])[: top.shape[1]]
-        n_top[i] = n = descending.size
-        top[i, :n], classes[i, :n] = scores[descending], names[descending]
+    r, names = top.shape[1], np.broadcast_to(first_class + np.arange(values.shape[1]), values.shape)
+    scores, names = np.hstack([top, values])[:, ::-1], np.hstack([classes, names])[:, ::-1]
+    counts = np.hstack([np.arange(r) < n_top[:, None], values == values])[:, ::-1]
+    # The highest last, and of equal ones the last first; what does not count comes before all.
+    ascending = np.lexsort((scores, counts), axis=1)
+    descending = ascending[:, ::-1][:, :r]
+    n_top[:] = np.minimum(np.count_nonzero(counts, axis=1), r)
+    filled = np.arange(descending.shape[1]) < n_top[:, None]
+    for column, found in ((top, scores), (classes, names)):
+        column[:, : filled.shape[1]][filled] = np.take_along_axis(found, descending, 1)[filled]

@@ -16,7 +16,7 @@ from numba import njit
 
 from .lanes import LANES
 
-#: Lists up to this long are ordered by counting what is greater, longer ones by sorting.
+#: Lists up to this long are ordered by counting what is greater, longer ones by insertion.
 _COUNTED = 192
 _U = np.uint64
 
@@ -61,7 +61,7 @@ def _count_greater(values: Any, n: int, ranks: Any) -> None:
             ranks[t] += np.int32(a > x) + np.int32(b > x) + np.int32(c > x) + np.int32(d > x)
 
 
-@njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True, inline="always")
 def row_floor(row: Any, n_ranks: int, width: int, lanes: Any, ranks: Any) -> tuple[Any, bool]:
     """Return a score that at least ``n_ranks`` scores of the row reach, and whether there is one.
 
@@ -90,10 +90,18 @@ def order_top(near: Any, n: int, rest: Any, ranks: Any, ordered: Any, taken: Any
     ``taken`` is all False, and left so.
     """
     r = top.shape[1]
-    if n > _COUNTED:
-        ordered[:n] = np.sort(near[:n])[::-1]
-        for p in range(r):
-            top[i, p] = ordered[p] if p < n else rest
+    if n > _COUNTED:  # one by one: sorting takes longer to compile than all the rest
+        for t in range(n):
+            x = near[t]
+            index = min(t, r - 1)
+            if t >= r and not x > top[i, index]:
+                continue
+            while index > 0 and x > top[i, index - 1]:
+                top[i, index] = top[i, index - 1]
+                index -= 1
+            top[i, index] = x
+        for p in range(n, r):
+            top[i, p] = rest
         return
     _count_greater(near, n, ranks)
     rank_sum = 0

@@ -12,6 +12,8 @@ from typing import Any
 #: The module each kernel is compiled in.
 KERNELS = {
     "add_exact": "bits",
+    "find_brackets": "bracketing",
+    "scatter_rows": "bracketing",
     "count_apart": "bits",
     "count_bins": "bits",
     "count_cells": "bits",
@@ -60,3 +62,8 @@ def compiled_kernel(name: str) -> Any:
 def plain_twin(name: str) -> Any:
     """Return the plain twin of a kernel."""
     return getattr(import_module(f".plain_{KERNELS[name]}", __package__), name)
+
+
+def kept_in() -> str:
+    """Return the folder in which numba keeps what it has compiled of the kernels."""
+    return str(compiled_kernel("hold_rows")._cache.cache_path)

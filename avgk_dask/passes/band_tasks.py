@@ -7,6 +7,7 @@ from contextlib import closing
 from dataclasses import dataclass
 from typing import Any
 
+from ..kernels.chosen import work_on
 from ..records import State
 from ..scans.band_pass import Pass
 from ..sources.reading import Preparation, chunks_of, kept_rows, labels_of, masks_of, slabs_of
@@ -20,9 +21,12 @@ class Assignment:
     preparations: tuple[Preparation, ...] = ()
     #: Of each condition that samples must meet, the label that it ignores.
     ignored: tuple[int | None, ...] = ()
+    #: Scores of the whole matrix.
+    n_scores: int = 0
 
     def work(self, slabs: Any, labels: Any, kept: Any, number: int, band: int, column: int = 0) -> State:
         """Do the work of the pass on those rows of a band, or of a chunk of it, that exist."""
+        work_on(self.n_scores)
         if kept is not None:
             slabs, labels = kept_rows(slabs, kept), None if labels is None else labels[kept]
         for preparation in self.preparations:

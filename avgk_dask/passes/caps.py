@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..scans.plan import ScanShape
+from ..scans.plan import ROW_BYTES, ScanShape
 from ..settings import setting
 from ..sources.source import Source
 from ..states.key_histogram import LEAST_BINS
@@ -35,7 +35,7 @@ NO_STRATA = Strata("")
 
 @dataclass(frozen=True)
 class Caps:
-    """Bytes of the keys of held rows, events, and bytes and bins of ranked scores, over all bands together."""
+    """Bytes of held rows, events, and bytes and bins of ranked scores, over all bands together."""
 
     held_bytes: int
     max_events: int
@@ -87,7 +87,8 @@ class Caps:
             n_ranked=n_ranked,
             ranked_bins=self.rank_bins(source, n_ranked) if n_ranked else 0,
             with_distance=with_distance,
-            max_held=0 if soft else self.held_bytes // item,
+            max_held=0 if soft else max(self.held_bytes - ROW_BYTES * source.shape[0], 0) // item,
+            max_apart=self.held_bytes // (item + ROW_BYTES),
             n_bands=source.n_bands,
             n_together=-(-source.n_bands // setting("tie-groups")),
             band_rows=int(np.diff(source.rows).max()),

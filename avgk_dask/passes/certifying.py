@@ -11,10 +11,11 @@ from typing import Any
 
 import numpy as np
 
+from ..arrays import Ints
 from ..errors import BudgetError, OptionError, ScoresError
 from ..exact.budgets import show
-from ..kernels.keys import decode, key_range
-from ..scans.discarded import last_slot_pass
+from ..kernels.keys import KEY_MAX, decode, key_range
+from ..scans.discarded import group_slot_pass, last_slot_pass
 from ..scans.edge_scan import edge_pass
 from ..searches.least_risk import Risk
 from ..sources.source import Source, Truncation
@@ -101,8 +102,35 @@ def certify_budgets(
             raise BudgetError(_refusal(run, what, budget, highest, n_ranks is not None))
 
 
+def certify_groups(run: Run, budgets: Sequence[Fraction], keys: Ints, n_samples: Ints, groups: Ints) -> None:
+    """Refuse budgets whose answer for some group the discarded scores could change, given the keys of thresholds by budget and group.
+
+    One more read.
+
+    Raises
+    ------
+    BudgetError
+        With the largest budget that is certain for the first such group.
+
+    """
+    what = run.source.truncation
+    if what is None or what.is_whole:
+        return
+    wanted = run.source.dtype, run.source.shape[1], what.n_slots
+    highest = run.read(group_slot_pass(*wanted, np.full(keys.shape[1], KEY_MAX))).highest
+    uncertain = (keys <= highest)[:, groups]
+    if uncertain.any():
+        group = groups[np.flatnonzero(uncertain.any(0))[0]]
+        budget = budgets[int(np.flatnonzero(keys[:, group] <= highest[group])[0])]
+        n_sure = int(run.read(group_slot_pass(*wanted, highest)).n_above[group])
+        raise BudgetError(_certain(what, budget, n_sure, int(n_samples[group])))
+
+
 def _refusal(run: Run, what: Truncation, budget: Fraction, highest: int, straddle: bool) -> str:
-    n_sure, n_samples = _n_above(run, highest), run.source.shape[0]
+    return _certain(what, budget, _n_above(run, highest), run.source.shape[0], straddle)
+
+
+def _certain(what: Truncation, budget: Fraction, n_sure: int, n_samples: int, straddle: bool = False) -> str:
     most = max(0, -(-n_sure // n_samples) - 1)  # budgets k with floor(N k) < n_sure
     most = min(most, what.n_slots // 2 if straddle else what.n_slots)
     hint = ""

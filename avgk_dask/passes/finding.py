@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from itertools import groupby
 
 import numpy as np
 
+from ..exact.budgets import count_labels, largest_integer
 from ..scans.above_scan import AbovePlan
 from ..scans.band_pass import Pass
 from ..scans.pilot import PilotPlan, sample_chunk
 from ..scans.plan import ScanShape
 from ..scans.telling_sets import ALL_TIES, KnownSets, telling_pass
 from ..searches.beside_search import BesideSearch
+from ..searches.group_search import GENEROUS, GroupSearch
+from ..searches.group_targets import MOST_GROUPS
 from ..searches.least_risk import RiskSearch
 from ..searches.scripts import grown_plan
 from ..searches.selection import Selection
@@ -61,6 +64,20 @@ def find_beside(run: Run, budgets: Sequence[int], above: AbovePlan) -> BesideSea
     """Find every budget's selection, and count the sets above other keys, in one read."""
     shape = fitting_shape(run.source, budgets)
     return drive(BesideSearch(_begun(run, budgets, shape), above), run)
+
+
+def find_group_thresholds(
+    run: Run, budgets: Sequence[Fraction], strata: Strata, n_groups: int, first: int
+) -> Iterator[GroupSearch]:
+    """Find the selections of each group, from the first one on: all at once, or so many at a time where those of more would not fit."""
+    source = run.source
+    counts = [count_labels(budget, source.shape[0]) for budget in budgets]
+    shape = fitting_shape(source, counts, largest_integer(budgets), strata=strata)
+    listed = min(2 * GENEROUS * max(counts), shape.n_scores)
+    step = n_groups if listed <= shape.max_held else MOST_GROUPS
+    for start in range(first, n_groups, step):
+        groups, pilot = range(start, min(start + step, n_groups)), pilot_pass(source, [listed])
+        yield drive(GroupSearch.begin(shape, budgets, source.rows, n_groups, groups, pilot), run)
 
 
 def _begun(

@@ -3,21 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 from dask.callbacks import Callback
 from dask.delayed import Delayed
 
+from ..kernels.compiling import watching
 from ..threads import cluster_client
 from .reads import Reads
 from .run import Compute, compute_plainly
-from .telling import Bar, LogLines, Telling
+from .telling import Bar, LogLines, Telling, now_telling, told_by
 
 
-def telling_of(progress: bool | None) -> Telling:
-    """Return what tells of a call: a bar with True, log lines with None, nothing with False."""
-    return Bar() if progress else LogLines() if progress is None else Telling()
+@contextmanager
+def showing(progress: bool | None) -> Iterator[Telling]:
+    """Lend what tells of a call: a bar with True, log lines with None, nothing with False. Within a call, its own bar goes on."""
+    mine = now_telling(mine=True)
+    if progress and isinstance(mine, Bar):
+        yield mine
+        return
+    with told_by(Bar() if progress else LogLines() if progress is None else Telling()) as telling:
+        yield telling
 
 
 @contextmanager
@@ -26,7 +33,7 @@ def computing(progress: bool | None) -> Iterator[Compute]:
 
     What a cluster does wrong is an error of ours, with and without a bar.
     """
-    with closing(telling_of(progress)) as telling, _cluster_faults():
+    with showing(progress) as telling, watching(telling.compiling), _cluster_faults():
 
         def compute(tasks: list[Delayed], stage: str, reads: Reads | None = None) -> list[Any]:
             client = cluster_client()
@@ -37,10 +44,13 @@ def computing(progress: bool | None) -> Iterator[Compute]:
                 return []
             if client is None:
                 with _Finished(shares, telling):
-                    return compute_plainly(tasks, stage)
-            from .watching import Watch  # late: it brings distributed along
+                    found = compute_plainly(tasks, stage)
+            else:
+                from .watching import Watch  # late: it brings distributed along
 
-            return Watch(client, telling, shares, reads).compute(tasks)
+                found = Watch(client, telling, shares, reads).compute(tasks)
+            telling.enter("settling")
+            return found
 
         yield compute
 
@@ -66,7 +76,7 @@ def _begin(telling: Telling, stage: str, reads: Reads | None, n_tasks: int) -> N
 @contextmanager
 def counting(stage: str, unit: str, total: int | None, progress: bool | None) -> Iterator[Callable[[int], Any]]:
     """Lend a function that tells of a number of units done."""
-    with closing(telling_of(progress)) as telling:
+    with showing(progress) as telling:
         telling.begin(stage, unit, total)
         yield telling.advance
 

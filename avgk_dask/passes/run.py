@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol, TypeVar
 
@@ -9,12 +10,13 @@ import dask
 from dask.delayed import Delayed
 
 from ..errors import NAN_CURE, LabelsError, ScoresError, range_cure
+from ..kernels.chosen import work_on
 from ..records import Several, State
 from ..scans.band_pass import Pass, Search
 from ..searches.scripts import Script
 from ..sources.source import Source
 from ..states.checks import CheckedTally
-from ..threads import give_back_memory
+from ..threads import give_back_memory, local_scheduler
 from .checkpoint import Checkpoint
 from .memory import check_pass_memory
 from .reads import Reads
@@ -35,7 +37,7 @@ class Compute(Protocol):
 
 def compute_plainly(tasks: list[Delayed], stage: str, reads: Reads | None = None) -> list[Any]:
     """Compute with whatever scheduler Dask would use."""
-    return list(dask.compute(*tasks))
+    return list(dask.compute(*tasks, scheduler=local_scheduler()))
 
 
 @dataclass
@@ -52,6 +54,9 @@ class Run:
     nan_policy: str = "raise"
     checkpoint: Checkpoint | None = None
     _reads: _Reads = field(default_factory=_Reads)
+
+    def __post_init__(self) -> None:
+        work_on(math.prod(self.source.shape))
 
     @property
     def reads(self) -> int:

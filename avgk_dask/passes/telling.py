@@ -1,16 +1,21 @@
-"""Telling where a call is: by one bar over all of its stages, by log lines, or not at all."""
+"""Telling where a call is: by one bar over all of its stages, by log lines, or not at all.
+
+A *stage* is counted, as a scan is in bytes. A *phase* has a name alone: opening, compiling, settling, writing. It is shown in place of the bar
+while it lasts, on a terminal or in a notebook.
+"""
 
 from __future__ import annotations
 
 import logging
 import math
-import shutil
+import os
 import sys
 import time
 import warnings
-from typing import Any
-
-from ..settings import setting
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any, TextIO
 
 LOGGER = logging.getLogger("avgk_dask")
 #: Bytes from which lines in the log count in GB.
@@ -21,12 +26,15 @@ class Telling:
     """Where a call is. This one keeps it to itself; what goes wrong is logged all the same."""
 
     def __init__(self) -> None:
-        self.stage, self.unit, self.n_done, self.total = "", "", 0, 0
+        self.stage, self.unit, self.n_done, self.total, self.phase = "", "", 0, 0, ""
+        self._before = ""
 
     def begin(self, stage: str, unit: str, total: int | None, is_wave: bool = False) -> None:
         """Begin a stage, of which so many units are to be done; a wave goes on with the one before it."""
         if is_wave and stage == self.stage and self.n_done < self.total:
+            self.enter("")
             return
+        self.phase = ""
         self.stage, self.unit, self.n_done, self.total = stage, unit, 0, total or 0
         self._begun()
 
@@ -34,18 +42,85 @@ class Telling:
         """Tell that so many more units are done."""
         self.n_done += n
 
+    def enter(self, phase: str) -> None:
+        """Enter a phase, until a stage begins or another phase; the empty one goes back to the stage."""
+        if phase != self.phase:
+            self.phase = phase
+            self._entered()
+
     def look(self) -> float:
         """Tell what is due by now; return the seconds until more may be."""
         return math.inf
+
+    def compiling(self, begins: bool) -> None:
+        """Tell that kernels are being compiled, from now on or no longer; called by the thread that compiles."""
+        if begins and self.phase != "compiling":
+            self._before = self.phase
+            self.enter("compiling")
+        if not begins and self.phase == "compiling":
+            self.enter(self._before)
 
     def say(self, text: str) -> None:
         """Say what goes wrong."""
         LOGGER.warning(text)
 
+    @contextmanager
+    def aside(self) -> Iterator[None]:
+        """Make room for lines of somebody else's on stderr."""
+        yield
+
     def close(self) -> None:
         """Tell no more."""
 
     def _begun(self) -> None: ...
+
+    def _entered(self) -> None: ...
+
+
+#: What tells of the calls under way, the innermost last: tasks in threads of their own tell of their phases, too.
+_TELLING: list[Telling] = [Telling()]
+#: What tells of the call that this code is a part of, whatever other threads do.
+_MINE: ContextVar[Telling | None] = ContextVar("telling", default=None)
+
+
+@contextmanager
+def told_by(telling: Telling) -> Iterator[Telling]:
+    """Let phases be told by this meanwhile, and close it."""
+    _TELLING.append(telling)
+    before = _MINE.set(telling)
+    try:
+        yield telling
+    finally:
+        _MINE.reset(before)
+        _TELLING.remove(telling)
+        telling.close()
+
+
+def now_telling(*, mine: bool = False) -> Telling:
+    """Return what tells of the innermost call under way; with ``mine``, of the one that this code is a part of, or nothing."""
+    return _TELLING[-1] if not mine else _MINE.get() or _TELLING[0]
+
+
+@contextmanager
+def phase(name: str) -> Iterator[None]:
+    """Name what is done meanwhile, and has no count: shown by a bar, on a terminal or in a notebook; silent otherwise.
+
+    Examples
+    --------
+    >>> with phase("compiling"):
+    ...     now_telling().phase
+    'compiling'
+    >>> now_telling().phase
+    ''
+
+    """
+    telling = _MINE.get() or now_telling()
+    before = telling.phase
+    telling.enter(name)
+    try:
+        yield
+    finally:
+        telling.enter(before)
 
 
 class LogLines(Telling):
@@ -63,11 +138,17 @@ class LogLines(Telling):
         self.look()
 
     def look(self) -> float:  # noqa: D102
+        from ..settings import setting  # late: it brings Dask along, which no status line needs
+
         now, pause = time.monotonic(), setting("log-seconds")
         if now - self._last >= pause:
             self._last = now
             LOGGER.info(self._line(now - self._start))
         return float(self._last + pause - now)
+
+    def compiling(self, begins: bool) -> None:  # noqa: D102
+        if begins:
+            LOGGER.info("compiling kernels, which are kept for later runs (avgk compile does it ahead)")
 
     def _line(self, seconds: float) -> str:
         large = (1e9, "GB") if self.total >= _LARGE else (1e6, "MB")
@@ -103,18 +184,44 @@ class Bar(Telling):
         self._bar: Any = None
 
     def _begun(self) -> None:
-        shown = {"unit": self.unit, "unit_scale": self.unit == "B", "total": self.total or None}
+        shown = {"unit": self.unit, "unit_scale": self.unit == "B"}
         if self._bar is None:
-            self._bar = new_bar(desc=f"avgk {self.stage}", **shown)
+            self._bar = new_bar(desc=f"avgk {self.stage}", total=self.total or None, **shown)
             return
-        for name, value in shown.items():
+        for name, value in {**shown, "bar_format": None}.items():
             setattr(self._bar, name, value)
+        if not self.total:  # else reset sets it, and the width of a widget with it
+            self._bar.total = None
         self._bar.set_description(f"avgk {self.stage}", refresh=False)
         self._bar.reset(total=self.total or None)
+
+    def _entered(self) -> None:
+        if self._bar is None:
+            self._bar = new_bar(desc=f"avgk {self.phase}", bar_format="{desc}")
+            return
+        if self.stage and self.phase:
+            self._bar.refresh()  # all of what was counted, before it makes way
+        self._describe()
+        self._bar.refresh()
+
+    def _describe(self) -> None:
+        """Let the bar show the phase, or else the stage; nothing where there is neither."""
+        is_counted = bool(self.stage and not self.phase)
+        self._bar.bar_format = None if is_counted else "{desc}"
+        named = f"avgk {self.stage}: " if is_counted else f"avgk {self.phase}" if self.phase else ""
+        self._bar.set_description_str(named, refresh=False)
 
     def advance(self, n: int) -> None:  # noqa: D102
         super().advance(n)
         self._bar.update(n)
+
+    @contextmanager
+    def aside(self) -> Iterator[None]:  # noqa: D102
+        if self._bar is None:
+            yield
+            return
+        with self._bar.external_write_mode(file=sys.stderr):
+            yield
 
     def say(self, text: str) -> None:  # noqa: D102
         if self._bar is not None:
@@ -123,8 +230,50 @@ class Bar(Telling):
             super().say(text)
 
     def close(self) -> None:  # noqa: D102
-        if self._bar is not None:
-            self._bar.close()
+        if self._bar is None:
+            return
+        self.phase = ""
+        if self.stage:
+            self._describe()  # what was counted last stays
+        else:
+            self._bar.leave = False
+        self._bar.close()
+
+
+class StatusLine(Telling):
+    """Phases alone, on one line of a terminal, which is empty again when they end: for what is done before and after bars."""
+
+    def _entered(self) -> None:
+        self._draw("" if not self.phase else f"avgk {self.phase}")
+
+    def _draw(self, text: str) -> None:
+        width = terminal_size(sys.stderr).columns - 1
+        sys.stderr.write(f"\r{text[:width].ljust(width)}\r{text[:width]}")
+        sys.stderr.flush()
+
+    @contextmanager
+    def aside(self) -> Iterator[None]:  # noqa: D102
+        if self.phase:
+            self._draw("")
+        try:
+            yield
+        finally:
+            if self.phase:
+                self._entered()
+
+    def close(self) -> None:  # noqa: D102
+        self.enter("")
+
+
+def terminal_size(stream: TextIO) -> os.terminal_size:
+    """Return the size of the terminal that a stream is; what ``COLUMNS`` and ``LINES`` say first, and 80 x 24 where nobody tells."""
+    try:
+        own = os.get_terminal_size(stream.fileno())
+    except (OSError, ValueError, AttributeError):  # no terminal
+        own = os.terminal_size((0, 0))
+    said = [os.environ.get(name, "") for name in ("COLUMNS", "LINES")]
+    sizes = [int(text) if text.isdecimal() and int(text) else mine for text, mine in zip(said, own, strict=True)]
+    return os.terminal_size((sizes[0] or 80, sizes[1] or 24))
 
 
 def new_bar(**options: Any) -> Any:
@@ -134,5 +283,5 @@ def new_bar(**options: Any) -> Any:
         from tqdm.auto import tqdm
     if any(base.__module__ == "tqdm.notebook" for base in tqdm.__mro__):
         return tqdm(**options)
-    screen = shutil.get_terminal_size()  # 80 x 24 where the terminal does not tell
+    screen = terminal_size(sys.stderr)
     return tqdm(file=sys.stderr, ncols=screen.columns, nrows=screen.lines, **options)

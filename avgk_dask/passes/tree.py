@@ -36,7 +36,8 @@ def pass_task(source: Source, what: Pass, kept: KeptPass | None = None) -> Delay
         groups = source.groups(what.max_tasks, what.bands, steady=steady)
     token = token_of(source.token, what, groups, setting("fan-in"))
     shared = f"avgk-plan-{token}"
-    assignment = Assignment(what, source.preparations, () if source.mask is None else source.mask.ignored)
+    ignored = () if source.mask is None else source.mask.ignored
+    assignment = Assignment(what, source.preparations, ignored, math.prod(source.shape))
     graph: Graph = {shared: constant(shared, assignment)}
     if kept is not None:
         graph[_keeper(token)] = constant(_keeper(token), kept.keeper)

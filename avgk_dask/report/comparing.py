@@ -11,24 +11,33 @@ import xarray as xr
 from .. import plot
 from ..errors import OptionError
 from ..results.datasets import check_dimensions, check_result
+from ..results.fitting import Screen
 from ..results.score_kinds import ATTRIBUTE, kind_sentence
 from ..results.showing import visible
+from .downloads import comparison_columns, difference_columns, downloads
 from .figures import comparison_pictures
 from .page import provenance, render, write_page
-from .tables import Table, aligned, fixed, percent, stderr_of, with_error
+from .shortening import MOST_NAME, MOST_OPEN, clipped, clipped_cells, spaced
+from .tables import Table, fixed, percent, stderr_of, with_error
+from .text import stderr_sentence
 
 #: What p-values below this are told as.
 _TINY = 1e-4
 
 
-def print_comparison(result: xr.Dataset) -> str:
-    """Return what ``compare`` gave as text: errors of the models, their differences, and a sentence."""
+def print_comparison(result: xr.Dataset, *, width: int | None = None, colour: bool = False) -> str:
+    """Return what ``compare`` gave as text: errors of the models, their differences, and a sentence.
+
+    Lines fit ``width``; by default they are as long as they are. With ``colour`` they hold the colours of a terminal.
+    """
     check_comparison(result)
-    parts = [aligned(models_table(result)), aligned(differences_table(result)), [comparison_headline(result)]]
+    screen = Screen(width, colour)
+    parts = [screen.table(models_table(result)), screen.table(differences_table(result))]
     told = against_table(result)
     if told is not None:
-        parts.insert(2, ["Where average-k beats the top-k of a better model:", *aligned(told)])
-    parts.append([*_kind(result), *_legend(result)])
+        parts.append([*screen.text("Where average-k beats the top-k of a better model:"), *screen.table(told)])
+    parts.append(screen.text(comparison_headline(result), "strong"))
+    parts.append([line for said in (*_kind(result), *_legend(result)) for line in screen.text(said)])
     return "\n\n".join("\n".join(part) for part in parts)
 
 
@@ -72,18 +81,83 @@ def render_comparison(result: xr.Dataset, *, seconds: float | None = None, writt
 
     """
     check_comparison(result)
+    few = _few(result)
+    whole = {"models": models_table(few), "differences": differences_table(few), "against": against_table(few)}
+    tables = {name: table and clipped_cells(table) for name, table in whole.items()}
+    in_view = {
+        f"{name}_in_sight": table and _in_sight(table, f"{few.k.values.max():g}") for name, table in tables.items()
+    }
+    drawn = comparison_pictures(few)
     return render(
         "comparison.html",
         title="Comparison of models",
-        store=", ".join(visible(str(name)) for name in result.model.values),
-        headline=comparison_headline(result),
-        details=_kind(result),
-        models=models_table(result),
-        differences=differences_table(result),
-        against=against_table(result),
-        pictures=comparison_pictures(result),
+        store=", ".join(_named(name) for name in few.model.values),
+        headline=comparison_headline(few),
+        details=[*_kind(result), *([stderr_sentence(result)] if stderr_sentence(result) else [])],
+        left_out=_left_out(result, few),
+        pictures=drawn,
         facts=provenance(result, seconds, written),
+        sections=[part for part in _SECTIONS if {"errors": drawn, "against": tables["against"]}.get(part[0], True)],
+        **tables,
+        **in_view,
+        **_files(result),
     )
+
+
+#: The sections of a page.
+_SECTIONS = (
+    ("errors", "Errors"),
+    ("models", "Models"),
+    ("differences", "Differences"),
+    ("against", "Where adapting beats a better model"),
+    ("numbers", "Numbers"),
+    ("provenance", "Provenance"),
+)
+#: Models and rows of differences that a page shows at most.
+_MOST_MODELS, _MOST_ROWS = 12, 200
+
+
+def _few(result: xr.Dataset) -> xr.Dataset:
+    """Return what a page shows of a comparison: the models with the fewest errors where there are many, and some budgets."""
+    errors = result.average_k_error.sel(k=result.k.values.max()).values
+    best = np.sort(np.argsort(errors, kind="stable")[:_MOST_MODELS])
+    n_pairs = max(best.size * (best.size - 1) // 2, 1)
+    largest = float(result.k.values.max())
+    return spaced(result.isel(model=best, other=best), largest, max(_MOST_ROWS // (2 * n_pairs), 2))
+
+
+def _in_sight(table: Table, k: str) -> Table | None:
+    """Return the rows of a long table that the headline speaks of: those of its budget; nothing of a short one."""
+    if len(table.rows) <= MOST_OPEN:
+        return None
+    return Table(table.header, [row for row in table.rows if row[0] == k][:MOST_OPEN])
+
+
+def _left_out(result: xr.Dataset, few: xr.Dataset) -> str:
+    """Say what a page does not show of a comparison; nothing where it shows all."""
+    left = [
+        f"{few.sizes[name]} of {result.sizes[name]:,} {what}"
+        for name, what in (("model", "models, those with the fewest errors"), ("k", "budgets"))
+        if few.sizes[name] < result.sizes[name]
+    ]
+    return f"Shown are {' and '.join(left)}." if left else ""
+
+
+def _files(result: xr.Dataset) -> dict[str, object]:
+    """Return the files inside a page, and what they hold."""
+    (models, n), (differences, n_pairs) = comparison_columns(result), difference_columns(result)
+    told = [f"{len(table['k']):,} of {of:,} {what}" for table, of, what in (
+        (models, n, "rows of models and budgets"), (differences, n_pairs, "rows of differences"),
+    )]  # fmt: skip
+    return {
+        "downloads": downloads({"models": models, "differences": differences}, result.attrs),
+        "downloads_told": f"{' and '.join(told)}, in full precision and with standard errors.",
+    }
+
+
+def _named(name: object) -> str:
+    """Return the name of a model as a page shows it."""
+    return clipped(visible(str(name)), MOST_NAME)
 
 
 def write_comparison(result: xr.Dataset, path: str | os.PathLike[str], *, seconds: float | None = None) -> None:
@@ -126,7 +200,7 @@ def models_table(result: xr.Dataset) -> Table:
             errors = [with_error(float(one[n]), stderr_of(one, n)) for n in ("top_k_error", "average_k_error")]
             gain = with_error(float(one.relative_gain), stderr_of(one, "relative_gain"), 1, "+")
             rows.append((f"{k:g}", visible(str(name)), *errors, gain))
-    return Table(("k", "model", "top-k error", "avg-k error", "gain"), rows)
+    return Table(("k", "model", "top-k error", "avg-k error", "gain"), rows, ("gain", "top-k error"), ("model",))
 
 
 def _pairs(result: xr.Dataset) -> Iterator[xr.Dataset]:
@@ -146,7 +220,10 @@ def _pairs(result: xr.Dataset) -> Iterator[xr.Dataset]:
 def differences_table(result: xr.Dataset) -> Table:
     """Return a row for each budget, rule and pair of models."""
     rows: list[tuple[str, ...]] = []
+    tones = {}
     for one in _pairs(result):
+        if abs(float(one.difference)) > plot.CLEAR * float(one.difference_stderr):
+            tones[len(rows), "difference"] = "strong"
         names = visible(str(one.model.item())), visible(str(one.other.item()))
         discordant = f"{int(one.discordant):,} : {int(one.reversed):,}"
         rows.append(
@@ -159,7 +236,8 @@ def differences_table(result: xr.Dataset) -> Table:
                 p_value(float(one.mcnemar_p_adjusted)),
             )
         )
-    return Table(("k", "rule", "model", "other", "difference", "discordant", "p"), rows)
+    header = ("k", "rule", "model", "other", "difference", "discordant", "p")
+    return Table(header, rows, ("discordant", "p"), ("model", "other"), tones)
 
 
 def points(one: xr.Dataset, name: str = "difference") -> str:
@@ -184,20 +262,18 @@ def against_table(result: xr.Dataset) -> Table | None:
                 )
                 difference, reach = float(one.average_against_top), plot.CLEAR * float(one.average_against_top_stderr)
                 if better and difference < -reach:
-                    average = float(result.average_k_error.sel(k=k, model=model))
-                    top = float(result.top_k_error.sel(k=k, model=other))
-                    names = visible(str(model)), visible(str(other))
-                    rows.append(
-                        (
-                            f"{k:g}",
-                            names[0],
-                            percent(average),
-                            names[1],
-                            percent(top),
-                            points(one, "average_against_top"),
+                    average, top = (
+                        with_error(float(each[name]), stderr_of(each, name))
+                        for each, name in (
+                            (result.sel(k=k, model=model), "average_k_error"),
+                            (result.sel(k=k, model=other), "top_k_error"),
                         )
                     )
-    return Table(("k", "average-k of", "error", "top-k of", "error", "difference"), rows) if rows else None
+                    told = points(one, "average_against_top")
+                    rows.append((f"{k:g}", visible(str(model)), average, visible(str(other)), top, told))
+    header = ("k", "average-k of", "avg-k error", "top-k of", "top-k error", "difference")
+    least = ("top-k error", "avg-k error")
+    return Table(header, rows, least, ("average-k of", "top-k of")) if rows else None
 
 
 def comparison_headline(result: xr.Dataset) -> str:
@@ -210,7 +286,7 @@ def comparison_headline(result: xr.Dataset) -> str:
     best, second = (str(one.model.values[i]) for i in order[:2])
     pair = one.sel(model=best, other=second)
     gap, stderr = -float(pair.difference), float(pair.difference_stderr)
-    names = visible(best), visible(second)
+    names = _named(best), _named(second)
     error, other = (percent(float(one.average_k_error.sel(model=name))) for name in (best, second))
     told = f"{fixed(100 * gap, 2)} \N{PLUS-MINUS SIGN}{fixed(100 * stderr, 2)} points"
     k = f"{float(one.k):g}"

@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
+from ..results.fitting import Screen, wrapped
 from ..results.showing import visible
 from ..results.store_info import StoreInfo, ValuesInfo
 
+#: Columns of the names of what is told.
+_NAMES = 10
 
-def print_info(info: StoreInfo) -> str:
-    """Return the description of a store as text."""
+
+def print_info(info: StoreInfo, *, width: int | None = None, colour: bool = False) -> str:
+    """Return the description of a store as text.
+
+    Lines fit ``width``; by default they are as long as they are. With ``colour`` they hold the colours of a terminal.
+    """
+    screen = Screen(width, colour)
     rows = [
         ("store", visible(info["store"])),
         ("scores", _scores(info)),
         ("labels", info["labels"] or "none"),
         ("layout", _layout(info)),
-        ("codecs", f"Zarr v{info['zarr_format']}: {' + '.join(info['codecs'])}"),
+        ("codecs", f"{_format(info)}: {' + '.join(info['codecs'])}"),
         ("size", _size(info)),
         (
             "missing",
@@ -30,8 +38,15 @@ def print_info(info: StoreInfo) -> str:
         ),
         ("reads", info["reads"]),
     ]
-    lines = [f"{name:<9} {text}" for name, text in rows]
-    return "\n".join([*lines, *(f"advice    {text}" for text in info["advice"])])
+    rows += [("advice", text) for text in info["advice"]]
+    return "\n".join(line for name, text in rows for line in _fact(screen, name, text))
+
+
+def _fact(screen: Screen, name: str, text: str) -> list[str]:
+    """Return a name and what is told of it, as lines below each other."""
+    first, *more = wrapped(text, None if screen.width is None else screen.width - _NAMES)
+    start = screen.painted(name, "strong") + " " * (_NAMES - len(name))
+    return [start + first, *(" " * _NAMES + line for line in more)]
 
 
 def _scores(info: StoreInfo) -> str:
@@ -39,6 +54,10 @@ def _scores(info: StoreInfo) -> str:
     rounding += f", decoded by {info['encoding']}" if info["encoding"] else ""
     rounding += f", {info['truncated']}" if info["truncated"] else ""
     return f"{info['n_samples']:,} samples x {info['n_classes']:,} classes, {info['dtype']}{rounding}"
+
+
+def _format(info: StoreInfo) -> str:
+    return "a file" if info["zarr_format"] is None else f"Zarr v{info['zarr_format']}"
 
 
 def _layout(info: StoreInfo) -> str:

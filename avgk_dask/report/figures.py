@@ -6,19 +6,34 @@ import io
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
+import numpy as np
 import xarray as xr
 from markupsafe import Markup
 
 from .. import plot
 from ..errors import OptionError
+from ..results.showing import visible
+from .shortening import MOST_NAME, clipped, spaced
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 #: Stands for the colour of the page's text while a picture is drawn.
 _INK = "#010101"
+#: As little ink as needed: no frames, lines across only, colours that a page in black and white keeps apart.
+_TIDY: dict[str, object] = {
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "axes.grid.axis": "y",
+    "axes.axisbelow": True,
+    "grid.alpha": 0.25,
+    "legend.frameon": False,
+    "image.cmap": "cividis",
+}
 #: What the page calls the colours of the pictures.
 _VARIABLES = {
     _INK: "currentColor",
@@ -27,6 +42,9 @@ _VARIABLES = {
     plot.GAIN: "var(--gain)",
     plot.BUDGET: "var(--budget)",
 }
+
+#: Where a mark is in a picture: the budget, the ends of the axis, and the heights of both errors.
+Points = list[tuple[float | None, ...]]
 
 
 @dataclass(frozen=True)
@@ -43,33 +61,45 @@ _PICTURES: dict[str, tuple[Callable[..., Axes], str, str]] = {
     "errors": (
         plot.errors,
         "Errors of both rules",
-        "With the same number of labels in all, top-k gives each sample k of them, average-k as many as it needs.",
+        "Where the solid line is below the dashed one, average-k makes fewer errors with as many labels.",
     ),
     "gains": (
         plot.gains,
         "Errors saved",
-        "Each bar is the top-k error; the green part is what average-k saves, with the change in percent above it.",
+        "Each bar is the error of top-k, its green part what average-k saves.",
     ),
-    "set_sizes": (plot.set_sizes, "Set sizes", "How many labels average-k gives to a sample; k is the mean."),
+    "set_sizes": (
+        plot.set_sizes,
+        "Set sizes",
+        "The further the bars are spread around the line at k, the more average-k adapts to its samples.",
+    ),
     "set_size_distribution": (
         plot.set_size_distribution,
         "Set sizes, cumulated",
-        "The share of samples with at most so many labels; the dots mark k.",
+        "A line's height is the share of samples with at most so many labels; its dot marks k.",
     ),
     "ranked_scores": (
         plot.ranked_scores,
         "Scores by rank",
-        "The r-th highest score of each sample: the line is its support, from the lowest to the highest. Where the "
-        "lines of neighbours overlap, some sample's (k+1)-th score exceeds another's k-th, and adapting can pay.",
+        "Each line spans the r-th highest scores of all samples: where neighbours overlap, some sample's (k+1)-th score "
+        "exceeds another's k-th, and adapting can pay.",
     ),
     "straddle": (
         plot.straddle,
         "Straddle strengths",
-        "How far the (k + order)-th score of one sample exceeds the (k + 1 - order)-th of another, on average over "
-        "all pairs: the more, the more there is to gain.",
+        "The lighter a field, the further the (k + order)-th score of one sample exceeds the (k + 1 - order)-th of another, "
+        "on average over all pairs.",
     ),
 }
 
+
+#: What is to be read where there are standard errors.
+_WITH_BARS = {
+    "errors": "; bands hold the true error 95 times in 100.",
+    "gains": ", and a gain is clear where the thin line does not reach the end of the green.",
+}
+#: Pictures that need numbers of a variable, and how many.
+_OF_SEVERAL = {"errors": ("average_k_error", 2), "gains": ("relative_gain", 1), "straddle": ("straddle_strength", 2)}
 
 #: Pictures of tables of calibration.
 _CALIBRATION: dict[str, tuple[Callable[..., Axes], str, str]] = {
@@ -92,7 +122,7 @@ def calibration_pictures(tables: Mapping[str, xr.Dataset]) -> dict[str, Picture]
     tops = {name: table for name, table in tables.items() if "expected_calibration_error" in table}
     given: dict[str, object] = {"reliability": tops, "near_threshold": near[0] if near else None}
     return {
-        name: Picture(name, title, caption, _svg(name, draw, given[name]))
+        name: Picture(name, title, caption, _svg(name, partial(draw, given[name])))
         for name, (draw, title, caption) in _CALIBRATION.items()
         if given[name] is not None and (name != "reliability" or tops)
     }
@@ -100,45 +130,152 @@ def calibration_pictures(tables: Mapping[str, xr.Dataset]) -> dict[str, Picture]
 
 def comparison_pictures(result: xr.Dataset) -> dict[str, Picture]:
     """Return the pictures of a comparison. Models are numbered there: names of users are written, never drawn."""
+    if np.isnan(result.average_k_error.values).all():
+        return {}
     numbered = [str(i + 1) for i in range(result.sizes["model"])]
-    told = ", ".join(f"{number} is {name}" for number, name in zip(numbered, result.model.values, strict=True))
-    caption = f"Solid: average-k; dashed: top-k, with 95 % intervals. Model {told}."
+    names = [clipped(visible(str(name)), MOST_NAME) for name in result.model.values]
+    told = ", ".join(f"{number} is {name}" for number, name in zip(numbered, names, strict=True))
+    shown = result.assign_coords(model=numbered, other=numbered)
+    k = float(result.k.values.max())
+    errors = (
+        "The lower a line, the better; solid lines are average-k, with bands that hold the true error 95 times in 100, dashed "
+        f"ones top-k. Model {told}."
+    )
+    differences = (
+        f"At k = {k:g}, each dot is the average-k error of a model less that of the best one, with its 95 % interval, sample by "
+        "sample: where the interval is right of 0, the best one is clearly better."
+    )
+    return {
+        "model_errors": Picture(
+            "model_errors", "Errors of the models", errors, _svg("model_errors", partial(plot.model_errors, shown))
+        ),
+        "differences": Picture(
+            "differences",
+            "Differences from the best model",
+            differences,
+            _svg("differences", partial(_differences, shown)),
+        ),
+    }
+
+
+def _differences(result: xr.Dataset, ax: Axes) -> Axes:
+    """Draw the average-k error of each model less that of the best one, for the largest budget, with 95 % intervals."""
+    one = result.sel(k=result.k.values.max(), rule="average")
+    best = int(np.nanargmin(one.average_k_error.values))
+    others = [i for i in range(one.sizes["model"]) if i != best]
+    apart = one.isel(other=best, model=others)
+    reach = 100 * plot.CLEAR * apart.difference_stderr.values
+    ax.axvline(0, color=_INK, linewidth=1)
+    ax.errorbar(
+        100 * apart.difference.values, np.arange(len(others)), xerr=reach, fmt="o", color=plot.AVERAGE_K, capsize=3
+    )
+    ax.set_yticks(np.arange(len(others)), [f"model {i + 1}" for i in others])
+    ax.set_ylim(len(others) - 0.5, -0.5)
+    ax.set(xlabel=f"error less that of model {best + 1} (points)")
+    ax.spines[["top", "right"]].set_visible(False)
+    return ax
+
+
+def group_pictures(breakdown: xr.Dataset, k: float | None = None) -> dict[str, Picture]:
+    """Return the pictures of a breakdown."""
+    caption = "The further to the left a curve rises, the fewer are served badly; where it ends early, none has a larger error."
     try:
-        drawn = _svg("model_errors", plot.model_errors, result.assign_coords(model=numbered, other=numbered))
+        drawn = _svg("group_errors", partial(plot.group_errors, breakdown, k=k))
     except OptionError:  # no labels
         return {}
-    return {"model_errors": Picture("model_errors", "Errors of the models", caption, drawn)}
+    return {"group_errors": Picture("group_errors", "Errors of all", caption, drawn)}
+
+
+def coverage_pictures(result: xr.Dataset) -> dict[str, Picture]:
+    """Return the pictures of what conformal sets are on new samples."""
+    caption = "Bars: the samples with a set of that size. Dots: how often these sets hold the label; the promise is for all sets together."
+    try:
+        drawn = _svg("size_coverage", partial(plot.size_coverage, result))
+    except OptionError:  # no labels
+        return {}
+    return {"size_coverage": Picture("size_coverage", "Coverage by set size", caption, drawn)}
 
 
 def pictures(result: xr.Dataset) -> dict[str, Picture]:
-    """Return all pictures that a result has the numbers for, by name."""
+    """Return all pictures that a result has the numbers for, by name; one number alone is no picture."""
     found = {}
+    shown = spaced(result, plot.best_budget(result))
+    has_bars = "adaptive_gain_stderr" in result and np.isfinite(result.adaptive_gain_stderr.values).any()
     for name, (draw, title, caption) in _PICTURES.items():
+        variable, least = _OF_SEVERAL.get(name, ("k", 1))
+        if variable in shown and np.isfinite(shown[variable].values).sum() < least:
+            continue
+        if has_bars and name in _WITH_BARS:
+            caption = caption.removesuffix(".") + _WITH_BARS[name]
         try:
-            found[name] = Picture(name, title, caption, _svg(name, draw, result))
+            found[name] = Picture(name, title, caption, _svg(name, partial(draw, shown)))
         except OptionError:  # no labels, no integer k, or not analysed
             continue
     return found
 
 
-def _svg(name: str, draw: Callable[..., Axes], result: object) -> Markup:
-    """Return a picture as an element of a page: no request, no colour of its own for what is text."""
+def curve_picture(curve: xr.Dataset) -> tuple[Picture | None, Points]:
+    """Return the picture of the errors along a slider, and where its mark is at each budget; None without labels."""
+    if np.isnan(curve.average_k_error.values).all():
+        return None, []
+    points: Points = []
+
+    def look(ax: Axes) -> None:
+        points.extend(_marks(ax, curve))
+
+    has_bars = "average_k_error_stderr" in curve and np.isfinite(curve.average_k_error_stderr.values).any()
+    caption = f"The line marks the budget of the slider{_WITH_BARS['errors'] if has_bars else '.'}"
+    svg = _svg("curve", partial(plot.errors, curve), look=look)
+    return Picture("curve", "Errors of both rules, at every K", caption, svg), points
+
+
+def _marks(ax: Axes, curve: xr.Dataset) -> Points:
+    """Return where the budgets and their errors are in a drawn picture, from its upper left corner."""
+    assert ax.figure is not None
+    width, height = 72 * ax.figure.get_size_inches()  # type: ignore[union-attr]
+    to_figure = ax.transData + ax.figure.transFigure.inverted()
+    low, high = ax.get_ylim()
+
+    def place(k: float, percent: float) -> tuple[float, float | None]:
+        x, y = to_figure.transform((k, percent))
+        return round(width * x, 1), None if np.isnan(percent) else round(height * (1 - y), 1)
+
+    found: Points = []
+    for k, top, average in zip(curve.k.values, curve.top_k_error.values, curve.average_k_error.values, strict=True):
+        heights = [place(k, one)[1] for one in (high, low, 100 * top, 100 * average)]
+        found.append((place(k, low)[0], *heights))
+    return found
+
+
+def _svg(name: str, draw: Callable[..., Axes], look: Callable[[Axes], None] | None = None) -> Markup:
+    """Return a picture as an element of a page: no request, no colour of its own for what is text.
+
+    What is left to see in the picture once its parts have their places is done by ``look``.
+    """
     from matplotlib import style
     from matplotlib.figure import Figure
 
     ink = ("text.color", "axes.edgecolor", "axes.labelcolor", "xtick.color", "ytick.color", "grid.color")
-    mine: dict[str, str] = {"svg.fonttype": "none", "svg.hashsalt": name, **dict.fromkeys(ink, _INK)}
+    mine = {"svg.fonttype": "none", "svg.hashsalt": name, **_TIDY, **dict.fromkeys(ink, _INK)}
     with style.context(["default", mine]):
         figure = Figure(figsize=(5.4, 3.6), layout="constrained")
-        draw(result, ax=figure.add_subplot())
+        ax = draw(ax=figure.add_subplot())
         text = io.StringIO()
         figure.savefig(text, format="svg", transparent=True, metadata={"Date": None})
-    svg = text.getvalue()
+        if look is not None:
+            look(ax)
+    return Markup(_cleaned(text.getvalue(), name))
+
+
+def _cleaned(svg: str, name: str) -> str:
+    """Return an SVG file as an element: without what only files need, with ids and colours of this page."""
     svg = svg[svg.index("<svg") :]
     svg = re.sub(r"<metadata>.*?</metadata>", "", svg, flags=re.S)
     svg = re.sub(r' xmlns(:\w+)?="[^"]*"', "", svg)
     svg = re.sub(r'(\bid="|url\(#|href="#)', rf"\g<1>{name}-", svg)
     svg = re.sub(r'width="[^"]*pt" height="[^"]*pt"', "", svg, count=1)
+    # A hundredth of a point is less than anyone sees.
+    svg = re.sub(r' d="[^"]*"', lambda path: re.sub(r"(\.\d\d)\d+", r"\1", path[0]), svg)
     for color, variable in _VARIABLES.items():
         svg = re.sub(color, variable, svg, flags=re.I)
-    return Markup(svg)
+    return svg

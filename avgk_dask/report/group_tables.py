@@ -9,19 +9,27 @@ import xarray as xr
 
 from ..errors import OptionError
 from ..results.datasets import check_dimensions, check_result
+from ..results.fitting import Screen
 from ..results.showing import visible
-from .tables import Table, aligned, fixed, number, percent
+from .tables import Table, fixed, number, percent
 
 #: Groups that a table shows unless asked for more.
 WORST = 10
 
 
-def print_breakdown(result: xr.Dataset, k: float | None = None, n: int = WORST) -> str:
-    """Return the worst classes or groups of a breakdown as text, for one budget (the largest), and one sentence."""
+def print_breakdown(
+    result: xr.Dataset, k: float | None = None, n: int = WORST, *, width: int | None = None, colour: bool = False
+) -> str:
+    """Return the worst classes or groups of a breakdown as text, for one budget (the largest), and one sentence.
+
+    Lines fit ``width``; by default they are as long as they are. With ``colour`` they hold the colours of a terminal.
+    """
+    screen = Screen(width, colour)
     said = (
         "Sorted by the lower end of the 95 % interval of the average-k error, so that few samples alone make no case."
     )
-    return "\n".join([*aligned(worst_table(result, k, n)), "", breakdown_sentence(result, k), said])
+    told = [*screen.text(breakdown_sentence(result, k), "strong"), *screen.text(said)]
+    return "\n".join([*screen.table(worst_table(result, k, n)), "", *told])
 
 
 def check_breakdown(result: xr.Dataset) -> None:
@@ -50,14 +58,16 @@ def worst_table(result: xr.Dataset, k: float | None = None, n: int = WORST) -> T
     order = np.lexsort((one.group.values, -np.nan_to_num(one.average_k_error.values), -low))
     worst = [i for i in order if one.n_labelled.values[i] > 0][:n]
     header = (
-        str(result.attrs.get("by", "group")),
+        visible(str(result.attrs.get("by", "group"))),
         "labelled",
         "top-k error",
         "avg-k error",
         "95 % interval",
         "set size",
     )
-    return Table(header, [_row(one.isel(group=i)) for i in worst])
+    missed = {(row, "avg-k error"): "bad" for row, i in enumerate(worst) if one.average_k_error.values[i] > 0.5}
+    least = ("set size", "labelled", "top-k error")
+    return Table(header, [_row(one.isel(group=i)) for i in worst], least, header[:1], missed)
 
 
 def _row(one: xr.Dataset) -> tuple[str, ...]:
@@ -87,8 +97,11 @@ def breakdown_sentence(result: xr.Dataset, k: float | None = None) -> str:
     many = "classes" if what == "class" else "groups"
     bad = int((one.average_k_error.values[some] > 0.5).sum())
     mean, top = (float(one[name].values[some].mean()) if n else math.nan for name in ("average_k_error", "top_k_error"))
+    half = "more than half of"
+    badly = f"{bad:,} of them miss {half} their labels"
+    badly = badly if bad > 1 else f"{'one' if bad else 'none'} of them misses {half} its labels"
     against = "" if math.isnan(top) else f" (top-k {percent(top)})"
     return (
         f"At k = {float(one.k):g}, the mean over {n:,} {many if n != 1 else what} of the average-k error is "
-        f"{percent(mean)}{against}; {bad:,} of them miss more than half of their labels."
+        f"{percent(mean)}{against}; {badly}."
     )

@@ -2,27 +2,39 @@
 
 from __future__ import annotations
 
+import base64
 import datetime
+import hashlib
 import os
 import pathlib
 from collections.abc import Callable, Mapping
 from importlib.resources import files
+from typing import Any
 
+import numpy as np
 import xarray as xr
 from jinja2 import Environment, FunctionLoader, StrictUndefined
+from markupsafe import Markup
 
+from .. import plot
 from ..credentials import is_url, shown
 from ..errors import DtypeError, OptionError
 from ..results.datasets import fingerprint
+from ..results.fitting import filled
 from ..results.score_kinds import kind_sentence
 from ..results.showing import visible
+from .answers import answer, bound_sentence, question, soft_sentence, zero_sentence
+from .downloads import downloads, report_columns
 from .figures import calibration_pictures, pictures
 from .group_tables import breakdown_sentence, worst_table
+from .shortening import MOST_FACTS, MOST_NAME, clipped, clipped_cells, in_sight, spaced
+from .sliding import make_slider
 from .tables import Table, ambiguity_table, check_evaluation, results_table, tie_table
-from .text import ambiguity_sentence, headline, least_sentence, size_sentence, stderr_sentence, tie_sentence
+from .text import ambiguity_sentence, crowd_sentence, least_sentence, size_sentence, stderr_sentence, tie_sentence
+from .utility_tables import utilities_table, utility_sentences
 
 #: What is said below the headline.
-_DETAILS = (least_sentence, kind_sentence, size_sentence, tie_sentence, stderr_sentence)
+_DETAILS = (least_sentence, kind_sentence, soft_sentence, tie_sentence, stderr_sentence, zero_sentence)
 
 
 def render_report(
@@ -32,6 +44,8 @@ def render_report(
     written: str | None = None,
     calibration: Mapping[str, xr.Dataset] | None = None,
     breakdown: xr.Dataset | None = None,
+    utilities: xr.Dataset | None = None,
+    curve: xr.Dataset | None = None,
 ) -> str:
     """Return the report of a result as one self-contained HTML page.
 
@@ -48,6 +62,16 @@ def render_report(
         ``losses.calibration_at_threshold``: they become a section of their own.
     breakdown
         What ``breakdown`` gives: its worst classes or groups become a section.
+    utilities
+        What ``set_utility`` gives, or several of them along ``utility``: they become a section.
+    curve
+        What ``evaluate`` gives for more budgets of the same scores, such as ``k=range(1, 101), straddle=False``: a slider
+        in the page moves over the integers among them. By default over those of the result.
+
+    Raises
+    ------
+    DtypeError, OptionError
+        Where the result, or the curve, is none of ``evaluate``, or they are of different scores.
 
     Examples
     --------
@@ -58,32 +82,137 @@ def render_report(
 
     """
     check_evaluation(result)
-    classes = None if breakdown is None else worst_table(breakdown)
-    return render(
-        "page.html",
-        title="Average-k evaluation",
-        groups=classes,
-        groups_by="class" if breakdown is None else breakdown.attrs.get("by", "group"),
-        groups_told="" if breakdown is None else breakdown_sentence(breakdown),
-        store=visible(shown(result.attrs.get("store", ""))),
-        headline=headline(result),
-        details=[sentence(result) for sentence in _DETAILS if sentence(result)],
-        why=ambiguity_sentence(result),
-        results=results_table(result),
-        ambiguity=ambiguity_table(result),
-        ties=tie_table(result),
-        pictures=pictures(result) | calibration_pictures(calibration or {}),
-        facts=provenance(result, seconds, written),
+    if curve is not None:
+        check_curve(result, curve)
+    keep = plot.best_budget(result)
+    parts = (
+        _answers(result, curve),
+        _tables(spaced(result, keep), f"{keep:g}"),
+        _groups(breakdown),
+        _utilities(utilities),
+        _numbers(result, curve),
     )
+    values: dict[str, object] = {
+        "slider": make_slider(result if curve is None else curve, keep),
+        "pictures": pictures(result) | calibration_pictures(calibration or {}),
+        "facts": provenance(result, seconds, written),
+    }
+    for part in parts:
+        values |= part
+    return render("page.html", title="Average-k evaluation", **values, sections=_sections(values))
+
+
+def check_curve(result: xr.Dataset, curve: xr.Dataset) -> None:
+    """Refuse a curve that is no result of ``evaluate`` for the same samples and classes."""
+    check_evaluation(curve)
+    sizes = [{name: data.attrs[name] for name in ("n_samples", "n_classes")} for data in (result, curve)]
+    if sizes[0] != sizes[1]:
+        raise OptionError(
+            f"curve must be of the same scores as the result; got {sizes[1]} beside {sizes[0]}. "
+            "Pass what evaluate gives for them with k=range(1, 101)."
+        )
+
+
+def _answers(result: xr.Dataset, curve: xr.Dataset | None) -> dict[str, object]:
+    """Return what a page says in sentences."""
+    details, crowd = [sentence(result) for sentence in _DETAILS], crowd_sentence(result)
+    if (result.relative_gain.values < 0).any():  # that asks for an explanation
+        details.append(crowd)
+    return {
+        "store": clipped(visible(shown(result.attrs.get("store", "")))),
+        "question": question(result),
+        "headline": answer(result, curve),
+        "details": [sentence for sentence in details if sentence],
+        "sizes_told": size_sentence(result),
+        "why": ambiguity_sentence(result),
+        "unbounded": bound_sentence(result),
+        "crowd": crowd,
+    }
+
+
+def _tables(result: xr.Dataset, keep: str) -> dict[str, object]:
+    """Return the tables of a page, and the few rows in sight of long ones."""
+    tables = {
+        "results": filled(results_table(result)),
+        "ambiguity": ambiguity_table(result),
+        "ties": tie_table(result),
+    }
+    few = {f"{name}_in_sight": None if table is None else in_sight(table, keep) for name, table in tables.items()}
+    is_told = result.sizes["k"] > 1 and not np.isnan(result.relative_gain.values).all()
+    return {**tables, **few, "keep": keep if is_told else None}
+
+
+def _groups(breakdown: xr.Dataset | None) -> dict[str, object]:
+    """Return the worst classes or groups, where there is a breakdown."""
+    if breakdown is None:
+        return {"groups": None, "groups_by": "", "groups_told": ""}
+    by = visible(str(breakdown.attrs.get("by", "group")))
+    return {
+        "groups": clipped_cells(worst_table(breakdown)),
+        "groups_by": clipped(by, MOST_NAME),
+        "groups_told": breakdown_sentence(breakdown),
+    }
+
+
+def _utilities(utilities: xr.Dataset | None) -> dict[str, object]:
+    """Return what sets are worth, where that was asked for."""
+    if utilities is None:
+        return {"utilities": None, "utilities_told": []}
+    return {"utilities": utilities_table(utilities), "utilities_told": utility_sentences(utilities)}
+
+
+def _numbers(result: xr.Dataset, curve: xr.Dataset | None) -> dict[str, object]:
+    """Return the files inside a page, and what they hold."""
+    columns, n = report_columns(result, curve)
+    rows = len(columns["k"])
+    told = f"{rows:,} budget{'s' * (n != 1)}" if rows == n else f"{rows:,} of {n:,} budgets"
+    more = "" if rows == n else " The others are in the result itself."
+    bars = ", errors with their standard errors" if "adaptive_gain_stderr" in columns else ""
+    return {
+        "downloads": downloads({"average-k": columns}, result.attrs),
+        "downloads_told": f"{told} in full precision{bars}.{more}",
+    }
+
+
+#: The sections of a page: their places, titles, and what they are there for.
+_SECTIONS = (
+    ("errors", "Errors and gains", ("pictures:errors", "pictures:gains")),
+    ("any-budget", "At any K", ("slider",)),
+    ("results", "Results", ("results",)),
+    ("sizes", "Set sizes", ("sizes_told",)),
+    ("groups", "By class or group", ("groups",)),
+    ("utilities", "What sets are worth", ("utilities",)),
+    ("why", "When adapting pays, and why", ("why", "pictures:ranked_scores")),
+    ("calibration", "Calibration", ("pictures:reliability", "pictures:near_threshold")),
+    ("ties", "How far ties matter", ("ties", "crowd")),
+    ("numbers", "Numbers", ("downloads",)),
+    ("provenance", "Provenance", ("facts",)),
+)
+
+
+def _sections(values: dict[str, object]) -> list[tuple[str, str]]:
+    """Return the places and titles of the sections that a page has."""
+    drawn = values["pictures"]
+    assert isinstance(drawn, dict)
+    there = {name for name, value in values.items() if value} | {f"pictures:{name}" for name in drawn}
+    return [(place, title) for place, title, needs in _SECTIONS if there.intersection(needs)]
 
 
 def render(name: str, **values: object) -> str:
-    """Return a page of this folder: everything in it is escaped."""
-    pages = FunctionLoader(lambda page: files(__package__).joinpath(page).read_text(encoding="utf-8"))
+    """Return a page of this folder: everything in it is escaped, and its own script is allowed by its hash."""
+    pages = FunctionLoader(_text_of)
     environment = Environment(
         loader=pages, autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=StrictUndefined
     )
+    script = _text_of("page.js")
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    environment.globals |= {"script": Markup(script), "script_hash": f"sha256-{digest}"}  # a file of ours
     return environment.get_template(name).render(**values)
+
+
+def _text_of(name: str) -> str:
+    """Return a file of this folder."""
+    return files(__package__).joinpath(name).read_text(encoding="utf-8")
 
 
 def write_report(
@@ -93,6 +222,8 @@ def write_report(
     seconds: float | None = None,
     calibration: Mapping[str, xr.Dataset] | None = None,
     breakdown: xr.Dataset | None = None,
+    utilities: xr.Dataset | None = None,
+    curve: xr.Dataset | None = None,
 ) -> None:
     """Write the report of a result to a file, which is there whole or as it was; the rest as for ``render_report``.
 
@@ -111,7 +242,8 @@ def write_report(
 
     """
     check_evaluation(result)
-    write_page(path, lambda: render_report(result, seconds=seconds, calibration=calibration, breakdown=breakdown))
+    parts: dict[str, Any] = {"calibration": calibration, "breakdown": breakdown, "utilities": utilities, "curve": curve}
+    write_page(path, lambda: render_report(result, seconds=seconds, **parts))
 
 
 def write_page(path: str | os.PathLike[str], render_page: Callable[[], str]) -> None:
@@ -157,7 +289,8 @@ def provenance(result: xr.Dataset, seconds: float | None, written: str | None) -
     told = [
         (visible(str(n)), ", ".join(map(str, v)) if isinstance(v, list) else str(v)) for n, v in (facts | more).items()
     ]
-    return Table(("what", "value"), [(name, visible(value)) for name, value in told if value])
+    some: list[tuple[str, ...]] = [(clipped(name, MOST_NAME), clipped(visible(value))) for name, value in told if value]
+    return Table(("what", "value"), some[: len(facts) + MOST_FACTS])
 
 
 _TOLD = ("store", "fingerprint", "n_samples", "n_classes", "n_labelled", "reads", "versions")

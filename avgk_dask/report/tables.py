@@ -3,30 +3,17 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 import numpy as np
 import xarray as xr
 
-from ..arrays import Ints
+from .. import plot
+from ..arrays import Bools, Ints
 from ..errors import OptionError
 from ..results.datasets import check_result
+from ..results.fitting import Table as Table
 from ..results.score_kinds import are_probabilities
-
-
-@dataclass(frozen=True)
-class Table:
-    """A header and rows of text."""
-
-    header: tuple[str, ...]
-    rows: list[tuple[str, ...]]
-
-
-def aligned(table: Table) -> list[str]:
-    """Return a table as lines of text with aligned columns."""
-    rows = [table.header, *table.rows]
-    widths = [max(len(row[c]) for row in rows) for c in range(len(table.header))]
-    return ["  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)) for row in rows]
+from ..results.showing import visible
 
 
 def fixed(value: float, digits: int, sign: str = "-") -> str:
@@ -46,17 +33,27 @@ def percent(value: float) -> str:
     return "" if math.isnan(value) else f"{fixed(100 * value, 2)} %"
 
 
+#: Digits behind the point of a percentage at most.
+_MOST_DIGITS = 6
+
+
 def with_error(value: float, stderr: float, digits: int = 2, sign: str = "-") -> str:
     """Return a fraction in percent with its standard error, if there is one; nothing for NaN.
+
+    A standard error that would round to 0, as of very many samples, brings more digits.
 
     Examples
     --------
     >>> with_error(0.0594, 0.0033), with_error(0.5, math.nan), with_error(math.nan, 0.1)
     ('5.94 ±0.33 %', '50.00 %', '')
+    >>> with_error(0.147, 0.0000112)
+    '14.700 ±0.001 %'
 
     """
     if math.isnan(value):
         return ""
+    if stderr > 0 and round(100 * stderr, digits) == 0:
+        digits = min(-math.floor(math.log10(100 * stderr)), _MOST_DIGITS)
     reach = "" if math.isnan(stderr) else f" ±{fixed(100 * stderr, digits)}"
     return f"{fixed(100 * value, digits, sign)}{reach} %"
 
@@ -73,7 +70,7 @@ def number(value: float) -> str:
 
 #: What a table and a report cannot do without.
 _NEEDED = (
-    "threshold", "top_k_error", "average_k_error", "relative_gain", "set_size_count", "n_ties", "n_kept",
+    "threshold", "top_k_error", "average_k_error", "relative_gain", "set_size_count", "n_above", "n_ties", "n_kept",
 )  # fmt: skip
 
 
@@ -92,8 +89,14 @@ def results_table(result: xr.Dataset) -> Table:
     """Return a row for each budget: threshold, errors and gain with their standard errors, quartiles of the set sizes, ties."""
     header = ("k", "threshold", "top-k error", "avg-k error", "gain", "quartiles", "ties", "kept")
     rows: list[tuple[str, ...]] = []
+    tones: dict[tuple[int, str], str] = {}
+    clear, crowded = plot.is_clear(result), is_crowded(result)
     for i, k in enumerate(result.k.values):
         one = result.isel(k=i)
+        if crowded[i] or not clear[i]:
+            tones[i, "gain"] = "aside"
+        elif not math.isnan(float(one.relative_gain)):
+            tones[i, "gain"] = "good" if float(one.relative_gain) > 0 else "bad"
         errors = [with_error(float(one[name]), stderr_of(one, name)) for name in ("top_k_error", "average_k_error")]
         rows.append((
             f"{k:g}",
@@ -104,37 +107,70 @@ def results_table(result: xr.Dataset) -> Table:
             f"{int(one.n_ties):,}",
             f"{int(one.n_kept):,}",
         ))  # fmt: skip
-    return Table(header, rows)
+    return Table(header, rows, ("kept", "ties", "quartiles", "threshold", "top-k error"), tones=tones)
+
+
+def is_crowded(result: xr.Dataset) -> Bools:
+    """Return at which budgets a tenth of the labels in the sets or more are ties that others could stand for as well."""
+    above, kept, ties = (result[name].values for name in ("n_above", "n_kept", "n_ties"))
+    return np.asarray((10 * kept >= above + kept) & (kept > 0) & (kept < ties))
 
 
 def transfer_table(result: xr.Dataset) -> Table:
     """Return a row for each budget of ``transfer``: size and error at the calibration threshold, and at the own one."""
     check_result(result)
-    header = ("k", "threshold", "set size", "+-", "error", "own threshold", "own size", "own error")
+    header = ("k", "threshold", "set size", "error", "own threshold", "own size", "own error")
     rows: list[tuple[str, ...]] = []
     for i, k in enumerate(result.k.values):
         one = result.isel(k=i)
         error, own_error = percent(float(one.average_k_error)), percent(float(one.own_average_k_error))
-        sizes = (number(float(one[name])) for name in ("average_set_size", "average_set_size_stderr"))
+        size = _size(float(one.average_set_size), stderr_of(one, "average_set_size"))
         own = _score(one.own_threshold), number(float(one.own_average_set_size)), own_error
-        rows.append((f"{k:g}", _score(one.threshold), *sizes, error, *own))
-    return Table(header, rows)
+        rows.append((f"{k:g}", _score(one.threshold), size, error, *own))
+    return Table(header, rows, ("own threshold", "threshold", "own size", "own error"))
+
+
+def _size(value: float, stderr: float) -> str:
+    """Return a mean set size with its standard error, to as many digits; without one, in a few digits."""
+    if not stderr > 0:  # none, or of sets that are all alike
+        return number(value)
+    digits = max(0, 1 - math.floor(math.log10(stderr)))
+    return f"{fixed(value, digits)} \N{PLUS-MINUS SIGN}{fixed(stderr, digits)}"
 
 
 def coverage_table(result: xr.Dataset) -> Table:
     """Return one row for conformal sets: coverage, of the samples and of the classes, and sizes."""
     check_result(result)
-    header = ("coverage", "+-", "set size", "set sizes 25/50/75 %", "macro coverage", "classes < 50 %")
+    header = ("coverage", "set size", "quartiles", "macro coverage", "classes < 50 %")
     below = float(result.share_below.sel(level=0.5)) if 0.5 in result.get("level", ()) else math.nan
     row = (
-        percent(float(result.coverage)),
-        percent(float(result.coverage_stderr)),
+        with_error(float(result.coverage), stderr_of(result, "coverage")),
         number(float(result.average_set_size)),
-        " / ".join(map(str, size_quartiles(result.set_size_count.values))),
+        "/".join(map(str, size_quartiles(result.set_size_count.values))),
         percent(float(result.macro_coverage)) if "macro_coverage" in result else "",
         percent(below),
     )
-    return Table(header, [row])
+    missed = {(0, "coverage"): "bad"} if int(result.n_hits) < float(result.hits_low) else {}
+    return Table(header, [row], ("classes < 50 %", "quartiles", "macro coverage"), tones=missed)
+
+
+def parts_table(result: xr.Dataset, what: str, most: int) -> Table | None:
+    """Return the classes, or groups, of the least coverage, those with more samples first among equals; or nothing."""
+    if f"{what}_coverage" not in result or what not in result.coords:
+        return None
+    coverage, n = result[f"{what}_coverage"].values, result[f"{what}_n_labelled"].values
+    worst = [int(i) for i in np.lexsort((-n, coverage)) if n[i] > 0][:most]
+    names = result["class_name"].values if what == "class" and "class_name" in result else result[what].values
+    rows: list[tuple[str, ...]] = [
+        (
+            visible(str(names[i])),
+            f"{n[i]:,}",
+            with_error(float(coverage[i]), math.sqrt(coverage[i] * (1 - coverage[i]) / n[i])),
+            number(float(result[f"{what}_average_set_size"].values[i])),
+        )
+        for i in worst
+    ]
+    return Table((what, "labelled", "coverage", "set size"), rows, names=(what,)) if rows else None
 
 
 def _score(value: xr.DataArray) -> str:

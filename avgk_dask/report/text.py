@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import math
-import textwrap
 
 import numpy as np
 import xarray as xr
 
 from .. import plot
+from ..results.fitting import Screen
 from ..results.score_kinds import are_probabilities, kind_sentence
 from .tables import (
-    aligned,
     check_evaluation,
     coverage_table,
     fixed,
+    is_crowded,
+    parts_table,
     percent,
     results_table,
     stderr_of,
@@ -22,34 +23,74 @@ from .tables import (
     with_error,
 )
 
+#: Groups that a table of coverage shows, those of the least first.
+_MOST_GROUPS = 20
 
-def print_table(result: xr.Dataset) -> str:
-    """Return the table of a result as text with aligned columns, and one sentence that sums it up."""
+
+def print_table(result: xr.Dataset, *, width: int | None = None, colour: bool = False) -> str:
+    r"""Return the table of a result as text with aligned columns, and sentences that sum it up.
+
+    Parameters
+    ----------
+    result
+        What ``evaluate`` gives.
+    width
+        Columns that all lines must fit: the least important columns of the table are left out, which a line says, and
+        sentences are wrapped at words. By default lines are as long as they are.
+    colour
+        Whether to show by the colours of a terminal what matters.
+
+    Examples
+    --------
+    >>> import numpy as np, avgk_dask as avgk
+    >>> result = avgk.evaluate(np.eye(3), np.eye(3), k=[1, 2])
+    >>> print(*avgk.report.print_table(result, width=40).splitlines()[:5], sep="\n")
+    k  threshold  top-k error  avg-k error
+    1          0       0.00 %       0.00 %
+    2          0       0.00 %       0.00 %
+    left out: quartiles, ties, kept; use a
+    wider terminal or --json
+
+    """
     check_evaluation(result)
-    return "\n".join([*aligned(results_table(result)), "", *sentences(result)])
+    screen = Screen(width, colour)
+    first, *more = sentences(result)
+    told = [*screen.text(first, "strong"), *(line for sentence in more for line in screen.text(sentence))]
+    return "\n".join([*screen.table(results_table(result)), "", *told])
 
 
-def print_transfer(result: xr.Dataset) -> str:
-    """Return the table of what ``transfer`` gave as text with aligned columns, and one sentence that says what it is of."""
+def print_transfer(result: xr.Dataset, *, width: int | None = None, colour: bool = False) -> str:
+    """Return the table of what ``transfer`` gave as text, and sentences that say what it is of; the rest as for ``print_table``."""
+    screen = Screen(width, colour)
     n, n_calibration = result.attrs["n_samples"], result.attrs["n_calibration_samples"]
     told = (
         f"{n:,} samples x {result.attrs['n_classes']:,} classes; thresholds from {n_calibration:,} calibration samples"
     )
     promise = "" if result.attrs["guarantee"] == "none" else ", for an expected set size of at most k on a new sample"
-    return "\n".join([*aligned(transfer_table(result)), "", f"{told}{promise}."])
+    bars = "\N{PLUS-MINUS SIGN} is one standard error, over draws of samples like these."
+    shows_bars = "average_set_size_stderr" in result and bool((result.average_set_size_stderr > 0).any())
+    lines = [*screen.text(f"{told}{promise}."), *(screen.text(bars) if shows_bars else [])]
+    return "\n".join([*screen.table(transfer_table(result)), "", *lines])
 
 
-def print_coverage(result: xr.Dataset) -> str:
-    """Return the table of what a conformal predictor's ``evaluate`` gave as text, and sentences on how likely it is."""
+def print_coverage(result: xr.Dataset, *, width: int | None = None, colour: bool = False) -> str:
+    """Return the table of what a conformal predictor's ``evaluate`` gave as text, and sentences on how likely it is.
+
+    The rest is as for ``print_table``.
+    """
+    screen = Screen(width, colour)
     attrs = result.attrs
     first = (
         f"{attrs['n_samples']:,} samples x {attrs['n_classes']:,} classes, {attrs['n_labelled']:,} of them labelled."
     )
-    table = aligned(coverage_table(result)) if attrs["n_labelled"] else []
-    return "\n".join([*table, "", *textwrap.wrap(f"{first} {_plausible(result)}", 80)]).strip()
+    table = [*screen.table(coverage_table(result)), ""] if attrs["n_labelled"] else []
+    told = [*screen.text(first), *screen.text(coverage_sentence(result), "strong")]
+    groups = parts_table(result, "group", _MOST_GROUPS)
+    more = [] if groups is None else ["", *screen.table(groups)]
+    return "\n".join([*table, *told, *more])
 
 
-def _plausible(result: xr.Dataset) -> str:
+def coverage_sentence(result: xr.Dataset) -> str:
     """Say how many hits there are, and how many there should be."""
     n = result.attrs["n_labelled"]
     if not n:
@@ -69,7 +110,9 @@ def sentences(result: xr.Dataset) -> list[str]:
     """Say what the result means: the gain, the sets, why there is a gain, and how far ties matter."""
     n, c = result.attrs["n_samples"], result.attrs["n_classes"]
     first = f"{n:,} samples x {c:,} classes. {headline(result)}"
-    told = least_sentence, kind_sentence, size_sentence, ambiguity_sentence, tie_sentence, stderr_sentence
+    told = (
+        least_sentence, kind_sentence, crowd_sentence, size_sentence, ambiguity_sentence, tie_sentence, stderr_sentence,
+    )  # fmt: skip
     return [s for s in (first, *(tell(result) for tell in told)) if s]
 
 
@@ -121,6 +164,28 @@ def tie_sentence(result: xr.Dataset) -> str:
     return f"Ties matter: at k = {k} the average-k error is {low} to {high}, {which} ({expected} on average)."
 
 
+def crowd_sentence(result: xr.Dataset) -> str:
+    """Say where a threshold is a score that very many share, such as the 0 of a forest, so that arbitrary ones fill the sets."""
+    crowded = is_crowded(result)
+    if not crowded.any():
+        return ""
+    share = np.where(crowded, result.n_kept / np.maximum(result.n_above + result.n_kept, 1), 0)
+    one = result.isel(k=int(np.argmax(share)))
+    ks = [float(k) for k in result.k.values[crowded]]
+    at = f", at k = {float(one.k):g}" if len(ks) > 1 else ""
+    equal = f"{int(one.n_ties):,} scores are {float(one.threshold) + 0.0:.6g}{at}"
+    filled = (
+        f"{'up to ' * (len(ks) > 1)}{100 * share.max():.0f} % of the labels in the sets are arbitrary ones of these"
+    )
+    is_spread = result.attrs.get("ties") == "spread"
+    which = "spread over the samples" if is_spread else "the first ones in row-major order"
+    cure = "Take a smaller k" if is_spread else 'Take a smaller k, or ties="spread" (--ties spread)'
+    return (
+        f"At k = {_listed(ks)} very many scores are equal to the threshold ({equal}): {filled}, {which}, "
+        f"so that gains say little there. {cure}."
+    )
+
+
 def headline(result: xr.Dataset) -> str:
     """Say what the result means, for the budget with the largest relative gain of those where it is clear."""
     gains = result.relative_gain.values
@@ -157,8 +222,11 @@ def stderr_sentence(result: xr.Dataset) -> str:
 def _unclear(result: xr.Dataset, best: xr.Dataset, errors: str) -> str:
     """Say that no difference is further from 0 than chance would take it."""
     stderr = stderr_of(best, "adaptive_gain")
-    if math.isnan(stderr):
+    if math.isnan(stderr) and not np.nan_to_num(result.adaptive_gain.values).any():
         return "Average-k makes as many errors as top-k at these budgets."
+    if math.isnan(stderr):
+        points = f"{fixed(100 * float(best.adaptive_gain), 2, '+')} points"
+        return f"At k = {float(best.k):g}, average-k has {errors}, a gain of {points}; how sure that is cannot be told here."
     where = "this budget" if result.sizes["k"] == 1 else "any of these budgets"
     points = f"{fixed(100 * float(best.adaptive_gain), 2, '+')} \N{PLUS-MINUS SIGN}{fixed(100 * stderr, 2)} points"
     return (

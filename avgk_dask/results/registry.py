@@ -31,11 +31,12 @@ COORDINATES = {
     "other": Variable(("other",), ("str",), "other model", "Name of the model that it is compared with."),
     "pair": Variable(("pair",), ("int64",), "pair", "Number of a pair of classes, the most frequent first."),
     "rule": Variable(("rule",), ("str",), "rule", "Top-k or average-k sets."),
+    "utility": Variable(("utility",), ("str",), "utility", "What a set of some size that holds its label is worth."),
     "group": Variable(("group",), ("str", "int64"), "group", "Name or number of a group of samples."),
 }
 
 #: Dimensions that any variable may have before its own, in this order.
-LEADING = ("model", "group")
+LEADING = ("model", "group", "utility")
 
 VARIABLES = {
     "threshold": Variable(

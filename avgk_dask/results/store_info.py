@@ -19,7 +19,8 @@ class StoreInfo(TypedDict):
     """What a store holds, how it is laid out, what evaluating it takes, and advice."""
 
     store: str
-    zarr_format: int
+    #: None of a file.
+    zarr_format: int | None
     n_samples: int
     n_classes: int
     truncated: str | None

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -16,6 +18,7 @@ from dask.delayed import Delayed, delayed
 from ..arrays import Array, Bools, Ints
 from ..errors import NAN_CURE, ScoresError
 from ..exact.budgets import count_labels
+from ..kernels.chosen import work_on
 from ..kernels.keys import check_dtype, is_float
 from ..passes.caps import Caps
 from ..passes.certifying import certify_budgets, refuse_budgets, refuse_spread
@@ -90,11 +93,14 @@ def _last_tie(run: Run, selection: Selection) -> tuple[int, int]:
 @contextmanager
 def _scheduler_inside_a_task() -> Iterator[None]:
     """Let a task on a distributed worker compute on the same cluster; elsewhere nothing is needed."""
-    try:
-        from distributed import get_worker, worker_client
+    if "distributed" not in sys.modules:  # no worker
+        yield
+        return
+    from distributed import get_worker, worker_client
 
+    try:
         get_worker()
-    except (ImportError, ValueError):
+    except ValueError:
         yield
         return
     with worker_client():
@@ -156,6 +162,7 @@ def _apply_kept(
     block: Array, kept: Bools, firsts: Ints, rule: Rule, nan_policy: str, n_classes: int, block_info: Any = None
 ) -> Array:
     """Return the sets of the samples of a block that exist, counted without the others, and empty ones for those."""
+    work_on(math.prod(block_info[0]["shape"]))
     first_row, first_class = (int(first) for first, _ in block_info[0]["array-location"])
     rows = np.flatnonzero(kept)
     scores = np.ascontiguousarray(block[rows], check_dtype(block.dtype))
@@ -183,6 +190,7 @@ def _apply_grouped(
 
 
 def _apply(block: Array, rule: Rule, nan_policy: str, n_classes: int, block_info: Any = None) -> Array:
+    work_on(math.prod(block_info[0]["shape"]))
     first_row, first_class = (int(first) for first, _ in block_info[0]["array-location"])
     scores = np.ascontiguousarray(block, check_dtype(block.dtype))
     if nan_policy == "raise" and is_float(scores.dtype):

@@ -13,9 +13,7 @@ from typing import Any
 import numpy as np
 
 from ..arrays import Array, Dtype, Floats, Ints
-from ..kernels.exponentials import softmax_wide
-from ..kernels.logit_losses import scaled_losses
-from ..kernels.row_products import mix_rows
+from ..kernels.chosen import mix_rows, scaled_losses, softmax_wide
 from ..states.loss_tally import GradientTally, LossSums
 from .band_pass import Pass
 from .whole_rows import RowChecks

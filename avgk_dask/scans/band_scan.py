@@ -10,10 +10,9 @@ from numpy.typing import NDArray
 
 from ..arrays import Array, Dtype, Floats, Ints
 from ..exact.sums import ExactSums
-from ..kernels.bits import count_bins, count_cells
+from ..kernels.chosen import count_bins, count_cells, hold_rows, scan_rows
 from ..kernels.keys import HALF_NAN, KEY_MAX, encode, is_half, key_range
 from ..kernels.lanes import lanes_for
-from ..kernels.row_scans import hold_rows, scan_rows
 from ..kernels.zones import N_BINS, intervals_of
 from ..states.bin_counts import BinCounts
 from ..states.checks import NOWHERE

@@ -12,9 +12,8 @@ from typing import Protocol
 import numpy as np
 
 from ..arrays import Array, Floats, Ints
+from ..kernels.chosen import exponentials, logarithms, row_sums, scaled_losses, sigmoid_wide, softmax_wide
 from ..kernels.constants import LN2_HIGH, LN2_LOW
-from ..kernels.exponentials import exponentials, logarithms, sigmoid_wide, softmax_wide
-from ..kernels.logit_losses import row_sums, scaled_losses
 
 _LEAST_NORMAL = float(np.finfo(np.float64).smallest_normal)
 

@@ -19,8 +19,8 @@ from fractions import Fraction
 import numpy as np
 
 from ..arrays import Array, Dtype, Floats, Ints
+from ..kernels.chosen import rank_in_row
 from ..kernels.draws import sample_draws
-from ..kernels.edge_counts import rank_in_row
 from ..kernels.keys import HALF_NAN, KEY_MAX, carrier, encode, is_float, is_half
 from .chances import rows_outside
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from ..arrays import Array, Dtype
 from ..exact.sums import ExactSums
-from ..kernels.events import move_cells
+from ..kernels.chosen import move_cells
 from ..kernels.keys import KEY_MAX
 from ..kernels.zones import ZoneTable
 from ..states.strata import StrataSums

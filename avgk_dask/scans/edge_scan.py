@@ -9,7 +9,7 @@ import numpy as np
 
 from ..arrays import Array, Bools, Dtype, Floats, Ints
 from ..exact.sums import ExactSums
-from ..kernels.edge_counts import count_at_edges, rank_in_row
+from ..kernels.chosen import count_at_edges, rank_in_row
 from ..kernels.edges import EdgeTable
 from ..kernels.keys import HALF_NAN, NAN_KEY, carrier, carrier_bits, encode, is_float, is_half
 from ..states.checks import NOWHERE

@@ -11,10 +11,9 @@ from numpy.typing import NDArray
 
 from ..arrays import Array, Dtype, Ints
 from ..errors import ScoresError
-from ..kernels.gathering import gather_above
+from ..kernels.chosen import gather_above, rank_top
 from ..kernels.keys import HALF_NAN, Keys, carrier, carrier_bits, carrier_floor, is_half
 from ..kernels.lanes import lanes_for, row_scratch
-from ..kernels.tops import rank_top
 from .promised import promised_block
 
 NO_INDEX = np.iinfo(np.int64).max

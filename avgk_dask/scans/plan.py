@@ -11,6 +11,9 @@ from ..kernels.zones import N_BINS, ZoneTable
 from ..reuse import Pool
 from ..states.ranked_scores import BIN_BYTES
 
+#: Bytes of a held row, besides its keys: its length, its label's index and its stratum.
+ROW_BYTES = 12
+
 
 @dataclass(frozen=True)
 class ScanShape:
@@ -32,8 +35,9 @@ class ScanShape:
     with_distance: bool = False
     #: Bins that the zones share.
     n_bins: int = N_BINS
-    #: Keys of listed scores that may be held in all (0: hold events).
+    #: Keys of listed scores that may be held in all (0: hold events); and those that may be where each may be a row of its own.
     max_held: int = 0
+    max_apart: int = 0
     #: Bands (0: all are scanned at once), and rows of the largest.
     n_bands: int = 0
     band_rows: int = 1
@@ -68,7 +72,8 @@ class ScanShape:
     @property
     def sum_bytes(self) -> int:
         """Bytes of the rows or events, and of the ranked scores, that may come together."""
-        rows, events = self.max_held * self.key_bytes, self.all_events * self.event_bytes
+        rows = self.max_held * self.key_bytes + (ROW_BYTES * self.n_samples if self.max_held else 0)
+        events = self.all_events * self.event_bytes
         ranked = 0 if self.ranked_bins else self.n_samples * self.n_ranked * self.key_bytes
         return min(max(rows, events), self.n_scores * self.event_bytes) + ranked
 

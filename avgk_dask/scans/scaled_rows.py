@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..arrays import Array, Dtype
-from ..kernels.logit_losses import scaled_losses
+from ..kernels.chosen import scaled_losses
 from ..states.loss_tally import LossSums, ScaleTally
 from .band_pass import Pass
 from .whole_rows import RowChecks

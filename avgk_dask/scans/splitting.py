@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..arrays import Array, Dtype, Ints
-from ..kernels.row_scans import split_rows
+from ..kernels.chosen import split_rows
 from ..kernels.zones import ZoneTable
 from ..states.held_events import HeldEvents, row_numbers
 from .entries import Entries

@@ -13,8 +13,7 @@ import numpy as np
 
 from ..arrays import Array, Bools, Ints
 from ..exact.sums import ExactSums, total_weight
-from ..kernels.bits import count_bins
-from ..kernels.events import move_cells
+from ..kernels.chosen import count_bins, move_cells
 from ..kernels.zones import ZoneTable, intervals_of
 from ..records import BEYOND
 from ..states.bin_counts import BinCounts

@@ -10,15 +10,8 @@ import numpy as np
 
 from ..arrays import Array, Dtype, Floats
 from ..errors import ScoresError
+from ..kernels.chosen import sigmoid_narrow, sigmoid_wide, softmax_narrow, softmax_norms, softmax_part, softmax_wide
 from ..kernels.constants import LANES
-from ..kernels.exponentials import (
-    sigmoid_narrow,
-    sigmoid_wide,
-    softmax_narrow,
-    softmax_norms,
-    softmax_part,
-    softmax_wide,
-)
 
 #: Scores that are turned at once: so many stay in a core's cache.
 _STRIP = 1 << 17

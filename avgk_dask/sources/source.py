@@ -255,7 +255,7 @@ class Source(ABC):
 
         """
         raise OptionError(
-            "checkpoint must be of scores in a store; got an array in memory or in blocks. Pass the path of a store."
+            "checkpoint must be of scores in a store or file; got an array in memory or in blocks. Pass the path of one."
         )
 
     @abstractmethod

@@ -15,7 +15,7 @@ import numpy as np
 
 from ..arrays import Array, Ints
 from ..exact.sums import total_weight
-from ..kernels.events import group_order, move_cells, step_events
+from ..kernels.chosen import group_order, move_cells, step_events
 from ..kernels.zones import intervals_of
 from ..records import JOINED, State
 from .counted_events import EventTally

@@ -14,8 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..arrays import Array, Ints
-from ..kernels.events import collect_near
-from ..kernels.row_scans import count_sets
+from ..kernels.chosen import collect_near, count_sets
 from ..kernels.zones import ZoneTable, shift_to_fit
 from ..records import Counts, Merging, Record, State
 from .strata import StrataSums, local_strata

@@ -10,7 +10,7 @@ import numpy as np
 
 from ..arrays import Array, Dtype, Ints
 from ..exact.units import in_units
-from ..kernels.bits import count_apart, join_bins
+from ..kernels.chosen import count_apart, join_bins
 from ..kernels.keys import KEY_MAX, NAN_KEY
 from ..records import OWN, State
 

@@ -8,7 +8,7 @@ from typing import Annotated, Self
 import numpy as np
 
 from ..arrays import Array, Ints
-from ..kernels.row_scans import add_strata
+from ..kernels.chosen import add_strata
 from ..records import JOINED, State
 from .distinct import add_up
 

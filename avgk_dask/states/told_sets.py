@@ -9,7 +9,7 @@ from typing import Annotated
 import numpy as np
 
 from ..arrays import Array, Bools, Ints
-from ..kernels.row_scans import tell_sets
+from ..kernels.chosen import tell_sets
 from ..records import BY_BAND, Record
 from .checks import CheckedTally
 from .held_rows import HeldRows

@@ -21,6 +21,7 @@ from ..errors import ScoresError
 from ..kernels.keys import check_dtype
 from ..passes.progress import computing
 from ..passes.run import Compute
+from ..passes.telling import now_telling
 from ..store import Draft, Layout, Target, shown, writable, write_rows, writing
 from ..store.where.array_kinds import WritableArray
 from ..store.write.drafts import Digests
@@ -300,6 +301,7 @@ def _simulate_into(
         for first in range(0, spec.n_samples, layout.rows)
     ]
     written = compute(tasks, "simulate")
+    now_telling(mine=True).enter("writing")  # what is left of it
     for digests, _ in written:
         draft.digests |= digests
     if not soft:  # at once: their chunks span many chunks of scores

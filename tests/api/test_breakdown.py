@@ -173,11 +173,6 @@ def test_breakdown__refuses_groups_beyond_int64_and_another_order():
             use()
 
 
-def test_breakdown__of_own_thresholds_takes_no_checkpoint(tmp_path):
-    with pytest.raises(avgk.OptionError, match="checkpoint must come with thresholds='shared'"):
-        avgk.breakdown(np.eye(3), [0, 1, 2], 1, thresholds="own", checkpoint=tmp_path / "kept")
-
-
 def test_breakdown__wants_names_of_the_groups_that_exist():
     groups = np.arange(6) // 3
     found = avgk.breakdown(np.eye(6), np.arange(6), 1, groups, names=["first"], where=groups == 0)

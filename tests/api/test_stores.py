@@ -103,13 +103,11 @@ def test_open_scores__refuses_bad_options(path, options, error, match):
 def test_open_scores__refuses_what_is_no_score_store(tmp_path):
     (tmp_path / "folder").mkdir()
     (tmp_path / "file.txt").write_text("hello")
-    np.save(tmp_path / "s.npy", SCORES)
     zarr.open_group(tmp_path / "vector.zarr", mode="w").create_array("scores", data=SCORES[0])
     for name, match in {
         "nothing": "must exist",
         "folder": "no zarr.json",
         "file.txt": r"numpy\.save\. Formats read here: \.npy, \.npz",
-        "s.npy": "avgk ingest",
     }.items():
         with pytest.raises(avgk.StoreError, match=match):
             avgk.open_scores(tmp_path / name)

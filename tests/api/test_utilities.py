@@ -53,8 +53,27 @@ def test_set_utility__is_the_mean_over_sets(name, data):
             assert float(found.top_k_utility[i]) == pytest.approx(top)
 
 
+def test_set_utility__of_several_is_each_of_them():
+    result = avgk.evaluate(np.eye(3) + 0.25, [0, 1, 1], [1, 1.5, 2], straddle=False)
+    found = avgk.set_utility(result, ["u80", "f", "u80"], cost=0.5)
+    assert found.utility.values.tolist() == ["u80", "f"]
+    for name in ("u80", "f"):
+        one = avgk.set_utility(result, name, cost=0.5)
+        for variable in ("average_k_utility", "top_k_utility"):
+            assert np.array_equal(found[variable].sel(utility=name), one[variable], equal_nan=True)
+
+
 @pytest.mark.parametrize(
-    "options", [{"utility": "x"}, {"beta": -1}, {"cost": math.nan}, {"cost_of": "k"}, {"beta": True}]
+    "options",
+    [
+        {"utility": "x"},
+        {"utility": []},
+        {"utility": ["f", 3]},
+        {"beta": -1},
+        {"cost": math.nan},
+        {"cost_of": "k"},
+        {"beta": True},
+    ],
 )
 def test_set_utility__refuses(options):
     result = avgk.evaluate(np.eye(3), [0, 1, 2], 1, straddle=False)

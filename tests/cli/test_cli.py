@@ -57,6 +57,23 @@ def test_evaluate__writes_its_three_files(toy, tmp_path, run):
     assert not re.search(r"""(src|href)=["']?https?:""", page)  # nothing is fetched
 
 
+def test_evaluate__puts_every_k_into_the_report_and_no_more_into_the_metrics(tmp_path, run):
+    simulated = avgk.testing.simulate(600, 30)
+    store = tmp_path / "s.zarr"
+    with avgk.ScoreWriter(store, n_classes=30) as writer:
+        writer.append(np.asarray(simulated.scores), np.asarray(simulated.labels))
+    budgets = {}
+    for option in ("--curve", "--no-curve"):
+        assert run("evaluate", store, "-k", "1,2.5", option, "--out", tmp_path / option).returncode == 0
+        page = (tmp_path / option / "report.html").read_text()
+        found = re.search(r'id="slider-data">(.*?)</script>', page, re.S)
+        budgets[option] = found and json.loads(found[1])["budgets"]
+    assert budgets == {"--curve": [str(k) for k in range(1, 31)], "--no-curve": None}
+    one, other = (json_text.from_json((tmp_path / o / "metrics.json").read_text()) for o in budgets)
+    assert one.identical(other)
+    assert one.k.values.tolist() == [1, 2.5]
+
+
 def test_commands__run_on_a_local_cluster(toy, tmp_path):
     pytest.importorskip("distributed")
     done = avgk_process("evaluate", toy, "-k", "2", "--workers", 1, "--threads", 1)
@@ -187,7 +204,8 @@ def test_report__shows_hostile_names_as_text(tmp_path):
     result = avgk.evaluate(np.eye(3), np.arange(3), 1)
     result.attrs["store"] = '<script>alert("x")</script>'
     page = render_report(result)
-    assert "<script>" not in page
+    assert page.count("<script>") == 1  # its own
+    assert "<script>alert" not in page
     assert "&lt;script&gt;" in page
 
 

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import avgk_dask as avgk
+from avgk_dask.api.balancing import count_labels_by_class
 from avgk_dask.testing import simulate
 
 
@@ -72,3 +73,102 @@ def test_evaluate__takes_clusters_and_shows_the_worst_classes(stores, run):
     result = avgk.evaluate(stores / "small.zarr", k=[1, 2], clusters=stores / "documents.npy")
     data = json.loads((stores / "found" / "metrics.json").read_text())
     assert data["variables"]["average_k_error_stderr"]["data"] == result.average_k_error_stderr.values.tolist()
+
+
+def test_breakdown__writes_a_page_with_pairs_of_classes(stores, run):
+    line = "small.zarr", "-k", "1,2", "--thresholds", "own", "--pairs", "3", "--out", "found"
+    said = run("breakdown", *line, cwd=stores)
+    assert "wrote found/report.html, metrics.json and metrics.zarr" in said.stderr
+    assert said.stdout.splitlines()[-1].startswith("In the average-k sets of 600 samples at k = 2, 36 pairs")
+    page = (stores / "found" / "report.html").read_text()
+    for words in ("Errors by class", "a threshold of its own", "Classes in sets together", "Means over all"):
+        assert words in page
+    pairs = avgk.set_pairs(stores / "small.zarr", 2, n_pairs=3)
+    assert f"<td>{int(pairs['count'][0]):,}</td>" in page
+    refused = run("breakdown", "small.zarr", "-k", "2", "--pairs", "3", "--json", cwd=stores)
+    assert (refused.returncode, "avgk pairs" in refused.stderr) == (2, True)
+
+
+def test_pairs__prints_the_most_frequent_pairs(stores, run):
+    said = run("pairs", "small.zarr", "-k", "2", "--most", "4", "--quiet", cwd=stores).stdout.splitlines()
+    pairs = avgk.set_pairs(stores / "small.zarr", 2, n_pairs=4)
+    found = [[int(word) for word in line.split()[:3]] for line in said[1:5]]
+    assert found == [[int(pairs[n][i]) for n in ("class_a", "class_b", "count")] for i in range(4)]
+    refused = run("pairs", "small.zarr", "-k", "1,2", cwd=stores)
+    assert (refused.returncode, "-k must be one budget for pairs; got 2" in refused.stderr) == (2, True)
+
+
+@pytest.mark.parametrize("kind", ["labels", "npy", "text"])
+def test_balanced__divides_by_the_frequencies_of_classes(stores, run, kind):
+    labels = np.asarray(avgk.open_scores(stores / "small.zarr").labels)
+    counts = np.bincount(labels, minlength=9)
+    np.save(stores / "counts.npy", counts)
+    np.savetxt(stores / "counts.txt", counts)
+    name = {"labels": "labels", "npy": "counts.npy", "text": "counts.txt"}[kind]
+    line = "small.zarr", "-k", "1", "--balanced", name, "--json", "--quiet"
+    scores = avgk.balanced(stores / "small.zarr", counts)
+    evaluated = json.loads(run("evaluate", *line, cwd=stores).stdout)
+    assert (
+        evaluated["variables"]["average_k_error"]["data"] == avgk.evaluate(scores, k=1).average_k_error.values.tolist()
+    )
+    broken = json.loads(run("breakdown", *line, cwd=stores).stdout)
+    expected = avgk.breakdown(scores, k=1).macro_average_k_error.values.tolist()
+    assert broken["variables"]["macro_average_k_error"]["data"] == expected
+    found = json.loads(run("threshold", *line, cwd=stores).stdout)
+    assert found[0]["threshold"] == float(avgk.threshold(scores, 1).value)
+
+
+def test_balanced__counts_the_labels_of_samples_that_exist(stores):
+    labels = np.asarray(avgk.open_scores(stores / "small.zarr").labels)
+    where = np.arange(600) % 3 > 0
+    found = count_labels_by_class(stores / "small.zarr", where=where)
+    assert found.tolist() == np.bincount(labels[where], minlength=9).tolist()
+    found = count_labels_by_class(stores / "small.zarr", ignore_index=2)
+    assert found.tolist() == np.bincount(labels[labels != 2], minlength=9).tolist()
+
+
+@pytest.mark.parametrize(
+    "content, words",
+    [
+        (None, "a file of numbers must exist"),
+        ("1\n2\nmany\n", "must hold one number a line"),
+        ("1\n2\n", "frequencies must be 9, one for each class; got 2"),
+        ("-1\n" * 9, "frequencies must be numbers of at least 0"),
+        (np.eye(9), "must hold a vector of numbers; it has shape (9, 9)"),
+    ],
+)
+def test_balanced__refuses_what_are_no_frequencies(stores, run, content, words):
+    name = "counts.npy" if isinstance(content, np.ndarray) else "counts.txt"
+    if isinstance(content, np.ndarray):
+        np.save(stores / name, content)
+    elif content is not None:
+        (stores / name).write_text(content)
+    done = run("evaluate", "small.zarr", "--balanced", name, cwd=stores)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert words in done.stderr
+
+
+def test_evaluate__tells_utilities(stores, run):
+    options = "--utility", "f", "--utility", "u65", "--beta", "2", "--cost", "0.01", "--cost-of", "log"
+    said = run("evaluate", "small.zarr", "-k", "1,2", *options, "--out", "found", "--quiet", cwd=stores).stdout
+    assert "k  top-k F2  avg-k F2  top-k u65  avg-k u65" in said
+    assert "F2 (less 0.01 for each unit of the logarithm of a set's size) is highest" in said
+    result = avgk.evaluate(stores / "small.zarr", k=[1, 2])
+    expected = avgk.set_utility(result, ["f", "u65"], beta=2, cost=0.01, cost_of="log")
+    data = json.loads((stores / "found" / "metrics.json").read_text())
+    assert data["variables"]["average_k_utility"]["data"] == expected.average_k_utility.values.tolist()
+    assert data["attrs"]["cost_of"] == "log"
+    assert "What sets are worth" in (stores / "found" / "report.html").read_text()
+
+
+@pytest.mark.parametrize(
+    "options, words",
+    [
+        (["--beta", "2"], "--beta must come with --utility; got it alone"),
+        (["--cost-of", "log"], "--cost-of must come with --utility; got it alone"),
+        (["--utility", "u65", "--beta", "2"], "--beta must come with --utility f; got --utility u65"),
+    ],
+)
+def test_evaluate__refuses_options_of_utilities_that_say_nothing(stores, run, options, words):
+    done = run("evaluate", "small.zarr", *options, cwd=stores)
+    assert (done.returncode, words in done.stderr) == (2, True)

@@ -15,8 +15,7 @@ from avgk_dask.cli.spelling import spelled
     [
         ("evaluate score.zarr", "Did you mean 'scores.zarr'?"),
         ("evaluate ./deep/scores.zar", "Check the path"),
-        ("evaluate scores.npy", "avgk ingest scores.npy [LABELS] --out scores.zarr"),
-        ("threshold scores.npy -k 1", "avgk ingest scores.npy [LABELS] --out scores.zarr"),
+        ("verify scores.npy", "avgk ingest scores.npy [LABELS] --out scores.zarr"),
         ("evaluate scores.pkl", "Pickles are never loaded, as they can run any code: load it yourself, and use numpy.save."),
         ("ingest scores.pkl --out x.zarr", "Formats read here: .npy, .npz, .parquet, .csv, .csv.gz, .arrow, .feather, folders"),
         ("ingest scores.npy scores.pkl --out x.zarr", "Pickles are never loaded"),
@@ -94,7 +93,7 @@ def test_errors__have_one_exit_status_each(folder, run, monkeypatch, error, stat
     def fail(*args, **kwargs):
         raise error
 
-    monkeypatch.setattr("avgk_dask.api.evaluation.evaluate", fail)
+    monkeypatch.setattr("avgk_dask.api.evaluation.evaluate_with_curve", fail)
     done = run("evaluate", "scores.zarr", cwd=folder)
     assert (done.returncode, done.stdout, done.stderr) == (status, "", f"avgk: {message}\n")
 

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import zarr
 
+import avgk_dask as avgk
 from avgk_dask.cli import main
 from avgk_dask.cli.schemas import SCHEMAS
 
@@ -15,15 +16,18 @@ jsonschema = pytest.importorskip("jsonschema")
 
 #: At least one command line of every command that takes --json, run one after the other.
 LINES = {
-    "evaluate": ["scores.zarr -k 1:3", "plain.zarr -k 0.5,2 --no-straddle", "infinite.zarr -k 1"],
+    "evaluate": ["scores.zarr -k 1:3", "scores.zarr -k 1,1.5 --utility f --utility u80 --beta 2 --cost-of log --cost 0.1", "plain.zarr -k 0.5,2 --no-straddle", "infinite.zarr -k 1"],
     "threshold": ["scores.zarr -k 1,2.5", "infinite.zarr -k 1"],
     "transfer": ["scores.zarr scores.zarr -k 1:3", "infinite.zarr infinite.zarr -k 2 --guarantee expected"],
     "conformal": ["scores.zarr", "scores.zarr scores.zarr --alpha 0.5 --by class --out conformal.json",
-                  "scores.zarr scores.zarr --method aps --seed 1 --alpha 0.001"],
+                  "scores.zarr scores.zarr --method aps --seed 1 --alpha 0.001",
+                  "scores.zarr scores.zarr --by labels --out groups.json"],
     "sets": ["scores.zarr -k 2.5 --out a.zarr", "scores.zarr -k 2 --rule top --format indices --out b.zarr",
-             "scores.zarr --threshold 0.25 --out c.zarr", "infinite.zarr -k 1 --out d.zarr"],
+             "scores.zarr --threshold 0.25 --out c.zarr",
+             "scores.zarr --conformal predictor.json --out k.zarr", "infinite.zarr -k 1 --out d.zarr"],
     "compare": ["scores.zarr scores.zarr -k 1,2", "scores.zarr scores.zarr -k 1.5 --name a --name b"],
-    "breakdown": ["scores.zarr -k 2", "scores.zarr -k 1,2 --by labels"],
+    "breakdown": ["scores.zarr -k 2", "scores.zarr -k 1,2 --by labels", "scores.zarr -k 2 --thresholds own --balanced labels"],
+    "pairs": ["scores.zarr -k 2", "plain.zarr -k 0.5 --most 1"],
     "calibrate": ["logits.zarr --out t.json", "logits.zarr --method vector --max-iterations 3 --out v.json"],
     "ingest": ["scores.npy labels.npy --out e.zarr", "scores.npy --dtype float16 --out f.zarr", "named.csv --out g.zarr",
                "more.npz --out m.zarr"],
@@ -47,6 +51,7 @@ def files(own_folder):
     zarr.open_group(own_folder / "plain.zarr", mode="w").create_array("scores", data=np.eye(4, dtype="f4"))
     zarr.create_array(own_folder / "infinite.zarr", data=np.array([[np.inf, np.inf], [np.inf, -np.inf]]))
     (own_folder / "named.csv").write_text("cat,dog\n0.25,0.75\n0.5,0.5\n")
+    avgk.conformal.calibrate(own_folder / "scores.zarr").save(own_folder / "predictor.json")
     np.savez(own_folder / "more.npz", probs=np.eye(3), y=np.arange(3), ids=np.arange(3), extra=np.eye(3))
     return own_folder
 

@@ -90,12 +90,32 @@ def test_sets__carry_how_they_came_about(stores, tmp_path, run):
     attrs.pop("avgk_dask")
     assert attrs == {
         "rule": "average", "k": 2.5, "threshold": found.value, "n_above": found.n_above, "n_ties": found.n_ties,
-        "n_kept": found.n_kept, "ties": "first", "source": str(stores / "ties-rows.zarr"), "made_by": "", "n_left_out": 0, "n_samples": N,
+        "n_kept": found.n_kept, "ties": "first", "method": None, "alpha": None, "source": str(stores / "ties-rows.zarr"), "made_by": "", "n_left_out": 0, "n_samples": N,
         "n_classes": C, "format": "booleans", "n_labels": 142,
     }  # fmt: skip
     done = run("sets", stores / "ties-rows.zarr", "--threshold", 1, "--out", tmp_path / "b.zarr")
     assert zarr.open_group(tmp_path / "b.zarr", mode="r").attrs["rule"] == "threshold"
     assert "threshold sets of 57 samples x 11 classes" in done.stdout
+
+
+@pytest.mark.parametrize("form", ["booleans", "indices"])
+def test_sets__of_a_conformal_predictor_are_those_that_it_gives(stores, tmp_path, run, form):
+    rng = np.random.default_rng(3)
+    scores, labels, groups = matrix("floats"), rng.integers(0, C, N), rng.integers(0, 2, N)
+    np.save(tmp_path / "groups.npy", groups)
+    for by, more in ((None, []), (groups, ["--groups", tmp_path / "groups.npy"])):
+        predictor = avgk.conformal.calibrate(scores, labels, 0.25, by=by)
+        predictor.save(tmp_path / "found.json")
+        expected = predictor.sets(scores, groups=by).compute()
+        line = stores / "floats-columns.zarr", "--conformal", tmp_path / "found.json", *more
+        done = run("sets", *line, "--format", form, "--out", tmp_path / "a.zarr", "--overwrite")
+        assert (done.returncode, done.stderr) == (0, "")
+        assert np.array_equal(read_back(tmp_path / "a.zarr"), expected)
+        assert 0 < expected.sum() < expected.size
+        attrs = zarr.open_group(tmp_path / "a.zarr", mode="r").attrs
+        assert (attrs["rule"], attrs["method"], attrs["alpha"]) == ("conformal", "lac", 0.25)
+    refused = run("sets", *line[:3], "--out", tmp_path / "b.zarr")
+    assert (refused.returncode, "groups must be given" in refused.stderr) == (2, True)
 
 
 def test_sets__of_many_bands_take_several_windows_and_two_reads(tmp_path):
@@ -209,13 +229,16 @@ def test_sets__go_to_and_come_from_urls_without_showing_credentials(run):
     "args, message",
     [
         (["-k", "1,2"], "one budget for sets; got 2"),
-        ([], "one budget (-k 5) or of one threshold"),
-        (["-k", "1", "--threshold", "2"], "one budget (-k 5) or of one threshold"),
-        (["--rule", "top", "--threshold", "2"], "one budget (-k 5) or of one threshold"),
+        ([], "one budget (-k 5), of one threshold"),
+        (["-k", "1", "--threshold", "2"], "one budget (-k 5), of one threshold"),
+        (["--rule", "top", "--threshold", "2"], "one budget (-k 5), of one threshold"),
         (["--rule", "top", "-k", "1.5"], "Use --rule average for a fractional k"),
         (["--threshold", "much"], "a threshold must be a number such as 0.25; got 'much'"),
         (["--threshold", "nan"], "--threshold must be a number"),
         (["-k", "12"], "Pass numbers above 0, up to 11"),
+        (["-k", "1", "--conformal", "a.json"], "one budget (-k 5), of one threshold"),
+        (["-k", "1", "--groups", "labels"], "--groups must come with --conformal"),
+        (["--conformal", "a.json"], "a.json"),
     ],
 )
 def test_sets__refuse_what_makes_no_sense(stores, tmp_path, run, args, message):

@@ -19,7 +19,10 @@ def test_transfer__prints_what_the_function_gives(folder, run):
     for row, i in ((lines[1], 0), (lines[2], 1)):
         assert float(row[0]) == result.k[i]
         assert row[1] == f"{result.threshold[i].item():.6g}"
-        assert row[2] == f"{result.average_set_size[i].item():.4g}"
+        digits = len(row[2].partition(".")[2])
+        assert row[2] == f"{result.average_set_size[i].item():.{digits}f}"
+        assert row[3] == f"\N{PLUS-MINUS SIGN}{result.average_set_size_stderr[i].item():.{digits}f}"
+        assert len(row[3].lstrip("\N{PLUS-MINUS SIGN}0.")) == 2  # digits of the standard error
     assert "60 samples x 20 classes; thresholds from 60 calibration samples." in done.stdout
 
 

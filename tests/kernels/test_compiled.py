@@ -537,3 +537,37 @@ def test_add_exact__sums_without_rounding(find, values):
     find("add_exact")(np.array(values, np.float64).view(np.int64), np.zeros(len(values), np.int64), limbs)
     total = sum(int(limb) << (32 * i) for i, limb in enumerate(limbs[0]))
     assert Fraction(total, 1 << 1074) == sum(map(Fraction, values), Fraction(0))
+
+
+@given(data=st.data())
+def test_find_brackets__equals_its_twin(data):
+    n = data.draw(st.integers(1, 6))
+    lengths = np.array(data.draw(st.lists(st.integers(0, 5), min_size=n, max_size=n)), np.int32)
+    keys = np.array(
+        data.draw(st.lists(st.integers(-9, 9), min_size=int(lengths.sum()), max_size=int(lengths.sum()))), np.int32
+    )
+    groups, samples = np.arange(n, dtype=np.int32) % 3, np.arange(n) + 5
+    # The first group has stretches of keys, the second one key in stretches of samples, the third none.
+    low, high = np.array([[-9, -3, 2, 2], [-5, 4, 2, 2]])
+    first, last = np.array([[0, 0, 0, 7], [99, 99, 6, 8]])
+    found = [np.full(keys.size, -7) for _ in range(2)]
+    for kernel, out in zip((compiled_kernel, plain_twin), found, strict=True):
+        kernel("find_brackets")(keys, lengths, groups, samples, np.array([0, 2, 4, 4]), (low, high, first, last), out)
+    assert found[0].tolist() == found[1].tolist()
+
+
+@given(data=st.data())
+def test_scatter_rows__equals_its_twin(data):
+    n = data.draw(st.integers(1, 6))
+    lengths = np.array(data.draw(st.lists(st.integers(0, 5), min_size=n, max_size=n)), np.int32)
+    labels = np.array([data.draw(st.integers(-1, max(length - 1, -1))) for length in lengths.tolist()], np.int32)
+    groups = np.array(data.draw(st.lists(st.integers(0, 2), min_size=n, max_size=n)), np.int32)
+    starts = np.concatenate([[0], np.cumsum(np.bincount(groups, lengths, 3))]).astype(np.int64)
+    keys, found = np.arange(lengths.sum(), dtype=np.int32), []
+    for kernel in (compiled_kernel, plain_twin):
+        nexts, scattered, places = starts[:-1].copy(), np.full(keys.size, -1, np.int32), np.zeros(n, np.int64)
+        kernel("scatter_rows")(keys, lengths, labels, groups, nexts, scattered, places)
+        found.append([of.tolist() for of in (nexts, scattered, places)])
+    assert found[0] == found[1]
+    assert found[0][0] == starts[1:].tolist()
+    assert sorted(found[0][1]) == keys.tolist()

@@ -20,6 +20,7 @@ from avgk_dask.passes.caps import Caps
 from avgk_dask.passes.memory import memory_limit, project
 from avgk_dask.passes.tree import pass_task
 from avgk_dask.searches.threshold_search import ThresholdSearch
+from avgk_dask.sources.past import PastSource
 from avgk_dask.testing import CountingStore, Simulation, simulate_store
 from avgk_dask.threads import n_task_threads
 
@@ -218,3 +219,13 @@ def test_conformal__keeps_to_the_bound_of_a_task_that_holds_rows(tmp_path, chunk
     peak, task, merged = json.loads(subprocess.run(line, capture_output=True, text=True, check=True).stdout)
     print(f"{what} {chunks}: peak {peak / 1e6:.0f} MB, task {task / 1e6:.0f} MB, merged {merged / 1e6:.0f} MB")
     assert peak <= task + merged
+
+
+def test_caps__count_what_a_row_takes_besides_its_keys():
+    """Two hundred million rows with a key each would be 2.4 GB of lengths, label indices and strata."""
+    caps = Caps.configured()
+    few, many = (
+        caps.scan_shape(PastSource((n, 10), np.dtype("f4"), np.zeros(0, int), None)) for n in (1000, 200_000_000)
+    )
+    assert few.max_held * few.key_bytes + 12 * 1000 <= caps.held_bytes < (few.max_held + 1) * few.key_bytes + 12 * 1000
+    assert many.max_held == 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import re
+from concurrent.futures import ThreadPoolExecutor
 
 import dask
 import dask.array as da
@@ -14,7 +15,7 @@ from dask.utils import key_split
 
 import avgk_dask as avgk
 from avgk_dask.api.inputs import as_source
-from avgk_dask.passes import telling
+from avgk_dask.passes import progress, telling
 from avgk_dask.passes.finding import pilot_pass
 from avgk_dask.passes.reads import Reads
 from avgk_dask.passes.tree import pass_task
@@ -113,6 +114,90 @@ def test_bar__of_stages_that_read_no_scores_counts_tasks(store, stages, capsys):
     avgk.verify(store, progress=True)
     assert {(name, unit) for name, _, _, unit in stages} == {("verify", "task")}
     assert "avgk verify: 100%" in capsys.readouterr().err
+
+
+@pytest.fixture
+def drawn(monkeypatch):
+    """Give what the bars showed so far: the text that stands before a count, or alone."""
+    found, new_bar = [], telling.new_bar
+
+    def watched(**options):
+        bar = new_bar(**options)
+        refresh = bar.refresh
+        found.extend(["", bar.desc])  # where one begins
+        monkeypatch.setattr(bar, "refresh", lambda *args, **more: (found.append(bar.desc), refresh(*args, **more)))
+        return bar
+
+    monkeypatch.setattr(telling, "new_bar", watched)
+    return found
+
+
+def in_order(found):
+    return [name.strip(": ") for i, name in enumerate(found) if name and name not in found[i - 1 : i]]
+
+
+def test_phases__are_named_before_between_and_after_what_is_counted(store, drawn, capsys):
+    with dask.config.set(SMALL):
+        avgk.evaluate(store, k=[1, 2], progress=True)
+    assert in_order(drawn) == [
+        "avgk opening", "avgk pilot", "avgk settling", "avgk scan", "avgk settling",
+    ]  # fmt: skip
+    last = capsys.readouterr().err.rpartition("\r")[2]
+    assert last.startswith("avgk scan: 100%")  # what was counted stays
+    assert last.endswith("\n")
+
+
+def test_phases__of_several_models_end_with_what_compares_them(store, drawn):
+    avgk.compare({"a": store, "b": store}, k=1, progress=True)
+    assert in_order(drawn) == ["avgk scan", "avgk settling"] * 2 + ["avgk settling"]
+
+
+def test_phase__in_a_task_gives_way_to_the_count_again(drawn):
+    with progress.computing(True) as compute:
+
+        def task():
+            with telling.phase("compiling"):
+                assert telling.now_telling().phase == "compiling"
+
+        compute([dask.delayed(task)()], "scan")
+    assert in_order(drawn) == ["avgk scan", "avgk compiling", "avgk scan", "avgk settling"]
+
+
+def test_phase__is_silent_without_a_bar(capfd):
+    for asked in (None, False):
+        with progress.showing(asked) as told, telling.phase("opening"):
+            assert told.phase == "opening"
+    with telling.phase("opening"):
+        pass
+    assert capfd.readouterr() == ("", "")
+
+
+def test_status_line__is_empty_again_and_makes_room(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "20")
+    with telling.told_by(telling.StatusLine()) as line, telling.phase("writing"):
+        with line.aside():
+            print("wrote it", file=telling.sys.stderr)
+        with telling.phase("settling"):
+            pass
+    clear = "\r" + 19 * " " + "\r"
+    named = {name: f"\r{name.ljust(19)}\r{name}" for name in ("avgk writing", "avgk settling")}
+    shown = [
+        named["avgk writing"],
+        clear,
+        "wrote it\n",
+        *(named[f"avgk {name}"] for name in ("writing", "settling", "writing")),
+    ]
+    assert capsys.readouterr().err == "".join([*shown, clear])
+
+
+def test_bars__of_calls_in_several_threads_are_their_own(store, monkeypatch, capsys):
+    bars, new_bar = [], telling.new_bar
+    monkeypatch.setattr(telling, "new_bar", lambda **options: bars.append(new_bar(**options)) or bars[-1])
+    with progress.showing(True) as mine, ThreadPoolExecutor(1) as pool:
+        mine.begin("scan", "B", 10)
+        pool.submit(avgk.threshold, store, 1, progress=True).result()
+        assert mine.n_done == 0
+    assert len(bars) == 2
 
 
 @pytest.mark.parametrize("progress", [True, None, False])

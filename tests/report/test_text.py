@@ -96,6 +96,40 @@ def test_tie_sentence__tells_how_far_ties_matter():
     assert text.tie_sentence(avgk.evaluate(scores, None, k=2)) == ""
 
 
+def test_crowd_sentence__tells_of_thresholds_that_very_many_scores_share():
+    """Ten trees vote: of 16 scores 11 are 0, and of the 8 labels in the sets for k = 2, three are arbitrary ones of these."""
+    votes = np.array([[10, 0, 0, 0], [7, 3, 0, 0], [10, 0, 0, 0], [10, 0, 0, 0]]) / 10
+    labels = np.array([0, 1, 2, 3])
+    result = avgk.evaluate(votes, labels, k=[1, 2, 3])
+    assert (result.n_ties.values.tolist(), result.n_kept.values.tolist()) == ([1, 11, 11], [0, 3, 7])
+    rest = "of the labels in the sets are arbitrary ones of these"
+    assert text.crowd_sentence(result) == (
+        f"At k = 2, 3 very many scores are equal to the threshold (11 scores are 0, at k = 3): up to 58 % {rest}, "
+        'the first ones in row-major order, so that gains say little there. Take a smaller k, or ties="spread" (--ties spread).'
+    )
+    assert text.crowd_sentence(result) in text.sentences(result)
+    assert text.crowd_sentence(result.isel(k=[1])) == (
+        f"At k = 2 very many scores are equal to the threshold (11 scores are 0): 38 % {rest}, "
+        'the first ones in row-major order, so that gains say little there. Take a smaller k, or ties="spread" (--ties spread).'
+    )
+    spread = avgk.evaluate(votes, labels, k=2, ties="spread")
+    assert text.crowd_sentence(spread).endswith(
+        f"38 % {rest}, spread over the samples, so that gains say little there. Take a smaller k."
+    )
+    for k in (1, 4):  # all ties fit, or none is needed
+        assert text.crowd_sentence(avgk.evaluate(votes, labels, k=k)) == ""
+
+
+def test_print_table__shows_what_matters_in_colour():
+    votes = np.array([[10, 0, 0, 0], [7, 3, 0, 0]] * 200) / 10
+    result = avgk.evaluate(votes, np.array([0, 1] * 200), k=[1, 1.5, 3])
+    lines = print_table(result, colour=True).splitlines()
+    assert "\x1b[1mgain\x1b[0m" in lines[0]
+    plain = [re.sub(r"\x1b\[\d*m", "", line) for line in lines]
+    assert plain == print_table(result).splitlines()
+    assert all(line.count("\x1b[0m") == len(re.findall(r"\x1b\[[1-9]\d*m", line)) for line in lines)
+
+
 def test_texts__never_show_a_negative_zero():
     scores = np.full((4, 10), 0.1)
     assert "-0" not in print_table(avgk.evaluate(scores, scores, k=[10, 5]))
@@ -165,7 +199,7 @@ def test_coverage__is_told_in_80_columns_with_what_was_to_be_expected():
     scores = rng.dirichlet(np.full(8, 0.3), 400)
     labels = (scores.cumsum(1) < rng.random((400, 1))).sum(1).clip(0, 7)
     found = avgk.conformal.calibrate(scores[:200], labels[:200])
-    good = text.print_coverage(found.evaluate(scores[200:], labels[200:]))
+    good = text.print_coverage(found.evaluate(scores[200:], labels[200:]), width=80)
     said = " ".join(good.split())
     assert re.search(r"of 200 labels are inside; 1\d\d to 1\d\d are to be expected \(95 %\): that is as promised", said)
     assert max(map(len, good.splitlines())) <= 80

@@ -10,6 +10,7 @@ import io
 import pathlib
 import subprocess
 import sys
+from fractions import Fraction
 from itertools import pairwise, permutations
 
 import cloudpickle
@@ -34,8 +35,9 @@ from avgk_dask.scans.cost_scan import CostPlan, tally_costs
 from avgk_dask.scans.costs import Costs
 from avgk_dask.scans.coverage_scan import CoveragePlan, tally_coverage
 from avgk_dask.scans.cutting import CutPlan, WantedTies, cut_band
-from avgk_dask.scans.discarded import SlotPlan, tally_last_slots
+from avgk_dask.scans.discarded import GroupSlotPlan, SlotPlan, tally_group_slots, tally_last_slots
 from avgk_dask.scans.edge_scan import EdgePlan, LabelPlan, tally_edges, tally_labels
+from avgk_dask.scans.group_scan import scan_groups
 from avgk_dask.scans.label_columns import SampleGroups, pack
 from avgk_dask.scans.pilot import sample_block
 from avgk_dask.scans.plan import ScanShape
@@ -47,7 +49,9 @@ from avgk_dask.scans.set_regrets import RegretPlan, tally_tops
 from avgk_dask.scans.target_scan import TargetPlan, tally_target
 from avgk_dask.scans.telling_sets import KnownSets, tell_band, telling_pass
 from avgk_dask.scans.tie_weights import TieWindow, WeightPlan, tally_weights
+from avgk_dask.searches.group_search import GroupSearch
 from avgk_dask.searches.threshold_search import ThresholdSearch
+from avgk_dask.states.cell_counts import CellCounts
 from avgk_dask.states.cost_tally import CostHistogram
 from avgk_dask.states.distances import DistanceTally
 from avgk_dask.states.held_rows import SetCounts
@@ -165,6 +169,19 @@ def coverages(drawn):
     return numbered(drawn, tally_coverage, labels, plan)
 
 
+def in_two_groups(drawn):
+    return [pack(hard, np.arange(len(hard)) % 2, drawn.n_classes) for hard in drawn.hard]
+
+
+def group_search(drawn, max_held):
+    shape = dataclasses.replace(drawn.search().shape, max_held=max_held, strata="groups")
+    return GroupSearch.begin(shape, [Fraction(1, 2), Fraction(1)], first_rows(drawn), 2, range(2))
+
+
+def group_outcome(search):
+    return [getattr(search.targets, field.name).tolist() for field in dataclasses.fields(search.targets)]
+
+
 #: Of each kind of state: its states of the bands drawn, and what is read of a state.
 KINDS = {
     "ScanTally": (
@@ -261,6 +278,24 @@ KINDS = {
     "LastSlots": (
         lambda d: numbered(d, tally_last_slots, d.hard, SlotPlan(F8, d.n_classes, d.n_classes - 1)),
         lambda d: lambda t: t.highest,
+    ),
+    "GroupSlots": (
+        lambda d: numbered(
+            d, tally_group_slots, in_two_groups(d), GroupSlotPlan(F8, d.n_classes, d.n_classes - 1, np.array([d.key, d.key + 1]))
+        ),
+        lambda d: lambda t: t.digest(),
+    ),
+    "GroupTally": (
+        lambda d: numbered(d, scan_groups, in_two_groups(d), group_search(d, 1000).next_pass().plan),
+        lambda d: lambda t: (t.strata_ranks.digest(), group_outcome(group_search(d, 1000).advance(t))),
+    ),
+    "GroupTally, cells": (
+        lambda d: numbered(d, scan_groups, in_two_groups(d), group_search(d, 0).next_pass().plan),
+        lambda d: lambda t: (t.digest(), group_outcome(group_search(d, 0).advance(t))),
+    ),
+    "CellCounts": (
+        lambda d: [CellCounts.of(np.arange(s.size) % 3, encode(s).reshape(-1), s.reshape(-1) > 0) for s in d.scores],
+        lambda d: lambda t: t.digest(),
     ),
     "TieCuts": (
         lambda d: numbered(

@@ -457,11 +457,11 @@ def test_places__all_give_the_same_result(tmp_path, case):
         assert avgk.evaluate(avgk.open_scores(place, **names)).drop_attrs().identical(expected), place
 
 
-def test_s3__the_command_of_the_readme(s3, case, capsys):
+def test_s3__the_command_of_the_site(s3, case, capsys):
     from avgk_dask.cli import main
 
-    readme = (pathlib.Path(__file__).resolve().parents[2] / "README.md").read_text()
-    (command,) = re.findall(r"^\$ avgk (evaluate s3://.*)$", readme, re.M)
+    page = (pathlib.Path(__file__).resolve().parents[2] / "docs" / "howto" / "object_stores.md").read_text()
+    (command,) = re.findall(r"^\$ avgk (evaluate s3://.*)$", page, re.M)
     url = f"s3://scores/{uuid.uuid4().hex}.zarr"
     write(url, case, s3)
     typed = command.replace("s3://bucket/run1.zarr", url).replace("http://127.0.0.1:9000", s3["endpoint_url"])

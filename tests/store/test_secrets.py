@@ -81,7 +81,7 @@ KINDS = {
 }  # fmt: skip
 
 #: Public names that take no location.
-NO_LOCATION = {"BestThreshold", "SmallestK", "LazyScores", "Threshold", "set_utility"} | {
+NO_LOCATION = {"BestThreshold", "SmallestK", "LazyScores", "Threshold", "compile_kernels", "set_utility"} | {
     n for n in avgk.__all__ if n.endswith(("Error", "Warning"))
 }
 
@@ -182,7 +182,9 @@ COMMANDS = [
     "evaluate AT WITH -k 1", "evaluate here.zarr -k 1 --labels AT WITH", "evaluate here.zarr -k 1 --out AT",
     "evaluate AT WITH -k 1 --activation softmax", "transfer here.zarr AT WITH -k 1", "transfer AT here.zarr -k 1",
     "conformal AT WITH", "conformal here.zarr AT", "conformal here.zarr --out AT", "compare here.zarr AT -k 1", "compare AT here.zarr WITH -k 1", "breakdown AT WITH -k 1", "breakdown here.zarr -k 1 --by AT",
-    "evaluate here.zarr -k 1 --clusters AT",
+    "evaluate here.zarr -k 1 --clusters AT", "evaluate here.zarr -k 1 --balanced AT", "pairs AT WITH -k 1",
+    "conformal here.zarr here.zarr --report AT", "conformal here.zarr here.zarr --by AT", "conformal here.zarr here.zarr --by labels --new-by AT",
+    "sets here.zarr --conformal AT --out sets.zarr --overwrite", "breakdown here.zarr -k 1 --out AT",
     "calibrate AT WITH --out t.json", "calibrate here.zarr --out AT", "threshold AT WITH -k 1", "sets AT WITH -k 1 --out sets.zarr --overwrite", "sets here.zarr -k 1 --out AT OUT",
     "ingest AT WITH --out new.zarr --overwrite", "ingest s.npy AT WITH --out new.zarr --overwrite",
     "ingest s.npy --out AT OUT", "info AT WITH", "info here.zarr --labels AT WITH", "verify AT WITH", "join AT WITH",
@@ -191,7 +193,7 @@ COMMANDS = [
 USAGE = [
     "AT", "info AT AT", "info here.zarr AT WITH", "info", "evaluate here.zarr -k AT", "evaluate here.zarr --ties AT", "schema AT",
     "evaluate here.zarr -k 1 --scheduler-file AT", "evaluate here.zarr --bad=AT", "info --storage-option AT here.zarr",
-    "sets here.zarr --threshold AT --out sets.zarr", "ingest AT", "completion AT", "info here.zarr --scores AT",
+    "sets here.zarr --threshold AT --out sets.zarr", "ingest AT", "completion AT", "compile --dtype AT", "info here.zarr --scores AT",
 ]  # fmt: skip
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import closing
@@ -13,11 +14,12 @@ import numpy as np
 
 from ...arrays import Array, Dtype
 from ...errors import AvgkError, ReadError, refuse
+from ...files.any_rows import AnyRows
 from ...reuse import Pool
 from ...settings import setting
 from ..where.array_kinds import StoredArray
 from .ahead import Ahead
-from .checked import is_local
+from .checked import is_local, rows_of
 from .direct import ChunkFiles, Scratch
 from .encoding import decode
 from .grids import Axis, grid_of, shards_of
@@ -152,12 +154,23 @@ def read_stored(array: StoredArray, where: tuple[slice, ...], scratch: Scratch |
 
 
 def _read(array: StoredArray, where: tuple[slice, ...], scratch: Scratch) -> Array:
+    rows = rows_of(array)
+    if rows is not None:
+        return _read_rows(rows, where, scratch)
     files = ChunkFiles.of(array)
     block = files.read(where, scratch) if files else None
     if block is None:
         block = np.asarray((whole_shards(array) if shards_of(array) else array)[_rounded(array, where)])
         block = block[tuple(slice(0, part.stop - part.start) for part in where)]
     return block
+
+
+def _read_rows(rows: AnyRows, where: tuple[slice, ...], scratch: Scratch) -> Array:
+    """Read a part of an array that is a file: any rows of it, whatever its chunks are said to be."""
+    shape = (where[0].stop - where[0].start, *rows.shape[1:])
+    whole: Array = scratch.space("part", math.prod(shape) * rows.dtype.itemsize).view(rows.dtype).reshape(shape)
+    rows.fill(where[0].start, where[0].stop, whole)
+    return whole[(slice(None), *where[1:])]
 
 
 def _rounded(array: StoredArray, where: tuple[slice, ...]) -> tuple[slice, ...]:

@@ -10,15 +10,17 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from zarr.abc.buffer import Buffer, BufferPrototype
-from zarr.abc.store import ByteRequest, OffsetByteRequest, RangeByteRequest, Store
+from zarr.abc.store import ByteRequest, Store
 from zarr.storage import LocalStore, MemoryStore, ObjectStore, ZipStore
 
 from ...arrays import Array
 from ...errors import AvgkError, ReadError, refuse
+from ...files.any_rows import AnyRows
 from ...settings import setting
-from ..where.array_kinds import ObjectClient
+from ..where.array_kinds import ObjectClient, StoredArray
 from ..where.failures import advice, cause, may_pass
-from ..where.zarr_calls import get, inside, wait
+from ..where.file_stores import FileStore
+from ..where.zarr_calls import byte_bounds, get, inside, wait
 from .documents import Document, is_metadata, parse_document
 from .manifest import Digest, Manifest
 from .ranges import get_in_ranges, n_ranges
@@ -147,7 +149,7 @@ class CheckedStore(Wrapping):
             return value
         whole = self._last[1] if self._last[0] == key else await self._get_whole(key, prototype)
         self._last = key, whole
-        return None if whole is None else whole[_bounds(byte_range, len(whole))]
+        return None if whole is None else whole[byte_bounds(byte_range, len(whole))]
 
     async def _get_metadata(self, key: str, prototype: BufferPrototype) -> Buffer | None:
         if key not in self._held:
@@ -283,18 +285,9 @@ class CheckedStore(Wrapping):
         return f"{n:,} of its inner chunks {'is' if n == 1 else 'are'} missing ({FILL} takes such as the fill value)"
 
 
-def _bounds(byte_range: ByteRequest, length: int) -> slice:
-    """Return the part of a value that a request for bytes means."""
-    if isinstance(byte_range, RangeByteRequest):
-        return slice(byte_range.start, byte_range.end)
-    if isinstance(byte_range, OffsetByteRequest):
-        return slice(byte_range.offset, length)
-    return slice(max(0, length - byte_range.suffix), length)
-
-
 def is_local(store: Store) -> bool:
-    """Whether a store answers at once: a folder, a zip file or memory."""
-    return isinstance(bare_store(store), (LocalStore, ZipStore, MemoryStore))
+    """Whether a store answers at once: a folder, a file or memory."""
+    return isinstance(bare_store(store), (LocalStore, ZipStore, MemoryStore, FileStore))
 
 
 def bare_store(store: Store) -> Store:
@@ -302,3 +295,10 @@ def bare_store(store: Store) -> Store:
     while (inner := inside(store)) is not None:
         store = inner
     return store
+
+
+def rows_of(array: StoredArray) -> AnyRows | None:
+    """Return the rows of an array that is a file, unless something between counts or changes what is read; else None."""
+    store = array.store_path.store
+    inner = store._store if type(store) is CheckedStore else None
+    return inner.rows.get(array.path) if type(inner) is FileStore else None

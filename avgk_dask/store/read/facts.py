@@ -5,8 +5,12 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+import numpy as np
+
+from ...files.any_rows import HeldRows
 from ..where.array_kinds import StoredArray
-from .checked import is_local
+from ..where.file_stores import FileStore
+from .checked import bare_store, is_local
 from .documents import Document
 from .grids import chunks_of, outer_sizes, shards_of
 from .manifest import chunk_grid
@@ -19,7 +23,8 @@ _CHECKSUMS = ("crc32c", "gzip", "crc32", "adler32", "fletcher32")
 class StoreFacts:
     """How an array is stored; numbers from the listing are None where the store cannot list."""
 
-    zarr_format: int
+    #: None of a file.
+    zarr_format: int | None
     chunks: tuple[int, ...]
     shards: tuple[int, ...] | None
     codecs: tuple[str, ...]
@@ -32,6 +37,9 @@ class StoreFacts:
     has_manifest: bool
     has_checksum: bool
     is_remote: bool
+    #: Whether it is a file, and whether that is held whole in memory.
+    is_file: bool
+    is_held: bool
     rounding: str | None
 
 
@@ -41,9 +49,12 @@ def gather_facts(array: StoredArray) -> StoreFacts:
     lengths = chunk_lengths(array)
     told = lengths is not None and not (lengths == UNKNOWN).any()
     codecs = tuple(_codec_names(array))
+    file = bare_store(array.store_path.store)
+    if isinstance(file, FileStore):
+        lengths, told, codecs = np.array([stamp.n_bytes for stamp in file.file.stamps]), True, (file.format,)
     item = array.dtype.itemsize
     return StoreFacts(
-        zarr_format=array.metadata.zarr_format,
+        zarr_format=None if isinstance(file, FileStore) else array.metadata.zarr_format,
         chunks=chunks_of(array),
         shards=shards_of(array),
         codecs=codecs,
@@ -56,6 +67,8 @@ def gather_facts(array: StoredArray) -> StoreFacts:
         has_manifest=array.store_path.store.checks.manifest is not None,
         has_checksum=any(name in codec for codec in codecs for name in _CHECKSUMS) or "checksum" in str(codecs),
         is_remote=not is_local(array.store_path.store),
+        is_file=isinstance(file, FileStore),
+        is_held=isinstance(file, FileStore) and isinstance(file.file.scores, HeldRows),
         rounding=array.attrs.get("rounding"),
     )
 

@@ -18,6 +18,7 @@ from ..where import fsspec_calls
 from ..where.addresses import Options, secrets_of, shown
 from ..where.array_kinds import StoredArray, ZarrArray
 from ..where.failures import advice
+from ..where.file_stores import FileStore
 from ..where.locations import inner_root, locate
 from ..where.zarr_calls import get, wait
 from .checked import CheckedStore, Checks, bare_store
@@ -98,7 +99,7 @@ def open_arrays(
     ``scores`` and ``labels`` name the arrays inside a group (by default ``scores`` and ``labels``;
     labels are looked for beside the scores). ``missing`` is what a chunk that is not there means:
     ``"raise"`` an error (the default), ``"fill"`` the array's fill value. Without ``own_labels``
-    labels that are not named are not looked for.
+    labels that are not named are not looked for. A file of scores, such as .npy, is opened as a store of its rows.
 
     Raises
     ------
@@ -106,6 +107,9 @@ def open_arrays(
         Where there is no store, no array of that name in it, or its writer did not finish.
 
     """
+    file = FileStore.at(store, scores, labels, own_labels)
+    if file is not None:
+        store, scores, labels = file, None, None
     node, root = open_node(store, storage_options, missing)
     location = root.checks.location
     if isinstance(node, zarr.Array):

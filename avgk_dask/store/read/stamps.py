@@ -20,6 +20,7 @@ from ...errors import OptionError, ReadError, refuse
 from ..where import fsspec_calls
 from ..where.array_kinds import StoredArray
 from ..where.failures import advice
+from ..where.file_stores import FileStore
 from ..where.zarr_calls import read_key, wait, zip_entries
 from .checked import bare_store
 from .grids import grid_of
@@ -82,6 +83,8 @@ def _told_table(array: StoredArray) -> Table:
             "Copy the store to a folder or an object store, or write it with ScoreWriter."
         )
     shape = tuple(axis.count for axis in grid_of(array))
+    if isinstance(told, tuple):
+        return np.broadcast_to(np.array(told, np.uint64), (*shape, 2))
     table = np.zeros((*shape, 2), np.uint64)
     for index in product(*map(range, shape)):
         key = chunk_key(array, index)
@@ -93,8 +96,10 @@ def _told_table(array: StoredArray) -> Table:
     return table
 
 
-def _marks(store: Store, prefix: str) -> Mapping[str, tuple[int, int]] | None:
-    """Return the length and a mark of every key below a prefix; None where the store does not tell."""
+def _marks(store: Store, prefix: str) -> Mapping[str, tuple[int, int]] | tuple[int, int] | None:
+    """Return the length and a mark of every key below a prefix, or of all of them at once; None where the store does not tell."""
+    if isinstance(store, FileStore):
+        return sum(stamp.n_bytes for stamp in store.file.stamps), _number(store.file.stamps)
     if isinstance(store, LocalStore):
         return dict(timed_files(str(store.root), prefix))
     if isinstance(store, ZipStore):

@@ -8,7 +8,7 @@ from collections.abc import Coroutine
 from concurrent.futures import Future
 from typing import Any, TypeVar
 
-from zarr.abc.store import Store
+from zarr.abc.store import ByteRequest, OffsetByteRequest, RangeByteRequest, Store
 from zarr.core.buffer import Buffer, default_buffer_prototype
 from zarr.core.sync import _get_loop, sync
 from zarr.storage import WrapperStore, ZipStore
@@ -87,3 +87,12 @@ def zip_entries(store: ZipStore) -> list[zipfile.ZipInfo]:
 def inside(store: object) -> Store | None:
     """Return the store inside a wrapper; None for one that is none."""
     return store._store if isinstance(store, WrapperStore) else None
+
+
+def byte_bounds(byte_range: ByteRequest, length: int) -> slice:
+    """Return the part of a value that a request for bytes means."""
+    if isinstance(byte_range, RangeByteRequest):
+        return slice(byte_range.start, byte_range.end)
+    if isinstance(byte_range, OffsetByteRequest):
+        return slice(byte_range.offset, length)
+    return slice(max(0, length - byte_range.suffix), length)

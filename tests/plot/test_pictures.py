@@ -16,7 +16,9 @@ pyplot = pytest.importorskip("matplotlib.pyplot")
 
 #: Pictures of results; those of tables of calibration have tests of their own.
 OF_RESULTS = [
-    name for name in plot.__all__ if name not in ("model_errors", "near_threshold", "reliability", "temperatures")
+    name
+    for name in plot.__all__
+    if name not in ("group_errors", "model_errors", "near_threshold", "reliability", "size_coverage", "temperatures")
 ]
 
 
@@ -60,13 +62,13 @@ def test_pictures__of_an_error_curve():
     found = avgk.evaluate(toy.scores, toy.labels, k=range(1, 9))
     said = [[text.get_text() for text in plot.gains(one).texts] for one in (curve, found)]
     assert said[0] == said[1] != []
-    assert np.array_equal(plot.errors(curve).get_lines()[1].get_ydata(), 100 * found.average_k_error)
+    assert np.array_equal(plot.errors(curve).get_lines()[0].get_ydata(), 100 * found.average_k_error)
 
 
 def test_gains__errors_that_average_k_adds_stand_out():
     scores = np.array([[9.0, 8.0, 0.0], [1.0, 0.5, 0.0]])  # logits of unlike size: the budget goes to one sample
     ax = plot.gains(avgk.evaluate(scores, [0, 0], k=1))
-    assert "errors that it adds" in labels(ax)
+    assert "added errors" in labels(ax)
     assert ax.containers[2][0].get_height() == 50
 
 
@@ -82,7 +84,7 @@ def test_set_sizes__a_long_tail_is_told_not_drawn():
     scores = np.zeros((2_000, 300)) + np.arange(2_000)[:, None] / 1e6
     scores[-1] = 1  # one set with all labels, and two thousand with hardly any
     ax = plot.set_sizes(avgk.evaluate(scores, k=1, straddle=False))
-    assert "more samples up to size 300" in "".join(text.get_text() for text in ax.texts)
+    assert "0.35 % have more,\nup to 300" in labels(ax)
     assert len(ax.containers[0]) < 300
 
 
@@ -175,7 +177,7 @@ def test_pictures__of_no_errors_and_of_all_labels_show_something():
 
 
 def test_errors__have_a_band_of_two_standard_errors(result):
-    _, average = plot.errors(result).collections
+    average, _ = plot.errors(result).collections
     (path,) = average.get_paths()
     errors = 100 * (result.average_k_error + 1.96 * result.average_k_error_stderr).values
     assert path.vertices[:, 1].max() == pytest.approx(errors.max())

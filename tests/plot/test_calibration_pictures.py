@@ -29,7 +29,7 @@ def test_temperatures__show_errors_and_the_least_nll(ax):
     assert avgk.plot.temperatures(curve, ax=ax) is ax
     np.testing.assert_array_equal(line(ax, "average-k").get_xdata(), [0.5, 1, 2, 4])
     np.testing.assert_allclose(line(ax, "average-k").get_ydata(), 100 * curve.sortby("temperature").average_k_error)
-    assert line(ax, "least NLL").get_xdata() == [2, 2]
+    assert line(ax, "least NLL").get_xdata().tolist() == [2, 2]
     for value, one in zip(curve.temperature.values, curve.nll.values, strict=True):
         assert one == avgk.losses.nll(avgk.softmax(LOGITS, temperature=value), LABELS)
         expected = avgk.evaluate(avgk.softmax(LOGITS, temperature=value), LABELS, 2, straddle=False)
@@ -72,7 +72,7 @@ def test_reliability__shows_each_table_with_its_error(ax):
 def test_near_threshold__shows_the_bins_and_the_threshold(ax):
     table = avgk.losses.calibration_at_threshold(avgk.softmax(LOGITS), LABELS, 2)
     avgk.plot.near_threshold(table, ax=ax)
-    np.testing.assert_array_equal(line(ax, "scores near").get_ydata(), table.accuracy.values)
+    np.testing.assert_array_equal(line(ax, "near the").get_ydata(), table.accuracy.values)
     assert line(ax, "threshold").get_xdata()[0] == float(table.threshold)
 
 

@@ -1,0 +1,178 @@
+"""Rows of a file in any order: what tasks read of files that are scores themselves, without a store."""
+
+from __future__ import annotations
+
+import math
+import os
+import socket
+import threading
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, fields
+from typing import Any
+from weakref import WeakValueDictionary
+
+import numpy as np
+
+from ..arrays import Array, Dtype
+from ..errors import AvgkError, ReadError
+
+#: Bytes of rows that are read together, about.
+PART_BYTES = 1 << 20
+#: What is smaller travels with its values to workers, which need not see the file.
+_TRAVELS = 4 << 20
+
+
+@dataclass(frozen=True)
+class Stamp:
+    """The length and time of a file, by which it is told from another at the same path."""
+
+    path: str
+    n_bytes: int
+    time: int
+
+    @classmethod
+    def of(cls, path: str) -> Stamp:
+        """Return the stamp of the file at a path."""
+        found = os.stat(path)
+        return cls(path, found.st_size, found.st_mtime_ns)
+
+    def check(self) -> None:
+        """Refuse a file that is no longer there, or another than it was; on a worker, it may never have been there.
+
+        Raises
+        ------
+        ReadError
+            With what to do.
+
+        """
+        try:
+            found = Stamp.of(self.path)
+        except OSError as error:
+            raise ReadError(
+                f"{self.path} must be there while it is read; got {type(error).__name__} on {socket.gethostname()}. "
+                "Workers of a cluster must see it at the same path: put it on storage that they share, or ingest it to a URL."
+            ) from None
+        if found != self:
+            raise ReadError(
+                f"{self.path} must stay as it was when it was opened; got one of {found.n_bytes:,} bytes and another time on "
+                f"{socket.gethostname()}, in place of {self.n_bytes:,}. Start again; copies for workers must keep their times (cp -p)."
+            )
+
+
+@dataclass(frozen=True, kw_only=True)
+class AnyRows(ABC):
+    """A matrix or column of a file, of which any rows can be read; opened, not read. Travels to the workers."""
+
+    location: str
+    shape: tuple[int, ...]
+    dtype: Dtype
+    #: Rows that are best read together: those that are decoded together, or about a megabyte of them.
+    part_rows: int
+
+    @abstractmethod
+    def fill(self, first: int, last: int, out: Array) -> None:
+        """Read the rows from ``first`` to before ``last`` into an array of their shape, in C order.
+
+        Raises
+        ------
+        ReadError
+            Where the file is damaged, gone, or another than when it was opened.
+        ScoresError, LabelsError
+            Where a row is missing, or of another length than the first.
+
+        """
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all rows."""
+        return math.prod(self.shape) * self.dtype.itemsize
+
+    def read(self, first: int, last: int) -> Array:
+        """Return some rows."""
+        out = np.empty((last - first, *self.shape[1:]), self.dtype)
+        self.fill(first, last, out)
+        return out
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        told = {field.name: getattr(self, field.name) for field in fields(self)}
+        if self.nbytes <= _TRAVELS:
+            with suppress(AvgkError):  # which whoever reads it will meet
+                base = {field.name: told[field.name] for field in fields(AnyRows)}
+                return _remade, (CarriedRows, {**base, "values": self.read(0, self.shape[0])})
+        return _remade, (type(self), told)
+
+
+def _remade(kind: Callable[..., AnyRows], told: dict[str, Any]) -> AnyRows:
+    return kind(**told)
+
+
+@dataclass(frozen=True, kw_only=True)
+class CarriedRows(AnyRows):
+    """Rows of a small file that came with their values."""
+
+    values: Array
+
+    def fill(self, first: int, last: int, out: Array) -> None:
+        """Read some rows into an array."""
+        out[...] = self.values[first:last]
+
+
+class Held:
+    """What a file holds, scores and labels, in memory from the first read on; read once for all who ask at the same time."""
+
+    def __init__(self, load: Callable[[], tuple[Array, ...]], stamp: Stamp) -> None:
+        self._load, self._stamp, self._lock = load, stamp, threading.Lock()
+        self._values: tuple[Array, ...] | None = None
+
+    def values(self) -> tuple[Array, ...]:
+        """Return the arrays."""
+        with self._lock:
+            if self._values is None:
+                self._stamp.check()
+                self._values = self._load()
+            return self._values
+
+
+_HELD: WeakValueDictionary[object, Held] = WeakValueDictionary()
+_LOCK = threading.Lock()
+
+
+def held(load: Callable[[], tuple[Array, ...]], stamp: Stamp, *asked: object) -> Held:
+    """Return what a file holds, the same for all in this process that ask for the same of it."""
+    with _LOCK:
+        found = _HELD.get((stamp, asked))
+        if found is None:
+            found = _HELD[stamp, asked] = Held(load, stamp)
+        return found
+
+
+@dataclass(frozen=True, kw_only=True)
+class HeldRows(AnyRows):
+    """Rows of a file that can only be read from front to back: all of it is held in memory, in each process that reads it."""
+
+    load: Callable[[], tuple[Array, ...]]
+    stamp: Stamp
+    asked: tuple[object, ...]
+    #: Whether these are the scores, or the labels.
+    number: int
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_held", held(self.load, self.stamp, *self.asked))
+
+    def fill(self, first: int, last: int, out: Array) -> None:
+        """Read some rows into an array."""
+        out[...] = self._held.values()[self.number][first:last]  # type: ignore[attr-defined]
+
+
+def rows_of_bytes(shape: tuple[int, ...], dtype: Dtype, n_bytes: int = PART_BYTES) -> int:
+    """Return how many rows of an array have about so many bytes, at least one and at most all.
+
+    Examples
+    --------
+    >>> rows_of_bytes((1000, 4), np.dtype("f4"), 64), rows_of_bytes((3, 100), np.dtype("f4"), 64), rows_of_bytes((0, 4), np.dtype("f4"))
+    (4, 1, 1)
+
+    """
+    return max(1, min(shape[0], n_bytes // max(1, math.prod(shape[1:]) * dtype.itemsize)))

@@ -1,0 +1,186 @@
+"""Files as scores themselves: opened for reading any rows, or held whole where they can only be read from front to back."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+
+from ..arrays import Array, Dtype
+from ..credentials import is_url, shown
+from ..errors import LabelsError, StoreError
+from ..settings import setting
+from ..threads import process_memory
+from .any_rows import AnyRows, HeldRows, Stamp, held, rows_of_bytes
+from .arrow_tables import TableFile
+from .names import SUFFIXES, file_advice
+from .npy_rows import NpyFile, member_rows
+from .npz import NpzFile, read_headers
+from .row_blocks import RowFile, reading
+from .row_files import check_path, is_row_file, open_file
+from .table_rows import in_range, table_rows
+
+#: Bytes of a file that are read at once into what is held, and the share of the memory that this may take.
+_BLOCK_BYTES, _MEMORY_SHARE = 16 << 20, 4
+#: What a folder has at its top that is a Zarr store.
+_ZARR = ("zarr.json", ".zgroup", ".zarray")
+
+
+@dataclass(frozen=True)
+class MatrixFile:
+    """A file of scores: what tasks read of it, and what is known besides."""
+
+    scores: AnyRows
+    labels: AnyRows | None
+    class_names: list[str] | None
+    stamps: tuple[Stamp, ...]
+
+
+def is_matrix_file(path: object) -> bool:
+    """Return whether a path is that of a score file rather than of a store, as far as its name or what is there tells.
+
+    Raises
+    ------
+    StoreError
+        For a folder that is called like a file, and is neither a store nor a folder of such files; for standard input.
+
+    """
+    if not isinstance(path, (str, os.PathLike)):
+        return False
+    name = os.fspath(path)
+    if not isinstance(name, str) or "\0" in name:
+        return False
+    name = re.split(r"[?#]", name)[0] if is_url(name) else name  # signed ones end in their signature
+    name = name.removeprefix("file://")
+    if name == "-":
+        raise StoreError(
+            "scores must be a file or store that can be read again; got - for standard input. "
+            "Copy it into a store first: avgk ingest - --out scores.zarr"
+        )
+    if not os.path.isdir(name):
+        return name.lower().endswith(SUFFIXES)
+    if any(os.path.lexists(os.path.join(name, known)) for known in _ZARR):
+        return False
+    if is_row_file(name):
+        return True
+    if name.rstrip("/").lower().endswith(SUFFIXES):
+        raise StoreError(
+            f"scores must be a file, as their name says, or a store; got the folder {shown(name)!r}, which is neither a store nor "
+            "holds files of scores. Check the path."
+        )
+    return False
+
+
+def open_matrix_file(path: str, scores: str | None = None, labels: str | None = None) -> MatrixFile:
+    """Open a score file for reading any of its rows; reads its header or footer, or all of a CSV file.
+
+    The file is opened as ``open_file`` does, under the same rules for what is scores and labels.
+
+    Raises
+    ------
+    StoreError
+        As ``open_file``; and where the file would have to be held in memory, and is too large for that.
+    ScoresError, LabelsError, DtypeError
+        As ``open_file``.
+
+    """
+    path = os.path.abspath(check_path(path.removeprefix("file://")))  # workers may have another working folder
+    file = open_file(path, scores=scores, labels=labels)
+    stamps = tuple(map(_stamp, _parts_of(path)))
+    found = _any_rows(file, stamps) or _held_rows(file, stamps[0], scores, labels)
+    return MatrixFile(*found, file.class_names, stamps)
+
+
+def _parts_of(path: str) -> Iterator[str]:
+    """Return the files that a path stands for: itself, or those of a folder."""
+    if not os.path.isdir(path):
+        yield path
+        return
+    for name in sorted(os.listdir(path)):
+        if os.path.isfile(os.path.join(path, name)):
+            yield os.path.join(path, name)
+
+
+def _stamp(path: str) -> Stamp:
+    with reading(path):
+        return Stamp.of(path)
+
+
+def _any_rows(file: RowFile, stamps: tuple[Stamp, ...]) -> tuple[AnyRows, AnyRows | None] | None:
+    """Return scores and labels whose rows can be read in any order; None where they cannot."""
+    if isinstance(file, NpyFile):
+        return file.rows, None
+    if isinstance(file, TableFile):
+        return table_rows(file, stamps)
+    if not isinstance(file, NpzFile):
+        return None
+    members = [member_rows(file.location, name) for name in file.members]
+    if members[0] is None or members[-1] is None:
+        return None
+    return members[0], members[1] if file.has_labels else None
+
+
+def _held_rows(file: RowFile, stamp: Stamp, scores: str | None, labels: str | None) -> tuple[AnyRows, AnyRows | None]:
+    """Return scores and labels that are held in memory, from the first read on; at once where only reading tells how many."""
+    if file.n_samples is not None:
+        _check_fits(file, file.n_samples)
+    asked = scores, labels
+    load = partial(_load, file.location, scores, labels)
+    mine = held(load, stamp, *asked)  # which is gone with the last who has it
+    n_samples = len(mine.values()[0]) if file.n_samples is None else file.n_samples
+
+    def rows(number: int, shape: tuple[int, ...], dtype: Dtype) -> HeldRows:
+        return HeldRows(
+            location=file.location, shape=shape, dtype=dtype, part_rows=rows_of_bytes(shape, dtype),
+            load=load, stamp=stamp, asked=asked, number=number,
+        )  # fmt: skip
+
+    labels_too = rows(1, *_label_form(file, n_samples)) if file.has_labels else None
+    return rows(0, (n_samples, file.n_classes), file.dtype), labels_too
+
+
+def _label_form(file: RowFile, n_samples: int) -> tuple[tuple[int, ...], Dtype]:
+    """Return the shape and dtype of the labels in a file that has them."""
+    if isinstance(file, NpzFile):
+        header = read_headers(file.location)[file.members[1]]
+        return header.shape, header.dtype.newbyteorder("=")
+    soft = file.columns.label_dtype if isinstance(file, TableFile) else None
+    return ((n_samples,), np.dtype(np.int64)) if soft is None else ((n_samples, file.n_classes), soft)
+
+
+def _load(path: str, scores: str | None, labels: str | None) -> tuple[Array, ...]:
+    """Read a whole file."""
+    file = open_file(path, scores=scores, labels=labels)
+    n, found, mine = 0, np.empty((file.n_samples or 0, file.n_classes), file.dtype), []
+    for block, some in file.blocks(_BLOCK_BYTES):
+        if n + len(block) > len(found):
+            _check_fits(file, n + len(block))
+            # In place: a copy beside it would take as much again.
+            found.resize((max(n + len(block), 2 * len(found)), file.n_classes), refcheck=False)
+        found[n : n + len(block)] = block
+        n += len(block)
+        if some is not None:
+            mine.append(in_range(some))
+    found.resize((n, file.n_classes), refcheck=False)
+    if not file.has_labels:
+        return (found,)
+    if sum(map(len, mine)) != n:
+        raise LabelsError(
+            f"labels must be one for each of the {n} samples; got {sum(map(len, mine))} in {path}. Check it."
+        )
+    return found, np.concatenate(mine) if mine else np.empty(0, np.int64)
+
+
+def _check_fits(file: RowFile, n_samples: int) -> None:
+    """Refuse a file that is larger than one that is held may be."""
+    n_bytes = n_samples * file.n_classes * file.dtype.itemsize
+    limit = min(int(setting("file-bytes")), process_memory() // _MEMORY_SHARE)
+    if n_bytes > limit:
+        raise StoreError(
+            f"scores must have at most {limit:,} bytes in a file that can only be read from front to back (the setting avgk.file-bytes, "
+            f"and a quarter of the memory); {file.location} has {n_bytes:,}{'' if file.n_samples else ' or more'}. {file_advice(file.location)}"
+        )

@@ -1,0 +1,50 @@
+"""Pictures of results: each a function of a result Dataset that draws into Axes and returns them.
+
+All take ``ax``, the Axes to draw into (by default those of a new figure), and need matplotlib only when called. Nothing else is
+changed and nothing is shown. Letters, lines, spines and grids are as style sheets have them; ``plt.style.use("avgk_dask.plot.paper")``
+is one for a column of 3.3 inches. What stands at ticks and in legends is fitted to the size of the Axes: make the figure as large as
+it will be, with ``layout="constrained"``.
+
+Colours are told apart by colour-blind eyes and on dark paper, too, and mean the same everywhere: ``AVERAGE_K``, ``TOP_K``, ``GAIN``,
+``BUDGET``. Several results go into the same Axes with a ``label`` for each. Of curves with thousands of points some are drawn,
+each where it is, so that a file stays small. Bands and bars are 95 % intervals.
+
+Examples
+--------
+>>> import numpy as np, avgk_dask as avgk
+>>> a, b = (avgk.evaluate(np.eye(6) + np.eye(6, k=i) / 2, np.arange(6), k=[1, 2]) for i in (1, 2))
+>>> ax = avgk.plot.errors(a, label="first model")
+>>> [text.get_text() for text in avgk.plot.errors(b, ax=ax, label="second model").get_legend().get_texts()]
+['first model', 'second model']
+
+"""
+
+from __future__ import annotations
+
+from .best_budgets import CLEAR as CLEAR
+from .best_budgets import best_budget as best_budget
+from .best_budgets import is_clear as is_clear
+from .calibration_pictures import near_threshold, reliability, temperatures
+from .error_pictures import errors, gains, model_errors
+from .group_pictures import group_errors, size_coverage
+from .palette import AVERAGE_K as AVERAGE_K
+from .palette import BUDGET as BUDGET
+from .palette import GAIN as GAIN
+from .palette import TOP_K as TOP_K
+from .score_pictures import ranked_scores, straddle
+from .size_pictures import set_size_distribution, set_sizes
+
+__all__ = [
+    "errors",
+    "gains",
+    "group_errors",
+    "model_errors",
+    "near_threshold",
+    "ranked_scores",
+    "reliability",
+    "set_size_distribution",
+    "set_sizes",
+    "size_coverage",
+    "straddle",
+    "temperatures",
+]

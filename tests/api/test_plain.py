@@ -1,0 +1,162 @@
+"""Small matrices are worked on without compiled kernels: the same results, to the bit, and no numba in the process."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import warnings
+
+import dask
+import dask.array as da
+import ml_dtypes
+import numpy as np
+import pytest
+import xarray as xr
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import avgk_dask as avgk
+
+DTYPES = ("float16", "bfloat16", "float32", "float64", "uint8", "int8", "uint32", "int64")
+PLAIN, COMPILED = {"avgk.plain-scores": 1 << 40}, {"avgk.plain-scores": 0}
+WAYS = [
+    {},
+    {"avgk.small-scores": 0},
+    {"avgk.small-scores": 0, "avgk.kept-bytes": 0},
+    {"avgk.small-scores": 0, "avgk.kept-bytes": 0, "avgk.least-events": 4, "avgk.max-events": 4},
+    {"avgk.ranked-bytes": 0, "avgk.task-bytes": 1, "avgk.slab-bytes": 64, "avgk.tile-scores": 16},
+]
+
+
+@st.composite
+def cases(draw):
+    """Draw scores with ties, in chunks or not, their labels, and settings of the engine."""
+    rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
+    n, c = draw(st.integers(1, 60)), draw(st.integers(2, 40))
+    name = draw(st.sampled_from(DTYPES))
+    dtype = np.dtype(ml_dtypes.bfloat16) if name == "bfloat16" else np.dtype(name)
+    raw = np.round(rng.dirichlet(np.full(c, 0.5), n), draw(st.integers(1, 4)))
+    scores = (raw * 100).astype(dtype) if dtype.kind in "iu" else raw.astype(dtype)
+    given = scores
+    if draw(st.booleans()):
+        given = da.from_array(scores, chunks=(draw(st.integers(1, n)), draw(st.integers(1, c))), asarray=False)
+    labels = rng.integers(-1, c, n)
+    labels[0] = 0
+    return given, scores, labels, draw(st.sampled_from(WAYS))
+
+
+def bits_of(found):
+    """Return all of a result, as text that shows every bit."""
+    if isinstance(found, xr.Dataset):
+        return {str(name): bits_of(value.values) for name, value in sorted(found.variables.items())}
+    if isinstance(found, xr.DataArray | da.Array):
+        return bits_of(np.asarray(found))
+    if isinstance(found, np.ndarray) and found.dtype != object:
+        return str(found.dtype), found.shape, np.ascontiguousarray(found).tobytes().hex()
+    return repr(found)
+
+
+def assert_same_bits(call, way):
+    found = []
+    for side in (PLAIN, COMPILED):
+        with dask.config.set({**way, **side, "scheduler": "synchronous"}), warnings.catch_warnings():
+            warnings.simplefilter("ignore", avgk.ResultWarning)
+            try:
+                found.append(bits_of(call()))
+            except avgk.AvgkError as error:
+                found.append(repr(error))
+    assert found[0] == found[1]
+
+
+def evaluated(scores, labels, n):
+    evaluator = avgk.Evaluator(scores.shape[1], [1, 1.5], straddle=True)
+    for first in range(0, len(scores), n):
+        evaluator.update(scores[first : first + n], labels[first : first + n])
+    return evaluator.result()
+
+
+CALLS = {
+    "evaluate": lambda given, scores, labels: avgk.evaluate(given, labels, [1, 1.5, 2]),
+    "evaluate, spread ties": lambda given, scores, labels: avgk.evaluate(given, labels, [0.3, 2], ties="spread"),
+    "evaluate, soft labels": lambda given, scores, labels: avgk.evaluate(
+        given, np.eye(scores.shape[1])[labels], [1, 2]
+    ),
+    "threshold": lambda given, scores, labels: avgk.threshold(given, [0.5, 1, 2]),
+    "breakdown": lambda given, scores, labels: avgk.breakdown(given, labels, [1, 1.5]),
+    "error_curve": lambda given, scores, labels: avgk.error_curve(given, labels),
+    "average_k_sets": lambda given, scores, labels: avgk.average_k_sets(given, 1.5),
+    "top_k_sets": lambda given, scores, labels: avgk.top_k_sets(given, 2),
+    "smallest_k": lambda given, scores, labels: avgk.smallest_k(given, labels, max_error=0.3),
+    "best_threshold": lambda given, scores, labels: avgk.best_threshold(given, labels, cost=0.05),
+    "compare": lambda given, scores, labels: avgk.compare({"a": given, "b": scores[:, ::-1]}, labels, [1, 2]),
+    "lac": lambda given, scores, labels: avgk.conformal.calibrate(given, labels, 0.2).evaluate(scores, labels),
+    "aps": lambda given, scores, labels: avgk.conformal.calibrate(given, labels, 0.2, "aps").evaluate(scores, labels),
+    "softmax": lambda given, scores, labels: avgk.evaluate(avgk.softmax(given, temperature=0.7), labels, [1, 2]),
+    "sigmoid": lambda given, scores, labels: avgk.evaluate(avgk.sigmoid(given), labels, [1, 2]),
+    "temperature": lambda given, scores, labels: avgk.calibration.TemperatureScaling().fit(given, labels),
+    "Evaluator": lambda given, scores, labels: evaluated(scores, labels, 7),
+}
+
+
+@pytest.mark.parametrize("name", CALLS)
+@settings(max_examples=40)
+@given(case=cases())
+def test_results__are_the_same_without_compiled_kernels(name, case):
+    given, scores, labels, way = case
+    assert_same_bits(lambda: CALLS[name](given, scores, labels), way)
+
+
+@pytest.mark.parametrize("shape", [(20_000, 2), (3, 10_000), (300, 100)])
+def test_results__are_the_same_for_long_and_for_wide_matrices(shape):
+    rng = np.random.default_rng(5)
+    scores = np.round(rng.random(shape), 2).astype(np.float32)
+    labels = rng.integers(0, shape[1], shape[0])
+    assert_same_bits(lambda: avgk.evaluate(scores, labels, [1, 1.5]), {})
+
+
+SMALL = """
+import sys, warnings
+import numpy as np
+import avgk_dask as avgk
+warnings.simplefilter("ignore")
+rng = np.random.default_rng(0)
+scores, labels = rng.random((1000, 10), dtype=np.float32), rng.integers(0, 10, 1000)
+avgk.evaluate(scores, labels)
+avgk.threshold(scores, 2)
+avgk.error_curve(scores, labels)
+avgk.breakdown(scores, labels, 2)
+avgk.conformal.calibrate(scores, labels)
+evaluator = avgk.Evaluator(10, [2])
+evaluator.update(scores, labels)
+evaluator.result()
+"""
+SETS = "avgk.average_k_sets(scores, 2).compute()\navgk.top_k_sets(scores, 2).compute()\n"
+LOADED = "print(sorted({'numba', 'llvmlite', 'distributed', 'matplotlib', 'pyarrow.parquet'} & set(sys.modules)))"
+
+
+def fresh(*arguments, **environment):
+    """Return what a fresh process prints, with the settings as they are by default."""
+    kept = {name: value for name, value in os.environ.items() if name != "DASK_AVGK__PLAIN_SCORES"}
+    done = subprocess.run(arguments, check=True, capture_output=True, text=True, env={**kept, **environment})
+    return done.stdout
+
+
+def test_small_matrices__need_neither_numba_nor_distributed():
+    assert fresh(sys.executable, "-c", SMALL + LOADED).strip() == "[]"
+
+
+def test_small_sets__need_no_numba():
+    assert "numba" not in fresh(sys.executable, "-c", SMALL + SETS + LOADED)
+
+
+def test_avgk_evaluate__needs_no_numba_for_a_small_store(tmp_path):
+    path = str(tmp_path / "small.zarr")
+    rng = np.random.default_rng(0)
+    with avgk.ScoreWriter(path, 10) as writer:
+        writer.append(rng.random((1000, 10), dtype=np.float32), rng.integers(0, 10, 1000))
+    code = f"import sys\nfrom avgk_dask.cli.main import main\ntry:\n    main(['evaluate', {path!r}, '--json'])\nexcept SystemExit:\n    pass\nprint()\n"
+    *told, loaded = fresh(sys.executable, "-c", code + LOADED).strip().splitlines()
+    assert loaded == "[]"
+    assert json.loads("".join(told))

@@ -1,0 +1,95 @@
+"""Commands on files: what they print of a file is what they print of the store made of it."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+import zarr
+
+import avgk_dask as avgk
+
+
+@pytest.fixture(scope="module")
+def here(tmp_path_factory):
+    """Give a folder with the same scores as a store, and as files of several kinds."""
+    folder = tmp_path_factory.mktemp("files")
+    rng = np.random.default_rng(1)
+    scores, labels = rng.dirichlet(np.full(6, 0.3), 90).astype("f4"), rng.integers(0, 6, 90)
+    np.save(folder / "scores.npy", scores)
+    np.save(folder / "labels.npy", labels)
+    np.save(folder / "logits.npy", np.log(scores + 1e-9))
+    np.savez(folder / "both.npz", scores=scores, y=labels)
+    avgk.ingest(folder / "both.npz", out=folder / "both.zarr")
+    return folder
+
+
+def told(done):
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["evaluate", "-k", "1:3"],
+        ["evaluate", "--max-error", "0.3"],
+        ["breakdown", "-k", "2"],
+        ["threshold", "-k", "2", "--json"],
+        ["conformal", "--alpha", "0.2"],
+    ],
+    ids=" ".join,
+)
+def test_commands__print_of_files_what_they_print_of_stores(here, run, command):
+    name, *options = command
+    expected = told(run(name, "both.zarr", *options, cwd=here))
+    assert told(run(name, "both.npz", *options, cwd=here)) == expected
+    assert told(run(name, "both.npz", "--labels", "y", *options, cwd=here)) == expected
+    assert told(run(name, "scores.npy", "--labels", "labels.npy", *options, cwd=here)) == expected
+    if name in ("evaluate", "breakdown"):
+        assert told(run(name, "scores.npy", "labels.npy", *options, cwd=here)) == expected
+
+
+def test_evaluate__writes_the_report_of_a_file(here, run, tmp_path):
+    done = run("evaluate", "scores.npy", "labels.npy", "-k", "1:2", "--out", tmp_path / "r", "--by", "class", cwd=here)
+    assert done.returncode == 0, done.stderr
+    assert json.loads((tmp_path / "r" / "metrics.json").read_text())["attrs"]["store"] == "scores.npy"
+    assert "scores.npy" in (tmp_path / "r" / "report.html").read_text()
+
+
+def test_transfer_calibrate_sets_compare_info__take_files(here, run, tmp_path):
+    assert told(run("transfer", "scores.npy", "scores.npy", "labels.npy", "-k", 2, cwd=here)) == told(
+        run("transfer", "both.zarr", "both.zarr", "-k", 2, cwd=here)
+    )
+    told(run("calibrate", "logits.npy", "labels.npy", "--out", tmp_path / "t.json", cwd=here))
+    told(run("evaluate", "logits.npy", "labels.npy", "--calibration", tmp_path / "t.json", "-k", 1, cwd=here))
+    for name in ("scores.npy", "both.zarr"):
+        told(run("sets", name, "-k", 1.5, "--out", tmp_path / f"{name}.sets", cwd=here))
+    one, other = (zarr.open_group(tmp_path / f"{name}.sets")["sets"][:] for name in ("scores.npy", "both.zarr"))
+    assert np.array_equal(one, other)
+    done = run("compare", "scores.npy", "logits.npy", "--labels", "labels.npy", "-k", 1, cwd=here)
+    assert " scores " in told(done)
+    assert " logits " in told(done)
+    described = json.loads(told(run("info", "scores.npy", "labels.npy", "--json", cwd=here)))
+    assert (described["zarr_format"], described["n_samples"], described["codecs"]) == (None, 90, ["npy"])
+    assert "a file: npy" in told(run("info", "scores.npy", cwd=here))
+
+
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        (["scores.npy", "labels.npy", "--labels", "labels.npy"], "labels must be said once"),
+        (["scores.npy", "lables.npy"], "Did you mean 'labels.npy'"),
+        (["score.npy"], "got 'score.npy', and nothing is there. Did you mean 'scores.npy'"),
+        (["scores.npy", "--labels", "y"], "is a single array without names; got 'y'"),
+        (["both.npz", "--labels", "z"], "has no member 'z'"),
+        (["-"], "got - for standard input"),
+        (["scores.npy", "scores.npy", "more.npy"], "extra argument"),
+    ],
+)
+def test_evaluate__refuses_in_one_line(here, run, arguments, message):
+    done = run("evaluate", *arguments, cwd=here)
+    assert done.returncode == 2
+    assert message in done.stderr
+    assert "Traceback" not in done.stderr
