@@ -1,0 +1,241 @@
+"""The site is built with what it shows run, and every link, name, command and question of it is there."""
+
+from __future__ import annotations
+
+import fcntl
+import html
+import inspect
+import os
+import pathlib
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from html.parser import HTMLParser
+from urllib.parse import unquote, urldefrag, urlsplit
+
+import click
+import pytest
+
+import avgk_dask as avgk
+from avgk_dask.cli import main
+
+pytest.importorskip("sphinx")
+pytest.importorskip("myst_nb")
+pytest.importorskip("furo")
+
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+DOCS = ROOT / "docs"
+PAGES = sorted(DOCS.rglob("*.md"))
+REPOSITORY = "https://github.com/avgk-dask/avgk_dask"
+MODULES = ("", "calibration.", "conformal.", "losses.", "plot.", "report.", "testing.")
+NAMES = [home + name for home in MODULES for name in (getattr(avgk, home[:-1]) if home else avgk).__all__]
+#: Attributes that make a browser fetch something, by tag; links are not among them.
+FETCHED = {"script": "src", "img": "src", "iframe": "src", "source": "src", "object": "data", "link": "href"}
+
+
+def build(docs: pathlib.Path, out: pathlib.Path) -> subprocess.CompletedProcess[str]:
+    """Build a site with the command that the README names."""
+    command = [sys.executable, "-m", "sphinx", "-q", "-W", "--keep-going", str(docs), str(out)]
+    return subprocess.run(command, capture_output=True, text=True)
+
+
+def build_copy(folder: pathlib.Path) -> None:
+    """Build the site from a copy of its sources, so that nothing is written into the clone."""
+    shutil.copytree(
+        DOCS, folder / "docs", ignore=shutil.ignore_patterns("_build", "generated", "*.ipynb", "__pycache__")
+    )
+    for name in ("avgk_dask", "examples"):
+        (folder / name).symlink_to(ROOT / name)
+    done = build(folder / "docs", folder / "html")
+    (folder / "problems.txt").write_text("" if done.returncode == 0 else done.stdout + done.stderr)
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory):
+    """Give the folder of the built site; processes that share the tests build it once."""
+    base = tmp_path_factory.getbasetemp()
+    folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "site"
+    folder.mkdir(exist_ok=True)
+    with open(folder / "lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not (folder / "problems.txt").exists():
+            build_copy(folder)
+    assert (folder / "problems.txt").read_text() == ""
+    return folder / "html"
+
+
+class Page(HTMLParser):
+    """What a page links to, what it makes a browser fetch, and the places in it that links may lead to."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.links: list[str] = []
+        self.fetched: list[str] = []
+        self.anchors = {""}
+        self.feed(text)
+
+    def handle_starttag(self, tag, attrs):
+        given = {name: value or "" for name, value in attrs}
+        self.anchors |= {given[name] for name in ("id", "name") if name in given}
+        if tag == "a" and "href" in given:
+            self.links.append(given["href"])
+        if FETCHED.get(tag) in given and given.get("rel") not in ("canonical", "search", "index", "next", "prev"):
+            self.fetched.append(given[FETCHED[tag]])
+
+
+def read_pages(folder: pathlib.Path) -> dict[pathlib.Path, Page]:
+    return {path.resolve(): Page(path.read_text()) for path in sorted(folder.rglob("*.html"))}
+
+
+def broken(pages: dict[pathlib.Path, Page]) -> list[str]:
+    """Give the links and sources inside a site that lead nowhere."""
+    found = []
+    for path, page in pages.items():
+        for link in page.links + page.fetched:
+            if urlsplit(link).scheme:
+                continue
+            name, anchor = urldefrag(link)
+            target = (path.parent / unquote(urlsplit(name).path)).resolve() if name else path
+            if not target.is_file() or (target in pages and unquote(anchor) not in pages[target].anchors):
+                found.append(f"{path.name}: {link}")
+    return found
+
+
+def text_of(path: pathlib.Path) -> str:
+    return html.unescape(re.sub(r"<[^>]+>", "", path.read_text()))
+
+
+def page_of(site: pathlib.Path, name: str) -> pathlib.Path:
+    """Give the page of a public name; names of files differ by more than case."""
+    short = "Threshold_object" if name == "Threshold" else name
+    return site / "reference" / "generated" / f"avgk_dask.{short}.html"
+
+
+def test_site__has_no_broken_links(site):
+    pages = read_pages(site)
+    assert len(pages) > 120
+    assert broken(pages) == []
+
+
+def test_links__that_lead_nowhere_are_noticed(tmp_path):
+    (tmp_path / "a.html").write_text(
+        '<p id="here"><a href="b.html"></a><a href="#there"></a><a href="#here"></a><img src="c.png">'
+    )
+    assert broken(read_pages(tmp_path)) == ["a.html: b.html", "a.html: #there", "a.html: c.png"]
+
+
+def foreign(folder: pathlib.Path) -> list[str]:
+    """Give what the pages and style sheets of a site would fetch from elsewhere."""
+    pages = read_pages(folder)
+    found = [link for page in pages.values() for link in page.fetched if urlsplit(link).netloc or ":" in link[:6]]
+    sheets = [path.read_text() for path in folder.rglob("*.css")]
+    sheets += [sheet for path in pages for sheet in re.findall(r"<style[^>]*>(.*?)</style>", path.read_text(), re.S)]
+    found += re.findall(r"""@import[^;]*|url\(\s*["']?(?:https?:)?//[^)]*""", "\n".join(sheets))
+    return [link for link in found if not link.startswith("data:")]
+
+
+def test_site__fetches_nothing_from_elsewhere(site):
+    assert len(list(site.rglob("*.css"))) >= 3
+    assert foreign(site) == []
+
+
+def test_pages__that_fetch_from_elsewhere_are_noticed(tmp_path):
+    (tmp_path / "a.html").write_text(
+        '<script src="https://a.org/a.js"></script><link rel="stylesheet" href="//b.org/b.css"><img src="data:image/png;base64,AA">'
+        '<style>@import "c.css"; p {background: url(https://d.org/d.png)}</style><a href="https://e.org">e</a>'
+    )
+    assert foreign(tmp_path) == ["https://a.org/a.js", "//b.org/b.css", '@import "c.css"', "url(https://d.org/d.png"]
+
+
+def test_site__links_to_files_of_the_repository_that_are_there(site):
+    links = {
+        link for page in read_pages(site).values() for link in page.links if link.startswith(f"{REPOSITORY}/blob/main/")
+    }
+    assert len(links) >= 2
+    assert [link for link in links if not (ROOT / link.removeprefix(f"{REPOSITORY}/blob/main/")).is_file()] == []
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_reference__has_a_page_for_every_public_name_with_all_that_its_docstring_says(site, name):
+    path, item = page_of(site, name), avgk
+    assert path.exists(), f"add {name} to docs/reference/index.rst"
+    for part in name.split("."):
+        item = getattr(item, part)
+    text, doc = text_of(path), inspect.getdoc(item)
+    assert f"avgk_dask.{name}" in Page(path.read_text()).anchors
+    headings = re.findall(r"^([A-Z]\w+)\n-{3,}$", doc, re.M)
+    assert [heading for heading in headings if heading != "Attributes" and heading not in text] == []
+    assert not re.search(r"^-{3,}$", text, re.M)
+    assert "``" not in text
+    flat = "".join(text.split())
+    described = [entry.strip("`") for line in re.findall(r"^(\S.*)\n {4}\S", doc, re.M) for entry in line.split(", ")]
+    examples = [line.split("  # doctest:")[0] for line in re.findall(r"^>>> (.*)$", doc, re.M)]
+    assert [line for line in described + examples if "".join(line.split()) not in flat] == []
+
+
+def test_reference__has_every_command(site):
+    text = text_of(site / "reference" / "commands.html")
+    for name in main.list_commands(click.Context(main)):
+        assert f"Usage: avgk {name} " in text, f"add {name} to docs/reference/commands.md"
+
+
+def test_pages__show_only_what_is_run_or_said_to_be_text():
+    blocks = [found for page in PAGES for found in re.findall(r"^```(\S+)\n", page.read_text(), re.M)]
+    assert blocks.count("python") > 40
+    assert blocks.count("console") > 30
+    assert set(blocks) <= {"python", "console", "text", "{toctree}", "{literalinclude}"}
+
+
+def test_pages__name_commands_and_options_that_there_are():
+    lines = [line for page in PAGES for line in re.findall(r"^(?:\$ )?avgk (.*)$", page.read_text(), re.M)]
+    inline = [line for page in PAGES for line in re.findall(r"`avgk ([a-z][^`]*)`", page.read_text())]
+    assert len(lines) > 50
+    for line in lines + inline:
+        name, *rest = shlex.split(line, comments=True)
+        command = main.get_command(click.Context(main), name)
+        assert command is not None or name.startswith("-"), line
+        known = (
+            {option for parameter in command.params for option in parameter.opts + parameter.secondary_opts}
+            if command
+            else set()
+        )
+        options = {word for word in rest if re.match(r"--?[a-z]", word)}
+        assert options - known - {"--help", "--debug"} == set(), line
+
+
+@pytest.mark.parametrize(
+    "path", sorted(set((DOCS / "howto").glob("*.md")) - {DOCS / "howto" / "index.md"}), ids=lambda p: p.stem
+)
+def test_questions__have_a_snippet_a_command_and_what_it_means(path):
+    text = path.read_text()
+    assert re.search(r"^```python", text, re.M)
+    assert re.search(r"^\$? ?avgk \w+", text, re.M) or "There is no command" in text
+    assert "**What it means.**" in text or path.stem == "report"  # which says what each part means
+
+
+def test_gallery__draws_every_picture(site):
+    page = (site / "gallery.html").read_text()
+    drawn = re.findall(r'<img alt="([^"]+)" class="drawn[^"]*" src="([^"]+)"', page)
+    assert all(f"plot.{name}(" in (DOCS / "gallery.md").read_text() for name in avgk.plot.__all__)
+    assert len(drawn) == len(set(drawn)) > len(avgk.plot.__all__)
+
+
+def test_notebooks__are_shown_with_what_they_gave(site):
+    assert "fewer errors than top-" in text_of(site / "notebooks" / "tour.html")
+    assert (site / "notebooks" / "tour.html").read_text().count("<img") >= 4
+
+
+def test_snippets__that_fail_fail_the_build(tmp_path):
+    (tmp_path / "conf.py").write_text(
+        f"import sys\nsys.path.insert(0, {str(DOCS / '_extensions')!r})\nextensions = ['myst_nb', 'running']\n"
+    )
+    (tmp_path / "index.md").write_text(
+        "# Title\n\n```python\nprint(1 / 0)\n```\n\n```console\n$ avgk info nowhere.zarr\n$ avgk info no.zarr  # exit status 2\n```\n"
+    )
+    done = build(tmp_path, tmp_path / "html")
+    assert done.returncode != 0
+    assert done.stderr.count("a snippet failed") == 2
+    assert "ZeroDivisionError" in done.stderr
+    assert "'$ avgk info nowhere.zarr' ended with 2" in done.stderr
