@@ -12,7 +12,6 @@ from functools import cached_property
 from typing import Any
 
 from ..settings import setting
-from .compiling import listen
 from .twins import KERNELS, compiled_kernel, plain_twin
 
 #: Scores of the matrix that this thread works on, as far as it was told.
@@ -44,7 +43,6 @@ class Kernel:
     @cached_property
     def compiled(self) -> Any:
         """The compiled kernel; it is compiled, or loaded, when it is called with types that it has not met."""
-        listen()
         return compiled_kernel(self.name)
 
 

@@ -7,7 +7,10 @@ asked for: the plain side needs no numba.
 from __future__ import annotations
 
 from importlib import import_module
+from threading import RLock
 from typing import Any
+
+from .compiling import listen
 
 #: The module each kernel is compiled in.
 KERNELS = {
@@ -54,9 +57,15 @@ KERNELS = {
 }
 
 
+#: Threads that import numba at once see it half made, or wait for each other for ever: they hold different locks of its own.
+_importing = RLock()
+
+
 def compiled_kernel(name: str) -> Any:
     """Return the compiled kernel of a name."""
-    return getattr(import_module(f".{KERNELS[name]}", __package__), name)
+    with _importing:
+        listen()
+        return getattr(import_module(f".{KERNELS[name]}", __package__), name)
 
 
 def plain_twin(name: str) -> Any:

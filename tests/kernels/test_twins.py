@@ -8,11 +8,14 @@ import os
 import pkgutil
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
+from threading import Barrier, BrokenBarrierError
 
 import pytest
 from numba.core.registry import CPUDispatcher
 
 from avgk_dask import kernels
+from avgk_dask.kernels import twins
 from avgk_dask.kernels.cache_stamps import notice_changes
 from avgk_dask.kernels.gathering import gather_above
 from avgk_dask.kernels.twins import KERNELS, compiled_kernel, plain_twin
@@ -47,6 +50,29 @@ def test_twins__need_no_numba():
     )
     done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
     assert done.stdout.split() == [str(len(KERNELS)), "False"]
+
+
+def test_kernels__are_imported_by_one_thread_at_a_time(monkeypatch):
+    together = Barrier(2)
+
+    def import_module(name, package):
+        together.wait(timeout=0.2)
+        return importlib.import_module(name, package)
+
+    monkeypatch.setattr(twins, "import_module", import_module)
+    with ThreadPoolExecutor(2) as pool:
+        calls = [pool.submit(compiled_kernel, name) for name in ("hold_rows", "count_bins")]
+    assert {type(call.exception()) for call in calls} == {BrokenBarrierError}
+
+
+def test_kernels__are_imported_by_many_threads_of_a_new_process():
+    code = (
+        "import sys\nfrom concurrent.futures import ThreadPoolExecutor\n"
+        "from avgk_dask.kernels.twins import KERNELS, compiled_kernel\nsys.setswitchinterval(1e-6)\n"
+        "with ThreadPoolExecutor(8) as pool:\n    print(len(list(pool.map(compiled_kernel, KERNELS))))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True, timeout=120)
+    assert done.stdout.split() == [str(len(KERNELS))]
 
 
 def stamp(kernel):
