@@ -14,7 +14,7 @@ from ..results.score_kinds import kind_sentence
 from .breakdowns import classes_result
 from .evaluation import outcome_result
 from .given import BudgetsLike
-from .loop_batches import HARD, as_batch, check_alike
+from .loop_batches import HARD, Given, as_batch, check_alike
 from .loop_files import read_state, write_state
 from .loop_scans import Asked, Hints, LoopScan
 from .policies import check_nan_policy
@@ -69,7 +69,7 @@ class Evaluator:
     10 that is a hundred thousand samples. Then brackets are narrowed, as far as is needed, by what the counts so far say of any
     number of samples to come, and what lies outside becomes counts.
 
-    Standard errors are those of independent samples: clusters are for ``evaluate``.
+    With clusters, some 16 bytes are held besides for each cluster and budget.
 
     No number is ever wrong: at the end the counts prove that each threshold was held. Where later batches are so unlike the
     first ones that it was not, or where a budget ends among millions of ties, ``result`` refuses with an ``UnsettledError``.
@@ -148,7 +148,13 @@ class Evaluator:
         )
 
     def update(
-        self, scores: object, labels: object = None, *, where: object = None, ignore_index: int | None = None
+        self,
+        scores: object,
+        labels: object = None,
+        *,
+        where: object = None,
+        ignore_index: int | None = None,
+        clusters: object = None,
     ) -> None:
         """Take in a batch: scores of samples x classes, and a label (or a row of probabilities) for each sample.
 
@@ -164,6 +170,9 @@ class Evaluator:
             Boolean, one value a sample: samples where it is False do not exist (padding).
         ignore_index
             The label of samples that do not exist: short for ``where = labels != ignore_index``.
+        clusters
+            Integer below 2**31 for each sample, the same for samples that belong together, in this batch or any other (tokens
+            of a document): standard errors are then those of independent clusters. Either all batches have them, or none.
 
         Raises
         ------
@@ -172,10 +181,11 @@ class Evaluator:
             when a piece is full, which refuses every call after that, or by ``result``.
         """
         self._check_sound()
-        batch, n_given = as_batch(scores, labels, where, ignore_index, self._asked.n_classes, self._n_given)
+        beside = Given(labels, where, ignore_index, clusters)
+        batch, n_given = as_batch(scores, beside, self._asked.n_classes, self._n_given)
         if self._asked.by_class and batch.kind != HARD:
             raise LabelsError(
-                f"labels must be class numbers for by='class'; got {batch.kind}. Give one for each sample."
+                f"labels must be class numbers alone for by='class'; got {batch.kind}. Give one for each sample."
             )
         if self._scan is None and len(batch.scores):
             self._scan = LoopScan(self._asked, batch.scores.dtype, batch.kind, self._hints)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,59 +10,90 @@ import numpy as np
 from ..arrays import Array, Bools, Dtype, Ints
 from ..errors import DtypeError, LabelsError
 from ..kernels.keys import check_dtype
+from ..masks import plain_array
+from ..scans.label_columns import pack
 from ..store.write.batches import as_labels, as_numpy, as_scores, check_labels, check_scores
 from .dimensions import flat_labels
 from .masking import sample_conditions
 
-NO_LABELS, HARD, SOFT = "no labels", "hard labels", "soft labels"
+NO_LABELS, HARD, SOFT, CLUSTERED = "no labels", "hard labels", "soft labels", "hard labels with clusters"
+#: Clusters have numbers below this one.
+_N_CLUSTERS = 1 << 31
 
 
 @dataclass(frozen=True)
 class Batch:
-    """Rows of scores, their labels (None, integers or probabilities), and their numbers among all samples given."""
+    """Rows of scores, their labels (of some kind; clusters are packed with them), and their numbers among all samples given."""
 
     scores: Array
     labels: Array | None
     numbers: Ints
-
-    @property
-    def kind(self) -> str:
-        """The kind of its labels."""
-        return NO_LABELS if self.labels is None else HARD if self.labels.ndim == 1 else SOFT
+    kind: str
 
     def select(self, which: Bools | slice) -> Batch:
         """Return some of the rows."""
-        return Batch(self.scores[which], None if self.labels is None else self.labels[which], self.numbers[which])
-
-    def pieces(self, n_rows: int) -> Iterator[Batch]:
-        """Return stretches of at most so many rows."""
-        for first in range(0, len(self.scores), n_rows):
-            yield self.select(slice(first, first + n_rows))
+        labels = None if self.labels is None else self.labels[which]
+        return Batch(self.scores[which], labels, self.numbers[which], self.kind)
 
 
-def as_batch(
-    scores: object, labels: object, where: object, ignore_index: int | None, n_classes: int, first: int
-) -> tuple[Batch, int]:
+@dataclass(frozen=True)
+class Given:
+    """What comes with the scores of a batch."""
+
+    labels: object = None
+    where: object = None
+    ignore_index: int | None = None
+    clusters: object = None
+
+
+def as_batch(scores: object, beside: Given, n_classes: int, first: int) -> tuple[Batch, int]:
     """Return the samples of a batch that exist, and how many were given; the first is sample number ``first``.
 
     Raises
     ------
     ScoresError, LabelsError, DtypeError, OptionError
-        Where shape, labels or conditions do not fit.
+        Where shape, labels, clusters or conditions do not fit.
 
     """
     given = as_scores(scores)
     lead = given.shape[:-1]
     block = given.reshape(-1, given.shape[-1]) if given.ndim > 2 else given
     check_scores(block, n_classes)
-    mine = None if labels is None else _flat(as_labels(labels), given.shape)
-    exists = _existing(where, ignore_index, mine, lead)
+    mine = None if beside.labels is None else _flat(as_labels(beside.labels), given.shape)
+    exists = _existing(beside.where, beside.ignore_index, mine, lead)
     if mine is not None:
         if exists is not None and mine.ndim == 1 and mine.dtype.kind in "iu":
             mine = np.where(exists, mine, -1)  # what padding holds is not looked at
         mine = check_labels(mine, len(block), n_classes, first)
-    batch = Batch(block, mine, np.arange(first, first + len(block)))
+    kind = NO_LABELS if mine is None else HARD if mine.ndim == 1 else SOFT
+    if beside.clusters is not None:
+        mine, kind = _with_clusters(mine, beside.clusters, exists, lead, n_classes), CLUSTERED
+    batch = Batch(block, mine, np.arange(first, first + len(block)), kind)
     return batch if exists is None else batch.select(exists), len(block)
+
+
+def _with_clusters(
+    labels: Array | None, clusters: object, exists: Bools | None, lead: tuple[int, ...], n_classes: int
+) -> Ints:
+    """Return labels and clusters in one column."""
+    if labels is None or labels.ndim != 1:
+        got = "none" if labels is None else "a matrix"
+        raise LabelsError(
+            f"labels must be class numbers for clusters; got {got}. Pass one for each sample, or leave clusters out."
+        )
+    column = plain_array(as_numpy(clusters), "clusters", LabelsError)
+    numbering = "Number them, for example with numpy.unique(clusters, return_inverse=True)[1], for all batches at once."
+    if column.dtype.kind not in "iu":
+        raise DtypeError(f"clusters must be integers; got dtype {column.dtype}. {numbering}")
+    if column.shape != lead:
+        raise LabelsError(
+            f"clusters must have the samples' shape {lead}; got shape {column.shape}. Give the cluster of each sample."
+        )
+    column = column.reshape(-1) if exists is None else np.where(exists, column.reshape(-1), 0)
+    outside = column[(column < 0) | (column >= _N_CLUSTERS)]
+    if outside.size:
+        raise LabelsError(f"clusters must be from 0 to 2**31 - 1; got {outside[0]}. {numbering}")
+    return pack(labels, column.astype(np.int64), n_classes)
 
 
 def _flat(labels: Array, shape: tuple[int, ...]) -> Array:
@@ -85,10 +115,10 @@ class WaitingRows:
     """Rows that wait until they are a piece to be scanned, in memory that is used again."""
 
     def __init__(self, n_rows: int, n_classes: int, dtype: Dtype, kind: str) -> None:
-        self.n, self.n_most = 0, n_rows
+        self.n, self.n_most, self.kind = 0, n_rows, kind
         self._scores = np.empty((n_rows, n_classes), dtype)
-        shape = (n_rows,) if kind == HARD else (n_rows, n_classes)
-        self._labels = None if kind == NO_LABELS else np.empty(shape, np.int64 if kind == HARD else np.float64)
+        shape, of = ((n_rows, n_classes), np.float64) if kind == SOFT else ((n_rows,), np.int64)
+        self._labels: Array | None = None if kind == NO_LABELS else np.empty(shape, of)
         self._numbers = np.empty(n_rows, np.int64)
 
     @property
@@ -109,7 +139,8 @@ class WaitingRows:
     def rows(self) -> Batch:
         """The rows that wait: good until others are added."""
         mine = slice(0, self.n)
-        return Batch(self._scores[mine], None if self._labels is None else self._labels[mine], self._numbers[mine])
+        labels = None if self._labels is None else self._labels[mine]
+        return Batch(self._scores[mine], labels, self._numbers[mine], self.kind)
 
 
 def check_alike(batch: Batch, dtype: Dtype, kind: str) -> None:

@@ -108,7 +108,7 @@ class SavedRows(Record):
         found = LoopScan(asked, np.dtype(self.dtype), self.kind, self.hints[0] if self.hints else None)
         scores = np.ascontiguousarray(self.scores).view(found.dtype)
         found.scan, found.ties = self.scan[0].scan(asked.budgets) if self.scan else None, self.ties
-        found.add(Batch(scores, self.labels[0] if self.labels else None, self.numbers))
+        found.add(Batch(scores, self.labels[0] if self.labels else None, self.numbers, self.kind))
         return found
 
 

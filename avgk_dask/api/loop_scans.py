@@ -29,7 +29,7 @@ from ..sources.past import PastSource
 from ..states.checks import CheckedTally
 from ..threads import give_back_memory
 from .first_ties import FirstTies, take_ties, with_first_ties
-from .loop_batches import HARD, NO_LABELS, Batch, WaitingRows
+from .loop_batches import CLUSTERED, HARD, NO_LABELS, SOFT, Batch, WaitingRows
 from .outcome import Grouping, Outcome
 from .straddling import n_ranked
 
@@ -150,19 +150,21 @@ class LoopScan:
         return Caps.configured().rank_bins(self._source(n_samples), ranked) if ranked else 0
 
     def _source(self, n_samples: int, numbers: Array | None = None) -> PastSource:
-        n_dims = 1 if self.kind == HARD else 2
+        n_dims = 2 if self.kind == SOFT else 1
         labels = None if self.kind == NO_LABELS else np.zeros((0,) * n_dims)
         return PastSource((n_samples, self.asked.n_classes), self.dtype, labels, numbers)
 
     @property
     def _windowed(self) -> bool:
         """Whether standard errors are wanted, for which the scores above each threshold are looked at."""
-        return self.kind == HARD and not self.asked.by_class
+        return self.kind in (HARD, CLUSTERED) and not self.asked.by_class
 
     def _shape(self, source: PastSource) -> ScanShape:
         n_ranks = 0 if source.labels is None else largest_integer(self.asked.budgets)
-        strata = Strata("classes" if self.asked.by_class else "ranks" if self.kind == HARD else "")
-        return Caps.configured().scan_shape(source, n_ranks, self.asked.n_ranked, source.has_soft_labels, strata)
+        strata = "classes" if self.asked.by_class else {HARD: "ranks", CLUSTERED: "groups"}.get(self.kind, "")
+        return Caps.configured().scan_shape(
+            source, n_ranks, self.asked.n_ranked, source.has_soft_labels, Strata(strata)
+        )
 
     def outcome(self) -> Outcome:
         """Return what is known of all budgets; what was not held is refused."""
@@ -180,6 +182,10 @@ class LoopScan:
 
     def _told(self, source: PastSource, search: ThresholdSearch) -> Outcome:
         grouping = Grouping("classes", self.asked.n_classes + 1) if self.asked.by_class else Grouping()
+        if self.kind == CLUSTERED:
+            assert search.first_tally is not None
+            names = np.unique(search.first_tally.strata_ranks.strata)
+            grouping = Grouping("groups", names.size, names)
         return Outcome(source, self.asked.budgets, search, grouping)
 
     def _small(self, source: PastSource) -> ThresholdSearch:

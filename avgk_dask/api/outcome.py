@@ -40,6 +40,12 @@ class Grouping:
 
     kind: str = ""
     n: int = 0
+    #: The strata of the groups, ascending, where those are not 0 to n - 1.
+    names: Ints | None = None
+
+    def places(self, strata: Ints) -> Ints:
+        """Return the number of each stratum's group."""
+        return strata if self.names is None else np.searchsorted(self.names, strata)
 
 
 @dataclass(frozen=True)
@@ -145,8 +151,11 @@ class Outcome:
         n, selection = self.grouping.n, self.selections[i]
         sizes, hits = np.zeros((2, n), np.int64)
         strata = selection.strata
-        sizes[strata.strata], hits[strata.strata] = strata.sizes[:, 0], strata.hits[:, 0]
-        n_samples, n_labelled, top_hits = rank_sums(self.tally.strata_ranks, n, self.budgets[i])
+        mine = self.grouping.places(strata.strata)
+        sizes[mine], hits[mine] = strata.sizes[:, 0], strata.hits[:, 0]
+        ranks = self.tally.strata_ranks
+        ranks = replace(ranks, strata=self.grouping.places(ranks.strata))
+        n_samples, n_labelled, top_hits = rank_sums(ranks, n, self.budgets[i])
         return GroupCounts(n_samples, n_labelled, hits, top_hits, sizes)
 
     def is_spread(self, selection: Selection) -> bool:

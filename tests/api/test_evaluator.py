@@ -116,6 +116,71 @@ def test_results__by_class_are_those_of_breakdown(loop):
         same(settled(make), expected)
 
 
+@settings(max_examples=150)
+@given(loops(nan=True), st.data(), st.sampled_from([0, 2**31 - 4]))
+def test_results__with_clusters_are_those_of_evaluate(loop, data, first):
+    scores, labels, k, bounds, max_events = loop
+    labels = np.arange(len(scores)) % scores.shape[1] if labels is None else labels
+    clusters = np.array(data.draw(st.lists(st.integers(0, 3), min_size=len(scores), max_size=len(scores))))
+    expected = avgk.evaluate(scores, labels, k=k, straddle=False, nan_policy="lowest", clusters=clusters)
+    numbers = clusters + first  # any numbers will do
+    split = data.draw(st.integers(1, 40))
+
+    def make(like):
+        options = {"nan_policy": "lowest", "like": like}
+        whole = avgk.Evaluator(scores.shape[1], k, **options)
+        if like is not None or split >= len(scores):
+            return feed(whole, scores, labels, bounds, clusters=numbers)
+        feed(whole, scores[:split], labels[:split], bounds, clusters=numbers[:split])
+        rest = avgk.Evaluator(scores.shape[1], k, **options)
+        return whole.merge(feed(rest, scores[split:], labels[split:], [3], clusters=numbers[split:]))
+
+    with tiny(max_events):
+        found = settled(make)
+    same(found, expected)
+    assert found.attrs["n_clusters"] == np.unique(clusters).size
+
+
+def test_clusters__of_many_batches_are_saved_and_padding_has_none(tmp_path):
+    scores, labels = probabilities(900, 5)
+    clusters = np.arange(900) // 7
+    exists = clusters % 3 > 0
+    expected = avgk.evaluate(scores, labels, k=[1, 2.5], straddle=False, where=exists, clusters=clusters)
+    assert not expected.equals(avgk.evaluate(scores, labels, k=[1, 2.5], straddle=False, where=exists))
+    told = np.where(exists, clusters, -9)
+    with tiny():
+        evaluator = avgk.Evaluator(5, [1, 2.5])
+        for first in range(0, 900, 90):
+            mine = np.s_[first : first + 90]
+            lead = (9, 10)
+            rows = {"where": exists[mine].reshape(lead), "clusters": told[mine].reshape(lead)}
+            evaluator.update(scores[mine].reshape(*lead, 5), labels[mine].reshape(lead), **rows)
+            evaluator.save(tmp_path / "saved")
+            evaluator = avgk.Evaluator.load(tmp_path / "saved")
+        same(evaluator.result(), expected)
+
+
+@pytest.mark.parametrize(
+    ("given", "error", "text"),
+    [
+        ({"labels": None}, avgk.LabelsError, "labels must be class numbers for clusters; got none"),
+        ({"labels": np.ones((3, 5))}, avgk.LabelsError, "labels must be class numbers for clusters; got a matrix"),
+        ({"clusters": [0.5, 1, 2]}, avgk.DtypeError, "clusters must be integers; got dtype float64"),
+        ({"clusters": [1, 2]}, avgk.LabelsError, r"clusters must have the samples' shape \(3,\); got shape \(2,\)"),
+        ({"clusters": [1, -2, 3]}, avgk.LabelsError, r"clusters must be from 0 to 2\*\*31 - 1; got -2"),
+        ({"clusters": [1, 2, 1 << 31]}, avgk.LabelsError, r"clusters must be from 0 to 2\*\*31 - 1; got 2147483648"),
+        ({"clusters": None}, avgk.LabelsError, "got hard labels after hard labels with clusters"),
+    ],
+)
+def test_clusters__that_do_not_fit_are_refused(given, error, text):
+    evaluator = avgk.Evaluator(5, 2)
+    usual = {"labels": [0, 1, 2], "clusters": [0, 0, 1]}
+    evaluator.update(np.ones((3, 5)), **usual)
+    with pytest.raises(error, match=text):
+        evaluator.update(np.ones((3, 5)), **usual | given)
+    assert evaluator.n_samples == 3
+
+
 def merged_in_a_tree(evaluators, seed):
     """Merge evaluators with their neighbours, in a tree of random shape."""
     rng, left = random.Random(seed), list(evaluators)
@@ -453,8 +518,10 @@ def test_options__out_of_range_are_refused():
     for options in ({"by": "group"}, {"by": "class", "straddle": True}):
         with pytest.raises(avgk.OptionError, match="by must be 'class', without straddle, or None"):
             avgk.Evaluator(5, **options)
-    with pytest.raises(avgk.LabelsError, match="class numbers for by='class'; got no labels"):
+    with pytest.raises(avgk.LabelsError, match="class numbers alone for by='class'; got no labels"):
         avgk.Evaluator(5, by="class").update(np.ones((2, 5)))
+    with pytest.raises(avgk.LabelsError, match="class numbers alone for by='class'; got hard labels with clusters"):
+        avgk.Evaluator(5, by="class").update(np.ones((2, 5)), [0, 1], clusters=[0, 1])
     with pytest.raises(avgk.ScoresError, match="at least one sample; got none"):
         avgk.Evaluator(5).result()
 
