@@ -9,6 +9,8 @@ import sys
 DOCS = pathlib.Path(__file__).resolve().parent
 sys.path.insert(0, str(DOCS / "_extensions"))
 
+from example_pages import write_pages  # noqa: E402
+
 import avgk_dask  # noqa: E402
 
 project = "avgk_dask"
@@ -62,3 +64,4 @@ def copy_notebooks() -> None:
 
 forget_names()
 copy_notebooks()
+write_pages(DOCS.parent / "examples", DOCS / "examples", REPOSITORY)

@@ -18,6 +18,7 @@ import pathlib
 import sys
 
 import numpy as np
+import pandas as pd
 from matplotlib import pyplot as plt
 
 import avgk_dask as avgk
@@ -116,6 +117,7 @@ def main(argv=None):
         avgk.plot.ranked_scores(result, column[2]).set_title("probabilities by rank")
     figure.savefig(args.out / f"{NAME}.png", dpi=120)
     plt.close(figure)
+    print(pd.DataFrame(numbers).T[[*COLUMNS]].to_string(float_format="{:.4f}".format), "\n")
     for claim in claims:
         print(f"{claim['claim']}: {claim['ours']:.4g} ({'agrees' if claim['agrees'] else 'does not agree'})")
 

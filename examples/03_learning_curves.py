@@ -76,15 +76,15 @@ def main(argv=None):
     n_epochs = 30 if args.quick else 40
     with tempfile.TemporaryDirectory() as folder:
         stores = train_and_store(*load_images(args.data), n_epochs, folder)
-        means = [avgk.error_curve(store) for store in stores.values()]
-        curves = {
-            "nll": [avgk.losses.nll(store) for store in stores.values()],
-            "mean_top_k_error": [float(mean.mean_top_k_error) for mean in means],
-            "mean_average_k_error": [float(mean.mean_average_k_error) for mean in means],
-        }
+        nll = [avgk.losses.nll(store) for store in stores.values()]
         # Every epoch is a model; all of them are judged on the same images.
         found = avgk.compare({str(epoch): store for epoch, store in stores.items()}, k=range(1, 11), straddle=False)
-    curves["top_1_error"] = found.top_k_error.sel(k=1).values.tolist()
+    curves = {
+        "nll": nll,
+        "top_1_error": found.top_k_error.sel(k=1).values.tolist(),
+        "mean_top_k_error": found.top_k_error.mean("k").values.tolist(),
+        "mean_average_k_error": found.average_k_error.mean("k").values.tolist(),
+    }
 
     # The epoch at which early stopping by NLL would stop, against the last one.
     least, last = int(np.argmin(curves["nll"])), n_epochs - 1
@@ -133,7 +133,7 @@ def main(argv=None):
             range(1, n_epochs + 1), curves[name], color=avgk.plot.AVERAGE_K if "average" in name else avgk.plot.TOP_K
         )
         ax.axvline(least + 1, color="0.6", linestyle=":")
-        ax.set(title=title, ylim=(0, None))
+        ax.set(title=title)
     for ax in axes[1]:
         ax.set_xlabel("epoch (dotted: least NLL)")
     figure.savefig(args.out / "03_learning_curves.png", dpi=120)

@@ -82,8 +82,8 @@ def main(argv=None):
     on = "digits" if args.data is None else "Fashion-MNIST"
     claims = [
         {
-            "claim": f"{on}: {MEASURES[name]} of {n_models} models over that of one (Figure 9)",
-            "paper": "more models reduce it",
+            "claim": f"{on}: {MEASURES[name]} of {n_models} models over that of one",
+            "paper": f"more models reduce it (Figure {21 if name == 'nll' else 9})",
             "ours": float(curve[-1] / curve[0]),
             "agrees": bool(curve[-1] < curve[0]),
         }
@@ -101,7 +101,7 @@ def main(argv=None):
     claims.append(
         {
             "claim": f"{on}: least gap of the mean errors, top-K less average-K, over all numbers of models",
-            "paper": "average-K lower",
+            "paper": "average-K lower (Table 2: 0.0128 against 0.0088)",
             "ours": float(gaps.min()),
             "agrees": bool(gaps.min() > 0),
         }

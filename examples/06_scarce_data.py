@@ -25,6 +25,9 @@ from sklearn.neural_network import MLPClassifier
 
 import avgk_dask as avgk
 
+#: What is printed of a claim: some rows are beyond the paper, and have no verdict.
+VERDICTS = {True: "agrees", False: "does not agree", None: "not in the paper"}
+
 
 def load_images(data):
     """Return training images, their labels, test images, their labels; an image is a row of numbers in [0, 1]."""
@@ -54,13 +57,16 @@ def main(argv=None):
         "--out", type=pathlib.Path, default="examples-out", help="folder for the picture and the numbers"
     )
     parser.add_argument("--data", help="folder that has fashion_mnist/fashion_mnist.npz")
-    parser.add_argument("--quick", action="store_true", help="fewer networks of each size")
+    parser.add_argument(
+        "--quick", action="store_true", help="fewer networks of each size, and no more than 12,500 images"
+    )
     args = parser.parse_args(argv)
 
     images, labels, test, truth = load_images(args.data)
     n_sizes, n_repeats = (3, 3) if args.data is None else (5, 2)
     if args.quick:
-        n_repeats = 2
+        images, labels = images[:12_500], labels[:12_500]
+        n_sizes, n_repeats = min(n_sizes, 4), n_repeats - 1
     sizes = [len(images) // 4**step for step in range(n_sizes)]
     curves, gains, stderrs = {}, {}, {}
     for size in sizes:
@@ -106,10 +112,10 @@ def main(argv=None):
             "agrees": wider == n_sizes - 1,
         },
         {
-            "claim": "So does the share of the errors that average-K saves: fewest images over all",
+            "claim": "The share of the errors that average-K saves: with the fewest images over that with all",
             "paper": "not told",
             "ours": relative[-1] / relative[0],
-            "agrees": relative[-1] > relative[0],
+            "agrees": None,
         },
     ]
     numbers = {
@@ -137,7 +143,7 @@ def main(argv=None):
     figure.savefig(args.out / "06_scarce_data.png", dpi=120)
     plt.close(figure)
     for claim in claims:
-        print(f"{claim['claim']}: {claim['ours']:.4g} ({'agrees' if claim['agrees'] else 'does not agree'})")
+        print(f"{claim['claim']}: {claim['ours']:.4g} ({VERDICTS[claim['agrees']]})")
 
 
 if __name__ == "__main__":

@@ -27,6 +27,9 @@ from sklearn.neural_network import MLPClassifier
 
 import avgk_dask as avgk
 
+#: What is printed of a claim: some rows are beyond the paper, and have no verdict.
+VERDICTS = {True: "agrees", False: "does not agree", None: "not in the paper"}
+
 
 def load_images(data):
     """Return training images, their labels, test images, their labels; images are squares of numbers in [0, 1]."""
@@ -78,6 +81,7 @@ def main(argv=None):
     sizes = [8, 4, 2] if args.data is None else [28, 7, 4, 2]
     n_epochs = (30 if args.quick else 60) if args.data is None else (4 if args.quick else 12)
     n_networks = 2 if args.quick else 3
+    first_of_class = [int(np.argmax(truth == label)) for label in (9, 1, 2, 8, 6)]
     found, by_class, shown = {}, {}, {}
     for size in sizes:
         few, seen = (degrade(part, size).reshape(len(part), -1) for part in (images, test))
@@ -85,7 +89,7 @@ def main(argv=None):
         scores = avgk.ensemble([network.predict_proba(seen) for network in networks])
         found[size] = avgk.evaluate(scores, truth, k=range(1, 11), straddle=False)
         by_class[size] = avgk.breakdown(scores, truth, k=2)
-        shown[size] = seen[:5].reshape(5, size, size)
+        shown[size] = seen[first_of_class].reshape(5, size, size)
 
     worst, share = found[sizes[-1]], share_rising(list(found.values()))
     top_1 = [float(found[size].top_k_error.sel(k=1)) for size in sizes]
@@ -96,9 +100,9 @@ def main(argv=None):
     claims = [
         {
             "claim": f"The top-1 error on the original images ({sizes[0]} x {sizes[0]} pixels)",
-            "paper": "around 6% (section 8.3.2)",
+            "paper": "around 6% on Fashion-MNIST (section 8.3.2)",
             "ours": top_1[0],
-            "agrees": abs(top_1[0] - 0.06) < 0.01,
+            "agrees": None if args.data is None else abs(top_1[0] - 0.06) < 0.01,
         },
         {
             "claim": "The fewer pixels, the higher both errors: share of the (step, K, rule) where the error is no lower",
@@ -150,7 +154,13 @@ def main(argv=None):
     figure = plt.figure(figsize=(11, 5.5), layout="constrained")
     above, below = figure.subfigures(2, 1, height_ratios=[1, 4])
     for ax, (size, few) in zip(above.subplots(1, len(sizes)), shown.items(), strict=True):
-        ax.imshow(np.hstack(few), cmap="gray_r", vmin=0, vmax=1, interpolation="nearest")
+        ax.imshow(
+            np.hstack([np.pad(one, 1 if size < 28 else 2, constant_values=np.nan) for one in few]),
+            cmap="gray_r",
+            vmin=0,
+            vmax=1,
+            interpolation="nearest",
+        )
         ax.set(title=f"{size} x {size}", xticks=[], yticks=[])
     left, right = below.subplots(1, 2)
     for number, size in enumerate(sizes):
@@ -160,10 +170,11 @@ def main(argv=None):
     left.set(xlabel="K", ylabel="error (dashed: top-K)", ylim=(0, None))
     right.set(xlabel="K", ylabel="adaptive gain")
     left.legend()
+    right.legend()
     figure.savefig(args.out / "08_image_degradation.png", dpi=110)
     plt.close(figure)
     for claim in claims:
-        print(f"{claim['claim']}: {claim['ours']:.4g} ({'agrees' if claim['agrees'] else 'does not agree'})")
+        print(f"{claim['claim']}: {claim['ours']:.4g} ({VERDICTS[claim['agrees']]})")
 
 
 if __name__ == "__main__":

@@ -22,10 +22,12 @@ from matplotlib import pyplot as plt
 import avgk_dask as avgk
 
 NAME = "09_large_class_models"
+#: What is printed of a claim: some rows are beyond the paper, and have no verdict.
+VERDICTS = {True: "agrees", False: "does not agree", None: "not in the paper"}
 
 #: What the paper tells of ResNet-152 at K = 5.
 PAPER = {"relative_gain": 0.37, "share_below_5": 0.75, "share_above_20": 0.05, "largest_set": 78}
-#: How near a number must be to agree: the gain and shares within 0.05, the largest set within a factor of 1.5.
+#: How near a number must be to agree: the gain and the share below 5 within 0.05, that above 20 within 0.02, the largest set within a factor of 1.5.
 NEAR = {
     "relative_gain": lambda ours, paper: abs(ours - paper) <= 0.05,
     "share_below_5": lambda ours, paper: abs(ours - paper) <= 0.05,
@@ -87,13 +89,15 @@ def main(argv=None):
         for key, paper in PAPER.items():
             ours = numbers[name][key]
             claim = f"{name}: {key.replace('_', ' ')}, average-5 (Figures 15, 16)"
-            claims.append({"claim": claim, "paper": paper, "ours": ours, "agrees": NEAR[key](ours, paper)})
+            # The paper has no CIFAR-100: nothing to agree with.
+            agrees = None if name == "CIFAR-100" else NEAR[key](ours, paper)
+            claims.append({"claim": claim, "paper": f"{paper} (ImageNet)", "ours": ours, "agrees": agrees})
         claims.append(
             {
                 "claim": f"{name}: set sizes 1 to 10 of average-5 decrease in frequency: the most frequent size (Figure 16)",
-                "paper": "strictly decreasing",
+                "paper": "strictly decreasing (ImageNet)",
                 "ours": numbers[name]["most_frequent_size"],
-                "agrees": numbers[name]["sizes_1_to_10_decrease"],
+                "agrees": None if name == "CIFAR-100" else numbers[name]["sizes_1_to_10_decrease"],
             }
         )
     for name, curve in curves.items():
@@ -116,6 +120,9 @@ def main(argv=None):
     for row, name in zip(axes, logits, strict=True):
         avgk.plot.errors(curves[name], row[0]).set(title=f"{name}: errors for all K", xscale="log")
         avgk.plot.gains(results[name], row[1]).set_title("errors saved")
+        if name == "ImageNet":
+            told = "ResNet-152 (paper)\nat K = 5: 37 % saved,\nsets: 75 % below 5,\n5 % above 20, up to 78"
+            row[2].text(0.97, 0.6, told, transform=row[2].transAxes, ha="right", va="top", fontsize="small")
         drawn = [name, "ImageNet, sharpened"] if name == "ImageNet" else [name]
         for each in drawn:
             avgk.plot.set_sizes(results[each], k=5, ax=row[2], label=each).set_title("set sizes of average-5")
@@ -123,7 +130,7 @@ def main(argv=None):
     figure.savefig(args.out / f"{NAME}.png", dpi=110)
     plt.close(figure)
     for claim in claims:
-        print(f"{claim['claim']}: {claim['ours']:.4g} ({'agrees' if claim['agrees'] else 'does not agree'})")
+        print(f"{claim['claim']}: {claim['ours']:.4g} ({VERDICTS[claim['agrees']]})")
 
 
 if __name__ == "__main__":

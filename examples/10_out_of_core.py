@@ -27,6 +27,9 @@ from matplotlib import pyplot as plt
 import avgk_dask as avgk
 from avgk_dask.testing import Simulation, simulate_store
 
+#: What is printed of a claim: some rows are beyond the paper, and have no verdict.
+VERDICTS = {True: "agrees", False: "does not agree", None: "not in the paper"}
+
 
 def paper_threshold(scores, k):
     """Return the threshold of the paper's listing (Appendix A): a quantile of all scores, which must fit into memory."""
@@ -115,7 +118,7 @@ def main(argv=None):
             "claim": "The cluster gives every bit that threads give: results that are identical",
             "paper": "not told",
             "ours": int(found.identical(again)),
-            "agrees": bool(found.identical(again)),
+            "agrees": None,
         },
     ]
     if not args.quick:
@@ -124,7 +127,7 @@ def main(argv=None):
                 "claim": "The scores are larger than the memory of all workers: bytes of scores over bytes of memory",
                 "paper": "not told",
                 "ours": n_bytes / memory,
-                "agrees": n_bytes > memory,
+                "agrees": None,
             }
         )
     numbers = {
@@ -150,13 +153,13 @@ def main(argv=None):
         "peak of\none worker": peak,
         "the same\nbefore": before,
     }
-    left.bar(list(bars), [value / 1e9 for value in bars.values()], color=avgk.plot.BUDGET)
-    left.set(ylabel="GB")
-    avgk.plot.errors(found, right)
+    left.bar(list(bars), [value / 1e9 for value in bars.values()], color="0.6")
+    left.set(title="the store and the memory there is", ylabel="GB")
+    avgk.plot.errors(found, right).set_title("what was found")
     figure.savefig(args.out / "10_out_of_core.png", dpi=120)
     plt.close(figure)
     for claim in claims:
-        print(f"{claim['claim']}: {claim['ours']:.4g} ({'agrees' if claim['agrees'] else 'does not agree'})")
+        print(f"{claim['claim']}: {claim['ours']:.4g} ({VERDICTS[claim['agrees']]})")
 
 
 if __name__ == "__main__":

@@ -28,6 +28,8 @@ import avgk_dask as avgk
 
 PADDING = -100  # the label of positions after a document's end, as language model toolkits have it
 BUDGETS = [1, 2, 5, 10, 20]
+#: What is printed of a claim: some rows are beyond the paper, and have no verdict.
+VERDICTS = {True: "agrees", False: "does not agree", None: "not in the paper"}
 
 
 def simulate_documents(n_documents, n_positions, n_tokens, seed):
@@ -161,19 +163,19 @@ def main(argv=None):
             "claim": 'With guarantee="expected" the average set size is at most K = 5, over repetitions: it is',
             "paper": "not told",
             "ours": repeated["expected"],
-            "agrees": repeated["expected"] <= 5,
+            "agrees": None,
         },
         {
             "claim": "Padding must not be there: average-5 error with padding left in, over that without",
             "paper": "not told",
             "ours": float(padded.average_k_error.sel(k=5) / after.average_k_error.sel(k=5)),
-            "agrees": bool(padded.average_k_error.sel(k=5) < after.average_k_error.sel(k=5)),  # too good to be true
+            "agrees": None,
         },
         {
             "claim": "Tokens of a document are alike: standard error with clusters over that without, largest of the K",
             "paper": "not told",
             "ours": float(ratio.max()),
-            "agrees": bool(ratio.max() > 1.05),
+            "agrees": None,
         },
     ]
     numbers = {
@@ -209,7 +211,7 @@ def main(argv=None):
     figure.savefig(args.out / "11_next_tokens.png", dpi=120)
     plt.close(figure)
     for claim in claims:
-        print(f"{claim['claim']}: {claim['ours']:.4g} ({'agrees' if claim['agrees'] else 'does not agree'})")
+        print(f"{claim['claim']}: {claim['ours']:.4g} ({VERDICTS[claim['agrees']]})")
 
 
 if __name__ == "__main__":

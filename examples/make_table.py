@@ -1,6 +1,6 @@
 """Print the table of examples/README.md: what the paper says, and what the examples measured.
 
-python examples/make_table.py examples-out
+python examples/make_table.py examples/results
 """
 
 import argparse
@@ -16,10 +16,10 @@ def cell(value):
     return str(value).replace("|", "\\|")
 
 
-def make_table(folder):
-    """Return the Markdown table of all claims in a folder's JSON files, in the order of the files' names."""
+def make_table(folder, name="[0-9][0-9]_"):
+    """Return the Markdown table of all claims in a folder's JSON files whose names begin so, in the order of the names."""
     lines = ["| example | claim | paper | ours | agrees |", "|---|---|---|---|---|"]
-    for path in sorted(folder.glob("[0-9][0-9]_*.json")):
+    for path in sorted(folder.glob(f"{name}*.json")):
         found = json.loads(path.read_text())
         for claim in found["claims"]:
             cells = [
@@ -27,7 +27,7 @@ def make_table(folder):
                 claim["claim"],
                 claim["paper"],
                 claim["ours"],
-                "yes" if claim["agrees"] else "**no**",
+                {True: "yes", False: "**no**", None: "not told"}[claim["agrees"]],
             ]
             lines.append(f"| {' | '.join(cell(each) for each in cells)} |")
     return "\n".join(lines)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import html
 import inspect
+import json
 import os
 import pathlib
 import re
@@ -220,6 +221,18 @@ def test_gallery__draws_every_picture(site):
     drawn = re.findall(r'<img alt="([^"]+)" class="drawn[^"]*" src="([^"]+)"', page)
     assert all(f"plot.{name}(" in (DOCS / "gallery.md").read_text() for name in avgk.plot.__all__)
     assert len(drawn) == len(set(drawn)) > len(avgk.plot.__all__)
+
+
+@pytest.mark.parametrize("script", sorted((ROOT / "examples").glob("[0-9][0-9]_*.py")), ids=lambda p: p.stem)
+def test_examples__have_a_page_with_picture_numbers_and_code(site, script):
+    path = site / "examples" / f"{script.stem}.html"
+    page, text = path.read_text(), text_of(path)
+    assert re.search(rf'<img alt="[^"]+" src="[^"]*{script.stem}[^"]*\.png"', page)
+    assert "What was measured" in text
+    assert "def main(argv=None)" in text
+    claims = json.loads((ROOT / "examples" / "results" / f"{script.stem}.json").read_text())["claims"]
+    flat = "".join(text.split())
+    assert [claim["claim"] for claim in claims if "".join(claim["claim"].split()) not in flat] == []
 
 
 def test_notebooks__are_shown_with_what_they_gave(site):
