@@ -7,7 +7,7 @@ import os
 import socket
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, fields
 from typing import Any
@@ -25,7 +25,7 @@ _TRAVELS = 4 << 20
 
 
 @dataclass(frozen=True)
-class Stamp:
+class FileMark:
     """The length and time of a file, by which it is told from another at the same path."""
 
     path: str
@@ -33,13 +33,15 @@ class Stamp:
     time: int
 
     @classmethod
-    def of(cls, path: str) -> Stamp:
-        """Return the stamp of the file at a path."""
-        found = os.stat(path)
+    def of(cls, path: str, descriptor: int | None = None) -> FileMark:
+        """Return the mark of the file at a path, or of one that is open."""
+        found = os.stat(path if descriptor is None else descriptor)
         return cls(path, found.st_size, found.st_mtime_ns)
 
-    def check(self) -> None:
+    def check(self, descriptor: int | None = None) -> None:
         """Refuse a file that is no longer there, or another than it was; on a worker, it may never have been there.
+
+        With the descriptor of the file as it was opened, that one is looked at, whatever is at the path now.
 
         Raises
         ------
@@ -48,7 +50,7 @@ class Stamp:
 
         """
         try:
-            found = Stamp.of(self.path)
+            found = FileMark.of(self.path, descriptor)
         except OSError as error:
             raise ReadError(
                 f"{self.path} must be there while it is read; got {type(error).__name__} on {socket.gethostname()}. "
@@ -59,6 +61,12 @@ class Stamp:
                 f"{self.path} must stay as it was when it was opened; got one of {found.n_bytes:,} bytes and another time on "
                 f"{socket.gethostname()}, in place of {self.n_bytes:,}. Start again; copies for workers must keep their times (cp -p)."
             )
+
+
+def check_marks(marks: Iterable[FileMark]) -> None:
+    """Refuse files of which one is no longer what it was."""
+    for mark in marks:
+        mark.check()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -119,51 +127,53 @@ class CarriedRows(AnyRows):
         out[...] = self.values[first:last]
 
 
-class Held:
+class Loaded:
     """What a file holds, scores and labels, in memory from the first read on; read once for all who ask at the same time."""
 
-    def __init__(self, load: Callable[[], tuple[Array, ...]], stamp: Stamp) -> None:
-        self._load, self._stamp, self._lock = load, stamp, threading.Lock()
+    def __init__(self, load: Callable[[], tuple[Array, ...]], marks: tuple[FileMark, ...]) -> None:
+        self._load, self._marks, self._lock = load, marks, threading.Lock()
         self._values: tuple[Array, ...] | None = None
 
     def values(self) -> tuple[Array, ...]:
         """Return the arrays."""
         with self._lock:
             if self._values is None:
-                self._stamp.check()
-                self._values = self._load()
+                check_marks(self._marks)
+                values = self._load()
+                check_marks(self._marks)  # it may have changed meanwhile
+                self._values = values
             return self._values
 
 
-_HELD: WeakValueDictionary[object, Held] = WeakValueDictionary()
+_LOADED: WeakValueDictionary[object, Loaded] = WeakValueDictionary()
 _LOCK = threading.Lock()
 
 
-def held(load: Callable[[], tuple[Array, ...]], stamp: Stamp, *asked: object) -> Held:
-    """Return what a file holds, the same for all in this process that ask for the same of it."""
+def loaded(load: Callable[[], tuple[Array, ...]], marks: tuple[FileMark, ...], *asked: object) -> Loaded:
+    """Return what the files of a path hold, the same for all in this process that ask for the same of it."""
     with _LOCK:
-        found = _HELD.get((stamp, asked))
+        found = _LOADED.get((marks, asked))
         if found is None:
-            found = _HELD[stamp, asked] = Held(load, stamp)
+            found = _LOADED[marks, asked] = Loaded(load, marks)
         return found
 
 
 @dataclass(frozen=True, kw_only=True)
-class HeldRows(AnyRows):
+class LoadedRows(AnyRows):
     """Rows of a file that can only be read from front to back: all of it is held in memory, in each process that reads it."""
 
     load: Callable[[], tuple[Array, ...]]
-    stamp: Stamp
+    marks: tuple[FileMark, ...]
     asked: tuple[object, ...]
     #: Whether these are the scores, or the labels.
     number: int
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "_held", held(self.load, self.stamp, *self.asked))
+        object.__setattr__(self, "_loaded", loaded(self.load, self.marks, *self.asked))
 
     def fill(self, first: int, last: int, out: Array) -> None:
         """Read some rows into an array."""
-        out[...] = self._held.values()[self.number][first:last]  # type: ignore[attr-defined]
+        out[...] = self._loaded.values()[self.number][first:last]  # type: ignore[attr-defined]
 
 
 def rows_of_bytes(shape: tuple[int, ...], dtype: Dtype, n_bytes: int = PART_BYTES) -> int:

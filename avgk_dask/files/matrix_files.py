@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import re
 from collections.abc import Iterator
@@ -15,7 +16,7 @@ from ..credentials import is_url, shown
 from ..errors import LabelsError, StoreError
 from ..settings import setting
 from ..threads import process_memory
-from .any_rows import AnyRows, HeldRows, Stamp, held, rows_of_bytes
+from .any_rows import AnyRows, FileMark, LoadedRows, check_marks, loaded, rows_of_bytes
 from .arrow_tables import TableFile
 from .names import SUFFIXES, file_advice
 from .npy_rows import NpyFile, member_rows
@@ -37,7 +38,7 @@ class MatrixFile:
     scores: AnyRows
     labels: AnyRows | None
     class_names: list[str] | None
-    stamps: tuple[Stamp, ...]
+    marks: tuple[FileMark, ...]
 
 
 def is_matrix_file(path: object) -> bool:
@@ -89,10 +90,11 @@ def open_matrix_file(path: str, scores: str | None = None, labels: str | None = 
 
     """
     path = os.path.abspath(check_path(path.removeprefix("file://")))  # workers may have another working folder
+    marks = tuple(map(_mark, _parts_of(path))) if os.path.exists(path) else ()  # before anything of it is read
     file = open_file(path, scores=scores, labels=labels)
-    stamps = tuple(map(_stamp, _parts_of(path)))
-    found = _any_rows(file, stamps) or _held_rows(file, stamps[0], scores, labels)
-    return MatrixFile(*found, file.class_names, stamps)
+    found = _any_rows(file, marks) or _loaded_rows(file, marks, scores, labels)
+    check_marks(marks)
+    return MatrixFile(*found, file.class_names, marks)
 
 
 def _parts_of(path: str) -> Iterator[str]:
@@ -105,17 +107,17 @@ def _parts_of(path: str) -> Iterator[str]:
             yield os.path.join(path, name)
 
 
-def _stamp(path: str) -> Stamp:
+def _mark(path: str) -> FileMark:
     with reading(path):
-        return Stamp.of(path)
+        return FileMark.of(path)
 
 
-def _any_rows(file: RowFile, stamps: tuple[Stamp, ...]) -> tuple[AnyRows, AnyRows | None] | None:
+def _any_rows(file: RowFile, marks: tuple[FileMark, ...]) -> tuple[AnyRows, AnyRows | None] | None:
     """Return scores and labels whose rows can be read in any order; None where they cannot."""
     if isinstance(file, NpyFile):
         return file.rows, None
     if isinstance(file, TableFile):
-        return table_rows(file, stamps)
+        return table_rows(file, marks)
     if not isinstance(file, NpzFile):
         return None
     members = [member_rows(file.location, name) for name in file.members]
@@ -124,19 +126,21 @@ def _any_rows(file: RowFile, stamps: tuple[Stamp, ...]) -> tuple[AnyRows, AnyRow
     return members[0], members[1] if file.has_labels else None
 
 
-def _held_rows(file: RowFile, stamp: Stamp, scores: str | None, labels: str | None) -> tuple[AnyRows, AnyRows | None]:
+def _loaded_rows(
+    file: RowFile, marks: tuple[FileMark, ...], scores: str | None, labels: str | None
+) -> tuple[AnyRows, AnyRows | None]:
     """Return scores and labels that are held in memory, from the first read on; at once where only reading tells how many."""
     if file.n_samples is not None:
         _check_fits(file, file.n_samples)
     asked = scores, labels
     load = partial(_load, file.location, scores, labels)
-    mine = held(load, stamp, *asked)  # which is gone with the last who has it
+    mine = loaded(load, marks, *asked)  # which is gone with the last who has it
     n_samples = len(mine.values()[0]) if file.n_samples is None else file.n_samples
 
-    def rows(number: int, shape: tuple[int, ...], dtype: Dtype) -> HeldRows:
-        return HeldRows(
+    def rows(number: int, shape: tuple[int, ...], dtype: Dtype) -> LoadedRows:
+        return LoadedRows(
             location=file.location, shape=shape, dtype=dtype, part_rows=rows_of_bytes(shape, dtype),
-            load=load, stamp=stamp, asked=asked, number=number,
+            load=load, marks=marks, asked=asked, number=number,
         )  # fmt: skip
 
     labels_too = rows(1, *_label_form(file, n_samples)) if file.has_labels else None
@@ -160,7 +164,8 @@ def _load(path: str, scores: str | None, labels: str | None) -> tuple[Array, ...
         if n + len(block) > len(found):
             _check_fits(file, n + len(block))
             # In place: a copy beside it would take as much again.
-            found.resize((max(n + len(block), 2 * len(found)), file.n_classes), refcheck=False)
+            rows = max(n + len(block), min(2 * len(found), _limit() // _row_bytes(file)))
+            found.resize((rows, file.n_classes), refcheck=False)
         found[n : n + len(block)] = block
         n += len(block)
         if some is not None:
@@ -177,10 +182,23 @@ def _load(path: str, scores: str | None, labels: str | None) -> tuple[Array, ...
 
 def _check_fits(file: RowFile, n_samples: int) -> None:
     """Refuse a file that is larger than one that is held may be."""
-    n_bytes = n_samples * file.n_classes * file.dtype.itemsize
-    limit = min(int(setting("file-bytes")), process_memory() // _MEMORY_SHARE)
+    n_bytes, limit = n_samples * _row_bytes(file), _limit()
     if n_bytes > limit:
         raise StoreError(
-            f"scores must have at most {limit:,} bytes in a file that can only be read from front to back (the setting avgk.file-bytes, "
+            f"scores, with their labels, must have at most {limit:,} bytes in a file that can only be read from front to back (the setting avgk.file-bytes, "
             f"and a quarter of the memory); {file.location} has {n_bytes:,}{'' if file.n_samples else ' or more'}. {file_advice(file.location)}"
         )
+
+
+def _limit() -> int:
+    """Return the bytes that a file which is held may have."""
+    return min(int(setting("file-bytes")), process_memory() // _MEMORY_SHARE)
+
+
+def _row_bytes(file: RowFile) -> int:
+    """Return the bytes of a row of scores, and of its label."""
+    n_bytes = file.n_classes * file.dtype.itemsize
+    if not file.has_labels:
+        return n_bytes
+    shape, dtype = _label_form(file, 1)
+    return n_bytes + math.prod(shape[1:]) * dtype.itemsize

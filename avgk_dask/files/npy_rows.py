@@ -17,7 +17,7 @@ import numpy as np
 from ..arrays import Array
 from ..errors import ReadError
 from ..kernels.keys import check_dtype
-from .any_rows import AnyRows, Stamp, rows_of_bytes
+from .any_rows import AnyRows, FileMark, rows_of_bytes
 from .npy import NpyHeader, map_header, read_header
 from .row_blocks import Block, RowFile, check_matrix, reading
 
@@ -34,17 +34,18 @@ _LOCAL_HEADER, _LENGTHS = 30, slice(26, 30)
 class NpyRows(AnyRows):
     """Rows of an array in npy format, at an offset in a file."""
 
-    stamp: Stamp
+    mark: FileMark
     header: NpyHeader
     offset: int
 
     def fill(self, first: int, last: int, out: Array) -> None:
         """Read some rows into an array."""
-        self.stamp.check()
+        self.mark.check()
         with reading(self.location, EOFError):
-            file = os.open(self.stamp.path, os.O_RDONLY | os.O_CLOEXEC)
+            file = os.open(self.mark.path, os.O_RDONLY | os.O_CLOEXEC)
             try:
                 (self._strips if self.header.fortran else self._rows)(file, first, last, out)
+                self.mark.check(file)
             finally:
                 os.close(file)
         if not self.header.dtype.isnative:
@@ -74,9 +75,9 @@ def _read_at(file: int, offset: int, out: Array) -> None:
 
 def npy_rows(path: str) -> NpyRows:
     """Open an npy file; reads its header."""
-    stamp = Stamp.of(path)
+    mark = FileMark.of(path)
     header, offset = map_header(path)
-    return _rows_at(stamp, header, offset)
+    return _rows_at(mark, header, offset)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -102,7 +103,7 @@ def open_npy(path: str) -> NpyFile:
 
 def member_rows(path: str, name: str) -> NpyRows | None:
     """Open a member of an npz file; None where it is compressed or encrypted, and has to be read from front to back."""
-    stamp = Stamp.of(path)
+    mark = FileMark.of(path)
     with reading(path, ValueError, zipfile.BadZipFile, struct.error), zipfile.ZipFile(path) as archive:
         member = archive.getinfo(f"{name}.npy")
         if member.compress_type != zipfile.ZIP_STORED or member.flag_bits & 1:
@@ -112,16 +113,16 @@ def member_rows(path: str, name: str) -> NpyRows | None:
             lengths = struct.unpack("<HH", stream.read(_LOCAL_HEADER)[_LENGTHS])
             stream.seek(member.header_offset + _LOCAL_HEADER + sum(lengths))
             header, offset = read_header(stream, path), stream.tell()
-    if offset + header.nbytes > stamp.n_bytes:
+    if offset + header.nbytes > mark.n_bytes:
         raise ReadError(f"member {name!r} of {path} must end inside the file; it does not. Write or copy it again.")
-    return _rows_at(stamp, header, offset)
+    return _rows_at(mark, header, offset)
 
 
-def _rows_at(stamp: Stamp, header: NpyHeader, offset: int) -> NpyRows:
+def _rows_at(mark: FileMark, header: NpyHeader, offset: int) -> NpyRows:
     dtype, shape = header.dtype.newbyteorder("="), header.shape
     rows = rows_of_bytes(shape, dtype)
     if header.fortran:
         rows = max(rows, min(_STRIP_BYTES // dtype.itemsize, rows_of_bytes(shape, dtype, _STRIPS_BYTES)))
     return NpyRows(
-        location=stamp.path, shape=shape, dtype=dtype, part_rows=max(1, min(rows, shape[0])), stamp=stamp, header=header, offset=offset
+        location=mark.path, shape=shape, dtype=dtype, part_rows=max(1, min(rows, shape[0])), mark=mark, header=header, offset=offset
     )  # fmt: skip

@@ -9,8 +9,9 @@ from itertools import accumulate
 import numpy as np
 
 from ..arrays import Array, Dtype
+from ..errors import ReadError
 from ..masks import with_unlabelled
-from .any_rows import PART_BYTES, AnyRows, Stamp, rows_of_bytes
+from .any_rows import PART_BYTES, AnyRows, FileMark, rows_of_bytes
 from .arrow_kinds import ArrowBatch, Part
 from .arrow_tables import PartedTable, TableFile
 from .ipc import ArrowTable
@@ -33,7 +34,7 @@ class TableRows(AnyRows):
     parts: tuple[Part, ...]
     #: Rows at which the parts end.
     ends: tuple[int, ...]
-    stamps: tuple[Stamp, ...]
+    marks: tuple[FileMark, ...]
 
     def fill(self, first: int, last: int, out: Array) -> None:
         """Read some rows into an array."""
@@ -47,7 +48,8 @@ class TableRows(AnyRows):
     def _fill_from(self, number: int, first: int, last: int, out: Array) -> None:
         """Read rows that lie in one part."""
         part = self.parts[number]
-        next(stamp for stamp in self.stamps if stamp.path == part.path).check()
+        mark = next(mark for mark in self.marks if mark.path == part.path)
+        mark.check()
         at = self.ends[number] - part.n_rows
         rows = rows_of_bytes(self.shape, self.dtype, PART_BYTES)
         names = [self.columns.label] if self.is_label and self.columns.label else list(self.columns.scores)
@@ -57,7 +59,12 @@ class TableRows(AnyRows):
                 out[begin - first : end - first] = self._values(batch.slice(begin - at, end - begin), begin)
             at += batch.num_rows
             if at >= last:
-                return
+                break
+        mark.check()
+        if at < last:
+            raise ReadError(
+                f"{part.path} must have the {part.n_rows} rows that it tells of; got fewer. Write or copy it again."
+            )
 
     def _values(self, batch: ArrowBatch, start: int) -> Array:
         if not self.is_label:
@@ -72,7 +79,7 @@ def in_range(labels: Array) -> Array:
     return with_unlabelled(labels, np.zeros(labels.shape, bool)) if labels.dtype == np.uint64 else labels
 
 
-def table_rows(file: TableFile, stamps: tuple[Stamp, ...]) -> tuple[TableRows, TableRows | None] | None:
+def table_rows(file: TableFile, marks: tuple[FileMark, ...]) -> tuple[TableRows, TableRows | None] | None:
     """Return the scores and labels of a table as rows that can be read in any order.
 
     None where they cannot: the table has no parts, or such large ones that all of it is better held at once.
@@ -90,7 +97,7 @@ def table_rows(file: TableFile, stamps: tuple[Stamp, ...]) -> tuple[TableRows, T
         return TableRows(
             location=file.location, shape=shape, dtype=dtype, part_rows=_together(parts, rows_of_bytes(shape, dtype)),
             table=table, columns=file.columns, is_label=is_label, n_classes=file.n_classes, parts=tuple(parts),
-            ends=tuple(accumulate(part.n_rows for part in parts)), stamps=stamps,
+            ends=tuple(accumulate(part.n_rows for part in parts)), marks=marks,
         )  # fmt: skip
 
     scores = rows(shape, file.dtype, False)

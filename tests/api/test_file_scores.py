@@ -15,7 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import avgk_dask as avgk
-from avgk_dask.files.any_rows import CarriedRows, HeldRows
+from avgk_dask.files import matrix_files, npy_rows
+from avgk_dask.files.any_rows import CarriedRows, LoadedRows
 from avgk_dask.files.npy_rows import NpyRows
 from avgk_dask.files.table_rows import TableRows
 from avgk_dask.store import open_arrays
@@ -72,14 +73,14 @@ FILES = {
     "big.npy": (lambda path: np.save(path, SCORES.astype(">f4")), NpyRows),
     "big_fortran.npy": (lambda path: np.save(path, np.asfortranarray(SCORES.astype(">f8"))), NpyRows),
     "stored.npz": (lambda path: np.savez(path, scores=SCORES, labels=LABELS, other=np.eye(3)), NpyRows),
-    "compressed.npz": (lambda path: np.savez_compressed(path, probs=SCORES, y_true=LABELS), HeldRows),
+    "compressed.npz": (lambda path: np.savez_compressed(path, probs=SCORES, y_true=LABELS), LoadedRows),
     "groups.parquet": (lambda path: write_parquet(path, table(), 32), TableRows),
     "lists.parquet": (lambda path: write_parquet(path, lists(), 100), TableRows),
     "folder": (write_folder, TableRows),
     "file.arrow": (lambda path: write_arrow(path, table()), TableRows),
     "stream.arrow": (lambda path: write_arrow(path, lists(), stream=True), TableRows),
-    "packed.feather": (lambda path: write_arrow(path, table(), compression="zstd"), HeldRows),
-    "t.csv": (write_csv, HeldRows),
+    "packed.feather": (lambda path: write_arrow(path, table(), compression="zstd"), LoadedRows),
+    "t.csv": (write_csv, LoadedRows),
 }
 
 
@@ -189,7 +190,7 @@ class Watched:
 
     def __init__(self, monkeypatch):
         self.rows = []
-        for kind in (NpyRows, HeldRows, TableRows):
+        for kind in (NpyRows, LoadedRows, TableRows):
             fill = kind.fill
 
             def counted(rows, first, last, out, fill=fill):
@@ -291,7 +292,7 @@ def test_rows__travel_with_their_values_where_they_are_few(tmp_path, name, monke
     assert type(again) is type(rows)
     assert np.array_equal(again.read(3, 9), SCORES[3:9])
     os.rename(path, tmp_path / "elsewhere")
-    if not isinstance(rows, HeldRows):  # whose values this process has
+    if not isinstance(rows, LoadedRows):  # whose values this process has
         with pytest.raises(avgk.ReadError, match="Workers of a cluster must see it at the same path"):
             again.read(0, 1)
 
@@ -399,7 +400,7 @@ def test_files_without_order__are_refused_beyond_the_limit_with_what_to_do(tmp_p
 def test_large_row_groups__are_held_whole(tmp_path, monkeypatch):
     path, _ = make(tmp_path, "groups.parquet")
     monkeypatch.setattr("avgk_dask.files.table_rows._MOST_BYTES", 500)
-    assert isinstance(rows_of(open_arrays(path).scores), HeldRows)
+    assert isinstance(rows_of(open_arrays(path).scores), LoadedRows)
     same(avgk.evaluate(path, k=2), avgk.evaluate(SCORES, LABELS, k=2))
 
 
@@ -446,3 +447,64 @@ def test_csv__refuses_numbers_of_groups_among_scores(tmp_path):
     assert float(avgk.threshold(path, 1).value) == 0.5
     path.write_text("cat,dog,cow\n0.25,0.75,0.0\n0.5,0.5,1.0\n")
     assert avgk.threshold(path, 1).n_above == 2
+
+
+# --- files that change
+
+
+def test_held_folders__are_those_of_all_their_files(tmp_path):
+    """A file other than the first was not looked at: what was held of the old one was given."""
+    folder = tmp_path / "parts"
+    folder.mkdir()
+    for name, rows in (("a", slice(0, 60)), ("b", slice(60, None))):
+        write_arrow(
+            folder / f"{name}.arrow", table(None).slice(rows.start, (rows.stop or N) - rows.start), compression="lz4"
+        )
+    before = avgk.open_scores(folder)
+    assert np.array_equal(before.scores.values, SCORES)
+    pa = pytest.importorskip("pyarrow")
+    changed = SCORES.copy()
+    changed[60:] += 5
+    write_arrow(folder / "b.arrow", pa.table({n: changed[60:, i] for i, n in enumerate(NAMES)}), compression="lz4")
+    os.utime(folder / "b.arrow", ns=(1, 1))
+    assert np.array_equal(avgk.open_scores(folder).scores.values, changed)
+
+
+def test_npy__that_is_written_while_it_is_read_is_refused(tmp_path, monkeypatch):
+    path = tmp_path / "s.npy"
+    np.save(path, SCORES)
+    read_at = npy_rows._read_at
+
+    def read_and_change(*args):
+        read_at(*args)
+        os.utime(path, ns=(1, 1))
+
+    rows = rows_of(open_arrays(path).scores)
+    monkeypatch.setattr(npy_rows, "_read_at", read_and_change)
+    with pytest.raises(avgk.ReadError, match="must stay as it was when it was opened"):
+        rows.read(0, 5)
+
+
+@pytest.mark.parametrize("name", ["groups.parquet", "compressed.npz"])
+def test_files__that_are_replaced_while_they_are_opened_are_refused(tmp_path, name, monkeypatch):
+    path, _ = make(tmp_path, name)
+    open_file = matrix_files.open_file
+
+    def open_and_change(*args, **options):
+        opened = open_file(*args, **options)
+        os.utime(path, ns=(1, 1))
+        return opened
+
+    monkeypatch.setattr(matrix_files, "open_file", open_and_change)
+    with pytest.raises(avgk.ReadError, match="must stay as it was when it was opened"):
+        avgk.evaluate(path, k=1)
+
+
+def test_file_bytes__count_labels_too(tmp_path):
+    path = tmp_path / "soft.npz"
+    np.savez_compressed(path, scores=SCORES, labels=SCORES.astype(np.float64))
+    with (
+        dask.config.set({"avgk.file-bytes": 2 * SCORES.nbytes}),
+        pytest.raises(avgk.StoreError, match="scores, with their labels"),
+    ):
+        avgk.evaluate(path, k=1)

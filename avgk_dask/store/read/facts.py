@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ...files.any_rows import HeldRows
+from ...files.any_rows import LoadedRows
 from ..where.array_kinds import StoredArray
 from ..where.file_stores import FileStore
 from .checked import bare_store, is_local
@@ -51,7 +51,7 @@ def gather_facts(array: StoredArray) -> StoreFacts:
     codecs = tuple(_codec_names(array))
     file = bare_store(array.store_path.store)
     if isinstance(file, FileStore):
-        lengths, told, codecs = np.array([stamp.n_bytes for stamp in file.file.stamps]), True, (file.format,)
+        lengths, told, codecs = np.array([stamp.n_bytes for stamp in file.file.marks]), True, (file.format,)
     item = array.dtype.itemsize
     return StoreFacts(
         zarr_format=None if isinstance(file, FileStore) else array.metadata.zarr_format,
@@ -68,7 +68,7 @@ def gather_facts(array: StoredArray) -> StoreFacts:
         has_checksum=any(name in codec for codec in codecs for name in _CHECKSUMS) or "checksum" in str(codecs),
         is_remote=not is_local(array.store_path.store),
         is_file=isinstance(file, FileStore),
-        is_held=isinstance(file, FileStore) and isinstance(file.file.scores, HeldRows),
+        is_held=isinstance(file, FileStore) and isinstance(file.file.scores, LoadedRows),
         rounding=array.attrs.get("rounding"),
     )
 

@@ -99,7 +99,7 @@ def _told_table(array: StoredArray) -> Table:
 def _marks(store: Store, prefix: str) -> Mapping[str, tuple[int, int]] | tuple[int, int] | None:
     """Return the length and a mark of every key below a prefix, or of all of them at once; None where the store does not tell."""
     if isinstance(store, FileStore):
-        return sum(stamp.n_bytes for stamp in store.file.stamps), _number(store.file.stamps)
+        return sum(stamp.n_bytes for stamp in store.file.marks), _number(store.file.marks)
     if isinstance(store, LocalStore):
         return dict(timed_files(str(store.root), prefix))
     if isinstance(store, ZipStore):

@@ -10,6 +10,7 @@ import os
 import re
 import sys
 from collections.abc import AsyncIterator, Iterable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -46,7 +47,7 @@ class FileStore(Store):
         name = str(os.fspath(path))  # type: ignore[call-overload]
         file = open_matrix_file(name, scores, labels)
         if labels is None and not own_labels:
-            file = MatrixFile(file.scores, None, file.class_names, file.stamps)
+            file = replace(file, labels=None)
         elif labels is not None and file.labels is None:
             raise StoreError(f"{name} must hold labels to be named; got {labels!r}. Check the name.")
         return cls(file, name)
@@ -54,11 +55,11 @@ class FileStore(Store):
     @property
     def format(self) -> str:
         """How the file's name ends, or that of the files in a folder."""
-        names = [stamp.path.lower() for stamp in self.file.stamps]
+        names = [mark.path.lower() for mark in self.file.marks]
         return next((end.lstrip(".") for end in SUFFIXES[::-1] for name in names if name.endswith(end)), "file")
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, FileStore) and (self.file.stamps, self.location) == (other.file.stamps, other.location)
+        return isinstance(other, FileStore) and (self.file.marks, self.location) == (other.file.marks, other.location)
 
     __hash__ = None  # type: ignore[assignment]
 
