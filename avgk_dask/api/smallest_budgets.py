@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from ..errors import BudgetError, LabelsError, OptionError
-from ..exact.budgets import parse_budget
+from ..exact.budgets import as_float, parse_budget
 from ..passes.certifying import certify_budgets, certify_ranks
 from ..passes.finding import find_thresholds
 from ..passes.run import Run, drive
@@ -29,7 +29,7 @@ class SmallestK(ShownAsTable):
     Attributes
     ----------
     k
-        B / N: the sets of average-k then hold B labels in all.
+        B / N, rounded up: as a budget of the same samples it stands for B labels in all.
     value
         lambda, the (B + 1)-th largest score, as ``threshold`` gives it for that budget.
     error
@@ -162,7 +162,7 @@ def _found(search: SmallestSearch, run: Run) -> SmallestK:
     top, inside = search.least_top()
     certify_ranks(run.source, top, "max_error")
     return SmallestK(
-        search.n_labels / run.source.shape[0],
+        as_float(search.n_labels, run.source.shape[0]),
         score_value(key, dtype),
         float(1 - Fraction(needed, n_labelled)),
         search.n_labels,

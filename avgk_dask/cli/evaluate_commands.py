@@ -111,7 +111,7 @@ def evaluate(chosen: StoreChoice, samples: SampleChoice, utilities: UtilityChoic
     from ..api.breakdowns import breakdown
     from ..api.evaluation import evaluate_with_curve as run
     from ..api.smallest_budgets import smallest_k
-    from ..exact.budgets import DEFAULT_BUDGETS, MOST_IN_CURVE
+    from ..exact.budgets import DEFAULT_BUDGETS, MOST_IN_CURVE, parse_budget
     from ..plot import best_budget
     from ..report import write_report
 
@@ -135,7 +135,7 @@ def evaluate(chosen: StoreChoice, samples: SampleChoice, utilities: UtilityChoic
             shared: Shared = {**existing, "nan_policy": nan_policy, "progress": shows_progress(quiet)}
             if max_error is not None:
                 least = smallest_k(scores, max_error=max_error, **shared)
-                k = [budget for budget in (Fraction(least.budget, least.n_samples), Fraction(least.top_k)) if budget]
+                k = [budget for budget in (parse_budget(least.k), Fraction(least.top_k)) if budget]
             start = time.perf_counter()
             result, every = run(
                 scores,

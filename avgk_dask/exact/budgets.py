@@ -57,6 +57,19 @@ def parse_budget(k: Any) -> Fraction:
     raise BudgetError(f"{_RULE}; got {k!r}. Pass an int, float, Fraction, Decimal or decimal string.")
 
 
+def as_float(n_labels: int, n_samples: int) -> float:
+    """Return B / N as the least float that stands for B labels of N samples: the decimal printed for it is not below B / N.
+
+    Examples
+    --------
+    >>> 2 / 3, as_float(2, 3), as_float(3, 2)
+    (0.6666666666666666, 0.6666666666666667, 1.5)
+
+    """
+    k = n_labels / n_samples
+    return k if parse_budget(k) * n_samples >= n_labels else math.nextafter(k, math.inf)
+
+
 def whole_budgets(most: int) -> tuple[Fraction, ...]:
     """Return the integer budgets from 1 up to ``most``.
 

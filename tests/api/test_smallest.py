@@ -14,6 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import avgk_dask as avgk
+from avgk_dask.exact.budgets import parse_budget
 from avgk_dask.testing import CountingStore, Simulation, oracle_smallest_k, simulate_store, strategies
 
 
@@ -36,7 +37,8 @@ def test_smallest_k__equals_the_definition(nan, data):
     assert (found.budget, found.error, found.top_k, found.top_k_error) == (
         expected["budget"], expected["error"], expected["top_k"], expected["top_k_error"]
     )  # fmt: skip
-    assert found.k == found.budget / len(scores)
+    assert found.k == pytest.approx(found.budget / len(scores), rel=1e-15)
+    assert math.floor(len(scores) * parse_budget(found.k)) == found.budget  # what is found can be asked for
     np.testing.assert_equal(float(found.threshold), float(expected["threshold"]))
 
 
@@ -50,6 +52,20 @@ def test_smallest_k__is_the_budget_of_evaluate_and_the_one_before_is_not_enough(
     assert found.top_k == int(curve.k[curve.top_k_error <= 0.1][0])
     sets = np.asarray(avgk.predict_sets(tmp_path / "s.zarr", threshold=found))
     assert sets.sum() <= found.budget
+
+
+def test_smallest_k__is_enough_where_it_is_asked_for():
+    """2 / 3 is printed as a decimal below it, which would be one label less."""
+    scores, labels = np.array([[0.9, 0.1], [0.8, 0.2], [0.3, 0.7]]), np.array([0, 0, 1])
+    found = avgk.smallest_k(scores, labels, max_error=0.4)
+    assert found.budget == 2
+    assert avgk.evaluate(scores, labels, k=found.k).average_k_error.item() == found.error
+    assert np.asarray(avgk.average_k_sets(scores, found.k)).sum() == 2
+    rng = np.random.default_rng(0)
+    scores, labels = rng.random((301, 7)), rng.integers(0, 7, 301)
+    for target in np.arange(1, 20) / 20:
+        found = avgk.smallest_k(scores, labels, max_error=target)
+        assert avgk.evaluate(scores, labels, k=found.k).average_k_error.item() == found.error <= target
 
 
 def test_smallest_k__takes_two_reads():
