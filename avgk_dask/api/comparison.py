@@ -24,6 +24,7 @@ from .given import BudgetsLike, LabelsLike, ScoresLike
 from .labelled import class_labels, labelled_source, refuse_soft
 from .pairing import RULES, Model, pair_values, sample_bars
 from .policies import check_nan_policy
+from .same_samples import check_same_names
 from .sample_groups import Groups
 from .shared_text import documented
 
@@ -93,6 +94,8 @@ def compare(
     {refused_scores}
     LabelsError
         Where labels do not fit the scores, are probabilities, there are none, or those of two models differ.
+    ScoresError
+        Where models have other samples or classes than the first, or in another order, by their shapes, coordinates or names.
     OptionError
         Where there are fewer than two models.
     {refused_memory}
@@ -131,6 +134,7 @@ def compare(
                 scores, labels, "compare", where=where, ignore_index=ignore_index, missing=missing, hard=True
             )
     _check_alike(sources)
+    check_same_names(named, "models")
     if labels is None:
         _check_labels({name: _existing_labels(sources[name], scores, missing) for name, scores in named.items()})
     first = next(iter(sources.values()))
@@ -221,9 +225,10 @@ def _joined(
 def _said(name: str, names: Sequence[str], results: Sequence[xr.Dataset]) -> Named:
     """Return an attribute that all models have in common, or of which each has its own; nothing where none has it."""
     said = [str(one.attrs.get(name, "")) for one in results]
-    if len(set(said)) == 1:
-        return {name: said[0]} if said[0] else {}
-    return {name: "; ".join(f"{model}: {value or 'none'}" for model, value in zip(names, said, strict=True))}
+    told = [(model, value) for model, value in zip(names, said, strict=True) if value or name != "score_kind"]
+    if len({value for _, value in told}) <= 1:  # the kind of truncated scores is not known
+        return {name: told[0][1]} if told and told[0][1] else {}
+    return {name: "; ".join(f"{model}: {value or 'none'}" for model, value in told)}
 
 
 def _along_models(results: Sequence[xr.Dataset]) -> tuple[Named, Named]:

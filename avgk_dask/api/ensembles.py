@@ -24,6 +24,7 @@ from .given import LabelsLike, ScoresLike, is_stored
 from .inputs import aligned, as_lazy, as_source, existing
 from .lazy_scores import LazyScores, SourceOptions
 from .probabilities import softmax
+from .same_samples import check_same_names, frames_of
 from .shared_text import documented
 
 
@@ -37,7 +38,7 @@ class Ensemble(LazyScores):
 
     def as_source(self, labels: LabelsLike, **options: Unpack[SourceOptions]) -> Source:  # noqa: D102
         where, ignored, missing = options.get("where"), options.get("ignore_index"), options.get("missing")
-        for _, frame in _frames(self.members)[:1]:
+        for frame in list(frames_of(numbered(self.members)).values())[:1]:
             labels, where = aligned(frame, labels, "labels"), aligned(frame, where, "where")
         own = labels is None and (options.get("own_labels", True) or ignored is not None)
         first = as_source(self.members[0], labels, own_labels=own, missing=missing)
@@ -124,7 +125,7 @@ def ensemble(
         raise OptionError(f"of must be 'probabilities' or 'logits'; got {of!r}. Leave it out for probabilities.")
     given = _check_list(members)
     mean = Ensemble(given, _shares(weights, len(given)))
-    _check_frames(given)
+    check_same_names(numbered(given), "members")
     mean.as_source(None, own_labels=False)  # which refuses what cannot be
     return mean if of == "probabilities" else softmax(mean)
 
@@ -177,29 +178,9 @@ def _check_members(sources: Sequence[Source]) -> None:
             )
 
 
-def _frames(members: Sequence[ScoresLike]) -> list[tuple[int, xr.DataArray]]:
-    """Return the members that came as xarray objects, or are made of some, with their numbers."""
-    kinds = (xr.Dataset, xr.DataArray, LazyScores)
-    found = [(number, as_lazy(m)[1]) for number, m in enumerate(members) if isinstance(m, kinds)]
-    return [(number, frame) for number, frame in found if frame is not None]
-
-
-def _check_frames(members: Sequence[ScoresLike]) -> None:
-    """Refuse xarray objects whose samples or classes are named otherwise, or come in another order."""
-    frames = _frames(members)
-    for number, frame in frames[1:]:
-        if frame.dims != frames[0][1].dims:
-            raise ScoresError(
-                f"members must have the same dimensions, in the same order; got {frame.dims} of member {number} and "
-                f"{frames[0][1].dims} of member {frames[0][0]}. Transpose one of them."
-            )
-        for name in frame.dims:
-            ours, theirs = (f.indexes.get(name) for f in (frames[0][1], frame))
-            if ours is not None and theirs is not None and not ours.equals(theirs):
-                raise ScoresError(
-                    f"members must have the same {name!r} coordinate, in the same order; got another of member {number}. "
-                    "Align them with xarray.align."
-                )
+def numbered(members: Sequence[ScoresLike]) -> dict[str, ScoresLike]:
+    """Return members by what they are called in errors."""
+    return {f"member {number}": member for number, member in enumerate(members)}
 
 
 def _common_labels(sources: Sequence[Source]) -> Labels:

@@ -115,7 +115,7 @@ class Products:
 
     n_samples: int
     table: tuple[tuple[int, ...], ...]
-    #: Samples, or clusters: one alone says nothing of how they vary.
+    #: Labelled samples, or clusters with some: one alone says nothing of how they vary.
     n_units: int
     has_top: bool = True
 
@@ -147,13 +147,13 @@ def sample_products(outcome: Outcome, selection: Selection, k: int | None) -> Pr
         (n_top, n_top, top_hits, n_top, top_size),
         (size, labelled_size, hit_size, top_size, squares),
     )
-    return Products(n, table, n, has_top=not outcome.is_spread(selection))
+    return Products(n, table, n_labelled, has_top=not outcome.is_spread(selection))
 
 
 def cluster_products(outcome: Outcome, i: int) -> Products:
     """Return the sums over clusters of the products of what their samples add up to."""
     counts = outcome.group_counts(i)
-    return Products(outcome.source.shape[0], products_of(counts), int((counts.n_samples > 0).sum()))
+    return Products(outcome.source.shape[0], products_of(counts), int((counts.n_labelled > 0).sum()))
 
 
 def products_of(columns: Sequence[Array]) -> tuple[tuple[int, ...], ...]:

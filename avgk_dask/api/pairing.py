@@ -91,7 +91,8 @@ def _shared(model: Model) -> list[Array]:
 
 def _products(parts: Sequence[Sequence[Array]], clusters: Ints | None) -> Products:
     columns = [column for part in parts for column in part]
-    n_units = columns[0].size if clusters is None else np.unique(clusters).size
+    labelled = columns[LABELLED].astype(bool)
+    n_units = int(labelled.sum()) if clusters is None else np.unique(clusters[labelled]).size
     return Products(columns[0].size, products_of(summed(columns, clusters)), n_units)
 
 

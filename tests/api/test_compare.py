@@ -22,6 +22,7 @@ from avgk_dask.testing import (
     oracle_influences,
     oracle_stderr,
     oracle_top_k_sets,
+    simulate,
     strategies,
 )
 
@@ -50,7 +51,8 @@ def check_pair(found, scores, labels, k, i, clusters):
         difference = Fraction(int(right["b"].sum()) - int(right["a"].sum()), int(n))
         assert float(one.difference) == float(difference)
         psi = [oracle_influences(scores[name], labels, k, rule) for name in "ab"]
-        n_units = len(labels) if clusters is None else np.unique(clusters).size
+        labelled = labels >= 0
+        n_units = labelled.sum() if clusters is None else np.unique(clusters[labelled]).size
         stderr = oracle_stderr([x - y for x, y in zip(*psi, strict=True)], clusters) if n_units > 1 else math.nan
         assert float(one.difference_stderr) == pytest.approx(stderr, rel=1e-12, abs=1e-15, nan_ok=True)
 
@@ -193,3 +195,41 @@ def test_compare__of_very_large_sets_adds_products_up_exactly():
         sum(i * i for i in range(40_000)),
         sum(range(40_000)),
     )
+
+
+def test_compare__refuses_models_whose_samples_or_classes_are_in_another_order(tmp_path):
+    scores, labels = np.array([[0.9, 0.1], [0.8, 0.2], [0.3, 0.7]]), np.array([0, 0, 1])
+    frame = xr.DataArray(scores, dims=("sample", "class"), coords={"class": ["cat", "dog"], "sample": [5, 6, 7]})
+    for other, name in ((frame[:, ::-1], "class"), (frame[::-1], "sample")):
+        with pytest.raises(avgk.ScoresError, match=f"models must have the same '{name}' coordinate"):
+            avgk.compare({"a": frame, "b": other}, labels, k=1)
+    for name, order in {"a": ["cat", "dog"], "b": ["dog", "cat"]}.items():
+        with avgk.ScoreWriter(tmp_path / f"{name}.zarr", 2, attributes={"class_names": order}) as writer:
+            writer.append(scores, labels)
+    with pytest.raises(avgk.ScoresError, match="class 0 is 'cat' of a and 'dog' of b"):
+        avgk.compare({name: tmp_path / f"{name}.zarr" for name in "ab"}, k=1)
+    assert avgk.compare({"a": frame, "b": scores}, labels, k=1).sizes["model"] == 2  # nothing is known of the second
+
+
+def test_compare__does_not_call_truncated_scores_improbable(tmp_path):
+    toy = simulate(300, 20)
+    scores, labels = toy.scores.values, toy.labels.values
+    with avgk.ScoreWriter(tmp_path / "short.zarr", 20, top_m=15) as writer:
+        writer.append(scores, labels)
+    found = avgk.compare({"whole": scores, "short": tmp_path / "short.zarr"}, labels, k=1)
+    assert found.attrs["score_kind"] == "probabilities"
+    assert "Not all scores" not in avgk.report.print_comparison(found)
+
+
+def test_comparison_headline__tells_at_which_budgets_a_model_is_clearly_best():
+    toy = simulate(2_000, 20)
+    good, labels = toy.scores.values, toy.labels.values
+    noise = np.random.default_rng(0).normal(0, 0.7, good.shape)
+    found = avgk.compare({"good": good, "bad": good * np.exp(noise)}, labels, k=[1, 2, 19])
+    said = avgk.report.print_comparison(found)
+    assert "At k = 2, average-k makes the fewest errors with good" in said
+    assert "At k = 1 it is clearly good. At k = 19 the best two do not clearly differ." in said
+    unsure = found.copy(deep=True)
+    unsure["mcnemar_p_adjusted"][:] = 0.06  # by itself the difference is clear, but not among so many
+    assert "At k = 19 there is no clear difference" in avgk.report.print_comparison(unsure)
+    assert "At the other budgets there is none either." in avgk.report.print_comparison(unsure)

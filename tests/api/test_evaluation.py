@@ -58,11 +58,16 @@ def check_result(result, scores, labels, ks, ties="first"):
         assert result.adaptive_gain[i] == pytest.approx(top - average, abs=1e-15, nan_ok=True)
 
 
+def n_labelled_units(labels, clusters=None):
+    """Return how many labelled samples there are, or clusters with some."""
+    labelled = np.flatnonzero(np.asarray(labels) >= 0)
+    return labelled.size if clusters is None else np.unique(np.asarray(clusters)[labelled]).size
+
+
 def check_error_bars(result, scores, labels, k, ties="first", clusters=None):
     """Check hits by size and standard errors against the definitions."""
     names = ["average_k_error_stderr", "top_k_error_stderr", "adaptive_gain_stderr", "relative_gain_stderr"]
-    n_units = len(scores) if clusters is None else np.unique(clusters).size
-    if labels is None or labels.ndim == 2 or not (labels >= 0).any() or n_units < 2:
+    if labels is None or labels.ndim == 2 or n_labelled_units(labels, clusters) < 2:
         assert all(np.isnan(result[name]) for name in names)
         return
     sets = oracle_average_k_sets(scores, k, ties)
