@@ -29,13 +29,13 @@ from .given import BudgetsLike
 
 @dataclass(frozen=True)
 class Calibrated:
-    """What is told of the calibration; the rank where there is one threshold, else none."""
+    """What is told of the calibration; samples and ranks are those of each threshold."""
 
     method: str
     alpha: Fraction
     by: str | None
     counts: Ints
-    ranks: Ints | None
+    ranks: Ints
     groups: Ints | None
 
 
@@ -116,16 +116,18 @@ def _values(tally: CoverageTally, known: Calibrated, asked: AskedCoverage, *, by
     coords: Named = {"size": np.arange(n_sizes)}
     if by_class:
         values |= _by_class(tally.by_class, asked)
+        values |= _chances("class", tally.by_class, known)
         coords |= {"class": np.arange(tally.by_class.n_hits.size), "level": [float(level) for level in asked.levels]}
     if known.groups is not None:
         values |= _by("group", tally.by_group, known.groups.size)
+        values |= _chances("group", tally.by_group, known)
         coords["group"] = known.groups
     return values, coords
 
 
 def _audit(n_hits: int, n: int, known: Calibrated, asked: AskedCoverage) -> dict[str, float]:
     names = ("hits_low", "hits_high", "p_value_low", "p_value_high")
-    if known.ranks is None or not n:
+    if known.by is not None or not n:
         return dict.fromkeys(names, math.nan)
     law = HitLaw(int(known.counts[0]), int(known.ranks[0]), n)
     return dict(zip(names, (*law.interval(asked.confidence), law.at_most(n_hits), law.at_least(n_hits)), strict=True))
@@ -152,6 +154,18 @@ def _by(what: str, counts: CoverageCounts, n_groups: int) -> Named:
         f"{what}_n_labelled": counts.n_labelled[:n_groups],
         f"{what}_coverage": _quotients(counts.n_hits, counts.n_labelled)[:n_groups],
         f"{what}_average_set_size": _quotients(counts.sizes, counts.n_samples)[:n_groups],
+    }
+
+
+def _chances(what: str, counts: CoverageCounts, known: Calibrated) -> Named:
+    """Return how likely so few hits are of each class, or group, that has a threshold of its own; nothing where there is one for all."""
+    if known.by != what:
+        return {}
+    each = zip(
+        known.counts.tolist(), known.ranks.tolist(), counts.n_labelled.tolist(), counts.n_hits.tolist(), strict=False
+    )
+    return {
+        f"{what}_p_value_low": [HitLaw(old, rank, n).at_most(hits) if n else math.nan for old, rank, n, hits in each]
     }
 
 

@@ -234,8 +234,7 @@ class ConformalPredictor(ShownAsTable):
         self._check(source, nan_policy)
         if self._grouped(groups) is not None:
             source = Groups.of(groups, scores, source, "groups").beside_labels(source, self._names)
-        one = self.by is None
-        known = Calibrated(self.method, self._alpha, self.by, self._counts, self._ranks if one else None, self.groups)
+        known = Calibrated(self.method, self._alpha, self.by, self._counts, self._ranks, self.groups)
         asked = checked_options(levels, confidence)
         with running(source, progress, nan_policy) as run:
             return evaluate_rule(run, self._rule(source), known, asked, class_names_of(scores))

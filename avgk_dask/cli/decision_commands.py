@@ -83,6 +83,10 @@ def breakdown(chosen: StoreChoice, samples: SampleChoice, k: list[Fraction], by:
     from ..report import print_breakdown, print_pairs, write_breakdown
     from ..results.json_text import to_json
 
+    if n_pairs is not None and thresholds == "own":
+        raise OptionError(
+            "--pairs must come with one threshold for all; got --thresholds own. Leave one of them out, or use avgk pairs."
+        )
     if n_pairs is not None and as_json and out is None:
         raise OptionError(
             "--pairs must come with --out or without --json; got it for JSON alone. Use avgk pairs --json."

@@ -24,6 +24,8 @@ from __future__ import annotations
 from .best_budgets import CLEAR as CLEAR
 from .best_budgets import best_budget as best_budget
 from .best_budgets import is_clear as is_clear
+from .best_budgets import is_crowded as is_crowded
+from .best_budgets import n_arbitrary as n_arbitrary
 from .calibration_pictures import near_threshold, reliability, temperatures
 from .error_pictures import errors, gains, model_errors
 from .group_pictures import group_errors, size_coverage

@@ -9,11 +9,13 @@ import xarray as xr
 
 from ..results.score_kinds import are_probabilities
 from .tables import percent, stderr_of, with_error
-from .text import headline
+from .text import headline, least_sentence
 
 
 def question(result: xr.Dataset) -> str:
     """Return the question that a result answers."""
+    if "max_error" in result.attrs:
+        return f"How many labels per sample does an error of at most {percent(result.attrs['max_error'])} take?"
     if np.isnan(result.average_k_error.values).all():
         return "How many labels does each sample get, if one threshold decides for all?"
     budgets = result.k.values.tolist()
@@ -22,7 +24,9 @@ def question(result: xr.Dataset) -> str:
 
 
 def answer(result: xr.Dataset, curve: xr.Dataset | None = None) -> str:
-    """Return the answer: the headline, or for fractional budgets the error beside those of the nearest top-k sets."""
+    """Return the answer: the least budgets, the headline, or for fractional budgets the error beside those of the nearest top-k sets."""
+    if "max_error" in result.attrs:
+        return f"{least_sentence(result)} {headline(result)}"
     if np.isnan(result.average_k_error.values).all() or not np.isnan(result.top_k_error.values).all():
         return headline(result)
     one = result.isel(k=int(np.argmax(result.k.values)))
@@ -40,26 +44,6 @@ def _near(curve: xr.Dataset | None, k: int) -> str:
         return ""
     one = curve.sel(k=float(k))
     return f"top-{k} misses {with_error(float(one.top_k_error), stderr_of(one, 'top_k_error'))}"
-
-
-def soft_sentence(result: xr.Dataset) -> str:
-    """Say what errors are with soft labels; nothing with others."""
-    if "plug_in_bound" not in result:
-        return ""
-    return "The labels are probabilities: errors are expected ones, and have no standard errors."
-
-
-def zero_sentence(result: xr.Dataset) -> str:
-    """Say what an error of 0 in few samples proves; nothing where there is none, or labels are soft."""
-    n = int(result.attrs.get("n_labelled", 0))
-    none = (result.average_k_error.values == 0) & (result.k.values < result.attrs["n_classes"])
-    if "plug_in_bound" in result or not n or not none.any():
-        return ""
-    unseen = 1 - 0.05 ** (1 / n)
-    return (
-        f"An error of 0 does not mean none: errors of up to some {100 * unseen:.2g} % go unseen in {n:,} samples one time in 20, "
-        "and the ± of 0 beside it does not tell that."
-    )
 
 
 def bound_sentence(result: xr.Dataset) -> str:

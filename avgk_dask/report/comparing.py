@@ -14,11 +14,12 @@ from ..results.datasets import check_dimensions, check_result
 from ..results.fitting import Screen
 from ..results.score_kinds import ATTRIBUTE, kind_sentence
 from ..results.showing import visible
+from .comparison_answers import comparison_headline, is_clear, named
 from .downloads import comparison_columns, difference_columns, downloads
 from .figures import comparison_pictures
 from .page import provenance, render, write_page
-from .shortening import MOST_NAME, MOST_OPEN, clipped, clipped_cells, spaced
-from .tables import Table, fixed, percent, stderr_of, with_error
+from .shortening import MOST_OPEN, clipped_cells, spaced
+from .tables import Table, stderr_of, with_error
 from .text import stderr_sentence
 
 #: What p-values below this are told as.
@@ -56,7 +57,7 @@ def _legend(result: xr.Dataset) -> list[str]:
     return [
         "difference: error of model less error of other. discordant: samples that only model, and that only other, gets right.",
         "p: McNemar's exact p-value for independent samples, adjusted for all rows (Benjamini and Hochberg).",
-        f"\N{PLUS-MINUS SIGN} is one standard error, over draws of {draws} like these; a difference is clear beyond 1.96 of them.",
+        f"\N{PLUS-MINUS SIGN} is one standard error, over draws of {draws} like these. A difference is clear beyond 1.96 of them{'' if n else ', with p below 0.05'}.",
     ]
 
 
@@ -91,7 +92,7 @@ def render_comparison(result: xr.Dataset, *, seconds: float | None = None, writt
     return render(
         "comparison.html",
         title="Comparison of models",
-        store=", ".join(_named(name) for name in few.model.values),
+        store=", ".join(named(name) for name in few.model.values),
         headline=comparison_headline(few),
         details=[*_kind(result), *([stderr_sentence(result)] if stderr_sentence(result) else [])],
         left_out=_left_out(result, few),
@@ -153,11 +154,6 @@ def _files(result: xr.Dataset) -> dict[str, object]:
         "downloads": downloads({"models": models, "differences": differences}, result.attrs),
         "downloads_told": f"{' and '.join(told)}, in full precision and with standard errors.",
     }
-
-
-def _named(name: object) -> str:
-    """Return the name of a model as a page shows it."""
-    return clipped(visible(str(name)), MOST_NAME)
 
 
 def write_comparison(result: xr.Dataset, path: str | os.PathLike[str], *, seconds: float | None = None) -> None:
@@ -222,7 +218,7 @@ def differences_table(result: xr.Dataset) -> Table:
     rows: list[tuple[str, ...]] = []
     tones = {}
     for one in _pairs(result):
-        if abs(float(one.difference)) > plot.CLEAR * float(one.difference_stderr):
+        if is_clear(one):
             tones[len(rows), "difference"] = "strong"
         names = visible(str(one.model.item())), visible(str(one.other.item()))
         discordant = f"{int(one.discordant):,} : {int(one.reversed):,}"
@@ -274,22 +270,3 @@ def against_table(result: xr.Dataset) -> Table | None:
     header = ("k", "average-k of", "avg-k error", "top-k of", "top-k error", "difference")
     least = ("top-k error", "avg-k error")
     return Table(header, rows, least, ("average-k of", "top-k of")) if rows else None
-
-
-def comparison_headline(result: xr.Dataset) -> str:
-    """Say which model is best for the largest budget, and how clearly."""
-    errors = result.average_k_error
-    if np.isnan(errors.values).all():
-        return "Without labelled samples there are no errors to compare."
-    one = result.sel(k=float(result.k.values.max()), rule="average")
-    order = np.argsort(one.average_k_error.values, kind="stable")
-    best, second = (str(one.model.values[i]) for i in order[:2])
-    pair = one.sel(model=best, other=second)
-    gap, stderr = -float(pair.difference), float(pair.difference_stderr)
-    names = _named(best), _named(second)
-    error, other = (percent(float(one.average_k_error.sel(model=name))) for name in (best, second))
-    told = f"{fixed(100 * gap, 2)} \N{PLUS-MINUS SIGN}{fixed(100 * stderr, 2)} points"
-    k = f"{float(one.k):g}"
-    if gap <= plot.CLEAR * stderr:
-        return f"At k = {k} there is no clear difference between the average-k errors of {names[0]} ({error}) and {names[1]} ({other}): {told}."
-    return f"At k = {k}, average-k makes the fewest errors with {names[0]}: {error}, {told} less than with {names[1]} ({other})."

@@ -27,6 +27,7 @@ _SECTIONS = (
     ("sizes", "By set size"),
     ("provenance", "Provenance"),
 )
+_PROMISED_OF = {"class": "for the samples of each class", "group": "for the samples of each group"}
 _METHODS = {
     "lac": "all classes whose score reaches a threshold",
     "aps": "the highest classes until their probabilities add up to a threshold",
@@ -56,6 +57,7 @@ def render_coverage(result: xr.Dataset, *, seconds: float | None = None, written
 
     """
     check_coverage(result)
+    by = str(result.attrs["by"])
     tables = {
         "coverage": coverage_table(result) if result.attrs["n_labelled"] else None,
         "groups": _parts(result, "group"),
@@ -70,6 +72,10 @@ def render_coverage(result: xr.Dataset, *, seconds: float | None = None, written
         details=[coverage_sentence(result), _promise(result)],
         sections=[part for part in _SECTIONS if tables.get(part[0], True)],
         promised=percent(1 - float(result.attrs["alpha"])),
+        promised_of=_PROMISED_OF.get(by, "for all samples together"),
+        chance="; p is the probability of so few labels inside, or fewer, if the promise holds"
+        if by in _PROMISED_OF
+        else "",
         pictures=coverage_pictures(result),
         facts=provenance(result, seconds, written),
         **tables,

@@ -119,7 +119,11 @@ def _plain(value: np.generic) -> object:
 
 def downloads(tables: Mapping[str, Columns], attrs: Mapping[str, object]) -> list[Download]:
     """Return tables by name as files inside a page: a CSV for each, and one JSON of all, called as the first."""
-    about = {key: value for key, value in attrs.items() if isinstance(value, (int, float))}
+    about = {
+        key: _plain(np.float64(value)) if isinstance(value, float) else value
+        for key, value in attrs.items()
+        if isinstance(value, (int, float))
+    }
     text = json.dumps({"attrs": about, "tables": tables}, allow_nan=False)
     files = [Download(f"{name}.csv", _url("text/csv", _csv(columns))) for name, columns in tables.items()]
     return [*files, Download(f"{next(iter(tables))}.json", _url("application/json", text))]

@@ -188,7 +188,7 @@ def group_pictures(breakdown: xr.Dataset, k: float | None = None) -> dict[str, P
 
 def coverage_pictures(result: xr.Dataset) -> dict[str, Picture]:
     """Return the pictures of what conformal sets are on new samples."""
-    caption = "Bars: the samples with a set of that size. Dots: how often these sets hold the label; the promise is for all sets together."
+    caption = "Bars: the samples with a set of that size. Dots: how often these sets hold the label; nothing is promised of a size alone."
     try:
         drawn = _svg("size_coverage", partial(plot.size_coverage, result))
     except OptionError:  # no labels

@@ -23,18 +23,26 @@ from ..results.datasets import fingerprint
 from ..results.fitting import filled
 from ..results.score_kinds import kind_sentence
 from ..results.showing import visible
-from .answers import answer, bound_sentence, question, soft_sentence, zero_sentence
+from .answers import answer, bound_sentence, question
 from .downloads import downloads, report_columns
 from .figures import calibration_pictures, pictures
 from .group_tables import breakdown_sentence, worst_table
 from .shortening import MOST_FACTS, MOST_NAME, clipped, clipped_cells, in_sight, spaced
 from .sliding import make_slider
 from .tables import Table, ambiguity_table, check_evaluation, results_table, tie_table
-from .text import ambiguity_sentence, crowd_sentence, least_sentence, size_sentence, stderr_sentence, tie_sentence
+from .text import (
+    ambiguity_sentence,
+    crowd_sentence,
+    size_sentence,
+    soft_sentence,
+    stderr_sentence,
+    tie_sentence,
+    zero_sentence,
+)
 from .utility_tables import utilities_table, utility_sentences
 
 #: What is said below the headline.
-_DETAILS = (least_sentence, kind_sentence, soft_sentence, tie_sentence, stderr_sentence, zero_sentence)
+_DETAILS = (kind_sentence, soft_sentence, tie_sentence, stderr_sentence, zero_sentence)
 
 
 def render_report(

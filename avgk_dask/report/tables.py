@@ -8,7 +8,7 @@ import numpy as np
 import xarray as xr
 
 from .. import plot
-from ..arrays import Bools, Ints
+from ..arrays import Ints
 from ..errors import OptionError
 from ..results.datasets import check_result
 from ..results.fitting import Table as Table
@@ -90,7 +90,7 @@ def results_table(result: xr.Dataset) -> Table:
     header = ("k", "threshold", "top-k error", "avg-k error", "gain", "quartiles", "ties", "kept")
     rows: list[tuple[str, ...]] = []
     tones: dict[tuple[int, str], str] = {}
-    clear, crowded = plot.is_clear(result), is_crowded(result)
+    clear, crowded = plot.is_clear(result), plot.is_crowded(result)
     for i, k in enumerate(result.k.values):
         one = result.isel(k=i)
         if crowded[i] or not clear[i]:
@@ -108,12 +108,6 @@ def results_table(result: xr.Dataset) -> Table:
             f"{int(one.n_kept):,}",
         ))  # fmt: skip
     return Table(header, rows, ("kept", "ties", "quartiles", "threshold", "top-k error"), tones=tones)
-
-
-def is_crowded(result: xr.Dataset) -> Bools:
-    """Return at which budgets a tenth of the labels in the sets or more are ties that others could stand for as well."""
-    above, kept, ties = (result[name].values for name in ("n_above", "n_kept", "n_ties"))
-    return np.asarray((10 * kept >= above + kept) & (kept > 0) & (kept < ties))
 
 
 def transfer_table(result: xr.Dataset) -> Table:
@@ -160,6 +154,7 @@ def parts_table(result: xr.Dataset, what: str, most: int) -> Table | None:
         return None
     coverage, n = result[f"{what}_coverage"].values, result[f"{what}_n_labelled"].values
     worst = [int(i) for i in np.lexsort((-n, coverage)) if n[i] > 0][:most]
+    chances = result.get(f"{what}_p_value_low")  # where each has a threshold of its own
     names = result["class_name"].values if what == "class" and "class_name" in result else result[what].values
     rows: list[tuple[str, ...]] = [
         (
@@ -167,10 +162,12 @@ def parts_table(result: xr.Dataset, what: str, most: int) -> Table | None:
             f"{n[i]:,}",
             with_error(float(coverage[i]), math.sqrt(coverage[i] * (1 - coverage[i]) / n[i])),
             number(float(result[f"{what}_average_set_size"].values[i])),
+            *([f"{chances.values[i]:.2g}"] if chances is not None else []),
         )
         for i in worst
     ]
-    return Table((what, "labelled", "coverage", "set size"), rows, names=(what,)) if rows else None
+    header = (what, "labelled", "coverage", "set size", *(["p"] if chances is not None else []))
+    return Table(header, rows, ("p",), names=(what,)) if rows else None
 
 
 def _score(value: xr.DataArray) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from decimal import ROUND_CEILING, Context
 
 import numpy as np
 import xarray as xr
@@ -14,7 +15,6 @@ from .tables import (
     check_evaluation,
     coverage_table,
     fixed,
-    is_crowded,
     parts_table,
     percent,
     results_table,
@@ -25,6 +25,8 @@ from .tables import (
 
 #: Groups that a table of coverage shows, those of the least first.
 _MOST_GROUPS = 20
+#: What is unlikely of one class or group.
+_UNLIKELY = 0.05
 
 
 def print_table(result: xr.Dataset, *, width: int | None = None, colour: bool = False) -> str:
@@ -85,7 +87,7 @@ def print_coverage(result: xr.Dataset, *, width: int | None = None, colour: bool
     )
     table = [*screen.table(coverage_table(result)), ""] if attrs["n_labelled"] else []
     told = [*screen.text(first), *screen.text(coverage_sentence(result), "strong")]
-    groups = parts_table(result, "group", _MOST_GROUPS)
+    groups = parts_table(result, "class" if attrs["by"] == "class" else "group", _MOST_GROUPS)
     more = [] if groups is None else ["", *screen.table(groups)]
     return "\n".join([*table, *told, *more])
 
@@ -97,7 +99,7 @@ def coverage_sentence(result: xr.Dataset) -> str:
         return f"Without labels there is no coverage; the sets have {float(result.average_set_size):.4g} labels on average."
     found = f"{int(result.n_hits):,} of {n:,} labels are inside"
     if np.isnan(float(result.p_value_low)):
-        return f"{found}; at least {percent(1 - result.attrs['alpha'])} are to be expected of each threshold."
+        return f"{found}; at least {percent(1 - result.attrs['alpha'])} are to be expected of each threshold.{_unlikely(result)}"
     low, high, chance = int(result.hits_low), int(result.hits_high), float(result.p_value_low)
     sure = f"{100 * result.attrs['confidence']:g} %"
     told = "more than that" if int(result.n_hits) > high else "that is as promised"
@@ -106,14 +108,30 @@ def coverage_sentence(result: xr.Dataset) -> str:
     return f"{found}; {low:,} to {high:,} are to be expected ({sure}): {told}."
 
 
+def _unlikely(result: xr.Dataset) -> str:
+    """Say how many classes, or groups, have a coverage that is unlikely under their promise, and how many have by chance."""
+    what = str(result.attrs["by"])
+    chances = result[f"{what}_p_value_low"].values if f"{what}_p_value_low" in result else np.zeros(0)
+    n, n_low = int((~np.isnan(chances)).sum()), int((chances < _UNLIKELY).sum())
+    if not n:
+        return ""
+    many = "classes" if what == "class" else "groups"
+    return (
+        f" Of {n:,} {many}, {n_low:,} {'has' if n_low == 1 else 'have'} so few labels inside that less than {100 * _UNLIKELY:g} % of draws give as "
+        f"few; by chance some {100 * _UNLIKELY:g} % of them do."
+    )
+
+
 def sentences(result: xr.Dataset) -> list[str]:
     """Say what the result means: the gain, the sets, why there is a gain, and how far ties matter."""
     n, c = result.attrs["n_samples"], result.attrs["n_classes"]
-    first = f"{n:,} samples x {c:,} classes. {headline(result)}"
+    answered = [s for s in (least_sentence(result), headline(result)) if s]
+    first = f"{n:,} samples x {c:,} classes. {answered.pop(0)}"
     told = (
-        least_sentence, kind_sentence, crowd_sentence, size_sentence, ambiguity_sentence, tie_sentence, stderr_sentence,
+        kind_sentence, crowd_sentence, size_sentence, ambiguity_sentence, tie_sentence, soft_sentence, stderr_sentence,
+        zero_sentence,
     )  # fmt: skip
-    return [s for s in (first, *(tell(result) for tell in told)) if s]
+    return [s for s in (first, *answered, *(tell(result) for tell in told)) if s]
 
 
 def least_sentence(result: xr.Dataset) -> str:
@@ -121,7 +139,12 @@ def least_sentence(result: xr.Dataset) -> str:
     if "max_error" not in result.attrs:
         return ""
     error, k, top = (result.attrs[name] for name in ("max_error", "smallest_k", "smallest_top_k"))
-    return f"For an error of at most {percent(error)}, average-k needs {k:.6g} labels per sample, and top-k {top}."
+    return f"For an error of at most {percent(error)}, average-k needs {_enough(k)} labels per sample, and top-k {top}."
+
+
+def _enough(k: float) -> str:
+    """Return a budget in a few digits, rounded up, so that what is read here and asked for is enough."""
+    return f"{Context(prec=6, rounding=ROUND_CEILING).create_decimal(str(k)).normalize():f}"
 
 
 def ambiguity_sentence(result: xr.Dataset) -> str:
@@ -132,7 +155,7 @@ def ambiguity_sentence(result: xr.Dataset) -> str:
     yes = [float(k) for k, o in zip(result.k.values, overlap, strict=True) if o == 1]
     if not yes:
         return "Ranks k and k + 1 do not overlap at these budgets: for true probabilities, top-k is then optimal."
-    found = f"Ranks k and k + 1 overlap at k = {_listed(yes)}, so that adapting can pay"
+    found = f"Ranks k and k + 1 overlap at k = {listed(yes)}, so that adapting can pay"
     bounds = result.straddle_bound.values
     if np.isnan(bounds).all() or not are_probabilities(result):
         return f"{found}."
@@ -142,7 +165,7 @@ def ambiguity_sentence(result: xr.Dataset) -> str:
     return f"{found}: for true probabilities the error would fall by at least {points}."
 
 
-def _listed(ks: list[float]) -> str:
+def listed(ks: list[float]) -> str:
     """Return budgets as people list them: ``1 to 5``, or ``1, 3, 5``."""
     if len(ks) > 2 and ks == [ks[0] + i for i in range(len(ks))]:
         return f"{ks[0]:g} to {ks[-1]:g}"
@@ -166,28 +189,27 @@ def tie_sentence(result: xr.Dataset) -> str:
 
 def crowd_sentence(result: xr.Dataset) -> str:
     """Say where a threshold is a score that very many share, such as the 0 of a forest, so that arbitrary ones fill the sets."""
-    crowded = is_crowded(result)
+    crowded = plot.is_crowded(result)
     if not crowded.any():
         return ""
-    share = np.where(crowded, result.n_kept / np.maximum(result.n_above + result.n_kept, 1), 0)
+    share = np.where(crowded, plot.n_arbitrary(result) / np.maximum(result.n_above + result.n_kept, 1), 0)
     one = result.isel(k=int(np.argmax(share)))
     ks = [float(k) for k in result.k.values[crowded]]
     at = f", at k = {float(one.k):g}" if len(ks) > 1 else ""
     equal = f"{int(one.n_ties):,} scores are {float(one.threshold) + 0.0:.6g}{at}"
-    filled = (
-        f"{'up to ' * (len(ks) > 1)}{100 * share.max():.0f} % of the labels in the sets are arbitrary ones of these"
-    )
+    filled = f"{'up to ' * (len(ks) > 1)}{100 * share.max():.0f} % of the labels in the sets could be others of these"
     is_spread = result.attrs.get("ties") == "spread"
     which = "spread over the samples" if is_spread else "the first ones in row-major order"
-    cure = "Take a smaller k" if is_spread else 'Take a smaller k, or ties="spread" (--ties spread)'
+    cures = [*([] if is_spread else ['ties="spread" (--ties spread)']), *(["a smaller k"] if ks[0] > 1 else [])]
+    cure = f" Take {' or '.join(cures)}." if cures else ""
     return (
-        f"At k = {_listed(ks)} very many scores are equal to the threshold ({equal}): {filled}, {which}, "
-        f"so that gains say little there. {cure}."
+        f"At k = {listed(ks)} very many scores are equal to the threshold ({equal}): {filled}, {which}, "
+        f"so that gains say little there.{cure}"
     )
 
 
 def headline(result: xr.Dataset) -> str:
-    """Say what the result means, for the budget with the largest relative gain of those where it is clear."""
+    """Say what the result means, for the budget that surely gains most, and at which others there are clearly more errors."""
     gains = result.relative_gain.values
     if np.isnan(result.average_k_error.values).all():
         return (
@@ -202,11 +224,19 @@ def headline(result: xr.Dataset) -> str:
     errors = f"{percent(float(best.average_k_error))} instead of {percent(float(best.top_k_error))}{_counted(best)}"
     if not plot.is_clear(result).any():
         return _unclear(result, best, errors)
-    if gain <= 0:
-        return "Average-k makes no fewer errors than top-k at any of these budgets."
     labels = "1 label" if k == "1" else f"{k} labels"
-    fewer = with_error(gain, stderr_of(best, "relative_gain"), 1)
-    return f"With {labels} per sample on average, average-{k} makes {fewer} fewer errors than top-{k}: {errors}."
+    many = with_error(abs(gain), stderr_of(best, "relative_gain"), 1)
+    which = "fewer" if gain > 0 else "more"
+    told = f"With {labels} per sample on average, average-{k} makes {many} {which} errors than top-{k}: {errors}."
+    return f"{told}{_others(result, gain > 0)}"
+
+
+def _others(result: xr.Dataset, is_gain: bool) -> str:
+    """Say where else there are clearly more errors; or, where there are more at best, that nowhere are there clearly fewer."""
+    if not is_gain:
+        return " At no budget does it clearly make fewer." if result.sizes["k"] > 1 else ""
+    worse = plot.is_clear(result) & (result.adaptive_gain.values < 0)
+    return f" At k = {listed(result.k.values[worse].tolist())} it clearly makes more." if worse.any() else ""
 
 
 def stderr_sentence(result: xr.Dataset) -> str:
@@ -219,11 +249,31 @@ def stderr_sentence(result: xr.Dataset) -> str:
     )
 
 
+def soft_sentence(result: xr.Dataset) -> str:
+    """Say what errors are with soft labels; nothing with others."""
+    if "plug_in_bound" not in result:
+        return ""
+    return "The labels are probabilities: errors are expected ones, and have no standard errors."
+
+
+def zero_sentence(result: xr.Dataset) -> str:
+    """Say what an error of 0 in few samples proves; nothing where there is none, or labels are soft."""
+    n = int(result.attrs.get("n_labelled", 0))
+    none = (result.average_k_error.values == 0) & (result.k.values < result.attrs["n_classes"])
+    if "plug_in_bound" in result or not n or not none.any():
+        return ""
+    unseen = 1 - 0.05 ** (1 / n)
+    return (
+        f"An error of 0 does not mean none: errors of up to some {100 * unseen:.2g} % go unseen in {n:,} samples one time in 20, "
+        "and the \N{PLUS-MINUS SIGN} of 0 beside it does not tell that."
+    )
+
+
 def _unclear(result: xr.Dataset, best: xr.Dataset, errors: str) -> str:
     """Say that no difference is further from 0 than chance would take it."""
     stderr = stderr_of(best, "adaptive_gain")
-    if math.isnan(stderr) and not np.nan_to_num(result.adaptive_gain.values).any():
-        return "Average-k makes as many errors as top-k at these budgets."
+    if not np.nan_to_num(result.adaptive_gain.values).any():
+        return f"Average-k makes as many errors as top-k at {'this budget' if result.sizes['k'] == 1 else 'these budgets'}."
     if math.isnan(stderr):
         points = f"{fixed(100 * float(best.adaptive_gain), 2, '+')} points"
         return f"At k = {float(best.k):g}, average-k has {errors}, a gain of {points}; how sure that is cannot be told here."
@@ -241,6 +291,8 @@ def size_sentence(result: xr.Dataset) -> str:
     counts = result.set_size_count.sel(k=k).values
     sizes, n = np.arange(counts.size), counts.sum()
     smaller, larger = (100 * int(counts[which].sum()) / n for which in (sizes < k, sizes > k))
+    if not smaller and not larger:
+        return f"At k = {k:g}, every set has {k:g} label{'s' * (k != 1)}."
     largest = int(np.flatnonzero(counts)[-1])
     few = "empty" if k <= 1 else f"smaller than {k:g}"
     return (

@@ -25,6 +25,10 @@ def _by(dimension: str, samples: str) -> dict[str, Variable]:
         f"{dimension}_average_set_size": _along(
             dimension, _FLOAT, "average set size", f"Mean size of the sets of the samples {samples}; NaN without any."
         ),
+        f"{dimension}_p_value_low": _along(
+            dimension, _FLOAT, "probability of so few hits",
+            f"Of as many hits among the samples {samples}, or fewer, over draws of calibration and new samples, with a threshold of its own; NaN without any."
+        ),
     }  # fmt: skip
 
 

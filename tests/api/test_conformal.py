@@ -367,6 +367,26 @@ def test_hit_law__of_very_many_samples_is_nearly_normal():
     assert HitLaw(5, 6, 10).interval(0.9) == (10, 10)
 
 
+@pytest.mark.parametrize("by", ["class", "group"])
+def test_audit__is_of_each_threshold_where_there_are_several(by):
+    scores, labels = problem(n=2_000)
+    groups = labels if by == "class" else np.arange(2_000) % 3
+    old, new = slice(0, 1_000), slice(1_000, None)
+    found = avgk.conformal.calibrate(scores[old], labels[old], 0.1, by="class" if by == "class" else groups[old])
+    told = found.evaluate(scores[new], labels[new], **({} if by == "class" else {"groups": groups[new]}))
+    sets = np.asarray(found.sets(scores[new], **({} if by == "class" else {"groups": groups[new]})))
+    hits = sets[np.arange(1_000), labels[new]]
+    for i, name in enumerate(told[by].values):
+        mine = groups[new] == name
+        law = stats.betabinom(mine.sum(), found.rank[i], found.n_calibration[i] + 1 - found.rank[i])
+        assert float(told[f"{by}_p_value_low"][i]) == pytest.approx(law.cdf(hits[mine].sum()))
+    said = avgk.report.print_coverage(told)
+    assert f"Of {told.sizes[by]} {'classes' if by == 'class' else 'groups'}, " in said
+    page = avgk.report.render_coverage(told)
+    assert f"for the samples of each {by}" in page
+    assert "for all samples together" not in page
+
+
 def test_audit__tells_whether_the_coverage_is_plausible():
     scores, labels = problem(n=2_000)
     found = avgk.conformal.calibrate(scores[:1_000], labels[:1_000], 0.1)
@@ -379,6 +399,7 @@ def test_audit__tells_whether_the_coverage_is_plausible():
     wrong = found.evaluate(scores[1_000:], np.roll(labels[1_000:], 1))
     assert float(wrong.p_value_low) < 1e-6
     assert math.isnan(avgk.conformal.calibrate(scores, labels, by="class").evaluate(scores, labels).p_value_low)
+    assert "class_p_value_low" not in told
     assert math.isnan(found.evaluate(scores).coverage)
     assert found.evaluate(scores, levels=[0.25, "0.9"]).level.values.tolist() == [0.25, 0.9]
 

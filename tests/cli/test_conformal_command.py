@@ -109,7 +109,7 @@ def test_conformal__prints_the_coverage_of_groups_with_standard_errors(own_folde
     np.save(own_folder / "a.npy", np.arange(60) % 3)
     line = ["conformal", "scores.zarr", "scores.zarr", "--alpha", "0.4", "--by", "a.npy", "--new-by", "a.npy"]
     told = run(*line, cwd=own_folder).stdout.splitlines()
-    assert told[-4].split() == ["group", "labelled", "coverage", "set", "size"]
+    assert told[-4].split() == ["group", "labelled", "coverage", "set", "size", "p"]
     assert all("±" in row for row in told[-3:])
 
 

@@ -76,17 +76,25 @@ def test_evaluate__takes_clusters_and_shows_the_worst_classes(stores, run):
 
 
 def test_breakdown__writes_a_page_with_pairs_of_classes(stores, run):
-    line = "small.zarr", "-k", "1,2", "--thresholds", "own", "--pairs", "3", "--out", "found"
+    line = "small.zarr", "-k", "1,2", "--pairs", "3", "--out", "found"
     said = run("breakdown", *line, cwd=stores)
     assert "wrote found/report.html, metrics.json and metrics.zarr" in said.stderr
     assert said.stdout.splitlines()[-1].startswith("In the average-k sets of 600 samples at k = 2, 36 pairs")
     page = (stores / "found" / "report.html").read_text()
-    for words in ("Errors by class", "a threshold of its own", "Classes in sets together", "Means over all"):
+    for words in ("Errors by class", "Classes in sets together", "Means over all"):
         assert words in page
     pairs = avgk.set_pairs(stores / "small.zarr", 2, n_pairs=3)
     assert f"<td>{int(pairs['count'][0]):,}</td>" in page
     refused = run("breakdown", "small.zarr", "-k", "2", "--pairs", "3", "--json", cwd=stores)
     assert (refused.returncode, "avgk pairs" in refused.stderr) == (2, True)
+
+
+def test_breakdown__does_not_mix_sets_of_own_thresholds_with_pairs_of_others(stores, run):
+    line = "small.zarr", "-k", "2", "--thresholds", "own", "--out", "own"
+    assert run("breakdown", *line, cwd=stores).returncode == 0
+    assert "a threshold of its own" in (stores / "own" / "report.html").read_text()
+    refused = run("breakdown", *line[:-1], "both", "--pairs", "3", cwd=stores)
+    assert (refused.returncode, "--pairs must come with one threshold" in refused.stderr) == (2, True)
 
 
 def test_pairs__prints_the_most_frequent_pairs(stores, run):

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import avgk_dask as avgk
-from avgk_dask.report import answers, render_report
+from avgk_dask.report import answers, render_report, text
 from avgk_dask.testing import simulate
 
 
@@ -43,15 +43,15 @@ def test_question__is_that_of_the_budgets_and_labels(toy):
 def test_zero_sentence__tells_what_no_error_proves():
     """20 samples without an error leave 14 % unseen one time in 20: 0.86 to the power of 20 is 0.05."""
     result = avgk.evaluate(np.eye(20) * 0.9 + 0.005, np.arange(20), k=[1, 2])
-    assert "up to some 14 % go unseen in 20 samples" in answers.zero_sentence(result)
-    assert answers.zero_sentence(avgk.evaluate(np.eye(3), [1, 2, 0], k=[1])) == ""
-    assert answers.zero_sentence(avgk.evaluate(np.eye(3), [1, 2, 0], k=[3])) == ""  # all classes
+    assert "up to some 14 % go unseen in 20 samples" in text.zero_sentence(result)
+    assert text.zero_sentence(avgk.evaluate(np.eye(3), [1, 2, 0], k=[1])) == ""
+    assert text.zero_sentence(avgk.evaluate(np.eye(3), [1, 2, 0], k=[3])) == ""  # all classes
 
 
 def test_soft_sentence__says_that_errors_are_expected_ones():
     toy = simulate(90, example=2, dtype="float64")
     result = avgk.evaluate(toy.scores, toy.eta, k=[1, 2])
-    assert "no standard errors" in answers.soft_sentence(result)
+    assert "no standard errors" in text.soft_sentence(result)
     page = render_report(result)
     assert "bands hold" not in page
-    assert answers.soft_sentence(avgk.evaluate(toy.scores, toy.labels, k=1)) == ""
+    assert text.soft_sentence(avgk.evaluate(toy.scores, toy.labels, k=1)) == ""

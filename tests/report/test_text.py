@@ -43,9 +43,7 @@ def test_headline__knows_why_there_is_nothing_to_compare():
     assert "Top-k needs an integer k" in text.headline(avgk.evaluate(scores, labels, k=1.5))
     assert "none to avoid" in text.headline(avgk.evaluate(scores, [0, 0], k=1))
     worse = avgk.evaluate(np.array([[9.0, 8, 7], [1, 0, 0]]), np.array([0, 1]), k=1)
-    assert text.headline(worse).startswith(
-        "There is no clear difference between average-k and top-k at this budget: at k = 1"
-    )
+    assert text.headline(worse) == "Average-k makes as many errors as top-k at this budget."
     assert "softmax" in text.sentences(worse)[1]
 
 
@@ -82,7 +80,23 @@ def test_headline__speaks_of_a_gain_that_is_clear():
     assert "over draws of 100 clusters" in text.stderr_sentence(clustered)
     easy, hard = np.tile([0.9, 0.8, 0.1], (200, 1)), np.tile([0.4, 0.3, 0.2], (200, 1))
     worse = avgk.evaluate(np.concatenate([easy, hard]), np.where(np.arange(400) % 10, 0, 2), k=1)
-    assert text.headline(worse) == "Average-k makes no fewer errors than top-k at any of these budgets."
+    more = "With 1 label per sample on average, average-1 makes 450.0 \N{PLUS-MINUS SIGN}78.7 % more errors than top-1"
+    assert text.headline(worse).startswith(more)
+    both = avgk.evaluate(np.concatenate([easy, hard]), np.where(np.arange(400) % 10, 0, 2), k=[1, 3])
+    assert text.headline(both).endswith("of 400). At no budget does it clearly make fewer.")
+
+
+def test_headline__speaks_of_what_is_surely_gained_and_where_it_is_lost():
+    """Of equal gains the surer one is told; one that hangs on ties only where there is no other; a loss is not kept back."""
+    toy = simulate(2_000, 20)
+    result = avgk.evaluate(toy.scores, toy.labels, k=[1, 2, 3, 4])
+    told = result.copy(deep=True)
+    told["relative_gain"][:], told["relative_gain_stderr"][:] = [0.2, 0.5, 0.4, 0.3], [0.01, 0.2, 0.01, 0.01]
+    told["adaptive_gain"][:], told["adaptive_gain_stderr"][:] = [-0.02, 0.05, 0.04, 0.03], [0.001] * 4
+    assert avgk.plot.best_budget(told) == 3
+    assert text.headline(told).endswith(" At k = 1 it clearly makes more.")
+    told["n_kept"][2], told["n_ties"][2] = 3_000, 9_000
+    assert avgk.plot.best_budget(told) == 4
 
 
 def test_tie_sentence__tells_how_far_ties_matter():
@@ -102,20 +116,21 @@ def test_crowd_sentence__tells_of_thresholds_that_very_many_scores_share():
     labels = np.array([0, 1, 2, 3])
     result = avgk.evaluate(votes, labels, k=[1, 2, 3])
     assert (result.n_ties.values.tolist(), result.n_kept.values.tolist()) == ([1, 11, 11], [0, 3, 7])
-    rest = "of the labels in the sets are arbitrary ones of these"
+    rest = "of the labels in the sets could be others of these"
     assert text.crowd_sentence(result) == (
-        f"At k = 2, 3 very many scores are equal to the threshold (11 scores are 0, at k = 3): up to 58 % {rest}, "
-        'the first ones in row-major order, so that gains say little there. Take a smaller k, or ties="spread" (--ties spread).'
+        f"At k = 2, 3 very many scores are equal to the threshold (11 scores are 0, at k = 2): up to 38 % {rest}, "
+        'the first ones in row-major order, so that gains say little there. Take ties="spread" (--ties spread) or a smaller k.'
     )
     assert text.crowd_sentence(result) in text.sentences(result)
     assert text.crowd_sentence(result.isel(k=[1])) == (
         f"At k = 2 very many scores are equal to the threshold (11 scores are 0): 38 % {rest}, "
-        'the first ones in row-major order, so that gains say little there. Take a smaller k, or ties="spread" (--ties spread).'
+        'the first ones in row-major order, so that gains say little there. Take ties="spread" (--ties spread) or a smaller k.'
     )
     spread = avgk.evaluate(votes, labels, k=2, ties="spread")
     assert text.crowd_sentence(spread).endswith(
         f"38 % {rest}, spread over the samples, so that gains say little there. Take a smaller k."
     )
+    assert text.crowd_sentence(avgk.evaluate(np.eye(4)[[0, 0, 0, 0]], labels, k=1)) == ""
     for k in (1, 4):  # all ties fit, or none is needed
         assert text.crowd_sentence(avgk.evaluate(votes, labels, k=k)) == ""
 
