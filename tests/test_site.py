@@ -28,7 +28,8 @@ pytest.importorskip("furo")
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"
-PAGES = sorted(DOCS.rglob("*.md"))
+#: Those of examples are made of the examples when the site is built.
+PAGES = [path for path in sorted(DOCS.rglob("*.md")) if path.parent != DOCS / "examples"]
 REPOSITORY = "https://github.com/avgk-dask/avgk_dask"
 MODULES = ("", "calibration.", "conformal.", "losses.", "plot.", "report.", "testing.")
 NAMES = [home + name for home in MODULES for name in (getattr(avgk, home[:-1]) if home else avgk).__all__]

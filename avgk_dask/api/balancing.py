@@ -117,8 +117,9 @@ def balanced(scores: ScoresLike, frequencies: Array | Sequence[float]) -> LazySc
     except (TypeError, ValueError):
         found = np.zeros(0)
     if found.ndim != 1 or not found.size or not (np.isfinite(found) & (found >= 0)).all() or not found.any():
+        shown = " ".join(repr(frequencies).split())
         raise OptionError(
-            f"frequencies must be numbers of at least 0, one for each class, and not all 0; got {frequencies!r:.80}. "
+            f"frequencies must be numbers of at least 0, one for each class, and not all 0; got {shown!s:.80}. "
             "Count the labels with numpy.bincount(labels, minlength=C)."
         )
     return Balanced(scores, found / found.sum())

@@ -46,7 +46,7 @@ class AskedSets:
         if self.method in ("lac", "top_k"):
             return Costs(self.method, dtype)
         bits = cost_bits(self.penalty, self.k_reg, n_classes)
-        if bits < 0:
+        if bits < 0 or self.penalty * 2**bits >= 1 << 63:  # also where no rank is beyond k_reg
             raise OptionError(
                 f"penalty must be small enough for the sums of {n_classes} classes; got {float(self.penalty):g}. "
                 "Use one such as 0.01."

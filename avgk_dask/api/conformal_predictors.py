@@ -196,6 +196,8 @@ class ConformalPredictor(ShownAsTable):
             Over ``size``: sets of that size, those that hold the label, and their share of the labelled ones.
         ``class_n_labelled, class_coverage, class_average_set_size``
             Over ``class``, with ``class_name`` where names are stored: the same for the samples of each class; ``group_`` alike over ``group`` for a predictor by group.
+        ``class_p_value_low``
+            For a predictor by class (``group_`` by group): the probability of so few hits of a class, or fewer, as for ``p_value_low``.
         ``macro_coverage, share_below``
             Of the classes that occur: their mean coverage, and over ``level`` the share of those whose coverage is below the level.
         ``hits_low, hits_high``
@@ -321,7 +323,8 @@ class ConformalPredictor(ShownAsTable):
     def __repr__(self) -> str:
         told = f"ConformalPredictor: {self.method}, alpha {self.alpha:g}"
         if self.by is None:
-            return f"{told}, threshold {self.threshold:.6g}, rank {self.rank:,} of {self.n_calibration:,}"
+            few = " (too few samples for this alpha: every class is in)" if (self._ranks > self._counts).any() else ""
+            return f"{told}, threshold {self.threshold:.6g}, rank {self.rank:,} of {self.n_calibration:,}{few}"
         n_open = int((self._ranks > self._counts).sum())
         kind = "classes" if self.by == "class" else "groups"
         return f"{told}, thresholds of {self._levels.size:,} {kind}, {n_open:,} of which have too few samples"

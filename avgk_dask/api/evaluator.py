@@ -102,8 +102,9 @@ class Evaluator:
         if isinstance(n_classes, bool) or not isinstance(n_classes, (int, np.integer)) or n_classes < 1:
             raise OptionError(f"n_classes must be a positive integer; got {n_classes!r}. Pass the number of classes.")
         check_nan_policy(nan_policy)
-        if by not in (None, "class") or (by and straddle):
-            got = f"{by!r} with straddle=True" if by == "class" else repr(by)
+        is_class = isinstance(by, str) and by == "class"
+        if (by is not None and not is_class) or (is_class and straddle):
+            got = "'class' with straddle=True" if is_class else f"{by!r:.80}".replace("\n", " ")
             raise OptionError(f"by must be 'class', without straddle, or None; got {got}. Leave one of them out.")
         budgets = parse_budgets(k, int(n_classes))
         self._asked = Asked(int(n_classes), budgets, bool(straddle), nan_policy, by is not None)

@@ -11,7 +11,7 @@ import numpy as np
 import xarray as xr
 
 from ..arrays import Array, Ints
-from ..errors import DtypeError, LabelsError
+from ..errors import DtypeError, LabelsError, StoreError
 from ..masks import plain_array, plain_block
 from ..scans.label_columns import pack
 from ..sources.lazy_arrays import lazy_array
@@ -97,7 +97,10 @@ def _found(given: LabelsLike, scores: ScoresLike, what: str) -> Matrix:
         given = aligned(frame, given, what) if isinstance(frame, xr.DataArray) else given
         given = given.data if isinstance(given, xr.DataArray) else given
     if isinstance(given, (str, os.PathLike)) or is_zarr(given):
-        return find_labels(given)
+        try:
+            return find_labels(given)
+        except StoreError as error:
+            raise StoreError(f"{what} must be integers, one a sample, or where they are stored: {error}") from None
     if isinstance(given, da.Array):
         plain_block(given._meta, what, LabelsError)
         return given

@@ -26,8 +26,10 @@ from ..sources.stored import StoredSource
 from ..store import SET_FORMATS, SetBand, SetGrid, SetsWriter, Target, shown
 from ..store.read.grids import chunks_of, shards_of
 from ..store.where.addresses import Options
+from ..store.where.file_stores import MOST_NAMES
 from .above_thresholds import check_threshold
 from .checkpoints import asked_checkpoint
+from .class_names import class_names_of
 from .conformal_predictors import ConformalPredictor, set_matrix
 from .given import BudgetLike, LabelsLike, PlaceLike, ScoresLike, StoreLike, ThresholdsLike
 from .inputs import as_lazy
@@ -124,7 +126,7 @@ def write_sets(
 
     ``format="booleans"`` gives ``sets (sample, class)``, chunked like the scores; ``"indices"`` gives ``offsets`` and
     ``classes``: the set of sample i is ``classes[offsets[i]:offsets[i + 1]]``, ascending. The root's attributes are the
-    fields of what is returned. Samples of several dimensions are in row-major order; those that do not exist, by ``where`` or
+    fields of what is returned, and ``class_names`` where the scores have names of classes. Samples of several dimensions are in row-major order; those that do not exist, by ``where`` or
     ``ignore_index``, have empty sets. What fails leaves nothing behind, and a local store that was to be overwritten as it was.
 
     Reads the scores once to find the threshold, which a ``checkpoint`` keeps as that of ``threshold`` does, and once more.
@@ -160,6 +162,8 @@ def write_sets(
             format=format, n_labels=writer.n_labels,
         )  # fmt: skip
         attributes = {name: plain_json(value) for name, value in asdict(found).items() if name != "n_labels"}
+        names = class_names_of(scores)
+        attributes |= {"class_names": names} if names and len(names) <= MOST_NAMES else {}
         with phase("writing"):
             thread.submit(writer.finish, **attributes).result()
     return found

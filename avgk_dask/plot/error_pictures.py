@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
 __all__ = ["errors", "gains", "model_errors"]
 
-#: Budgets up to which each has a marker, and a bar; errors are drawn on an axis up to this where there are none.
-_MARKED, _BARS, _NO_ERRORS = 50, 30, 0.1
+#: Budgets up to which each has a marker, and a bar, and a tick if it is fractional; errors are drawn on an axis up to this where there are none.
+_MARKED, _BARS, _NAMED, _NO_ERRORS = 50, 30, 2, 0.1
 #: Letters over a bar, in ems of those at the ticks.
 _LETTER = 0.6
 _K, _ERROR = "k, labels per sample", "error (%)"
@@ -145,6 +145,8 @@ def _budget_ticks(ax: Axes, k: Array) -> None:
         ax.set_xlim(auto=True)
         ax.autoscale_view(scaley=False)
         budget_scale(ax, drawn)
+        if drawn.size <= _NAMED and (drawn % 1).any():  # no integer would say where these are
+            ax.set_xticks(drawn, [f"{one:.4g}" for one in drawn])
 
 
 def gains(result: xr.Dataset, ax: Axes | None = None, *, label: str | None = None) -> Axes:
@@ -207,9 +209,10 @@ def _draw_bars(whole: xr.Dataset, ax: Axes) -> None:
     both, ticks, higher = np.minimum(average, top), np.arange(whole.sizes["k"]), np.maximum(average, top)
     ax.bar(ticks, both, color=AVERAGE_K, label="average-k errors")
     ax.bar(ticks, np.maximum(top - average, 0), bottom=both, color=GAIN, label="saved top-k errors")
-    if (average > top).any():
+    worse = average > top
+    if worse.any():
         more: dict[str, Any] = {"color": "none", "edgecolor": TOP_K, "hatch": "////"}
-        ax.bar(ticks, np.maximum(average - top, 0), bottom=both, label="added errors", **more)
+        ax.bar(ticks[worse], (average - top)[worse], bottom=both[worse], label="added errors", **more)
     if "adaptive_gain_stderr" in whole and not np.isnan(whole.adaptive_gain_stderr.values).all():
         reach = CLEAR * percent(whole.adaptive_gain_stderr)
         higher = np.fmax(higher, average + reach)

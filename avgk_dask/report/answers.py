@@ -26,7 +26,7 @@ def question(result: xr.Dataset) -> str:
 def answer(result: xr.Dataset, curve: xr.Dataset | None = None) -> str:
     """Return the answer: the least budgets, the headline, or for fractional budgets the error beside those of the nearest top-k sets."""
     if "max_error" in result.attrs:
-        return f"{least_sentence(result)} {headline(result)}"
+        return least_sentence(result)
     if np.isnan(result.average_k_error.values).all() or not np.isnan(result.top_k_error.values).all():
         return headline(result)
     one = result.isel(k=int(np.argmax(result.k.values)))

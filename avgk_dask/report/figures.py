@@ -15,6 +15,7 @@ from markupsafe import Markup
 
 from .. import plot
 from ..errors import OptionError
+from ..plot.palette import SERIES
 from ..results.showing import visible
 from .shortening import MOST_NAME, clipped, spaced
 
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
 
 #: Stands for the colour of the page's text while a picture is drawn.
 _INK = "#010101"
+#: Stands for the colour of the page, on which legends are written, so that no line goes through them.
+_PAPER = "#fefefe"
 #: As little ink as needed: no frames, lines across only, colours that a page in black and white keeps apart.
 _TIDY: dict[str, object] = {
     "axes.spines.top": False,
@@ -31,12 +34,17 @@ _TIDY: dict[str, object] = {
     "axes.grid.axis": "y",
     "axes.axisbelow": True,
     "grid.alpha": 0.25,
-    "legend.frameon": False,
+    "legend.facecolor": _PAPER,
+    "legend.edgecolor": "none",
     "image.cmap": "cividis",
 }
+#: Names of models that are drawn: others might not fit, or have letters that a picture lacks.
+_PLAIN_NAME = r"[A-Za-z0-9][A-Za-z0-9 ._/+-]{0,19}"
 #: What the page calls the colours of the pictures.
 _VARIABLES = {
     _INK: "currentColor",
+    _PAPER: "var(--card)",
+    SERIES[0]: "var(--first)",
     plot.AVERAGE_K: "var(--average)",
     plot.TOP_K: "var(--top)",
     plot.GAIN: "var(--gain)",
@@ -66,7 +74,7 @@ _PICTURES: dict[str, tuple[Callable[..., Axes], str, str]] = {
     "gains": (
         plot.gains,
         "Errors saved",
-        "Each bar is the error of top-k, its green part what average-k saves.",
+        "Of the errors of top-k, the green part is what average-k saves; what it adds is hatched.",
     ),
     "set_sizes": (
         plot.set_sizes,
@@ -129,17 +137,19 @@ def calibration_pictures(tables: Mapping[str, xr.Dataset]) -> dict[str, Picture]
 
 
 def comparison_pictures(result: xr.Dataset) -> dict[str, Picture]:
-    """Return the pictures of a comparison. Models are numbered there: names of users are written, never drawn."""
+    """Return the pictures of a comparison. Models are numbered there, unless all have short and plain names."""
     if np.isnan(result.average_k_error.values).all():
         return {}
-    numbered = [str(i + 1) for i in range(result.sizes["model"])]
     names = [clipped(visible(str(name)), MOST_NAME) for name in result.model.values]
-    told = ", ".join(f"{number} is {name}" for number, name in zip(numbered, names, strict=True))
-    shown = result.assign_coords(model=numbered, other=numbered)
+    called, told = names, ""
+    if not all(re.fullmatch(_PLAIN_NAME, name) for name in names):
+        called = [str(i + 1) for i in range(len(names))]
+        told = " Model " + ", ".join(f"{number} is {name}" for number, name in zip(called, names, strict=True)) + "."
+    shown = result.assign_coords(model=called, other=called)
     k = float(result.k.values.max())
     errors = (
         "The lower a line, the better; solid lines are average-k, with bands that hold the true error 95 times in 100, dashed "
-        f"ones top-k. Model {told}."
+        f"ones top-k.{told}"
     )
     differences = (
         f"At k = {k:g}, each dot is the average-k error of a model less that of the best one, with its 95 % interval, sample by "
@@ -169,16 +179,21 @@ def _differences(result: xr.Dataset, ax: Axes) -> Axes:
     ax.errorbar(
         100 * apart.difference.values, np.arange(len(others)), xerr=reach, fmt="o", color=plot.AVERAGE_K, capsize=3
     )
-    ax.set_yticks(np.arange(len(others)), [f"model {i + 1}" for i in others])
+    ax.set_yticks(np.arange(len(others)), [_model(name) for name in apart.model.values])
     ax.set_ylim(len(others) - 0.5, -0.5)
-    ax.set(xlabel=f"error less that of model {best + 1} (points)")
+    ax.set(xlabel=f"error less that of {_model(one.model.values[best])} (points)")
     ax.spines[["top", "right"]].set_visible(False)
     return ax
 
 
+def _model(name: str) -> str:
+    """Return what a picture calls a model, by its name or number."""
+    return f"model {name}" if name.isdigit() else name
+
+
 def group_pictures(breakdown: xr.Dataset, k: float | None = None) -> dict[str, Picture]:
     """Return the pictures of a breakdown."""
-    caption = "The further to the left a curve rises, the fewer are served badly; where it ends early, none has a larger error."
+    caption = "The further to the left a curve rises, the fewer are served badly; where it has reached the top, none has a larger error."
     try:
         drawn = _svg("group_errors", partial(plot.group_errors, breakdown, k=k))
     except OptionError:  # no labels

@@ -33,6 +33,7 @@ from .tables import Table, ambiguity_table, check_evaluation, results_table, tie
 from .text import (
     ambiguity_sentence,
     crowd_sentence,
+    headline,
     size_sentence,
     soft_sentence,
     stderr_sentence,
@@ -124,6 +125,8 @@ def check_curve(result: xr.Dataset, curve: xr.Dataset) -> None:
 def _answers(result: xr.Dataset, curve: xr.Dataset | None) -> dict[str, object]:
     """Return what a page says in sentences."""
     details, crowd = [sentence(result) for sentence in _DETAILS], crowd_sentence(result)
+    if "max_error" in result.attrs:  # then another question is answered first
+        details.insert(0, headline(result))
     if (result.relative_gain.values < 0).any():  # that asks for an explanation
         details.append(crowd)
     return {

@@ -646,3 +646,13 @@ def test_long_tails__are_served_in_between_by_scores_divided_by_class_frequencie
     assert 2 * sizes[0] < sizes[1] < sizes[2]
     assert macro[0] + 0.2 < macro[1] < macro[2]
     assert below[0] > 0.3 > below[1] >= below[2]
+
+
+def test_calibrate__says_where_samples_are_too_few_and_refuses_penalties_that_no_integer_holds():
+    scores, labels = problem(n=100)
+    assert "too few samples for this alpha: every class is in" in repr(
+        avgk.conformal.calibrate(scores, labels, "0.001")
+    )
+    assert "too few" not in repr(avgk.conformal.calibrate(scores, labels, 0.1))
+    with pytest.raises(avgk.OptionError, match="penalty must be small enough"):
+        avgk.conformal.calibrate(scores, labels, method="raps", penalty=10**9, k_reg=scores.shape[1])

@@ -245,3 +245,10 @@ def test_sets__refuse_what_makes_no_sense(stores, tmp_path, run, args, message):
     done = run("sets", stores / "ties-rows.zarr", *args, "--out", tmp_path / "a.zarr")
     assert (done.returncode, done.stderr.count("\n"), list(tmp_path.iterdir())) == (2, 1, [])
     assert message in done.stderr
+
+
+def test_sets__have_the_names_of_the_classes(tmp_path):
+    with avgk.ScoreWriter(tmp_path / "s.zarr", 3, attributes={"class_names": ["a", "b", "c"]}) as writer:
+        writer.append(np.eye(3, dtype=np.float32))
+    write_sets(tmp_path / "s.zarr", tmp_path / "o.zarr", SetChoice(k=1))
+    assert zarr.open_group(tmp_path / "o.zarr", mode="r").attrs["class_names"] == ["a", "b", "c"]

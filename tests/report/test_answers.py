@@ -55,3 +55,8 @@ def test_soft_sentence__says_that_errors_are_expected_ones():
     page = render_report(result)
     assert "bands hold" not in page
     assert text.soft_sentence(avgk.evaluate(toy.scores, toy.labels, k=1)) == ""
+
+
+def test_report__shows_results_whose_attributes_are_no_numbers():
+    result = avgk.evaluate(np.eye(3), np.arange(3), k=[1, 2])
+    assert "<!doctype html>" in render_report(result.assign_attrs(note=float("nan"), other=float("inf")))
