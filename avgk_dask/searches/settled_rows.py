@@ -119,14 +119,12 @@ class _Rows:
         """Return the mean number of labels above each threshold and among its kept ties, over all ways to keep ties."""
         if not thresholds:
             return []
-        keys = np.unique([t.key for t in thresholds])
-        counts = in_threads(lambda stretch: _count_labels(self.parts[stretch], keys), self.stretches)
-        above, from_key = (np.cumsum(n[::-1])[::-1][1:] for n in np.sum(counts, axis=0))
+        labels = np.concatenate([part.label_keys() for part in self.parts])
         found = []
         for t in thresholds:
-            j = int(np.searchsorted(keys, t.key))
-            at = int(from_key[j] - above[j])
-            found.append(int(above[j]) + Fraction(at * t.n_kept, t.n_ties))
+            key = labels.dtype.type(t.key)  # else NumPy would convert all the labels
+            above, at = int(np.count_nonzero(labels > key)), int(np.count_nonzero(labels == key))
+            found.append(above + Fraction(at * t.n_kept, t.n_ties))
         return found
 
     def _share_ties(self, thresholds: Sequence[SettledKey]) -> tuple[Ints, dict[int, Cut]]:
@@ -144,13 +142,6 @@ class _Rows:
             band = int(bands[np.flatnonzero(shares[:, j])[-1]])
             cuts[j] = Cut(band, int(shares[bands == band, j].sum()), pending=False)
         return shares, cuts
-
-
-def _count_labels(parts: Sequence[HeldRows], keys: Ints) -> Ints:
-    """Return how many labels are above so many of the keys, which ascend, from none up; and at or above so many."""
-    labels = np.concatenate([part.label_keys() for part in parts])
-    sides = (np.searchsorted(keys, labels, side="left"), np.searchsorted(keys, labels, side="right"))
-    return np.array([np.bincount(side, minlength=keys.size + 1) for side in sides])
 
 
 def _span(keys: Array, low: Any, high: Any) -> tuple[Any, Any]:
