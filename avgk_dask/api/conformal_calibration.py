@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from ..arrays import Ints
 from ..errors import LabelsError
 from ..passes.certifying import certify_first_key, certify_ranks
@@ -12,6 +14,7 @@ from ..scans.costs import Costs
 from ..searches.label_quantiles import QuantileSearch
 from ..settings import setting
 from ..sources.source import Source
+from .class_names import class_names_of
 from .conformal_evaluation import refuse_sums
 from .conformal_levels import Told, check_method_on
 from .conformal_making import made_predictor
@@ -130,7 +133,9 @@ def calibrate(
         source = groups.beside_labels(source, names)
     with running(source, progress, nan_policy) as run:
         search = _search(run, costs, asked, source.n_classes if names is None else names.size)
-        return _found(search, run, costs, asked, names)
+        found = _found(search, run, costs, asked, names)
+    classes = class_names_of(scores) if asked.by == "class" else None
+    return found if classes is None else replace(found, _class_names=tuple(classes))
 
 
 def _search(run: Run, costs: Costs, asked: AskedSets, n_names: int) -> QuantileSearch:
@@ -166,7 +171,8 @@ def _found(search: QuantileSearch, run: Run, costs: Costs, asked: AskedSets, nam
 def _check_labels(source: Source) -> None:
     if source.labels is None:
         raise LabelsError(
-            "labels must be given for conformal sets; got None, and none are stored beside the scores. Pass class numbers."
+            "labels must be given for conformal sets; got None, and none are stored beside the scores. Pass class numbers "
+            "(in a terminal, --labels and --new-labels)."
         )
     if source.has_soft_labels:
         raise LabelsError(

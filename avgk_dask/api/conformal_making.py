@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from fractions import Fraction
 from typing import Any
 
@@ -58,8 +59,12 @@ def restored_predictor(content: dict[str, Any]) -> ConformalPredictor:
         raise ValueError("its number of classes, or of reads, is none")
     if not (levels.shape == counts.shape == (wanted,)) or (levels > costs.everything).any() or (counts < 0).any():
         raise ValueError("its thresholds do not fit its classes or groups")
+    names = content.get("class_names")  # files of before have none
+    if names is not None and (len(names) != n_classes or not all(isinstance(name, str) for name in names)):
+        raise ValueError("its names do not fit its classes")
     told = Told(asked, n_classes, groups, content["reads"])
-    return made_predictor(costs, levels, counts, told)
+    found = made_predictor(costs, levels, counts, told)
+    return replace(found, _class_names=None if names is None else tuple(names))
 
 
 def _plain(value: float | int, costs: Costs) -> float | int:

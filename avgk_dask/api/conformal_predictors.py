@@ -95,6 +95,8 @@ class ConformalPredictor(ShownAsTable):
     _penalty: Fraction = field(repr=False)
     _costs: Costs = field(repr=False)
     _levels: Ints = field(repr=False)
+    #: Names of the classes, where each has a threshold and they are known.
+    _class_names: tuple[str, ...] | None = field(default=None, repr=False)
 
     @documented
     def sets(
@@ -233,7 +235,7 @@ class ConformalPredictor(ShownAsTable):
         """
         check_nan_policy(nan_policy)
         source = as_source(scores, labels, missing=missing, where=where, ignore_index=ignore_index)
-        self._check(source, nan_policy)
+        self._check(source, scores, nan_policy)
         if self._grouped(groups) is not None:
             source = Groups.of(groups, scores, source, "groups").beside_labels(source, self._names)
         known = Calibrated(self.method, self._alpha, self.by, self._counts, self._ranks, self.groups)
@@ -278,7 +280,7 @@ class ConformalPredictor(ShownAsTable):
             "method": self.method, "alpha": str(self._alpha), "by": self.by, "penalty": str(self._penalty),
             "k_reg": self.k_reg, "seed": self.seed, "n_classes": self.n_classes, "dtype": self._costs.dtype.name,
             "reads": self.reads, "levels": self._levels, "n_calibration": self._counts,
-            "groups": self._names,
+            "groups": self._names, "class_names": None if self._class_names is None else list(self._class_names),
         }  # fmt: skip
 
     def _rule(self, source: Source) -> CostRule:
@@ -292,11 +294,17 @@ class ConformalPredictor(ShownAsTable):
         costs = Costs(self.method, source.dtype, own.bits, own.penalty, own.k_reg, own.seed, stream=1)
         return CostRule(costs, levels, self.by or "")
 
-    def _check(self, source: Source, nan_policy: str) -> None:
+    def _check(self, source: Source, scores: ScoresLike, nan_policy: str) -> None:
         if source.n_classes != self.n_classes:
             raise ScoresError(
                 f"scores must have the classes of the calibration, {self.n_classes}; got {source.n_classes}. "
                 "Give scores of the same model."
+            )
+        names = None if self._class_names is None else class_names_of(scores)
+        if names is not None and tuple(names) != self._class_names:
+            raise ScoresError(
+                "scores must have the classes of the calibration, in the same order, for thresholds by class; got other names. "
+                "Put their columns in that order, or give the scores without names."
             )
         check_method_on(source, self.method, self.by, nan_policy)
         if self.method == "top_k":
@@ -334,7 +342,7 @@ def set_matrix(
     predictor: ConformalPredictor, source: Source, scores: ScoresLike, groups: LabelsLike, nan_policy: str
 ) -> da.Array:
     """Return the sets of a source that was made of scores, as a lazy matrix (sample, class)."""
-    predictor._check(source, nan_policy)
+    predictor._check(source, scores, nan_policy)
     rule, codes = predictor._rule(source), None
     if predictor._grouped(groups) is not None:
         codes = da.asarray(Groups.of(groups, scores, source, "groups").codes(predictor._names))

@@ -656,3 +656,21 @@ def test_calibrate__says_where_samples_are_too_few_and_refuses_penalties_that_no
     assert "too few" not in repr(avgk.conformal.calibrate(scores, labels, 0.1))
     with pytest.raises(avgk.OptionError, match="penalty must be small enough"):
         avgk.conformal.calibrate(scores, labels, method="raps", penalty=10**9, k_reg=scores.shape[1])
+
+
+def test_sets_by_class__refuse_classes_in_another_order(tmp_path):
+    scores, labels = problem(n=300)
+    names = [f"class {i}" for i in range(scores.shape[1])]
+    frame = xr.DataArray(scores, dims=("sample", "class"), coords={"class": names})
+    found = avgk.conformal.calibrate(frame, labels, by="class")
+    found.save(tmp_path / "p.json")
+    again = avgk.conformal.load(tmp_path / "p.json")
+    assert again == found
+    for predictor in (found, again):
+        for call in (predictor.sets, lambda given, p=predictor: p.evaluate(given, labels)):
+            with pytest.raises(avgk.ScoresError, match="in the same order, for thresholds by class"):
+                call(frame[:, ::-1])
+        assert predictor.sets(scores).shape == scores.shape  # nothing is known of these
+        assert float(predictor.evaluate(frame, labels).coverage) > 0.8
+    marginal = avgk.conformal.calibrate(frame, labels)
+    assert marginal.sets(frame[:, ::-1]).shape == scores.shape  # the same threshold for all
