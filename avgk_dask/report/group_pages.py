@@ -10,7 +10,7 @@ import xarray as xr
 from ..credentials import shown
 from ..results.showing import visible
 from .figures import group_pictures
-from .group_tables import breakdown_sentence, check_breakdown, worst_table
+from .group_tables import breakdown_sentence, check_breakdown, threshold_sentence, worst_table
 from .page import provenance, render, write_page
 from .pair_tables import pairs_sentence, pairs_table
 from .shortening import MOST_NAME, clipped, clipped_cells, first_rows
@@ -60,7 +60,7 @@ def render_breakdown(
         title=f"Errors by {by}",
         store=clipped(visible(shown(result.attrs.get("store", "")))),
         headline=breakdown_sentence(result),
-        details=[_threshold_sentence(result, by)],
+        details=[threshold_sentence(result, by)],
         sections=[part for part in _SECTIONS if part[0] != "pairs" or pairs is not None],
         by=by,
         means=means_table(result),
@@ -111,10 +111,3 @@ def means_table(result: xr.Dataset) -> Table:
         bad = int(np.count_nonzero(result.average_k_error.values[i][some] > 0.5))
         rows.append((f"{k:g}", *means, f"{bad:,}"))
     return Table(("k", "mean top-k error", "mean avg-k error", "with more than half missed"), rows)
-
-
-def _threshold_sentence(result: xr.Dataset, by: str) -> str:
-    """Say what the sets are made by."""
-    if result.attrs.get("thresholds") == "own":
-        return f"Each {by} has a threshold of its own, so that its sets hold k labels per sample on average."
-    return "One threshold serves all samples, k labels per sample on average."

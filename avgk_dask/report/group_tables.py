@@ -28,8 +28,21 @@ def print_breakdown(
     said = (
         "Sorted by the lower end of the 95 % interval of the average-k error, so that few samples alone make no case."
     )
-    told = [*screen.text(breakdown_sentence(result, k), "strong"), *screen.text(said)]
+    by = "class" if result.attrs.get("by") == "class" else "group"
+    more = ["This is the largest budget; the result has the others, too (--json, --out)."] if k is None and result.sizes.get("k", 1) > 1 else []
+    sentences = [said, threshold_sentence(result, by), *more]
+    told = [
+        *screen.text(breakdown_sentence(result, k), "strong"),
+        *(line for sentence in sentences for line in screen.text(sentence)),
+    ]
     return "\n".join([*screen.table(worst_table(result, k, n)), "", *told])
+
+
+def threshold_sentence(result: xr.Dataset, by: str) -> str:
+    """Say what the sets are made by."""
+    if result.attrs.get("thresholds") == "own":
+        return f"Each {by} has a threshold of its own, so that its sets hold k labels per sample on average."
+    return "One threshold serves all samples, k labels per sample on average."
 
 
 def check_breakdown(result: xr.Dataset) -> None:
@@ -64,9 +77,10 @@ def worst_table(result: xr.Dataset, k: float | None = None, n: int = WORST) -> T
         "avg-k error",
         "95 % interval",
         "set size",
+        *(["threshold"] if "group_threshold" in one else []),
     )
     missed = {(row, "avg-k error"): "bad" for row, i in enumerate(worst) if one.average_k_error.values[i] > 0.5}
-    least = ("set size", "labelled", "top-k error")
+    least = ("threshold", "set size", "labelled", "top-k error")
     return Table(header, [_row(one.isel(group=i)) for i in worst], least, header[:1], missed)
 
 
@@ -79,6 +93,7 @@ def _row(one: xr.Dataset) -> tuple[str, ...]:
         percent(float(one.average_k_error)),
         f"{ends[0]} to {ends[1]} %",
         number(float(one.average_set_size)),
+        *([f"{float(one.group_threshold):.6g}"] if "group_threshold" in one else []),
     )
 
 

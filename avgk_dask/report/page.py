@@ -291,7 +291,7 @@ def provenance(result: xr.Dataset, seconds: float | None, written: str | None) -
         "Samples": f"{attrs['n_samples']:,}",
         "Classes": f"{attrs['n_classes']:,}",
         "Labelled samples": f"{labelled:,}" if labelled else "none",
-        "Full reads": f"{attrs['reads']} (besides a pilot of some chunks, where there was one)",
+        "Full reads": f"{attrs['reads']} for these results (besides a pilot of some chunks, where there was one, and what other sections took)",
         "Computed in": "" if seconds is None else f"{seconds:.2f} s",
         "Written": written or now,
         "Versions": attrs.get("versions", ""),

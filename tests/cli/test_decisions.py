@@ -53,11 +53,16 @@ def test_compare__names_models_and_refuses(stores, run):
 def test_breakdown__prints_the_worst_and_takes_groups(stores, run):
     said = run("breakdown", "small.zarr", "-k", "1,2", "--worst", "3", "--quiet", cwd=stores).stdout.splitlines()
     assert said[0].split()[0] == "class"
-    assert len(said) == 7
-    assert said[-2].startswith("At k = 2, the mean over 9 classes")
+    assert len(said) == 9
+    assert said[-4].startswith("At k = 2, the mean over 9 classes")
+    assert said[-1].startswith("This is the largest budget")
     said = run("breakdown", "small.zarr", "-k", "2", "--by", "documents.npy", "--quiet", cwd=stores).stdout.splitlines()
     assert said[0].split()[0] == "group"
-    assert "30 groups" in said[-2]
+    assert "30 groups" in said[-3]
+    assert said[-1] == "One threshold serves all samples, k labels per sample on average."
+    own = run("breakdown", "small.zarr", "-k", "2", "--thresholds", "own", "--quiet", cwd=stores).stdout
+    assert own.splitlines()[0].endswith("threshold")
+    assert "Each class has a threshold of its own" in own
     bad = run("breakdown", "small.zarr", "-k", "2", "--by", "colour", cwd=stores)
     assert bad.returncode == 2
     assert "--by must name integers, one a sample, in the store or a file; got 'colour'" in bad.stderr
