@@ -29,7 +29,11 @@ def print_breakdown(
         "Sorted by the lower end of the 95 % interval of the average-k error, so that few samples alone make no case."
     )
     by = "class" if result.attrs.get("by") == "class" else "group"
-    more = ["This is the largest budget; the result has the others, too (--json, --out)."] if k is None and result.sizes.get("k", 1) > 1 else []
+    more = (
+        ["This is the largest budget; the result has the others, too (--json, --out)."]
+        if k is None and result.sizes.get("k", 1) > 1
+        else []
+    )
     sentences = [said, threshold_sentence(result, by), *more]
     told = [
         *screen.text(breakdown_sentence(result, k), "strong"),
