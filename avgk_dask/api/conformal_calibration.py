@@ -127,6 +127,7 @@ def calibrate(
     _check_labels(source)
     check_method_on(source, method, asked.by, nan_policy)
     costs, names = asked.costs(source.dtype, source.n_classes), None
+    classes = class_names_of(scores) if asked.by == "class" else None
     if asked.by == "group":
         groups = Groups.of(by, scores, source, "by")
         names = groups.names()
@@ -134,7 +135,6 @@ def calibrate(
     with running(source, progress, nan_policy) as run:
         search = _search(run, costs, asked, source.n_classes if names is None else names.size)
         found = _found(search, run, costs, asked, names)
-    classes = class_names_of(scores) if asked.by == "class" else None
     return found if classes is None else replace(found, _class_names=tuple(classes))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import zip_longest
 
 import xarray as xr
 
@@ -32,10 +33,11 @@ def check_same_names(scores: Mapping[str, ScoresLike], what: str) -> None:
     for name, names in known[1:]:
         first, classes = known[0]
         if names != classes:
-            at = next(i for i, pair in enumerate(zip(classes, names, strict=True)) if pair[0] != pair[1])
+            pairs = enumerate(zip_longest(classes, names))
+            at, (ours, theirs) = next((i, pair) for i, pair in pairs if pair[0] != pair[1])
             raise ScoresError(
-                f"{what} must have the same classes, in the same order; class {at} is {classes[at]!r} of {first} and "
-                f"{names[at]!r} of {name}. Put their columns in one order, or give the scores without names."
+                f"{what} must have the same classes, in the same order; class {at} is {ours!r} of {first} and "
+                f"{theirs!r} of {name}. Put their columns in one order, or give the scores without names."
             )
 
 

@@ -149,6 +149,7 @@ def write_sets(
         raise OptionError(f"format must be one of {', '.join(SET_FORMATS)}; got {format!r}. Choose one of them.")
     target = Target.of(out, out_options, overwrite, apart_from=[*places_of(scores), *places_of(where)])
     source, _ = as_lazy(scores, where=where, ignore_index=ignore_index)
+    names = class_names_of(scores)
     with target as place, _writing_thread() as thread:
         sets, facts = _choose(source, scores, choice, progress, checkpoint)
         grid = _grid(source, sets)
@@ -162,7 +163,6 @@ def write_sets(
             format=format, n_labels=writer.n_labels,
         )  # fmt: skip
         attributes = {name: plain_json(value) for name, value in asdict(found).items() if name != "n_labels"}
-        names = class_names_of(scores)
         attributes |= {"class_names": names} if names and len(names) <= MOST_NAMES else {}
         with phase("writing"):
             thread.submit(writer.finish, **attributes).result()

@@ -11,6 +11,7 @@ import pathlib
 import re
 import runpy
 import shutil
+from collections.abc import Callable
 
 
 def write_pages(examples: pathlib.Path, pages: pathlib.Path, repository: str) -> None:
@@ -24,7 +25,7 @@ def write_pages(examples: pathlib.Path, pages: pathlib.Path, repository: str) ->
     (pages / "index.md").write_text(first_page((examples / "README.md").read_text(), scripts, repository))
 
 
-def page_of(script: pathlib.Path, make_table: object) -> str:
+def page_of(script: pathlib.Path, make_table: Callable[[pathlib.Path, str], str]) -> str:
     """Return the page of one example."""
     first, *paragraphs = (ast.get_docstring(ast.parse(script.read_text())) or "").split("\n\n")
     title = f"{script.stem[:2]}. {first.partition(':')[0]}"
@@ -33,7 +34,7 @@ def page_of(script: pathlib.Path, make_table: object) -> str:
         f"![{title}](../../examples/results/{path.name})" for path in sorted(results.glob(f"{script.stem}*.png"))
     ]
     commands = f"```text\n{paragraphs.pop()}\n```"
-    measured = make_table(results, script.stem)  # type: ignore[operator]
+    measured = make_table(results, script.stem)
     code = f"```{{literalinclude}} ../../examples/{script.name}\n:language: py\n```"
     parts = [f"# {title}", f"**{first}**", *paragraphs, *pictures, "## What was measured", measured]
     return "\n\n".join([*parts, "## Run it", commands, "## The code", code]) + "\n"

@@ -371,3 +371,11 @@ def test_ensembles__leave_out_padding_of_nan_and_infinity():
     found = avgk.evaluate(mean, np.append(labels, -100), k=1, ignore_index=-100)
     both = avgk.ensemble([avgk.softmax(logits), avgk.softmax(logits * 2)])
     assert found.drop_attrs().identical(avgk.evaluate(both, labels, k=1).drop_attrs())
+
+
+def test_ensemble__refuses_more_classes_whose_first_names_are_the_same(tmp_path):
+    for name, classes in {"a": ["cat", "dog"], "b": ["cat", "dog", "cow"]}.items():
+        with avgk.ScoreWriter(tmp_path / f"{name}.zarr", len(classes), attributes={"class_names": classes}) as writer:
+            writer.append(np.eye(len(classes), dtype=np.float32))
+    with pytest.raises(avgk.ScoresError, match="class 2 is None of member 0 and 'cow' of member 1"):
+        avgk.ensemble([tmp_path / "a.zarr", tmp_path / "b.zarr"])
