@@ -17,6 +17,7 @@ PACKAGE = pathlib.Path(avgk_dask.__file__).parent
 #: Lower numbers may not import higher ones.
 LAYERS = {
     "arrays": 0,
+    "axis_names": 1,
     "credentials": 0,
     "errors": 0,
     "reuse": 0,

@@ -25,7 +25,8 @@ from ..sources.weighted_logits import Affine
 from ..states.loss_tally import ScaleTally
 from .calibrators import Calibrator, logits_to_fit, refuse_fit
 from .given import LabelsLike, ScoresLike
-from .inputs import as_lazy, as_source
+from .input_names import frame_of, recorded_names
+from .inputs import as_source
 from .lazy_scores import LazyScores, SourceOptions, place_of
 from .shared_text import documented
 
@@ -64,7 +65,7 @@ class WeightedSoftmax(LazyScores):
 
     @property
     def frame(self) -> xr.DataArray | None:  # noqa: D102
-        return as_lazy(self.scores)[1]
+        return frame_of(self.scores)
 
 
 @dataclass
@@ -144,7 +145,7 @@ class AffineScaling(Calibrator):
                 options={"maxiter": self.max_iterations, "maxfun": 4 * self.max_iterations, "ftol": _GAIN, "gtol": _GRADIENT},
             )  # fmt: skip
         self._take(found, objective, source.shape[1])
-        self.n_reads = run.reads
+        self.n_reads, self.class_names = run.reads, recorded_names(logits)
         warn_of(self.message)
         return self
 
@@ -164,7 +165,7 @@ class AffineScaling(Calibrator):
             N x C matrix of logits, with the classes of those it was fitted to; as ``scores`` elsewhere.
 
         """
-        self._check_fitted()
+        self._check_classes(logits)
         assert self.weights is not None
         assert self.bias is not None
         return WeightedSoftmax(logits, self.weights, self.bias)

@@ -11,7 +11,7 @@ import numpy as np
 import xarray as xr
 
 from ..arrays import Array, Floats, Ints
-from ..errors import OptionError
+from ..errors import AvgkError, OptionError
 from ..passes.certifying import refuse_truncated
 from ..sources.class_balance import Balance
 from ..sources.lazy_arrays import lazy_array
@@ -19,7 +19,8 @@ from ..sources.sample_masks import blank
 from ..sources.source import Source
 from ..sources.transformed import TransformedSource
 from .given import LabelsLike, ScoresLike, is_stored
-from .inputs import as_lazy, as_source
+from .input_names import class_vector, frame_of
+from .inputs import as_source
 from .labelled import labelled_source, refuse_soft
 from .lazy_scores import LazyScores, SourceOptions, place_of
 from .shared_text import documented
@@ -51,7 +52,7 @@ class Balanced(LazyScores):
 
     @property
     def frame(self) -> xr.DataArray | None:  # noqa: D102
-        return as_lazy(self.scores)[1]
+        return frame_of(self.scores)
 
 
 def count_labels_by_class(scores: ScoresLike, *, where: LabelsLike = None, ignore_index: int | None = None) -> Ints:
@@ -113,8 +114,11 @@ def balanced(scores: ScoresLike, frequencies: Array | Sequence[float]) -> LazySc
 
     """
     try:
-        found = np.asarray(frequencies, np.float64)
-    except (TypeError, ValueError):
+        n_classes = len(frequencies)
+        found = np.asarray(class_vector(frequencies, "frequencies", scores, n_classes), np.float64)
+    except (TypeError, ValueError) as error:
+        if isinstance(error, AvgkError):
+            raise
         found = np.zeros(0)
     if found.ndim != 1 or not found.size or not (np.isfinite(found) & (found >= 0)).all() or not found.any():
         shown = " ".join(repr(frequencies).split())

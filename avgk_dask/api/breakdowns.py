@@ -9,6 +9,7 @@ import numpy as np
 import xarray as xr
 
 from ..arrays import Array
+from ..axis_names import name_list
 from ..errors import OptionError
 from ..exact.budgets import DEFAULT_BUDGETS, parse_budgets
 from ..passes.certifying import certify_budgets, refuse_budgets
@@ -19,9 +20,9 @@ from ..results.registry import BREAKDOWN
 from ..sources.source import Source
 from .attributes import Named, result_attrs
 from .checkpoints import asked_checkpoint
-from .class_names import checked_names, class_names_of
 from .given import BudgetsLike, LabelsLike, PlaceLike, ScoresLike
 from .group_values import group_values
+from .input_names import class_names_of
 from .labelled import class_labels, labelled_source, refuse_soft
 from .outcome import GroupCounts, Grouping, Outcome
 from .own_thresholds import Counted, own_thresholds
@@ -145,7 +146,7 @@ def breakdown(
     values = group_values(found.counts, budgets) | found.thresholds
     known = class_names_of(scores) if names is None and _is_class(by) else names
     if known is not None:
-        values["name"] = checked_names(known, groups.size, "names")
+        values["name"] = name_list(known, groups.size, "names", None if _is_class(by) else groups.tolist())
     told = "class" if _is_class(by) else "group"
     n_labelled = int(found.counts[0].n_labelled.sum())
     attrs = result_attrs(source, found.reads, n_labelled=n_labelled, by=told, thresholds=thresholds)
@@ -173,13 +174,14 @@ def _counted(outcome: Outcome, n: int, reads: int) -> Counted:
     return Counted(counts, {"threshold": values}, reads)
 
 
-def classes_result(outcome: Outcome, reads: int) -> xr.Dataset:
-    """Return an outcome whose samples were counted by class as a Dataset, whatever it took to read."""
+def classes_result(outcome: Outcome, reads: int, names: Sequence[str] | None = None) -> xr.Dataset:
+    """Build the result Dataset of an outcome whose samples were counted by class, perhaps with their names."""
     source, found = outcome.source, _counted(outcome, outcome.source.n_classes, reads)
     n_labelled = int(found.counts[0].n_labelled.sum())
     attrs = result_attrs(source, reads, n_labelled=n_labelled, by="class", thresholds="shared")
     coords: Named = {"k": [float(b) for b in outcome.budgets], "group": np.arange(source.n_classes)}
-    return build_result(group_values(found.counts, outcome.budgets) | found.thresholds, coords, attrs, BREAKDOWN)
+    values = group_values(found.counts, outcome.budgets) | found.thresholds
+    return build_result(values | ({} if names is None else {"name": list(names)}), coords, attrs, BREAKDOWN)
 
 
 def _grouped(

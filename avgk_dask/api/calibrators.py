@@ -19,6 +19,7 @@ from .calibrator_files import write_calibrator
 from .checkpoints import asked_checkpoint
 from .given import LabelsLike, PlaceLike, ScoresLike
 from .given_probabilities import logits_of
+from .input_names import check_class_names, recorded_names
 from .labelled import labelled_source
 from .lazy_scores import LazyScores
 from .probabilities import softmax
@@ -41,6 +42,7 @@ class Calibrator(ABC):
         self.n_iterations = 0
         self.converged = False
         self.message = ""
+        self.class_names: tuple[str, ...] | None = None
 
     @property
     def is_fitted(self) -> bool:
@@ -70,6 +72,7 @@ class Calibrator(ABC):
         """
         self._check_fitted()
         told = {name: getattr(self, name) for name in self.TOLD}
+        told["class_names"] = None if self.class_names is None else list(self.class_names)
         write_calibrator(path, self.METHOD, told, self._arrays())
 
     def _check_fitted(self) -> None:
@@ -97,7 +100,16 @@ class Calibrator(ABC):
                 raise TypeError(f"{name} is {value!r}")
             setattr(found, name, value)
         found._take_arrays(arrays)
+        names = told.get("class_names")  # files of before have none
+        if names is not None and not (isinstance(names, list) and all(isinstance(name, str) for name in names)):
+            raise TypeError(f"class_names is {names!r:.80}")
+        found.class_names = None if names is None else tuple(names)
         return found
+
+    def _check_classes(self, logits: ScoresLike) -> None:
+        """Refuse to transform before it is fitted, and logits whose classes have other names than those it was fitted to."""
+        self._check_fitted()
+        check_class_names(logits, self.class_names, "the calibrator", "list(calibrator.class_names)")
 
 
 def logits_to_fit(
@@ -156,6 +168,8 @@ class TemperatureScaling(Calibrator):
         or the logits tell nothing about them (infinite).
     message
         What was found instead.
+    class_names
+        Names of the classes, if the logits had some; ``transform`` refuses logits with other names, or in another order.
 
     Examples
     --------
@@ -210,7 +224,7 @@ class TemperatureScaling(Calibrator):
             refuse_fit(search.first, run.source)
             search = drive(search, run)
         self._take(search)
-        self.n_reads = run.reads
+        self.n_reads, self.class_names = run.reads, recorded_names(logits)
         warn_of(self.message)
         return self
 
@@ -235,7 +249,7 @@ class TemperatureScaling(Calibrator):
             N x C matrix of logits; as ``scores`` elsewhere.
 
         """
-        self._check_fitted()
+        self._check_classes(logits)
         assert self.temperature is not None
         return softmax(logits, temperature=self.temperature)
 

@@ -21,10 +21,10 @@ from ..sources.source import Source
 from .attributes import Named
 from .evaluation import find_outcome, result_of
 from .given import BudgetsLike, LabelsLike, ScoresLike
+from .input_names import check_same_names
 from .labelled import class_labels, labelled_source, refuse_soft
 from .pairing import RULES, Model, pair_values, sample_bars
 from .policies import check_nan_policy
-from .same_samples import check_same_names
 from .sample_groups import Groups
 from .shared_text import documented
 
@@ -134,7 +134,7 @@ def compare(
                 scores, labels, "compare", where=where, ignore_index=ignore_index, missing=missing, hard=True
             )
     _check_alike(sources)
-    check_same_names(named, "models")
+    check_same_names({f"models[{name!r}]": scores for name, scores in named.items()})
     if labels is None:
         _check_labels({name: _existing_labels(sources[name], scores, missing) for name, scores in named.items()})
     first = next(iter(sources.values()))

@@ -14,13 +14,13 @@ from ..scans.costs import Costs
 from ..searches.label_quantiles import QuantileSearch
 from ..settings import setting
 from ..sources.source import Source
-from .class_names import class_names_of
 from .conformal_evaluation import refuse_sums
 from .conformal_levels import Told, check_method_on
 from .conformal_making import made_predictor
 from .conformal_options import AskedSets
 from .conformal_predictors import ConformalPredictor
 from .given import BudgetLike, LabelsLike, ScoresLike
+from .input_names import recorded_names
 from .inputs import as_source
 from .policies import check_nan_policy
 from .sample_groups import Groups
@@ -127,7 +127,6 @@ def calibrate(
     _check_labels(source)
     check_method_on(source, method, asked.by, nan_policy)
     costs, names = asked.costs(source.dtype, source.n_classes), None
-    classes = class_names_of(scores) if asked.by == "class" else None
     if asked.by == "group":
         groups = Groups.of(by, scores, source, "by")
         names = groups.names()
@@ -135,7 +134,7 @@ def calibrate(
     with running(source, progress, nan_policy) as run:
         search = _search(run, costs, asked, source.n_classes if names is None else names.size)
         found = _found(search, run, costs, asked, names)
-    return found if classes is None else replace(found, _class_names=tuple(classes))
+    return replace(found, class_names=recorded_names(scores))
 
 
 def _search(run: Run, costs: Costs, asked: AskedSets, n_names: int) -> QuantileSearch:

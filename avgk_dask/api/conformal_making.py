@@ -64,7 +64,7 @@ def restored_predictor(content: dict[str, Any]) -> ConformalPredictor:
         raise ValueError("its names do not fit its classes")
     told = Told(asked, n_classes, groups, content["reads"])
     found = made_predictor(costs, levels, counts, told)
-    return replace(found, _class_names=None if names is None else tuple(names))
+    return replace(found, class_names=None if names is None else tuple(names))
 
 
 def _plain(value: float | int, costs: Costs) -> float | int:

@@ -20,12 +20,12 @@ from ..rules.lazy_sets import apply_rule
 from ..rules.top_rule import TopRule
 from ..scans.costs import Costs
 from ..sources.source import Source
-from .class_names import class_names_of
 from .conformal_evaluation import Calibrated, checked_options, evaluate_rule
 from .conformal_files import write_predictor
 from .conformal_levels import are_everything, check_method_on, levels_for
 from .dimensions import with_lead
 from .given import BudgetsLike, LabelsLike, PlaceLike, ScoresLike
+from .input_names import check_class_names, class_names_of
 from .inputs import as_lazy, as_source
 from .policies import check_nan_policy
 from .sample_groups import Groups
@@ -64,6 +64,8 @@ class ConformalPredictor(ShownAsTable):
         That of the random numbers; None for deterministic sets.
     reads
         How often all calibration scores were read.
+    class_names
+        Names of the classes, if the calibration scores had some; scores with other names, or in another order, are refused.
 
     Examples
     --------
@@ -95,8 +97,7 @@ class ConformalPredictor(ShownAsTable):
     _penalty: Fraction = field(repr=False)
     _costs: Costs = field(repr=False)
     _levels: Ints = field(repr=False)
-    #: Names of the classes, where each has a threshold and they are known.
-    _class_names: tuple[str, ...] | None = field(default=None, repr=False)
+    class_names: tuple[str, ...] | None = field(default=None, repr=False)
 
     @documented
     def sets(
@@ -280,7 +281,7 @@ class ConformalPredictor(ShownAsTable):
             "method": self.method, "alpha": str(self._alpha), "by": self.by, "penalty": str(self._penalty),
             "k_reg": self.k_reg, "seed": self.seed, "n_classes": self.n_classes, "dtype": self._costs.dtype.name,
             "reads": self.reads, "levels": self._levels, "n_calibration": self._counts,
-            "groups": self._names, "class_names": None if self._class_names is None else list(self._class_names),
+            "groups": self._names, "class_names": None if self.class_names is None else list(self.class_names),
         }  # fmt: skip
 
     def _rule(self, source: Source) -> CostRule:
@@ -300,12 +301,7 @@ class ConformalPredictor(ShownAsTable):
                 f"scores must have the classes of the calibration, {self.n_classes}; got {source.n_classes}. "
                 "Give scores of the same model."
             )
-        names = None if self._class_names is None else class_names_of(scores)
-        if names is not None and tuple(names) != self._class_names:
-            raise ScoresError(
-                "scores must have the classes of the calibration, in the same order, for thresholds by class; got other names. "
-                "Put their columns in that order, or give the scores without names."
-            )
+        check_class_names(scores, self.class_names, "the predictor", "list(predictor.class_names)")
         check_method_on(source, self.method, self.by, nan_policy)
         if self.method == "top_k":
             certify_ranks(source, int(self._ranks_in_sets.max()), "alpha")

@@ -7,6 +7,7 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import cache, partial
 from typing import Any, SupportsFloat, Unpack
 
 import dask.array as da
@@ -21,10 +22,10 @@ from ..sources.row_values import Labels
 from ..sources.source import Source
 from ..store.read.manifest import table_digest
 from .given import LabelsLike, ScoresLike, is_stored
-from .inputs import aligned, as_lazy, as_source, existing
+from .input_names import check_same_names, check_same_samples, frame_of, names_of
+from .inputs import aligned, as_source, existing
 from .lazy_scores import LazyScores, SourceOptions
 from .probabilities import softmax
-from .same_samples import check_same_names, frames_of
 from .shared_text import documented
 
 
@@ -38,8 +39,11 @@ class Ensemble(LazyScores):
 
     def as_source(self, labels: LabelsLike, **options: Unpack[SourceOptions]) -> Source:  # noqa: D102
         where, ignored, missing = options.get("where"), options.get("ignore_index"), options.get("missing")
-        for frame in list(frames_of(numbered(self.members)).values())[:1]:
+        if (frame := self.frame) is not None:
             labels, where = aligned(frame, labels, "labels"), aligned(frame, where, "where")
+        names = cache(partial(names_of, self, "scores"))
+        check_same_samples(names, labels, "labels")
+        check_same_samples(names, where, "where")
         own = labels is None and (options.get("own_labels", True) or ignored is not None)
         first = as_source(self.members[0], labels, own_labels=own, missing=missing)
         rest = [as_source(member, own_labels=own, missing=missing) for member in self.members[1:]]
@@ -58,8 +62,8 @@ class Ensemble(LazyScores):
 
     @property
     def frame(self) -> xr.DataArray | None:
-        """The DataArray of the first member; None where that is none."""
-        return as_lazy(self.members[0])[1]
+        """The DataArray of the first member that has one, or None."""
+        return next((frame for member in self.members if (frame := frame_of(member)) is not None), None)
 
     def __repr__(self) -> str:
         return self._told(f"mean of {len(self.members)} members")
@@ -125,7 +129,7 @@ def ensemble(
         raise OptionError(f"of must be 'probabilities' or 'logits'; got {of!r}. Leave it out for probabilities.")
     given = _check_list(members)
     mean = Ensemble(given, _shares(weights, len(given)))
-    check_same_names(numbered(given), "members")
+    check_same_names(numbered(given))
     mean.as_source(None, own_labels=False)  # which refuses what cannot be
     return mean if of == "probabilities" else softmax(mean)
 
@@ -180,7 +184,7 @@ def _check_members(sources: Sequence[Source]) -> None:
 
 def numbered(members: Sequence[ScoresLike]) -> dict[str, ScoresLike]:
     """Return members by what they are called in errors."""
-    return {f"member {number}": member for number, member in enumerate(members)}
+    return {f"members[{number}]": member for number, member in enumerate(members)}
 
 
 def _common_labels(sources: Sequence[Source]) -> Labels:

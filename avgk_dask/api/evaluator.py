@@ -8,6 +8,7 @@ from typing import Self
 import numpy as np
 import xarray as xr
 
+from ..axis_names import check_batch, check_names, listed_names
 from ..errors import AvgkError, LabelsError, OptionError, ScoresError, warn_of
 from ..exact.budgets import DEFAULT_BUDGETS, parse_budgets
 from ..results.score_kinds import kind_sentence
@@ -111,6 +112,7 @@ class Evaluator:
         self._scan: LoopScan | None = None
         self._n_given = 0
         self._is_masked = False
+        self._class_names: tuple[str, ...] | None = None
         self._failed: AvgkError | None = None
         self._hints = None if like is None else self._hints_of(like)
 
@@ -178,11 +180,14 @@ class Evaluator:
         Raises
         ------
         ScoresError, LabelsError, DtypeError, OptionError
-            Where the batch does not fit, which leaves everything as it was. NaN, and soft labels outside [0, 1], are met
+            If the batch does not fit, which leaves everything as it was; also if it names its classes otherwise than the
+            batches before, or labels, ``where`` or clusters name samples otherwise than the scores. NaN, and soft labels outside [0, 1], are met
             when a piece is full, which refuses every call after that, or by ``result``.
         """
         self._check_sound()
         beside = Given(labels, where, ignore_index, clusters)
+        others = {"labels": labels, "where": where, "clusters": clusters}
+        class_names = check_batch(scores, others, self._class_names, "the batches before")
         batch, n_given = as_batch(scores, beside, self._asked.n_classes, self._n_given)
         if self._asked.by_class and batch.kind != HARD:
             raise LabelsError(
@@ -192,7 +197,7 @@ class Evaluator:
             self._scan = LoopScan(self._asked, batch.scores.dtype, batch.kind, self._hints)
         if self._scan is not None:
             check_alike(batch, self._scan.dtype, self._scan.kind)
-        self._n_given += n_given
+        self._n_given, self._class_names = self._n_given + n_given, class_names
         self._is_masked |= where is not None or ignore_index is not None
         if self._scan is not None:
             try:
@@ -222,7 +227,8 @@ class Evaluator:
             raise ScoresError("scores must hold at least one sample; got none. Call update first.")
         outcome = self._scan.outcome()
         by_class = self._asked.by_class
-        result = classes_result(outcome, 1) if by_class else outcome_result(outcome, self._asked.straddle, 1)
+        names = self._class_names
+        result = classes_result(outcome, 1, names) if by_class else outcome_result(outcome, self._asked.straddle, 1)
         if self._is_masked:
             result.attrs["n_left_out"] = self._n_given - self.n_samples
         warn_of(kind_sentence(result))
@@ -243,14 +249,18 @@ class Evaluator:
 
         Raises
         ------
-        OptionError, DtypeError, LabelsError
-            Where the other was asked for something else, or has scores of another dtype or labels of another kind.
+        OptionError, DtypeError, LabelsError, ScoresError
+            If the other was asked for something else, or has scores of another dtype, labels of another kind or classes of
+            other names.
         """
         if not isinstance(other, Evaluator):
             raise OptionError(f"other must be an Evaluator; got {type(other).__name__}. Load it with Evaluator.load.")
         if other is self:
             raise OptionError("other must be another Evaluator; got the same. Its samples are there already.")
         self._check_asked(other, "other")
+        if self._class_names is not None and other._class_names is not None:
+            names = listed_names(self._class_names, "this evaluator"), listed_names(other._class_names, "other")
+            check_names(*names, "class", ScoresError)
         self._check_sound()
         other._check_sound()
         if other._scan is not None:
@@ -258,6 +268,7 @@ class Evaluator:
                 self._scan = LoopScan(self._asked, other._scan.dtype, other._scan.kind, self._hints)
             check_alike(other._scan.waiting.rows, self._scan.dtype, self._scan.kind)
             self._scan.merge(other._scan, self._n_given)
+        self._class_names = self._class_names or other._class_names
         self._n_given += other._n_given
         self._is_masked |= other._is_masked
         return self
@@ -276,7 +287,8 @@ class Evaluator:
             Where it cannot be written.
         """
         self._check_sound()
-        write_state(path, self._asked, (self._n_given, self._is_masked), self._scan, self._hints)
+        given = self._n_given, self._is_masked, self._class_names
+        write_state(path, self._asked, given, self._scan, self._hints)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Self:
@@ -297,8 +309,8 @@ class Evaluator:
         ReadError
             Where there is no such file, it is damaged, or another version wrote it.
         """
-        asked, (n_given, is_masked), scan, hints = read_state(path)
+        asked, (n_given, is_masked, class_names), scan, hints = read_state(path)
         made = cls.__new__(cls)
-        made._asked, made._n_given, made._is_masked = asked, n_given, is_masked
+        made._asked, made._n_given, made._is_masked, made._class_names = asked, n_given, is_masked, class_names
         made._scan, made._hints, made._failed = scan, hints, None
         return made

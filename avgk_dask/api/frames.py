@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from typing import Any
 
 from ..errors import ScoresError
 from ..files.names import LABEL_NAMES, listed
-from ..masks import plain_array, plain_labels
+from ..masks import plain_array
 from ..store import StoredArrays
 
 
@@ -21,32 +22,50 @@ def is_frame(values: Any) -> bool:
     )
 
 
+@dataclass(frozen=True)
+class FrameColumns:
+    """The columns of a frame: the numbers and names of those that are scores, and the number of the one with the labels."""
+
+    scores: list[int]
+    class_names: list[Any]
+    labels: int | None
+
+
+def frame_columns(frame: Any) -> FrameColumns:
+    """Return which columns of a frame are scores: all but one called ``labels`` or ``label``. Reads no values."""
+    names = list(frame.column_names if hasattr(frame, "column_names") else frame.columns)
+    own = next(
+        (i for name in LABEL_NAMES for i, other in enumerate(names) if isinstance(other, str) and other == name), None
+    )
+    scores = [i for i in range(len(names)) if i != own]
+    return FrameColumns(scores, [names[i] for i in scores], own)
+
+
 def frame_arrays(frame: Any) -> StoredArrays:
-    """Return the scores of a frame, the labels where it has a column ``labels`` or ``label``, and the names of its columns.
+    """Return the scores of a frame, the labels if it has a column ``labels`` or ``label``, and the names of its columns.
 
     Raises
     ------
     ScoresError
-        Where columns of integers stand among others, as labels of another name would; or none are left, or one is missing.
+        If some columns are integers and others are not, as labels of another name would be; or if no column is left.
 
     """
-    names = list(frame.column_names if hasattr(frame, "column_names") else frame.columns)
-    own = next((i for name in LABEL_NAMES for i, other in enumerate(names) if other == name), None)
-    classes = [i for i in range(len(names)) if i != own]
-    if not classes:
-        raise ScoresError(f"scores must have columns of numbers; the frame has {listed([*map(str, names)])}. Check it.")
-    whole = [str(names[i]) for i in classes if re.match("u?int", str(_kind(_column(frame, i))).lower())]
-    if whole and len(whole) < len(classes):
+    columns = frame_columns(frame)
+    if not columns.scores:
+        raise ScoresError("scores must have columns of numbers; the frame has labels alone. Check it.")
+    kinds = [str(_kind(_column(frame, i))).lower() for i in columns.scores]
+    whole = [str(name) for name, kind in zip(columns.class_names, kinds, strict=True) if re.match("u?int", kind)]
+    if whole and len(whole) < len(kinds):
         raise ScoresError(
             f"columns of scores must all be fractional numbers or all integers; {listed(whole)} {'is' if len(whole) == 1 else 'are'} "
             "integers among others. Call the one with the class numbers 'labels', and drop what is no score."
         )
-    told = [names[i] for i in classes]
     # Columns of Arrow may have equal names: they are taken by number, which polars does not know.
-    by_number = classes if hasattr(frame, "column_names") else told
-    scores = plain_array(frame.iloc[:, classes] if hasattr(frame, "iloc") else frame.select(by_number))
-    labels = None if own is None else plain_labels(_column(frame, own))
-    return StoredArrays(scores, labels, "", class_names=told if all(isinstance(name, str) for name in told) else None)
+    by_number = columns.scores if hasattr(frame, "column_names") else columns.class_names
+    scores = plain_array(frame.iloc[:, columns.scores] if hasattr(frame, "iloc") else frame.select(by_number))
+    labels = None if columns.labels is None else _column(frame, columns.labels)
+    texts = all(isinstance(name, str) for name in columns.class_names)
+    return StoredArrays(scores, labels, "", class_names=columns.class_names if texts else None)
 
 
 def _column(frame: Any, i: int) -> Any:

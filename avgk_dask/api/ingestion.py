@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from ..arrays import Array
+from ..axis_names import Axes, listed_names
 from ..errors import LABELS_CURE, LabelsError, OptionError, ReadError, ScoresError
 from ..files import RowFile, is_row_file, open_file
 from ..files.names import is_pickle
@@ -37,6 +38,7 @@ from ..store.where.addresses import Options, Writable
 from ..store.where.array_kinds import StoredArray
 from ..store.where.file_stores import MOST_NAMES
 from .given import LabelsLike, ScoresLike, StoreLike, is_stored
+from .input_names import as_class_numbers, check_same_samples, in_memory, names_of
 from .inputs import find_labels, in_numpy
 from .shared_text import documented
 from .store_functions import verify
@@ -86,8 +88,9 @@ class _StoreRows:
     """The rows of another store, in stretches of its own chunks."""
 
     scores: StoredArray
-    labels: StoredArray | None
+    labels: Array | StoredArray | None
     location: str
+    names: Axes
 
     @property
     def n_samples(self) -> int:
@@ -101,7 +104,10 @@ class _StoreRows:
     def has_labels(self) -> bool:
         return self.labels is not None
 
-    class_names = None
+    @property
+    def class_names(self) -> list[str] | None:
+        return None if self.names[-1] is None else [str(name) for name in self.names[-1].read()]
+
     ignored = ()
 
     def blocks(self) -> Iterator[tuple[Array, Array | None]]:
@@ -242,10 +248,12 @@ def _open_rows(
         raise ScoresError(
             f"scores must be a matrix (sample, class); got shape {arrays.scores.shape}. Reshape it first."
         )
-    for array in (arrays.scores, arrays.labels):
-        if array is not None:
+    axes = names_of(arrays, "scores")
+    found = as_class_numbers(arrays.labels, lambda: axes[-1])
+    for array in (arrays.scores, found):
+        if is_stored(array):
             check_chunks(array)
-    return _StoreRows(arrays.scores, arrays.labels, arrays.location)
+    return _StoreRows(arrays.scores, None if found is None else _plain_labels(found), arrays.location, axes)
 
 
 def _is_other_file(scores: ScoresLike) -> bool:
@@ -257,8 +265,12 @@ def _is_other_file(scores: ScoresLike) -> bool:
 
 def _open_labels(labels: LabelsLike, rows: RowFile | _StoreRows, options: Options | None) -> Array | StoredArray:
     named = isinstance(labels, (str, os.PathLike)) or is_zarr(labels)
-    found = in_numpy(find_labels(labels, options) if named else labels)
-    found = found if is_stored(found) else np.asarray(found)
+    given = find_labels(labels, options) if named else in_memory(labels)
+    axes: Axes = rows.names if isinstance(rows, _StoreRows) else (None, None)
+    check_same_samples(lambda: axes, given, "labels")
+    if rows.class_names is not None and axes[-1] is None:
+        axes = None, listed_names(rows.class_names, "scores")
+    found = _plain_labels(as_class_numbers(given, lambda: axes[-1]))
     if found.ndim not in (1, 2):
         raise LabelsError(
             f"labels must be class numbers or rows of probabilities; got shape {found.shape}. Reshape them first."
@@ -268,6 +280,11 @@ def _open_labels(labels: LabelsLike, rows: RowFile | _StoreRows, options: Option
             f"labels must be one for each of the {rows.n_samples} samples; got {found.shape[0]}. {LABELS_CURE}"
         )
     return found
+
+
+def _plain_labels(labels: LabelsLike) -> Array | StoredArray:
+    found = in_numpy(labels)
+    return found if is_stored(found) else np.asarray(found)
 
 
 def _copy(

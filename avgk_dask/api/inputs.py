@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import math
 import os
+from collections.abc import Callable
+from functools import cache, partial
 
 import dask.array as da
 import numpy as np
 import xarray as xr
 
 from ..arrays import Array
+from ..axis_names import Axes, check_class_order
 from ..errors import DtypeError, LabelsError, ScoresError
 from ..files import is_row_file, open_label_file, open_mask_file
 from ..kernels.keys import BFLOAT16, check_dtype
@@ -23,12 +26,14 @@ from ..sources.row_values import Labels
 from ..sources.source import Source
 from ..sources.stored import StoredSource
 from ..store import StoredArrays, check_chunks, is_zarr, open_arrays, open_labels, shown
+from ..store.read.coordinates import is_text
 from ..store.read.encoding import SCALES, decoded_dtype
 from ..store.where.addresses import Options
 from ..store.where.array_kinds import StoredArray
 from .dimensions import flat_labels, flat_rows
 from .frames import frame_arrays, is_frame
 from .given import LabelsLike, Matrix, ScoresLike, is_stored
+from .input_names import as_class_numbers, check_same_samples, in_memory, names_of
 from .lazy_scores import LazyScores
 from .masking import sample_conditions
 from .truncation import is_truncated, truncated_source
@@ -55,8 +60,10 @@ def as_source(
     """
     if isinstance(scores, LazyScores):
         return scores.as_source(labels, own_labels=own_labels, missing=missing, where=where, ignore_index=ignore_index)
+    scores, labels, where = in_memory(scores), in_memory(labels), in_memory(where)
     frame = scores["scores"] if isinstance(scores, xr.Dataset) and "scores" in scores else scores
     arrays = opened(scores, missing)
+    names = cache(partial(names_of, arrays if _is_store(scores) else scores, "scores"))
     truncated = arrays if is_truncated(arrays) else None
     bare, found, location = _unwrap(arrays)
     matrix: Matrix = truncated.scores if truncated else _as_matrix(bare, missing)
@@ -68,7 +75,11 @@ def as_source(
         labels, where = aligned(frame, labels, "labels"), aligned(frame, where, "where")
         found = found if frame.ndim == 2 else aligned(frame, found, "labels")
     given = found if labels is None and (own_labels or ignore_index is not None) else labels
-    column = as_labels(given, shape, missing)
+    column = as_labels(given, shape, missing, names)
+    check_same_samples(names, labels, "labels")
+    check_same_samples(names, where, "where")
+    if column is not None and column.ndim == 1:
+        check_class_order(names(), shape[-1])
     if is_stored(column):
         check_chunks(column)
     conditions = sample_conditions(_opened_where(where), ignore_index, column, shape[:-1])
@@ -151,9 +162,13 @@ def opened(scores: ScoresLike, missing: str | None = None) -> object:
         labels = scores["labels"].data if "labels" in scores else None
         index, n_classes = scores["class_index"].data, int(scores.attrs["n_classes"])
         return StoredArrays(_bare(scores["scores"]), labels, _origin(scores), index, n_classes)
-    if isinstance(scores, (str, os.PathLike)) or is_zarr(scores):
+    if _is_store(scores):
         return open_arrays(scores, missing=missing)
     return frame_arrays(scores) if is_frame(scores) else scores
+
+
+def _is_store(scores: ScoresLike) -> bool:
+    return isinstance(scores, (str, os.PathLike)) or is_zarr(scores)
 
 
 def _unwrap(scores: object) -> tuple[object, LabelsLike, str]:
@@ -180,18 +195,12 @@ def _unwrap(scores: object) -> tuple[object, LabelsLike, str]:
 
 
 def aligned(frame: xr.DataArray, values: LabelsLike, what: str) -> LabelsLike:
-    """Return values in the order of the scores' dimensions; refuse those whose samples are not those of the scores."""
+    """Return values in the order of the scores' dimensions; refuse those that lack one of the samples' dimensions."""
     if not isinstance(values, xr.DataArray):
         return values
     for sample in frame.dims[:-1]:
         if sample not in values.dims:
             raise LabelsError(f"{what} must have the scores' dimension {sample!r}; got {values.dims}. Rename it.")
-        known = sample in frame.indexes and sample in values.indexes
-        if known and not frame.indexes[sample].equals(values.indexes[sample]):
-            raise LabelsError(
-                f"{what} must have the scores' {sample!r} coordinate, in the same order; got another. "
-                "Align them with xarray.align."
-            )
     if frame.ndim > 2 and set(values.dims) <= set(frame.dims):
         return values.transpose(*(name for name in frame.dims if name in values.dims))
     return values
@@ -255,14 +264,21 @@ def check_scores(scores: Matrix) -> None:
     check_dtype(decoded_dtype(scores) if is_stored(scores) else scores.dtype, where)
 
 
-def as_labels(labels: LabelsLike, shape: tuple[int, ...], missing: str | None = None) -> Labels:
-    """Return labels as a NumPy, Dask or Zarr column or matrix that fits the scores' shape."""
+def as_labels(
+    labels: LabelsLike, shape: tuple[int, ...], missing: str | None = None, names: Callable[[], Axes] | None = None
+) -> Labels:
+    """Return labels as a NumPy, Dask or Zarr column or matrix that fits the scores' shape.
+
+    ``names`` are those of the scores: labels that are texts are looked up among the names of the classes.
+    """
     if labels is None:
         return None
     if isinstance(labels, LazyScores):
         labels = labels.to_dask()
-    if isinstance(labels, (str, os.PathLike)) or is_zarr(labels):
+    if _is_store(labels):
         labels = find_labels(labels, missing=missing)
+    if names is not None:
+        labels = as_class_numbers(_bare_labels(labels), lambda: next(iter(names()[-1:]), None))
     if len(shape) > 2:
         labels = flat_labels(_bare_labels(labels), shape)
         shape = math.prod(shape[:-1]), shape[-1]
@@ -284,7 +300,7 @@ def in_numpy(labels: LabelsLike) -> Matrix:
     """Return labels as a NumPy, Dask or Zarr array of numbers; missing class numbers are -1."""
     labels = _bare_labels(labels)
     if is_stored(labels):
-        check_label_dtype(decoded_dtype(labels), labels.ndim)
+        check_label_dtype(labels.dtype if is_text(labels) else decoded_dtype(labels), labels.ndim)
         return labels
     found = checked_labels(labels) if isinstance(labels, da.Array) else plain_labels(labels)
     check_label_dtype(found.dtype, found.ndim)

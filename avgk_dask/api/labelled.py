@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from ..arrays import Array
 from ..errors import LabelsError
 from ..sources.row_values import labels_in_memory
 from ..sources.source import Source
 from .given import LabelsLike, ScoresLike
+from .input_names import names_of
 from .inputs import as_labels, as_source, opened
 
 
@@ -50,7 +53,7 @@ def class_labels(source: Source, scores: ScoresLike, labels: LabelsLike, missing
     column = source.labels
     if source.truncation is not None:
         given = opened(scores, missing).labels if labels is None else labels  # type: ignore[attr-defined]
-        column = as_labels(given, (*source.lead, source.n_classes), missing)
+        column = as_labels(given, (*source.lead, source.n_classes), missing, partial(names_of, scores, "scores"))
     found = labels_in_memory(column)
     assert found is not None  # looked for before
     return found

@@ -22,6 +22,9 @@ from .first_ties import FirstTies
 from .loop_batches import Batch
 from .loop_scans import Asked, Hints, LoopScan
 
+#: The number of samples given, whether some were left out, and the names of the classes.
+Given = tuple[int, bool, tuple[str, ...] | None]
+
 
 @dataclass(frozen=True)
 class SavedScan(Record):
@@ -123,29 +126,31 @@ class SavedEvaluator(Record):
     by_class: bool
     n_given: int
     is_masked: bool
+    class_names: tuple[str, ...]
     known: tuple[SavedRows, ...]
     hints: tuple[Hints, ...]
 
 
-def write_state(
-    path: object, asked: Asked, given: tuple[int, bool], found: LoopScan | None, hints: Hints | None
-) -> None:
+def write_state(path: object, asked: Asked, given: Given, found: LoopScan | None, hints: Hints | None) -> None:
     """Write an evaluator; what was there is replaced at once, or stays."""
     shelf, name = _place(path)
+    n_given, is_masked, class_names = given
     state = SavedEvaluator(
         asked.n_classes,
         tuple(map(str, asked.budgets)),
         asked.straddle,
         asked.nan_policy,
         asked.by_class,
-        *given,
+        n_given,
+        is_masked,
+        class_names or (),
         () if found is None else (SavedRows.of(found),),
         () if hints is None else (hints,),
     )
     shelf.write(name, state.to_parts())
 
 
-def read_state(path: object) -> tuple[Asked, tuple[int, bool], LoopScan | None, Hints | None]:
+def read_state(path: object) -> tuple[Asked, Given, LoopScan | None, Hints | None]:
     """Return what ``write_state`` wrote.
 
     Raises
@@ -165,7 +170,8 @@ def read_state(path: object) -> tuple[Asked, tuple[int, bool], LoopScan | None, 
         state.n_classes, tuple(map(Fraction, state.budgets)), state.straddle, state.nan_policy, state.by_class
     )
     found = state.known[0].loop_scan(asked) if state.known else None
-    return asked, (state.n_given, state.is_masked), found, state.hints[0] if state.hints else None
+    given = state.n_given, state.is_masked, state.class_names or None
+    return asked, given, found, state.hints[0] if state.hints else None
 
 
 def _place(path: object) -> tuple[Shelf, str]:

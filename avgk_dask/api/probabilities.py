@@ -15,7 +15,8 @@ from ..sources.source import Source
 from ..sources.transformed import TransformedSource
 from ..sources.transforms import Transform
 from .given import LabelsLike, ScoresLike
-from .inputs import as_lazy, as_source
+from .input_names import frame_of
+from .inputs import as_source
 from .lazy_scores import LazyScores, SourceOptions, place_of
 from .shared_text import documented
 
@@ -45,7 +46,7 @@ class Activated(LazyScores):
 
     @property
     def frame(self) -> xr.DataArray | None:  # noqa: D102
-        return as_lazy(self.scores)[1]
+        return frame_of(self.scores)
 
 
 def _softmax(what: Activated, logits: Source) -> Transform:

@@ -27,6 +27,7 @@ from ..sources.source import Source
 from .attributes import result_attrs, rounded
 from .dimensions import flat_rows, with_lead
 from .given import BudgetsLike, LabelsLike, ScoresLike
+from .input_names import check_same_names
 from .inputs import as_source, lazy_matrix
 from .outcome import Outcome
 from .policies import check_nan_policy
@@ -162,6 +163,7 @@ def regret(sets: ScoresLike, eta: ScoresLike, *, where: LabelsLike = None, progr
     source = as_source(eta, own_labels=False, where=where)
     refuse_truncated(source, "a regret")
     members = _as_sets(sets, source)
+    check_same_names({"eta": eta, "sets": sets})
     with running(source, progress) as run:
         (n_labels,) = run.compute([delayed(int)(members.sum(dtype=np.int64))], "count")
         with _about_eta():
@@ -242,6 +244,7 @@ def plug_in_regret(
     in_memory = isinstance(eta, (np.ndarray, da.Array, xr.DataArray, list, tuple))
     known = eta if in_memory else with_lead(truth.dask_array(), truth.lead)
     source = as_source(scores, known, where=where)
+    check_same_names({"scores": scores, "eta": eta})
     budgets = parse_budgets(k, source.shape[1])
     with running(source, progress, nan_policy) as run, _about_eta():
         mine = Outcome.find(run, budgets)

@@ -20,6 +20,7 @@ from ..sources.source import Source
 from ..store import is_zarr
 from .dimensions import flat_column
 from .given import LabelsLike, Matrix, ScoresLike, is_stored
+from .input_names import check_same_samples, in_memory
 from .inputs import aligned, find_labels
 
 
@@ -39,6 +40,8 @@ class Groups:
             Where they are no integers, or not one a sample.
 
         """
+        given = in_memory(given)
+        check_same_samples(scores, given, what)
         found = _found(given, scores, what)
         if found.dtype.kind not in "iu":
             raise DtypeError(

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import xarray as xr
 
+from ..axis_names import name_list
 from ..errors import OptionError
 from ..exact.budgets import parse_one
 from ..passes.certifying import refuse_truncated
@@ -17,8 +18,8 @@ from ..rules.lazy_sets import settle_rule
 from ..scans.set_members import PairPlan, pair_pass
 from ..settings import setting
 from .attributes import Named, result_attrs
-from .class_names import checked_names, class_names_of
 from .given import BudgetLike, LabelsLike, ScoresLike
+from .input_names import class_names_of
 from .inputs import as_source
 from .policies import check_nan_policy
 from .shared_text import documented
@@ -91,7 +92,7 @@ def set_pairs(
     refuse_truncated(source, "set_pairs")
     budget, n_classes = parse_one(k, source.n_classes), source.n_classes
     known = class_names_of(scores) if names is None else names
-    known = None if known is None else checked_names(known, n_classes, "names")
+    known = None if known is None else name_list(known, n_classes, "names")
     with running(source, progress, nan_policy) as run:
         selection, rule = settle_rule(run, budget, "first")
         plan = PairPlan(source.dtype, n_classes, rule, tuple(source.rows), setting("tile-scores"))

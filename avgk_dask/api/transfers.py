@@ -27,6 +27,7 @@ from ..sources.source import Source
 from .attributes import Named, result_attrs, rounded
 from .checkpoints import asked_checkpoint
 from .given import BudgetsLike, LabelsLike, PlaceLike, ScoresLike
+from .input_names import check_same_classes
 from .inputs import as_source
 from .policies import check_guarantee, check_nan_policy
 from .shared_text import documented
@@ -135,6 +136,7 @@ def transfer(
     calibration = as_source(calibration_scores, own_labels=False, missing=missing, where=calibration_where)
     source = as_source(scores, labels, missing=missing, where=where, ignore_index=ignore_index)
     _check_classes(calibration, source)
+    check_same_classes(scores, calibration_scores, "calibration_scores")
     budgets = parse_budgets(k, source.n_classes)
     counts = _calibration_counts(calibration, budgets, guarantee)
     asked = partial(asked_checkpoint, checkpoint, "transfer", nan_policy=nan_policy)

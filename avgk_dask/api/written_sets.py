@@ -29,9 +29,9 @@ from ..store.where.addresses import Options
 from ..store.where.file_stores import MOST_NAMES
 from .above_thresholds import check_threshold
 from .checkpoints import asked_checkpoint
-from .class_names import class_names_of
 from .conformal_predictors import ConformalPredictor, set_matrix
 from .given import BudgetLike, LabelsLike, PlaceLike, ScoresLike, StoreLike, ThresholdsLike
+from .input_names import class_names_of
 from .inputs import as_lazy
 from .lazy_scores import places_of
 from .policies import check_nan_policy, check_ties

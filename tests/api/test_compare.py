@@ -201,7 +201,7 @@ def test_compare__refuses_models_whose_samples_or_classes_are_in_another_order(t
     scores, labels = np.array([[0.9, 0.1], [0.8, 0.2], [0.3, 0.7]]), np.array([0, 0, 1])
     frame = xr.DataArray(scores, dims=("sample", "class"), coords={"class": ["cat", "dog"], "sample": [5, 6, 7]})
     for other, name in ((frame[:, ::-1], "class"), (frame[::-1], "sample")):
-        with pytest.raises(avgk.ScoresError, match=f"models must have the same '{name}' coordinate"):
+        with pytest.raises(avgk.ScoresError, match=rf"models\['b'\] must have the {name} names of models\['a'\]"):
             avgk.compare({"a": frame, "b": other}, labels, k=1)
     for name, order in {"a": ["cat", "dog"], "b": ["dog", "cat"]}.items():
         with avgk.ScoreWriter(tmp_path / f"{name}.zarr", 2, attributes={"class_names": order}) as writer:

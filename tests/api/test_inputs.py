@@ -168,7 +168,7 @@ def test_labels__of_other_samples_are_refused():
     frame = xr.DataArray(SCORES, dims=("sample", "class"), coords={"sample": np.arange(50)})
     labels = xr.DataArray(LABELS, dims="sample", coords={"sample": np.arange(50)})
     assert avgk.evaluate(frame, labels, 1).attrs["n_labelled"] == 50
-    with pytest.raises(avgk.LabelsError, match="coordinate"):
+    with pytest.raises(avgk.LabelsError, match="must have the sample names of scores"):
         avgk.evaluate(frame, labels[::-1], 1)
     with pytest.raises(avgk.LabelsError, match="dimension"):
         avgk.evaluate(frame, labels.rename(sample="foo"), 1)

@@ -11,6 +11,7 @@ from zarr.abc.store import Store
 from zarr.storage import FsspecStore, LocalStore, ObjectStore
 
 from ...arrays import Array
+from ...axis_names import AxisNames, check_names, listed_names
 from ...errors import StoreError
 from ..read.checked import CheckedStore, Checks, bare_store
 from ..read.documents import Document
@@ -43,6 +44,12 @@ class Part:
     def n_samples(self) -> int:
         """Number of samples."""
         return int(self.arrays["scores"].shape[0]) if self.arrays else 0
+
+    @property
+    def class_names(self) -> AxisNames | None:
+        """Names of the classes, or None if its writer had none."""
+        names = self.attributes.get("class_names")
+        return listed_names(names, f"part {self.number}") if isinstance(names, list) else None
 
     @property
     def chunk_rows(self) -> int:
@@ -138,7 +145,8 @@ def _join_all(
     _join(root, filled)
     _check_joined(root)
     first = filled[0]
-    keep = {name: value for name, value in first.attributes.items() if name != ATTRIBUTE}
+    named = [{"class_names": part.attributes["class_names"]} for part in filled if part.class_names is not None][:1]
+    keep = {name: value for known in (*named, first.attributes) for name, value in known.items() if name != ATTRIBUTE}
     root.finish(**keep, part_samples=[part.n_samples for part in parts], part_run=first.chunk_rows)
     wait(store.delete_dir(PARTS))
 
@@ -175,6 +183,9 @@ def _check_forms(parts: list[Part], location: str) -> None:
                 f"part {part.number} of {location} differs from part {parts[0].number}: all must have the same "
                 f"classes, dtype, chunks, codec and kind of labels. Write part {part.number} again."
             )
+    named = [part for part in parts if part.class_names is not None]
+    for part in named[1:]:
+        check_names(named[0].class_names, part.class_names, "class", StoreError)
 
 
 def _check_chunks(root: Draft, part: Part) -> None:

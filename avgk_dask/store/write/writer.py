@@ -13,11 +13,13 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from ...arrays import Array, Dtype
+from ...axis_names import check_batch, name_list
 from ...errors import LabelsError, OptionError, StoreError
 from ...kernels.keys import check_dtype
 from ..read.layout import LABEL_ROWS, Layout
 from ..where.addresses import Options, Writable, shown
 from ..where.failures import writing
+from ..where.file_stores import MOST_NAMES
 from .appending import CHUNK_ROWS, Append, Finished, check_appendable
 from .batches import Conversion, RowBuffer, as_labels, as_scores, check_labels, check_scores, truncate
 from .drafts import Digests, Draft, grown, write_rows
@@ -74,7 +76,8 @@ class ScoreWriter:
         How to reach the store, as for ``open_scores``.
     attributes
         Attributes of the store, such as the model's name; with ``append`` they are added to those it
-        has, and must not contradict them.
+        has, and must not contradict them. ``class_names``, a list in the order of the classes, names them; by default
+        those of the columns of the first batch. Batches with other column names are refused.
 
     Attributes
     ----------
@@ -165,6 +168,9 @@ class ScoreWriter:
         self._location, self._given = location, (path, storage_options)
         self._leased: LeasedStore | None = None
         self._append: Append | None = None
+        if attributes and attributes.get("class_names") is not None:
+            n = asked["n_classes"] or len(attributes["class_names"])  # type: ignore[arg-type]
+            attributes = {**attributes, "class_names": name_list(attributes["class_names"], n, "class_names")}
         with self._writing():
             if part is not None:
                 create_parts(root, shown(path))
@@ -193,6 +199,8 @@ class ScoreWriter:
                 self._draft = Draft.create(
                     self._leased, location, overwrite=overwrite, attributes=attributes, noted=noted
                 )
+        stored = self._draft.group.attrs.get("class_names")
+        self._class_names: tuple[str, ...] | None = tuple(stored) if isinstance(stored, list) else None
 
     def _begin_append(
         self, store: LeasedStore, old: Finished, asked: Asked, attributes: Mapping[str, object] | None
@@ -238,6 +246,7 @@ class ScoreWriter:
                 f"{self._location} is complete; nothing can be added to it by this writer. "
                 "Open another with ScoreWriter(..., append=True)."
             )
+        names = check_batch(scores, {"labels": labels}, self._class_names, "the writer")
         block = as_scores(scores)
         check_scores(block, self._plan.n_classes)
         mine = (
@@ -258,6 +267,7 @@ class ScoreWriter:
         if self._plan.top_m is not None:
             arrays = [*truncate(arrays[0], self._plan.top_m, self.n_samples)]
         with self._writing():
+            self._name_classes(names)
             self._stored, self._labelled = conversion.stored, kind
             self.rounding = self.rounding or conversion.rounding
             self._layout = self._layout or self._plan.layout(conversion.stored.itemsize)
@@ -268,6 +278,12 @@ class ScoreWriter:
                 if self._append is None:  # an append that is killed is not resumed: the store is as it was
                     self._journal.write(record)
                 self._n_stretches += 1
+
+    def _name_classes(self, names: tuple[str, ...] | None) -> None:
+        """Store the class names of the first batch in a new store; later batches must have the same."""
+        if self._class_names is None and names is not None and not self.n_samples and len(names) <= MOST_NAMES:
+            self._draft.group.attrs["class_names"] = list(names)
+        self._class_names = names
 
     def _as_soft(self, labels: Array) -> Array:
         """Return soft labels in the dtype of the first batch; refuse what would be rounded."""
