@@ -11,6 +11,7 @@ from __future__ import annotations
 import keyword
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import combinations
 from typing import Any
 
 import numpy as np
@@ -115,10 +116,11 @@ def check_names(ours: AxisNames | None, theirs: AxisNames | None, axis: str, ref
     )
 
 
-def check_axes(ours: Axes, theirs: Axes, refusal: Refusal = LabelsError) -> None:
-    """Refuse names along any axis that differ from those of scores, whose last axis is the classes."""
-    for axis, (mine, other) in enumerate(zip(ours, theirs, strict=False)):
-        check_names(mine, other, "class" if axis == len(ours) - 1 else "sample", refusal)
+def check_axes(inputs: Sequence[Axes], lead: int, refusal: Refusal = LabelsError) -> None:
+    """Refuse inputs of one call whose names differ along an axis; the first ``lead`` axes are samples, the next the classes."""
+    for ours, theirs in combinations(inputs, 2):
+        for axis, (mine, other) in enumerate(zip(ours, theirs, strict=False)):
+            check_names(mine, other, "sample" if axis < lead else "class", refusal)
 
 
 def check_class_order(axes: Axes, n_classes: int) -> None:
@@ -143,8 +145,7 @@ def check_batch(
     axes = axes_of(scores, "scores")
     if "class" in getattr(scores, "dims", ())[:-1]:
         raise ScoresError(f"scores must be (sample, class); got the dimensions {scores.dims}. Transpose them first.")
-    for owner, values in others.items():
-        check_axes(axes, axes_of(values, owner))
+    check_axes([axes, *(axes_of(values, owner) for owner, values in others.items())], max(1, len(axes) - 1))
     classes = axes[-1] if len(axes) > 1 else None
     if classes is None or classes.is_default:
         return None if known is None else tuple(known)

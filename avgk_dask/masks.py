@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from .arrays import Array, Bools, Ints
-from .errors import AvgkError, DtypeError, LabelsError, ScoresError, label_cure, range_cure
+from .errors import AvgkError, DtypeError, LabelsError, OptionError, ScoresError, label_cure, range_cure
 
 Refusal = type[AvgkError]
 
@@ -86,6 +86,14 @@ def refuse_other_kinds(values: object, what: str, refusal: Refusal) -> None:
                 f"{what} must be dense; got the sparse {_kind(values)}. Convert them with {what}.{method}(){_dense_bytes(values)}, "
                 f"blocks of a Dask array with map_blocks(lambda block: block.{method}()): what is not stored becomes 0."
             )
+
+
+def refuse_masked(values: object, what: str) -> None:
+    """Refuse numbers of a user, such as thresholds, in NumPy's masked type: none of them may be absent."""
+    if isinstance(values, np.ma.MaskedArray):
+        raise OptionError(
+            f"{what} must not be masked; got a masked array. Pass the numbers that count, such as {what}.compressed()."
+        )
 
 
 def _dense_bytes(values: Any) -> str:

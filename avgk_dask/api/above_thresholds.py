@@ -15,6 +15,7 @@ from ..arrays import Floats
 from ..errors import OptionError
 from ..exact.sums import error_of
 from ..kernels.keys import first_key_above, key_range
+from ..masks import refuse_masked
 from ..passes.certifying import certify_thresholds
 from ..passes.run import Run
 from ..scans.edge_scan import edge_pass
@@ -70,6 +71,7 @@ def given_thresholds(thresholds: ThresholdsLike) -> ThresholdsLike:
 def check_thresholds(thresholds: ThresholdsLike) -> list[Real]:
     """Return thresholds as a list of numbers; what ``threshold`` and ``best_threshold`` found counts as one."""
     thresholds = given_thresholds(thresholds)
+    refuse_masked(thresholds, "thresholds")
     given = list(thresholds) if are_several(thresholds) else [thresholds]
     found = [getattr(t, "value", t) for t in given]
     found = [t.item() if getattr(t, "ndim", None) == 0 and hasattr(t, "item") else t for t in found]

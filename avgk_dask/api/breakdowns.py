@@ -134,7 +134,7 @@ def breakdown(
     )
     refuse_soft(source, "breakdown")
     budgets = parse_budgets(k, source.n_classes)
-    grouped, grouping, groups = _grouped(source, scores, labels, by, missing)
+    grouped, grouping, groups = _grouped(source, scores, labels, by, where, missing)
     request = {"by": grouping.kind, "nan_policy": nan_policy} | ({"thresholds": "own"} if thresholds == "own" else {})
     with running(grouped, progress, nan_policy, asked_checkpoint(checkpoint, "breakdown", **request)) as run:
         count = own_thresholds if thresholds == "own" else _shared_threshold
@@ -185,11 +185,11 @@ def classes_result(outcome: Outcome, reads: int, names: Sequence[str] | None = N
 
 
 def _grouped(
-    source: Source, scores: ScoresLike, labels: LabelsLike, by: LabelsLike, missing: str | None
+    source: Source, scores: ScoresLike, labels: LabelsLike, by: LabelsLike, where: LabelsLike, missing: str | None
 ) -> tuple[Source, Grouping, Array]:
     """Return a source that can be counted by groups, how, and the names of the groups."""
     if not _is_class(by):
-        groups = Groups.of(by, scores, source, "by")
+        groups = Groups.of(by, scores, source, "by", labels=labels, where=where)
         names = groups.names()
         return groups.beside_labels(source, names), Grouping("groups", names.size), names
     classes = np.arange(source.n_classes)

@@ -138,8 +138,10 @@ def compare(
     if labels is None:
         _check_labels({name: _existing_labels(sources[name], scores, missing) for name, scores in named.items()})
     first = next(iter(sources.values()))
-    given = next(iter(named.values()))
-    groups = None if clusters is None else Groups.of(clusters, given, first, "clusters").numbered()[1]
+    groups = None
+    for scores in named.values() if clusters is not None else ():
+        groups = Groups.of(clusters, scores, first, "clusters", labels=labels, where=where)
+    codes = None if groups is None else groups.numbered()[1]
     budgets = parse_budgets(k, first.n_classes)
     results, found = [], []
     for name, source in sources.items():
@@ -148,10 +150,10 @@ def compare(
             told = tell_rows(run, outcome.search)
             results.append(result_of(run, outcome, straddle))
             found.append(Model(outcome.slim(), told))
-    if groups is not None and first.mask is not None:
-        groups = groups[first.mask.samples()]
+    if codes is not None and first.mask is not None:
+        codes = codes[first.mask.samples()]
     with showing(progress), phase("settling"):
-        result = _joined(list(named), results, found, groups)
+        result = _joined(list(named), results, found, codes)
     for name, one in zip(named, results, strict=True):
         said = kind_sentence(one)
         warn_of(said and f"{name}: {said}")

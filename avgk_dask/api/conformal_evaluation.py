@@ -13,6 +13,7 @@ from ..arrays import Floats, Ints
 from ..errors import BudgetError, LabelsError, OptionError, ScoresError
 from ..exact.budgets import is_scalar, parse_budget
 from ..exact.coverage_law import HitLaw
+from ..masks import refuse_masked
 from ..passes.certifying import certify_first_key
 from ..passes.run import Run
 from ..results.coverage_variables import COVERAGE
@@ -49,6 +50,7 @@ class AskedCoverage:
 
 def checked_options(levels: BudgetsLike, confidence: float) -> AskedCoverage:
     """Return the options, or refuse them."""
+    refuse_masked(levels, "levels")
     try:
         found = tuple(parse_budget(level) for level in ([levels] if is_scalar(levels) else levels))  # type: ignore[union-attr]
     except BudgetError:

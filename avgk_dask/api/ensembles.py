@@ -7,14 +7,16 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import cache, partial
+from functools import partial
 from typing import Any, SupportsFloat, Unpack
 
 import dask.array as da
 import numpy as np
 import xarray as xr
 
+from ..axis_names import axes_of, check_names, counted
 from ..errors import DtypeError, LabelsError, OptionError, ScoresError
+from ..masks import refuse_masked
 from ..passes.certifying import refuse_truncated
 from ..sources.ensembled import EnsembleSource, lenient
 from ..sources.lazy_arrays import lazy_array
@@ -22,7 +24,7 @@ from ..sources.row_values import Labels
 from ..sources.source import Source
 from ..store.read.manifest import table_digest
 from .given import LabelsLike, ScoresLike, is_stored
-from .input_names import check_same_names, check_same_samples, frame_of, names_of
+from .input_names import check_inputs, check_same_names, frame_of, names_of
 from .inputs import aligned, as_source, existing
 from .lazy_scores import LazyScores, SourceOptions
 from .probabilities import softmax
@@ -41,9 +43,8 @@ class Ensemble(LazyScores):
         where, ignored, missing = options.get("where"), options.get("ignore_index"), options.get("missing")
         if (frame := self.frame) is not None:
             labels, where = aligned(frame, labels, "labels"), aligned(frame, where, "where")
-        names = cache(partial(names_of, self, "scores"))
-        check_same_samples(names, labels, "labels")
-        check_same_samples(names, where, "where")
+        n_axes = len(as_source(self.members[0], own_labels=False).lead)
+        check_inputs(partial(names_of, self, "scores"), n_axes, labels=labels, where=where)
         own = labels is None and (options.get("own_labels", True) or ignored is not None)
         first = as_source(self.members[0], labels, own_labels=own, missing=missing)
         rest = [as_source(member, own_labels=own, missing=missing) for member in self.members[1:]]
@@ -148,8 +149,11 @@ def _check_list(members: Iterable[ScoresLike]) -> tuple[ScoresLike, ...]:
 
 def _shares(weights: Iterable[SupportsFloat] | None, n_members: int) -> tuple[float, ...]:
     """Return weights over their exact sum, each rounded once."""
-    if weights is not None and not isinstance(weights, Iterable):
+    if weights is not None and (not isinstance(weights, Iterable) or isinstance(weights, (set, frozenset, Mapping))):
         raise OptionError(f"weights must be one for each of the {n_members} members; got {weights!r}. Pass a list.")
+    refuse_masked(weights, "weights")
+    for index in axes_of(weights, "weights")[:1]:
+        check_names(counted(n_members, "members"), index, "member", OptionError)
     given = [1] * n_members if weights is None else list(weights)
     if len(given) != n_members:
         raise OptionError(f"weights must be one for each of the {n_members} members; got {len(given)}. Pass as many.")

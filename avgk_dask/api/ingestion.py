@@ -38,7 +38,7 @@ from ..store.where.addresses import Options, Writable
 from ..store.where.array_kinds import StoredArray
 from ..store.where.file_stores import MOST_NAMES
 from .given import LabelsLike, ScoresLike, StoreLike, is_stored
-from .input_names import as_class_numbers, check_same_samples, in_memory, names_of
+from .input_names import as_class_numbers, check_inputs, in_memory, names_of
 from .inputs import find_labels, in_numpy
 from .shared_text import documented
 from .store_functions import verify
@@ -267,7 +267,7 @@ def _open_labels(labels: LabelsLike, rows: RowFile | _StoreRows, options: Option
     named = isinstance(labels, (str, os.PathLike)) or is_zarr(labels)
     given = find_labels(labels, options) if named else in_memory(labels)
     axes: Axes = rows.names if isinstance(rows, _StoreRows) else (None, None)
-    check_same_samples(lambda: axes, given, "labels")
+    check_inputs(lambda: axes, 1, labels=given)
     if rows.class_names is not None and axes[-1] is None:
         axes = None, listed_names(rows.class_names, "scores")
     found = _plain_labels(as_class_numbers(given, lambda: axes[-1]))

@@ -8,6 +8,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
+from itertools import combinations
 from typing import Any
 
 import dask.array as da
@@ -18,7 +19,6 @@ from ..arrays import Array
 from ..axis_names import (
     Axes,
     AxisNames,
-    Refusal,
     as_positions,
     axes_of,
     check_axes,
@@ -113,39 +113,28 @@ def _first_known(several: Sequence[Axes]) -> Axes:
     return tuple(found)
 
 
-def check_same_samples(
-    scores: ScoresLike | Callable[[], Axes], values: LabelsLike, owner: str, refusal: Refusal = LabelsError
-) -> None:
-    """Refuse labels, masks or groups whose names of samples, or of classes if soft, differ from those of the scores."""
-    theirs = names_of(values, owner, "labels")
-    if not any(theirs):
-        return
-    ours = scores() if callable(scores) else names_of(scores, "scores")
-    check_axes(ours, theirs, refusal)
+def check_inputs(scores: Callable[[], Axes], lead: int, **others: LabelsLike) -> None:
+    """Refuse labels, masks or groups whose names differ from those of the scores, or of each other.
+
+    ``scores`` gives the names of the scores; ``lead`` is the number of their axes that are samples. Labels that are a
+    matrix have class names as well.
+    """
+    named = [axes for owner, values in others.items() if any(axes := names_of(values, owner, "labels"))]
+    if named:
+        check_axes([scores(), *named], lead)
 
 
 def check_same_names(scores: Mapping[str, ScoresLike]) -> None:
     """Refuse scores whose samples or classes are named otherwise than those of the first, or come in another order."""
-    known: list[Axes] = []
-    for owner, values in scores.items():
-        _check_dimensions(scores, owner)
-        axes = names_of(values, owner)
-        for before in known:
-            check_axes(before, axes, ScoresError)
-        known.append(axes)
-
-
-def _check_dimensions(scores: Mapping[str, ScoresLike], owner: str) -> None:
-    """Refuse an xarray object whose dimensions are named otherwise than those of the first such."""
-    frames = {name: frame for name, values in scores.items() if (frame := frame_of(values)) is not None}
-    if owner not in frames:
-        return
-    first, ours = next(iter(frames.items()))
-    if frames[owner].dims != ours.dims:
-        raise ScoresError(
-            f"{owner} must have the dimensions of {first}, in the same order; got {frames[owner].dims} and {ours.dims}. "
-            "Transpose or rename one of them."
-        )
+    frames = {owner: frame for owner, values in scores.items() if (frame := frame_of(values)) is not None}
+    for (first, ours), (owner, theirs) in combinations(frames.items(), 2):
+        if theirs.dims != ours.dims:
+            raise ScoresError(
+                f"{owner} must have the dimensions of {first}, in the same order; got {theirs.dims} and {ours.dims}. "
+                "Transpose or rename one of them."
+            )
+    axes = [names_of(values, owner) for owner, values in scores.items()]
+    check_axes(axes, max(map(len, axes)) - 1, ScoresError)
 
 
 def frame_of(values: ScoresLike) -> xr.DataArray | None:

@@ -33,7 +33,7 @@ from ..store.where.array_kinds import StoredArray
 from .dimensions import flat_labels, flat_rows
 from .frames import frame_arrays, is_frame
 from .given import LabelsLike, Matrix, ScoresLike, is_stored
-from .input_names import as_class_numbers, check_same_samples, in_memory, names_of
+from .input_names import as_class_numbers, check_inputs, in_memory, names_of
 from .lazy_scores import LazyScores
 from .masking import sample_conditions
 from .truncation import is_truncated, truncated_source
@@ -76,8 +76,7 @@ def as_source(
         found = found if frame.ndim == 2 else aligned(frame, found, "labels")
     given = found if labels is None and (own_labels or ignore_index is not None) else labels
     column = as_labels(given, shape, missing, names)
-    check_same_samples(names, labels, "labels")
-    check_same_samples(names, where, "where")
+    check_inputs(names, len(shape) - 1, labels=labels, where=where)
     if column is not None and column.ndim == 1:
         check_class_order(names(), shape[-1])
     if is_stored(column):

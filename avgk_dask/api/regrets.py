@@ -243,8 +243,8 @@ def plug_in_regret(
     refuse_truncated(truth, "a regret")
     in_memory = isinstance(eta, (np.ndarray, da.Array, xr.DataArray, list, tuple))
     known = eta if in_memory else with_lead(truth.dask_array(), truth.lead)
-    source = as_source(scores, known, where=where)
     check_same_names({"scores": scores, "eta": eta})
+    source = as_source(scores, known, where=where)
     budgets = parse_budgets(k, source.shape[1])
     with running(source, progress, nan_policy) as run, _about_eta():
         mine = Outcome.find(run, budgets)

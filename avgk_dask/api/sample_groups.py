@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import dask.array as da
@@ -20,7 +21,7 @@ from ..sources.source import Source
 from ..store import is_zarr
 from .dimensions import flat_column
 from .given import LabelsLike, Matrix, ScoresLike, is_stored
-from .input_names import check_same_samples, in_memory
+from .input_names import check_inputs, in_memory, names_of
 from .inputs import aligned, find_labels
 
 
@@ -31,8 +32,10 @@ class Groups:
     column: Array | da.Array
 
     @classmethod
-    def of(cls, given: LabelsLike, scores: ScoresLike, source: Source, what: str) -> Groups:
+    def of(cls, given: LabelsLike, scores: ScoresLike, source: Source, what: str, **others: LabelsLike) -> Groups:
         """Return the groups of a source's samples; ``what`` is how the argument is called.
+
+        ``others`` are inputs of the same call that may name samples, such as labels.
 
         Raises
         ------
@@ -41,7 +44,7 @@ class Groups:
 
         """
         given = in_memory(given)
-        check_same_samples(scores, given, what)
+        check_inputs(partial(names_of, scores, "scores"), len(source.lead), **others, **{what: given})
         found = _found(given, scores, what)
         if found.dtype.kind not in "iu":
             raise DtypeError(

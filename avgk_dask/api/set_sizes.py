@@ -8,6 +8,7 @@ import xarray as xr
 
 from ..errors import BudgetError
 from ..exact.budgets import count_labels, parse_budget
+from ..masks import refuse_masked
 from ..passes.certifying import certify_budgets, refuse_budgets
 from ..passes.finding import find_thresholds
 from ..passes.running import running
@@ -143,6 +144,7 @@ def threshold_at(
     """
     check_nan_policy(nan_policy)
     source = as_source(scores, own_labels=False, where=where, ignore_index=ignore_index)
+    refuse_masked(average_set_sizes, "average_set_sizes")
     given = list(average_set_sizes) if are_several(average_set_sizes) else [average_set_sizes]
     try:
         sizes = [parse_budget(size) for size in given]

@@ -19,6 +19,7 @@ from ..store.read.opening import open_all
 from ..store.where.addresses import Options
 from .dimensions import with_lead
 from .given import LabelsLike, Matrix, StoreLike, is_stored
+from .input_names import check_inputs, class_names_of, names_of
 from .inputs import as_labels, check_scores, find_labels
 from .shared_text import documented
 
@@ -102,7 +103,8 @@ def open_scores(
     if arrays.class_index is not None:
         found["class_index"] = dims, lazy_array(arrays.class_index)
     lead = arrays.scores.shape[:-1]
-    mine = as_labels(arrays.labels, (*lead, arrays.n_classes or arrays.scores.shape[-1]))
+    shape = (*lead, arrays.n_classes or arrays.scores.shape[-1])
+    mine = as_labels(arrays.labels, shape, names=partial(names_of, arrays, "scores"))
     if mine is not None:
         mine = lazy_array(mine) if is_stored(mine) else mine
         mine = with_lead(mine, lead)
@@ -113,8 +115,8 @@ def open_scores(
         for name, value in arrays.scores.attrs.items()
         if not name.startswith("_") and name not in ENCODING_ATTRIBUTES
     }
-    if arrays.class_names is not None:
-        dataset = dataset.assign_coords({"class": arrays.class_names})
+    if (classes := class_names_of(arrays)) is not None:
+        dataset = dataset.assign_coords({"class": classes})
     dataset.encoding["source"] = arrays.location
     for name in found:
         dataset[name].encoding["source"] = arrays.location
@@ -148,6 +150,7 @@ def open_stored(
             if not os.path.exists(labels):
                 raise
     arrays = opening(own_labels=False)
+    check_inputs(partial(names_of, arrays, "scores"), arrays.scores.ndim - 1, labels=labels)
     return replace(arrays, labels=find_labels(labels, storage_options))
 
 

@@ -13,6 +13,7 @@ import numpy as np
 
 from ..arrays import Ints
 from ..errors import BudgetError, ScoresError
+from ..masks import refuse_masked
 
 #: The budgets where none are asked for; with fewer than ten classes, as many as there are.
 DEFAULT_BUDGETS = range(1, 11)
@@ -106,6 +107,7 @@ def parse_budgets(k: Any, n_classes: int) -> tuple[Fraction, ...]:
     """
     if n_classes < 1:
         raise ScoresError(f"scores must have at least one class; got {n_classes}. Check how they were stored.")
+    refuse_masked(k, "k")
     if k is DEFAULT_BUDGETS:
         k = range(1, min(10, n_classes) + 1)
     budgets = [parse_budget(one) for one in ([k] if is_scalar(k) else k)]

@@ -169,7 +169,7 @@ def test_breakdown__refuses_groups_beyond_int64_and_another_order():
         lambda: avgk.breakdown(frame, [0, 1, 2], 1, groups),
         lambda: avgk.evaluate(frame, [0, 1, 2], 1, clusters=groups),
     ):
-        with pytest.raises(avgk.LabelsError, match="'sample' coordinate, in the same order"):
+        with pytest.raises(avgk.LabelsError, match="must have the sample names of scores, in the same order"):
             use()
 
 

@@ -291,7 +291,7 @@ def test_sets__are_data_arrays_for_data_arrays_and_lazy():
     groups = xr.DataArray(np.arange(60) % 2, dims="sample", coords={"sample": np.arange(60) + 5})
     grouped = avgk.conformal.calibrate(frame, labels, 0.1, by=groups)
     assert grouped.sets(frame, groups=groups).shape == (60, 12)
-    with pytest.raises(avgk.LabelsError, match="by must have the scores' 'sample' coordinate"):
+    with pytest.raises(avgk.LabelsError, match="by must have the sample names of scores"):
         avgk.conformal.calibrate(frame, labels, 0.1, by=groups[::-1])
 
 
@@ -668,7 +668,9 @@ def test_sets_by_class__refuse_classes_in_another_order(tmp_path):
     assert again == found
     for predictor in (found, again):
         for call in (predictor.sets, lambda given, p=predictor: p.evaluate(given, labels)):
-            with pytest.raises(avgk.ScoresError, match="in the same order, for thresholds by class"):
+            with pytest.raises(
+                avgk.ScoresError, match="scores must have the class names of the predictor, in the same order"
+            ):
                 call(frame[:, ::-1])
         assert predictor.sets(scores).shape == scores.shape  # nothing is known of these
         assert float(predictor.evaluate(frame, labels).coverage) > 0.8

@@ -377,5 +377,7 @@ def test_ensemble__refuses_more_classes_whose_first_names_are_the_same(tmp_path)
     for name, classes in {"a": ["cat", "dog"], "b": ["cat", "dog", "cow"]}.items():
         with avgk.ScoreWriter(tmp_path / f"{name}.zarr", len(classes), attributes={"class_names": classes}) as writer:
             writer.append(np.eye(len(classes), dtype=np.float32))
-    with pytest.raises(avgk.ScoresError, match=r"at position 2 there is no class in members\[0\] and 'cow' in members\[1\]"):
+    with pytest.raises(
+        avgk.ScoresError, match=r"at position 2 there is no class in members\[0\] and 'cow' in members\[1\]"
+    ):
         avgk.ensemble([tmp_path / "a.zarr", tmp_path / "b.zarr"])

@@ -76,10 +76,10 @@ def test_ensembles__refuse_members_of_other_shapes_and_orders():
         avgk.ensemble([np.zeros((2, 3, 4)), np.zeros((6, 4))])
     ours = xr.DataArray(SCORES, dims=("sample", "class"), coords={"sample": np.arange(60)})
     for other in (ours[::-1], avgk.softmax(ours[::-1])):
-        with pytest.raises(avgk.ScoresError, match="'sample' coordinate"):
+        with pytest.raises(avgk.ScoresError, match=r"members\[1\] must have the sample names"):
             avgk.ensemble([avgk.softmax(ours), other])
     cube = xr.DataArray(RNG.random((3, 3, 5)), dims=("y", "x", "class"))
-    with pytest.raises(avgk.ScoresError, match="same dimensions"):
+    with pytest.raises(avgk.ScoresError, match="must have the dimensions of"):
         avgk.ensemble([cube, cube.transpose("x", "y", "class")])
 
 

@@ -108,7 +108,7 @@ def test_regret__follows_dimension_names_and_refuses_misaligned_samples():
     expected = avgk.regret(sets, eta)
     assert avgk.regret(xr.DataArray(sets, dims=frame.dims).T, frame.T).identical(expected)
     assert avgk.regret(zarr.create_array({}, data=sets, chunks=(2, 2)), eta).identical(expected)
-    with pytest.raises(avgk.LabelsError, match="coordinate"):
+    with pytest.raises(avgk.ScoresError, match="eta must have the sample names of scores"):
         avgk.plug_in_regret(frame, frame[::-1], 1)
     with pytest.raises(avgk.OptionError, match="nan_policy"):
         avgk.plug_in_regret(eta, eta, 1, nan_policy="bogus")

@@ -206,7 +206,7 @@ def test_accessor__takes_where():
     frame = xr.DataArray(PADDED, dims=("sample", "class"), coords={"sample": np.arange(N)})
     where = xr.DataArray(WHERE, dims="sample", coords={"sample": np.arange(N)})
     assert frame.avgk.threshold(2, where=where) == avgk.threshold(GOOD[WHERE], 2)
-    with pytest.raises(avgk.LabelsError, match="where must have the scores' 'sample' coordinate"):
+    with pytest.raises(avgk.LabelsError, match="where must have the sample names of scores"):
         frame.avgk.threshold(2, where=where[::-1])
     with pytest.raises(avgk.LabelsError, match="where must have the scores' dimension 'sample'"):
         frame.avgk.threshold(2, where=where.rename(sample="row"))
