@@ -101,8 +101,8 @@ class ScoresError(AvgkError, ValueError):
 class LabelsError(AvgkError, ValueError):
     """The labels do not fit the scores: length, range or values; also a ``ValueError``.
 
-    Cause: another number of labels than samples, a label of C or more, a soft label outside [0, 1], labels
-    in another order than the scores (by their coordinate), or none where a function needs them.
+    Cause: another number of labels than samples, a label of C or more, a soft label outside [0, 1], labels that name
+    their samples otherwise than the scores or in another order, or no labels where a function needs some.
 
     Cure: check that labels and scores belong together; negative, masked and null class numbers stand for unlabelled
     samples, but no probability may be masked or null.

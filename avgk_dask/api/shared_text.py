@@ -15,8 +15,9 @@ PARAMETERS = {
     of a file (.npy, .npz, .parquet, .csv, .arrow, .feather). Of more dimensions, the last one is the classes and all others are
     samples, in row-major order.""",
     "labels": """labels
-    N integers (negative, masked or null: unlabelled), or an N x C matrix of true probabilities; of more dimensions, the
-    samples' shape or the scores'. Also the path of a file or store with either. By default the labels stored beside the scores.""",
+    N integers (negative, masked or null: unlabelled), N class names of the scores, or an N x C matrix of true probabilities;
+    of more dimensions, the samples' shape or the scores'. Also the path of a file or store with any of these. Names of samples
+    must be those of the scores, in the same order. By default the labels stored beside the scores.""",
     "where": """where
     Boolean, one value a sample, as labels are given: samples where it is False do not exist (padding). They are not in N, in
     thresholds, sizes or errors, and what they hold is not looked at. By default all exist.""",
