@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import keyword
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import combinations
 from typing import Any
@@ -149,7 +150,8 @@ def check_batch(
     classes = axes[-1] if len(axes) > 1 else None
     if classes is None or classes.is_default:
         return None if known is None else tuple(known)
-    check_class_order(axes, classes.read().size)
+    if others.get("labels") is not None:
+        check_class_order(axes, classes.read().size)
     if known is not None:
         check_names(listed_names(known, before), classes, "class", ScoresError)
         return tuple(known)
@@ -190,6 +192,9 @@ def as_positions(names: Array, n: int) -> Ints | None:
 
 def _first_difference(mine: Array, other: Array) -> int | None:
     """Return the first position at which names differ; None if they are equal. An int equals its text."""
+    with suppress(TypeError, ValueError):  # of names that cannot be compared, such as pandas.NA
+        if np.array_equal(mine, other):
+            return None
     n = min(mine.size, other.size)
     if mine.dtype.kind in "OUTV" or other.dtype.kind != mine.dtype.kind:
         differs = np.array([not _same(a, b) for a, b in zip(mine[:n].tolist(), other[:n].tolist(), strict=True)], bool)

@@ -31,7 +31,7 @@ from ..files import is_row_file
 from ..masks import UNLABELLED, plain_array
 from ..sources.lazy_arrays import stored_array
 from ..store import StoredArrays, is_zarr, open_arrays, open_labels, shown
-from ..store.read.coordinates import coordinate_of, is_text, read_values
+from ..store.read.coordinates import class_names_of_group, coordinate_of, is_text, read_values
 from ..store.where.array_kinds import StoredArray
 from .frames import frame_columns, is_frame
 from .given import LabelsLike, ScoresLike, is_stored
@@ -85,9 +85,12 @@ def _store_names(arrays: StoredArrays, owner: str) -> Axes:
     lead = arrays.scores.ndim - 1
     axes = _array_names(arrays.scores, owner) if is_stored(arrays.scores) else (None,) * (lead + 1)
     classes = None if arrays.class_index is not None else axes[-1]
-    if arrays.class_names is not None:
+    names = arrays.class_names
+    if names is None and classes is None and arrays.class_index is None and is_stored(arrays.scores):
+        names = class_names_of_group(arrays.scores)  # of an array that was opened on its own
+    if names is not None:
         place = f"avgk.open_scores({shown(arrays.location)!r})['class'].values"
-        classes = listed_names(arrays.class_names, owner, place)
+        classes = listed_names(names, owner, place)
     return (*axes[:lead], classes)
 
 

@@ -11,6 +11,7 @@ import numpy as np
 import xarray as xr
 from dask.delayed import delayed
 
+from ..axis_names import check_axes
 from ..errors import BudgetError, LabelsError, ScoresError
 from ..exact.budgets import parse_budgets
 from ..exact.sums import error_of
@@ -27,7 +28,7 @@ from ..sources.source import Source
 from .attributes import result_attrs, rounded
 from .dimensions import flat_rows, with_lead
 from .given import BudgetsLike, LabelsLike, ScoresLike
-from .input_names import check_same_names
+from .input_names import check_same_names, names_of
 from .inputs import as_source, lazy_matrix
 from .outcome import Outcome
 from .policies import check_nan_policy
@@ -163,7 +164,7 @@ def regret(sets: ScoresLike, eta: ScoresLike, *, where: LabelsLike = None, progr
     source = as_source(eta, own_labels=False, where=where)
     refuse_truncated(source, "a regret")
     members = _as_sets(sets, source)
-    check_same_names({"eta": eta, "sets": sets})
+    check_axes([names_of(eta, "eta"), names_of(sets, "sets", "labels")], len(source.lead), ScoresError)
     with running(source, progress) as run:
         (n_labels,) = run.compute([delayed(int)(members.sum(dtype=np.int64))], "count")
         with _about_eta():

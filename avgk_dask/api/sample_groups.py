@@ -44,8 +44,8 @@ class Groups:
 
         """
         given = in_memory(given)
-        check_inputs(partial(names_of, scores, "scores"), len(source.lead), **others, **{what: given})
         found = _found(given, scores, what)
+        check_inputs(partial(names_of, scores, "scores"), len(source.lead), **others, **{what: given})
         if found.dtype.kind not in "iu":
             raise DtypeError(
                 f"{what} must be integers; got dtype {found.dtype}. Number them, for example with "

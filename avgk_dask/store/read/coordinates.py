@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import zarr
 
 from ...arrays import Array
@@ -29,6 +31,9 @@ def coordinate_of(array: StoredArray, axis: int) -> StoredArray | None:
     """
     name = dimensions_of(array)[axis]
     store: CheckedStore = array.store_path.store
+    store = store.with_checks(
+        replace(store.checks, missing="fill")
+    )  # zarr leaves out chunks of nothing but fill values
     if name is None or not array.path or "/" in name or isinstance(bare_store(store), FileStore):
         return None
     path = array.path.rpartition("/")[0]
@@ -39,6 +44,22 @@ def coordinate_of(array: StoredArray, axis: int) -> StoredArray | None:
     with opening(store, path):
         found = zarr.open_array(store, path=path, mode="r", zarr_format=array.metadata.zarr_format)
     return with_checks(found, store, path) if found.shape == (array.shape[axis],) else None
+
+
+def class_names_of_group(array: StoredArray) -> list[str] | None:
+    """Return the class names in the attributes of the group that an array of scores is in; None if there are none that fit."""
+    store: CheckedStore = array.store_path.store
+    folder = array.path.rpartition("/")[0]
+    key = "zarr.json" if array.metadata.zarr_format == 3 else ".zattrs"
+    document = (store.document(f"{folder}/{key}" if folder else key) if array.path else None) or {}
+    names = (document.get("attributes") if key == "zarr.json" else document) or {}
+    return fitting_names(names.get("class_names"), array.shape[-1])
+
+
+def fitting_names(names: object, n_classes: int) -> list[str] | None:
+    """Return an attribute that may name the classes; None if it does not."""
+    fits = isinstance(names, list) and len(names) == n_classes and all(isinstance(name, str) for name in names)
+    return names if fits else None  # type: ignore[return-value]
 
 
 def is_text(array: StoredArray) -> bool:

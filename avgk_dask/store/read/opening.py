@@ -22,6 +22,7 @@ from ..where.file_stores import FileStore
 from ..where.locations import inner_root, locate
 from ..where.zarr_calls import get, wait
 from .checked import CheckedStore, Checks, bare_store
+from .coordinates import fitting_names
 from .manifest import table_digest
 from .nodes import (
     array_names,
@@ -137,9 +138,7 @@ def open_arrays(
 
 def _class_names(node: zarr.Group, root: CheckedStore, folder: str, n_classes: int) -> list[str] | None:
     """Return the names of the classes that the attributes of a group tell; None where they do not fit."""
-    names = group_attributes(node, root, folder).get("class_names")
-    fits = isinstance(names, list) and len(names) == n_classes and all(isinstance(name, str) for name in names)
-    return names if fits else None
+    return fitting_names(group_attributes(node, root, folder).get("class_names"), n_classes)
 
 
 def open_all(store: object, *, storage_options: Options | None = None, missing: str | None = None) -> list[ZarrArray]:
