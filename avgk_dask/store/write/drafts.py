@@ -162,7 +162,7 @@ class Draft:
         dtype = np.dtype(dtype)
         stored = np.dtype("uint16") if dtype == BFLOAT16 else dtype
         array: ZarrArray = self.group.create_array(
-            name, shape=shape, dtype=stored, dimension_names=("sample", second), config={"write_empty_chunks": True},
+            name, shape=shape, dtype=stored, dimension_names=("sample", second),
             **layout.keywords(dtype.itemsize),
         )  # fmt: skip
         if dtype == BFLOAT16:
@@ -180,7 +180,7 @@ class Draft:
         """Create an array with one value for each sample, or along another dimension."""
         array: ZarrArray = self.group.create_array(
             name, shape=(n_samples,), dtype=dtype, chunks=(chunk_rows or max(1, min(n_samples, LABEL_ROWS)),),
-            compressors=codecs("zstd", 8), dimension_names=(dimension,), config={"write_empty_chunks": True},
+            compressors=codecs("zstd", 8), dimension_names=(dimension,),
         )  # fmt: skip
         return array
 
@@ -227,10 +227,11 @@ class Draft:
 
 
 def write_rows(array: WritableArray, first: int, block: Array) -> Digests:
-    """Write whole stored chunks of rows; return the digest of each by its key."""
+    """Write whole stored chunks of rows, the last of which may lie behind the array's end; return the digest of each by its key."""
     lease, last = lease_of(array.store_path.store), first + block.shape[0]
     if lease:
         lease.check()
+    array = grown(array, last)
     array[first:last] = block.view(array.dtype) if block.dtype == BFLOAT16 else block
     where = (slice(first, last), *(slice(0, n) for n in array.shape[1:]))
     recorded = array.store_path.store.digests
@@ -238,7 +239,11 @@ def write_rows(array: WritableArray, first: int, block: Array) -> Digests:
 
 
 def grown(array: StoredArray, n_rows: int) -> ZarrArray:
-    """Return an array as if it had so many rows; its stored metadata stay as they are."""
+    """Return an array as if it had ``n_rows`` rows, to write to; its stored metadata stay unchanged.
+
+    Every chunk is written, also one that holds nothing but the fill value, which zarr would leave out: a manifest has a
+    digest of each, and a chunk that is not there was lost.
+    """
     metadata = replace(array.metadata, shape=(n_rows, *array.shape[1:]))
     return zarr.Array(
         zarr.AsyncArray(

@@ -22,7 +22,7 @@ from ..where.failures import writing
 from ..where.file_stores import MOST_NAMES
 from .appending import CHUNK_ROWS, Append, Finished, check_appendable
 from .batches import Conversion, RowBuffer, as_labels, as_scores, check_labels, check_scores, truncate
-from .drafts import Digests, Draft, grown, write_rows
+from .drafts import Digests, Draft, write_rows
 from .journal import Journal, JournalRecord
 from .lease_places import place_of
 from .leased import LeasedStore
@@ -342,7 +342,7 @@ class ScoreWriter:
             array = self._draft.add_matrix(name, (0, columns), block.dtype, mine, second)
             if name == "scores" and self.rounding:
                 array.attrs["rounding"] = self.rounding
-        return write_rows(grown(group[name], first + block.shape[0]), first, block)
+        return write_rows(group[name], first, block)
 
     def _take_in(self, record: JournalRecord) -> None:
         """Take in the digests and labels of a stretch of rows that is written."""
@@ -358,7 +358,7 @@ class ScoreWriter:
         if "labels" not in self._draft.group:
             self._draft.add_column("labels", 0, chunk_rows=n_rows)
         first, self._n_labels = self._n_labels, self._n_labels + n_rows
-        self._draft.digests |= write_rows(grown(self._draft.group["labels"], self._n_labels), first, labels)
+        self._draft.digests |= write_rows(self._draft.group["labels"], first, labels)
 
     def _resume(self) -> None:
         """Take in what an interrupted writer has safely written."""
