@@ -189,7 +189,7 @@ def _grouped(
 ) -> tuple[Source, Grouping, Array]:
     """Return a source that can be counted by groups, how, and the names of the groups."""
     if not _is_class(by):
-        groups = Groups.of(by, scores, source, "by", labels=labels, where=where)
+        groups = Groups.of(by, scores, source, "by", missing, labels=labels, where=where)
         names = groups.names()
         return groups.beside_labels(source, names), Grouping("groups", names.size), names
     classes = np.arange(source.n_classes)

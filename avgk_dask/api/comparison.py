@@ -140,7 +140,7 @@ def compare(
     first = next(iter(sources.values()))
     groups = None
     for scores in named.values() if clusters is not None else ():
-        groups = Groups.of(clusters, scores, first, "clusters", labels=labels, where=where)
+        groups = Groups.of(clusters, scores, first, "clusters", missing, labels=labels, where=where)
     codes = None if groups is None else groups.numbered()[1]
     budgets = parse_budgets(k, first.n_classes)
     results, found = [], []

@@ -128,7 +128,7 @@ def calibrate(
     check_method_on(source, method, asked.by, nan_policy)
     costs, names = asked.costs(source.dtype, source.n_classes), None
     if asked.by == "group":
-        groups = Groups.of(by, scores, source, "by", labels=labels, where=where)
+        groups = Groups.of(by, scores, source, "by", missing, labels=labels, where=where)
         names = groups.names()
         source = groups.beside_labels(source, names)
     with running(source, progress, nan_policy) as run:

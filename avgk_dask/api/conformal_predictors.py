@@ -238,7 +238,7 @@ class ConformalPredictor(ShownAsTable):
         source = as_source(scores, labels, missing=missing, where=where, ignore_index=ignore_index)
         self._check(source, scores, nan_policy)
         if self._grouped(groups) is not None:
-            source = Groups.of(groups, scores, source, "groups", labels=labels, where=where).beside_labels(
+            source = Groups.of(groups, scores, source, "groups", missing, labels=labels, where=where).beside_labels(
                 source, self._names
             )
         known = Calibrated(self.method, self._alpha, self.by, self._counts, self._ranks, self.groups)

@@ -234,7 +234,7 @@ def evaluate_with_curve(
         grouping = Grouping()
         if clusters is not None:
             refuse_without_classes(source, "clusters")
-            groups = Groups.of(clusters, scores, source, "clusters", labels=labels, where=where)
+            groups = Groups.of(clusters, scores, source, "clusters", missing, labels=labels, where=where)
             names = groups.names()
             source, grouping = groups.beside_labels(source, names), Grouping("groups", names.size)
         asked = asked_checkpoint(

@@ -207,7 +207,7 @@ def ingest(
     rows = _open_rows(scores, scores_name, labels_name, storage_options, missing)
     if rows.n_samples == 0:
         raise _no_samples(rows)
-    given = None if labels is None else _open_labels(labels, rows, storage_options)
+    given = None if labels is None else _open_labels(labels, rows, storage_options, missing)
     target: AbstractContextManager[Writable] = Target.of(out, out_options, overwrite, apart_from=[scores, labels])
     if append and holds_anything(writable(out, out_options)[0]):
         target = nullcontext(cast(Writable, out))  # which stays as it is until the writer ends
@@ -263,9 +263,11 @@ def _is_other_file(scores: ScoresLike) -> bool:
     return is_pickle(str(scores)) or not zipfile.is_zipfile(scores)
 
 
-def _open_labels(labels: LabelsLike, rows: RowFile | _StoreRows, options: Options | None) -> Array | StoredArray:
+def _open_labels(
+    labels: LabelsLike, rows: RowFile | _StoreRows, options: Options | None, missing: str
+) -> Array | StoredArray:
     named = isinstance(labels, (str, os.PathLike)) or is_zarr(labels)
-    given = find_labels(labels, options) if named else in_memory(labels)
+    given = find_labels(labels, options, missing) if named else in_memory(labels)
     axes: Axes = rows.names if isinstance(rows, _StoreRows) else (None, None)
     check_inputs(lambda: axes, 1, labels=given)
     if rows.class_names is not None and axes[-1] is None:

@@ -151,7 +151,7 @@ def lazy_matrix(values: object, what: str) -> da.Array:
     if isinstance(values, da.Array):
         return values
     if is_zarr(values):
-        return lazy_array(open_labels(values))
+        return lazy_array(open_labels(values, None, "fill"))  # zarr leaves out chunks of empty sets
     return da.from_array(plain_array(values, what))
 
 

@@ -32,8 +32,16 @@ class Groups:
     column: Array | da.Array
 
     @classmethod
-    def of(cls, given: LabelsLike, scores: ScoresLike, source: Source, what: str, **others: LabelsLike) -> Groups:
-        """Return the groups of a source's samples; ``what`` is how the argument is called.
+    def of(
+        cls,
+        given: LabelsLike,
+        scores: ScoresLike,
+        source: Source,
+        what: str,
+        missing: str | None = None,
+        **others: LabelsLike,
+    ) -> Groups:
+        """Return the groups of a source's samples; ``what`` is how the argument is called, ``missing`` as in ``as_source``.
 
         ``others`` are inputs of the same call that may name samples, such as labels.
 
@@ -44,7 +52,7 @@ class Groups:
 
         """
         given = in_memory(given)
-        found = _found(given, scores, what)
+        found = _found(given, scores, what, missing)
         check_inputs(partial(names_of, scores, "scores"), len(source.lead), **others, **{what: given})
         if found.dtype.kind not in "iu":
             raise DtypeError(
@@ -97,14 +105,14 @@ class Groups:
         return source.with_slots(made)
 
 
-def _found(given: LabelsLike, scores: ScoresLike, what: str) -> Matrix:
+def _found(given: LabelsLike, scores: ScoresLike, what: str, missing: str | None) -> Matrix:
     if isinstance(given, xr.DataArray):
         frame = scores["scores"] if isinstance(scores, xr.Dataset) and "scores" in scores else scores
         given = aligned(frame, given, what) if isinstance(frame, xr.DataArray) else given
         given = given.data if isinstance(given, xr.DataArray) else given
     if isinstance(given, (str, os.PathLike)) or is_zarr(given):
         try:
-            return find_labels(given)
+            return find_labels(given, missing=missing)
         except StoreError as error:
             raise StoreError(f"{what} must be integers, one a sample, or where they are stored: {error}") from None
     if isinstance(given, da.Array):

@@ -151,7 +151,7 @@ def open_stored(
                 raise
     arrays = opening(own_labels=False)
     check_inputs(partial(names_of, arrays, "scores"), arrays.scores.ndim - 1, labels=labels)
-    return replace(arrays, labels=find_labels(labels, storage_options))
+    return replace(arrays, labels=find_labels(labels, storage_options, missing))
 
 
 @documented

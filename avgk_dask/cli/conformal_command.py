@@ -98,13 +98,15 @@ def conformal(chosen: StoreChoice, samples: SampleChoice, new_store: str | None,
             "--new-labels must tell the labels of STORE; got --labels with a file of those of CALIBRATION. Name a file with the others."
         )
     arrays, existing = chosen.open(missing), samples.open(chosen)
-    groups = by if by == "class" else open_column(chosen, by, "--by")
+    groups = by if by == "class" else open_column(chosen, by, "--by", missing)
     with cluster(where, quiet):
         start = time.perf_counter()
         chosen = chosen.with_frequencies(arrays, existing)
         other = replace(chosen, store=new_store or chosen.store, labels=new_labels or chosen.labels)
         opened = None if new_store is None else other.open(missing)
-        new_groups = None if opened is None or by in (None, "class") else open_column(other, new_by or by, "--new-by")
+        new_groups = (
+            None if opened is None or by in (None, "class") else open_column(other, new_by or by, "--new-by", missing)
+        )
         found = calibrate(
             chosen.scored(arrays), None, alpha, method, groups, seed, penalty=penalty, k_reg=k_reg,
             **existing, nan_policy=nan_policy, progress=shows_progress(quiet),

@@ -97,7 +97,7 @@ def breakdown(chosen: StoreChoice, samples: SampleChoice, k: list[Fraction], by:
         with cluster(where, quiet):
             start = time.perf_counter()
             scores = chosen.with_frequencies(arrays, existing).scored(arrays)
-            groups = by if by == "class" else open_column(chosen, by, "--by")
+            groups = by if by == "class" else open_column(chosen, by, "--by", missing)
             shared: Shared = {**existing, "nan_policy": nan_policy, "progress": shows_progress(quiet)}
             result = run(
                 scores, None, k, groups, thresholds=thresholds, **shared,
@@ -166,7 +166,7 @@ def compare(chosen: StoreChoice, samples: SampleChoice, others: tuple[str, ...],
                 k or DEFAULT_BUDGETS,
                 **existing,
                 straddle=straddle,
-                clusters=open_column(chosen, clusters_name, "--clusters"),
+                clusters=open_column(chosen, clusters_name, "--clusters", missing),
                 nan_policy=nan_policy,
                 progress=shows_progress(quiet),
             )

@@ -144,14 +144,14 @@ def evaluate(chosen: StoreChoice, samples: SampleChoice, utilities: UtilityChoic
                 most=MOST_IN_CURVE if curve and out is not None else 0,
                 straddle=straddle,
                 ties=ties,
-                clusters=open_column(chosen, clusters_name, "--clusters"),
+                clusters=open_column(chosen, clusters_name, "--clusters", missing),
                 **shared,
                 checkpoint=checkpoint_place(checkpoint, checkpoint_option),
                 on_error=on_error,
             )
             groups = None
             if by is not None:
-                column = by if by == "class" else open_column(chosen, by, "--by")
+                column = by if by == "class" else open_column(chosen, by, "--by", missing)
                 groups = breakdown(scores, None, best_budget(result), column, **shared)
             seconds = time.perf_counter() - start
             tables = _calibration(scores, result, existing) if reliability else None
@@ -329,7 +329,7 @@ def sets(chosen: StoreChoice, samples: SampleChoice, k: list[Fraction] | None, l
     predictor = None if predictor_file is None else load(predictor_file)
     counted = samples.ignore_index is not None or chosen.balanced == "labels"
     arrays, existing = chosen.open(missing, with_labels=counted), samples.open(chosen)
-    groups = open_column(chosen, groups_name, "--groups")
+    groups = open_column(chosen, groups_name, "--groups", missing)
     choice = SetChoice(rule, k[0] if k else None, limit, ties, nan_policy, predictor, groups)
     with cluster(where, quiet):
         found = write_sets(

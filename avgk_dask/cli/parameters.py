@@ -321,7 +321,7 @@ CLUSTERS = "Name or path, as for --labels, of an integer a sample: standard erro
 BY = "class, or the name or path, as for --labels, of an integer a sample: the groups to break errors down by."
 
 
-def open_column(chosen: StoreChoice, name: str | None, option: str) -> object:
+def open_column(chosen: StoreChoice, name: str | None, option: str, missing: str) -> object:
     """Open integers that stand beside the scores, or a file of them; reads metadata only."""
     from ..api.store_functions import open_stored
     from ..files import is_row_file, open_label_file
@@ -331,7 +331,7 @@ def open_column(chosen: StoreChoice, name: str | None, option: str) -> object:
     try:
         if is_row_file(name):
             return open_label_file(name)
-        return open_stored(chosen.store, chosen.scores, name, chosen.options, "raise").labels
+        return open_stored(chosen.store, chosen.scores, name, chosen.options, missing).labels
     except AvgkError as error:
         from ..credentials import shown
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pathlib
+
 import dask.array as da
 import numpy as np
 import pytest
@@ -88,6 +90,45 @@ def test_evaluate__reads_every_codec_and_fills_missing_chunks_when_told(tmp_path
     array[:40] = SCORES[:40]  # the last chunks stay missing: zeros
     expected = avgk.evaluate(array[:], LABELS, [1, 2.5]).drop_attrs()
     assert avgk.evaluate(tmp_path / "a.zarr", LABELS, [1, 2.5], missing="fill").drop_attrs().identical(expected)
+
+
+def zeros(path, n=50, dtype=int):
+    """Store a column of which zarr writes no chunk but the first: the rest is its fill value."""
+    column = zarr.create_array(path, shape=(n,), chunks=(10,), dtype=dtype)
+    column[:10] = np.arange(10) % 3
+    return column
+
+
+@pytest.mark.parametrize("how", [pathlib.Path, zarr.open_array])
+def test_columns__of_zeros_that_are_not_stored_are_filled_when_told(tmp_path, how):
+    plain = zeros(tmp_path / "c.zarr")[:]
+    column = how(tmp_path / "c.zarr")
+    options = {"k": [1, 2.5], "missing": "fill"}
+    told = avgk.evaluate(SCORES, column, clusters=column, **options)
+    assert told.drop_attrs().identical(avgk.evaluate(SCORES, plain, clusters=plain, k=[1, 2.5]).drop_attrs())
+    groups = avgk.breakdown(SCORES, LABELS, 2, by=column, missing="fill")
+    assert groups.drop_attrs().identical(avgk.breakdown(SCORES, LABELS, 2, by=plain).drop_attrs())
+    models = {"a": SCORES, "b": SCORES[:, ::-1]}
+    compared = avgk.compare(models, LABELS, clusters=column, **options)
+    assert compared.drop_attrs().identical(avgk.compare(models, LABELS, clusters=plain, k=[1, 2.5]).drop_attrs())
+    covered = avgk.conformal.calibrate(SCORES, LABELS, alpha=0.2, by=column, missing="fill")
+    assert covered == avgk.conformal.calibrate(SCORES, LABELS, alpha=0.2, by=plain)
+    assert covered.evaluate(SCORES, LABELS, groups=column, missing="fill").sizes
+    zarr.create_array(tmp_path / "s.zarr", data=SCORES)
+    opened = avgk.open_scores(tmp_path / "s.zarr", labels=column, missing="fill")
+    assert np.array_equal(opened.labels, plain)
+    avgk.ingest(tmp_path / "s.zarr", column, out=tmp_path / "o.zarr", missing="fill")
+    assert np.array_equal(avgk.open_scores(tmp_path / "o.zarr").labels, plain)
+    with pytest.raises(avgk.ReadError, match="missing"):
+        avgk.evaluate(SCORES, LABELS, 1, clusters=column)
+
+
+def test_sets__that_are_empty_and_not_stored_are_empty(tmp_path):
+    members = np.zeros(SCORES.shape, bool)
+    members[:5] = SCORES[:5] > 0.7
+    stored = zarr.create_array(tmp_path / "sets.zarr", data=members, chunks=(5, 4))
+    eta = SCORES / SCORES.sum(1, keepdims=True)
+    assert avgk.regret(stored, eta).drop_attrs().identical(avgk.regret(members, eta).drop_attrs())
 
 
 @pytest.mark.parametrize("codec", ["blosc", "zstd", "none"])

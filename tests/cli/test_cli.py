@@ -255,6 +255,19 @@ def test_evaluate__takes_labels_from_a_file_and_fills_missing_chunks_when_told(t
     assert json.loads(done.stdout)["attrs"]["n_labelled"] == 60
 
 
+@pytest.mark.parametrize("option", ["--labels", "--clusters", "--by"])
+def test_evaluate__fills_missing_chunks_of_columns_when_told(tmp_path, run, option):
+    scores = np.random.default_rng(0).random((60, 5), np.float32)
+    group = zarr.create_group(tmp_path / "a.zarr")
+    group.create_array("scores", data=scores)
+    group.create_array("labels", data=np.ones(60, int))
+    group.create_array("column", data=np.arange(60) // 30, chunks=(10,))  # zarr writes the second half
+    done = run("evaluate", tmp_path / "a.zarr", option, "column", "--missing", "fill", "-k", "1")
+    assert done.returncode == 0, done.stderr
+    refused = run("evaluate", tmp_path / "a.zarr", option, "column", "-k", "1")
+    assert "missing" in refused.stderr
+
+
 def test_join__makes_one_store_of_parts(tmp_path, run):
     for part in range(2):
         with avgk.ScoreWriter(tmp_path / "a.zarr", 3, part=part) as writer:
