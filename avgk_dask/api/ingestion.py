@@ -5,10 +5,9 @@ from __future__ import annotations
 import os
 import zipfile
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import cast
 
 import numpy as np
 from numpy.typing import DTypeLike
@@ -25,18 +24,21 @@ from ..store import (
     ScoreWriter,
     Target,
     Verification,
+    appendable,
     check_chunks,
-    holds_anything,
+    is_begun,
     is_zarr,
     open_arrays,
+    remove_append_record,
     writable,
 )
 from ..store.read.bands import read_array
 from ..store.read.encoding import decoded_dtype
 from ..store.read.grids import grid_of, shards_of
-from ..store.where.addresses import Options, Writable
+from ..store.where.addresses import Options
 from ..store.where.array_kinds import StoredArray
 from ..store.where.file_stores import MOST_NAMES
+from ..store.write.leased import LeasedStore
 from .given import LabelsLike, ScoresLike, StoreLike, is_stored
 from .input_names import as_class_numbers, check_inputs, in_memory, names_of
 from .inputs import find_labels, in_numpy
@@ -56,7 +58,7 @@ class Ingestion(ShownAsTable):
     Attributes
     ----------
     n_samples, n_classes
-        Shape of the scores that were written, or appended.
+        Shape of the scores that were written, or appended; no samples if a run that was killed had appended them.
     has_labels
         Whether labels were stored beside them.
     rounding
@@ -145,7 +147,8 @@ def ingest(
     """Copy scores of another format, or of another Zarr store, into a store that reads fast; verified at the end.
 
     What fails leaves nothing behind, and a local store that was to be overwritten as it was (on an object store it is
-    removed first); so does a store that was to be appended to, wherever it is.
+    removed first); so does a store that was to be appended to, wherever it is. An append that was killed at any time may be
+    run again: rows that it had added are known by a hash, and not added twice (``LeftoverWarning``).
 
     Parameters
     ----------
@@ -208,9 +211,9 @@ def ingest(
     if rows.n_samples == 0:
         raise _no_samples(rows)
     given = None if labels is None else _open_labels(labels, rows, storage_options, missing)
-    target: AbstractContextManager[Writable] = Target.of(out, out_options, overwrite, apart_from=[scores, labels])
-    if append and holds_anything(writable(out, out_options)[0]):
-        target = nullcontext(cast(Writable, out))  # which stays as it is until the writer ends
+    target: AbstractContextManager[LeasedStore] = Target.of(out, out_options, overwrite, apart_from=[scores, labels])
+    if append and is_begun(writable(out, out_options)[0]):
+        target = appendable(out, out_options)  # which stays unchanged until the writer ends
     attributes = {"class_names": rows.class_names} if rows.class_names and len(rows.class_names) <= MOST_NAMES else {}
     with target as place:
         writer = ScoreWriter(
@@ -225,6 +228,8 @@ def ingest(
                 f"out must hold every chunk as written; got {len(found.damaged)} damaged, the first {found.damaged[0][0]} "
                 f"({found.damaged[0][1].rstrip('.')}). Check the disk or the network, and ingest again."
             )
+        if append:
+            remove_append_record(place)
     has_labels = given is not None or rows.has_labels
     n_samples = writer.n_samples - n_before
     return Ingestion(n_samples, rows.n_classes, has_labels, writer.rounding, rows.class_names, rows.ignored, found)

@@ -7,13 +7,14 @@ from .read.presence import check_chunks
 from .read.verifying import Verification, verify_listing, verify_stretch
 from .where.addresses import shown
 from .where.failures import writing
+from .write.append_record import remove_append_record
 from .write.asides import Aside, recover, written_whole
 from .write.drafts import Draft, write_rows
 from .write.joining import join_parts
 from .write.result_stores import write_result
-from .write.roots import holds_anything, is_store, writable
+from .write.roots import holds_anything, is_begun, is_store, writable
 from .write.stored_sets import SET_FORMATS, SetBand, SetGrid, SetsWriter, pack_block
-from .write.targets import Target, claim
+from .write.targets import Target, appendable, claim
 from .write.writer import ScoreWriter
 
 __all__ = [
@@ -30,9 +31,11 @@ __all__ = [
     "StoredArrays",
     "Target",
     "Verification",
+    "appendable",
     "check_chunks",
     "claim",
     "holds_anything",
+    "is_begun",
     "is_sealed",
     "is_store",
     "is_zarr",
@@ -42,6 +45,7 @@ __all__ = [
     "pack_block",
     "plan_bands",
     "recover",
+    "remove_append_record",
     "shown",
     "verify_listing",
     "verify_stretch",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 import textwrap
@@ -14,6 +15,7 @@ import xarray as xr
 import zarr
 
 import avgk_dask as avgk
+from avgk_dask.api import ingestion
 
 SCORES = np.random.default_rng(1).random((203, 7)).astype(np.float32)
 LABELS = np.random.default_rng(2).integers(0, 7, 203)
@@ -345,6 +347,29 @@ def test_ingest__appends_to_a_finished_store(tmp_path, apart):
     added = avgk.ingest(*given["two"], out=tmp_path / "a.zarr", append=True)
     assert (added.ok, added.n_samples) == (True, 23)
     assert tree(tmp_path / "a.zarr") == tree(tmp_path / "all.zarr")
+
+
+@pytest.mark.filterwarnings("ignore::avgk_dask.errors.LeftoverWarning")
+@pytest.mark.parametrize("n_before", [0, 7])
+def test_ingest__killed_while_it_verifies_appends_its_rows_once(tmp_path, monkeypatch, n_before):
+    scores = np.random.default_rng(0).random((20, 3), np.float32)
+    np.save(tmp_path / "s.npy", scores)
+    if n_before:
+        with avgk.ScoreWriter(tmp_path / "a.zarr", 3) as writer:
+            writer.append(scores[:n_before])
+    real = ingestion.verify
+
+    def verify(*args, **options):
+        shutil.copytree(tmp_path / "a.zarr", tmp_path / "killed.zarr")
+        return real(*args, **options)
+
+    monkeypatch.setattr(ingestion, "verify", verify)
+    assert avgk.ingest(tmp_path / "s.npy", out=tmp_path / "a.zarr", append=True).n_samples == 20
+    monkeypatch.undo()
+    again = avgk.ingest(tmp_path / "s.npy", out=tmp_path / "killed.zarr", append=True)
+    assert (again.ok, again.n_samples) == (True, 0)
+    assert tree(tmp_path / "killed.zarr") == tree(tmp_path / "a.zarr")
+    assert avgk.ingest(tmp_path / "s.npy", out=tmp_path / "killed.zarr", append=True).n_samples == 20
 
 
 def test_ingest__that_cannot_append_leaves_the_store_as_it_was(tmp_path):

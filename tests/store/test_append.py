@@ -20,7 +20,7 @@ from zarr.core.sync import sync
 from zarr.storage import LocalStore, MemoryStore
 
 import avgk_dask as avgk
-from avgk_dask.store.write import appending, writer
+from avgk_dask.store.write import appending, staging, writer
 from avgk_dask.store.write.lease_places import FOLDER
 from avgk_dask.store.write.roots import writable
 
@@ -373,10 +373,10 @@ def test_append__that_loses_its_lease_at_its_end_stops(tmp_path, monkeypatch):
     assert np.array_equal(avgk.open_scores(path).scores.values, SCORES[:60])
 
 
-def stopped(path, first, last):
+def stopped(append, *arguments):
     """Whether an append ended because it was stopped."""
     try:
-        add(path, first, last)
+        append(*arguments)
     except avgk.StoreError as error:
         if "stopped here" not in str(error):
             raise
@@ -397,7 +397,8 @@ def state(path, old, new):
 
 @pytest.mark.filterwarnings("ignore::avgk_dask.errors.LeftoverWarning")
 @pytest.mark.parametrize(
-    "options, again", [({}, "append"), ({"shard_chunks": 2}, "resume"), ({"top_m": 4, "codec": "zstd"}, "append")]
+    "options, again",
+    [({}, "rest"), ({"shard_chunks": 2}, "resume"), ({"top_m": 4, "codec": "zstd"}, "same")],
 )
 def test_append__stopped_before_any_write_leaves_the_old_store_or_one_that_is_finished(
     tmp_path, stop_after, options, again
@@ -411,7 +412,7 @@ def test_append__stopped_before_any_write_leaves_the_old_store_or_one_that_is_fi
         path = tmp_path / f"{n}.zarr"
         shutil.copytree(tmp_path / "old.zarr", path)
         stop_after(n)
-        is_stopped = stopped(path, 25, 57)
+        is_stopped = stopped(add, path, 25, 57)
         stop_after(None)
         if not is_stopped:
             break
@@ -423,10 +424,68 @@ def test_append__stopped_before_any_write_leaves_the_old_store_or_one_that_is_fi
                 assert tree(path) == tree(tmp_path / "old.zarr")
         with avgk.ScoreWriter(path, append=True) as more:
             assert more.n_samples == (25 if states[-1] == "old" else 57)
-            more.append(*rows(more.n_samples, 57))
+            for first in range(25 if again == "same" else more.n_samples, 57, 8):
+                more.append(*rows(first, min(first + 8, 57)))
+        assert more.n_samples == 57
         assert tree(path) == tree(tmp_path / "new.zarr")
     assert [name for name, _ in itertools.groupby(states)] == ["old", "incomplete", "new"]
     assert states.count("old") > 10
+
+
+@pytest.mark.filterwarnings("ignore::avgk_dask.errors.LeftoverWarning")
+@pytest.mark.parametrize(
+    "more",
+    [
+        rows(57, 80),  # others
+        rows(25, 80),  # the same, and more
+        rows(25, 50),  # not all of them
+        (SCORES[25:57], LABELS[:32]),  # with other labels
+    ],
+)
+def test_append__of_other_rows_comes_after_the_append_that_was_stopped(tmp_path, more):
+    cut_short(tmp_path / "a.zarr", 25, 57)
+    with avgk.ScoreWriter(tmp_path / "a.zarr", append=True) as writer:
+        writer.append(*more)
+    found = avgk.open_scores(tmp_path / "a.zarr")
+    assert np.array_equal(found.scores, np.concatenate([SCORES[:57], more[0]]))
+    assert np.array_equal(found.labels, np.concatenate([LABELS[:57], more[1]]))
+
+
+@pytest.mark.filterwarnings("ignore::avgk_dask.errors.LeftoverWarning")
+def test_append__stopped_again_and_again_adds_its_rows_once(tmp_path, stop_after):
+    path = tmp_path / "a.zarr"
+    write(tmp_path / "new.zarr", 57, chunk_rows=10)
+    cut_short(path, 25, 57)
+    counts = []
+
+    def again():
+        with avgk.ScoreWriter(path, append=True) as more:
+            more.append(*rows(25, 57))
+        counts.append(more.n_samples)
+
+    for n in itertools.count(0, 3):
+        stop_after(n)
+        is_stopped = stopped(again)
+        stop_after(None)
+        if not is_stopped:
+            break
+    assert n > 9
+    assert counts == [57]
+    assert tree(path) == tree(tmp_path / "new.zarr")
+
+
+@pytest.mark.filterwarnings("ignore::avgk_dask.errors.LeftoverWarning")
+def test_append__says_what_it_does_with_rows_that_are_there(tmp_path):
+    path = tmp_path / "a.zarr"
+    cut_short(path, 25, 57)
+    with pytest.warns(avgk.LeftoverWarning, match="finished an append .* not added twice"):
+        more = avgk.ScoreWriter(path, append=True)
+    more.append(*rows(25, 57))
+    with pytest.warns(avgk.LeftoverWarning, match="the 32 rows appended .* not added again"):
+        more.close()
+    with avgk.ScoreWriter(path, append=True) as more:
+        more.append(*rows(25, 57))  # by another run: these are meant
+    assert more.n_samples == 89
 
 
 KILLED = """
@@ -495,17 +554,17 @@ def test_append__refuses_a_second_one(tmp_path):
     add(path, 50, 60)
 
 
-def cut_short(path, stop_after):
-    """Leave an append to a store where its root says that it is incomplete."""
-    write(path, 45, chunk_rows=10)
-    root = {"attributes": {"avgk_dask": {"complete": True}}}
-    n = itertools.count(10)
-    while root["attributes"]["avgk_dask"]["complete"]:
-        stop_after(next(n))
-        assert stopped(path, 45, 50)
-        stop_after(None)
-        root = json.loads((path / "zarr.json").read_text())
-    return root
+def cut_short(path, first=45, last=50):
+    """Leave an append to a store where its root says that it is incomplete; give the root."""
+
+    def stop(*_):
+        raise OSError("stopped here")
+
+    write(path, first, chunk_rows=10)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(staging, "_move_in", stop)
+        assert stopped(add, path, first, last)
+    return json.loads((path / "zarr.json").read_text())
 
 
 @pytest.mark.filterwarnings("ignore::avgk_dask.errors.LeftoverWarning")
@@ -521,9 +580,9 @@ def cut_short(path, stop_after):
         {"zarr.json": [1, 2]},
     ],
 )
-def test_append__finishes_nothing_that_is_damaged(tmp_path, stop_after, staged):
+def test_append__finishes_nothing_that_is_damaged(tmp_path, staged):
     path = tmp_path / "a.zarr"
-    root = cut_short(path, stop_after)
+    root = cut_short(path)
     mine = root["attributes"]["avgk_dask"]["staged"]
     if isinstance(staged, dict) and any(".." in key for key in staged):
         staged = {**mine, **staged}

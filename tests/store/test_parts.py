@@ -158,3 +158,12 @@ def test_join__writes_chunks_that_hold_nothing_but_the_fill_value(tmp_path, monk
     found = avgk.open_scores(path)
     assert found.sizes["sample"] == 39
     assert not any(np.asarray(found[name]).any() for name in found)
+
+
+def test_parts__of_a_finished_store_are_refused_without_a_trace(tmp_path):
+    with avgk.ScoreWriter(tmp_path / "a.zarr", 6) as writer:
+        writer.append(SCORES)
+    before = sorted(tmp_path.rglob("*"))
+    with pytest.raises(avgk.StoreError, match="one that is written in parts"):
+        avgk.ScoreWriter(tmp_path / "a.zarr", 6, part=0)
+    assert sorted(tmp_path.rglob("*")) == before

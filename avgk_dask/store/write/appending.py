@@ -26,6 +26,7 @@ from ..where.addresses import secrets_of
 from ..where.array_kinds import StoredArray
 from ..where.zarr_calls import is_uneven
 from .drafts import Digests, Draft
+from .leases import tell
 from .plans import Plan
 from .roots import read_document, write_document
 from .staging import StagedStore, drop_staged, replace_staged
@@ -184,8 +185,17 @@ class Finished:
 class Append:
     """More rows for a finished store, which stays as it is until ``finish``."""
 
-    def __init__(self, store: Store, old: Finished, layout: Layout, attributes: Mapping[str, object] | None) -> None:
+    def __init__(
+        self,
+        store: Store,
+        old: Finished,
+        layout: Layout,
+        attributes: Mapping[str, object] | None,
+        finished: str | None = None,
+    ) -> None:
         self.old, self._store = old, store
+        #: The hash of the last rows of the store if the run that appended them was killed.
+        self._finished = finished
         self._attributes = old.merged(attributes)
         #: The number of stretches of rows that are full.
         self.n_stretches = old.n_samples // layout.rows
@@ -233,9 +243,17 @@ class Append:
             if more:
                 new.update(more)
 
-    def adds_nothing(self, n_samples: int) -> bool:
-        """Whether the store would be the same with so many samples."""
-        return n_samples == self.old.n_samples and self._attributes == self.old.attributes
+    def adds_nothing(self, n_samples: int, rows: str) -> bool:
+        """Whether the store would be the same with ``n_samples`` samples, or has the rows with this hash from a run that was killed."""
+        is_there = n_samples > self.old.n_samples and rows == self._finished
+        if self._attributes != self.old.attributes or not (is_there or n_samples == self.old.n_samples):
+            return False
+        if is_there:
+            tell(
+                f"the {n_samples - self.old.n_samples:,} rows appended to {self.old.location} are those of the append whose "
+                "run was killed; they were not added again"
+            )
+        return True
 
     def finish(self) -> None:
         """Put the finished new store in the place of the old one."""

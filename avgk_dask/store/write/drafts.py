@@ -29,9 +29,10 @@ from ..read.wrapping import Wrapping
 from ..where.addresses import secrets_of, shown
 from ..where.array_kinds import StoredArray, WritableArray, ZarrArray
 from ..where.failures import cause
+from .append_record import write_append_record
 from .lease_places import FOLDER as LEASES
 from .leased import lease_of
-from .roots import check_target, clear, is_begun, read_document, write_document
+from .roots import check_target, clear, document_bytes, is_begun, read_document, write_document
 
 #: The arrays a store of ours may hold: scores and labels, or sets.
 _ARRAYS = ("scores", "class_index", "labels", "sets", "offsets", "classes")
@@ -71,6 +72,8 @@ class Draft:
         self.digests: Digests = {}
         #: What the finished store notes for a writer that appends to it.
         self.kept_notes: dict[str, object] = {}
+        #: A hash of the rows that are appended, to be recorded; empty if there are none.
+        self.appended = ""
 
     @classmethod
     def create(
@@ -209,6 +212,8 @@ class Draft:
             n_chunks={name: math.prod(table.shape[:-1]) for name, table in tables.items()},
         )
         root["attributes"][ATTRIBUTE] = self.seal.to_state()
+        if self.appended:
+            write_append_record(self.group.store, document_bytes(root), self.appended)
         write_document(self.group.store, "zarr.json", root)
 
     def _document(self, key: str) -> Document:
@@ -231,11 +236,11 @@ def write_rows(array: WritableArray, first: int, block: Array) -> Digests:
     lease, last = lease_of(array.store_path.store), first + block.shape[0]
     if lease:
         lease.check()
-    array = grown(array, last)
-    array[first:last] = block.view(array.dtype) if block.dtype == BFLOAT16 else block
+    target = grown(array, last)
+    target[first:last] = block.view(array.dtype) if block.dtype == BFLOAT16 else block
     where = (slice(first, last), *(slice(0, n) for n in array.shape[1:]))
     recorded = array.store_path.store.digests
-    return {key: recorded[key] for key in (chunk_key(array, index) for index in indices_within(grid_of(array), where))}
+    return {key: recorded[key] for key in (chunk_key(array, index) for index in indices_within(grid_of(target), where))}
 
 
 def grown(array: StoredArray, n_rows: int) -> ZarrArray:

@@ -17,10 +17,12 @@ class LeasedStore(WrapperStore[Store]):
 
     def __init__(self, store: Store, lease: Lease, location: str, *, is_lent: bool = False) -> None:
         super().__init__(store)
-        self.lease, self.location, self._is_lent = lease, location, is_lent
+        #: Whether the lease, and so the run, outlasts the writer.
+        self.is_lent = is_lent
+        self.lease, self.location = lease, location
 
     def _with_store(self, store: Store) -> LeasedStore:
-        return type(self)(store, self.lease, self.location, is_lent=self._is_lent)
+        return type(self)(store, self.lease, self.location, is_lent=self.is_lent)
 
     def with_read_only(self, read_only: bool = False) -> LeasedStore:
         """Return the store in its read-only (or writable) form, under the same lease."""
@@ -38,7 +40,7 @@ class LeasedStore(WrapperStore[Store]):
 
     def release(self) -> None:
         """Let go of the lease, unless it is lent."""
-        if not self._is_lent:
+        if not self.is_lent:
             self.lease.release()
 
 

@@ -39,10 +39,10 @@ def create_parts(store: Store, location: str) -> None:
     for key, attributes in (("zarr.json", {ATTRIBUTE: state}), (f"{PARTS}/zarr.json", {})):
         if not key_exists(store, key):
             write_document(store, key, {"attributes": attributes, "zarr_format": 3, "node_type": "group"})
-    if (read_document(store, "zarr.json", location).get("attributes") or {}).get(ATTRIBUTE) != state:
-        raise StoreError(
-            f"store must be new, or one that is written in parts; got another, {location!r}. Choose another path."
-        )
+        if (read_document(store, "zarr.json", location).get("attributes") or {}).get(ATTRIBUTE) != state:
+            raise StoreError(
+                f"store must be new, or one that is written in parts; got another, {location!r}. Choose another path."
+            )
 
 
 def read_document(store: Store, key: str, location: str) -> Document:
@@ -53,9 +53,14 @@ def read_document(store: Store, key: str, location: str) -> Document:
     return parse_document(found, f"{key} of {location}")
 
 
+def document_bytes(value: Document) -> bytes:
+    """Return a JSON object as zarr writes it."""
+    return json.dumps(value, indent=2).encode()
+
+
 def write_document(store: Store, key: str, value: Document) -> None:
-    """Write a JSON object, as zarr does."""
-    write_key(store, key, json.dumps(value, indent=2).encode())
+    """Write a JSON object."""
+    write_key(store, key, document_bytes(value))
 
 
 def writable(path: object, options: Options | None = None) -> tuple[Store, str]:

@@ -20,6 +20,7 @@ from ..read.manifest import Digest, chunk_grid, digest_of, index_of
 from ..read.seals import ATTRIBUTE, FORMAT, STAGED, Seal
 from ..read.wrapping import Wrapping
 from ..where.zarr_calls import read_key, wait, write_key
+from .append_record import RECORD, read_append_record
 from .drafts import Digests, Draft
 from .leased import lease_of
 from .leases import tell
@@ -29,7 +30,9 @@ from .roots import read_document, write_document
 _FOLDER = "scores/append"
 _ROOT = "zarr.json"
 #: What may be staged: nothing outside of the store is written, whatever its root says.
-_KEY = re.compile(r"zarr\.json|manifest/zarr\.json|(manifest/)?(scores|class_index|labels)/(zarr\.json|c(/[0-9]+)+)")
+_KEY = re.compile(
+    rf"zarr\.json|manifest/zarr\.json|(manifest/)?(scores|class_index|labels)/(zarr\.json|c(/[0-9]+)+)|{re.escape(RECORD)}"
+)
 
 
 class StagedStore(Wrapping):
@@ -109,17 +112,31 @@ def _move_in(store: Store, found: Mapping[str, bytes]) -> None:
     wait(store.delete_dir(_FOLDER))
 
 
-def settle(store: Store, location: str) -> None:
-    """Finish what an append was killed at, or remove what it had begun; with a word."""
+def settle(store: Store, location: str) -> str | None:
+    """Finish what an append was killed at, or remove what it had begun, with a word.
+
+    Return the hash of the rows of an append that was finished and whose run did not end, or None if there is none.
+    """
     seal = Seal.read(read_document(store, _ROOT, location).get("attributes"), location)
-    if seal is not None and not seal.complete and STAGED in seal.noted:
+    is_staged = seal is not None and not seal.complete and STAGED in seal.noted
+    if seal is None or not (seal.complete or is_staged):
+        return None
+    if is_staged:
         _move_in(store, _load(store, location, _told(seal.noted[STAGED], location)))
-        tell(f"finished an append to {location} whose writer was gone; its rows are in the store")
-    elif seal is not None and seal.complete and listed_keys(store, _FOLDER):
-        is_done = read_key(store, f"{_FOLDER}/{_ROOT}") == read_key(store, _ROOT)
+    rows = read_append_record(store)
+    once = "its rows are in the store" + (", and are not added twice" if rows else "")
+    if is_staged:
+        tell(f"finished an append to {location} whose writer was gone; {once}")
+        return rows
+    if listed_keys(store, _FOLDER):
+        staged = read_key(store, f"{_FOLDER}/{_ROOT}")
+        is_done = staged == read_key(store, _ROOT) or (staged is None and rows is not None)
         drop_staged(store, location)
         if not is_done:
             tell(f"removed the rows of an append to {location} that was not finished; append them again")
+    if rows is not None:
+        tell(f"an append to {location} was complete when its run was killed; {once}")
+    return rows
 
 
 def _told(staged: object, location: str) -> dict[str, Digest]:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from types import TracebackType
 
 import zarr
@@ -16,6 +17,7 @@ from ..where.addresses import Options, address_of
 from ..where.failures import writing
 from ..where.locations import locate
 from ..where.zarr_calls import wait
+from .appending import check_appendable
 from .asides import Aside, recover, remove_for_good
 from .lease_places import place_of
 from .leased import LeasedStore
@@ -58,6 +60,18 @@ def claim(store: Store, location: str, check: Callable[[], None], *, whole: bool
         lease.release()
         raise
     return LeasedStore(store, lease, location)
+
+
+@contextmanager
+def appendable(path: object, options: Options | None) -> Iterator[LeasedStore]:
+    """Lend a finished store to a writer that appends to it: its run ends with the block, and not with the writer."""
+    store, location = writable(path, options)
+    with writing(location, path, options):
+        leased = claim(store, location, lambda: check_appendable(store, location))
+    try:
+        yield leased.lent()
+    finally:
+        leased.release()
 
 
 class Target:

@@ -20,6 +20,7 @@ from ..read.layout import LABEL_ROWS, Layout
 from ..where.addresses import Options, Writable, shown
 from ..where.failures import writing
 from ..where.file_stores import MOST_NAMES
+from .append_record import RowsHash, remove_append_record
 from .appending import CHUNK_ROWS, Append, Finished, check_appendable
 from .batches import Conversion, RowBuffer, as_labels, as_scores, check_labels, check_scores, truncate
 from .drafts import Digests, Draft, write_rows
@@ -106,8 +107,10 @@ class ScoreWriter:
     last byte, what one writer of all rows would have written (with gzip but for the times in its chunks). Full chunks
     stay as they are; the last one is read and written again unless it is full. A writer that is killed leaves the store as it
     was, its rows to be appended again; one killed while ``close`` puts them in their place, an incomplete store that the next
-    writer with ``append`` or ``resume`` finishes first. So look at ``n_samples`` before appending again. Whoever opened the
-    store before must open it again.
+    writer with ``append`` or ``resume`` finishes first. That writer may append the same rows again, in any batches: it
+    knows them by a hash, and does not add them twice (``n_samples`` after ``close`` is the number that there is). Other
+    rows are added after them. A ``LeftoverWarning`` says what was done. Readers that opened the store before must open it
+    again.
 
     Examples
     --------
@@ -171,6 +174,9 @@ class ScoreWriter:
         if attributes and attributes.get("class_names") is not None:
             n = asked["n_classes"] or len(attributes["class_names"])  # type: ignore[arg-type]
             attributes = {**attributes, "class_names": name_list(attributes["class_names"], n, "class_names")}
+        #: Of the rows that are appended, in case this run is killed at its end, and run again.
+        self._hash = RowsHash() if append else None
+        self._may_be_again = append or resume
         with self._writing():
             if part is not None:
                 create_parts(root, shown(path))
@@ -186,10 +192,12 @@ class ScoreWriter:
             self._leased = claim(store, location, check)
             self._journal = Journal(self._leased, location)
             goes_on = (resume or append) and is_begun(store)
-            if goes_on:
-                settle(self._leased, location)
+            finished = settle(self._leased, location) if goes_on else None
             if append and goes_on:
-                self._begin_append(self._leased, Finished.open(store, location, *self._given), asked, attributes)
+                if finished is not None:
+                    self._journal.clear()  # of the run that was killed
+                old = Finished.open(store, location, *self._given)
+                self._begin_append(self._leased, old, asked, attributes, finished)
             elif goes_on:
                 self._draft = Draft.reopen(self._leased, location)
                 self._resume()
@@ -203,12 +211,17 @@ class ScoreWriter:
         self._class_names: tuple[str, ...] | None = tuple(stored) if isinstance(stored, list) else None
 
     def _begin_append(
-        self, store: LeasedStore, old: Finished, asked: Asked, attributes: Mapping[str, object] | None
+        self,
+        store: LeasedStore,
+        old: Finished,
+        asked: Asked,
+        attributes: Mapping[str, object] | None,
+        finished: str | None,
     ) -> None:
         """Go on behind the last full chunk of a finished store."""
         self._plan = old.plan(asked)
         self._layout = self._plan.layout(old.dtype.itemsize)
-        append = Append(store, old, self._layout, attributes)
+        append = Append(store, old, self._layout, attributes, finished)
         self._n_stretches, self._n_labels = append.n_stretches, append.n_labels
         self.n_samples, self._stored, self._labelled = old.n_samples, old.dtype, old.labelled
         self.rounding = old.arrays["scores"].attrs.get("rounding")
@@ -271,7 +284,10 @@ class ScoreWriter:
             self._stored, self._labelled = conversion.stored, kind
             self.rounding = self.rounding or conversion.rounding
             self._layout = self._layout or self._plan.layout(conversion.stored.itemsize)
-            self._rows.add(*arrays, *([] if mine is None else [mine]))
+            arrays += [] if mine is None else [mine]
+            if self._hash is not None:
+                self._hash.add(arrays)
+            self._rows.add(*arrays)
             self.n_samples += block.shape[0]
             while len(self._rows) >= self._layout.rows:
                 record = self._write_stretch(self._layout, self._layout.rows)
@@ -436,10 +452,15 @@ class ScoreWriter:
         if not self.n_samples and not self._is_part:
             raise StoreError(f"{self._location} has no samples. Append some before closing it.")
         with self._writing():
-            if self._append and self._append.adds_nothing(self.n_samples):
+            rows = "" if self._hash is None else self._hash.hexdigest()
+            if self._append and self._append.adds_nothing(self.n_samples, rows):
                 self._append.undo()
+                self.n_samples = self._append.old.n_samples
             else:
+                self._draft.appended = rows
                 self._finish()
+            if self._may_be_again and self._leased is not None and not self._leased.is_lent:
+                remove_append_record(self._leased)
         self._closed = True
         self._release()
 
