@@ -22,7 +22,7 @@ def pack(labels: Array, groups: Ints, n_classes: int) -> Ints:
     ([2, -1, 0, 4], [0, 0, 1, 1])
 
     """
-    wide = labels if labels.dtype == np.uint64 else labels.astype(np.int64)
+    wide = labels if labels.dtype.kind == "u" and labels.dtype.itemsize == 8 else labels.astype(np.int64)
     hard = np.minimum(wide, wide.dtype.type(n_classes + 1)).astype(np.int64)
     return np.asarray(groups * (n_classes + _OTHERS) + np.maximum(hard, -1) + 1, np.int64)
 

@@ -14,14 +14,14 @@ _CURE = "Correct the dtype and chunks of the array."
 
 
 def promised_block(block: Any, dtype: Dtype, shape: tuple[int, ...] | None = None, what: str = "scores") -> Array:
-    """Return a block of a matrix as a plain array; refuse one of another dtype, or shape where that is known."""
+    """Return a block of a matrix as a plain array in native byte order; refuse one of another dtype, or shape if that is known."""
     plain = plain_block(block, what)
     if plain.dtype.newbyteorder("=") != dtype or plain.ndim != 2 or shape not in (None, plain.shape):
         raise ScoresError(
             f"{what} must be what their metadata promise, {dtype}{'' if shape is None else f' of shape {shape}'}; "
             f"got a block of {plain.dtype} and shape {plain.shape}. {_CURE}"
         )
-    return plain
+    return plain.astype(dtype, copy=False)  # of the other byte order, it would be taken for other numbers
 
 
 def promised_labels(block: Any, shape: tuple[int, ...]) -> Array:

@@ -35,7 +35,7 @@ class BlockSource(Source):
         return self.band_bytes()
 
     def held_bytes(self) -> int:  # noqa: D102
-        return self.slab_bytes()
+        return self.slab_bytes() * (1 if self.array.dtype.isnative else 2)  # converted blocks are copies
 
     @property
     def token(self) -> str:  # noqa: D102

@@ -157,6 +157,20 @@ def test_results__are_the_same_for_any_chunks_and_kind_of_scores(method, by, tmp
     check_counts(results[0], sets[0], labels)
 
 
+@pytest.mark.parametrize("dtype", [">f2", ">f4", ">u8"])
+@pytest.mark.parametrize("by", [None, "class", "group"])
+def test_evaluate__counts_the_sets_of_scores_in_foreign_byte_order(dtype, by):
+    chances, labels = problem(60, 5)
+    turned = (chances * 64).astype(dtype)
+    native, groups = turned.astype(turned.dtype.newbyteorder("=")), labels % 2 if by == "group" else None
+    predictor = avgk.conformal.calibrate(turned, labels, 0.3, by=by if groups is None else groups)
+    assert predictor == avgk.conformal.calibrate(native, labels, 0.3, by=by if groups is None else groups)
+    sets = predictor.sets(native, groups=groups).compute()
+    for scores in (turned, np.asfortranarray(turned), da.from_array(turned, chunks=(7, 2))):
+        np.testing.assert_array_equal(predictor.sets(scores, groups=groups).compute(), sets)
+        check_counts(predictor.evaluate(scores, labels, groups=groups), sets, labels)
+
+
 def test_rank__is_exact():
     assert quantile_rank(9, Fraction(1, 10)) == 9
     assert quantile_rank(19, Fraction(1, 10)) == 18  # 20 * 0.9 = 18 in floats is 18.000000000000004 or so for others
