@@ -14,7 +14,6 @@ from functools import cached_property
 import numpy as np
 
 from ..arrays import Dtype
-from ..kernels.keys import NAN_KEY
 from ..scans.band_pass import Pass
 from ..scans.edge_scan import label_pass
 from ..scans.target_scan import TargetPlan, target_pass
@@ -98,13 +97,12 @@ class SmallestSearch:
 
     @property
     def threshold_key(self) -> int:
-        """The key of the highest score left out, NaN among them; of the lowest where none is. It is not known where no label is needed."""
+        """The key of the highest score left out, NaN among them; of the lowest if none is. It is not known if no label is needed."""
         assert self.labels is not None
         assert self.counts is not None
-        if self.n_labels < self.counts.n_above + int(self.counts.n_ties.sum()):
-            return self.key
-        below = self.counts.highest_below
-        return self.key if below == NAN_KEY and not self.labels.n_nan else below
+        n_from = self.counts.n_above + int(self.counts.n_ties.sum())
+        all_are_in = n_from == self.labels.n_rows * self.n_classes
+        return self.key if self.n_labels < n_from or all_are_in else self.counts.highest_below
 
     def least_top(self) -> tuple[int, int]:
         """Return the least K whose top-K sets hold as many labels as are needed, and how many they hold."""

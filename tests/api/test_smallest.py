@@ -42,6 +42,17 @@ def test_smallest_k__equals_the_definition(nan, data):
     np.testing.assert_equal(float(found.threshold), float(expected["threshold"]))
 
 
+@pytest.mark.parametrize("dtype", ["int64", "uint64", "int8", "float16"])
+def test_smallest_k__threshold_may_be_the_lowest_score_there_is(dtype):
+    lowest = -math.inf if dtype == "float16" else int(np.iinfo(dtype).min)
+    scores, labels = np.array([[lowest, 5], [lowest, 7]], dtype), np.array([1, 1])
+    found = avgk.smallest_k(scores, labels, max_error=0)
+    assert (found.budget, found.value) == (2, lowest)
+    assert avgk.predict_sets(scores, threshold=found).compute().tolist() == [[False, True], [False, True]]
+    assert avgk.smallest_k(scores, np.array([0, 0]), max_error=0).value == lowest
+    assert avgk.smallest_k(scores[:, 1:], np.array([0, 0]), max_error=0).value == 5
+
+
 def test_smallest_k__is_the_budget_of_evaluate_and_the_one_before_is_not_enough(tmp_path):
     simulate_store(tmp_path / "s.zarr", Simulation(2_000, 50, dtype="float16"), chunks=(300, 20))
     found = avgk.smallest_k(tmp_path / "s.zarr", max_error=0.1)
