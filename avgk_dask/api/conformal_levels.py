@@ -8,7 +8,7 @@ import numpy as np
 
 from ..arrays import Array, Bools, Dtype, Ints
 from ..errors import OptionError
-from ..kernels.keys import decode, first_key_from
+from ..kernels.keys import decode, first_key_from, key_range
 from ..passes.certifying import refuse_truncated
 from ..scans.costs import NEVER, Costs
 from ..sources.source import Source
@@ -43,14 +43,15 @@ def are_everything(costs: Costs, levels: Ints, counts: Ints, ranks: Ints) -> Boo
     return too_few if costs.everything == NEVER else levels == costs.everything
 
 
-def levels_for(levels: Ints, every: Bools, costs: Costs, dtype: Dtype) -> Ints:
-    """Return the levels of the same thresholds among scores of another dtype; exact, none is rounded."""
-    found = {}
+def levels_for(levels: Ints, every: Bools, costs: Costs, dtype: Dtype) -> tuple[Ints, Bools]:
+    """Return the levels of the same thresholds among scores of another dtype, and which exceed all of those; exact, none is rounded."""
+    highest, found = key_range(dtype)[1], {}
     for level in np.unique(levels[~every]).tolist():
-        found[level] = ~first_key_from(decode([~level], costs.dtype)[0], dtype)
-    everything = Costs(costs.method, dtype).everything
+        found[level] = first_key_from(decode([~level], costs.dtype)[0], dtype)
     both = zip(levels.tolist(), every.tolist(), strict=True)
-    return np.array([everything if all_in else found[level] for level, all_in in both], np.int64)
+    firsts = [~Costs(costs.method, dtype).everything if all_in else found[level] for level, all_in in both]
+    exceed = np.array([first > highest for first in firsts], bool)
+    return ~np.array([min(first, highest) for first in firsts], np.int64), exceed
 
 
 def shown_thresholds(costs: Costs, levels: Ints, every: Bools, n_classes: int) -> Array:

@@ -11,7 +11,7 @@ import numpy as np
 
 from ..arrays import Ints, whole_number
 from ..exact.coverage_law import quantile_rank
-from ..kernels.keys import check_dtype
+from ..kernels.keys import check_dtype, key_range
 from ..scans.costs import Costs
 from .conformal_levels import Told, are_everything, shown_thresholds
 from .conformal_options import AskedSets
@@ -59,6 +59,8 @@ def restored_predictor(content: dict[str, Any]) -> ConformalPredictor:
         raise ValueError("its number of classes, or of reads, is none")
     if not (levels.shape == counts.shape == (wanted,)) or (levels > costs.everything).any() or (counts < 0).any():
         raise ValueError("its thresholds do not fit its classes or groups")
+    if content["method"] == "lac" and (~levels > key_range(costs.dtype)[1]).any():
+        raise ValueError("its thresholds are not scores of its dtype")
     names = content.get("class_names")  # files of before have none
     if names is not None and (len(names) != n_classes or not all(isinstance(name, str) for name in names)):
         raise ValueError("its names do not fit its classes")

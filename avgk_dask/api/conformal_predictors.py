@@ -288,14 +288,15 @@ class ConformalPredictor(ShownAsTable):
 
     def _rule(self, source: Source) -> CostRule:
         """Return the rule for scores of a source, which may be of another dtype than those of the calibration."""
-        levels = self._levels
+        levels, empty = self._levels, np.zeros(self._levels.size, bool)
         if self.method == "lac" and source.dtype != self._costs.dtype:
-            levels = levels_for(levels, self._every, self._costs, check_dtype(source.dtype))
+            levels, empty = levels_for(levels, self._every, self._costs, check_dtype(source.dtype))
         if self.by == "group":  # one more, of groups that were never met
             levels = np.append(levels, Costs(self.method, source.dtype).everything)
+            empty = np.append(empty, False)
         own = self._costs
         costs = Costs(self.method, source.dtype, own.bits, own.penalty, own.k_reg, own.seed, stream=1)
-        return CostRule(costs, levels, self.by or "")
+        return CostRule(costs, levels, self.by or "", empty if empty.any() else None)
 
     def _check(self, source: Source, scores: ScoresLike, nan_policy: str) -> None:
         if source.n_classes != self.n_classes:

@@ -8,7 +8,7 @@ import numpy as np
 
 from ..arrays import Array, Bools, Ints
 from ..errors import ScoresError
-from ..kernels.keys import carrier, decode, encode, is_float, key_range
+from ..kernels.keys import carrier, decode, key_range
 from ..scans.costs import Costs
 
 #: Scores whose costs are in memory at once.
@@ -25,6 +25,8 @@ class CostRule:
     costs: Costs
     levels: Ints
     by: str = ""
+    #: Which of the levels no class reaches, of scores that are all below their threshold; None if none is such.
+    empty: Bools | None = None
     #: The group of each row that will be looked at.
     groups: Ints | None = None
 
@@ -39,10 +41,11 @@ class CostRule:
 
     def choose(self, scores: Array, first_row: int, first_class: int, n_classes: int) -> Bools:
         """Return the members among a block of scores that starts at this row and class of a matrix of so many classes."""
-        limits = self._limits(slice(first_class, first_class + scores.shape[1]))
+        classes = slice(first_class, first_class + scores.shape[1])
         if self.costs.method == "lac":
-            return _at_least(scores, ~limits)
+            return self._reaching(scores, classes)
         self._refuse(scores)
+        limits = self._by_block(self.levels, classes)
         chosen, step = np.empty(scores.shape, bool), max(1, _TILE // scores.shape[1])
         for first in range(0, len(scores), step):
             rows = slice(first, min(first + step, len(scores)))
@@ -52,9 +55,9 @@ class CostRule:
 
     def sizes(self, scores: Array, samples: Ints) -> Ints:
         """Return the size of each row's set, given the numbers of the rows' samples."""
-        limits, method = self._limits(slice(None)), self.costs.method
+        limits, method = self._by_block(self.levels, slice(None)), self.costs.method
         if method == "lac":
-            members = _at_least(scores, ~limits)
+            members = self._reaching(scores, slice(None))
         elif self.by == "class":
             members = self.costs.of_all(scores, samples) <= limits
         elif method == "top_k":
@@ -69,18 +72,29 @@ class CostRule:
         rows, held = np.flatnonzero(labels >= 0), np.zeros(labels.size, bool)
         mine = labels[rows]
         costs = self.costs.of_labels(scores[rows], mine, samples[rows])
-        limits = self._limits(slice(None)).reshape(-1)
-        held[rows] = costs <= (limits[mine] if self.by == "class" else limits[rows] if self.by else limits)
+        held[rows] = costs <= self._by_label(self.levels, rows, mine)
+        if self.empty is not None:
+            held[rows] &= ~self._by_label(self.empty, rows, mine)
         return held
 
-    def _limits(self, classes: slice) -> Ints:
-        """Return the levels so that they compare with a block of whole rows, or of some classes."""
+    def _reaching(self, scores: Array, classes: slice) -> Bools:
+        """Return which scores of a block of some classes reach the threshold of LAC."""
+        reached = _at_least(scores, ~self._by_block(self.levels, classes))
+        return reached if self.empty is None else reached & ~self._by_block(self.empty, classes)
+
+    def _by_block(self, values: Array, classes: slice) -> Array:
+        """Return values of the levels so that they compare with a block of whole rows, or of some classes."""
         if self.by == "class":
-            return self.levels[classes]
+            return values[classes]
         if self.by == "group":
             assert self.groups is not None
-            return np.asarray(self.levels[self.groups][:, None])
-        return self.levels[:1, None]
+            return np.asarray(values[self.groups][:, None])
+        return values[:1, None]
+
+    def _by_label(self, values: Array, rows: Ints, labels: Ints) -> Array:
+        """Return values of the levels for the labels of some rows."""
+        limits = self._by_block(values, slice(None)).reshape(-1)
+        return limits[labels] if self.by == "class" else limits[rows] if self.by else limits
 
     def _refuse(self, scores: Array) -> None:
         if self.costs.bad_rows(scores).size:
@@ -91,10 +105,7 @@ class CostRule:
 
 
 def _at_least(scores: Array, keys: Ints) -> Bools:
-    """Return which scores have a key of at least these; NaN never."""
-    low, high = key_range(scores.dtype)
-    if (keys > high).any():
-        reached = encode(scores) >= keys
-        return reached & (scores == scores) if is_float(scores.dtype) else np.asarray(reached)
+    """Return which scores have a key of at least these, the highest of which is one of their dtype; NaN never."""
     # In the scores' own dtype, or that of their kernels, which is several times as fast.
-    return np.asarray(carrier(scores) >= carrier(decode(np.maximum(keys, low), scores.dtype)))
+    lowest = key_range(scores.dtype)[0]
+    return np.asarray(carrier(scores) >= carrier(decode(np.maximum(keys, lowest), scores.dtype)))

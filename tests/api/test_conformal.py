@@ -134,6 +134,20 @@ def test_lac__compares_scores_of_other_dtypes_exactly(data):
     compare(data, first, labelled(data, first.shape), second, "lac", data.draw(st.sampled_from([None, "class"])), 0.5)
 
 
+@pytest.mark.parametrize("by", [None, "class", "group"])
+@pytest.mark.parametrize("names", [("float16", "int64"), ("bfloat16", "uint64"), ("float32", "uint8")])
+def test_lac__thresholds_above_all_scores_of_another_dtype_give_empty_sets(names, by):
+    first, second = map(strategies.as_dtype, names)
+    calibration, labels = np.array([[np.inf, 0]] * 4).astype(first), np.array([0, 0, 0, 1])
+    scores, truth = np.array([[np.iinfo(second).max, 0], [1, 2]], second), np.array([0, 1])
+    given, groups = (labels, np.array([0, 5])) if by == "group" else (by, None)
+    predictor = avgk.conformal.calibrate(calibration, labels, 0.5, by=given)
+    sets = oracle_conformal(calibration, labels, scores, 0.5, "lac", given, groups)[1]
+    assert not sets[0, 0]
+    np.testing.assert_array_equal(predictor.sets(scores, groups=groups).compute(), sets)
+    check_counts(predictor.evaluate(scores, truth, groups=groups), sets, truth)
+
+
 @pytest.mark.parametrize("method", ["lac", "aps", "raps", "top_k"])
 @pytest.mark.parametrize("by", [None, "class", "group"])
 def test_results__are_the_same_for_any_chunks_and_kind_of_scores(method, by, tmp_path):
@@ -533,6 +547,7 @@ def forged(path, **changes):
         {"n_classes": "many"},
         {"by": "class"},
         {"levels": 3},
+        {"levels": [-(2**63)]},  # above inf
         {"seed": 3},
     ],
 )
