@@ -23,6 +23,7 @@ from .calibrators import TemperatureScaling
 from .comparison import compare
 from .conformal_calibration import calibrate
 from .curves import error_curve
+from .ensembles import ensemble
 from .evaluation import evaluate
 from .probabilities import sigmoid, softmax
 from .risks import best_threshold
@@ -158,6 +159,7 @@ def _sets(scores: Array, labels: Array) -> None:
 def _logits(scores: Array, labels: Array) -> None:
     if scores.dtype.kind not in "iu":
         evaluate(softmax(scores), labels, [2], progress=False)
+        evaluate(ensemble([scores], of="logits"), labels, [2], progress=False)
         evaluate(sigmoid(scores), labels, [2], progress=False)
         TemperatureScaling().fit(scores, labels, progress=False)
 

@@ -18,26 +18,28 @@ from ..axis_names import axes_of, check_names, counted
 from ..errors import DtypeError, LabelsError, OptionError, ScoresError
 from ..masks import refuse_masked
 from ..passes.certifying import refuse_truncated
-from ..sources.ensembled import EnsembleSource, lenient
+from ..sources.activations import Softmax
+from ..sources.ensembled import EnsembleSource, lenient, mean_dtype
 from ..sources.lazy_arrays import lazy_array
 from ..sources.row_values import Labels
 from ..sources.source import Source
+from ..sources.transformed import TransformedSource
 from ..store.read.manifest import table_digest
 from .given import LabelsLike, ScoresLike, is_stored
 from .input_names import check_inputs, check_same_names, frame_of, names_of
 from .inputs import aligned, as_source, existing
 from .lazy_scores import LazyScores, SourceOptions
-from .probabilities import softmax
 from .shared_text import documented
 
 
 @dataclass(frozen=True, repr=False, eq=False)
 class Ensemble(LazyScores):
-    """The weighted mean of several matrices; see ``ensemble``."""
+    """The weighted mean of several matrices, or its softmax; see ``ensemble``."""
 
     members: tuple[ScoresLike, ...]
     #: They sum to 1, but for rounding.
     weights: tuple[float, ...]
+    of: str = "probabilities"
 
     def as_source(self, labels: LabelsLike, **options: Unpack[SourceOptions]) -> Source:  # noqa: D102
         where, ignored, missing = options.get("where"), options.get("ignore_index"), options.get("missing")
@@ -53,9 +55,13 @@ class Ensemble(LazyScores):
         found = _common_labels(sources)
         masked = where is not None or ignored is not None
         members = [lenient(source) if masked else source for source in sources]
-        mean = EnsembleSource([source.with_labels(None) for source in members], self.weights, found)
-        kept = existing(mean, where, ignored)
-        return kept if options.get("own_labels", True) or labels is not None else kept.with_labels(None)
+        plain, of_logits = [source.with_labels(None) for source in members], self.of == "logits"
+        kept = existing(EnsembleSource(plain, self.weights, found, in_float64=of_logits), where, ignored)
+        kept = kept if options.get("own_labels", True) or labels is not None else kept.with_labels(None)
+        if not of_logits:
+            return kept
+        to = mean_dtype(sources)
+        return TransformedSource(kept, Softmax(1.0, kept.dtype, kept.location, kept.mask is not None, rounded_to=to))
 
     @property
     def parts(self) -> Sequence[object]:  # noqa: D102
@@ -67,7 +73,7 @@ class Ensemble(LazyScores):
         return next((frame for member in self.members if (frame := frame_of(member)) is not None), None)
 
     def __repr__(self) -> str:
-        return self._told(f"mean of {len(self.members)} members")
+        return self._told(f"{'softmax of the ' * (self.of == 'logits')}mean of {len(self.members)} members")
 
 
 @documented
@@ -88,7 +94,8 @@ def ensemble(
         A positive number for each member, by default the same for all. They are divided by their exact sum, and each is
         rounded once.
     of
-        ``"probabilities"`` takes the mean of the scores as they are; ``"logits"`` takes the softmax of their mean.
+        ``"probabilities"`` takes the mean of the scores as they are; ``"logits"`` takes the softmax of their mean, which is not
+        rounded before it.
 
     Returns
     -------
@@ -129,10 +136,10 @@ def ensemble(
     if of not in ("probabilities", "logits"):
         raise OptionError(f"of must be 'probabilities' or 'logits'; got {of!r}. Leave it out for probabilities.")
     given = _check_list(members)
-    mean = Ensemble(given, _shares(weights, len(given)))
+    mean = Ensemble(given, _shares(weights, len(given)), of)
     check_same_names(numbered(given))
     mean.as_source(None, own_labels=False)  # which refuses what cannot be
-    return mean if of == "probabilities" else softmax(mean)
+    return mean
 
 
 def _check_list(members: Iterable[ScoresLike]) -> tuple[ScoresLike, ...]:

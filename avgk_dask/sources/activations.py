@@ -59,16 +59,23 @@ class Softmax:
     of_existing: bool = False
     #: Whether rows that have no softmax are NaN, instead of being refused.
     is_lenient: bool = False
+    #: The dtype that probabilities are rounded to; None for that of the logits' own.
+    rounded_to: Dtype | None = None
 
     @property
     def dtype(self) -> Dtype:
         """The dtype of the probabilities."""
-        return probability_dtype(self.stored)
+        return probability_dtype(self.stored) if self.rounded_to is None else self.rounded_to
 
     @property
     def needs_rows(self) -> bool:
         """Whether it must see whole rows: yes."""
         return True
+
+    @property
+    def is_narrow(self) -> bool:
+        """Whether float64 is exact enough without what is rounded off it: of float32 logits, or to float32 probabilities."""
+        return _is_narrow(self.stored) or (self.stored.kind == "f" and self.dtype == np.float32)
 
     @property
     def told(self) -> str:
@@ -81,16 +88,16 @@ class Softmax:
 
     @property
     def gives_slabs(self) -> bool:
-        """Whether it can give whole rows slab by slab: where float32 holds the logits."""
-        return _is_narrow(self.stored)
+        """Whether it can give whole rows slab by slab: if they need no more than float64."""
+        return self.is_narrow
 
     def apply(self, block: Array, first_row: int, first_class: int) -> Array:
         """Return the probabilities of whole rows."""
         found, n_classes = np.empty(block.shape, self.dtype), block.shape[1]
         narrow = _row_space(n_classes)
-        wide = np.empty((2, 0 if _is_narrow(block.dtype) else n_classes))
+        wide = np.empty((2, 0 if self.is_narrow else n_classes))
         for rows, scores in self._taken(block):
-            if scores.dtype == np.float32:
+            if self.is_narrow:
                 bad = softmax_narrow(scores, self.temperature, found[rows], narrow)
             else:
                 bad = softmax_wide(scores, self.temperature, found[rows], wide)

@@ -36,13 +36,21 @@ class EnsembleSource(Source):
 
     Bands begin where chunks of all members do, so that each chunk is read once. Where such bands would be too large, they
     are those of the member with the largest chunks, and chunks of others that reach into two bands are read for both.
+    The mean is rounded to ``mean_dtype``, unless it is kept in float64.
     """
 
     def __init__(
-        self, members: Sequence[Source], weights: Sequence[float], labels: Labels, rows: Sequence[int] | None = None
+        self,
+        members: Sequence[Source],
+        weights: Sequence[float],
+        labels: Labels,
+        rows: Sequence[int] | None = None,
+        *,
+        in_float64: bool = False,
     ) -> None:
         self.shape, self.lead, self.weights = members[0].shape, members[0].lead, tuple(weights)
-        self.dtype = self.stored_dtype = _mean_dtype([member.dtype for member in members])
+        self.in_float64 = in_float64
+        self.dtype = self.stored_dtype = np.dtype(np.float64) if in_float64 else mean_dtype(members)
         self.rows = list(_common_rows(members) if rows is None else rows)
         self.members = tuple(m if list(m.rows) == self.rows else m.with_rows(self.rows) for m in members)
         self.classes = _common([member.classes for member in self.members])
@@ -50,7 +58,8 @@ class EnsembleSource(Source):
         self.location = " + ".join(member.location for member in members if member.location)
         self.labels = fit_rows(labels, self.rows)
         forms = [MixedForm(w, m.dtype, m.preparations) for w, m in zip(self.weights, self.members, strict=True)]
-        self._token = tokenize([member.token for member in self.members], self.weights, self.rows, self.classes)
+        inner = [member.token for member in self.members]
+        self._token = tokenize(inner, self.weights, self.rows, self.classes, self.dtype)
         mixture = Mixture(forms, self.classes, self.dtype)
         self._shared = delayed(mixture, name=f"avgk-mixture-{self._token}", traverse=False)
 
@@ -69,7 +78,8 @@ class EnsembleSource(Source):
     @property
     def made_by(self) -> str:  # noqa: D102
         parts = [f"{w!r} {m.made_by}".rstrip() for w, m in zip(self.weights, self.members, strict=True)]
-        return f"mean of {len(parts)}, weights {', '.join(parts)}"
+        rounding = "" if self.dtype == mean_dtype(self.members) else " in float64"
+        return f"mean of {len(parts)}{rounding}, weights {', '.join(parts)}"
 
     def ahead_bytes(self) -> int:  # noqa: D102
         return max(member.ahead_bytes() for member in self.members)
@@ -98,11 +108,15 @@ class EnsembleSource(Source):
         known = _bounds_of(self.members)
         return _common(known) if known else None
 
+    def over(self, members: Sequence[Source], labels: Labels, rows: Sequence[int]) -> EnsembleSource:
+        """Return the same mean of other members, with other labels and bands."""
+        return EnsembleSource(members, self.weights, labels, rows, in_float64=self.in_float64)
+
     def with_labels(self, labels: Labels) -> EnsembleSource:  # noqa: D102
-        return EnsembleSource(self.members, self.weights, labels, self.rows)
+        return self.over(self.members, labels, self.rows)
 
     def with_rows(self, rows: Sequence[int]) -> EnsembleSource:  # noqa: D102
-        return EnsembleSource(self.members, self.weights, self.labels, rows)
+        return self.over(self.members, self.labels, rows)
 
     def row_stamps(self) -> Array:  # noqa: D102
         stamps = np.stack([member.row_stamps() for member in self.members], axis=1).tolist()
@@ -125,19 +139,19 @@ class EnsembleSource(Source):
         chunks: Any = tuple(tuple(np.diff(bounds).tolist()) for bounds in (self.rows, self.classes))
         arrays = [member.dask_array().rechunk(chunks) for member in self.members]
         meta = np.empty((0, 0), self.dtype)
-        return da.map_blocks(_mean, *arrays, weights=self.weights, mean_dtype=self.dtype, dtype=self.dtype, meta=meta)
+        return da.map_blocks(_mean, *arrays, weights=self.weights, rounded_to=self.dtype, dtype=self.dtype, meta=meta)
 
 
-def _mean(*blocks: Array, weights: Sequence[float], mean_dtype: Dtype) -> Array:
+def _mean(*blocks: Array, weights: Sequence[float], rounded_to: Dtype) -> Array:
     total = np.empty(blocks[0].shape)
     for number, (block, weight) in enumerate(zip(blocks, weights, strict=True)):
         add_weighed(total, block, weight, begun=number > 0)
-    return rounded(total, mean_dtype)
+    return rounded(total, rounded_to)
 
 
-def _mean_dtype(dtypes: Sequence[Dtype]) -> Dtype:
-    """Return the dtype of a mean: float64 where any score has 64 bits, else float32."""
-    return np.dtype(np.float64 if any(dtype.itemsize == 8 for dtype in dtypes) else np.float32)
+def mean_dtype(members: Sequence[Source]) -> Dtype:
+    """Return the dtype that a mean is rounded to: float64 if any score has 64 bits, else float32."""
+    return np.dtype(np.float64 if any(member.dtype.itemsize == 8 for member in members) else np.float32)
 
 
 def _common(bounds: Sequence[Sequence[int]]) -> list[int]:
@@ -172,7 +186,7 @@ def _widest(bounds: Sequence[int]) -> int:
 def lenient(source: Source) -> Source:
     """Return the same source, whose softmaxes give NaN where a row has none: perhaps its sample does not exist."""
     if isinstance(source, EnsembleSource):
-        return EnsembleSource([lenient(m) for m in source.members], source.weights, source.labels, source.rows)
+        return source.over([lenient(m) for m in source.members], source.labels, source.rows)
     if not isinstance(source, TransformedSource):
         return source
     transform = source.transform

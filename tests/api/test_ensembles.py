@@ -168,15 +168,27 @@ def test_ensemble__of_ensembles_and_of_other_lazy_scores(models):
     assert found.identical(avgk.evaluate(mean_of(made), models[1][:500], [1, 2]).drop_attrs())
 
 
-def test_ensemble__of_logits_is_the_softmax_of_their_mean(models):
-    logits = [np.log(np.maximum(s[:500], 1e-30)) for s in models[0]]
+def test_ensemble__of_logits_is_the_softmax_of_their_mean_rounded_once(models):
+    logits = [(np.log(np.maximum(s[:500], 1e-30)) * 50).astype("f4") for s in models[0]]
     mean = avgk.ensemble([stored(z, c)["scores"] for z, c in zip(logits, [(70, 20), (50, 50), (500, 7)], strict=True)], of="logits")  # fmt: skip
-    wanted = avgk.softmax(mean_of(logits))
-    assert np.asarray(mean).tobytes() == np.asarray(wanted).tobytes()
+    terms = np.exp(
+        (exact := mean_of([z.astype("f8") for z in logits]).astype(np.longdouble)) - exact.max(1, keepdims=True)
+    )
+    wanted = terms / terms.sum(1, keepdims=True)
+    found = np.asarray(mean)
+    assert found.dtype == mean.dtype == np.float32
+    assert (np.abs(found - wanted) <= np.spacing(found)).all()  # a mean in float32 would be off by hundreds of units
+    assert np.asarray(avgk.ensemble(logits, of="logits")).tobytes() == found.tobytes()
     labels = models[1][:500]
     with dask.config.set({"avgk.small-scores": 0}):
-        found = avgk.evaluate(mean, labels, [1, 2]).drop_attrs()
-    assert found.identical(avgk.evaluate(np.asarray(wanted), labels, [1, 2]).drop_attrs())
+        result = avgk.evaluate(mean, labels, [1, 2]).drop_attrs()
+    assert result.identical(avgk.evaluate(found, labels, [1, 2]).drop_attrs())
+
+
+def test_ensemble__of_float64_logits_is_the_softmax_of_their_mean(models):
+    logits = [np.log(np.maximum(s[:500], 1e-30)).astype("f8") for s in models[0]]
+    wanted = np.asarray(avgk.softmax(mean_of(logits)))
+    assert np.asarray(avgk.ensemble(logits, of="logits")).tobytes() == wanted.tobytes()
 
 
 def test_labels__are_those_of_the_first_member_that_has_some():
