@@ -149,7 +149,8 @@ def calibration_at_threshold(
         The threshold of the budget, without dimension, as ``threshold`` finds it.
     ``bin_low, bin_high``
         Bins are [low, high), the last one closed. They begin with the lowest score of their ranks, so that all ties with the
-        threshold are inside, and may be more than the ranks say.
+        threshold are inside if the window reaches rank N k + 1, and may be more than the ranks say. Bins without a rank are
+        empty: low equals high. A window without a rank has the ties with the threshold in its last bin.
     ``count``
         Number of scores in the bin.
     ``confidence``
@@ -234,7 +235,8 @@ def _edges_near(run: Run, budget: Fraction, window: Fraction, n_bins: int) -> tu
     source = run.source
     parts = [1 + window - 2 * window * i / n_bins for i in range(n_bins + 1)]
     counts = [count_labels(min(budget * part, Fraction(source.n_classes)), source.shape[0]) for part in parts]
-    above = [*(max(count, 1) - 1 for count in counts[:-1]), counts[-1]]  # the score of rank r has r - 1 above it
+    # The score of rank r has r - 1 above it; the first of the ranks is counts[-1] + 1, also of bins that have none.
+    above = [max(count - 1, counts[-1]) for count in counts]
     search = find_thresholds(run.over(source.with_labels(None)), [count_labels(budget, source.shape[0]), *above])
     value, *edges = (float(score_value(search.found[i].key, source.dtype)) for i in range(len(above) + 1))
     return value, tuple(edges)

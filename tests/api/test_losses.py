@@ -281,6 +281,21 @@ def test_calibration_at_threshold__has_all_ties_with_the_threshold():
         assert float(found.total_accuracy) == (inside & (np.arange(6) == labels[:, None])).sum() / inside.sum()
 
 
+@pytest.mark.parametrize("window", [1e-9, 0.01, 0.05, 0.1, 0.2])
+@pytest.mark.parametrize("k", [0.01, 1, 1.07, 3.05])
+def test_calibration_at_threshold__bins_ascend_in_windows_of_few_ranks(k, window):
+    p, labels = chances(n=10)
+    found = losses.calibration_at_threshold(p, labels, k, window=window, n_bins=4)
+    edges = [*found.bin_low.values, found.bin_high.values[-1]]
+    assert edges == sorted(edges)
+    assert edges[1:] == found.bin_high.values.tolist()
+    exact, part = Fraction(str(k)), Fraction(str(window))
+    last, first = (math.floor(10 * exact * share) for share in (1 + part, 1 - part))
+    values = np.sort(p.reshape(-1))[::-1][first : max(last, first + 1)]
+    assert (edges[0], edges[-1]) == (values[-1], values[0])
+    assert int(found.total_count) == (np.isin(p, values) & (labels >= 0)[:, None]).sum()
+
+
 def test_exponential_loss__of_logits_is_finite_where_probabilities_are_no_floats():
     far = losses.one_versus_all(avgk.sigmoid(np.array([[-1000.0]])), np.array([0]), loss="exponential")
     assert far == pytest.approx(math.exp(500), rel=1e-12)
