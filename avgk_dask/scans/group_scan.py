@@ -36,7 +36,8 @@ class GroupBrackets:
     """Brackets of groups, ascending by group, key and sample: stretches of keys or, at a single key, of samples, both ends in.
 
     Each has cells, in the order in which scores enter the sets: stretches of ``2**shift`` keys, the highest first, or of
-    samples, the first first. They are counted from ``base`` up; what lies beyond the first or the last belongs to it.
+    samples, the first first. They are counted from ``base`` up; what lies beyond the first or the last belongs to it. A
+    single sample has two: its scores up to the label, and those after it.
     """
 
     #: Where the brackets of each group begin, and the last one's end.
@@ -60,6 +61,11 @@ class GroupBrackets:
         """Whether brackets are stretches of samples."""
         return np.asarray(self.lows == self.highs)
 
+    @property
+    def are_rows(self) -> Bools:
+        """Whether brackets are single samples."""
+        return np.asarray(self.are_samples & (self.first_samples == self.last_samples))
+
     def have(self, groups: Array) -> Bools:
         """Return whether groups have any brackets."""
         return np.asarray(np.diff(self.starts)[groups] > 0)
@@ -71,10 +77,11 @@ class GroupBrackets:
         find_brackets(part.keys, part.lengths, part.strata, samples, self.starts, bounds, found)
         return found
 
-    def cells_of(self, brackets: Ints, keys: Array, samples: Ints) -> Ints:
-        """Return the cells of scores inside brackets."""
+    def cells_of(self, brackets: Ints, keys: Array, samples: Ints, are_after: Bools) -> Ints:
+        """Return the cells of scores inside brackets, given which come after the label of their row."""
         by_sample = self.are_samples[brackets]
-        at, base = np.where(by_sample, samples, keys.astype(np.int64)), self.bases[brackets]
+        at = np.where(by_sample, samples + (self.are_rows[brackets] & are_after), keys.astype(np.int64))
+        base = self.bases[brackets]
         # Unsigned differences of keys cannot overflow.
         steps = (at.view(np.uint64) - base.view(np.uint64)) >> self.shifts[brackets].view(np.uint64)
         last = np.diff(self.cells)[brackets] - 1
@@ -143,7 +150,7 @@ def _tally(
         if plan.max_held:
             held.append(inside.rows())
         else:
-            cells = plan.brackets.cells_of(inside.brackets, inside.keys, inside.samples)
+            cells = plan.brackets.cells_of(inside.brackets, inside.keys, inside.samples, inside.are_after)
             counted.append(CellCounts.of(cells, inside.keys, inside.are_labels))
     return GroupTally(
         **checks,
@@ -157,7 +164,7 @@ def _tally(
 
 @dataclass(frozen=True)
 class _Inside:
-    """The keys of some rows that are inside brackets, row by row: the sample and the bracket of each, and whether it is the label."""
+    """The keys of some rows that are inside brackets, row by row: the sample and the bracket of each, and whether it is, or comes after, the label."""
 
     band: int
     #: Whether groups have more than one bracket.
@@ -166,15 +173,16 @@ class _Inside:
     samples: Ints
     brackets: Ints
     are_labels: Bools
+    are_after: Bools
 
     @classmethod
     def of(cls, part: HeldRows, brackets: GroupBrackets, samples: Ints) -> _Inside:
         """Look for the keys of rows with these numbers that are inside the brackets of their groups."""
         found = brackets.find(part, samples)
-        are_labels = np.zeros(part.keys.size, bool)
-        with_label = part.label_indices >= 0
-        are_labels[(np.cumsum(part.lengths) - part.lengths + part.label_indices)[with_label]] = True
-        columns: list[Array] = [part.keys, np.repeat(samples, part.lengths), found, are_labels]
+        n, firsts = part.keys.size, np.cumsum(part.lengths) - part.lengths
+        labels = np.repeat(np.where(part.label_indices >= 0, firsts + part.label_indices, n), part.lengths)
+        places = np.arange(n)
+        columns: list[Array] = [part.keys, np.repeat(samples, part.lengths), found, places == labels, places > labels]
         inside = found >= 0
         if not inside.all():
             columns = [column[inside] for column in columns]

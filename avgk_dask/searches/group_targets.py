@@ -139,17 +139,12 @@ class Bracketed:
 
     @classmethod
     def of(cls, targets: Targets, n_groups: int, usual: tuple[int, int], most_held: int) -> tuple[Bracketed, bool]:
-        """Return the brackets of all open targets, and whether their keys can be held; of some targets where they could not be narrowed."""
+        """Return the brackets of all open targets, and whether their keys can be held."""
         mine = np.flatnonzero(targets.open)
         (groups, lows, firsts, highs, lasts), which = distinct(targets.select(mine).bounds)
         sizes = np.zeros(groups.size, np.int64)
         sizes[which] = targets.sizes[mine]
         held = bool(sizes.sum() <= most_held)
-        if not held and ((lows == highs) & (firsts == lasts)).all():
-            n = max(1, int(np.searchsorted(np.cumsum(sizes), most_held, side="right")))
-            some = which < n
-            mine, which, held = mine[some], which[some], True
-            groups, lows, firsts, highs, lasts, sizes = (of[:n] for of in (groups, lows, firsts, highs, lasts, sizes))
         starts = np.searchsorted(groups, np.arange(n_groups + 1))
         cells = _cells(lows, highs, firsts, lasts, usual)
         return cls(GroupBrackets(starts, lows, highs, firsts, lasts, *cells), mine, which, sizes), held
@@ -177,13 +172,14 @@ def first_brackets(
 def _cells(lows: Ints, highs: Ints, firsts: Ints, lasts: Ints, usual: tuple[int, int]) -> tuple[Ints, Ints, Ints]:
     """Return where the cells of brackets begin to be counted, the bits of each, and the number of those before each bracket's.
 
-    They lie between the lowest and the highest key that scores usually have, as far as there are any such in a bracket.
+    They lie between the lowest and the highest key that scores usually have, as far as there are any such in a bracket. Of a
+    single sample there are two.
     """
     by_sample = lows == highs
     low, high = np.maximum(lows, usual[0]), np.minimum(highs, usual[1])
     low, high = np.where(low < high, (low, high), (lows, highs))
     base, top = np.where(by_sample, (firsts, lasts), (low, high))
-    spans = top.view(np.uint64) - base.view(np.uint64)
+    spans = np.maximum(top.view(np.uint64) - base.view(np.uint64), (by_sample & (firsts == lasts)).astype(np.uint64))
     most = min(_MOST_CELLS, max(_ALL_CELLS // lows.size, min(_LEAST_CELLS, _LEAST_CELLS * MOST_GROUPS // lows.size), 2))
     shifts = np.zeros(lows.size, np.uint64)
     while (wide := (spans >> shifts) >= most).any():

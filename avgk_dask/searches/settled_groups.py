@@ -32,7 +32,8 @@ def narrow_brackets(targets: Targets, wanted: Bracketed, cells: CellCounts, ends
     found = found.at_ties(which[single], *(of[single] for of in ties))
     wide = ~short & ~single
     place = inside.find(wanted.which[wide], np.where(mine.known, mine.left, mine.ranks)[wide])
-    return _narrowed(found, which[wide], place, brackets.are_samples[wanted.which[wide]])
+    at = wanted.which[wide]
+    return _narrowed(found, which[wide], place, brackets.are_samples[at], brackets.are_rows[at])
 
 
 @dataclass(frozen=True)
@@ -88,8 +89,8 @@ class _Cells:
         )
 
 
-def _narrowed(targets: Targets, which: Ints, found: _Found, by_sample: Array) -> Targets:
-    """Return the targets whose wanted scores were found in cells."""
+def _narrowed(targets: Targets, which: Ints, found: _Found, by_sample: Array, in_row: Array) -> Targets:
+    """Return the targets whose wanted scores were found in cells; those of single samples are settled."""
     tied = by_sample | (found.low == found.high)
     at, key = which[~tied], which[tied & ~by_sample]
     low, high, before, hits, n, _ = found.only(~tied)
@@ -108,7 +109,8 @@ def _narrowed(targets: Targets, which: Ints, found: _Found, by_sample: Array) ->
     low, high, before, hits, n, n_hits = found.only(by_sample)
     left, hits = targets.left[at] - before, targets.hits[at] + hits
     targets = targets.at_ties(at, targets.keys[at], left, hits, n, n_hits)
-    return targets.changed(at, firsts=low, lasts=high)
+    # A label is the last of its cell: it is in only if the whole cell is.
+    return targets.changed(at, firsts=low, lasts=high, open=targets.open[at] & ~in_row[by_sample])
 
 
 def settle_keys(targets: Targets, wanted: Bracketed, rows: Sequence[HeldRows], ends: tuple[int, int]) -> Targets:

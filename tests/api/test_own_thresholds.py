@@ -95,6 +95,18 @@ def test_own_thresholds__of_many_classes_read_each_chunk_once_and_a_small_pilot(
     assert np.array_equal(found.group_threshold[1], by_hand(scores, labels, 3, 200), equal_nan=True)
 
 
+@pytest.mark.parametrize("kept_bytes", [0, 1_000])
+def test_own_thresholds__that_end_inside_a_row_of_ties_are_settled_together(kept_bytes):
+    rng = np.random.default_rng(0)
+    scores, labels = rng.integers(0, 2, (460, 230)).astype("f4"), np.arange(460) % 230
+    for tied in (scores, np.ones_like(scores)):
+        expected = avgk.breakdown(tied, labels, [0.6, 1, 150.5], thresholds="own")
+        with dask.config.set({"avgk.kept-bytes": kept_bytes, "avgk.max-events": 0, "avgk.least-events": 0}):
+            found = avgk.breakdown(tied, labels, [0.6, 1, 150.5], thresholds="own")
+        assert found.drop_attrs().identical(expected.drop_attrs())
+        assert found.attrs["reads"] <= 4  # keys, samples, rows
+
+
 @pytest.mark.parametrize("dtype, levels", [("float32", None), ("uint8", None), ("float16", None), ("float32", 30)])
 def test_own_thresholds__that_do_not_fit_are_read_at_most_twice_more(dtype, levels):
     scores, labels, _ = Simulation(6_000, 100, dtype=dtype, levels=levels).rows(0, 6_000)
