@@ -36,17 +36,16 @@ _CLOUD_VARIABLES = ("AWS_", "AZURE_", "GOOGLE_", "GCP_", "S3_")
 #: How deep options and objects in them are looked into.
 _DEPTH = 6
 
+# These patterns take time in proportion to a text, whatever it is: a name begins where no letter of it stands before, or is short.
 #: pathlib makes one slash of two.
-_URL = re.compile(r"(?:^|(?<=::))[A-Za-z][\w+.-]+:/(?=[^/])|[A-Za-z][\w+.-]*://")
-_URL_IN_TEXT = re.compile(r"[A-Za-z][\w+.-]*://[^\s'\"<>|\\]*[^\s'\"<>|\\).,;:\]}]")
-#: Links of a chain such as simplecache::s3://bucket/a; not the colons of an address such as [::1].
-_CHAIN = re.compile(r"::(?![^\[\]]*\])")
+_URL = re.compile(r"(?:^|(?<=::))[A-Za-z][\w+.-]+:/(?=[^/])|[A-Za-z][\w+.-]{0,99}://")
+_URL_IN_TEXT = re.compile(r"[A-Za-z][\w+.-]{0,99}://[^\s'\"<>|\\]*[^\s'\"<>|\\).,;:\]}]")
 _HOST = re.compile(r"(\[[^\]]*\]|[^:@\[\]]*)(:\d{0,5})?")
 #: Hosts that nobody has for a name: what follows their colon is a port for certain.
 _SURE_HOST = re.compile(r"(localhost|\d+(\.\d+){3}|\[[^\]]*\])(:\d{0,5})?")
 #: There, what comes before the @ is a container.
 _AZURE = re.compile(r"(az|azure|abfss?|wasbs?|adl)://?", re.IGNORECASE)
-_PAIR = re.compile(rf"(?i)([\w.-]*(?:{SECRET_NAME.pattern})[\w.-]*)=([^&;,\s\"'/]+)")
+_PAIR = re.compile(rf"(?i)(?<![\w.-])(?=[\w.-]*?(?:{SECRET_NAME.pattern}))([\w.-]+)=([^&;,\s\"'/]+)")
 
 
 def shown(location: object) -> str:
@@ -63,7 +62,7 @@ def shown(location: object) -> str:
         return text
     told: list[str] = []
     clear = True  # a password or query that holds :: goes on behind it
-    for part in _CHAIN.split(text):
+    for part in _links(text):
         link = _Link.of(part)
         if link is None:
             told.append(part if clear and "@" not in part else HIDDEN)
@@ -71,6 +70,27 @@ def shown(location: object) -> str:
             told.append(link.shown())
             clear = clear and not (link.user or link.query)
     return "::".join(told)
+
+
+def _links(text: str) -> list[str]:
+    """Return the links of a chain such as simplecache::s3://bucket/a; the colons of an address such as [::1] part none.
+
+    Examples
+    --------
+    >>> _links("a::http://[::1]:80/b::c")
+    ['a', 'http://[::1]:80/b', 'c']
+
+    """
+    *parts, after = text.split("::")
+    links, bracket = [after], ""  # from the last one on, with the bracket that comes next
+    for part in reversed(parts):
+        bracket = next((c for c in after if c in "[]"), bracket)
+        if bracket == "]":
+            links[-1] = f"{part}::{links[-1]}"
+        else:
+            links.append(part)
+        after = part
+    return links[::-1]
 
 
 def is_url(location: object) -> bool:
@@ -152,7 +172,7 @@ def _secrets(name: str, value: object, below: bool, depth: int) -> Iterator[str]
         value = str(value) if is_named else ""
     if isinstance(value, str):
         # An option may leave out the scheme of an address: me:password@host
-        bare = bool(name) and not _URL.search(value) and re.match(r"[^/\s@]+:.*@", value)
+        bare = bool(name) and not _URL.search(value) and re.match(r"[^/\s@][^/\s@:]*:.*@", value)
         yield from _url_secrets(f"http://{value}" if bare else value)
         is_place = not name or _PLACE_NAME.search(re.sub(r"[\W_]", "", name))
         if below or not is_place:
@@ -179,7 +199,7 @@ def _logins(values: Sequence[object]) -> Iterator[str]:
 def _value_secrets(value: str, is_named: bool) -> Iterator[str]:
     """Return a secret value, and its parts: the words of a header, the values of a connection string or a query."""
     parts = [value, *value.split()]
-    for name, part in re.findall(r"([^=;&?,\s]+)=([^;&\s]+)", value):
+    for name, part in re.findall(r"(?<![^=;&?,\s])([^=;&?,\s]+)=([^;&\s]+)", value):
         if not _PLACE_NAME.search(re.sub(r"[\W_]", "", name)):
             parts.append(part)
     for part in parts:
@@ -194,7 +214,7 @@ def _value_secrets(value: str, is_named: bool) -> Iterator[str]:
 def _url_secrets(text: str) -> Iterator[str]:
     """Return what is secret in a URL, and the parts that its readers split it into."""
     clear = True
-    for part in _CHAIN.split(text):
+    for part in _links(text):
         link = _Link.of(part)
         if link is None:
             if not clear:
@@ -223,6 +243,8 @@ def hide(text: str, secrets: Iterable[str] = ()) -> str:
     """Return a text without these secrets, in whatever form a client may spell them, and with URLs as they may be shown."""
     forms = {form for secret in secrets for form in _forms(secret) if len(form) >= LEAST}
     for form in sorted(forms, key=len, reverse=True):
+        if text.isascii() and form.lower() not in text.lower():
+            continue  # soon told, and long ones take long to compile
         text = re.sub(re.escape(form), HIDDEN, text, flags=re.IGNORECASE)
     return _URL_IN_TEXT.sub(lambda found: shown(found[0]), text)
 
