@@ -1,15 +1,22 @@
 """The package's exceptions: each is also the built-in error a caller would expect.
 
 A text reads ``"<argument> must <rule>; got <value>. <what to do>"``, or names the chunk or store that
-failed, why, and what to do.
+failed, why, and what to do. It is one line of bounded length, whatever the names in it are: errors and warnings
+clean their own text (``clean``).
 """
 
 from __future__ import annotations
 
+import unicodedata
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import NoReturn
+
+#: Characters at most of an error, of a line that is printed (an error and what stands before it), and of its end that always stays.
+_MOST_ERROR, MOST_LINE, _LAST = 1_200, 1_400, 350
+#: Categories of characters that control a terminal, reorder a line or end it, and of halves of characters; joiners are parts of names.
+_CONTROL, _JOINERS = ("Cc", "Cf", "Cs", "Zl", "Zp"), "\u200c\u200d"
 
 #: What to do about labels that do not fit the scores, and about NaN.
 LABELS_CURE = "Check that labels and scores belong together."
@@ -41,7 +48,52 @@ def range_cure(least: int, most: int, n_classes: int) -> str:
     return LABELS_CURE
 
 
-class AvgkError(Exception):
+def visible(text: str, keep: str = "") -> str:
+    r"""Return a text with its control characters, but those to keep, as escapes: none can act on a terminal, a log or a page.
+
+    Such are also marks that reverse what follows, separators of lines, and what UTF-8 cannot encode. Letters of all scripts and
+    emoji stay.
+
+    Examples
+    --------
+    >>> print(visible("a" + chr(0x202E) + "b" + chr(10) + "é猫"))
+    a\u202eb\né猫
+
+    """
+    if text.isprintable():
+        return text
+    return "".join(c if c in keep or not _controls(c) else c.encode("unicode_escape").decode() for c in text)
+
+
+def _controls(character: str) -> bool:
+    return unicodedata.category(character) in _CONTROL and character not in _JOINERS
+
+
+def clean(text: str, most: int = MOST_LINE) -> str:
+    """Return a text as one visible line of bounded length: its beginning, and its end, which says what to do.
+
+    Examples
+    --------
+    >>> clean("got " + 2_000 * "x" + ". Shorten it.", 60)
+    'got xxxxxxxxxxxx … (2,017 characters) … xxxxxxx. Shorten it.'
+
+    """
+    line = visible(text)
+    if len(line) <= most:
+        return line
+    middle = f" … ({len(line):,} characters) … "
+    last = min(_LAST, most // 3)
+    return f"{line[: most - last - len(middle)]}{middle}{line[-last:]}"
+
+
+class _CleanText(Exception):  # noqa: N818 - errors and warnings are such
+    """An exception whose text is clean, however it is made: by a call, or by unpickling what a worker raised."""
+
+    def __init__(self, *args: object) -> None:
+        super().__init__(*(clean(arg, _MOST_ERROR) if isinstance(arg, str) else arg for arg in args))
+
+
+class AvgkError(_CleanText):
     """Base class: catching it catches every refusal of this package.
 
     Cause: any of those of the classes below; it is never raised itself.
@@ -282,7 +334,7 @@ class OptionError(AvgkError, ValueError):
     """
 
 
-class LeftoverWarning(UserWarning):
+class LeftoverWarning(_CleanText, UserWarning):
     """Something that an earlier run left was taken over, put back or removed; a ``UserWarning``, never raised.
 
     Cause: a writer was killed: its lease, its draft or its folder ``.NAME-avgk-…`` beside the target was still there.
@@ -298,7 +350,7 @@ class LeftoverWarning(UserWarning):
     """
 
 
-class ResultWarning(UserWarning):
+class ResultWarning(_CleanText, UserWarning):
     """A result is right and may still mislead; a ``UserWarning``, raised only where warnings are errors.
 
     Cause: ``evaluate`` met scores that are no probabilities, or a calibrator was fitted that has no best value.
@@ -319,7 +371,7 @@ def naming(what: str) -> Iterator[None]:
     try:
         yield
     except AvgkError as error:
-        error.args = (f"{what}: {error}", *error.args[1:])
+        error.args = (clean(f"{what}: {error}", _MOST_ERROR), *error.args[1:])
         raise
 
 

@@ -19,7 +19,7 @@ from typing import Any, TextIO
 import click
 
 from ..credentials import environment_secrets, has_short, hide
-from ..errors import AvgkError, ClusterError, LeftoverWarning, ReadError, ResultWarning, WriteError
+from ..errors import AvgkError, ClusterError, LeftoverWarning, ReadError, ResultWarning, WriteError, clean, visible
 from .printing import printing_log, status, tell_error
 from .spelling import secrets_in, spelled
 
@@ -100,7 +100,7 @@ def _telling_leftovers(quiet: bool) -> Iterator[None]:
             if issubclass(category, LeftoverWarning):
                 tell_error(f"avgk: {message}")
             else:
-                show(message, category, filename, lineno, file, line)
+                show(clean(str(message)), category, filename, lineno, file, line)
 
         warnings.showwarning = tell
         yield
@@ -173,12 +173,15 @@ def _tell(error: BaseException, message: str, status: int, words: list[str]) -> 
     secrets = {*secrets_in(words), *environment_secrets()}
     own = isinstance(error, AvgkError)  # without secrets already
     # What was meant as a secret may have been taken for a name.
-    told = hide(" ".join(message.split()), [s for s in secrets_in(words) if len(s) >= _LONG] if own else secrets)
+    names = [s for s in secrets_in(words) if len(s) >= _LONG]
+    if " characters) … " in message:  # the cut may have gone through one
+        names += [s[i : i + _LONG] for s in names for i in range(0, len(s), _LONG)]
+    told = hide(" ".join(message.split()), names if own else secrets)
     trace = hide("".join(traceback.format_exception(error)), secrets)
     if not own and not isinstance(error, click.ClickException) and has_short(told + trace, secrets):
         told = type(error).__name__  # of a library, which may say anything
         trace = f"{''.join(traceback.format_tb(error.__traceback__))}{told}\n"
     if "--debug" in words:
-        click.echo(trace, err=True, nl=False)
+        click.echo(visible(trace, keep="\n"), err=True, nl=False)
     tell_error(f"avgk: {spelled(told)}")
     return status

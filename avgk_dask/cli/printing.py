@@ -17,6 +17,8 @@ from typing import TextIO, TypedDict
 
 import click
 
+from ..errors import clean
+
 
 def shows_progress(quiet: bool) -> bool | None:
     """Return how to show progress: True for a bar, on a terminal, None for lines in the log, False where told to be quiet."""
@@ -58,7 +60,7 @@ def _wrapped(text: str, stream: TextIO) -> list[str]:
     """Return a sentence as the lines that a stream has room for."""
     width = look(stream)["width"]
     if width is None:
-        return [text]
+        return [clean(text)]
     from ..results.fitting import wrapped
 
     return wrapped(text, width, indent=2)
@@ -109,7 +111,7 @@ def remark(text: str, quiet: bool) -> None:
 
 def print_json(value: object) -> None:
     """Print one JSON document; NaN and infinities are the strings "NaN", "Infinity" and "-Infinity"."""
-    click.echo(json.dumps(_plain(value), indent=1, allow_nan=False))
+    click.echo(json.dumps(_plain(value), indent=1, allow_nan=False).replace("\x7f", r"\u007f"))  # JSON leaves DEL raw
 
 
 def _plain(value: object) -> object:

@@ -82,8 +82,6 @@ def ingest(scores: str, labels: str | None, out: str, storage_option: tuple[str,
 
 
 def _print_ingestion(found: Ingestion, store: str) -> None:
-    from ..results.showing import visible
-
     checked = found.verification
     tell(
         f"wrote {found.n_samples:,} samples x {found.n_classes:,} classes "
@@ -91,12 +89,12 @@ def _print_ingestion(found: Ingestion, store: str) -> None:
         f"{checked.n_chunks:,} chunks, {checked.n_bytes:,} bytes, all verified"
     )
     if found.class_names:
-        names = [visible(name) for name in found.class_names]
+        names = found.class_names
         middle = ", …, " if len(names) > 4 else ", " if len(names) > 3 else ""
         tell(f"each column is a class: {', '.join(names[:3])}{middle}{names[-1] if len(names) > 3 else ''}")
     if found.ignored:
         more = f" and {len(found.ignored) - 20} more" if len(found.ignored) > 20 else ""
-        tell(f"not used: {', '.join(visible(name) for name in found.ignored[:20])}{more}")
+        tell(f"not used: {', '.join(found.ignored[:20])}{more}")
     if found.rounding:
         tell(f"the scores are {found.rounding}")
 

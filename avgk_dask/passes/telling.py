@@ -17,9 +17,20 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any, TextIO
 
+from ..errors import clean
+
 LOGGER = logging.getLogger("avgk_dask")
 #: Bytes from which lines in the log count in GB.
 _LARGE = 10e9
+
+
+def _clean(record: logging.LogRecord) -> bool:
+    """Make the text of a record one visible line."""
+    record.msg, record.args = clean(record.getMessage()), None
+    return True
+
+
+LOGGER.addFilter(_clean)
 
 
 class Telling:
@@ -225,7 +236,7 @@ class Bar(Telling):
 
     def say(self, text: str) -> None:  # noqa: D102
         if self._bar is not None:
-            self._bar.write(f"avgk: {text}", file=sys.stderr)
+            self._bar.write(f"avgk: {clean(text)}", file=sys.stderr)
         if self._bar is None or LOGGER.hasHandlers():  # without handlers, logging would print it into the bar
             super().say(text)
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 
 from ..arrays import Floats
+from ..errors import visible
 
 if TYPE_CHECKING:
     from matplotlib.artist import Artist
@@ -38,8 +39,7 @@ _TURNS = 12
 
 def plain(name: object) -> str:
     """Return a name of a user as matplotlib draws it letter by letter: on one line, and never as a formula."""
-    shown = (c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in " ".join(str(name).split()))
-    text = "".join(shown).replace("$", r"\$") or "?"
+    text = visible(" ".join(str(name).split())).replace("$", r"\$") or "?"
     return f" {text}" if text.startswith("_") else text  # a legend leaves out what begins with _
 
 

@@ -13,7 +13,6 @@ from ..errors import OptionError
 from ..results.datasets import check_dimensions, check_result
 from ..results.fitting import Screen
 from ..results.score_kinds import ATTRIBUTE, kind_sentence
-from ..results.showing import visible
 from .comparison_answers import comparison_headline, is_clear, named
 from .downloads import comparison_columns, difference_columns, downloads
 from .figures import comparison_pictures
@@ -45,7 +44,7 @@ def print_comparison(result: xr.Dataset, *, width: int | None = None, colour: bo
 def _kind(result: xr.Dataset) -> list[str]:
     """Say which scores are no probabilities; nothing where all are."""
     kind = str(result.attrs.get(ATTRIBUTE, ""))
-    mixed = f"Not all scores are probabilities, which average-k is meant for ({visible(kind)})." if ";" in kind else ""
+    mixed = f"Not all scores are probabilities, which average-k is meant for ({kind})." if ";" in kind else ""
     told = kind_sentence(result) or mixed
     return [told] if told else []
 
@@ -195,7 +194,7 @@ def models_table(result: xr.Dataset) -> Table:
             one = result.sel(k=k, model=name)
             errors = [with_error(float(one[n]), stderr_of(one, n)) for n in ("top_k_error", "average_k_error")]
             gain = with_error(float(one.relative_gain), stderr_of(one, "relative_gain"), 1, "+")
-            rows.append((f"{k:g}", visible(str(name)), *errors, gain))
+            rows.append((f"{k:g}", str(name), *errors, gain))
     return Table(("k", "model", "top-k error", "avg-k error", "gain"), rows, ("gain", "top-k error"), ("model",))
 
 
@@ -220,7 +219,7 @@ def differences_table(result: xr.Dataset) -> Table:
     for one in _pairs(result):
         if is_clear(one):
             tones[len(rows), "difference"] = "strong"
-        names = visible(str(one.model.item())), visible(str(one.other.item()))
+        names = str(one.model.item()), str(one.other.item())
         discordant = f"{int(one.discordant):,} : {int(one.reversed):,}"
         rows.append(
             (
@@ -266,7 +265,7 @@ def against_table(result: xr.Dataset) -> Table | None:
                         )
                     )
                     told = points(one, "average_against_top")
-                    rows.append((f"{k:g}", visible(str(model)), average, visible(str(other)), top, told))
+                    rows.append((f"{k:g}", str(model), average, str(other), top, told))
     header = ("k", "average-k of", "avg-k error", "top-k of", "top-k error", "difference")
     least = ("top-k error", "avg-k error")
     return Table(header, rows, least, ("average-k of", "top-k of")) if rows else None

@@ -6,7 +6,6 @@ import numpy as np
 import xarray as xr
 
 from .. import plot
-from ..results.showing import visible
 from .shortening import MOST_NAME, clipped
 from .tables import fixed, percent
 from .text import listed
@@ -81,4 +80,4 @@ def is_clear(pair: xr.Dataset) -> bool:
 
 def named(name: object) -> str:
     """Return the name of a model as a page shows it."""
-    return clipped(visible(str(name)), MOST_NAME)
+    return clipped(str(name), MOST_NAME)

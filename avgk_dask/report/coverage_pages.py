@@ -10,7 +10,6 @@ import xarray as xr
 from ..credentials import shown
 from ..errors import OptionError
 from ..results.datasets import check_result
-from ..results.showing import visible
 from .figures import coverage_pictures
 from .page import provenance, render, write_page
 from .shortening import clipped, clipped_cells, first_rows
@@ -67,7 +66,7 @@ def render_coverage(result: xr.Dataset, *, seconds: float | None = None, written
     return render(
         "coverage.html",
         title="Sets with a promised coverage",
-        store=clipped(visible(shown(result.attrs.get("store", "")))),
+        store=clipped(shown(result.attrs.get("store", ""))),
         headline=coverage_headline(result),
         details=[coverage_sentence(result), _promise(result)],
         sections=[part for part in _SECTIONS if tables.get(part[0], True)],

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from ..results.fitting import Screen, wrapped
-from ..results.showing import visible
 from ..results.store_info import StoreInfo, ValuesInfo
 
 #: Columns of the names of what is told.
@@ -17,7 +16,7 @@ def print_info(info: StoreInfo, *, width: int | None = None, colour: bool = Fals
     """
     screen = Screen(width, colour)
     rows = [
-        ("store", visible(info["store"])),
+        ("store", info["store"]),
         ("scores", _scores(info)),
         ("labels", info["labels"] or "none"),
         ("layout", _layout(info)),

@@ -7,12 +7,14 @@ import csv
 import io
 import json
 import math
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
 import xarray as xr
 
+from ..errors import visible
 from ..results.score_kinds import are_probabilities
 from .shortening import clipped, places
 from .tables import size_quartiles
@@ -25,8 +27,8 @@ _MEASURES = (
     "adaptive_gain_stderr", "relative_gain", "relative_gain_stderr",
 )  # fmt: skip
 _AMBIGUITY = ("supports_overlap", "straddle_bound", "straddle_bound_error")
-#: Cells that a spreadsheet would take for a formula begin so.
-_FORMULA = ("=", "+", "-", "@", "\t", "\r")
+#: Cells that a spreadsheet would take for a formula begin so, in Asian letters of full width, too.
+_FORMULA = re.compile(r"[\t\r]|\W*?[=+\-@\uff1d\uff0b\uff0d\uff20]")
 
 _DIFFERENCES = ("difference", "difference_stderr", "discordant", "mcnemar_p", "mcnemar_p_adjusted")
 #: Characters of the name of a model.
@@ -138,9 +140,9 @@ def _csv(columns: Columns) -> str:
 
 
 def _cell(value: object) -> object:
-    """Return a value as a cell: nothing for what is missing, and no formula of what users named."""
-    if isinstance(value, str) and value.startswith(_FORMULA) and value != "-inf":
-        return f"'{value}"
+    """Return a value as a cell: nothing for what is missing, and no formula or control character of what users named."""
+    if isinstance(value, str):
+        return f"'{visible(value)}" if _FORMULA.match(value) and value != "-inf" else visible(value)
     return {None: "", True: 1, False: 0}.get(value, value) if value is None or isinstance(value, bool) else value
 
 

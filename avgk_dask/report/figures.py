@@ -16,7 +16,6 @@ from markupsafe import Markup
 from .. import plot
 from ..errors import OptionError
 from ..plot.palette import SERIES
-from ..results.showing import visible
 from .shortening import MOST_NAME, clipped, spaced
 
 if TYPE_CHECKING:
@@ -140,7 +139,7 @@ def comparison_pictures(result: xr.Dataset) -> dict[str, Picture]:
     """Return the pictures of a comparison. Models are numbered there, unless all have short and plain names."""
     if np.isnan(result.average_k_error.values).all():
         return {}
-    names = [clipped(visible(str(name)), MOST_NAME) for name in result.model.values]
+    names = [clipped(str(name), MOST_NAME) for name in result.model.values]
     called, told = names, ""
     if not all(re.fullmatch(_PLAIN_NAME, name) for name in names):
         called = [str(i + 1) for i in range(len(names))]

@@ -8,7 +8,6 @@ import numpy as np
 import xarray as xr
 
 from ..credentials import shown
-from ..results.showing import visible
 from .figures import group_pictures
 from .group_tables import breakdown_sentence, check_breakdown, threshold_sentence, worst_table
 from .page import provenance, render, write_page
@@ -52,13 +51,13 @@ def render_breakdown(
 
     """
     check_breakdown(result)
-    by = clipped(visible(str(result.attrs.get("by", "group"))), MOST_NAME)
+    by = clipped(str(result.attrs.get("by", "group")), MOST_NAME)
     worst = clipped_cells(worst_table(result, n=_WORST))
     together = None if pairs is None else clipped_cells(pairs_table(pairs, _WORST))
     return render(
         "breakdown.html",
         title=f"Errors by {by}",
-        store=clipped(visible(shown(result.attrs.get("store", "")))),
+        store=clipped(shown(result.attrs.get("store", ""))),
         headline=breakdown_sentence(result),
         details=[threshold_sentence(result, by)],
         sections=[part for part in _SECTIONS if part[0] != "pairs" or pairs is not None],

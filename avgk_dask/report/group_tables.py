@@ -10,7 +10,6 @@ import xarray as xr
 from ..errors import OptionError
 from ..results.datasets import check_dimensions, check_result
 from ..results.fitting import Screen
-from ..results.showing import visible
 from .tables import Table, fixed, number, percent
 
 #: Groups that a table shows unless asked for more.
@@ -75,7 +74,7 @@ def worst_table(result: xr.Dataset, k: float | None = None, n: int = WORST) -> T
     order = np.lexsort((one.group.values, -np.nan_to_num(one.average_k_error.values), -low))
     worst = [i for i in order if one.n_labelled.values[i] > 0][:n]
     header = (
-        visible(str(result.attrs.get("by", "group"))),
+        str(result.attrs.get("by", "group")),
         "labelled",
         "top-k error",
         "avg-k error",
@@ -91,7 +90,7 @@ def worst_table(result: xr.Dataset, k: float | None = None, n: int = WORST) -> T
 def _row(one: xr.Dataset) -> tuple[str, ...]:
     ends = [fixed(100 * float(one[f"average_k_error_{end}"]), 1) for end in ("low", "high")]
     return (
-        visible(group_name(one)),
+        group_name(one),
         f"{int(one.n_labelled):,}",
         percent(float(one.top_k_error)),
         percent(float(one.average_k_error)),

@@ -18,11 +18,10 @@ from markupsafe import Markup
 
 from .. import plot
 from ..credentials import is_url, shown
-from ..errors import DtypeError, OptionError
+from ..errors import DtypeError, OptionError, visible
 from ..results.datasets import fingerprint
 from ..results.fitting import filled
 from ..results.score_kinds import kind_sentence
-from ..results.showing import visible
 from .answers import answer, bound_sentence, question
 from .downloads import downloads, report_columns
 from .figures import calibration_pictures, pictures
@@ -130,7 +129,7 @@ def _answers(result: xr.Dataset, curve: xr.Dataset | None) -> dict[str, object]:
     if (result.relative_gain.values < 0).any():  # that asks for an explanation
         details.append(crowd)
     return {
-        "store": clipped(visible(shown(result.attrs.get("store", "")))),
+        "store": clipped(shown(result.attrs.get("store", ""))),
         "question": question(result),
         "headline": answer(result, curve),
         "details": [sentence for sentence in details if sentence],
@@ -157,7 +156,7 @@ def _groups(breakdown: xr.Dataset | None) -> dict[str, object]:
     """Return the worst classes or groups, where there is a breakdown."""
     if breakdown is None:
         return {"groups": None, "groups_by": "", "groups_told": ""}
-    by = visible(str(breakdown.attrs.get("by", "group")))
+    by = str(breakdown.attrs.get("by", "group"))
     return {
         "groups": clipped_cells(worst_table(breakdown)),
         "groups_by": clipped(by, MOST_NAME),
@@ -213,12 +212,22 @@ def render(name: str, **values: object) -> str:
     """Return a page of this folder: everything in it is escaped, and its own script is allowed by its hash."""
     pages = FunctionLoader(_text_of)
     environment = Environment(
-        loader=pages, autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=StrictUndefined
+        loader=pages,
+        autoescape=True,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        undefined=StrictUndefined,
+        finalize=_visible,
     )
     script = _text_of("page.js")
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     environment.globals |= {"script": Markup(script), "script_hash": f"sha256-{digest}"}  # a file of ours
     return environment.get_template(name).render(**values)
+
+
+def _visible(value: object) -> object:
+    """Return a value of a page with its control characters written out; what is HTML already stays."""
+    return visible(value) if isinstance(value, str) and not isinstance(value, Markup) else value
 
 
 def _text_of(name: str) -> str:
@@ -268,7 +277,7 @@ def write_page(path: str | os.PathLike[str], render_page: Callable[[], str]) -> 
     if is_url(path):
         raise OptionError(f"path must be that of a file on this machine; got {shown(path)!r}. Choose a local one.")
     page = render_page()
-    with writing(visible(str(path))), written_whole(pathlib.Path(path)) as place:
+    with writing(str(path)), written_whole(pathlib.Path(path)) as place:
         place.write_text(page, encoding="utf-8")
 
 
@@ -297,10 +306,8 @@ def provenance(result: xr.Dataset, seconds: float | None, written: str | None) -
         "Versions": attrs.get("versions", ""),
     }
     more = {name: value for name, value in attrs.items() if name not in _TOLD}
-    told = [
-        (visible(str(n)), ", ".join(map(str, v)) if isinstance(v, list) else str(v)) for n, v in (facts | more).items()
-    ]
-    some: list[tuple[str, ...]] = [(clipped(name, MOST_NAME), clipped(visible(value))) for name, value in told if value]
+    told = [(str(n), ", ".join(map(str, v)) if isinstance(v, list) else str(v)) for n, v in (facts | more).items()]
+    some: list[tuple[str, ...]] = [(clipped(name, MOST_NAME), clipped(value)) for name, value in told if value]
     return Table(("what", "value"), some[: len(facts) + MOST_FACTS])
 
 

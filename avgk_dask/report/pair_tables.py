@@ -7,7 +7,6 @@ import xarray as xr
 from ..errors import OptionError
 from ..results.datasets import check_dimensions, check_result
 from ..results.fitting import Screen
-from ..results.showing import visible
 from .tables import Table, percent
 
 
@@ -46,7 +45,7 @@ def _row(one: xr.Dataset) -> tuple[str, ...]:
 
 
 def _name(one: xr.Dataset, end: str) -> str:
-    return visible(str(one[f"name_{end}"].item())) if f"name_{end}" in one else str(int(one[f"class_{end}"]))
+    return str(one[f"name_{end}"].item()) if f"name_{end}" in one else str(int(one[f"class_{end}"]))
 
 
 def pairs_sentence(result: xr.Dataset) -> str:

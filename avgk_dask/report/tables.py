@@ -13,7 +13,6 @@ from ..errors import OptionError
 from ..results.datasets import check_result
 from ..results.fitting import Table as Table
 from ..results.score_kinds import are_probabilities
-from ..results.showing import visible
 
 
 def fixed(value: float, digits: int, sign: str = "-") -> str:
@@ -158,7 +157,7 @@ def parts_table(result: xr.Dataset, what: str, most: int) -> Table | None:
     names = result["class_name"].values if what == "class" and "class_name" in result else result[what].values
     rows: list[tuple[str, ...]] = [
         (
-            visible(str(names[i])),
+            str(names[i]),
             f"{n[i]:,}",
             with_error(float(coverage[i]), math.sqrt(coverage[i] * (1 - coverage[i]) / n[i])),
             number(float(result[f"{what}_average_set_size"].values[i])),

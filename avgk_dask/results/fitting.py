@@ -6,18 +6,22 @@ import re
 import unicodedata
 from dataclasses import dataclass, field
 
+from ..errors import clean, visible
+
 #: How tones of text are shown where there is colour.
 _TONES = {"strong": "\x1b[1m", "good": "\x1b[32m", "bad": "\x1b[31m", "aside": "\x1b[2m"}
 _GAP = "  "
 #: Columns of users' names are cut to no less than this while others can be left out, and to no less than that ever.
 _NAME_WIDTH, _LEAST_NAME = 16, 8
+#: Their width at most if lines may have any width.
+_MOST_NAME = 400
 #: What stays together where lines are wrapped: a number with its error bar and unit, ``k = 5``, or else a word.
 _UNBROKEN = re.compile(r"k [=+] \S+|\S+ ±\S+ (?:%|points)\S*|\S+ (?:%|±\S+|points|kB|MB|GB|TB)(?![\w%])\S*|\S+")
 
 
 @dataclass(frozen=True)
 class Table:
-    """A header and rows of text, and what to do where there is little room or some colour."""
+    """A header and rows of visible text, and what to do where there is little room or some colour."""
 
     header: tuple[str, ...]
     rows: list[tuple[str, ...]]
@@ -27,6 +31,12 @@ class Table:
     names: tuple[str, ...] = ()
     #: What cells mean, by row and column: good, bad, or strong.
     tones: dict[tuple[int, str], str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        header, names = (tuple(map(visible, cells)) for cells in (self.header, self.names))
+        rows = [tuple(map(visible, row)) for row in self.rows]
+        for name, value in (("header", header), ("names", names), ("rows", rows)):
+            object.__setattr__(self, name, value)
 
 
 @dataclass(frozen=True)
@@ -96,7 +106,7 @@ def fitted(table: Table, width: int | None) -> tuple[Table, list[str]]:
 
     """
     if width is None:
-        return table, []
+        return _with_names(table, _MOST_NAME), []
     there = [name for name in table.least if name in table.header]
     for n in range(len(there) + 1):
         lost = set(there[:n])
@@ -191,7 +201,7 @@ def _head(text: str, width: int) -> str:
 
 
 def wrapped(text: str, width: int | None, indent: int = 0) -> list[str]:
-    """Return a text as lines that fit a width; a number stays with its unit, and a path, which is there to be copied, whole.
+    """Return a text as visible lines that fit a width; a number stays with its unit, and a path, which is there to be copied, whole.
 
     Examples
     --------
@@ -199,6 +209,7 @@ def wrapped(text: str, width: int | None, indent: int = 0) -> list[str]:
     ['an error of', '  5.94 ±0.33 % at', '  k = 5']
 
     """
+    text = clean(text)
     if width is None:
         return [text]
     lines = [""]

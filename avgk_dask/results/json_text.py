@@ -34,7 +34,7 @@ def to_json(dataset: xr.Dataset) -> str:
     attrs = {name: value.item() if isinstance(value, np.generic) else value for name, value in dataset.attrs.items()}
     content = {"variables": variables, "coords": [str(c) for c in dataset.coords], "attrs": attrs}
     try:
-        return json.dumps(content, indent=1, allow_nan=False)
+        return json.dumps(content, indent=1, allow_nan=False).replace("\x7f", r"\u007f")  # JSON leaves DEL raw
     except (TypeError, ValueError) as error:
         raise OptionError(
             f"result must hold numbers and text only to become JSON; got something else ({error}). "

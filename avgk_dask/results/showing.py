@@ -5,20 +5,10 @@ from __future__ import annotations
 from dataclasses import fields
 from html import escape
 
+from ..errors import visible
+
 #: Longer values are shortened where they are shown.
 _MOST = 300
-
-
-def visible(text: str) -> str:
-    r"""Return a text with what cannot be seen, such as a newline or a mark that reverses what follows, written out.
-
-    Examples
-    --------
-    >>> print(visible("a" + chr(0x202E) + "b" + chr(10)))
-    a\u202eb\n
-
-    """
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
 class ShownAsTable:
