@@ -224,7 +224,9 @@ def _cure(ours: AxisNames, theirs: AxisNames, mine: Array, other: Array, axis: s
         who, name = (
             (ours.owner, next(n for n in second if n not in set(first))) if lacks is None else (theirs.owner, lacks)
         )
-        return f"They are of different {axis}{'es' if axis == 'class' else 's'}: {who} has no {name!r}.{by_position}"
+        return (
+            f"They are of different {axis}{'es' if axis == 'class' else 's'}: {who} has no {name!r:.80}.{by_position}"
+        )
     for selected, by in ((theirs, ours), (ours, theirs)):
         if selected.selection and by.expression:
             return f"Align them with {selected.selection.format(by.expression)}.{by_position}"
@@ -234,7 +236,7 @@ def _cure(ours: AxisNames, theirs: AxisNames, mine: Array, other: Array, axis: s
 def _shown(names: Array, at: int, axis: str) -> str:
     if at >= names.size:
         return f"no {axis}"
-    return repr(str(names[at])) if isinstance(names[at], str) else str(names[at])
+    return f"{str(names[at])!r:.80}" if isinstance(names[at], str) else f"{names[at]!s:.80}"
 
 
 def _as_objects(names: Sequence[object]) -> Array:

@@ -9,14 +9,56 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from contextvars import copy_context
+from threading import Lock
 from typing import Any, TypeVar
+from weakref import WeakSet
 
 from dask import config, threaded
 from dask.base import get_scheduler
 from dask.system import CPU_COUNT
 
+from .errors import ClusterError
+
 Item = TypeVar("Item")
 Value = TypeVar("Value")
+
+#: How to start processes that may use what their parent has used.
+FORK_CURE = 'start processes with multiprocessing.set_start_method("spawn") or "forkserver"'
+#: The modules that were imported before this process was forked (none if it was not), and the clients of its parent.
+_PARENT_MODULES: set[str] = set()
+_PARENT_CLIENTS: WeakSet[Any] = WeakSet()
+
+
+def in_forked_child(function: Callable[[], Any]) -> None:
+    """Call a function in each process that is forked from this one: only the thread that forks goes on there."""
+    if hasattr(os, "register_at_fork"):
+        os.register_at_fork(after_in_child=function)
+
+
+def forkable(lock: Any) -> Any:
+    """Return a lock that is free in forked children, also if another thread holds it during the fork."""
+    in_forked_child(lock._at_fork_reinit)
+    return lock
+
+
+def _leave_parent() -> None:
+    """Replace Dask's thread pools, whose threads stayed in the parent; note what else works on such threads."""
+    threaded.default_pool = None
+    threaded.pools.clear()
+    threaded.pools_lock = Lock()
+    if config.get("pool", None) is not None:
+        config.set(pool=None)
+    _PARENT_MODULES.update(sys.modules)
+    if "distributed" in sys.modules:
+        _PARENT_CLIENTS.update(getattr(sys.modules["distributed"].Client, "_instances", ()))
+
+
+in_forked_child(_leave_parent)
+
+
+def was_forked_with(module: str) -> bool:
+    """Return whether this process was forked after its parent had imported a module."""
+    return module in _PARENT_MODULES
 
 
 def n_threads() -> int:
@@ -38,11 +80,25 @@ def cluster_workers() -> list[dict[str, Any]]:
 
 
 def cluster_client() -> Any:
-    """Return the distributed client that Dask would compute with; None for a local scheduler."""
+    """Return the distributed client that Dask would compute with; None for a local scheduler.
+
+    Raises
+    ------
+    ClusterError
+        If the client was created before this process was forked.
+
+    """
     if "distributed" not in sys.modules:  # whoever has a client has imported it
         return None
     client = getattr(get_scheduler(), "__self__", None)
-    return client if hasattr(client, "scheduler_info") else None
+    if not hasattr(client, "scheduler_info"):
+        return None
+    if client in _PARENT_CLIENTS:
+        raise ClusterError(
+            "the Dask client belongs to the parent process: its threads do not survive a fork. "
+            f"Create a client in this process, or {FORK_CURE}."
+        )
+    return client
 
 
 def local_scheduler() -> Any:

@@ -1,7 +1,9 @@
 from __future__ import annotations
 
+import multiprocessing
 import os
 import pathlib
+import warnings
 
 # One compilation cache for all test processes, kept between runs.
 os.environ.setdefault("NUMBA_CACHE_DIR", str(pathlib.Path.home() / ".cache" / "avgk_dask" / "numba"))
@@ -39,6 +41,33 @@ def data() -> pathlib.Path:
     if not DATA.is_dir():
         pytest.skip("the real score sets (../shared/data) are not here")
     return DATA
+
+
+@pytest.fixture
+def forked():
+    """Give a function that calls another in a forked child, and returns its value or the exception that it raised."""
+    context = multiprocessing.get_context("fork")
+
+    def answer(pipe, function):
+        try:
+            pipe.send(function())
+        except Exception as error:
+            pipe.send(error)
+
+    def call(function, seconds=60):
+        ours, theirs = context.Pipe(duplex=False)
+        child = context.Process(target=answer, args=(theirs, function), daemon=True)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)  # from Python 3.12 on, of forks while threads are there
+            child.start()
+        try:
+            assert ours.poll(seconds), "the child hangs"
+            return ours.recv()
+        finally:
+            child.kill()
+            child.join()
+
+    return call
 
 
 @pytest.fixture(autouse=True)

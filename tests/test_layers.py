@@ -19,7 +19,7 @@ LAYERS = {
     "arrays": 0,
     "axis_names": 1,
     "credentials": 0,
-    "errors": 0,
+    "errors": -1,
     "reuse": 0,
     "settings": 0,
     "threads": 0,

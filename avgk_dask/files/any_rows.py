@@ -17,6 +17,7 @@ import numpy as np
 
 from ..arrays import Array, Dtype
 from ..errors import AvgkError, ReadError
+from ..threads import forkable
 
 #: Bytes of rows that are read together, about.
 PART_BYTES = 1 << 20
@@ -146,7 +147,7 @@ class Loaded:
 
 
 _LOADED: WeakValueDictionary[object, Loaded] = WeakValueDictionary()
-_LOCK = threading.Lock()
+_LOCK = forkable(threading.Lock())
 
 
 def loaded(load: Callable[[], tuple[Array, ...]], marks: tuple[FileMark, ...], *asked: object) -> Loaded:

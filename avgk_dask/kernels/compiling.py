@@ -8,10 +8,12 @@ from functools import cache
 from threading import Lock
 from typing import Any
 
+from ..threads import forkable
+
 #: What is called when compiling begins (True) and when it ends (False), in the thread that compiles.
 Watcher = Callable[[bool], Any]
 
-_lock = Lock()
+_lock = forkable(Lock())
 _watchers: list[Watcher] = []
 _n_open = 0
 

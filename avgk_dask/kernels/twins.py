@@ -10,6 +10,7 @@ from importlib import import_module
 from threading import RLock
 from typing import Any
 
+from ..threads import forkable
 from .compiling import listen
 
 #: The module each kernel is compiled in.
@@ -58,7 +59,7 @@ KERNELS = {
 
 
 #: Threads that import numba at once see it half made, or wait for each other for ever: they hold different locks of its own.
-_importing = RLock()
+_importing = forkable(RLock())
 
 
 def compiled_kernel(name: str) -> Any:

@@ -73,6 +73,27 @@ def test_s3__gives_the_same_result(s3, case, client, layout):
     assert (shards is None) == (layout.get("shard_chunks") == 1)  # shards are the default on object stores
 
 
+def test_fork__child_is_told_at_once_of_clients_whose_threads_stayed_behind(s3, forked):
+    url, scores = f"s3://scores/{uuid.uuid4().hex}/run.zarr", np.eye(3)[[0, 1, 2, 1]]
+    for client in ("obstore", "fsspec"):
+        options = {**s3, "client": client}
+        with avgk.ScoreWriter(url, 3, storage_options=options, overwrite=True) as writer:
+            writer.append(scores, [0, 1, 2, 1])
+        opened = avgk.open_scores(url, storage_options=options)
+        before = avgk.evaluate(opened, k=1)
+
+        def open_again(options=options):
+            return avgk.evaluate(avgk.open_scores(url, storage_options=options), k=1)
+
+        for evaluate in (functools.partial(avgk.evaluate, opened, k=1), opened.scores.compute, open_again):
+            answer = forked(evaluate)
+            if client == "fsspec" and evaluate is open_again:  # a file system of the child's own
+                assert answer.drop_attrs().identical(before.drop_attrs())
+            else:
+                assert isinstance(answer, avgk.StoreError)
+                assert 'set_start_method("spawn")' in str(answer)
+
+
 def test_s3__takes_everything_from_the_environment(s3, case, monkeypatch, tmp_path):
     url = f"s3://scores/{uuid.uuid4().hex}.zarr"
     for name, value in {

@@ -167,3 +167,35 @@ def test_parts__of_a_finished_store_are_refused_without_a_trace(tmp_path):
     with pytest.raises(avgk.StoreError, match="one that is written in parts"):
         avgk.ScoreWriter(tmp_path / "a.zarr", 6, part=0)
     assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_fork__child_cannot_go_on_with_a_writer_and_writes_a_part_of_its_own(tmp_path, forked):
+    rows, labels = np.random.default_rng(0).random((60, 6)), np.arange(60) % 6
+
+    def write_part():
+        with avgk.ScoreWriter(tmp_path / "a.zarr", 6, part=1, chunk_rows=10) as writer:
+            writer.append(rows[30:], labels[30:])
+
+    with avgk.ScoreWriter(tmp_path / "a.zarr", 6, part=0, chunk_rows=10) as mine:
+        mine.append(rows[:15], labels[:15])
+        for leave in (lambda: mine.append(rows, labels), mine.close):
+            error = forked(leave)
+            assert isinstance(error, avgk.WriteError)
+            assert "forked child" in str(error)
+            assert "part=NUMBER" in str(error)
+        assert forked(write_part) is None
+        mine.append(rows[15:30], labels[15:30])
+    avgk.join_parts(tmp_path / "a.zarr")
+    np.testing.assert_array_equal(avgk.open_scores(tmp_path / "a.zarr").scores, rows)
+
+
+def test_fork__child_that_fails_does_not_undo_the_append_of_its_parent(tmp_path, forked):
+    rows, labels = np.random.default_rng(0).random((60, 6)), np.arange(60) % 6
+    with avgk.ScoreWriter(tmp_path / "a.zarr", 6, chunk_rows=10) as writer:
+        writer.append(rows[:25], labels[:25])
+
+    with avgk.ScoreWriter(tmp_path / "a.zarr", append=True) as writer:
+        writer.append(rows[25:50], labels[25:50])
+        forked(lambda: writer.__exit__(ValueError, ValueError(), None))
+        writer.append(rows[50:], labels[50:])
+    np.testing.assert_array_equal(avgk.open_scores(tmp_path / "a.zarr").scores, rows)

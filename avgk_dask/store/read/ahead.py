@@ -15,7 +15,7 @@ from contextlib import contextmanager, suppress
 from zarr.abc.buffer import Buffer, BufferPrototype
 from zarr.abc.store import ByteRequest
 
-from ...threads import is_cancelled, process_memory
+from ...threads import in_forked_child, is_cancelled, process_memory
 from ..where.array_kinds import StoredArray
 from ..where.zarr_calls import begin, get
 from .checked import CheckedStore, Checks
@@ -45,6 +45,10 @@ class Budget:
     """What the threads of a process together have read ahead of their scans: bytes and requests, under way or there."""
 
     def __init__(self) -> None:
+        self.reset()
+
+    def reset(self) -> None:
+        """Count nothing, as at first."""
         self._lock = threading.Lock()
         self.n_bytes = self.n_requests = 0
         self._readers: Counter[int] = Counter()
@@ -103,8 +107,9 @@ class Budget:
         self.n_requests += sign * part.n_requests
 
 
-#: That of this process.
+#: That of this process. A forked child has none of the threads that it counts.
 BUDGET = Budget()
+in_forked_child(BUDGET.reset)
 
 
 class FetchedStore(Wrapping):

@@ -18,7 +18,7 @@ from ...errors import AvgkError, ReadError, refuse
 from ...files.any_rows import AnyRows
 from ...settings import setting
 from ..where.array_kinds import ObjectClient, StoredArray
-from ..where.failures import advice, cause, may_pass
+from ..where.failures import advice, cause, may_pass, refuse_forked
 from ..where.file_stores import FileStore
 from ..where.zarr_calls import byte_bounds, get, inside, wait
 from .documents import Document, is_metadata, parse_document
@@ -196,6 +196,7 @@ class CheckedStore(Wrapping):
             pause *= 2
 
     async def _get_once(self, key: str, prototype: BufferPrototype, byte_range: ByteRequest | None) -> Buffer | None:
+        refuse_forked(self)
         try:
             size = local_size(bare_store(self), key)
             if byte_range is not None:

@@ -15,6 +15,7 @@ from zarr.storage import LocalStore
 
 from ...errors import ReadError
 from ..where.array_kinds import StoredArray
+from ..where.failures import refuse_forked
 from ..where.zarr_calls import is_uneven
 from .checked import FILL, CheckedStore, bare_store
 from .grids import outer_sizes
@@ -141,6 +142,7 @@ def check_chunks(array: StoredArray) -> None:
     store = array.store_path.store
     if not isinstance(store, CheckedStore):
         return
+    refuse_forked(store)
     found = missing_chunks(array)
     if found is None:
         return

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
+from zarr.abc.store import Store
+from zarr.storage import FsspecStore, ObjectStore, WrapperStore
+
 from ...credentials import has_short
-from ...errors import AvgkError, WriteError, refuse
-from .addresses import scrubbed, secrets_of
+from ...errors import AvgkError, StoreError, WriteError, refuse
+from ...threads import FORK_CURE, was_forked_with
+from .addresses import scrubbed, secrets_of, shown
+from .zarr_calls import inside
 
 _NETWORK = "Check the endpoint and the network."
 _KNOWN = {
@@ -51,6 +57,30 @@ def may_pass(error: BaseException) -> bool:
     """
     known = advice(f"{type(error).__name__}: {error}", _NETWORK)
     return not isinstance(error, _LASTING) and known == _NETWORK
+
+
+def refuse_forked(store: Store) -> None:
+    """Refuse a store whose client works on threads that stayed in the parent of this forked process: it would wait forever.
+
+    obstore's threads are those of the process; those of fsspec belong to one file system, and a new one has its own.
+
+    Raises
+    ------
+    StoreError
+        With how to start processes instead.
+
+    """
+    inner: Store | None = store
+    while isinstance(inner, WrapperStore):
+        inner = inside(inner)
+    is_stale = isinstance(inner, ObjectStore) and was_forked_with("obstore")
+    if isinstance(inner, FsspecStore) and not hasattr(inner.fs, "sync_fs"):
+        is_stale = getattr(inner.fs, "_pid", os.getpid()) != os.getpid()
+    if is_stale and inner is not None:
+        raise StoreError(
+            f"{shown(inner)} cannot be used in this process: it was forked after its parent had used the client of this "
+            f"store, whose threads do not survive a fork. Instead of forking, {FORK_CURE}."
+        )
 
 
 def _has(text: str, sign: str) -> bool:

@@ -17,7 +17,7 @@ from ...files.names import check_plain, file_advice, is_pickle, path_advice
 from .addresses import Options, secrets_of, shown
 from .beside import folders_beside
 from .clouds import CLOUDS, S3_NAMES, is_true, open_cloud
-from .failures import advice, cause
+from .failures import advice, cause, refuse_forked
 from .zarr_calls import zip_entries
 
 _S3FS_NAMES = {
@@ -58,6 +58,7 @@ def locate(path: object, options: Options | None = None, *, write: bool = False)
     if scheme in CLOUDS and client != "fsspec":
         store = open_cloud(url, options, write=write, required=client == "obstore")
         if store is not None:
+            refuse_forked(store)
             return store
     return _through_fsspec(url, scheme, options, write)
 

@@ -18,6 +18,7 @@ from typing import Any, Protocol
 from zarr.abc.store import Store
 from zarr.storage import FsspecStore, LocalStore, ObjectStore
 
+from ...threads import forkable
 from ..read.checked import bare_store
 from ..read.listing import list_keys, objects
 from ..where import fsspec_calls
@@ -202,7 +203,7 @@ class KeyPlace:
     """Keys of any other store: exact among the threads of one process, among several as far as its client can."""
 
     is_near = False
-    _one_at_a_time = threading.Lock()
+    _one_at_a_time = forkable(threading.Lock())
 
     def __init__(self, store: Store, prefix: str) -> None:
         self._store, self._prefix = store, prefix

@@ -160,6 +160,7 @@ class _Held:
 
     def check(self, *, surely: bool = False) -> None:
         """Stop a writer that has lost its lease; renew it where a third of its time has passed."""
+        self.refuse_child()
         with self._lock:
             self._check(surely)
 
@@ -178,6 +179,19 @@ class _Held:
             if due:
                 self._renew(found)
 
+    @property
+    def is_ours(self) -> bool:
+        """Whether this process took the lease; a forked child only has a copy of it."""
+        return self.holder.process.pid == os.getpid()
+
+    def refuse_child(self) -> None:
+        """Stop a forked child, whose rows would be lost or replace those of its parent."""
+        if not self.is_ours:
+            raise WriteError(
+                f"{self.location} is being written by {self.holder}, the process that opened this writer; a forked child "
+                "cannot go on with it. Open a writer of its own in each process: ScoreWriter(..., part=NUMBER)."
+            )
+
     def _renew(self, found: Found) -> None:
         self.holder = replace(self.holder, renewed=now())
         self.place.renew(found, self.holder.to_bytes())
@@ -191,7 +205,7 @@ class _Held:
 
     def release(self) -> None:
         """Remove the lease, if it is still this one; not in a child process, which has a copy of all this."""
-        if self.holder.process.pid != os.getpid():
+        if not self.is_ours:
             return
         with self._lock:
             self._release()
@@ -257,6 +271,10 @@ class Lease:
     def check(self, *, surely: bool = False) -> None:
         """Raise WriteError where another has taken over; ``surely`` looks also where that costs requests."""
         self._held.check(surely=surely)
+
+    def refuse_child(self) -> None:
+        """Raise WriteError in a forked child of the process that holds it."""
+        self._held.refuse_child()
 
     def renew_with(self, path: pathlib.Path) -> None:
         """Renew a file's time with the lease, too."""

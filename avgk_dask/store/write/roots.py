@@ -15,6 +15,7 @@ from ..read.documents import Document, parse_document
 from ..read.listing import listed_keys
 from ..read.seals import ATTRIBUTE, FORMAT, Seal
 from ..where.addresses import Options, Path, Writable, shown
+from ..where.failures import refuse_forked
 from ..where.locations import locate
 from ..where.zarr_calls import read_key, wait, write_key
 from .lease_places import FOLDER as LEASES
@@ -66,6 +67,7 @@ def write_document(store: Store, key: str, value: Document) -> None:
 def writable(path: object, options: Options | None = None) -> tuple[Store, str]:
     """Return the store to write to and its name."""
     if isinstance(path, Store):
+        refuse_forked(path)
         return path, shown(path)
     return locate(path, options, write=True), shown(path)
 

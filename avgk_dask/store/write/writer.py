@@ -314,6 +314,8 @@ class ScoreWriter:
     @contextmanager
     def _writing(self) -> Iterator[None]:
         """Name what fails, and write no more after it: rows that were under way would be missing."""
+        if self._leased is not None:
+            self._leased.lease.refuse_child()
         if self._failed:
             how = "resume=True" if self._append is None else "append=True"
             raise StoreError(f"{self._location} could not be written before. Go on with ScoreWriter(..., {how}).")
