@@ -48,6 +48,20 @@ def range_cure(least: int, most: int, n_classes: int) -> str:
     return LABELS_CURE
 
 
+def sum_cure(total: float, n_multi_hot: int) -> str:
+    """Return what to do about soft labels with rows that do not sum to 1, given the first sum."""
+    if n_multi_hot:
+        return (
+            "This looks like multi-label data, and errors are defined for one right label per sample: pass class numbers, "
+            "or divide each row by its sum if one of its labels is right and all are equally likely."
+        )
+    if total == 0:
+        return (
+            "Leave samples without a label out with where (--where), or pass class numbers, of which -1 is unlabelled."
+        )
+    return "Divide each row by its sum; several right labels per sample (multi-label data) are not supported."
+
+
 def visible(text: str, keep: str = "") -> str:
     r"""Return a text with its control characters, but those to keep, as escapes: none can act on a terminal, a log or a page.
 
@@ -153,8 +167,9 @@ class ScoresError(AvgkError, ValueError):
 class LabelsError(AvgkError, ValueError):
     """The labels do not fit the scores: length, range or values; also a ``ValueError``.
 
-    Cause: another number of labels than samples, a label of C or more, a soft label outside [0, 1], labels that name
-    their samples otherwise than the scores or in another order, or no labels where a function needs some.
+    Cause: another number of labels than samples, a label of C or more, a soft label outside [0, 1], soft labels of a
+    sample that do not sum to 1 (as in multi-label data), labels that name their samples otherwise than the scores or in
+    another order, or no labels where a function needs some.
 
     Cure: check that labels and scores belong together; negative, masked and null class numbers stand for unlabelled
     samples, but no probability may be masked or null.

@@ -1,24 +1,29 @@
 """Missing values: the one module that knows masks of NumPy, and nulls of pandas, Arrow and polars.
 
 A missing class number means unlabelled and becomes -1. Of scores, soft labels and sets nothing may be missing: arrays of
-NumPy's masked type are refused whatever their mask, columns that have nulls where they have one.
+NumPy's masked type are refused whatever their mask, columns that have nulls where they have one. Also the checks of labels
+that several rooms share: dtype, range, and sums of soft ones.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from .arrays import Array, Bools, Ints
-from .errors import AvgkError, DtypeError, LabelsError, OptionError, ScoresError, label_cure, range_cure
+from .arrays import Array, Bools, Floats, Ints
+from .errors import AvgkError, DtypeError, LabelsError, OptionError, ScoresError, label_cure, range_cure, sum_cure
 
 Refusal = type[AvgkError]
 
 UNLABELLED = -1
 _INT64_MAX = np.iinfo(np.int64).max
+#: How far from 1 a row of soft labels may sum to: probabilities rounded to bfloat16 are off by up to 2**-8 in all, those
+#: rounded to float16 by 2**-11, ten of three decimals by 0.005. Several right labels, and other mistakes, are off by more.
+_SUM_SLACK = 0.005
 
 
 def plain_array(values: object, what: str = "scores", refusal: Refusal = ScoresError) -> Array:
@@ -111,7 +116,7 @@ def check_label_dtype(dtype: object, ndim: int) -> None:
         raise DtypeError(
             f"labels must be integers (or an N x C matrix of probabilities); got dtype {dtype}. {label_cure(dtype)}"
         )
-    if ndim == 2 and (kind not in "fiu" or size > 8):
+    if ndim == 2 and (kind not in "fiub" or size > 8):
         raise DtypeError(
             f"soft labels must be real numbers; got dtype {dtype}. Convert them with labels.astype(float)."
         )
@@ -127,6 +132,55 @@ def check_label_range(labels: Array, n_classes: int, first: int | None = None) -
         raise LabelsError(
             f"labels must lie in 0..{n_classes - 1} (or be negative: unlabelled); got {flat[bad[0]]}{where}. {cure}"
         )
+
+
+@dataclass(frozen=True)
+class SoftFaults:
+    """The rows of soft labels that are not probabilities: outside [0, 1], or with a sum other than 1."""
+
+    outside: Ints
+    off: Ints
+    first_sum: float = 1.0
+    #: Rows of ``off`` that hold zeros and several ones.
+    n_multi_hot: int = 0
+
+    @classmethod
+    def find(cls, soft: Floats) -> SoftFaults:
+        """Return the faults of whole rows."""
+        inside = ((soft >= 0) & (soft <= 1)).all(1)
+        # In C order each row is added in the same way, whatever the other rows of its block.
+        with np.errstate(invalid="ignore"):
+            sums = np.ascontiguousarray(soft).sum(1)
+        off = np.flatnonzero(inside & ~(np.abs(sums - 1) <= _SUM_SLACK))
+        first = float(sums[off[0]]) if off.size else 1.0
+        several = off[sums[off] > 1]
+        n_multi_hot = int(((soft[several] == 0) | (soft[several] == 1)).all(1).sum())
+        return cls(np.flatnonzero(~inside), off, first, n_multi_hot)
+
+
+def check_soft_labels(labels: Array, first: int) -> None:
+    """Refuse soft labels that are not probabilities of one right label; the first row is that of sample ``first``."""
+    faults = SoftFaults.find(labels.astype(np.float64))
+    if faults.outside.size:
+        raise outside_error(faults.outside.size, first + int(faults.outside[0]))
+    if faults.off.size:
+        raise sum_error(faults.off.size, first + int(faults.off[0]), faults.first_sum, faults.n_multi_hot)
+
+
+def outside_error(n_rows: int, sample: int) -> LabelsError:
+    """Return the refusal of soft labels outside [0, 1]."""
+    return LabelsError(
+        f"labels must be probabilities in [0, 1]; got {n_rows:,} that {'does' if n_rows == 1 else 'do'} not, the first at sample {sample}. Give probabilities; logits need a softmax first."
+    )
+
+
+def sum_error(n_rows: int, sample: int, total: float, n_multi_hot: int) -> LabelsError:
+    """Return the refusal of rows of soft labels that do not sum to 1."""
+    rows = "1 row that does" if n_rows == 1 else f"{n_rows:,} rows that do"
+    return LabelsError(
+        f"labels must be probabilities that sum to 1 for each sample; got {rows} not, the first at sample {sample}, "
+        f"whose sum is {total:.6g}. {sum_cure(total, n_multi_hot)}"
+    )
 
 
 def with_unlabelled(present: Array, missing: Bools) -> Ints:

@@ -180,9 +180,9 @@ class Evaluator:
         Raises
         ------
         ScoresError, LabelsError, DtypeError, OptionError
-            If the batch does not fit, which leaves everything as it was; also if it names its classes otherwise than the
-            batches before, or labels, ``where`` or clusters name samples otherwise than the scores. NaN, and soft labels outside [0, 1], are met
-            when a piece is full, which refuses every call after that, or by ``result``.
+            If the batch does not fit, which leaves everything unchanged; also if it names its classes otherwise than the batches
+            before, or labels, ``where`` or clusters name samples otherwise than the scores. NaN is found when a piece is full,
+            which refuses every call after that, or by ``result``.
         """
         self._check_sound()
         beside = Given(labels, where, ignore_index, clusters)

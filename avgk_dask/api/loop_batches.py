@@ -64,7 +64,7 @@ def as_batch(scores: object, beside: Given, n_classes: int, first: int) -> tuple
     if mine is not None:
         if exists is not None and mine.ndim == 1 and mine.dtype.kind in "iu":
             mine = np.where(exists, mine, -1)  # what padding holds is not looked at
-        mine = check_labels(mine, len(block), n_classes, first)
+        mine = check_labels(mine, len(block), n_classes, first, exists)
     kind = NO_LABELS if mine is None else HARD if mine.ndim == 1 else SOFT
     if beside.clusters is not None:
         mine, kind = _with_clusters(mine, beside.clusters, exists, lead, n_classes), CLUSTERED

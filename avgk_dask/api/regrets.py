@@ -47,7 +47,7 @@ def adaptive_gain(
     Parameters
     ----------
     eta
-        N x C matrix of the true probabilities, all in [0, 1]; as ``scores`` elsewhere.
+        N x C matrix of the true probabilities, whose rows sum to 1; as ``scores`` elsewhere.
     k
         Integer budget or sequence of them; one given twice counts once.
     {where}
@@ -71,7 +71,7 @@ def adaptive_gain(
         Where a budget is no integer in 1..C.
     {refused_scores}
     LabelsError
-        Where eta is not in [0, 1].
+        If eta is not in [0, 1] or its rows do not sum to 1.
     {refused_memory}
     {refused_store}
 
@@ -121,7 +121,7 @@ def regret(sets: ScoresLike, eta: ScoresLike, *, where: LabelsLike = None, progr
     sets
         Boolean N x C matrix, such as ``average_k_sets`` or ``predict_sets`` give, lazy or not.
     eta
-        N x C matrix of the true probabilities, all in [0, 1]; as ``scores`` elsewhere.
+        N x C matrix of the true probabilities, whose rows sum to 1; as ``scores`` elsewhere.
     {where}
     {progress}
 
@@ -145,7 +145,7 @@ def regret(sets: ScoresLike, eta: ScoresLike, *, where: LabelsLike = None, progr
     ScoresError, DtypeError
         Where the sets are not boolean or not of eta's shape, or eta is no matrix of real numbers.
     LabelsError
-        Where eta is not in [0, 1].
+        If eta is not in [0, 1] or its rows do not sum to 1.
     {refused_memory}
     {refused_store}
 
@@ -198,7 +198,7 @@ def plug_in_regret(
     ----------
     {scores}
     eta
-        N x C matrix of the true probabilities, all in [0, 1].
+        N x C matrix of the true probabilities, whose rows sum to 1.
     k
         Budget or sequence of budgets in (0, C]; one given twice counts once. Top-k needs integers.
     {where}
@@ -222,7 +222,7 @@ def plug_in_regret(
     {refused_budgets}
     {refused_scores}
     LabelsError
-        Where eta is not in [0, 1], or does not fit the scores.
+        If eta is not in [0, 1] or its rows do not sum to 1, or does not fit the scores.
     {refused_memory}
     {refused_store}
 

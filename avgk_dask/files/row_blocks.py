@@ -80,7 +80,7 @@ def check_labels(shape: tuple[int, ...], dtype: Dtype, location: str) -> None:
     """Refuse labels that are neither class numbers (1-D) nor a matrix of probabilities (2-D)."""
     if len(shape) == 1 and dtype.kind in "iu":
         return
-    if len(shape) == 2 and dtype.kind in "iuf":
+    if len(shape) == 2 and dtype.kind in "iufb":
         return
     raise LabelsError(
         f"labels must be integers, one per sample, or a matrix of probabilities; {location} holds {dtype} of shape "

@@ -11,6 +11,7 @@ from dask.delayed import Delayed
 
 from ..errors import NAN_CURE, LabelsError, ScoresError, range_cure
 from ..kernels.chosen import work_on
+from ..masks import outside_error, sum_error
 from ..records import Several, State
 from ..scans.band_pass import Pass, Search
 from ..searches.scripts import Script
@@ -125,13 +126,15 @@ def refuse_bad_data(tally: CheckedTally, source: Source, nan_policy: str) -> Non
     if tally.n_bad_labels:
         band, row, _ = tally.first_bad_label
         n_classes = source.shape[1]
-        rule = f"lie in 0..{n_classes - 1} (or be negative: unlabelled)"
-        cure = range_cure(tally.least_label, tally.most_label, n_classes)
         if source.has_soft_labels:
-            rule, cure = "be probabilities in [0, 1]", "Give probabilities; logits need a softmax first."
+            raise outside_error(tally.n_bad_labels, source.sample(band, row))
+        cure = range_cure(tally.least_label, tally.most_label, n_classes)
         raise LabelsError(
-            f"labels must {rule}; got {tally.n_bad_labels:,} that {'does' if tally.n_bad_labels == 1 else 'do'} not, the first at sample {source.sample(band, row)}. {cure}"
+            f"labels must lie in 0..{n_classes - 1} (or be negative: unlabelled); got {tally.n_bad_labels:,} that {'does' if tally.n_bad_labels == 1 else 'do'} not, the first at sample {source.sample(band, row)}. {cure}"
         )
+    if tally.n_bad_sums:
+        band, row, total = tally.first_bad_sum
+        raise sum_error(tally.n_bad_sums, source.sample(band, row), total, tally.n_multi_hot)
 
 
 def refuse_other_rows(tally: CheckedTally, n_rows: int) -> None:

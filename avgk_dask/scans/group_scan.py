@@ -11,7 +11,6 @@ import numpy as np
 
 from ..arrays import Array, Bools, Ints
 from ..kernels.chosen import find_brackets
-from ..records import BEYOND
 from ..states.cell_counts import CellCounts
 from ..states.checks import NOWHERE, CheckedTally
 from ..states.group_tally import GroupTally
@@ -26,9 +25,7 @@ from .usable_labels import UsableLabels
 #: Bytes of a cell in a state: five numbers.
 _CELL_BYTES = 40
 #: What rows that are not scanned have of bad data.
-_NO_CHECKS = {
-    "n_nan": 0, "first_nan": NOWHERE, "n_bad_labels": 0, "first_bad_label": NOWHERE, "least_label": BEYOND, "most_label": -1, "n_labelled": 0
-}  # fmt: skip
+_NO_CHECKS = {"n_nan": 0, "first_nan": NOWHERE, **UsableLabels().faults(0), "n_labelled": 0}
 
 
 @dataclass(frozen=True)

@@ -32,7 +32,7 @@ def promised_labels(block: Any, shape: tuple[int, ...]) -> Array:
         raise LabelsError(
             f"labels must be what their metadata promise, of shape {shape}; got a block of shape {labels.shape}. {_CURE}"
         )
-    if labels.dtype.kind not in ("iu" if hard else "iuf") or labels.dtype.itemsize > 8:
+    if labels.dtype.kind not in ("iu" if hard else "iufb") or labels.dtype.itemsize > 8:
         kind = "integers" if hard else "real numbers of up to 64 bits"
         cure = f"{_CURE} {label_cure(labels.dtype)}" if hard else _CURE
         raise LabelsError(f"labels must be {kind}, as their metadata promise; got a block of {labels.dtype}. {cure}")

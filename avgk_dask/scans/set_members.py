@@ -14,6 +14,7 @@ from ..states.pair_counts import PairTally, count_codes
 from .band_pass import Pass
 from .entries import checked_slabs
 from .row_outcomes import Rule
+from .usable_labels import UsableLabels
 
 #: Bytes of an entry of the tally.
 _ENTRY = 16
@@ -52,10 +53,7 @@ def count_pairs(slabs: Iterable[Array], labels: Array | None, band: int, plan: P
         n_rows=len(scores),
         n_nan=nan.size,
         first_nan=(band, *divmod(int(nan[0]), plan.n_classes)) if nan.size else NOWHERE,
-        n_bad_labels=0,
-        first_bad_label=NOWHERE,
-        least_label=2**64 - 1,
-        most_label=-1,
+        **UsableLabels().faults(band),
         n_labelled=0,
         codes=np.concatenate(codes),
         counts=np.concatenate(counts),

@@ -8,11 +8,13 @@ from typing import Any
 import numpy as np
 
 from ..arrays import Array, Floats, Ints
+from ..masks import SoftFaults
 from ..states.checks import NOWHERE
 from .label_columns import SampleGroups
 
 #: No label: larger than any.
 _NO_LABEL = 2**64 - 1
+_NO_FAULTS = SoftFaults(np.zeros(0, np.int64), np.zeros(0, np.int64))
 
 
 @dataclass(frozen=True)
@@ -27,6 +29,8 @@ class UsableLabels:
     bad: Ints | tuple[int, ...] = ()
     least: int = _NO_LABEL
     most: int = -1
+    #: What is wrong with soft labels.
+    soft_faults: SoftFaults = _NO_FAULTS
     #: The groups of the rows, where they came with the labels.
     groups: Array | None = None
 
@@ -37,9 +41,9 @@ class UsableLabels:
             return cls()
         if labels.ndim == 2:
             soft = labels.astype(np.float64)
-            bad = np.flatnonzero(~((soft >= 0) & (soft <= 1)).all(1))
-            soft[bad] = 0
-            return cls(soft=soft, bad=bad)
+            faults = SoftFaults.find(soft)
+            soft[faults.outside] = 0
+            return cls(soft=soft, bad=faults.outside, soft_faults=faults)
         bad = np.flatnonzero(labels >= n_classes)
         hard = labels.astype(np.int64)
         least = int(hard.view(np.uint64).min(initial=_NO_LABEL))  # negative ones are large there
@@ -71,6 +75,9 @@ class UsableLabels:
     def faults(self, band: int) -> dict[str, Any]:
         """Return what a tally keeps of bad labels, by the names of its fields."""
         first = (band, int(self.bad[0]), 0) if len(self.bad) else NOWHERE
+        off = self.soft_faults.off
         return {
-            "n_bad_labels": len(self.bad), "first_bad_label": first, "least_label": self.least, "most_label": self.most
+            "n_bad_labels": len(self.bad), "first_bad_label": first, "least_label": self.least, "most_label": self.most,
+            "n_bad_sums": off.size, "n_multi_hot": self.soft_faults.n_multi_hot,
+            "first_bad_sum": (band, int(off[0]), self.soft_faults.first_sum) if off.size else NOWHERE,
         }  # fmt: skip

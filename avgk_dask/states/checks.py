@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 from ..records import BEYOND, LEAST, MOST, Count, State
 
@@ -16,6 +16,8 @@ NOWHERE: Place = (BEYOND, BEYOND, BEYOND)
 class CheckedTally(State):
     """Counts of the bands read so far, with the first place of each kind of bad data."""
 
+    VERSION: ClassVar[int] = 2
+
     n_rows: Count
     n_nan: Count
     first_nan: Annotated[Place, LEAST]
@@ -24,4 +26,8 @@ class CheckedTally(State):
     #: The least hard label that is not negative, and the largest bad one.
     least_label: Annotated[int, LEAST]
     most_label: Annotated[int, MOST]
+    #: Rows of soft labels that do not sum to 1, the first with its band and its sum, and those with several ones and zeros.
+    n_bad_sums: Count
+    first_bad_sum: Annotated[tuple[int, int, float], LEAST]
+    n_multi_hot: Count
     n_labelled: Count

@@ -117,11 +117,12 @@ def hard_labels(draw: st.DrawFn, shape: tuple[int, int]) -> Array:
 
 @st.composite
 def soft_labels(draw: st.DrawFn, shape: tuple[int, int]) -> Array:
-    """Draw probabilities for each sample and class, tiny ones included; rows sum to 1 at most, but for rounding."""
+    """Draw probabilities for each sample and class, tiny ones included; rows sum to 1, but for rounding."""
     one = st.one_of(st.sampled_from([0.0, 1.0, 0.1, 1 / 3, 5e-324, 1e-300]), st.floats(0, 1))
     n = shape[0] * shape[1]
     drawn = np.array(draw(st.lists(one, min_size=n, max_size=n))).reshape(shape)
-    return np.asarray(drawn / np.maximum(drawn.sum(1, keepdims=True), 1))
+    drawn[drawn.sum(1) < 1, 0] = 1.0
+    return np.asarray(drawn / drawn.sum(1, keepdims=True))
 
 
 @st.composite

@@ -208,8 +208,7 @@ def test_evaluate__refuses_an_unknown_order_of_ties():
 def test_evaluate__soft_labels_above_an_interval_next_to_the_highest_key():
     scores = np.zeros((12, 2), np.uint64)
     scores[11] = 1
-    labels = np.zeros((12, 2))
-    labels[11, 1] = 1
+    labels = np.eye(2)[[0] * 11 + [1]]
     with dask.config.set(ENGINES["counted ties"]):
         check_result(avgk.evaluate(scores, labels, [1, "0.01"]), scores, labels, [1, "0.01"])
 

@@ -139,8 +139,8 @@ def test_best_threshold__takes_the_smallest_sets_of_equal_risk(kind, max_edges, 
     labels[0] = max(labels[0], 0)
     cost = data.draw(st.sampled_from([Fraction(0), Fraction(1, 4), Fraction(1, 2), Fraction(1)]))
     if kind == "soft":
-        drawn = data.draw(st.lists(st.sampled_from([0.0, 0.5, 1.0]), min_size=scores.size, max_size=scores.size))
-        labels = np.array(drawn).reshape(scores.shape) / 4
+        both = data.draw(st.lists(st.integers(0, scores.shape[1] - 1), min_size=2 * n, max_size=2 * n))
+        labels = np.eye(scores.shape[1])[np.reshape(both, (n, 2))].mean(1)
     with pytest.MonkeyPatch.context() as patch, dask.config.set(scheduler="synchronous"):
         patch.setattr(least_risk, "_HARD_EDGES", max_edges)
         patch.setattr(least_risk, "_SOFT_EDGES", max_edges)

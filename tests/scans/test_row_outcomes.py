@@ -77,7 +77,7 @@ def test_row_outcomes__are_the_sizes_and_hits_of_the_sets(data):
 
 def test_row_outcomes__weigh_soft_labels_exactly():
     rng = np.random.default_rng(3)
-    scores, soft = rng.random((50, 7)), rng.random((50, 7))
+    scores, soft = rng.random((50, 7)), rng.dirichlet(np.ones(7), 50)
     _, found = outcomes_of(as_source(scores, soft), [TopRule(3)])
     from fractions import Fraction
 

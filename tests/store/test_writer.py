@@ -35,17 +35,18 @@ def test_writer__stores_what_is_appended_whatever_the_batches(tmp_path_factory, 
     path = tmp_path_factory.mktemp("w") / "a.zarr"
     n = data.draw(st.integers(1, 60))
     scores, labels = SCORES[:n, :5], LABELS[:n] % 5
+    eta = scores / scores.sum(1, keepdims=True)
     bounds = sorted(data.draw(st.lists(st.integers(0, n), max_size=6)))
     options = {"chunk_rows": data.draw(st.sampled_from([None, 1, 7, 16])), "shard_chunks": data.draw(st.integers(1, 3))}
     soft = data.draw(st.booleans())
     with avgk.ScoreWriter(path, n_classes=5, **options) as writer:
         for first, last in zip([0, *bounds], [*bounds, n], strict=True):
-            writer.append(scores[first:last], scores[first:last] if soft else labels[first:last])
+            writer.append(scores[first:last], eta[first:last] if soft else labels[first:last])
     opened = xr.open_zarr(path)
     assert writer.n_samples == n
     assert np.array_equal(opened.scores.values, scores)
     assert opened.scores.dims == ("sample", "class")
-    assert np.array_equal(opened.labels.values, scores if soft else labels)
+    assert np.array_equal(opened.labels.values, eta if soft else labels)
     assert avgk.verify(path).ok
 
 

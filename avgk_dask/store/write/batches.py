@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from ...arrays import Array, Dtype
+from ...arrays import Array, Bools, Dtype
 from ...errors import DtypeError, LabelsError, ScoresError, label_cure
 from ...kernels.keys import BFLOAT16, check_dtype, encode, is_float
-from ...masks import check_label_range, plain_array, plain_labels
+from ...masks import check_label_range, check_soft_labels, plain_array, plain_labels
 
 
 def as_scores(values: object) -> Array:
@@ -128,13 +128,20 @@ def check_scores(block: Array, n_classes: int) -> None:
         )
 
 
-def check_labels(labels: Array, n_rows: int, n_classes: int, first: int = 0) -> Array:
-    """Return the labels from sample ``first`` on as int64, or soft ones as they are; refuse what does not fit the scores."""
+def check_labels(labels: Array, n_rows: int, n_classes: int, first: int = 0, exists: Bools | None = None) -> Array:
+    """Return the labels from sample ``first`` on as int64, or soft ones unchanged; refuse those that do not fit the scores.
+
+    Soft labels of samples that do not exist may hold anything.
+    """
     if labels.ndim == 2 and labels.shape[1] == 1 != n_classes and labels.dtype.kind in "iu":
         raise LabelsError(
             f"labels must be {n_rows} integers; got the shape {labels.shape}. Flatten them with labels[:, 0]."
         )
     if labels.ndim == 2:
+        if labels.shape == (n_rows, n_classes) and labels.dtype.kind in "biuf":
+            check_soft_labels(
+                labels if exists is None else np.where(exists[:, None], labels, np.eye(1, n_classes)), first
+            )
         if labels.shape != (n_rows, n_classes) or labels.dtype.kind != "f":
             raise LabelsError(
                 f"soft labels must be probabilities of shape {(n_rows, n_classes)}; got {labels.dtype}, {labels.shape}. "
