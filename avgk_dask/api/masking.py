@@ -16,6 +16,7 @@ from ..sources.lazy_arrays import stored_array
 from ..sources.row_values import Labels
 from ..sources.sample_masks import Condition
 from ..store import check_chunks
+from ..store.read.encoding import decoded_dtype
 from .dimensions import flat_column
 from .given import LabelsLike, Matrix, is_stored
 
@@ -51,9 +52,10 @@ def sample_conditions(
 def _as_where(where: LabelsLike, lead: tuple[int, ...]) -> Labels:
     """Return ``where`` as a boolean column, in memory, stored or in blocks."""
     found = _found(where)
-    if found.dtype != bool:
+    dtype = decoded_dtype(found) if is_stored(found) else found.dtype
+    if dtype.kind != "b":
         raise DtypeError(
-            f"where must be boolean; got dtype {found.dtype}. Compare it first, for example where=mask != 0, "
+            f"where must be boolean; got dtype {dtype}. Compare it first, for example where=mask != 0, "
             "or name a label with ignore_index."
         )
     if tuple(found.shape) != tuple(lead):

@@ -66,6 +66,11 @@ def _inner_source(stored: StoredArrays, labels: Labels) -> Source:
 def _checked_index(stored: StoredArrays, n_classes: int, mask: SampleMask | None) -> da.Array:
     """Return the classes of the slots, whole rows in each block; what no class can be is refused when it is read."""
     index = _lazy(stored.class_index, "class_index").rechunk({1: -1})
+    if index.dtype.kind not in "iu":
+        raise ScoresError(
+            f"class_index of {stored.location or 'the scores'} must hold integers; got {index.dtype}. Store class numbers, "
+            "without attributes by which xarray decodes them to something else."
+        )
     if mask is not None:
         index = blank(index, mask, np.arange(index.shape[1]))
     if is_sealed(stored.class_index):

@@ -167,3 +167,77 @@ def test_labels__too_large_for_int64_are_out_of_range_and_not_negative(tmp_path,
     group.create_array("labels", data=labels).attrs.update(attributes)
     with pytest.raises(avgk.LabelsError, match="lie in"):
         avgk.evaluate(tmp_path / "a.zarr", k=1)
+
+
+ATTRIBUTES = [
+    {"units": "1"}, {"units": "percent"}, {"units": "days"}, {"units": ["days since 2000-01-01"]},
+    {"units": "days since 2000-01-01"}, {"units": "points since the start"}, {"units": "hours since 2000-01-01", "calendar": "noleap"},
+    {"units": "days since 2000-01-01", "scale_factor": 0.5}, {"units": "days", "dtype": "timedelta64[ns]"},
+    {"dtype": "bool"}, {"dtype": "bool", "missing_value": 3}, {"dtype": "float32"},
+    {"scale_factor": float("nan")}, {"add_offset": float("nan")}, {"scale_factor": 0.5, "missing_value": float("nan")},
+    {"_Unsigned": "true"}, {"_Unsigned": "false"}, {"_Unsigned": "true", "missing_value": -1},
+    {"missing_value": 3}, {"missing_value": [2, 3]}, {"missing_value": "3"}, {"missing_value": float("nan")},
+    {"valid_range": [0, 2]}, {"valid_min": 1}, {"flag_values": [0, 1], "flag_meanings": "a b"}, {"_Encoding": "utf-8"},
+]  # fmt: skip
+
+
+def with_attributes(name, values, attributes):
+    """Return a group in which one array has the attributes, and what xarray decodes that to; text where it cannot."""
+    group = zarr.open_group(zarr.storage.MemoryStore(), mode="w")
+    dims = ("sample", "class")[: values.ndim]
+    group.create_array(name, data=values, dimension_names=dims).attrs.update(attributes)
+    try:
+        return group, xr.open_zarr(group.store, consolidated=False)[name].values
+    except Exception:  # xarray has more than one
+        return group, np.array("")
+
+
+@pytest.mark.parametrize("dtype", ["i1", "u2", "i8", "f2", "f8"])
+@pytest.mark.parametrize("attributes", ATTRIBUTES, ids=str)
+def test_attributes_of_scores__decode_as_xarray_does_or_are_refused_by_name(attributes, dtype):
+    group, expected = with_attributes("scores", (np.arange(6).reshape(3, 2) - 1).astype(dtype), attributes)
+    if expected.dtype.kind in "iuf":
+        assert same_bits(avgk.open_scores(group).scores.values, expected)
+    else:
+        with pytest.raises(avgk.DtypeError, match=f"dtype {expected.dtype}|{next(iter(attributes))} = "):
+            avgk.threshold(group, 1)
+
+
+@pytest.mark.parametrize("dtype", ["i1", "u2", "i8"])
+@pytest.mark.parametrize("attributes", ATTRIBUTES, ids=str)
+def test_attributes_of_labels__decode_as_xarray_does_or_are_refused_by_name(attributes, dtype):
+    group, expected = with_attributes("labels", np.array([0, 1, 3], dtype), attributes)
+    group.create_array("scores", data=np.eye(4)[:3])
+    is_number = expected.dtype.kind in "iuf" and not any("scale" in name or name[0] == "a" for name in attributes)
+    if is_number and "_Unsigned" not in attributes:
+        missing = np.isnan(expected)
+        np.testing.assert_array_equal(avgk.open_scores(group).labels.values, np.where(missing, -1, expected))
+    else:
+        with pytest.raises(
+            (avgk.DtypeError, avgk.LabelsError), match=f"dtype {expected.dtype}|{next(iter(attributes))}( = |,|;)"
+        ):
+            avgk.evaluate(group, k=1)
+
+
+def test_masks__that_xarray_stores_as_integers_are_booleans(tmp_path):
+    where = RNG.random(40) < 0.7
+    mask = zarr.create_array(tmp_path / "mask.zarr", data=where.astype("i1"), chunks=(16,))
+    with pytest.raises(avgk.DtypeError, match="where must be boolean; got dtype int8"):
+        avgk.evaluate(SCORES, LABELS, 1, where=tmp_path / "mask.zarr")
+    mask.attrs["dtype"] = "bool"
+    expected = avgk.evaluate(SCORES, LABELS, 1, where=where).drop_attrs()
+    assert avgk.evaluate(SCORES, LABELS, 1, where=tmp_path / "mask.zarr").drop_attrs().identical(expected)
+    mask.attrs["units"] = "days since 2000-01-01"
+    with pytest.raises(avgk.DtypeError, match="with the attribute units = 'days since 2000-01-01'"):
+        avgk.evaluate(SCORES, LABELS, 1, where=tmp_path / "mask.zarr")
+
+
+@pytest.mark.parametrize(
+    "attributes", [{"missing_value": 3}, {"scale_factor": 1.0}, {"units": "days since 2000-01-01"}]
+)
+def test_class_index__that_is_not_decoded_to_integers_is_refused(attributes):
+    group = zarr.open_group(zarr.storage.MemoryStore(), mode="w", attributes={"n_classes": 6})
+    group.create_array("scores", data=np.sort(SCORES)[:, ::-1][:, :3].copy())
+    group.create_array("class_index", data=np.tile([0, 3, 5], (40, 1))).attrs.update(attributes)
+    with pytest.raises((avgk.ScoresError, avgk.DtypeError), match=r"class_index.* must hold"):
+        avgk.evaluate(group, LABELS, 0.1)

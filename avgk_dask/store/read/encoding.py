@@ -1,8 +1,8 @@
 """Encodings: how stored values become scores and labels.
 
 Values may be stored scaled or with a value that stands for "missing" (the CF conventions, as xarray writes them). They
-are decoded by xarray itself, block by block, so that a path gives what ``xarray.open_zarr`` gives, to the bit. Where
-nothing is encoded, nothing is done, and xarray is not imported.
+are decoded by xarray itself, block by block, so that a path gives what ``xarray.open_zarr`` gives, to the bit. Arrays that
+xarray decodes to times or text are refused. If nothing is encoded, nothing is done, and xarray is not imported.
 """
 
 from __future__ import annotations
@@ -21,7 +21,11 @@ from ..where.array_kinds import StoredArray
 
 #: Attributes that tell how values are encoded.
 SCALES = ("scale_factor", "add_offset", "_Unsigned")
-ENCODING_ATTRIBUTES = (*SCALES, "_FillValue", "missing_value")
+_MISSING = ("_FillValue", "missing_value")
+ENCODING_ATTRIBUTES = (*SCALES, *_MISSING)
+#: Attributes by which xarray may make times, durations or text of numbers, and units that mean so; others are only read.
+_OTHER_KINDS = ("units", "calendar", "dtype", "_Encoding")
+_TIME_UNITS = ("days", "hours", "minutes", "seconds", "milliseconds", "microseconds", "nanoseconds")
 #: What encodes the values of an array, by the names of its attributes.
 Encoding = dict[str, object]
 _CURE = "Decode it with xarray, and store the values themselves."
@@ -31,7 +35,7 @@ def decoded_dtype(array: StoredArray) -> Dtype:
     """Return the dtype of an array's values once they are decoded, in native byte order."""
     stored: Dtype = np.dtype(array.dtype).newbyteorder("=")
     found = encoding_of(array)
-    if found and array.ndim == 1:
+    if found and array.ndim == 1 and "dtype" not in found:
         return np.dtype(np.int64)
     if found:
         return _decoded(array, np.zeros((0,) * array.ndim, array.dtype), found).dtype
@@ -44,7 +48,7 @@ def decode(array: StoredArray, block: Array) -> Array:
     A hard label that is missing is -1: unlabelled.
     """
     found = encoding_of(array)
-    if found and array.ndim == 1:
+    if found and array.ndim == 1 and "dtype" not in found:
         return _unlabelled(block, found)
     if found:
         return _decoded(array, block, found)
@@ -59,22 +63,40 @@ def encoding_of(array: StoredArray) -> Encoding:
     Raises
     ------
     DtypeError
-        Where they cannot be decoded.
+        If they cannot be decoded, or not to numbers.
 
     """
     attributes = array.metadata.attributes
+    _refuse_other_kinds(array)
     found = {name: attributes[name] for name in ENCODING_ATTRIBUTES if name in attributes}
     if array.metadata.zarr_format == 2:
         found = _with_fill_value(array, found)
-    elif not found:
-        return found
     elif "_FillValue" in found:
         found["_FillValue"] = _fill_value(array, found["_FillValue"])
-    if np.dtype(array.dtype).kind == "f" and all(map(_is_nan, found.values())):
-        return {}  # what is missing is NaN already
+    if np.dtype(array.dtype).kind == "f" and all(n in _MISSING and _is_nan(value) for n, value in found.items()):
+        found = {}  # what is missing is NaN already
+    if attributes.get("dtype") == "bool" and array.dtype != bool:
+        found["dtype"] = "bool"
     if found and _is_bfloat16(array):
         raise DtypeError(f"{_named(array)} must not be encoded by {', '.join(found)}: it holds bfloat16. {_CURE}")
     return found
+
+
+def _refuse_other_kinds(array: StoredArray) -> None:
+    """Refuse an array that xarray decodes to times, durations or text."""
+    attributes = array.metadata.attributes
+    units = attributes.get("units")
+    is_time = isinstance(units, str) and ("since" in units or units in _TIME_UNITS)
+    if not is_time and "_Encoding" not in attributes:
+        return
+    found = {name: attributes[name] for name in _OTHER_KINDS if attributes.get(name, "bool") != "bool"}
+    dtype = _decoded(array, np.zeros((0,) * array.ndim, array.dtype), found).dtype
+    if dtype.kind not in "biuf":
+        told = " and ".join(f"{name} = {value!r}" for name, value in found.items())
+        raise DtypeError(
+            f"{_named(array)} must hold numbers; with the attribute {told} xarray decodes it to {dtype}. "
+            "Remove the attribute if the numbers are meant as they are stored."
+        )
 
 
 def _with_fill_value(array: StoredArray, found: Encoding) -> Encoding:
@@ -108,9 +130,7 @@ def _decoded(array: StoredArray, block: Array, found: Encoding) -> Array:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of several missing values, which are all taken
-            variable = xr.conventions.decode_cf_variable(
-                "scores", xr.Variable(dims, block, found), decode_times=False, decode_timedelta=False
-            )
+            variable = xr.conventions.decode_cf_variable("scores", xr.Variable(dims, block, found))
             values: Array = np.asarray(variable.values)
     except Exception as error:
         told = ", ".join(f"{name} = {value!r}" for name, value in found.items())
