@@ -37,6 +37,20 @@ class Command(click.Command):
         super().__init__(*args, **kwargs)
         self.params.append(debug_option())
 
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Parse the words of the command; refuse an empty name, path, number or list: what an unset shell variable gives."""
+        if not ctx.resilient_parsing:
+            given, _, _ = self.make_parser(ctx).parse_args(list(args))
+            for param in self.get_params(ctx):
+                value = given.get(param.name or "")
+                texts = value if isinstance(value, (list, tuple)) else [value]
+                if any(isinstance(text, str) and not text.strip() for text in texts):
+                    todo = "Give one" if param.required else "Give one, or leave it out"
+                    raise click.BadParameter(
+                        f"it must not be empty. {todo}; an unset shell variable is empty.", ctx, param
+                    )
+        return super().parse_args(ctx, args)
+
     def invoke(self, ctx: click.Context) -> object:
         """Run the command, whose phases are named on a terminal."""
         with status(ctx.params.get("quiet", True)):  # without that option there is nothing to wait for

@@ -384,6 +384,7 @@ def layout_options(command: Decorated) -> Decorated:
 def parse_storage_options(pairs: tuple[str, ...], name: str = "--storage-option") -> dict[str, str] | None:
     """Return the storage options as a mapping; None where there are none."""
     for pair in pairs:
-        if "=" not in pair:
-            raise OptionError(f"{name} must be KEY=VALUE; got one without '='.")
+        key, equals, _ = pair.partition("=")
+        if not equals or not key.strip():
+            raise OptionError(f"{name} must be KEY=VALUE; got one without {'a key' if equals else repr('=')}.")
     return dict(pair.split("=", 1) for pair in pairs) or None

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import click
 import numpy as np
 import pytest
 import zarr
 
 import avgk_dask as avgk
+from avgk_dask.cli import main
 from avgk_dask.cli.spelling import spelled
 
 
@@ -118,3 +120,29 @@ def test_errors__of_a_failed_write_are_failures_not_refusals(folder, run):
     assert done.returncode == 1
     assert done.stderr.startswith("avgk: could not write /dev/null/scores.zarr")
     assert done.stderr.count("\n") == 1
+
+
+def test_storage_options__have_a_key(folder, run):
+    done = run("evaluate", "scores.zarr", "--storage-option", "=x", cwd=folder)
+    assert (done.returncode, done.stderr) == (2, "avgk: --storage-option must be KEY=VALUE; got one without a key.\n")
+
+
+def words(param, value=None):
+    """Return what a parameter takes on the command line: any value that it can have, if none is given."""
+    if value is None:
+        value = param.type.choices[0] if isinstance(param.type, click.Choice) else "1"
+    return [value] if isinstance(param, click.Argument) else [param.opts[0], value]
+
+
+@pytest.mark.parametrize("command", main.commands.values(), ids=lambda command: command.name)
+def test_empty_values__are_refused_for_every_argument_and_option(command):
+    valued = [param for param in command.params if not getattr(param, "is_flag", False)]
+    for param in valued:
+        for empty in ("", "  "):
+            args = []
+            for other in valued:  # arguments take their values in order
+                if other is param or other.required or isinstance(other, click.Argument):
+                    args += words(other, empty if other is param else None)
+            with pytest.raises(click.BadParameter, match="it must not be empty") as refused:
+                command.make_context(command.name, args)
+            assert refused.value.param is param, args
