@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from .arrays import Array, Bools, Floats, Ints
+from .arrays import Array, Bools, Dtype, Floats, Ints
 from .errors import AvgkError, DtypeError, LabelsError, OptionError, ScoresError, label_cure, range_cure, sum_cure
 
 Refusal = type[AvgkError]
@@ -183,6 +183,25 @@ def sum_error(n_rows: int, sample: int, total: float, n_multi_hot: int) -> Label
     )
 
 
+def first_inexact(integers: Array, dtype: Dtype) -> int | None:
+    """Return the first of some integers that floats of 64 bits do not hold, if that is what they become; None if there is none.
+
+    The dtype of int64 and uint64 columns next to each other is float64.
+
+    Examples
+    --------
+    >>> first_inexact(np.array([2**60, -(2**53) - 1]), np.dtype("f8"))
+    1
+
+    """
+    if integers.dtype.kind not in "iu" or integers.dtype.itemsize < 8 or dtype.kind != "f":
+        return None
+    size = np.abs(integers).astype(np.uint64)
+    odd = size // np.maximum(size & (~size + np.uint64(1)), np.uint64(1))
+    lost = odd > np.uint64(2**53)
+    return int(lost.argmax()) if lost.any() else None
+
+
 def with_unlabelled(present: Array, missing: Bools) -> Ints:
     """Return class numbers with -1 where one is missing."""
     labels = np.full(missing.shape, UNLABELLED, np.int64)
@@ -242,6 +261,9 @@ def _columns_of(values: Any) -> list[object] | None:
     """Return the columns of a frame of Arrow or polars, or of pandas where some can have nulls; None of anything else."""
     if hasattr(values, "iloc") and getattr(values, "ndim", 0) == 2:
         plain = all(isinstance(dtype, np.dtype) for dtype in values.dtypes)
+        whole = plain and all(dtype.kind in "iu" for dtype in values.dtypes)
+        if whole and len(values.dtypes) and np.result_type(*values.dtypes).kind == "f":
+            plain = False  # integers may lose digits
         return None if plain else [values.iloc[:, i] for i in range(values.shape[1])]
     if hasattr(values, "num_columns"):
         return [values.column(i) for i in range(values.num_columns)]
@@ -257,7 +279,14 @@ def _stacked(columns: Sequence[object], what: str, refusal: Refusal) -> Array:
     arrays = [_as_array(column, what, refusal) for column in columns]
     if not arrays:
         return np.empty((0, 0))
-    return np.stack(arrays, axis=1, dtype=None if all(a.dtype.kind in "iuf" for a in arrays) else object)
+    if not all(a.dtype.kind in "iuf" for a in arrays):
+        return np.stack(arrays, axis=1, dtype=object)
+    dtype = np.result_type(*arrays)
+    for i, array in enumerate(arrays):
+        row = first_inexact(array, dtype)
+        if row is not None:
+            raise refusal(inexact_text(what, array[row], f"row {row}, column {i}"))
+    return np.stack(arrays, axis=1)
 
 
 def _nulls_of(values: object) -> Bools | None:
@@ -303,6 +332,14 @@ def _array_cure(values: Any, what: str) -> str:
 def _kind(values: object) -> str:
     kind = type(values)
     return kind.__name__ if kind.__module__ == "builtins" else f"{kind.__module__.split('.')[0]}.{kind.__name__}"
+
+
+def inexact_text(what: str, value: object, place: str) -> str:
+    """Return the refusal of an integer that becomes a float without some of its digits."""
+    return (
+        f"{what} in columns of different types become float64, which does not hold all integers beyond 2**53; got {value} "
+        f"at {place}. Cast all columns to one type."
+    )
 
 
 def _masked_text(what: str) -> str:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import csv
 import gzip
+import math
 import re
 import zlib
 from collections.abc import Iterator
+from decimal import Decimal
 
 import numpy as np
 
@@ -27,8 +29,8 @@ class CsvTable:
     """A CSV file: every column but the labels is float64, the labels are int64.
 
     The first line is a header unless all of its fields are numbers. Without one the columns are
-    called ``f0``, ``f1`` and so on. Every score is read as the float64 nearest to its text. ``nan``
-    and ``inf`` are numbers; an empty field is a missing one.
+    called ``f0``, ``f1`` and so on. Every score is read as the float64 nearest to its text; integers that
+    float64 does not hold are refused. ``nan`` and ``inf`` are numbers; an empty field is a missing one.
     """
 
     def __init__(self, path: str, labels: str | None) -> None:
@@ -86,11 +88,16 @@ class CsvTable:
         """Return these columns in record batches of at most ``rows`` rows."""
         if self._is_empty:
             return
-        whole = _WholeColumns([name for name in names if name != self._label])
+        scores = [name for name in names if name != self._label]
+        whole, exact = _WholeColumns([*scores]), set[str]()
         with reading(self.location, *self._errors):
             try:
                 for batch in self._open(names, max_bytes):
                     whole.look(batch)
+                    large = [name for name in scores if name not in exact and _has_large(batch, name)]
+                    if large:
+                        self._refuse_lost_digits(large, max_bytes)
+                        exact.update(large)
                     for start in range(0, batch.num_rows, rows):
                         yield batch.slice(start, rows)
                 self._refuse_numbers_of_groups(whole)
@@ -108,8 +115,24 @@ class CsvTable:
                 "write scores with a point (1.0)."
             )
 
-    def _open(self, names: list[str], max_bytes: int) -> Iterator[ArrowBatch]:
+    def _refuse_lost_digits(self, names: list[str], max_bytes: int) -> None:
+        """Read the text of columns that have values from 2**53 on; refuse integers that float64 does not hold."""
+        row = 1 + int(self._has_header)
+        for batch in self._open(names, max_bytes, as_text=True):
+            columns = {name: batch.column(name).to_numpy(zero_copy_only=False).tolist() for name in names}
+            lost = [(i, name) for name, texts in columns.items() for i, text in enumerate(texts) if _loses_digits(text)]
+            if lost:
+                i, name = min(lost)
+                raise ScoresError(
+                    f"scores are read as float64, which does not hold all integers beyond 2**53; line {row + i}, column "
+                    f"{name!r} of {self.location} has {columns[name][i].strip()[:40]}. Save integers as .npy or Parquet, or "
+                    "write them with a point (.0) to have the nearest float64."
+                )
+            row += batch.num_rows
+
+    def _open(self, names: list[str], max_bytes: int, *, as_text: bool = False) -> Iterator[ArrowBatch]:
         text = load_arrow("pyarrow.csv")
+        types = {name: load_arrow().string() for name in names} if as_text else self.schema
         # A number has at least two bytes of text and becomes eight, so that text grows fourfold at most.
         size = max(min(max_bytes // 4, _MOST_TEXT), _LEAST_TEXT, 64 * len(self._names), 4 * self._longest)
         found: Iterator[ArrowBatch] = text.open_csv(
@@ -121,7 +144,7 @@ class CsvTable:
                 skip_rows=int(self._has_header),
             ),
             convert_options=text.ConvertOptions(
-                column_types=self.schema, include_columns=names, null_values=[""], check_utf8=False
+                column_types=types, include_columns=names, null_values=[""], check_utf8=False
             ),
         )
         return found
@@ -164,6 +187,27 @@ class _WholeColumns:
                 self._names.remove(name)
             elif values.any():
                 self._nonzero.add(name)
+
+
+def _has_large(batch: ArrowBatch, name: str) -> bool:
+    """Return whether a column has values among which floats do not hold all integers."""
+    values = np.asarray(batch.column(name).to_numpy(zero_copy_only=False), np.float64)
+    return bool((np.abs(values) >= 2.0**53).any())
+
+
+def _loses_digits(text: str) -> bool:
+    """Return whether a text is an integer that float64 does not hold.
+
+    Examples
+    --------
+    >>> [_loses_digits(text) for text in ("9007199254740993", "9007199254740992", "9007199254740993.0", "1e300", "9" * 400)]
+    [True, False, False, False, True]
+
+    """
+    if len(text) < 16 or not _is_whole(text):
+        return False
+    nearest = float(text)
+    return math.isinf(nearest) or Decimal(text) != Decimal(nearest)
 
 
 def _first_lines(path: str) -> tuple[list[str], list[str]]:

@@ -9,7 +9,7 @@ import numpy as np
 
 from ..arrays import Array
 from ..errors import LabelsError, ScoresError
-from ..masks import with_unlabelled
+from ..masks import first_inexact, inexact_text, with_unlabelled
 from .arrow_kinds import ArrowBatch, ArrowColumn
 from .row_blocks import reading
 from .table_columns import Columns, is_list
@@ -30,8 +30,13 @@ def score_block(batch: ArrowBatch, columns: Columns, n_classes: int, start: int,
     for _, name in sorted(holes):
         _check_nulls(parts[name], start, 1, ScoresError, f"column {name!r} of {location}")
     block = np.empty((batch.num_rows, n_classes), columns.dtype)
-    for index, part in enumerate(parts.values()):
-        block[:, index] = part.to_numpy(zero_copy_only=True)
+    for index, (name, part) in enumerate(parts.items()):
+        values = part.to_numpy(zero_copy_only=True)
+        row = first_inexact(values, columns.dtype)
+        if row is not None:
+            place = f"row {start + row} (from 0) of column {name!r} of {location}"
+            raise ScoresError(inexact_text("scores", values[row], place))
+        block[:, index] = values
     return block
 
 

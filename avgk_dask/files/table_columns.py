@@ -74,7 +74,7 @@ def label_column(types: dict[str, ArrowType], labels: str | None, location: str)
             continue
         if _is_integer(types[name]) or is_list(types[name]) or str(types[name]) == "null":
             return name
-        if labels is not None or _is_number(types[name]):
+        if labels is not None or _is_number(types[name]) or _is_decimal(types[name]):
             raise LabelsError(
                 f"labels must be class numbers or lists of probabilities; column {name!r} of {location} holds "
                 f"{types[name]}. {_label_cure(types[name])}"
@@ -93,7 +93,7 @@ def _usual_label(types: dict[str, ArrowType]) -> str | None:
 
 
 def _label_cure(kind: ArrowType) -> str:
-    if _is_number(kind):
+    if _is_number(kind) or _is_decimal(kind):
         return "Convert it to integers, missing or -1 for unlabelled samples, or rename it if it holds scores."
     return label_cure("string")
 
@@ -126,7 +126,7 @@ def _list_column(types: dict[str, ArrowType], scores: str | None, location: str)
 
 def _class_columns(types: dict[str, ArrowType], location: str) -> list[str]:
     for name, kind in types.items():
-        if str(kind).startswith("decimal"):
+        if _is_decimal(kind):
             raise DtypeError(
                 f"scores must be binary numbers of at most 64 bits; column {name!r} of {location} holds {kind}. "
                 "Cast it to float64."
@@ -149,6 +149,10 @@ def _class_columns(types: dict[str, ArrowType], location: str) -> list[str]:
 # Types are told by their names, as Arrow writes them, so that the rules here need no pyarrow.
 def _is_integer(kind: ArrowType) -> bool:
     return re.fullmatch(r"u?int(8|16|32|64)", str(kind)) is not None
+
+
+def _is_decimal(kind: ArrowType) -> bool:
+    return str(kind).startswith("decimal")
 
 
 def _is_number(kind: ArrowType) -> bool:

@@ -59,6 +59,23 @@ def test_frames__with_integers_among_scores_are_refused():
         avgk.evaluate(pd.DataFrame({"labels": LABELS}), k=1)
 
 
+@pytest.mark.parametrize("kind", ["pandas", "nullable", "arrow", "polars"])
+def test_frames__whose_integers_become_floats_must_not_lose_digits(kind):
+    def frame(value):
+        columns = {"a": np.array([-1, 2**60]), "b": np.array([1, value], "u8")}
+        if kind == "nullable":
+            return pd.DataFrame(columns).astype({"a": "Int64", "b": "UInt64"})
+        return {
+            "pandas": pd.DataFrame,
+            "arrow": lambda columns: pytest.importorskip("pyarrow").table(columns),
+            "polars": lambda columns: pytest.importorskip("polars").DataFrame(columns),
+        }[kind](columns)
+
+    assert avgk.threshold(frame(2**63), 1).value == 1.0
+    with pytest.raises(avgk.ScoresError, match=r"got 9007199254740993 at row 1, column 1\. Cast all columns"):
+        avgk.threshold(frame(2**53 + 1), 1)
+
+
 def test_lazy_frames__are_told_to_be_collected():
     class LazyFrame:
         def collect(self):

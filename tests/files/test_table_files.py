@@ -333,6 +333,55 @@ def test_csv__streams_several_blocks_of_text(tmp_path):
     np.testing.assert_array_equal(np.concatenate(found), scores)
 
 
+@pytest.mark.parametrize("value", ["9007199254740993", " -9007199254740993", "18446744073709551615", "9" * 400])
+def test_csv__refuses_integers_that_float64_does_not_hold(tmp_path, value):
+    rows = [f"{i},{2**60 + i * 2**10},{10**20}" for i in range(5000)]
+    rows[4321] = f"1,{value},3"
+    (tmp_path / "a.csv").write_text("\n".join(["a,b,c", *rows, "1,2,3"]))
+    for max_bytes in (1 << 12, 1 << 24):
+        with pytest.raises(ScoresError, match=rf"line 4323, column 'b' of .*a.csv has {value.strip()[:40]}\."):
+            read(open_file(tmp_path / "a.csv"), max_bytes)
+
+
+def test_csv__reads_large_numbers_that_are_no_integers_or_lose_nothing(tmp_path):
+    texts = [
+        ["9007199254740992", "9007199254740993.0"],
+        ["100000000000000000000", "1e300"],
+        ["-9007199254740994", "-2e17"],
+    ]
+    (tmp_path / "a.csv").write_text("\n".join(map(",".join, texts)))
+    np.testing.assert_array_equal(read(open_file(tmp_path / "a.csv"))[0], np.array(texts, float))
+
+
+def test_csv__keeps_the_digits_of_labels(tmp_path):
+    (tmp_path / "a.csv").write_text(f"label,a,b\n{2**53 + 1},0.5,0.25\n{-(2**63)},0.5,0.25\n")
+    assert read(open_file(tmp_path / "a.csv"))[1].tolist() == [2**53 + 1, -(2**63)]
+    (tmp_path / "a.csv").write_text(f"label,a,b\n1,0.5,0.25\n{2**63},0.5,0.25\n")
+    with pytest.raises(LabelsError, match=f"line 3, column 'label' of .* has an invalid value '{2**63}'"):
+        read(open_file(tmp_path / "a.csv"))
+
+
+@pytest.mark.parametrize("name", ["a.parquet", "a.arrow"])
+def test_tables__whose_integers_become_floats_must_not_lose_digits(tmp_path, name):
+    signed, unsigned = np.array([-1, 2**60, 3]), np.array([2**63, 2, 2**53], "u8")
+    write(pa.table({"a": signed, "b": unsigned}), tmp_path / name)
+    expected = np.stack([signed.astype(float), unsigned.astype(float)], axis=1)
+    np.testing.assert_array_equal(read(open_file(tmp_path / name))[0], expected)
+    unsigned[1] = 2**53 + 1
+    write(pa.table({"a": signed, "b": unsigned}), tmp_path / name)
+    with pytest.raises(
+        ScoresError, match=r"got 9007199254740993 at row 1 \(from 0\) of column 'b' of .* Cast all columns"
+    ):
+        read(open_file(tmp_path / name))
+
+
+def test_decimal_labels__are_refused_as_labels(tmp_path):
+    whole = pa.array([decimal.Decimal(1), decimal.Decimal(0)], pa.decimal128(20, 0))
+    write(pa.table({"a": [0.5, 1.0], "b": [0.25, 0.5], "label": whole}), tmp_path / "a.parquet")
+    with pytest.raises(LabelsError, match=r"column 'label' of .* holds decimal128\(20, 0\). Convert it to integers"):
+        open_file(tmp_path / "a.parquet")
+
+
 def test_csv__header_alone_gives_no_rows(tmp_path):
     (tmp_path / "a.csv").write_text("\ufeffa,b\n", encoding="utf-8")
     file = open_file(tmp_path / "a.csv")
