@@ -162,7 +162,7 @@ class TemperatureScaling(Calibrator):
     nll_before, nll_after
         The NLL at temperature 1, and at the fitted one, to the last bit what ``losses.nll`` gives.
     n_reads, n_iterations
-        How often all logits were read, and how many temperatures were tried.
+        How often all logits were read in this call, and how many temperatures were tried.
     converged
         Whether the optimum was found. Not where the labels always have the highest logit (the best temperature is 0),
         or the logits tell nothing about them (infinite).

@@ -173,7 +173,7 @@ def evaluate(
     budgets; up to 2**18 scores there is no pilot. One more read where the pilot was misled; one more of each
     band where a cut through very many ties falls; one more of all, and of a second pilot, with ``ties="spread"``
     where ties are cut; two more with soft labels and very many ties; one more of a truncated store. Three of any chunk
-    at most in our tests without these options, on data made to mislead. ``attrs["reads"]`` tells how many full reads it took.
+    at most in our tests without these options, on data made to mislead. ``attrs["reads"]`` is the number of full reads in this call.
     A task takes the memory of a few chunks (``info`` estimates it), the process in which results come
     together a few hundred MB.
 

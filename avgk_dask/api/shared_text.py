@@ -41,8 +41,8 @@ PARAMETERS = {
     Whether to show a progress bar on stderr. With None, the log ``avgk_dask`` has a line each minute instead.""",
     "checkpoint": """checkpoint
     Path or URL of a folder that keeps what is found, as it is found. A run that was interrupted and is started again reads
-    only what is missing; so does one over a store that has grown. A finished one is answered at once. What is kept of another
-    request, store or version is refused.""",
+    only what is missing; so does one over a store that has grown. A finished one is answered at once, with 0 reads. What is
+    kept of another request, store or version is refused.""",
     "refused_scores": """ScoresError, DtypeError
     Where the scores are no matrix of real numbers, or hold NaN.""",
     "refused_probabilities": """ScoresError, DtypeError

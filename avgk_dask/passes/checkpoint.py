@@ -7,6 +7,7 @@ Four kinds of files:
 - ``searches/S/W``: the plan and the bands of wave W of search S. They are read again in the same way.
 - ``states/PASS/NAME``: the state of some bands, or of all. The name is a hash of which bands, and of their stamps.
 
+The hash of a file covers its name and the request: one that was put in the place of another is damaged, and so not used.
 Everything is found by what was read and how. So an interrupted run, one over a grown store, and one for other budgets are the
 same thing: what is there is used, and the rest is read.
 """
@@ -37,7 +38,7 @@ from .dask_tasks import token_of
 from .kept_states import Keeper
 
 #: Raised whenever files mean something else.
-FORMAT = 3
+FORMAT = 4
 _CURE = "Use another place for the checkpoint, or remove it."
 _REQUEST, _BANDS, _HASH = "request.json", "bands", "hash"
 
@@ -193,6 +194,7 @@ def open_checkpoint(
         raise OptionError(f"checkpoint must be of the same request; got {whole.location}, of another one. {_CURE}")
     told = _told(asked, source)
     _compare(shelf, told)
+    shelf = replace(shelf, owner=token_of(told))
     saved = _saved_bands(shelf)
     if saved is not None:
         source = _with_bands(source, saved, shelf)

@@ -44,6 +44,15 @@ def compute_plainly(tasks: list[Delayed], stage: str, reads: Reads | None = None
 @dataclass
 class _Reads:
     n: int = 0
+    #: Whether scores were read since the last read ended.
+    has_begun: bool = False
+
+    def count(self, what: Pass, has_read: bool) -> None:
+        """Count a pass, of which scores were read or all was kept."""
+        if what.is_wave or what.ends_read:
+            self.has_begun |= has_read
+        if what.ends_read:
+            self.n, self.has_begun = self.n + self.has_begun, False
 
 
 @dataclass(frozen=True)
@@ -61,7 +70,7 @@ class Run:
 
     @property
     def reads(self) -> int:
-        """How often all bands were read."""
+        """How often all bands were read; a read of which a checkpoint had kept a part counts, and one of which it had all does not."""
         return self._reads.n
 
     def over(self, source: Source, nan_policy: str | None = None) -> Run:
@@ -74,17 +83,19 @@ class Run:
         kept = None if self.checkpoint is None else self.checkpoint.of_pass(self.source, what)
         if self.checkpoint is not None and kept is not None:
             self.checkpoint.note(what)
-        state = None if kept is None else kept.load()
+        state, has_read = None if kept is None else kept.load(), False
         if state is None:
             with self.source.reading():
                 task = pass_task(self.source, what, kept)
                 (state,) = self.compute([task], what.name, Reads.of(self.source, what, task.dask))
+            has_read = kept is None or state.n_readers > 0
             if kept is not None:
+                (state,) = state.state
                 kept.save(state)
         else:
             self.compute([], what.name, Reads.of(self.source, what, ()))  # for progress
         self._check(state, what)
-        self._reads.n += what.ends_read
+        self._reads.count(what, has_read)
         return state
 
     def begin_search(self) -> Script:

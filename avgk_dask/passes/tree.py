@@ -34,7 +34,7 @@ def pass_task(source: Source, what: Pass, kept: KeptPass | None = None) -> Delay
         groups = source.chunk_groups(len(what.columns or ()), steady=steady)
     else:
         groups = source.groups(what.max_tasks, what.bands, steady=steady)
-    token = token_of(source.token, what, groups, setting("fan-in"))
+    token = token_of(source.token, what, groups, setting("fan-in"), steady)
     shared = f"avgk-plan-{token}"
     ignored = () if source.mask is None else source.mask.ignored
     assignment = Assignment(what, source.preparations, ignored, math.prod(source.shape))

@@ -92,7 +92,8 @@ def test_temperature__of_a_store_leaves_out_the_unlabelled(tmp_path):
     found = TemperatureScaling().fit(tmp_path / "a.zarr", checkpoint=tmp_path / "kept")
     other = TemperatureScaling().fit(logits[labels >= 0], labels[labels >= 0])
     assert vars(found) == vars(other)
-    assert vars(TemperatureScaling().fit(tmp_path / "a.zarr", checkpoint=tmp_path / "kept")) == vars(found)
+    again = TemperatureScaling().fit(tmp_path / "a.zarr", checkpoint=tmp_path / "kept")
+    assert vars(again) == {**vars(found), "n_reads": 0}
 
 
 def affine_objective(logits, labels, penalty=None):

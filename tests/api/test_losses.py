@@ -146,7 +146,8 @@ def test_losses__of_a_store_are_those_of_the_array_in_one_read(tmp_path):
     assert found.mean_loss.values.tolist() == [mean_loss(name, p, labels) for name in NAMES]
     assert found.attrs["reads"] == 1
     assert found.attrs["n_labelled"] == (labels >= 0).sum()
-    assert found.identical(losses.evaluate_losses(tmp_path / "a.zarr", losses=NAMES, checkpoint=tmp_path / "kept"))
+    again = losses.evaluate_losses(tmp_path / "a.zarr", losses=NAMES, checkpoint=tmp_path / "kept")
+    assert again.identical(found.assign_attrs(reads=0))
 
 
 def simplex(n):

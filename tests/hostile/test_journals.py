@@ -188,6 +188,17 @@ def test_records__come_back_as_they_were_written():
             JournalRecord.from_bytes(bytes(data))
 
 
+def test_records__of_another_draft_are_refused(tmp_path, sound):
+    """Their chunks are of the same length, and their labels would be taken."""
+    for name, labels in (("mine", LABELS), ("other", LABELS[::-1])):
+        writer = avgk.ScoreWriter(tmp_path / name, 5, chunk_rows=16, codec="none")
+        writer.append(SCORES[:40], labels[:40])
+        del writer
+    record_of(tmp_path / "mine", 1).write_bytes(record_of(tmp_path / "other", 1).read_bytes())
+    with pytest.raises(avgk.StoreError, match="a record of another store"):
+        avgk.ScoreWriter(tmp_path / "mine", 5, chunk_rows=16, codec="none", resume=True)
+
+
 def no_listing(monkeypatch, fails):
     """Let listings fail, as ``fails`` says of the number of each."""
     from avgk_dask.store.read import listing

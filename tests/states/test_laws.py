@@ -25,6 +25,7 @@ from avgk_dask import records
 from avgk_dask.exact.sums import ExactSums
 from avgk_dask.kernels.edges import EdgeTable
 from avgk_dask.kernels.keys import encode
+from avgk_dask.passes.kept_states import KeptState
 from avgk_dask.records import Record, Several
 from avgk_dask.rules.cost_rule import CostRule
 from avgk_dask.rules.threshold_rule import ThresholdRule
@@ -350,6 +351,10 @@ KINDS = {
     "ExactSums": (lambda d: [ExactSums.of(s.reshape(-1)) for s in d.scores], lambda d: lambda t: t.fractions()),
     "Several": (
         lambda d: [Several((ExactSums.of(s.reshape(-1)), KeyHistogram.from_keys(encode(s).reshape(-1), 3))) for s in d.scores],
+        lambda d: lambda t: t.digest(),
+    ),
+    "KeptState": (
+        lambda d: [KeptState((KeyHistogram.from_keys(encode(s).reshape(-1), 3),), s.shape[0] % 2) for s in d.scores],
         lambda d: lambda t: t.digest(),
     ),
 }  # fmt: skip

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import shutil
 import subprocess
 import sys
 
@@ -199,3 +200,14 @@ def test_fork__child_that_fails_does_not_undo_the_append_of_its_parent(tmp_path,
         forked(lambda: writer.__exit__(ValueError, ValueError(), None))
         writer.append(rows[50:], labels[50:])
     np.testing.assert_array_equal(avgk.open_scores(tmp_path / "a.zarr").scores, rows)
+
+
+def test_parts__in_the_place_of_others_are_refused(tmp_path):
+    path = tmp_path / "a.zarr"
+    write_parts(path, [0, 200, 400], chunk_rows=50)
+    for number in (1, 2):
+        shutil.copytree(path / "parts" / "00000", path / "parts" / f"{number:05}", dirs_exist_ok=True)
+    with pytest.raises(avgk.StoreError, match=r"00001 must be part 1 of its store; it is part 0"):
+        avgk.join_parts(path)
+    with pytest.raises(avgk.StoreError, match=r"00002 must be part 2 of its store; it is part 0"):
+        avgk.ScoreWriter(path, 6, part=2, chunk_rows=50, resume=True)

@@ -37,6 +37,9 @@ from .roots import check_target, clear, document_bytes, is_begun, read_document,
 #: The arrays a store of ours may hold: scores and labels, or sets.
 _ARRAYS = ("scores", "class_index", "labels", "sets", "offsets", "classes")
 
+#: What the seal of a part notes: its number.
+PART = "part"
+
 Digests = dict[str, Digest]
 
 
@@ -124,6 +127,19 @@ class Draft:
                 f"{location} was begun in format {seal.format}, which cannot be continued in format {FORMAT}. Write it again."
             )
         return cls(group, location, seal)
+
+    @property
+    def owner(self) -> str:
+        """What tells an incomplete draft from all others: the owner of the lease under which it was begun; empty without one."""
+        return str(self.seal.noted.get("owner") or "")
+
+    def check_part(self, number: int) -> None:
+        """Refuse a part of a store that is in the place of another one."""
+        noted = self.seal.noted.get(PART, number)  # not in parts that were written by earlier versions
+        if noted != number:
+            raise StoreError(
+                f"{self.location} must be part {number} of its store; it is part {noted}. Restore it, or write part {number} again."
+            )
 
     def check(self, *, surely: bool = False) -> None:
         """Stop where another writer has taken over."""

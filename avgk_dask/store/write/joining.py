@@ -168,6 +168,7 @@ def _open_parts(
             raise StoreError(
                 f"part {number} of {location} is incomplete: its writer did not finish. Wait or resume it."
             )
+        draft.check_part(number)
         store_of = CheckedStore(mine, Checks(place, secrets=secrets_of(mine, path, options)))
         seal_of(store_of, "")  # its number of classes is under a digest, too
         arrays = {name: sealed_array(store_of, "", name, draft.seal) for name in draft.seal.manifest}

@@ -1,7 +1,7 @@
 """Journals: one small record for each stored chunk, written after it; what has a record survives a kill.
 
-A record is whole or refused: its number, its rows, the digests of its chunks, the form of the arrays they belong to
-and its labels are all under one digest.
+A record is whole or refused: its number, its rows, the digests of its chunks, the form of the arrays they belong to,
+its labels and the draft it is of are all under one digest.
 """
 
 from __future__ import annotations
@@ -36,6 +36,8 @@ class JournalRecord:
     labels: Ints | None = None
     #: The form of each array that the chunks belong to (``Draft.forms``).
     forms: Mapping[str, str] = field(default_factory=dict)
+    #: The draft that the record is of (``Draft.owner``); empty if that is not known.
+    owner: str = ""
 
     @property
     def labelled(self) -> str:
@@ -48,7 +50,7 @@ class JournalRecord:
         """Return the record as a line with a digest, a line of JSON that tells what was written, and the labels."""
         head = {
             "number": self.number, "first_row": self.first_row, "n_rows": self.n_rows, "digests": self.digests,
-            "forms": dict(self.forms), "labelled": self.labels is not None,
+            "forms": dict(self.forms), "labelled": self.labels is not None, "owner": self.owner,
         }  # fmt: skip
         labels = b"" if self.labels is None else self.labels.astype("<i8").tobytes()
         body = json.dumps(head).encode() + b"\n" + labels
@@ -71,7 +73,7 @@ class JournalRecord:
         if len(labels) != 8 * counts[2] * bool(head["labelled"]):
             raise ValueError(f"it has {len(labels):,} bytes of labels for {counts[2]} rows")
         mine = np.frombuffer(labels, "<i8") if head["labelled"] else None
-        return cls(*counts, digests, mine, head["forms"])
+        return cls(*counts, digests, mine, head["forms"], str(head.get("owner", "")))
 
 
 class Journal:
@@ -84,13 +86,13 @@ class Journal:
         """Write the record of a stretch of rows whose chunks are all written."""
         write_key(self._store, _key(record.number), record.to_bytes())
 
-    def read(self) -> Iterator[JournalRecord]:
-        """Return the records from the first on, up to the first that is absent or whose chunks are not there.
+    def read(self, owner: str) -> Iterator[JournalRecord]:
+        """Return the records of a draft from the first on, up to the first that is absent or whose chunks are not there.
 
         Raises
         ------
         StoreError
-            For a record that is damaged, or stands where another should.
+            For a record that is damaged, of another draft, or in the place of another record.
 
         """
         names = listed_keys(self._store, _FOLDER)
@@ -99,7 +101,7 @@ class Journal:
         for number in range(len(names)):
             if names.get(_key(number), 0) == 0:  # absent, or empty: a record that a crash left without its bytes
                 return
-            record = self._read(number, first_row)
+            record = self._read(number, first_row, owner)
             if record is None or any(
                 stored.get(key, 0) not in (length, None) for key, (length, _) in record.digests.items()
             ):
@@ -107,7 +109,7 @@ class Journal:
             first_row += record.n_rows
             yield record
 
-    def _read(self, number: int, first_row: int) -> JournalRecord | None:
+    def _read(self, number: int, first_row: int, owner: str) -> JournalRecord | None:
         found = read_key(self._store, _key(number))
         if found is None:
             return None
@@ -115,6 +117,8 @@ class Journal:
             record = JournalRecord.from_bytes(found)
             if (record.number, record.first_row) != (number, first_row):
                 raise ValueError(f"it is record {record.number}, of the rows from {record.first_row} on")
+            if record.owner not in ("", owner):
+                raise ValueError("it is a record of another store")
         except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
             raise StoreError(
                 f"record {_key(number)} of {self._location} is damaged: {error}. "

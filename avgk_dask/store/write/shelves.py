@@ -1,4 +1,7 @@
-"""Shelves: files at a path or URL, by name. Each begins with a hash of the rest: what is damaged is as good as not there."""
+"""Shelves: files at a path or URL, by name. Each begins with a hash of the rest: what is damaged is as good as not there.
+
+The hash may cover the name, too, and what all files of a shelf belong to: then one file in the place of another is damaged.
+"""
 
 from __future__ import annotations
 
@@ -30,6 +33,8 @@ class Shelf:
     secrets: tuple[str, ...] = field(default=(), repr=False)
     #: What all names begin with.
     prefix: str = ""
+    #: What all files belong to, which their hashes cover together with their names; empty for files that may be renamed.
+    owner: str = ""
 
     @classmethod
     def at(cls, place: object, options: Options | None = None) -> Shelf:
@@ -52,15 +57,18 @@ class Shelf:
     def read(self, name: str) -> memoryview | None:
         """Return the bytes of a file; None where there is none, or it is damaged."""
         data = memoryview(self.read_plain(name) or b"")
-        whole = len(data) >= _DIGEST and xxhash.xxh3_128(data[_DIGEST:]).digest() == data[:_DIGEST]
+        whole = len(data) >= _DIGEST and self._hash(name, [data[_DIGEST:]]) == data[:_DIGEST]
         return data[_DIGEST:] if whole else None
 
     def write(self, name: str, parts: Sequence[bytes | memoryview]) -> None:
         """Write a file of some parts, over one of that name."""
-        found = xxhash.xxh3_128()
+        self.write_plain(name, [self._hash(name, parts), *parts])
+
+    def _hash(self, name: str, parts: Sequence[bytes | memoryview]) -> bytes:
+        hashed = xxhash.xxh3_128(f"{self.owner} {self.prefix}{name}\n".encode() if self.owner else b"")
         for part in parts:
-            found.update(part)
-        self.write_plain(name, [found.digest(), *parts])
+            hashed.update(part)
+        return hashed.digest()
 
     def read_plain(self, name: str) -> bytes | None:
         """Return the bytes of a file that has no hash; None where there is none."""

@@ -23,7 +23,7 @@ from ..where.file_stores import MOST_NAMES
 from .append_record import RowsHash, remove_append_record
 from .appending import CHUNK_ROWS, Append, Finished, check_appendable
 from .batches import Conversion, RowBuffer, as_labels, as_scores, check_labels, check_scores, truncate
-from .drafts import Digests, Draft, write_rows
+from .drafts import PART, Digests, Draft, write_rows
 from .journal import Journal, JournalRecord
 from .lease_places import place_of
 from .leased import LeasedStore
@@ -200,13 +200,17 @@ class ScoreWriter:
                 self._begin_append(self._leased, old, asked, attributes, finished)
             elif goes_on:
                 self._draft = Draft.reopen(self._leased, location)
+                if part is not None:
+                    self._draft.check_part(part)
                 self._resume()
             else:
                 self._plan = new_plan(asked, location)
-                noted = {"plan": asdict(self._plan)}
+                noted = {"plan": asdict(self._plan)} | ({} if part is None else {PART: int(part)})
                 self._draft = Draft.create(
                     self._leased, location, overwrite=overwrite, attributes=attributes, noted=noted
                 )
+            if part is not None:
+                self._draft.kept_notes[PART] = int(part)
         stored = self._draft.group.attrs.get("class_names")
         self._class_names: tuple[str, ...] | None = tuple(stored) if isinstance(stored, list) else None
 
@@ -347,7 +351,7 @@ class ScoreWriter:
             labels = None
         self._forms = self._forms or self._draft.forms()
         forms = {name: self._forms[name] for name in {key.split("/")[0] for key in digests}}
-        record = JournalRecord(self._n_stretches, first, n_rows, digests, labels, forms)
+        record = JournalRecord(self._n_stretches, first, n_rows, digests, labels, forms, self._draft.owner)
         self._take_in(record)
         return record
 
@@ -393,7 +397,7 @@ class ScoreWriter:
         draft.clean()
         if "labels" in draft.group and draft.group["labels"].ndim == 1:
             del draft.group["labels"]  # the records hold all labels
-        for record in islice(self._journal.read(), n_records):
+        for record in islice(self._journal.read(draft.owner), n_records):
             self._labelled = record.labelled
             self.n_samples += record.n_rows
             self._n_stretches += 1
@@ -423,7 +427,7 @@ class ScoreWriter:
     def _check_records(self) -> int:
         """Return the number of good records; refuse bad ones, and arrays that are no longer as they were written to."""
         forms, n_records, labelled = self._draft.forms(), 0, None
-        for record in self._journal.read():
+        for record in self._journal.read(self._draft.owner):
             labelled = labelled or record.labelled
             for name, form in record.forms.items():
                 if forms.get(name) != form:
