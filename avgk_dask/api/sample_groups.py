@@ -126,4 +126,5 @@ def _codes(column: Array, names: Ints) -> Ints:
     if not names.size:
         return np.zeros(values.shape, np.int64)
     places = np.minimum(np.searchsorted(names, values), names.size - 1)
-    return np.where(names[places] == values, places, names.size)
+    met = (names[places] == values) & ((values < 0) == (column < 0))  # unsigned ones from 2**63 on turn negative
+    return np.where(met, places, names.size)

@@ -7,7 +7,6 @@ and consecutive floats have consecutive keys. NaN gets one key below all others.
 
 from __future__ import annotations
 
-import math
 from fractions import Fraction
 from typing import Any
 
@@ -152,10 +151,12 @@ def first_key_from(value: Any, dtype: np.dtype[Any]) -> int:
 
 
 def _exact_value(value: Any) -> Fraction | float:
-    """Return a number as a fraction, and an infinity as it is: the two compare exactly."""
-    if isinstance(value, np.generic):
+    """Return a number as a fraction, and an infinity as a float: the two compare exactly."""
+    if isinstance(value, np.generic) and not isinstance(value, np.longdouble):
         value = value.item() if value.dtype != BFLOAT16 else float(value)
-    return value if isinstance(value, float) and math.isinf(value) else Fraction(value)
+    if isinstance(value, (float, np.longdouble)) and np.isinf(value):
+        return float(value)
+    return Fraction(*value.as_integer_ratio())
 
 
 def carrier(block: Array) -> Array:

@@ -344,6 +344,13 @@ def test_groups__may_be_lazy_or_stored_and_those_never_met_get_everything(tmp_pa
         assert (found.threshold[i], found.rank[i], found.n_calibration[i]) == (alone.threshold, alone.rank, mine.sum())
 
 
+def test_groups__of_64_bits_without_a_sign_are_not_taken_for_negative_ones():
+    predictor = avgk.conformal.calibrate(np.full((4, 2), 0.5), np.zeros(4, int), 0.5, by=np.full(4, -1))
+    scores = np.array([[0.1, 0.9]])
+    assert predictor.sets(scores, groups=np.array([-1])).compute().tolist() == [[False, True]]
+    assert predictor.sets(scores, groups=np.array([2**64 - 1], np.uint64)).compute().tolist() == [[True, True]]
+
+
 def test_reads__are_one_and_two_where_costs_do_not_fit():
     scores, labels = problem(n=3_000, c=20)
     for by in (None, "class", np.arange(3_000) % 4):

@@ -59,6 +59,14 @@ def test_check_dtype__accepts_foreign_byte_order():
     assert keys.check_dtype(">f4") == np.dtype("float32")
 
 
+@pytest.mark.skipif(np.finfo(np.longdouble).nmant <= 52, reason="no longer double here")
+def test_first_key_above__takes_numbers_of_more_bits_than_a_double():
+    just_above_one, dtype = np.nextafter(np.longdouble(1), np.longdouble(2)), np.dtype("f8")
+    assert keys.first_key_above(just_above_one, dtype) == keys.first_key_above(1, dtype)
+    assert keys.first_key_from(just_above_one, dtype) == keys.first_key_from(1, dtype) + 1
+    assert keys.first_key_above(np.longdouble("inf"), dtype) == keys.key_range(dtype)[1] + 1
+
+
 @given(
     strategies.score_matrices(max_samples=3, max_classes=4),
     st.one_of(st.fractions(), st.integers(), st.floats(allow_nan=False)),
