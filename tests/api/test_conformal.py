@@ -554,7 +554,7 @@ def forged(path, **changes):
         {"n_classes": "many"},
         {"by": "class"},
         {"levels": 3},
-        {"levels": [-(2**63)]},  # above inf
+        {"levels": {"shape": [1], "int64": "AAAAAAAAAIA="}},  # -2**63: a threshold above inf
         {"seed": 3},
     ],
 )
