@@ -52,8 +52,8 @@ def sum_cure(total: float, n_multi_hot: int) -> str:
     """Return what to do about soft labels with rows that do not sum to 1, given the first sum."""
     if n_multi_hot:
         return (
-            "This looks like multi-label data, and errors are defined for one right label per sample: pass class numbers, "
-            "or divide each row by its sum if one of its labels is right and all are equally likely."
+            "Errors are defined for one right label per sample: pass class numbers, or divide each row by its sum if one of "
+            "its labels is right and all are equally likely."
         )
     if total == 0:
         return (

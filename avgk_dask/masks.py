@@ -179,7 +179,7 @@ def sum_error(n_rows: int, sample: int, total: float, n_multi_hot: int) -> Label
     rows = "1 row that does" if n_rows == 1 else f"{n_rows:,} rows that do"
     return LabelsError(
         f"labels must be probabilities that sum to 1 for each sample; got {rows} not, the first at sample {sample}, "
-        f"whose sum is {total:.6g}. {sum_cure(total, n_multi_hot)}"
+        f"whose sum is {total:.6g}{': this looks like multi-label data' if n_multi_hot else ''}. {sum_cure(total, n_multi_hot)}"
     )
 
 

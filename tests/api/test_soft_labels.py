@@ -18,7 +18,7 @@ ETA = RNG.dirichlet(np.ones(C), N)
 #: Sample 0 has one label, as a row of probabilities would; sample 1 has three.
 MULTI = RNG.random((N, C)) < 0.4
 MULTI[0], MULTI[1] = np.eye(C)[2], [1, 0, 1, 0, 1, 0]
-SAYS = r"sum to 1 for each sample; got \d+ rows that do not, the first at sample 1, whose sum is 3\. This looks like multi-label"
+SAYS = r"sum to 1 for each sample; got \d+ rows that do not, the first at sample 1, whose sum is 3: this looks like multi-label data"
 
 USES = {
     "evaluate": lambda labels: avgk.evaluate(SCORES, labels, 2),
