@@ -26,6 +26,8 @@ from .tree import fan_in_of
 IDLE_BYTES = 250 << 20
 #: Of a worker's limit, the share up to which it neither spills nor pauses.
 _USABLE = 0.7
+#: The share beyond which its nanny ends a worker.
+_MOST = 0.95
 #: The share that caps are lowered to, as long as no straddle strength becomes less exact: distributed begins to watch there.
 _EASY = 0.55
 #: What histograms of ranked scores take where they are analysed, as exact integers, in times of what they take as arrays.
@@ -70,13 +72,13 @@ def fitting_shape(
         Where a task, or what comes together with the lowest caps, cannot fit.
 
     """
-    limit = merge_limit()
+    limit, most = merge_limit(), memory_limit()
     for group in Caps.configured().lowered():
         shapes = [caps.scan_shape(source, n_ranks, n_ranked, with_distance, strata) for caps in group]
         needed = [Projection.of(source, shape, budgets) for shape in shapes]
         for share in (_EASY / _USABLE, 1.0):
             for shape, one in zip(shapes, needed, strict=True):
-                if _fits(one, limit, share):
+                if one.task <= most and _fits(one, limit, share):
                     return _allowed(shape, one, source, refuse)
     return _allowed(shapes[-1], needed[-1], source, refuse)
 
@@ -132,8 +134,13 @@ def _together(sum_bytes: int, state_bytes: int) -> tuple[int, int]:
 
 
 def ahead_memory(source: Source) -> int:
-    """Return a task's share of what its process may read ahead, which is at most a share of the worker's memory."""
-    return min(source.ahead_bytes(), memory_limit() // AHEAD_SHARE)
+    """Return what a task may have read ahead, beside the stored bytes of the slab that it holds.
+
+    A process reads ahead at most a share of its memory, and only whole slabs: those that are larger than this share when
+    stored are not read ahead, and if they are smaller, so is the one that is held.
+    """
+    most = min(source.ahead_bytes(), _thread_memory() // AHEAD_SHARE)
+    return max(0, min(most, 2 * most - source.slab_bytes()))
 
 
 @dataclass(frozen=True)
@@ -167,14 +174,19 @@ def _workers() -> list[dict[str, Any]]:
 
 
 def memory_limit() -> int:
-    """Return the bytes a task may take: the setting, or a worker thread's share of the memory."""
+    """Return the bytes a task may take: the setting, or a worker thread's share of what an idle worker leaves free."""
     configured = setting("memory-limit")
     if configured is not None:
         from dask.utils import parse_bytes
 
         return int(parse_bytes(configured))
-    shares = [worker["memory_limit"] // max(worker["nthreads"], 1) for worker in _workers()]
-    return int(min(shares)) if shares else machine_memory() // n_threads()
+    return _thread_memory(_MOST, IDLE_BYTES)
+
+
+def _thread_memory(share: float = 1, idle: int = 0) -> int:
+    """Return a thread's part of the memory: of a share of that of a worker, less what it takes when idle."""
+    parts = [(worker["memory_limit"] * share - idle) / max(worker["nthreads"], 1) for worker in _workers()]
+    return max(0, int(min(parts))) if parts else machine_memory() // n_threads()
 
 
 def check_pass_memory(source: Source, what: Pass) -> None:
@@ -189,8 +201,8 @@ def edges_memory(source: Source, n_edges: int) -> int:
     n_rows = int(np.diff(source.rows).max())
     soft = source.has_soft_labels
     band = n_rows * source.shape[1]
-    needed = 3 * max(source.band_bytes(), source.whole.band_bytes()) + 40 * n_rows + 16 * band * soft
-    needed += source.held_bytes() if source.is_made else 0
+    needed, held = 3 * max(source.band_bytes(), source.whole.band_bytes()), source.held_bytes()
+    needed = (needed + held if source.is_made else max(needed, held)) + 40 * n_rows + 16 * band * soft
     return needed + ahead_memory(source) + n_edges * (10 * 32 + 1200 * soft) + (64 << 20)
 
 

@@ -18,8 +18,8 @@ from ..kernels.keys import is_float
 from ..records import Several, State
 from ..states.checks import NOWHERE, CheckedTally
 from .band_pass import Pass
-from .entries import checked_slabs
 from .usable_labels import UsableLabels
+from .whole_rows import whole_rows
 
 
 class Rule(Protocol):
@@ -86,8 +86,7 @@ def outcome_pass(
 def tally_outcomes(slabs: Iterable[Array], labels: Array | None, band: int, plan: OutcomePlan) -> Several:
     """Return the reduction of one band, whose whole rows are held, with the counts that every pass checks."""
     usable = UsableLabels.of(labels, plan.n_classes)
-    parts = [slab.copy() for slab in checked_slabs(slabs, plan.dtype, plan.n_classes, usable.given)]
-    scores = np.ascontiguousarray(np.concatenate(parts, axis=1), plan.dtype)
+    scores = np.ascontiguousarray(whole_rows(slabs, plan.dtype, plan.n_classes, usable.given), plan.dtype)
     nan = np.flatnonzero(scores != scores) if is_float(plan.dtype) else np.zeros(0, np.int64)
     n_labelled = 0 if usable.given is None else len(scores)
     checks = CheckedTally(

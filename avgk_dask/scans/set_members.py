@@ -12,9 +12,9 @@ from ..kernels.keys import is_float
 from ..states.checks import NOWHERE
 from ..states.pair_counts import PairTally, count_codes
 from .band_pass import Pass
-from .entries import checked_slabs
 from .row_outcomes import Rule
 from .usable_labels import UsableLabels
+from .whole_rows import whole_rows
 
 #: Bytes of an entry of the tally.
 _ENTRY = 16
@@ -38,8 +38,7 @@ def pair_pass(plan: PairPlan, n_pairs: int) -> Pass:
 
 def count_pairs(slabs: Iterable[Array], labels: Array | None, band: int, plan: PairPlan) -> PairTally:
     """Count the pairs in the sets of one band, whose whole rows are held."""
-    parts = [slab.copy() for slab in checked_slabs(slabs, plan.dtype, plan.n_classes, None)]
-    scores = np.ascontiguousarray(np.concatenate(parts, axis=1), plan.dtype)
+    scores = np.ascontiguousarray(whole_rows(slabs, plan.dtype, plan.n_classes, None), plan.dtype)
     nan = np.flatnonzero(scores != scores) if is_float(plan.dtype) else np.zeros(0, np.int64)
     codes, counts, n_sets = [], [], np.zeros(plan.n_classes, np.int64)
     step = max(1, plan.tile_scores // plan.n_classes)

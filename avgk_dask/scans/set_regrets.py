@@ -12,6 +12,7 @@ from ..kernels.keys import carrier
 from ..states.regret_tally import RegretTallies, RegretTally
 from .band_pass import Pass
 from .entries import TopRanks, checked_slabs
+from .whole_rows import row_strips, whole_rows
 
 
 @dataclass(frozen=True)
@@ -40,16 +41,20 @@ def tally_sets(slabs: Iterable[Array], sets: Array, band: int, plan: RegretPlan)
     found, first = [], 0
     for eta in checked_slabs(slabs, plan.dtype, plan.n_classes, sets):
         inside = sets[:, first : first + eta.shape[1]]
-        found.append(RegretTally.from_block(eta, inside, plan.thresholds[0]))
+        found += [RegretTally.from_block(eta[rows], inside[rows], plan.thresholds[0]) for rows in row_strips(eta)]
         first += eta.shape[1]
     return RegretTallies((RegretTally.merge(found),))
 
 
 def tally_tops(slabs: Iterable[Array], labels: Array | None, band: int, plan: RegretPlan) -> RegretTallies:
     """Return the tally of a band's top-k sets for each k; holds the band's whole rows."""
-    eta = np.concatenate([slab.copy() for slab in checked_slabs(slabs, plan.dtype, plan.n_classes, None)], axis=1)
+    eta = whole_rows(slabs, plan.dtype, plan.n_classes, None)
+    return RegretTallies.merge([_tally_top_strip(np.ascontiguousarray(eta[rows]), plan) for rows in row_strips(eta)])
+
+
+def _tally_top_strip(eta: Array, plan: RegretPlan) -> RegretTallies:
     top = TopRanks(eta.shape[0], max(plan.ks), eta.dtype)
-    top.insert(carrier(np.ascontiguousarray(eta)), 0, 0)
+    top.insert(carrier(eta), 0, 0)
     found = []
     for k, threshold in zip(plan.ks, plan.thresholds, strict=True):
         inside = np.zeros(eta.shape, bool)

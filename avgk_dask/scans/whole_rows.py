@@ -28,6 +28,12 @@ def whole_rows(slabs: Iterable[Array], dtype: Dtype, n_classes: int, labels: Arr
     return np.concatenate(parts, axis=1)
 
 
+def row_strips(rows: Array, n_scores: int = 1 << 18) -> Iterator[slice]:
+    """Return stretches of rows of about this many scores, for work that copies them: a band may be as large as a chunk is."""
+    step = max(1, n_scores // max(1, rows.shape[1]))
+    return (slice(first, first + step) for first in range(0, max(1, len(rows)), step))
+
+
 @dataclass
 class RowChecks:
     """The labels and the rows of a band, with what is wrong with them, found strip by strip."""

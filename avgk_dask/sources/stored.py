@@ -18,6 +18,7 @@ from ..settings import setting
 from ..store.read.ahead import AHEAD_SHARE
 from ..store.read.bands import BandReader, plan_bands
 from ..store.read.checked import rows_of
+from ..store.read.direct import slab_copies
 from ..store.read.encoding import decoded_dtype
 from ..store.read.grids import grid_of
 from ..store.read.listing import chunk_key
@@ -57,7 +58,7 @@ class StoredSource(Source):
         self._shared = delayed(self.reader, name=f"avgk-store-{name}", traverse=False)
 
     def held_bytes(self) -> int:  # noqa: D102
-        return self.slab_bytes() * 3
+        return self.slab_bytes() * slab_copies(self.array)
 
     def ahead_bytes(self) -> int:  # noqa: D102
         return 0 if self.reader.is_near else self.reader.ahead_bytes

@@ -12,6 +12,8 @@ from ..records import Count, State
 
 #: How far from 1 the sum of a row may be, and beyond 0 and 1 a score, by rounding; more for dtypes that are coarser.
 _SUM, _VALUE = 1e-2, 1e-3
+#: Scores that are looked at together.
+_STRIP = 1 << 18
 
 
 @dataclass(frozen=True)
@@ -43,19 +45,22 @@ class RowLook:
         self.n_infinite, self.n_zero = np.zeros(rows.size, np.int64), np.zeros(rows.size, np.int64)
 
     def take(self, slab: Array) -> None:
-        """Look at the next classes."""
-        if not self.rows.size:
-            return
-        values = slab[self.rows].astype(np.float64)
-        self.n_classes += values.shape[1]
+        """Look at the next classes, of a few rows at a time: a copy of all could take more than the slab."""
+        self.n_classes += slab.shape[1]
+        step = max(1, _STRIP // slab.shape[1])
+        for first in range(0, self.rows.size, step):
+            self._take(slice(first, first + step), slab[self.rows[first : first + step]].astype(np.float64))
+
+    def _take(self, which: slice, values: Floats) -> None:
         low = values.min(1)
         with np.errstate(invalid="ignore", over="ignore"):
-            self.sums += values.sum(1)
-        self.low, self.high = np.minimum(self.low, low), np.maximum(self.high, values.max(1))
+            self.sums[which] += values.sum(1)
+        np.minimum(self.low[which], low, out=self.low[which])
+        np.maximum(self.high[which], values.max(1), out=self.high[which])
         if (low == -np.inf).any():
-            self.n_infinite += (values == -np.inf).sum(1)
+            self.n_infinite[which] += (values == -np.inf).sum(1)
         if not (low > 0).all():
-            self.n_zero += (values == 0).sum(1)
+            self.n_zero[which] += (values == 0).sum(1)
 
     def counts(self) -> LookedRows:
         """Return what was seen; rows with NaN do not count."""

@@ -7,6 +7,7 @@ import pathlib
 import subprocess
 import sys
 import textwrap
+import tracemalloc
 
 import dask
 import numpy as np
@@ -19,8 +20,12 @@ from avgk_dask.passes import memory
 from avgk_dask.passes.caps import Caps
 from avgk_dask.passes.memory import memory_limit, project
 from avgk_dask.passes.tree import pass_task
+from avgk_dask.records import Several
+from avgk_dask.scans.band_pass import Pass
+from avgk_dask.scans.set_regrets import RegretPlan, tally_sets, tally_tops
 from avgk_dask.searches.threshold_search import ThresholdSearch
 from avgk_dask.sources.past import PastSource
+from avgk_dask.states.looked_rows import RowLook
 from avgk_dask.testing import CountingStore, Simulation, simulate_store
 from avgk_dask.threads import n_task_threads
 
@@ -150,7 +155,7 @@ def test_merge_limit__is_that_of_the_cluster_that_dask_would_use():
     options = {"processes": False, "n_workers": 2, "threads_per_worker": 3, "dashboard_address": None}
     with distributed.Client(memory_limit=10**9, **options):
         assert memory.merge_limit() == memory.MergeLimit(700_000_000, 3, is_cluster=True)
-        assert memory_limit() == 10**9 // 3
+        assert memory_limit() == (95 * 10**7 - memory.IDLE_BYTES) // 3
         assert n_task_threads() == 6
         with dask.config.set(scheduler="threads"):
             assert memory.merge_limit() == alone
@@ -229,3 +234,47 @@ def test_caps__count_what_a_row_takes_besides_its_keys():
     )
     assert few.max_held * few.key_bytes + 12 * 1000 <= caps.held_bytes < (few.max_held + 1) * few.key_bytes + 12 * 1000
     assert many.max_held == 0
+
+
+def test_memory_limit__leaves_an_idle_worker_its_own_memory_and_the_share_that_ends_it(monkeypatch):
+    """Tasks that would fill a worker are refused, not tried again and again while its nanny restarts it."""
+    array = zarr.create_array({}, shape=(3200, 200_000), chunks=(200, 200_000), dtype="f4")
+    source = as_source(array, missing="fill")
+    task = project(source, [3200]).task
+    least = (memory.IDLE_BYTES + task) / 0.95
+    on_workers(monkeypatch, int(least * 1.01))
+    memory.check_pass_memory(source, Pass("all", print, None, Several, holds_rows=True))
+    assert memory_limit() >= task
+    on_workers(monkeypatch, int(least * 0.99))
+    assert memory_limit() < task
+    on_workers(monkeypatch, memory.IDLE_BYTES)
+    assert memory_limit() == 0
+
+
+def test_task_memory__counts_codecs_that_hold_what_they_decode_twice():
+    needed = []
+    for codecs in (None, zarr.codecs.ZstdCodec(), zarr.codecs.GzipCodec()):
+        array = zarr.create_array({}, shape=(200, 200_000), chunks=(200, 200_000), dtype="f4", compressors=codecs)
+        needed.append(as_source(array, missing="fill").held_bytes() // (200 * 200_000 * 4))
+    assert needed == [3, 3, 4]
+
+
+def test_scans__copy_a_few_rows_at_a_time():
+    """A chunk of whole rows may be large: what a scan holds beside it must be less than it."""
+    rows = np.random.default_rng(0).random((64, 1 << 16), np.float32)  # 16 MiB
+    rows /= rows.sum(1, keepdims=True)
+    plan = RegretPlan(rows.dtype, rows.shape[1], (0.5, 0.5), (1, 2))
+    looked = RowLook(np.arange(64), rows.dtype)
+    sets = rows > 1e-3
+    works = {
+        "looks": lambda: looked.take(rows),
+        "regrets": lambda: tally_tops([rows], None, 0, plan),
+        "sets": lambda: tally_sets([rows], sets, 0, plan),
+    }
+    tally_tops([rows[:1]], None, 0, plan)  # its kernels are loaded
+    for name, work in works.items():
+        tracemalloc.start()
+        work()
+        _, peak = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+        assert peak < rows.nbytes, name

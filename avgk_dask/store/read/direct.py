@@ -27,7 +27,7 @@ from ...errors import ReadError
 from ..where.array_kinds import StoredArray
 from ..where.zarr_calls import is_uneven
 from .checked import CheckedStore
-from .grids import grid_of
+from .grids import grid_of, shards_of
 from .layout import configured
 from .listing import chunk_key
 from .shards import chunk_slices, indices_within
@@ -123,6 +123,16 @@ class ChunkFiles:
         if store.checks.digest(key) is None and google_crc32c.value(data[:-4]) != told:
             raise ValueError("its checksum does not fit")
         return data[:-4]
+
+
+def slab_copies(array: StoredArray) -> int:
+    """Return how often a slab is in memory, at most, while it is read: encoded, decoded and in its place.
+
+    Codecs that do not decode into one buffer, such as gzip, hold what they have decoded twice.
+    """
+    is_v2 = array.metadata.zarr_format == 2
+    decode, _ = (_coding_v2 if is_v2 else _coding)(array.metadata)
+    return 3 if decode is not None or shards_of(array) else 4
 
 
 def _read_file(
