@@ -15,8 +15,10 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
+from functools import cache
 from itertools import chain
 from typing import Annotated, Any, ClassVar, Protocol, Self, get_args, get_origin, get_type_hints
 
@@ -29,6 +31,8 @@ from .errors import ReadError
 BEYOND = 2**63 - 1
 #: Under this name the arrays of a stored record hold its form: a JSON text, as bytes.
 FORM = "form"
+#: What damaged bytes may raise while they are taken apart.
+_DAMAGE = (LookupError, ValueError, TypeError, AttributeError, ArithmeticError, RecursionError, MemoryError)
 
 
 @dataclass(frozen=True)
@@ -117,7 +121,7 @@ class Record:
         """
         try:
             found = _unpacked(json.loads(np.asarray(arrays[FORM], np.uint8).tobytes()), arrays)
-        except (KeyError, ValueError, TypeError, AttributeError, RecursionError) as error:
+        except _DAMAGE as error:
             raise ReadError(
                 f"a stored state must be what this version writes; got {error}. Compute it again."
             ) from error
@@ -146,7 +150,7 @@ class Record:
         """
         try:
             return cls.from_arrays(_arrays_in(memoryview(data)))
-        except (ValueError, TypeError, RecursionError) as error:
+        except _DAMAGE as error:
             raise ReadError(
                 f"a stored state must be what this version writes; got {error}. Compute it again."
             ) from error
@@ -224,6 +228,8 @@ def _arrays_in(data: memoryview) -> dict[str, Array]:
     form, told = json.loads(bytes(data[8:place]))
     arrays = {FORM: np.frombuffer(json.dumps(form).encode(), np.uint8)}
     for name, dtype, shape, n_bytes in told:
+        if not re.fullmatch(r"[<|][biuf][1248]", dtype) or n_bytes < 0:
+            raise ValueError(f"an array of dtype {dtype!r}")
         arrays[name] = np.frombuffer(data[place : place + n_bytes], dtype).reshape(shape).copy()
         place += n_bytes
     return arrays
@@ -252,7 +258,33 @@ def _unpacked(form: object, arrays: Mapping[str, Array]) -> object:
     kind = Record._KINDS[form["kind"]]
     if form["version"] != kind.VERSION:
         raise ValueError(f"version {form['version']} of {form['kind']}, not {kind.VERSION}")
-    return kind(**{name: _unpacked(part, arrays) for name, part in form["fields"].items()})
+    values = {name: _unpacked(part, arrays) for name, part in form["fields"].items()}
+    for name, hint in _hints(kind).items():  # type: ignore[arg-type]
+        if not _is_a(values[name], hint):
+            raise ValueError(f"{form['kind']}.{name} that is not what it should be")
+    return kind(**values)
+
+
+@cache
+def _hints(kind: type[Record]) -> dict[str, Any]:
+    """Return the types of the fields of a record."""
+    hints = get_type_hints(kind)
+    return {field.name: hints[field.name] for field in fields(kind)}  # type: ignore[arg-type]
+
+
+def _is_a(value: object, hint: Any) -> bool:
+    """Whether a value is of the type of a field: a number, a text, an array, a record, or a tuple of those."""
+    if get_origin(hint) is tuple:
+        parts = get_args(hint)
+        if not isinstance(value, tuple) or (parts[-1] is not ... and len(parts) != len(value)):
+            return False
+        return all(_is_a(part, parts[0]) for part in value)
+    if get_origin(hint) is np.ndarray:
+        (kind,) = get_args(get_args(hint)[1])
+        return isinstance(value, np.ndarray) and (kind is Any or value.dtype.kind == np.dtype(kind).kind)
+    if hint in (int, float) and isinstance(value, bool):
+        return False
+    return isinstance(value, (int, float) if hint is float else hint)
 
 
 def all_states() -> Iterable[type[State]]:

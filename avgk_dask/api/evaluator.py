@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Self
 
 import numpy as np
 import xarray as xr
 
 from ..axis_names import check_batch, check_names, listed_names
+from ..credentials import shown
 from ..errors import AvgkError, LabelsError, OptionError, ScoresError, warn_of
 from ..exact.budgets import DEFAULT_BUDGETS, parse_budgets
 from ..results.score_kinds import kind_sentence
@@ -16,7 +19,7 @@ from .breakdowns import classes_result
 from .evaluation import outcome_result
 from .given import BudgetsLike
 from .loop_batches import HARD, Given, as_batch, check_alike
-from .loop_files import read_state, write_state
+from .loop_files import naming_file, read_state, write_state
 from .loop_scans import Asked, Hints, LoopScan
 from .policies import check_nan_policy
 
@@ -114,6 +117,8 @@ class Evaluator:
         self._is_masked = False
         self._class_names: tuple[str, ...] | None = None
         self._failed: AvgkError | None = None
+        #: The file that some of it comes from, or nothing.
+        self._file = ""
         self._hints = None if like is None else self._hints_of(like)
 
     def _check_sound(self) -> None:
@@ -125,7 +130,8 @@ class Evaluator:
         if not isinstance(like, Evaluator):
             raise OptionError(f"like must be an Evaluator; got {type(like).__name__}. Pass the one that was refused.")
         self._check_asked(like, "like")
-        return None if like._scan is None else like._scan.as_hints()
+        with naming_file(like._file):
+            return None if like._scan is None else like._scan.as_hints()
 
     def _check_asked(self, other: Evaluator, what: str) -> None:
         if other._asked != self._asked:
@@ -200,11 +206,18 @@ class Evaluator:
         self._n_given, self._class_names = self._n_given + n_given, class_names
         self._is_masked |= where is not None or ignore_index is not None
         if self._scan is not None:
-            try:
+            with self._failing():
                 self._scan.add(batch)
-            except AvgkError as error:
-                self._failed = error
-                raise
+
+    @contextmanager
+    def _failing(self) -> Iterator[None]:
+        """Refuse every later call once this one has failed, which may have gone half-way."""
+        try:
+            with naming_file(self._file):
+                yield
+        except AvgkError as error:
+            self._failed = error
+            raise
 
     def result(self) -> xr.Dataset:
         """Return the result for all samples so far; more may come after it.
@@ -225,10 +238,12 @@ class Evaluator:
         self._check_sound()
         if self._scan is None or not self.n_samples:
             raise ScoresError("scores must hold at least one sample; got none. Call update first.")
-        outcome = self._scan.outcome()
-        by_class = self._asked.by_class
-        names = self._class_names
-        result = classes_result(outcome, 1, names) if by_class else outcome_result(outcome, self._asked.straddle, 1)
+        with naming_file(self._file):
+            outcome = self._scan.outcome()
+            if self._asked.by_class:
+                result = classes_result(outcome, 1, self._class_names)
+            else:
+                result = outcome_result(outcome, self._asked.straddle, 1)
         if self._is_masked:
             result.attrs["n_left_out"] = self._n_given - self.n_samples
         warn_of(kind_sentence(result))
@@ -267,7 +282,9 @@ class Evaluator:
             if self._scan is None:
                 self._scan = LoopScan(self._asked, other._scan.dtype, other._scan.kind, self._hints)
             check_alike(other._scan.waiting.rows, self._scan.dtype, self._scan.kind)
-            self._scan.merge(other._scan, self._n_given)
+            self._file = self._file or other._file
+            with self._failing():
+                self._scan.merge(other._scan, self._n_given)
         self._class_names = self._class_names or other._class_names
         self._n_given += other._n_given
         self._is_masked |= other._is_masked
@@ -307,10 +324,11 @@ class Evaluator:
         Raises
         ------
         ReadError
-            Where there is no such file, it is damaged, or another version wrote it.
+            If there is no such file, it is damaged, or another version wrote it. A file that was forged, whose hash is right, is
+            refused here, or by the first call that meets what does not fit together.
         """
         asked, (n_given, is_masked, class_names), scan, hints = read_state(path)
         made = cls.__new__(cls)
         made._asked, made._n_given, made._is_masked, made._class_names = asked, n_given, is_masked, class_names
-        made._scan, made._hints, made._failed = scan, hints, None
+        made._scan, made._hints, made._failed, made._file = scan, hints, None, shown(path)
         return made

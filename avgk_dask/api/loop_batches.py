@@ -116,19 +116,25 @@ class WaitingRows:
 
     def __init__(self, n_rows: int, n_classes: int, dtype: Dtype, kind: str) -> None:
         self.n, self.n_most, self.kind = 0, n_rows, kind
-        self._scores = np.empty((n_rows, n_classes), dtype)
-        shape, of = ((n_rows, n_classes), np.float64) if kind == SOFT else ((n_rows,), np.int64)
-        self._labels: Array | None = None if kind == NO_LABELS else np.empty(shape, of)
+        self._n_classes, self._dtype = n_classes, dtype
+        self._make(0)
+
+    def _make(self, n_rows: int) -> None:
+        """Make space: as soon as there are rows to put there, and not for what a file claims."""
+        self._scores = np.empty((n_rows, self._n_classes), self._dtype)
+        shape, of = ((n_rows, self._n_classes), np.float64) if self.kind == SOFT else ((n_rows,), np.int64)
+        self._labels: Array | None = None if self.kind == NO_LABELS else np.empty(shape, of)
         self._numbers = np.empty(n_rows, np.int64)
 
     @property
     def n_bytes(self) -> int:
         """Bytes of the rows that wait."""
-        label = 0 if self._labels is None else self._labels[:1].nbytes
-        return self.n * (self._scores[:1].nbytes + label + 8)
+        return sum(part.nbytes for part in (self.rows.scores, self.rows.labels, self.rows.numbers) if part is not None)
 
     def add(self, batch: Batch) -> None:
         """Add rows, no more than there is space for."""
+        if not len(self._numbers):
+            self._make(self.n_most)
         mine = slice(self.n, self.n + len(batch.scores))
         self._scores[mine], self._numbers[mine] = batch.scores, batch.numbers
         if self._labels is not None and batch.labels is not None:

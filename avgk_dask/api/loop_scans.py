@@ -128,10 +128,14 @@ class LoopScan:
             give_back_memory()
         return after, ties
 
-    def _begun(self, block: Array) -> OpenScan:
+    def open_shape(self) -> ScanShape:
+        """Return what all scans of such samples have in common."""
         shape = self._shape(self._source(self.waiting.n_most))
-        shape = replace(shape, n_samples=UNLIMITED, max_events=shape.all_events, ranked_bins=0, looked=b"")
-        asked = self.asked.budgets, self._windowed, setting("tie-groups")
+        return replace(shape, n_samples=UNLIMITED, max_events=shape.all_events, ranked_bins=0, looked=b"")
+
+    def _begun(self, block: Array) -> OpenScan:
+        shape = self.open_shape()
+        asked = self.asked.budgets, self.windowed, setting("tie-groups")
         if self.hints is None:
             return OpenScan(first_plan(shape, block, self.asked.budgets), *asked)
         brackets = list(zip(self.hints.lows, self.hints.highs, strict=True))
@@ -155,7 +159,7 @@ class LoopScan:
         return PastSource((n_samples, self.asked.n_classes), self.dtype, labels, numbers)
 
     @property
-    def _windowed(self) -> bool:
+    def windowed(self) -> bool:
         """Whether standard errors are wanted, for which the scores above each threshold are looked at."""
         return self.kind in (HARD, CLUSTERED) and not self.asked.by_class
 
@@ -193,7 +197,7 @@ class LoopScan:
         rows = self.waiting.rows
         named = self._source(self.n_samples, rows.numbers)
         counts = [count_labels(budget, source.shape[0]) for budget in self.asked.budgets]
-        windows = [window_start(count) for count in counts] if self._windowed else []
+        windows = [window_start(count) for count in counts] if self.windowed else []
         search = ThresholdSearch.begin(self._shape(source), counts, windows=windows)
         search = self._driven(search, rows, named)
         extremes = ExtremesSearch.begin(self.dtype, self.asked.n_classes, setting("ranked-bins"), search.found)

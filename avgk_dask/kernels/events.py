@@ -86,6 +86,8 @@ def move_cells(keys: Any, rows_of: Any, bases: Any, hits: Any, key: int, n_ties:
             if tie or keys[t] > key:
                 cell += 2 + (hits[t] != 0)
             t += 1
+        if not 0 <= base <= cell < changes.size:  # of a forged file
+            raise IndexError("a set has more labels than there are classes")
         changes[base] -= 1
         changes[cell] += 1
         first = t
