@@ -81,7 +81,7 @@ def as_source(
         check_class_order(names(), shape[-1])
     if is_stored(column):
         check_chunks(column)
-    conditions = sample_conditions(_opened_where(where), ignore_index, column, shape[:-1])
+    conditions = sample_conditions(_opened_where(where, shape[:-1]), ignore_index, column, shape[:-1])
     column = None if labels is None and not own_labels else column
     if truncated:
         return truncated_source(truncated, column, conditions)
@@ -104,13 +104,14 @@ def _matrix_source(matrix: Matrix, column: Labels, location: str) -> Source:
 
 def existing(source: Source, where: LabelsLike, ignore_index: int | None) -> Source:
     """Return the samples of a source that exist."""
-    return filtered_source(source, sample_conditions(_opened_where(where), ignore_index, source.labels, source.lead))
+    conditions = sample_conditions(_opened_where(where, source.lead), ignore_index, source.labels, source.lead)
+    return filtered_source(source, conditions)
 
 
-def _opened_where(where: LabelsLike) -> LabelsLike:
+def _opened_where(where: LabelsLike, lead: tuple[int, ...]) -> LabelsLike:
     """Return ``where``, opened if it is stored on its own. Zarr leaves out chunks that are all False: they are what they were."""
     if isinstance(where, (str, os.PathLike)) and is_row_file(where):
-        return open_mask_file(where)
+        return open_mask_file(where, math.prod(lead))
     return open_labels(where, None, "fill") if isinstance(where, (str, os.PathLike)) or is_zarr(where) else where
 
 
@@ -135,11 +136,11 @@ def as_lazy(
 
 
 def find_labels(
-    labels: LabelsLike, storage_options: Options | None = None, missing: str | None = None
+    labels: LabelsLike, storage_options: Options | None = None, missing: str | None = None, most: int | None = None
 ) -> Array | StoredArray:
-    """Open labels stored on their own: a Zarr array or store, or a file such as .npy."""
+    """Open labels stored on their own: a Zarr array or store, or a file such as .npy, of ``most`` numbers at most."""
     if isinstance(labels, (str, os.PathLike)) and is_row_file(labels):
-        return open_label_file(labels)
+        return open_label_file(labels, most)
     found: StoredArray = open_labels(labels, storage_options, missing)
     return found
 
@@ -275,7 +276,7 @@ def as_labels(
     if isinstance(labels, LazyScores):
         labels = labels.to_dask()
     if _is_store(labels):
-        labels = find_labels(labels, missing=missing)
+        labels = find_labels(labels, missing=missing, most=math.prod(shape))
     if names is not None:
         labels = as_class_numbers(_bare_labels(labels), lambda: next(iter(names()[-1:]), None))
     if len(shape) > 2:

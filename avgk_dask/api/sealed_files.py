@@ -67,6 +67,8 @@ class FileKind:
         """
         place = self._place(path)
         try:
+            if os.path.exists(place) and not os.path.isfile(place):
+                raise OSError("it is not a regular file")
             with open(place, encoding="utf-8") as file:
                 content = json.load(file)
             if not isinstance(content, dict) or content.get("format") != self.format:

@@ -169,7 +169,7 @@ class _WholeColumns:
     """Which columns hold nothing but integers, not all of them 0, as far as they were looked at; and whether others do not."""
 
     def __init__(self, names: list[str]) -> None:
-        self._names, self._nonzero, self.has_fractions = names, set[str](), False
+        self._names, self._nonzero, self.has_fractions = dict.fromkeys(names), set[str](), False
 
     @property
     def whole(self) -> list[str]:
@@ -184,7 +184,7 @@ class _WholeColumns:
                 fractional = bool((values != np.floor(values)).any()) or not np.isfinite(values).all()
             if fractional:
                 self.has_fractions = True
-                self._names.remove(name)
+                del self._names[name]
             elif values.any():
                 self._nonzero.add(name)
 

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from ..arrays import Array, Dtype
-from ..errors import LabelsError, StoreError
+from ..errors import LABELS_CURE, LabelsError, StoreError
 from .arrow_tables import Table
 from .delimited import CsvTable
 from .matrices import label_array
 from .names import LABEL_NAMES, listed
 from .npy import NPY_ERRORS, map_header
 from .npz import read_headers, read_member
-from .row_blocks import check_labels, reading
+from .row_blocks import check_labels, held_limit, reading
 from .row_files import as_table, check_path
 from .table_columns import label_column
 
@@ -20,18 +22,18 @@ from .table_columns import label_column
 _ROWS, _BYTES = 1 << 16, 1 << 24
 
 
-def open_label_file(path: object) -> Array:
+def open_label_file(path: object, most: int | None = None) -> Array:
     """Return the labels in a file: class numbers, one per sample, or a matrix of probabilities; more axes are left to the scores.
 
     An npy file is mapped to memory. Other files are read: the member or column called ``labels`` or ``label``,
-    else the only one there is. Nothing is unpickled.
+    else the only one there is, unless they are more numbers than ``most``, or too many to be held. Nothing is unpickled.
 
     Raises
     ------
     StoreError
-        Where there is no file, it is damaged, or it has several columns and none of that name.
+        If there is no file, it is damaged, it has several columns and none of that name, or it is too large to be held.
     LabelsError
-        Where it holds something else, or a probability is missing; a missing class number means unlabelled, -1.
+        If it holds something else, or more than fits the scores, or a probability is missing; a missing class number means unlabelled, -1.
 
     """
     path = check_path(path)
@@ -40,21 +42,36 @@ def open_label_file(path: object) -> Array:
     if path.lower().endswith(".npz"):
         headers = read_headers(path)
         name = _only([*headers], "member", path)
-        _check(headers[name].shape, headers[name].dtype, f"member {name!r} of {path}")
+        shape, dtype, what = headers[name].shape, headers[name].dtype, f"member {name!r} of {path}"
+        _check(shape, dtype, what)
+        _check_number(math.prod(shape), dtype.itemsize, most, what)
         return read_member(path, name)
-    return _column(as_table(path, None), path)
+    return _column(as_table(path, None), path, most)
 
 
-def open_mask_file(path: object) -> Array:
+def open_mask_file(path: object, most: int | None = None) -> Array:
     """Return what an npy file says of each sample, mapped to memory; other files as ``open_label_file`` reads them."""
     path = check_path(path)
-    return _mapped(path, masks=True) if path.lower().endswith(".npy") else open_label_file(path)
+    return _mapped(path, masks=True) if path.lower().endswith(".npy") else open_label_file(path, most)
 
 
 def _check(shape: tuple[int, ...], dtype: Dtype, location: str) -> None:
     """Refuse what are no labels; those of scores of more than two dimensions have as many, or one less."""
     if len(shape) < 3 or dtype.kind not in "iuf":
         check_labels(shape, dtype, location)
+
+
+def _check_number(n: int, itemsize: int, most: int | None, what: str) -> None:
+    """Refuse more labels than fit the scores, or than can be held, before they are unpacked."""
+    if most is not None and n > most:
+        raise LabelsError(
+            f"labels must fit the scores, which are {most:,}; {what} has {n:,} of them or more. {LABELS_CURE}"
+        )
+    if n * itemsize > held_limit():
+        raise StoreError(
+            f"labels must have at most {held_limit():,} bytes in a file that is read whole (the setting avgk.file-bytes, and a "
+            f"quarter of the memory); {what} has {n * itemsize:,} or more. Save them with numpy.save: .npy files are read in place."
+        )
 
 
 def _mapped(path: str, *, masks: bool = False) -> Array:
@@ -68,7 +85,7 @@ def _mapped(path: str, *, masks: bool = False) -> Array:
     return mapped if header.dtype.isnative else mapped.astype(header.dtype.newbyteorder("="))
 
 
-def _column(table: Table, path: str) -> Array:
+def _column(table: Table, path: str, most: int | None) -> Array:
     name = _only(list(table.schema.names), "column", path)
     if isinstance(table, CsvTable):
         table = CsvTable(path, name)
@@ -76,12 +93,15 @@ def _column(table: Table, path: str) -> Array:
         raise LabelsError(
             f"labels must be class numbers; column {name!r} of {path} holds none. Convert it to integers."
         )
+    what = f"column {name!r} of {path}"
+    _check_number(table.n_rows or 0, 8, most, what)
     parts: list[Array] = []
-    start = 0
+    start = n = 0
     for batch in table.batches([name], _ROWS, _BYTES):
         width = parts[0].shape[1] if parts and parts[0].ndim == 2 else None
-        parts.append(label_array(batch.column(name), width, start, f"column {name!r} of {path}"))
-        start += batch.num_rows
+        parts.append(label_array(batch.column(name), width, start, what))
+        start, n = start + batch.num_rows, n + parts[-1].size
+        _check_number(n, parts[-1].itemsize, most, what)
     return np.concatenate(parts) if parts else np.empty(0, np.int64)
 
 

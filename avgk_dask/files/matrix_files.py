@@ -14,19 +14,17 @@ import numpy as np
 from ..arrays import Array, Dtype
 from ..credentials import is_url, shown
 from ..errors import LabelsError, StoreError
-from ..settings import setting
-from ..threads import process_memory
 from .any_rows import AnyRows, FileMark, LoadedRows, check_marks, loaded, rows_of_bytes
 from .arrow_tables import TableFile
 from .names import SUFFIXES, file_advice
 from .npy_rows import NpyFile, member_rows
 from .npz import NpzFile, read_headers
-from .row_blocks import RowFile, reading
+from .row_blocks import RowFile, held_limit, reading
 from .row_files import check_path, is_row_file, open_file
 from .table_rows import in_range, table_rows
 
-#: Bytes of a file that are read at once into what is held, and the share of the memory that this may take.
-_BLOCK_BYTES, _MEMORY_SHARE = 16 << 20, 4
+#: Bytes of a file that are read at once into what is held.
+_BLOCK_BYTES = 16 << 20
 #: What a folder has at its top that is a Zarr store.
 _ZARR = ("zarr.json", ".zgroup", ".zarray")
 
@@ -164,7 +162,7 @@ def _load(path: str, scores: str | None, labels: str | None) -> tuple[Array, ...
         if n + len(block) > len(found):
             _check_fits(file, n + len(block))
             # In place: a copy beside it would take as much again.
-            rows = max(n + len(block), min(2 * len(found), _limit() // _row_bytes(file)))
+            rows = max(n + len(block), min(2 * len(found), held_limit() // _row_bytes(file)))
             found.resize((rows, file.n_classes), refcheck=False)
         found[n : n + len(block)] = block
         n += len(block)
@@ -182,17 +180,12 @@ def _load(path: str, scores: str | None, labels: str | None) -> tuple[Array, ...
 
 def _check_fits(file: RowFile, n_samples: int) -> None:
     """Refuse a file that is larger than one that is held may be."""
-    n_bytes, limit = n_samples * _row_bytes(file), _limit()
+    n_bytes, limit = n_samples * _row_bytes(file), held_limit()
     if n_bytes > limit:
         raise StoreError(
             f"scores, with their labels, must have at most {limit:,} bytes in a file that can only be read from front to back (the setting avgk.file-bytes, "
             f"and a quarter of the memory); {file.location} has {n_bytes:,}{'' if file.n_samples else ' or more'}. {file_advice(file.location)}"
         )
-
-
-def _limit() -> int:
-    """Return the bytes that a file which is held may have."""
-    return min(int(setting("file-bytes")), process_memory() // _MEMORY_SHARE)
 
 
 def _row_bytes(file: RowFile) -> int:

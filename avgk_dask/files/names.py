@@ -21,8 +21,8 @@ SCORE_NAMES = ("scores", "logits", "probabilities", "probs", "preds", "predictio
 LABEL_NAMES = ("labels", "label")
 OTHER_LABEL_NAMES = ("y", "y_true", "targets", "target")
 
-#: How many names an error lists.
-_LISTED = 20
+#: How many names an error lists; and how long they are at most if the nearest is looked for, which takes time with the square.
+_LISTED, _COMPARED = 20, 200
 
 
 def find_name(name: str, names: Sequence[str], what: str, location: str) -> str:
@@ -37,7 +37,7 @@ def find_name(name: str, names: Sequence[str], what: str, location: str) -> str:
     """
     if name in names:
         return name
-    near = difflib.get_close_matches(name, names, n=1)
+    near = difflib.get_close_matches(name, [one for one in names if len(one) <= _COMPARED], n=1)
     advice = f"Did you mean {near[0]!r}?" if near else f"Name the {what} to use."
     raise StoreError(f"{location} has no {what} {shown(name)!r}; it has {listed(names)}. {advice}")
 

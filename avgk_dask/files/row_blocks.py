@@ -11,6 +11,8 @@ from ..arrays import Array, Dtype
 from ..credentials import environment_secrets, hide
 from ..errors import AvgkError, LabelsError, OptionError, ReadError, ScoresError, label_cure, refuse
 
+#: The share of the memory that what is held of a file may take.
+_MEMORY_SHARE = 4
 #: The scores (rows x classes) of some consecutive rows, and their labels where the file has them.
 Block = tuple[Array, Array | None]
 
@@ -65,6 +67,14 @@ def reading(location: str, *causes: type[Exception]) -> Iterator[None]:
         cause = (str(error).splitlines() or [""])[0].rstrip(".") or type(error).__name__
         told = hide(cause, environment_secrets())  # what a stream reads from may be anywhere
         refuse(ReadError(f"{location} could not be read ({told}). Check that the file is complete and may be read."))
+
+
+def held_limit() -> int:
+    """Return the bytes that a file may have of which all is held in memory."""
+    from ..settings import setting  # late: it brings Dask along
+    from ..threads import process_memory
+
+    return min(int(setting("file-bytes")), process_memory() // _MEMORY_SHARE)
 
 
 def check_matrix(shape: tuple[int, ...], location: str) -> tuple[int, int]:

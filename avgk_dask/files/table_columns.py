@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from dataclasses import dataclass
 
 import numpy as np
@@ -57,12 +58,13 @@ def choose_columns(schema: ArrowSchema, scores: str | None, labels: str | None, 
             (chosen,), True, _dtype(kind.value_type), label, _width(kind), _others(candidates, [chosen]), soft
         )
     classes = _class_columns(candidates, location)
-    dtype = np.result_type(*{_dtype(candidates[name]) for name in classes})
+    dtype = np.result_type(*map(_dtype, {candidates[name] for name in classes}))
     return Columns(tuple(classes), False, check_dtype(dtype), label, len(classes), _others(candidates, classes), soft)
 
 
 def _others(types: dict[str, ArrowType], used: list[str]) -> tuple[str, ...]:
-    return tuple(name for name in types if name not in used and not _PANDAS_INDEX.fullmatch(name))
+    gone = set(used)
+    return tuple(name for name in types if name not in gone and not _PANDAS_INDEX.fullmatch(name))
 
 
 def label_column(types: dict[str, ArrowType], labels: str | None, location: str) -> str | None:
@@ -101,7 +103,7 @@ def _label_cure(kind: ArrowType) -> str:
 def _types(schema: ArrowSchema, location: str) -> dict[str, ArrowType]:
     types = {field.name: field.type for field in schema}
     if len(types) < len(schema.names):
-        twice = sorted({name for name in schema.names if schema.names.count(name) > 1})
+        twice = sorted(name for name, n in Counter(schema.names).items() if n > 1)
         raise StoreError(f"columns must have different names; {location} repeats {listed(twice)}. Rename them.")
     return types
 

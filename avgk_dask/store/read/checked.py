@@ -25,7 +25,7 @@ from .documents import Document, is_metadata, parse_document
 from .manifest import Digest, Manifest
 from .ranges import get_in_ranges, n_ranges
 from .shards import ShardIndex
-from .sizes import NotAFileError, local_size
+from .sizes import NotAFileError, decoded_size, local_size
 from .wrapping import Wrapping
 
 #: How a missing chunk is taken as the fill value, in Python and in a terminal.
@@ -50,6 +50,8 @@ class Checks:
     sealed: str | None = None
     #: Whether chunks are stored as Blosc leaves them: their header tells their length.
     is_blosc: bool = False
+    #: The codec whose header a chunk begins with, by name; that of shards is their own.
+    codec: str = ""
     #: The bytes that a chunk of the array can have, where that is known.
     most_bytes: int | None = None
     #: Values that must not appear in an error.
@@ -272,6 +274,9 @@ class CheckedStore(Wrapping):
             length, told = data.nbytes, int.from_bytes(data.cast("B")[12:16], "little")
             if told != length:
                 return f"it has {length:,} bytes, and its header says {told:,}"
+        decoded, most = decoded_size(self.checks.codec, data), self.checks.most_bytes
+        if decoded is not None and most is not None and decoded > most:
+            return f"it decodes to {decoded:,} bytes, and can need {most:,} at most"
         return self._absent(key, data)
 
     def _absent(self, key: str, data: memoryview) -> str | None:

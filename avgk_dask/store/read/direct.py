@@ -12,6 +12,7 @@ import math
 import os
 import stat
 import sys
+import zlib
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -19,7 +20,7 @@ from typing import Any
 import google_crc32c
 import numcodecs
 import numpy as np
-from zarr.codecs import BloscCodec, BytesCodec, Crc32cCodec, ZstdCodec
+from zarr.codecs import BloscCodec, BytesCodec, Crc32cCodec, GzipCodec, ZstdCodec
 from zarr.storage import LocalStore
 
 from ...arrays import Array
@@ -31,9 +32,14 @@ from .grids import grid_of, shards_of
 from .layout import configured
 from .listing import chunk_key
 from .shards import chunk_slices, indices_within
+from .sizes import decoded_size
 
 #: Decodes the first array into the second one, which has the size it must have; may give the first as it is.
 Decode = Callable[[Array, Array], Array]
+
+
+#: Members of a gzip file that a chunk may be; each is looked at after all that follow are copied.
+_MOST_MEMBERS = 64
 
 
 class Scratch:
@@ -178,7 +184,7 @@ def _decode_blosc(data: Array, out: Array) -> Array:
 
 
 def _decode_zstd(data: Array, out: Array) -> Array:
-    size = _zstd_size(data)
+    size = decoded_size("zstd", data.data)
     if size == out.size:
         numcodecs.Zstd().decode(data, out=out)
         return out
@@ -187,15 +193,19 @@ def _decode_zstd(data: Array, out: Array) -> Array:
     return _as_it_is(np.frombuffer(numcodecs.Zstd().decode(data), np.uint8), out)
 
 
-def _zstd_size(data: Array) -> int | None:
-    """Return the decoded size that the header of a Zstandard frame tells; None where it does not."""
-    if data.size < 18:
-        return None
-    flags = int(data[4])
-    single, dictionary, kind = flags >> 5 & 1, (0, 1, 2, 4)[flags & 3], flags >> 6
-    first, length = 5 + (1 - single) + dictionary, (single, 2, 4, 8)[kind]
-    size = int.from_bytes(data[first : first + length].tobytes(), "little")
-    return None if not length else size + 256 if length == 2 else size
+def _decode_deflated(wbits: int, data: Array, out: Array) -> Array:
+    """Decode what zlib wrote, one member or several, and no more than there is space for."""
+    n, rest = 0, data.tobytes()
+    for _ in range(_MOST_MEMBERS):
+        member = zlib.decompressobj(wbits)
+        piece = member.decompress(rest, out.size - n + 1)
+        if n + len(piece) > out.size or not member.eof:
+            raise ValueError(f"the chunk does not decode to {out.size} bytes")
+        out[n : n + len(piece)] = np.frombuffer(piece, np.uint8)
+        n, rest = n + len(piece), member.unused_data.lstrip(b"\0")
+        if not rest:
+            return _as_it_is(out[:n], out)
+    raise ValueError(f"the chunk has more than {_MOST_MEMBERS} members")
 
 
 def _as_it_is(data: Array, out: Array) -> Array:
@@ -204,7 +214,9 @@ def _as_it_is(data: Array, out: Array) -> Array:
     return data
 
 
-_CODECS: dict[type, Decode] = {BloscCodec: _decode_blosc, ZstdCodec: _decode_zstd}
+#: With a header of gzip, and of zlib.
+_decode_gzip, _decode_zlib = partial(_decode_deflated, 31), partial(_decode_deflated, 15)
+_CODECS: dict[type, Decode] = {BloscCodec: _decode_blosc, ZstdCodec: _decode_zstd, GzipCodec: _decode_gzip}
 
 
 def _coding(metadata: Any) -> tuple[Decode | None, bool]:
@@ -226,4 +238,9 @@ def _coding_v2(metadata: Any) -> tuple[Decode | None, bool]:
     return _as_it_is if codec is None else _CODECS_V2.get(codec.codec_id), False
 
 
-_CODECS_V2: dict[str, Decode] = {"blosc": _decode_blosc, "zstd": _decode_zstd}
+_CODECS_V2: dict[str, Decode] = {
+    "blosc": _decode_blosc,
+    "zstd": _decode_zstd,
+    "gzip": _decode_gzip,
+    "zlib": _decode_zlib,
+}

@@ -33,7 +33,10 @@ _CURE = "Decode it with xarray, and store the values themselves."
 
 def decoded_dtype(array: StoredArray) -> Dtype:
     """Return the dtype of an array's values once they are decoded, in native byte order."""
-    stored: Dtype = np.dtype(array.dtype).newbyteorder("=")
+    stored: Dtype = np.dtype(array.dtype)
+    if stored.kind == "T":  # texts of any length have no byte order
+        return stored
+    stored = stored.newbyteorder("=")
     found = encoding_of(array)
     if found and array.ndim == 1 and "dtype" not in found:
         return np.dtype(np.int64)

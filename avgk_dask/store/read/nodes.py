@@ -27,7 +27,7 @@ from .listing import list_keys
 from .manifest import GROUP, Manifest, Table, chunk_grid, table_digest
 from .seals import STAGED, Seal, without_notes
 from .shards import ShardIndex
-from .sizes import most_bytes
+from .sizes import most_bytes, outer_codecs
 
 #: A chunk may have so many bytes when decoded, or be twice its array; more is taken for damaged metadata.
 _CHUNK_BYTES = 1 << 31
@@ -215,6 +215,7 @@ def with_checks(
             sealed=sealed,
             index=index,
             is_blosc=_is_blosc(array),
+            codec=next(iter(name for name in outer_codecs(array) if name != "crc32c"), ""),
             most_bytes=most_bytes(array),
         )
         return through(array, store.with_checks(checks), path)

@@ -83,6 +83,27 @@ def most_bytes(array: StoredArray) -> int:
     return int(decoded + decoded // _SHARE + (n_inner + (shards_of(array) is not None)) * _EACH)
 
 
+def outer_codecs(array: StoredArray) -> list[str]:
+    """Return the names of an array's codecs, the one that is decoded first in front; of a shard, its own alone."""
+    if array.metadata.zarr_format == 2:
+        return _codec_names(array)[::-1]
+    return [str(codec.to_dict()["name"]).removeprefix("numcodecs.") for codec in array.metadata.codecs][::-1]
+
+
+def decoded_size(codec: str, data: memoryview) -> int | None:
+    """Return how many bytes a chunk decodes to, as its header tells; None where it does not."""
+    head = bytes(data.cast("B")[:18])
+    if codec == "blosc" and len(head) >= 16:
+        return int.from_bytes(head[4:8], "little")
+    if codec != "zstd" or len(head) < 18:
+        return None
+    flags = head[4]
+    single, dictionary, kind = flags >> 5 & 1, (0, 1, 2, 4)[flags & 3], flags >> 6
+    first, length = 5 + (1 - single) + dictionary, (single, 2, 4, 8)[kind]
+    size = int.from_bytes(head[first : first + length], "little")
+    return None if not length else size + 256 if length == 2 else size
+
+
 def _codec_names(array: StoredArray) -> list[str]:
     metadata = array.metadata
     if metadata.zarr_format == 2:

@@ -97,6 +97,8 @@ class Shelf:
 
 def _read_file(path: pathlib.Path) -> bytes | None:
     try:
+        if path.exists() and not path.is_file():  # a pipe or device, whose reading may never end
+            raise OSError("it is not a regular file")
         return path.read_bytes()
     except FileNotFoundError:
         return None
