@@ -55,7 +55,8 @@ def names_of(values: object, owner: str, variable: str = "scores") -> Axes:
         return _dataset_names(values, owner, variable)
     if isinstance(values, xr.DataArray):
         frame = values.transpose(..., "class") if "class" in values.dims else values
-        return _first_known([axes_of(frame, owner), names_of(stored_array(frame.data), owner)])
+        stored = stored_array(frame.data)
+        return _first_known([axes_of(frame, owner), () if stored is None else _array_names(stored, owner)])
     if isinstance(values, StoredArrays):
         return _store_names(values, owner)
     if isinstance(values, (str, os.PathLike)) or is_zarr(values):

@@ -138,7 +138,7 @@ def test_wilson__is_the_formula():
         ({"by": "colour"}, avgk.StoreError, "colour"),
         ({"by": [0.5, 1.0]}, avgk.DtypeError, "by must be integers"),
         ({"by": [1, 2, 3]}, avgk.LabelsError, "by must have the samples' shape"),
-        ({"names": ["one"]}, avgk.OptionError, "names must be 3"),
+        ({"names": ["one"]}, avgk.OptionError, "names must be a list of 3 names"),
         ({"labels": np.full((2, 3), 1 / 3)}, avgk.LabelsError, "labels must be class numbers"),
         ({"labels": None}, avgk.LabelsError, "labels must be given"),
     ],

@@ -710,5 +710,5 @@ def test_sets_by_class__refuse_classes_in_another_order(tmp_path):
                 call(frame[:, ::-1])
         assert predictor.sets(scores).shape == scores.shape  # nothing is known of these
         assert float(predictor.evaluate(frame, labels).coverage) > 0.8
-    marginal = avgk.conformal.calibrate(frame, labels)
-    assert marginal.sets(frame[:, ::-1]).shape == scores.shape  # the same threshold for all
+    with pytest.raises(avgk.ScoresError, match="class names of the predictor"):  # also with one threshold for all
+        avgk.conformal.calibrate(frame, labels).sets(frame[:, ::-1])

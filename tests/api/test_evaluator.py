@@ -164,7 +164,7 @@ def test_clusters__of_many_batches_are_saved_and_padding_has_none(tmp_path):
     ("given", "error", "text"),
     [
         ({"labels": None}, avgk.LabelsError, "labels must be class numbers for clusters; got none"),
-        ({"labels": np.ones((3, 5))}, avgk.LabelsError, "labels must be class numbers for clusters; got a matrix"),
+        ({"labels": np.eye(3, 5)}, avgk.LabelsError, "labels must be class numbers for clusters; got a matrix"),
         ({"clusters": [0.5, 1, 2]}, avgk.DtypeError, "clusters must be integers; got dtype float64"),
         ({"clusters": [1, 2]}, avgk.LabelsError, r"clusters must have the samples' shape \(3,\); got shape \(2,\)"),
         ({"clusters": [1, -2, 3]}, avgk.LabelsError, r"clusters must be from 0 to 2\*\*31 - 1; got -2"),

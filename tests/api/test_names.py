@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
+import struct
 
 import dask
+import numcodecs
 import numpy as np
 import pandas as pd
 import polars as pl
@@ -543,3 +545,31 @@ def test_names_of_samples__must_agree_between_any_two_inputs():
     ):
         with pytest.raises(avgk.LabelsError, match=r"must have the sample names of (labels|where), in the same order"):
             call()
+
+
+@pytest.mark.parametrize(
+    ("zarr_format", "compressor"),
+    [
+        (3, None),
+        (3, zarr.codecs.ZstdCodec()),
+        (3, zarr.codecs.GzipCodec()),
+        (3, zarr.codecs.BloscCodec()),
+        (3, [zarr.codecs.ZstdCodec(), zarr.codecs.Crc32cCodec()]),
+        (2, None),
+        (2, numcodecs.Zstd()),
+        (2, numcodecs.Zlib()),
+    ],
+)
+def test_texts__are_read_in_any_codec_and_no_claim_of_a_chunk_is_believed(tmp_path, zarr_format, compressor):
+    names = ["b", "é猫", "a much longer name " * 20, "d"]
+    group = zarr.open_group(tmp_path / "s.zarr", mode="w", zarr_format=zarr_format)
+    group.create_array("scores", data=SCORES, chunks=(5, C))
+    group.attrs["class_names"] = names
+    labels = group.create_array("labels", shape=N, chunks=5, dtype=str, compressors=compressor)
+    labels[:] = np.array(names, object)[LABELS]
+    assert avgk.evaluate(tmp_path / "s.zarr", k=1).equals(avgk.evaluate(SCORES, LABELS, 1))
+    chunk = tmp_path / "s.zarr" / "labels" / ("c/0" if zarr_format == 3 else "0")
+    claim = struct.pack("<II", 2**31 - 1, 2**31 - 1) + b"abcd"
+    chunk.write_bytes(claim if compressor is None else numcodecs.Zstd().encode(claim))
+    with pytest.raises(avgk.ReadError, match=r"labels/(c/)?0 of .* (cannot be decoded|is damaged)"):
+        avgk.evaluate(tmp_path / "s.zarr", k=1)

@@ -109,7 +109,7 @@ def test_set_pairs__names_classes_and_refuses():
     assert avgk.set_pairs(scores, 2, names=["cat", "dog", "owl"]).name_b.values.tolist() == ["dog"]
     with pytest.raises(avgk.OptionError, match="n_pairs must be"):
         avgk.set_pairs(scores, 2, n_pairs=0)
-    with pytest.raises(avgk.OptionError, match="names must be 3"):
+    with pytest.raises(avgk.OptionError, match="names must be a list of 3 names"):
         avgk.set_pairs(scores, 2, names=["cat"])
 
 

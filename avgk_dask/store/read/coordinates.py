@@ -2,17 +2,27 @@
 
 from __future__ import annotations
 
+import zlib
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 
+import google_crc32c
+import numpy as np
 import zarr
+from numcodecs import Blosc, VLenUTF8, Zstd
 
 from ...arrays import Array
-from ...errors import DtypeError
+from ...errors import AvgkError, DtypeError, ReadError
 from ..where.array_kinds import StoredArray
 from ..where.file_stores import FileStore
+from ..where.zarr_calls import get, is_uneven, wait
 from .bands import read_stored
 from .checked import CheckedStore, bare_store
+from .grids import chunks_of
+from .listing import chunk_key
 from .nodes import opening, with_checks
+from .sizes import decoded_size, outer_codecs
 
 
 def dimensions_of(array: StoredArray) -> tuple[str | None, ...]:
@@ -78,16 +88,85 @@ def read_values(array: StoredArray) -> Array:
         If they cannot be decoded.
 
     """
-    values = read_stored(array, (slice(0, array.shape[0]),))
-    if is_text(array):
-        return values.astype(object)
-    import xarray as xr
-
     try:
+        if np.dtype(array.dtype).kind in "OT":
+            return _read_texts(array)
+        values = read_stored(array, (slice(0, array.shape[0]),))
+        if is_text(array):
+            return values.astype(str).astype(object)
+        import xarray as xr
+
         variable = xr.Variable(("dim",), values.copy(), dict(array.metadata.attributes))
         return xr.conventions.decode_cf_variable("name", variable).to_numpy()
+    except AvgkError:
+        raise
     except Exception as error:
         raise DtypeError(
             f"array {array.path!r} of {array.store_path.store} cannot be decoded as names ({error}). "
             "Decode it with xarray, and store the values themselves."
         ) from None
+
+
+def _read_texts(array: StoredArray) -> Array:
+    """Read texts of any length. A chunk claims how many it holds, which is checked before anything is allocated for it."""
+    codecs, store, location = outer_codecs(array), array.store_path.store, array.store_path.store.checks.location
+    unknown = [name for name in codecs[:-1] if name not in _UNPACKED]
+    if codecs[-1:] != ["vlen-utf8"] or unknown or is_uneven(array):
+        raise DtypeError(
+            f"array {array.path!r} of {location} must hold texts as xarray writes them, in chunks of one size; "
+            f"got the codecs {', '.join(codecs)}. Store class numbers, or fixed-length texts."
+        )
+    n_samples, n_rows = array.shape[0], chunks_of(array)[0]
+    texts = np.full(n_samples, "", object)
+    for chunk in range(-(-n_samples // n_rows)):
+        key = chunk_key(array, (chunk,))
+        buffer = wait(get(store, key))
+        if buffer is None:
+            continue
+        try:
+            data = buffer.to_bytes()
+            for name in codecs[:-1]:
+                data = _UNPACKED[name](data, store.checks.most_bytes or 0)
+            if int.from_bytes(data[:4], "little") != n_rows:
+                raise ValueError("it claims another number of texts than it has rows")
+            found = VLenUTF8().decode(data)
+        except (ValueError, RuntimeError, zlib.error) as error:
+            raise ReadError(
+                f"chunk {key} of {location} cannot be decoded: {error}. Restore it, or write the store again."
+            ) from None
+        first = chunk * n_rows
+        texts[first : first + n_rows] = found[: n_samples - first]
+    return texts
+
+
+def _unpack(codec: str, data: bytes, most: int) -> bytes:
+    """Decode Blosc or Zstandard, if the header says that it is no more than it may be; tiny frames of the latter say nothing."""
+    size = decoded_size(codec, memoryview(data))
+    if (size is None and len(data) >= _TINY) or (size is not None and size > most):
+        raise ValueError(f"it decodes to {size or 'any number of'} bytes, and can need {most:,} at most")
+    return bytes((Blosc() if codec == "blosc" else Zstd()).decode(data))
+
+
+def _inflate(bits: int, data: bytes, most: int) -> bytes:
+    found = zlib.decompressobj(bits).decompress(data, most + 1)
+    if len(found) > most:
+        raise ValueError(f"it decodes to more than the {most:,} bytes that it can need")
+    return found
+
+
+def _without_checksum(data: bytes, most: int) -> bytes:
+    if google_crc32c.value(data[:-4]) != int.from_bytes(data[-4:], "little"):
+        raise ValueError("its checksum is wrong")
+    return data[:-4]
+
+
+#: Bytes of a Zstandard frame below which its header is not read: it decodes to little.
+_TINY = 18
+#: Codecs of texts, and how they are undone: (bytes, most bytes they may become) -> bytes.
+_UNPACKED: dict[str, Callable[[bytes, int], bytes]] = {
+    "blosc": partial(_unpack, "blosc"),
+    "zstd": partial(_unpack, "zstd"),
+    "gzip": partial(_inflate, 31),
+    "zlib": partial(_inflate, 15),
+    "crc32c": _without_checksum,
+}
