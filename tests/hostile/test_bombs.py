@@ -54,8 +54,8 @@ def test_verify__decodes_no_texts(tmp_path, zarr_format):
     chunk.write_bytes(struct.pack("<III", 50_000_000, 4, 0))
     with within():
         assert avgk.verify(tmp_path / "a.zarr").n_chunks == 5
-        with pytest.raises(avgk.DtypeError, match="labels"):
-            avgk.evaluate(tmp_path / "a.zarr", k=1)
+    with pytest.raises(avgk.DtypeError, match="labels"):
+        avgk.evaluate(tmp_path / "a.zarr", k=1)
 
 
 def npz_of_zeros(path, shape):
@@ -132,12 +132,12 @@ def test_names__that_are_long_are_not_compared():
 
 
 def bomb(codec):
-    """Give a chunk that begins with a sound header and claims 4 GB, or that inflates to 200 MB."""
+    """Give a chunk that begins with a sound header and claims 4 GB, or that inflates to 80 MB."""
     if codec == "zstd":
         return bytes.fromhex("28b52ffd") + bytes([0b11100000]) + struct.pack("<Q", 1 << 32) + bytes(40)
     if codec == "blosc":
         return bytes([2, 1, 0x21, 4]) + struct.pack("<III", (1 << 31) - 1, 1 << 18, 64) + bytes(48)
-    return gzip.compress(bytes(200_000_000), 1)
+    return gzip.compress(bytes(80_000_000))
 
 
 @pytest.mark.parametrize("zarr_format", [2, 3])
