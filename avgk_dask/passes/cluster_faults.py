@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import Counter
+from collections.abc import Collection, Iterable, Sequence
 from concurrent.futures import CancelledError
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,6 +23,9 @@ _MEMORY_CURE = (
     "avgk info shows the memory that a worker needs."
 )
 _WAIT_CURE = "The setting avgk.stall-limit says how long a run waits."
+#: How often a task is tried again that distributed has given up: one that ends its workers itself, for all we know, and
+#: one whose workers were not the only ones that died.
+_MORE_DEATHS, _MORE_OF_OTHERS = 2, 20
 #: Seconds that a scheduler has to answer.
 _ANSWER_SECONDS = 10
 #: What distributed raises where the connection is gone, and where no worker may take a task.
@@ -50,6 +56,60 @@ def fault_text(error: BaseException, client: Any, reads: Reads | None) -> str | 
     if isinstance(error, _LOST) or (isinstance(error, OSError) and client.status != "running"):
         return lost_text()
     return None
+
+
+@dataclass(frozen=True)
+class Death:
+    """The unexpected end of a worker: the tasks that it had, and whether its nanny ended it because its memory was full."""
+
+    tasks: frozenset[str]
+    by_memory: bool = False
+
+
+def find_deaths(client: Any) -> list[Death]:
+    """Return which workers of a cluster died, in their order, as far as its scheduler has logged it."""
+    with suppress(OSError, *_LOST):  # TimeoutError is an OSError
+        return deaths_of(*(_ask(client, "events", topic=topic) for topic in ("all", "worker-restart-memory")))
+    return []
+
+
+def deaths_of(events: Iterable[tuple[float, Any]], restarts: Iterable[tuple[float, Any]]) -> list[Death]:
+    """Return the deaths among the events of a scheduler, given those of nannies that restart a worker because of its memory."""
+    full = {event.get("worker") for _, event in restarts}
+    return [
+        Death(frozenset(map(str, event.get("processing-tasks", ()))), event.get("worker") in full)
+        for _, event in events
+        if isinstance(event, dict) and event.get("action") == "remove-worker" and not event.get("expected")
+    ]
+
+
+class Suspects:
+    """Decides which tasks are tried again after distributed has given them up because their workers died.
+
+    Distributed lets a few workers die in a task, whatever killed them. A task that is the cause ends every worker that runs
+    it. If other workers die as well, with other tasks and with memory left, something outside may be killing workers. It
+    does so for certain if all tasks of such a worker have been finished since.
+    """
+
+    def __init__(self, steps: Collection[str] | None) -> None:
+        #: The tasks that read or merge; any other cannot be the cause itself. None if all may be.
+        self._steps = steps
+        self._n_tries: Counter[str] = Counter()
+        self._n_outside: Counter[str] = Counter()
+
+    def try_again(self, task: str, deaths: Sequence[Death], finished: Collection[str]) -> bool:
+        """Return whether a task is tried again, given all deaths so far and the tasks that are finished."""
+        first = next((i for i, death in enumerate(deaths) if task in death.tasks), len(deaths))
+        mine = [death for death in deaths[first:] if task in death.tasks]
+        others = [death for death in deaths[first:] if task not in death.tasks and not death.by_memory]
+        n_outside = sum(all(other in finished for other in death.tasks) for death in others)
+        may_be_innocent = bool(others) and not any(death.by_memory for death in mine)
+        if may_be_innocent and n_outside > self._n_outside[task]:  # kills go on: each proof lets it try once more
+            self._n_outside[task] = n_outside
+            return True
+        self._n_tries[task] += 1
+        is_step = self._steps is None or task in self._steps
+        return self._n_tries[task] <= (_MORE_OF_OTHERS if may_be_innocent or not is_step else _MORE_DEATHS)
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from queue import Empty, SimpleQueue
@@ -16,7 +15,7 @@ from dask.delayed import Delayed
 
 from ..errors import ClusterError
 from ..settings import setting
-from .cluster_faults import fault_text, find_trouble, lost_text, retry_tasks
+from .cluster_faults import Suspects, fault_text, find_deaths, find_trouble, lost_text, retry_tasks
 from .reads import Reads
 from .telling import LOGGER, Telling
 
@@ -24,8 +23,6 @@ from .telling import LOGGER, Telling
 _TOLD: WeakSet[Any] = WeakSet()
 #: The least seconds between two looks at a cluster on which nothing is finished.
 _LEAST_PAUSE = 0.05
-#: How often a task is tried again that distributed has given up because its workers died.
-_MORE_DEATHS, _MORE_OF_OTHERS = 2, 20
 
 
 def new_dashboard(client: Any) -> str | None:
@@ -58,8 +55,8 @@ class Watch:
         self._events: SimpleQueue[Any] = SimpleQueue()
         self._last = self._said = monotonic()
         self._others: frozenset[str] | None = None
-        #: How often a task was tried again after all its workers had died.
-        self._killed: Counter[str] = Counter()
+        self._suspects = Suspects(None if reads is None else reads.steps)
+        self._finished: set[str] = set()
 
     def compute(self, tasks: list[Delayed]) -> list[Any]:
         """Return the values of tasks. With an error or an interrupt, all that is under way is cancelled."""
@@ -101,28 +98,22 @@ class Watch:
                 raise ClusterError(lost_text())
             elif future.status == "finished":
                 del waiting[future.key]
+                self._finished.add(str(future.key))
                 self._telling.advance(self._shares.get(future.key, 0))
                 if future.key not in wanted:
                     future.release()
 
     def _try_again(self, future: Any, waiting: dict[str, Any]) -> None:
-        """Try a task again whose workers died: some other cause may have killed them; raise what any other task raised.
-
-        Distributed lets a few workers die in a task, whatever killed them, and then gives it up for good. A task that is
-        the cause itself costs two more of them.
-        """
+        """Try a task again whose workers died, unless it is the cause; raise what any other task raised."""
         error = future.exception()
-        if not isinstance(error, distributed.KilledWorker) or self._killed[str(error.task)] == self._most(error.task):
+        if not isinstance(error, distributed.KilledWorker) or not self._suspects.try_again(
+            str(error.task), find_deaths(self._client), self._finished
+        ):
             future.result()  # raises what the task raised
-        self._killed[str(error.task)] += 1
         self._telling.say(f"workers died in the task {error.task}: it is tried again")
         retry_tasks(self._client, [key for key, one in waiting.items() if one.status == "error"])
         for one in waiting.values():
             one.add_done_callback(self._events.put)
-
-    def _most(self, key: object) -> int:
-        """Return how often a task is tried again: one that neither reads nor merges cannot be the cause itself."""
-        return _MORE_DEATHS if self._reads is None or str(key) in self._reads.steps else _MORE_OF_OTHERS
 
     def _gather(self, futures: list[Any]) -> list[Any]:
         """Return the results; where one is lost on its way, it is computed again."""

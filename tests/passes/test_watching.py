@@ -13,6 +13,7 @@ import dask
 import dask.array as da
 import numpy as np
 import pytest
+import xarray as xr
 
 import avgk_dask as avgk
 from avgk_dask.api.inputs import as_source
@@ -23,6 +24,8 @@ from avgk_dask.scans.edge_scan import edge_pass
 from avgk_dask.testing import Simulation, simulate_store
 
 distributed = pytest.importorskip("distributed")
+
+from avgk_dask.passes.cluster_faults import Death, Suspects, deaths_of  # noqa: E402 - it imports distributed
 
 #: Every band is a task, and stalls are told soon. They end a run soon only where they are wanted: workers begin slowly.
 SETTINGS = {"avgk.task-bytes": 1, "avgk.band-bytes": 1, "avgk.stall-seconds": 1, "avgk.stall-limit": 120}
@@ -307,17 +310,29 @@ def _kills(made, n):
         thread.join()
 
 
+def _losses(store):
+    return avgk.losses.evaluate_losses(store)
+
+
+def _fit(store):
+    return xr.Dataset({"weights": ("class", avgk.calibration.VectorScaling().fit(store).weights)})
+
+
+def _evaluate(store):
+    return avgk.evaluate(store, k=[1, 2.5], straddle=False)
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("adaptive", [False, True])
-def test_workers__that_are_killed_each_second_change_no_bit(store, adaptive):
-    expected = avgk.evaluate(store, k=[1, 2.5], straddle=False)
+@pytest.mark.parametrize(("work", "adaptive"), [(_evaluate, False), (_evaluate, True), (_losses, True), (_fit, True)])
+def test_workers__that_are_killed_each_second_change_no_bit(store, work, adaptive):
+    expected = work(store)
     n_done = 0
     with cluster(4, {"avgk.stall-limit": 120}) as (made, _):
         if adaptive:
             made.adapt(minimum=4, maximum=4)
         with _kills(made, 20) as kills:
             while kills.is_alive():
-                assert avgk.evaluate(store, k=[1, 2.5], straddle=False).identical(expected)
+                assert work(store).identical(expected)
                 n_done += 1
     assert n_done
 
@@ -337,3 +352,93 @@ def test_tasks__whose_workers_were_killed_by_others_are_tried_again(store, tmp_p
         found = read(as_source(store), failing_at(7, die))
     assert os.path.getsize(mark) == 4
     assert found.digest() == read(as_source(store), failing_at(-1, die)).digest()
+
+
+def events(*deaths):
+    """Return what a scheduler logs of deaths: (worker, tasks), and those that were expected or are no deaths."""
+    told = [{"action": "remove-worker", "worker": w, "processing-tasks": set(t), "expected": False} for w, t in deaths]
+    others = [{"action": "add-worker", "worker": "a"}, {"action": "remove-worker", "worker": "b", "expected": True}]
+    return [(float(i), event) for i, event in enumerate([*others, *told])]
+
+
+def n_tries(suspects, task, deaths, finished=()):
+    """Return how often a task is tried again where nothing changes, up to 100 times."""
+    return next((n for n in range(100) if not suspects.try_again(task, deaths, finished)), 100)
+
+
+def test_deaths__are_those_that_were_not_expected_with_tasks_and_memory():
+    found = deaths_of(events(("x", "tu"), ("y", "v")), [(0.0, {"worker": "y", "pid": 1, "rss": 2})])
+    assert found == [Death(frozenset("tu")), Death(frozenset("v"), by_memory=True)]
+
+
+def test_suspects__a_task_that_alone_ends_its_workers_is_tried_twice():
+    deaths = deaths_of(events(*[("x", "t")] * 4), [])
+    assert n_tries(Suspects({"t"}), "t", deaths) == 2
+    before = deaths_of(events(("y", "u"), *[("x", "t")] * 4), [])  # of an earlier pass
+    assert n_tries(Suspects({"t"}), "t", before, {"u"}) == 2
+
+
+def test_suspects__a_task_whose_memory_was_full_is_tried_twice_whatever_else_dies():
+    deaths = deaths_of(events(("x", "t"), ("y", "u"), ("z", "t"), ("w", "v")), [(0.0, {"worker": "z"})])
+    assert n_tries(Suspects({"t", "u", "v"}), "t", deaths, {"u", "v"}) == 2
+    # Each task is too large: those of others that died so are no proof of anything else.
+    full = deaths_of(events(("x", "t"), ("y", "u"), ("z", "t")), [(0.0, {"worker": w}) for w in "xyz"])
+    assert n_tries(Suspects({"t", "u"}), "t", full) == 2
+
+
+def test_suspects__a_burst_of_kills_lets_tasks_try_again_more_often():
+    deaths = deaths_of(events(*[("x", "t"), ("y", "u"), ("z", "v")] * 4), [])
+    for task in "tuv":
+        assert n_tries(Suspects(set("tuv")), task, deaths) == 20
+
+
+def test_suspects__tasks_are_tried_again_as_long_as_others_prove_that_kills_come_from_outside():
+    suspects, told, finished = Suspects({"t", *map(str, range(50))}), [("x", "t")] * 4, set()
+    for n in range(50):
+        told += [("y", [str(n)]), ("x", "t")]
+        finished.add(str(n))
+        assert suspects.try_again("t", deaths_of(events(*told), []), finished)
+    told += [("x", "t")] * 3  # kills of others have ended, and it still ends its workers
+    assert n_tries(suspects, "t", deaths_of(events(*told), []), finished) == 20
+
+
+def test_suspects__the_death_of_an_idle_worker_is_a_proof():
+    suspects, told = Suspects({"t"}), [("x", "t")] * 4
+    for _ in range(30):
+        told += [("y", ()), ("x", "t")]
+        assert suspects.try_again("t", deaths_of(events(*told), []), ())
+
+
+def test_suspects__a_task_beside_the_cause_outlives_it():
+    """Tasks that wait on a worker die with it: the cause is there each time, the others now and then."""
+    deaths = deaths_of(events(("w", "ct"), ("x", "ct"), ("y", "cu"), ("z", "ct"), ("w", "ct")), [])
+    assert n_tries(Suspects(set("ctu")), "c", deaths) == 2
+    assert n_tries(Suspects(set("ctu")), "t", deaths) == 20
+
+
+def test_suspects__tasks_that_neither_read_nor_merge_are_tried_more_often():
+    assert n_tries(Suspects({"t"}), "avgk-plan", deaths_of(events(*[("x", ["avgk-plan"])] * 4), [])) == 20
+
+
+@pytest.mark.slow
+def test_tasks__that_lose_their_workers_together_are_tried_again_more_often(store, tmp_path):
+    """The first two tasks lose five workers each: alone, any of them would be the cause."""
+
+    def work(slabs, labels, band, plan):
+        from avgk_dask.scans.edge_scan import tally_edges
+
+        if band < 2:
+            mark = os.path.join(folder, str(band))
+            with open(mark, "a") as file:
+                file.write(".")
+            if os.path.getsize(mark) <= 5:
+                os.kill(os.getpid(), signal.SIGKILL)
+        return tally_edges(slabs, labels, band, plan)
+
+    folder = str(tmp_path)
+    settings = {"distributed.scheduler.allowed-failures": 1, "distributed.scheduler.worker-saturation": 1.0}
+    with cluster(settings=settings) as (made, _):
+        made.adapt(minimum=2, maximum=2)  # a worker that dies while it starts takes its nanny along
+        found = read(as_source(store), work)
+    assert min(os.path.getsize(tmp_path / str(band)) for band in range(2)) >= 6
+    assert found.digest() == read(as_source(store), work).digest()
