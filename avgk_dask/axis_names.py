@@ -1,18 +1,20 @@
 """Names of samples and classes, and the one rule about them.
 
 If two inputs of a call name their samples (or classes), the names must be equal and in the same order. A default
-RangeIndex of pandas is not a name, and inputs without names are matched by position. One thing more is refused: row or
-class numbers in another order than 0, 1, 2, ..., next to an input that merely counts. Those of ``labels.sample(frac=1)``
-or ``labels.value_counts()`` are such.
+RangeIndex of pandas is not a name, and inputs without names are matched by position. Two things more are refused because
+they look wrong: the numbers 0 to n - 1 in another order next to an input that merely counts, such as those of
+``labels.sample(frac=1)`` and ``labels.value_counts()``; and labels that are class numbers next to scores whose classes
+have other numbers for names, since a label could then mean a name or a position.
 """
 
 from __future__ import annotations
 
 import keyword
+import re
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from itertools import combinations
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -29,7 +31,7 @@ class AxisNames:
 
     #: The argument that carries them, as messages call it.
     owner: str
-    read: Callable[[], Array]
+    load: Callable[[], Array]
     #: What a user writes for the names, such as ``scores.index``.
     expression: str = ""
     #: How a user selects by names, such as ``labels.loc[{}]``; empty if the owner cannot be selected from.
@@ -38,27 +40,39 @@ class AxisNames:
     values_only: str = ""
     #: Whether they merely count, as a default RangeIndex does.
     is_default: bool = False
+    #: What they are stored as: those of one array are equal without being read.
+    stored_as: object = None
+
+    @cached_property
+    def values(self) -> Array:
+        """The names, loaded once."""
+        return self.load()
 
 
 #: The names along each axis of an input; None for an axis without names.
 Axes = tuple[AxisNames | None, ...]
 
 
-def counted(n: int, owner: str) -> AxisNames:
+def default_names(n: int, owner: str) -> AxisNames:
     """Return the numbers 0, 1, ..., n - 1 of an axis without names."""
     return AxisNames(owner, lambda: np.arange(n), is_default=True)
 
 
-def listed_names(names: Sequence[object], owner: str, expression: str = "") -> AxisNames:
+def names_from_list(names: Sequence[object], owner: str, expression: str = "") -> AxisNames:
     """Return names given as a list, such as those in a file."""
     return AxisNames(owner, lambda: _as_objects(names), expression)
 
 
 def axes_of(values: Any, owner: str) -> Axes:
-    """Return the names along each axis of an array or frame in memory; an empty tuple if its kind carries none.
+    """Return the names along each axis of an array or frame; an empty tuple if its kind carries none.
 
-    Knows pandas, polars, Arrow and xarray by their attributes and imports none of them.
+    Knows pandas, polars, Arrow and xarray by their attributes and imports none of them. Nothing is computed: frames of Dask
+    are known by their columns alone.
     """
+    if hasattr(values, "__dask_graph__") and hasattr(values, "npartitions"):
+        if not hasattr(values, "columns") or getattr(values, "ndim", 2) != 2:
+            return ()
+        return None, _pandas_names(values.columns, owner, f"{owner}.columns", f"{owner}[list({{}})]")
     if hasattr(values, "iloc") and hasattr(values, "index"):
         index = _pandas_names(values.index, owner, f"{owner}.index", f"{owner}.loc[{{}}]")
         if not hasattr(values, "columns"):
@@ -70,7 +84,8 @@ def axes_of(values: Any, owner: str) -> Axes:
         names = list(values.column_names if hasattr(values, "column_names") else values.columns)
         bare = f"{owner}.to_numpy()" if hasattr(values, "get_columns") else f"{owner}.to_pandas().to_numpy()"
         selection = f"{owner}.select(list({{}}))"
-        return None, AxisNames(owner, lambda: _as_objects(names), f"{owner}.columns", selection, bare)
+        expression = f"{owner}.column_names" if hasattr(values, "column_names") else f"{owner}.columns"
+        return None, AxisNames(owner, lambda: _as_objects(names), expression, selection, bare)
     return ()
 
 
@@ -80,7 +95,7 @@ def _pandas_names(index: Any, owner: str, expression: str, selection: str) -> Ax
 
 
 def _xarray_names(values: Any, dim: str, owner: str) -> AxisNames | None:
-    if dim not in values.xindexes:
+    if dim not in values.coords:
         return None
     plain = str(dim).isidentifier() and not keyword.iskeyword(str(dim))
     selection = f"{owner}.sel({dim}={{}})" if plain else f"{owner}.sel({{{{{dim!r}: {{}}}}}})"
@@ -100,11 +115,13 @@ def check_names(ours: AxisNames | None, theirs: AxisNames | None, axis: str, ref
     """
     if ours is None or theirs is None or (ours.is_default and theirs.is_default):
         return
-    if ours.is_default or theirs.is_default:
-        numbers, counts = (theirs, ours) if ours.is_default else (ours, theirs)
-        _check_order(numbers, counts, axis, refusal)
+    if ours.stored_as is not None and ours.stored_as == theirs.stored_as:
         return
-    mine, other = ours.read(), theirs.read()
+    if ours.is_default or theirs.is_default:
+        numbered, default = (theirs, ours) if ours.is_default else (ours, theirs)
+        _check_order(numbered, default.values.size, axis, refusal)
+        return
+    mine, other = _comparable(ours.values, theirs.values)
     at = _first_difference(mine, other)
     if at is None:
         return
@@ -118,16 +135,38 @@ def check_names(ours: AxisNames | None, theirs: AxisNames | None, axis: str, ref
 
 
 def check_axes(inputs: Sequence[Axes], lead: int, refusal: Refusal = LabelsError) -> None:
-    """Refuse inputs of one call whose names differ along an axis; the first ``lead`` axes are samples, the next the classes."""
-    for ours, theirs in combinations(inputs, 2):
-        for axis, (mine, other) in enumerate(zip(ours, theirs, strict=False)):
-            check_names(mine, other, "sample" if axis < lead else "class", refusal)
+    """Refuse inputs of one call whose names differ along an axis; the first ``lead`` axes are samples, the next the classes.
+
+    Classes without names are numbered: class numbers of another input must be in order.
+    """
+    for axis in range(max(map(len, inputs), default=0)):
+        word = "sample" if axis < lead else "class"
+        known = [names for axes in inputs if len(axes) > axis and (names := axes[axis]) is not None]
+        first = next((names for names in known if not names.is_default), None)
+        if first is None:
+            continue
+        for names in known:
+            if names is not first:
+                check_names(first, names, word, refusal)
+        if word == "class" and any(not axes or (len(axes) > axis and axes[axis] is None) for axes in inputs):
+            check_names(default_names(first.values.size, "the classes"), first, word, refusal)
 
 
-def check_class_order(axes: Axes, n_classes: int) -> None:
-    """Refuse scores whose columns are called 0 to C - 1 in another order: a label's number could mean either."""
-    if axes and axes[-1] is not None and not axes[-1].is_default:
-        check_names(counted(n_classes, "labels"), axes[-1], "class", ScoresError)
+def check_class_numbers(axes: Axes, n_classes: int) -> None:
+    """Refuse scores whose classes have other numbers for names than 0 to C - 1, in order, next to labels that are numbers."""
+    names = axes[-1] if axes else None
+    if names is None or names.is_default:
+        return
+    numbers = _as_numbers(names.values)
+    if numbers is None or (numbers.size == n_classes and (numbers == np.arange(n_classes)).all()):
+        return
+    at = int(np.flatnonzero(numbers != np.arange(numbers.size))[0])
+    drop = f" or pass {names.values_only} if labels are column numbers" if names.values_only else ""
+    raise ScoresError(
+        f"{names.owner} must not call their classes by other numbers than 0 to {n_classes - 1}, in order, next to labels that are "
+        f"class numbers; column {at} is called {numbers[at]}, so that label {numbers[at]} could mean a name or a position. "
+        f"Pass labels as texts to look them up by name{drop}."
+    )
 
 
 def check_batch(
@@ -151,48 +190,73 @@ def check_batch(
     if classes is None or classes.is_default:
         return None if known is None else tuple(known)
     if others.get("labels") is not None:
-        check_class_order(axes, classes.read().size)
+        check_class_numbers(axes, classes.values.size)
     if known is not None:
-        check_names(listed_names(known, before), classes, "class", ScoresError)
+        check_names(names_from_list(known, before), classes, "class", ScoresError)
         return tuple(known)
-    return tuple(str(name) for name in classes.read())
+    return tuple(str(name) for name in classes.values)
 
 
-def _check_order(numbers: AxisNames, counts: AxisNames, axis: str, refusal: Refusal) -> None:
-    """Refuse numbers of rows or classes that are in another order than 0, 1, 2, ..."""
-    n = counts.read().size
-    found = as_positions(numbers.read(), n)
-    if found is None or (found == np.arange(n)).all():
+def _check_order(numbered: AxisNames, n: int, axis: str, refusal: Refusal) -> None:
+    """Refuse the numbers 0 to n - 1 in another order; other names are not compared with a default index."""
+    positions = as_positions(numbered.values, n)
+    if positions is None or (positions == np.arange(n)).all():
         return
-    at = int(np.flatnonzero(found != np.arange(n))[0])
-    pandas = ".index" in numbers.expression or ".columns" in numbers.expression
-    sort = f"{numbers.owner}.sort_index({'axis=1' if '.columns' in numbers.expression else ''})" if pandas else ""
-    cure = f"Sort them with {sort}" if sort else f"Put them in the order of the {axis} numbers"
+    at = int(np.flatnonzero(positions != np.arange(n))[0])
+    order = f"Sort {numbered.owner} by {axis} number"
+    if numbered.values.dtype.kind in "iuf" and ".index" in numbered.expression:
+        order = f"Sort them with {numbered.owner}.sort_index()"
+    elif ".columns" in numbered.expression:
+        order = f"Sort them with {numbered.owner}[sorted({numbered.expression}, key=int)]"
+    drop = f"If they are in the right order already, pass {numbered.values_only}. " if numbered.values_only else ""
     raise refusal(
-        f"{numbers.owner} must be in the order of the {axis} numbers 0 to {n - 1}; at position {at} there is {axis} "
-        f"{found[at]}. {cure}, or drop the names with {numbers.values_only or 'numpy.asarray'} if the order is right."
+        f"{numbered.owner} must be in the order of the {axis} numbers 0 to {n - 1}; at position {at} there is {axis} "
+        f"{positions[at]}. {drop}{order}{' otherwise' if drop else ''}."
     )
 
 
 def as_positions(names: Array, n: int) -> Ints | None:
-    """Return names as integers if they are n numbers below n (also as text, such as "12"); None if they are not."""
-    if names.size != n:
+    """Return names as integers if they are the numbers 0 to n - 1 in some order, also as text; None if they are not."""
+    numbers = _as_numbers(names) if names.size == n else None
+    return numbers if numbers is not None and (np.sort(numbers) == np.arange(n)).all() else None
+
+
+def _as_numbers(names: Array) -> Ints | None:
+    """Return names that are all integers, such as 12, 12.0 and "12", as such; None if they are not."""
+    if names.dtype.kind in "iu":
+        return names.astype(np.int64)
+    if names.dtype.kind == "f":
+        return (
+            names.astype(np.int64) if (np.isfinite(names) & (np.abs(names) < 2**53) & (names % 1 == 0)).all() else None
+        )
+    if names.dtype.kind not in "OUT" or not all(_DIGITS.fullmatch(str(name)) for name in names):
         return None
-    if names.dtype.kind in "OUT":
-        texts = [name if isinstance(name, (str, int, np.integer)) else "" for name in names.tolist()]
-        if not all(isinstance(text, (int, np.integer)) or (text.isascii() and text.isdecimal()) for text in texts):
-            return None
-        if any(len(str(text)) > 18 for text in texts):
-            return None
-        names = np.array([int(text) for text in texts], np.int64)
-    if names.dtype.kind not in "iu" or not ((names >= 0) & (names < n)).all():
-        return None
-    return names.astype(np.int64)
+    return np.array([int(float(str(name))) if "." in str(name) else int(str(name)) for name in names], np.int64)
+
+
+#: Texts of integers that fit 64 bits.
+_DIGITS = re.compile(r"-?[0-9]{1,18}(\.0)?")
+
+
+def _comparable(mine: Array, other: Array) -> tuple[Array, Array]:
+    """Return names of two inputs as arrays that can be compared: times in one unit."""
+    times = [_as_times(names) for names in (mine, other)]
+    if times[0].dtype.kind == times[1].dtype.kind and times[0].dtype.kind in "mM":
+        unit = np.promote_types(times[0].dtype, times[1].dtype)
+        return times[0].astype(unit), times[1].astype(unit)
+    return mine, other
+
+
+def _as_times(names: Array) -> Array:
+    """Return timestamps of pandas as NumPy's; other names unchanged."""
+    if names.dtype.kind == "O" and names.size and all(hasattr(name, "to_datetime64") for name in names):
+        return np.array([name.to_datetime64() for name in names])
+    return names
 
 
 def _first_difference(mine: Array, other: Array) -> int | None:
     """Return the first position at which names differ; None if they are equal. An int equals its text."""
-    with suppress(TypeError, ValueError):  # of names that cannot be compared, such as pandas.NA
+    with suppress(Exception):  # of names that cannot be compared, such as pandas.NA
         if np.array_equal(mine, other):
             return None
     n = min(mine.size, other.size)
@@ -206,9 +270,11 @@ def _first_difference(mine: Array, other: Array) -> int | None:
 
 
 def _same(a: object, b: object) -> bool:
-    if isinstance(a, str) and isinstance(b, str):
-        return a == b
-    return str(a) == str(b) or bool(np.asarray(a == b).all())
+    if str(a) == str(b):
+        return True
+    with suppress(Exception):  # of names that cannot be compared
+        return bool(np.asarray(a == b).all())
+    return False
 
 
 def _cure(ours: AxisNames, theirs: AxisNames, mine: Array, other: Array, axis: str) -> str:
@@ -218,19 +284,19 @@ def _cure(ours: AxisNames, theirs: AxisNames, mine: Array, other: Array, axis: s
     by_position = f" To match by position, pass {drop[0]}." if drop else ""
     for of, names in ((ours.owner, first), (theirs.owner, second)):
         if len(set(names)) < len(names):
-            return f"{of} has some names twice: give each {axis} a name of its own, then align them.{by_position}"
+            return f"{of} has duplicate names: give each {axis} a name of its own, then align them.{by_position}"
     if set(first) != set(second):
         lacks = next((name for name in first if name not in set(second)), None)
         who, name = (
             (ours.owner, next(n for n in second if n not in set(first))) if lacks is None else (theirs.owner, lacks)
         )
         return (
-            f"They are of different {axis}{'es' if axis == 'class' else 's'}: {who} has no {name!r:.80}.{by_position}"
+            f"The two have different {axis}{'es' if axis == 'class' else 's'}: {who} has no {name!r:.80}.{by_position}"
         )
     for selected, by in ((theirs, ours), (ours, theirs)):
         if selected.selection and by.expression:
             return f"Align them with {selected.selection.format(by.expression)}.{by_position}"
-    return f"Put the {axis} names of both in one order.{by_position}"
+    return f"Put {theirs.owner} in the order of {ours.owner}.{by_position}"
 
 
 def _shown(names: Array, at: int, axis: str) -> str:
@@ -260,9 +326,15 @@ def name_list(names: Any, n: int, what: str, order: Sequence[object] | None = No
         kind = "a string" if isinstance(names, (str, bytes)) else f"a {type(names).__name__}"
         raise OptionError(f"{what} must be a list of {n} names, in order; got {kind}. Pass a list.")
     for index in axes_of(names, what)[:1]:
-        numbered = counted(n, "the classes") if order is None else listed_names(order, "the groups")
+        numbered = default_names(n, "the classes") if order is None else names_from_list(order, "the groups")
         check_names(numbered, index, "class" if order is None else "group", OptionError)
-    found = [str(name) for name in names]
+    found = [str(name) for name in (np.asarray(names) if hasattr(names, "dims") else names)]
     if len(found) != n:
         raise OptionError(f"{what} must be a list of {n} names, in order; got {len(found)}. Pass one for each.")
     return found
+
+
+def refuse_reordered(names: Sequence[str], known: Sequence[str] | None) -> None:
+    """Refuse names to show for classes that are the classes' own names in another order; other names are a user's choice."""
+    if known is not None and list(names) != list(known) and sorted(names) == sorted(known):
+        check_names(names_from_list(known, "scores"), names_from_list(names, "names"), "class", OptionError)

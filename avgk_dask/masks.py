@@ -22,8 +22,8 @@ Refusal = type[AvgkError]
 UNLABELLED = -1
 _INT64_MAX = np.iinfo(np.int64).max
 #: How far from 1 a row of soft labels may sum to: probabilities rounded to bfloat16 are off by up to 2**-8 in all, those
-#: rounded to float16 by 2**-11, ten of three decimals by 0.005. Several right labels, and other mistakes, are off by more.
-_SUM_SLACK = 0.005
+#: rounded to float16 by 2**-11, a hundred of three decimals by less than 0.01 as a rule. Several right labels, and other mistakes, are off by more.
+_SUM_SLACK = 0.01
 
 
 def plain_array(values: object, what: str = "scores", refusal: Refusal = ScoresError) -> Array:
@@ -232,6 +232,13 @@ def _from_elements(values: Sequence[object]) -> Array:
 
 def _may_be_missing(kind: type) -> bool:
     return kind is type(None) or kind.__name__ == "NAType" or issubclass(kind, np.ma.MaskedArray)
+
+
+def is_missing(value: object) -> bool:
+    """Return whether a single value stands for a missing one: None, NaN, or that of NumPy's masks or pandas."""
+    if isinstance(value, (float, np.floating)):
+        return bool(value != value)
+    return (_may_be_missing(type(value)) or type(value).__name__ == "NaTType") and _is_missing(value)
 
 
 def _is_missing(value: object) -> bool:

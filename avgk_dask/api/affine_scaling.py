@@ -25,7 +25,7 @@ from ..sources.weighted_logits import Affine
 from ..states.loss_tally import ScaleTally
 from .calibrators import Calibrator, logits_to_fit, refuse_fit
 from .given import LabelsLike, ScoresLike
-from .input_names import frame_of, recorded_names
+from .input_names import frame_of, open_once, recorded_names
 from .inputs import as_source
 from .lazy_scores import LazyScores, SourceOptions, place_of
 from .shared_text import documented
@@ -134,6 +134,7 @@ class AffineScaling(Calibrator):
         {progress}
 
         """
+        logits = open_once(logits)
         source = logits_to_fit(logits, labels, where, ignore_index)
         _check_rows(source)
         with running(source, progress, "raise") as run:

@@ -9,7 +9,7 @@ import numpy as np
 import xarray as xr
 
 from ..arrays import Array
-from ..axis_names import name_list
+from ..axis_names import name_list, refuse_reordered
 from ..errors import OptionError
 from ..exact.budgets import DEFAULT_BUDGETS, parse_budgets
 from ..passes.certifying import certify_budgets, refuse_budgets
@@ -22,7 +22,7 @@ from .attributes import Named, result_attrs
 from .checkpoints import asked_checkpoint
 from .given import BudgetsLike, LabelsLike, PlaceLike, ScoresLike
 from .group_values import group_values
-from .input_names import class_names_of
+from .input_names import class_names_of, open_once
 from .labelled import class_labels, labelled_source, refuse_soft
 from .outcome import GroupCounts, Grouping, Outcome
 from .own_thresholds import Counted, own_thresholds
@@ -129,6 +129,7 @@ def breakdown(
     check_nan_policy(nan_policy)
     if thresholds not in ("shared", "own"):
         raise OptionError(f"thresholds must be 'shared' or 'own'; got {thresholds!r}. Use one of these.")
+    scores = open_once(scores, missing)
     source = labelled_source(
         scores, labels, "breakdown", where=where, ignore_index=ignore_index, missing=missing, hard=True
     )
@@ -146,7 +147,9 @@ def breakdown(
     values = group_values(found.counts, budgets) | found.thresholds
     known = class_names_of(scores) if names is None and _is_class(by) else names
     if known is not None:
-        values["name"] = name_list(known, groups.size, "names", None if _is_class(by) else groups.tolist())
+        shown = name_list(known, groups.size, "names", None if _is_class(by) else groups.tolist())
+        refuse_reordered(shown, class_names_of(scores) if _is_class(by) and names is not None else None)
+        values["name"] = shown
     told = "class" if _is_class(by) else "group"
     n_labelled = int(found.counts[0].n_labelled.sum())
     attrs = result_attrs(source, found.reads, n_labelled=n_labelled, by=told, thresholds=thresholds)

@@ -19,7 +19,7 @@ from .calibrator_files import write_calibrator
 from .checkpoints import asked_checkpoint
 from .given import LabelsLike, PlaceLike, ScoresLike
 from .given_probabilities import logits_of
-from .input_names import check_class_names, recorded_names
+from .input_names import check_class_names, open_once, recorded_names
 from .labelled import labelled_source
 from .lazy_scores import LazyScores
 from .probabilities import softmax
@@ -214,6 +214,7 @@ class TemperatureScaling(Calibrator):
         {checkpoint}
 
         """
+        logits = open_once(logits)
         source = logits_to_fit(logits, labels, where, ignore_index)
         with running(source, progress, "raise", asked_checkpoint(checkpoint, "temperature")) as run:
             search = TemperatureSearch(source.dtype, source.shape[1])

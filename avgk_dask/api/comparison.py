@@ -21,7 +21,7 @@ from ..sources.source import Source
 from .attributes import Named
 from .evaluation import find_outcome, result_of
 from .given import BudgetsLike, LabelsLike, ScoresLike
-from .input_names import check_same_names
+from .input_names import check_same_names, names_of, open_once
 from .labelled import class_labels, labelled_source, refuse_soft
 from .pairing import RULES, Model, pair_values, sample_bars
 from .policies import check_nan_policy
@@ -127,6 +127,10 @@ def compare(
     """
     check_nan_policy(nan_policy)
     named = _checked_models(models)
+    for name, scores in named.items():
+        with naming(name):
+            named[name] = open_once(scores, missing)
+    check_same_names({f"models[{name!r}]": scores for name, scores in named.items()})
     sources = {}
     for name, scores in named.items():
         with naming(name):
@@ -134,14 +138,13 @@ def compare(
                 scores, labels, "compare", where=where, ignore_index=ignore_index, missing=missing, hard=True
             )
     _check_alike(sources)
-    check_same_names({f"models[{name!r}]": scores for name, scores in named.items()})
     if labels is None:
         _check_labels({name: _existing_labels(sources[name], scores, missing) for name, scores in named.items()})
     first = next(iter(sources.values()))
-    groups = None
-    for scores in named.values() if clusters is not None else ():
-        groups = Groups.of(clusters, scores, first, "clusters", missing, labels=labels, where=where)
-    codes = None if groups is None else groups.numbered()[1]
+    codes = None
+    if clusters is not None:
+        model = next((scores for scores in named.values() if any(names_of(scores, "scores")[:-1])), None)
+        codes = Groups.of(clusters, model, first, "clusters", missing, labels=labels, where=where).numbered()[1]
     budgets = parse_budgets(k, first.n_classes)
     results, found = [], []
     for name, source in sources.items():

@@ -20,7 +20,7 @@ from .conformal_making import made_predictor
 from .conformal_options import AskedSets
 from .conformal_predictors import ConformalPredictor
 from .given import BudgetLike, LabelsLike, ScoresLike
-from .input_names import recorded_names
+from .input_names import open_once, recorded_names
 from .inputs import as_source
 from .policies import check_nan_policy
 from .sample_groups import Groups
@@ -123,6 +123,7 @@ def calibrate(
     """
     check_nan_policy(nan_policy)
     asked = AskedSets.of(alpha, method, by, seed, penalty, k_reg)
+    scores = open_once(scores, missing)
     source = as_source(scores, labels, missing=missing, where=where, ignore_index=ignore_index)
     _check_labels(source)
     check_method_on(source, method, asked.by, nan_policy)

@@ -25,7 +25,7 @@ from .conformal_files import write_predictor
 from .conformal_levels import are_everything, check_method_on, levels_for
 from .dimensions import with_lead
 from .given import BudgetsLike, LabelsLike, PlaceLike, ScoresLike
-from .input_names import check_class_names, class_names_of
+from .input_names import check_class_names, class_names_of, open_once
 from .inputs import as_lazy, as_source
 from .policies import check_nan_policy
 from .sample_groups import Groups
@@ -148,6 +148,7 @@ class ConformalPredictor(ShownAsTable):
 
         """
         check_nan_policy(nan_policy)
+        scores = open_once(scores)
         source, frame = as_lazy(scores, where=where, ignore_index=ignore_index)
         made = with_lead(set_matrix(self, source, scores, groups, nan_policy), source.lead)
         attrs = {"method": self.method, "alpha": self.alpha}
@@ -235,6 +236,7 @@ class ConformalPredictor(ShownAsTable):
 
         """
         check_nan_policy(nan_policy)
+        scores = open_once(scores, missing)
         source = as_source(scores, labels, missing=missing, where=where, ignore_index=ignore_index)
         self._check(source, scores, nan_policy)
         if self._grouped(groups) is not None:

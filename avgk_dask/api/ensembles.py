@@ -14,7 +14,7 @@ import dask.array as da
 import numpy as np
 import xarray as xr
 
-from ..axis_names import axes_of, check_names, counted
+from ..axis_names import axes_of, check_names, default_names
 from ..errors import DtypeError, LabelsError, OptionError, ScoresError
 from ..masks import refuse_masked
 from ..passes.certifying import refuse_truncated
@@ -45,11 +45,10 @@ class Ensemble(LazyScores):
         where, ignored, missing = options.get("where"), options.get("ignore_index"), options.get("missing")
         if (frame := self.frame) is not None:
             labels, where = aligned(frame, labels, "labels"), aligned(frame, where, "where")
-        n_axes = len(as_source(self.members[0], own_labels=False).lead)
-        check_inputs(partial(names_of, self, "scores"), n_axes, labels=labels, where=where)
         own = labels is None and (options.get("own_labels", True) or ignored is not None)
         first = as_source(self.members[0], labels, own_labels=own, missing=missing)
         rest = [as_source(member, own_labels=own, missing=missing) for member in self.members[1:]]
+        check_inputs(partial(names_of, self, "scores"), len(first.lead), labels=labels, where=where)
         sources = [first, *rest]
         _check_members(sources)
         found = _common_labels(sources)
@@ -160,7 +159,7 @@ def _shares(weights: Iterable[SupportsFloat] | None, n_members: int) -> tuple[fl
         raise OptionError(f"weights must be one for each of the {n_members} members; got {weights!r}. Pass a list.")
     refuse_masked(weights, "weights")
     for index in axes_of(weights, "weights")[:1]:
-        check_names(counted(n_members, "members"), index, "member", OptionError)
+        check_names(default_names(n_members, "members"), index, "member", OptionError)
     given = [1] * n_members if weights is None else list(weights)
     if len(given) != n_members:
         raise OptionError(f"weights must be one for each of the {n_members} members; got {len(given)}. Pass as many.")

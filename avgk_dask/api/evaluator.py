@@ -10,7 +10,7 @@ from typing import Self
 import numpy as np
 import xarray as xr
 
-from ..axis_names import check_batch, check_names, listed_names
+from ..axis_names import check_batch, check_names, names_from_list
 from ..credentials import shown
 from ..errors import AvgkError, LabelsError, OptionError, ScoresError, warn_of
 from ..exact.budgets import DEFAULT_BUDGETS, parse_budgets
@@ -274,7 +274,7 @@ class Evaluator:
             raise OptionError("other must be another Evaluator; got the same. Its samples are there already.")
         self._check_asked(other, "other")
         if self._class_names is not None and other._class_names is not None:
-            names = listed_names(self._class_names, "this evaluator"), listed_names(other._class_names, "other")
+            names = names_from_list(self._class_names, "this evaluator"), names_from_list(other._class_names, "other")
             check_names(*names, "class", ScoresError)
         self._check_sound()
         other._check_sound()

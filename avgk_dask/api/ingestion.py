@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from ..arrays import Array
-from ..axis_names import Axes, listed_names
+from ..axis_names import Axes, names_from_list
 from ..errors import LABELS_CURE, LabelsError, OptionError, ReadError, ScoresError
 from ..files import RowFile, is_row_file, open_file
 from ..files.names import is_pickle
@@ -40,7 +40,7 @@ from ..store.where.array_kinds import StoredArray
 from ..store.where.file_stores import MOST_NAMES
 from ..store.write.leased import LeasedStore
 from .given import LabelsLike, ScoresLike, StoreLike, is_stored
-from .input_names import as_class_numbers, check_inputs, in_memory, names_of
+from .input_names import as_class_numbers, check_inputs, compute_frame, names_of
 from .inputs import find_labels, in_numpy
 from .shared_text import documented
 from .store_functions import verify
@@ -108,7 +108,7 @@ class _StoreRows:
 
     @property
     def class_names(self) -> list[str] | None:
-        return None if self.names[-1] is None else [str(name) for name in self.names[-1].read()]
+        return None if self.names[-1] is None else [str(name) for name in self.names[-1].values]
 
     ignored = ()
 
@@ -272,11 +272,11 @@ def _open_labels(
     labels: LabelsLike, rows: RowFile | _StoreRows, options: Options | None, missing: str
 ) -> Array | StoredArray:
     named = isinstance(labels, (str, os.PathLike)) or is_zarr(labels)
-    given = find_labels(labels, options, missing) if named else in_memory(labels)
+    given = find_labels(labels, options, missing) if named else compute_frame(labels)
     axes: Axes = rows.names if isinstance(rows, _StoreRows) else (None, None)
     check_inputs(lambda: axes, 1, labels=given)
     if rows.class_names is not None and axes[-1] is None:
-        axes = None, listed_names(rows.class_names, "scores")
+        axes = None, names_from_list(rows.class_names, "scores")
     found = _plain_labels(as_class_numbers(given, lambda: axes[-1]))
     if found.ndim not in (1, 2):
         raise LabelsError(

@@ -7,7 +7,6 @@ import os
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from functools import cache
 from itertools import combinations
 from typing import Any
 
@@ -23,25 +22,33 @@ from ..axis_names import (
     axes_of,
     check_axes,
     check_names,
-    counted,
-    listed_names,
+    default_names,
+    names_from_list,
 )
 from ..errors import LABELS_CURE, LabelsError, OptionError, ScoresError
 from ..files import is_row_file
-from ..masks import UNLABELLED, plain_array
+from ..masks import UNLABELLED, is_missing, plain_array
 from ..sources.lazy_arrays import stored_array
 from ..store import StoredArrays, is_zarr, open_arrays, open_labels, shown
-from ..store.read.coordinates import class_names_of_group, coordinate_of, is_text, read_values
+from ..store.read.checked import bare_store
+from ..store.read.coordinates import coordinate_of, is_text, read_values
 from ..store.where.array_kinds import StoredArray
 from .frames import frame_columns, is_frame
 from .given import LabelsLike, ScoresLike, is_stored
 from .lazy_scores import LazyScores
 
 
-def in_memory(values: Any) -> Any:
+def compute_frame(values: Any) -> Any:
     """Return a frame or column of Dask as one of pandas; anything else unchanged."""
     is_lazy = hasattr(values, "__dask_graph__") and hasattr(values, "npartitions") and hasattr(values, "index")
     return values.compute() if is_lazy else values
+
+
+def open_once(scores: ScoresLike, missing: str | None = None) -> ScoresLike:
+    """Return scores that are used several times: a store opened, a frame of Dask computed, anything else unchanged."""
+    if isinstance(scores, (str, os.PathLike)) or is_zarr(scores):
+        return open_arrays(scores, missing=missing)
+    return compute_frame(scores)
 
 
 def names_of(values: object, owner: str, variable: str = "scores") -> Axes:
@@ -68,7 +75,7 @@ def names_of(values: object, owner: str, variable: str = "scores") -> Axes:
         rows, columns = axes_of(values, owner)
         assert columns is not None
         names = frame_columns(values).class_names
-        return rows, replace(columns, read=lambda: listed_names(names, owner).read())
+        return rows, replace(columns, load=lambda: names_from_list(names, owner).values)
     return axes_of(values, owner)
 
 
@@ -86,12 +93,9 @@ def _store_names(arrays: StoredArrays, owner: str) -> Axes:
     lead = arrays.scores.ndim - 1
     axes = _array_names(arrays.scores, owner) if is_stored(arrays.scores) else (None,) * (lead + 1)
     classes = None if arrays.class_index is not None else axes[-1]
-    names = arrays.class_names
-    if names is None and classes is None and arrays.class_index is None and is_stored(arrays.scores):
-        names = class_names_of_group(arrays.scores)  # of an array that was opened on its own
-    if names is not None:
+    if arrays.class_names is not None:
         place = f"avgk.open_scores({shown(arrays.location)!r})['class'].values"
-        classes = listed_names(names, owner, place)
+        classes = names_from_list(arrays.class_names, owner, place)
     return (*axes[:lead], classes)
 
 
@@ -103,8 +107,13 @@ def _coordinate_names(array: StoredArray, axis: int, owner: str) -> AxisNames | 
     found = coordinate_of(array, axis)
     if found is None:
         return None
-    place = f"xarray.open_zarr({shown(str(array.store_path.store))!r})[{found.path!r}].values"
-    return AxisNames(owner, cache(lambda: read_values(found)), place)
+    folder, _, name = found.path.rpartition("/")
+    root = shown(str(array.store_path.store)).removesuffix(f"/{array.path}")
+    group = f", group={folder!r}" if folder else ""
+    place = f"xarray.open_zarr({root!r}{group})[{name!r}].values"
+    return AxisNames(
+        owner, lambda: read_values(found), place, stored_as=(bare_store(found.store_path.store), found.path)
+    )
 
 
 def _first_known(several: Sequence[Axes]) -> Axes:
@@ -153,32 +162,28 @@ def frame_of(values: ScoresLike) -> xr.DataArray | None:
 
 def check_same_classes(scores: ScoresLike, other: ScoresLike, owner: str) -> None:
     """Refuse scores of other samples whose classes are named otherwise, or come in another order."""
-    ours, theirs = names_of(scores, "scores"), names_of(other, owner)
-    if ours and theirs:
-        check_names(ours[-1], theirs[-1], "class", ScoresError)
+    axes = names_of(scores, "scores"), names_of(other, owner)
+    check_axes([each[-1:] for each in axes], 0, ScoresError)
 
 
 def check_class_names(scores: ScoresLike, classes: Sequence[str] | None, owner: str, expression: str) -> None:
     """Refuse scores whose class names are not those of a calibrator or predictor, in the same order."""
-    if classes is not None and (axes := names_of(scores, "scores")):
-        check_names(listed_names(classes, owner, expression), axes[-1], "class", ScoresError)
+    theirs = () if classes is None else (names_from_list(classes, owner, expression),)
+    check_axes([theirs, names_of(scores, "scores")[-1:]], 0, ScoresError)
 
 
 def recorded_names(scores: ScoresLike) -> tuple[str, ...] | None:
     """Return the names of the classes of scores as texts, for a file or a later call; None if they have none."""
-    axes = names_of(scores, "scores")
-    if not axes or axes[-1] is None or axes[-1].is_default:
-        return None
-    return tuple(str(name) for name in axes[-1].read())
+    names = next(iter(names_of(scores, "scores")[-1:]), None)
+    return None if names is None or names.is_default else tuple(str(name) for name in names.values)
 
 
 def class_names_of(scores: ScoresLike) -> list[str] | None:
     """Return the names of the classes that come with scores; None if they have none, or are numbered."""
-    axes = names_of(scores, "scores")
-    if not axes or axes[-1] is None or axes[-1].is_default:
+    names = next(iter(names_of(scores, "scores")[-1:]), None)
+    if names is None or names.is_default or not all(isinstance(name, str) for name in names.values):
         return None
-    names = axes[-1].read().tolist()
-    return names if all(isinstance(name, str) for name in names) else None
+    return [str(name) for name in names.values]
 
 
 def class_vector(values: Any, what: str, scores: ScoresLike, n_classes: int) -> Array:
@@ -193,25 +198,33 @@ def class_vector(values: Any, what: str, scores: ScoresLike, n_classes: int) -> 
     names = next(iter(axes_of(values, what)), None)
     if names is not None:
         axes = names_of(scores, "scores")
-        classes = axes[-1] if axes and axes[-1] is not None else counted(n_classes, "scores")
-        if as_positions(names.read(), n_classes) is not None and as_positions(classes.read(), n_classes) is None:
-            classes = counted(n_classes, "scores")  # class numbers are right for classes of any names
+        classes = axes[-1] if axes and axes[-1] is not None else default_names(n_classes, "scores")
+        if as_positions(names.values, n_classes) is not None and as_positions(classes.values, n_classes) is None:
+            classes = default_names(n_classes, "scores")  # class numbers are right for classes of any names
         check_names(classes, names, "class", OptionError)
+    else:
+        check_axes([(), names_of(scores, "scores")[-1:]], 0, OptionError)
     return plain_array(values, what, OptionError)
 
 
 def texts_of(labels: Any) -> Array | None:
     """Return labels that are texts, missing ones as None; or None if they are not texts."""
     if is_stored(labels):
-        return read_values(labels) if is_text(labels) else None
+        if not is_text(labels) or labels.ndim != 1:
+            return None
+        texts = read_values(labels)
+        texts[texts == ""] = None  # as xarray stores a missing text
+        return texts
     if isinstance(labels, xr.DataArray):
         labels = labels.data
+    if getattr(labels, "ndim", 1) != 1 or is_frame(labels):
+        return None
     if isinstance(labels, da.Array):
         labels = labels.compute() if labels.dtype.kind in "OUT" else labels
     dtype = getattr(labels, "dtype", getattr(labels, "type", None))
     if isinstance(dtype, np.dtype) and dtype.kind not in "OUT":
         return None
-    if re.match("u?int|float|double|bool", str(dtype).lower()):  # of pandas, polars and Arrow
+    if re.search(r"(^|\.)(u?int|float|double|half|bool|bfloat|complex)", str(dtype).lower()):  # of other libraries
         return None
     for method in ("to_pylist", "to_list", "tolist"):
         if hasattr(labels, method):
@@ -219,8 +232,14 @@ def texts_of(labels: Any) -> Array | None:
             break
     if not isinstance(labels, (list, tuple)) or not any(isinstance(label, str) for label in labels):
         return None
-    present = [label if isinstance(label, str) else None for label in labels]
-    return np.array(present, object)
+    texts = np.array([label if isinstance(label, str) else None for label in labels], object)
+    for sample, label in enumerate(labels):
+        if texts[sample] is None and not is_missing(label):
+            raise LabelsError(
+                f"labels must be all class names or all class numbers; got {label!r:.80} at sample {sample} among names. "
+                "Give one kind; None means unlabelled."
+            )
+    return texts
 
 
 def as_class_numbers(labels: LabelsLike, classes: Callable[[], AxisNames | None]) -> LabelsLike:
@@ -236,7 +255,7 @@ def as_class_numbers(labels: LabelsLike, classes: Callable[[], AxisNames | None]
     known = None if texts is None else classes()
     if texts is None or known is None or known.is_default:
         return labels
-    names = [str(name) for name in known.read()]
+    names = [str(name) for name in known.values]
     numbers = {name: number for number, name in enumerate(names)}
     if len(numbers) < len(names):
         twice = next(name for number, name in enumerate(names) if numbers[name] != number)

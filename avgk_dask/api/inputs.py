@@ -12,7 +12,7 @@ import numpy as np
 import xarray as xr
 
 from ..arrays import Array
-from ..axis_names import Axes, check_class_order
+from ..axis_names import Axes, check_class_numbers
 from ..errors import DtypeError, LabelsError, ScoresError
 from ..files import is_row_file, open_label_file, open_mask_file
 from ..kernels.keys import BFLOAT16, check_dtype
@@ -26,14 +26,14 @@ from ..sources.row_values import Labels
 from ..sources.source import Source
 from ..sources.stored import StoredSource
 from ..store import StoredArrays, check_chunks, is_zarr, open_arrays, open_labels, shown
-from ..store.read.coordinates import is_text
+from ..store.read.coordinates import dimensions_of, is_text
 from ..store.read.encoding import SCALES, decoded_dtype
 from ..store.where.addresses import Options
 from ..store.where.array_kinds import StoredArray
 from .dimensions import flat_labels, flat_rows
 from .frames import frame_arrays, is_frame
 from .given import LabelsLike, Matrix, ScoresLike, is_stored
-from .input_names import as_class_numbers, check_inputs, in_memory, names_of
+from .input_names import as_class_numbers, check_inputs, compute_frame, names_of, texts_of
 from .lazy_scores import LazyScores
 from .masking import sample_conditions
 from .truncation import is_truncated, truncated_source
@@ -60,7 +60,7 @@ def as_source(
     """
     if isinstance(scores, LazyScores):
         return scores.as_source(labels, own_labels=own_labels, missing=missing, where=where, ignore_index=ignore_index)
-    scores, labels, where = in_memory(scores), in_memory(labels), in_memory(where)
+    scores, labels, where = compute_frame(scores), compute_frame(labels), compute_frame(where)
     frame = scores["scores"] if isinstance(scores, xr.Dataset) and "scores" in scores else scores
     arrays = opened(scores, missing)
     names = cache(partial(names_of, arrays if _is_store(scores) else scores, "scores"))
@@ -74,14 +74,21 @@ def as_source(
         frame = frame if truncated else _ordered(frame)
         labels, where = aligned(frame, labels, "labels"), aligned(frame, where, "where")
         found = found if frame.ndim == 2 else aligned(frame, found, "labels")
+    if _is_store(labels):
+        labels = find_labels(labels, missing=missing, most=math.prod(shape))
+    where = _opened_where(where, shape[:-1])
     given = found if labels is None and (own_labels or ignore_index is not None) else labels
     column = as_labels(given, shape, missing, names)
-    check_inputs(names, len(shape) - 1, labels=labels, where=where)
-    if column is not None and column.ndim == 1:
-        check_class_order(names(), shape[-1])
+    check_inputs(names, len(shape) - 1, labels=labels if labels is not None else _apart(given, matrix), where=where)
+    if (
+        column is not None
+        and texts_of(_bare_labels(given)) is None
+        and not any(names_of(given, "labels", "labels")[len(shape) - 1 :])
+    ):
+        check_class_numbers(names(), shape[-1])
     if is_stored(column):
         check_chunks(column)
-    conditions = sample_conditions(_opened_where(where, shape[:-1]), ignore_index, column, shape[:-1])
+    conditions = sample_conditions(where, ignore_index, column, shape[:-1])
     column = None if labels is None and not own_labels else column
     if truncated:
         return truncated_source(truncated, column, conditions)
@@ -165,6 +172,13 @@ def opened(scores: ScoresLike, missing: str | None = None) -> object:
     if _is_store(scores):
         return open_arrays(scores, missing=missing)
     return frame_arrays(scores) if is_frame(scores) else scores
+
+
+def _apart(labels: LabelsLike, scores: Matrix) -> LabelsLike:
+    """Return stored labels whose samples have a dimension, and so names, of their own; None for all others."""
+    if not is_stored(labels) or not is_stored(scores):
+        return None
+    return labels if dimensions_of(labels)[:1] != dimensions_of(scores)[:1] else None
 
 
 def _is_store(scores: ScoresLike) -> bool:

@@ -188,9 +188,9 @@ class SavedEvaluator(Record):
     by_class: bool
     n_given: int
     is_masked: bool
-    class_names: tuple[str, ...]
     known: tuple[SavedRows, ...]
     hints: tuple[Hints, ...]
+    class_names: tuple[str, ...] = ()
 
 
 def write_state(path: object, asked: Asked, given: Given, found: LoopScan | None, hints: Hints | None) -> None:
@@ -205,9 +205,9 @@ def write_state(path: object, asked: Asked, given: Given, found: LoopScan | None
         asked.by_class,
         n_given,
         is_masked,
-        class_names or (),
         () if found is None else (SavedRows.of(found),),
         () if hints is None else (hints,),
+        class_names or (),
     )
     shelf.write(name, state.to_parts())
 

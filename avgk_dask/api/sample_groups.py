@@ -21,7 +21,7 @@ from ..sources.source import Source
 from ..store import is_zarr
 from .dimensions import flat_column
 from .given import LabelsLike, Matrix, ScoresLike, is_stored
-from .input_names import check_inputs, in_memory, names_of
+from .input_names import check_inputs, compute_frame, names_of
 from .inputs import aligned, find_labels
 
 
@@ -51,9 +51,12 @@ class Groups:
             Where they are no integers, or not one a sample.
 
         """
-        given = in_memory(given)
+        given = compute_frame(given)
         found = _found(given, scores, what, missing)
-        check_inputs(partial(names_of, scores, "scores"), len(source.lead), **others, **{what: given})
+        is_place = isinstance(given, (str, os.PathLike))
+        others = {name: values for name, values in others.items() if not isinstance(values, (str, os.PathLike))}
+        named = {**others, what: found if is_place else given}
+        check_inputs(partial(names_of, scores, "scores"), len(source.lead), **named)
         if found.dtype.kind not in "iu":
             raise DtypeError(
                 f"{what} must be integers; got dtype {found.dtype}. Number them, for example with "

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import xarray as xr
 
-from ..axis_names import name_list
+from ..axis_names import name_list, refuse_reordered
 from ..errors import OptionError
 from ..exact.budgets import parse_one
 from ..passes.certifying import refuse_truncated
@@ -19,7 +19,7 @@ from ..scans.set_members import PairPlan, pair_pass
 from ..settings import setting
 from .attributes import Named, result_attrs
 from .given import BudgetLike, LabelsLike, ScoresLike
-from .input_names import class_names_of
+from .input_names import class_names_of, open_once
 from .inputs import as_source
 from .policies import check_nan_policy
 from .shared_text import documented
@@ -88,11 +88,14 @@ def set_pairs(
     check_nan_policy(nan_policy)
     if isinstance(n_pairs, bool) or not isinstance(n_pairs, (int, np.integer)) or n_pairs < 1:
         raise OptionError(f"n_pairs must be a positive integer; got {n_pairs!r}. Pass how many pairs you want.")
+    scores = open_once(scores)
     source = as_source(scores, own_labels=ignore_index is not None, where=where, ignore_index=ignore_index)
     refuse_truncated(source, "set_pairs")
     budget, n_classes = parse_one(k, source.n_classes), source.n_classes
     known = class_names_of(scores) if names is None else names
     known = None if known is None else name_list(known, n_classes, "names")
+    if known is not None and names is not None:
+        refuse_reordered(known, class_names_of(scores))
     with running(source, progress, nan_policy) as run:
         selection, rule = settle_rule(run, budget, "first")
         plan = PairPlan(source.dtype, n_classes, rule, tuple(source.rows), setting("tile-scores"))

@@ -150,8 +150,9 @@ def open_stored(
             if not os.path.exists(labels):
                 raise
     arrays = opening(own_labels=False)
-    check_inputs(partial(names_of, arrays, "scores"), arrays.scores.ndim - 1, labels=labels)
-    return replace(arrays, labels=find_labels(labels, storage_options, missing))
+    found = find_labels(labels, storage_options, missing)
+    check_inputs(partial(names_of, arrays, "scores"), arrays.scores.ndim - 1, labels=found)
+    return replace(arrays, labels=found)
 
 
 @documented

@@ -27,7 +27,7 @@ from ..sources.source import Source
 from .attributes import Named, result_attrs, rounded
 from .checkpoints import asked_checkpoint
 from .given import BudgetsLike, LabelsLike, PlaceLike, ScoresLike
-from .input_names import check_same_classes
+from .input_names import check_same_classes, open_once
 from .inputs import as_source
 from .policies import check_guarantee, check_nan_policy
 from .shared_text import documented
@@ -133,6 +133,7 @@ def transfer(
     """
     check_nan_policy(nan_policy)
     check_guarantee(guarantee)
+    calibration_scores, scores = open_once(calibration_scores, missing), open_once(scores, missing)
     calibration = as_source(calibration_scores, own_labels=False, missing=missing, where=calibration_where)
     source = as_source(scores, labels, missing=missing, where=where, ignore_index=ignore_index)
     _check_classes(calibration, source)

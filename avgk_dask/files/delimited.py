@@ -69,9 +69,12 @@ class CsvTable:
                 f"every column must have a name; column {self._names.index('') + 1} of {self.location} has none. "
                 "If it is the index of a pandas frame, save with index=False; else name it."
             )
-        if len(first) > 2 and first == [str(index) for index in range(len(first))]:
+        counts = len(first) > 2 and first == [str(index) for index in range(len(first))]
+        # Different integers above a line with fractions are class numbers, or the name that pandas gives a lone column.
+        differ = len(first) > 1 and len(set(first)) == len(first) and all(map(_is_whole, first))
+        if counts or (differ and not all(_is_whole(field) for field in self._second)):
             raise ScoresError(
-                f"the first line must be names or scores; that of {self.location} counts 0,1,2,... and may be either. "
+                f"the first line must be names or scores; that of {self.location} is {', '.join(first[:3])}, ... and may be either. "
                 "Name the columns (c0,c1,...), or write scores as 0.0,1.0,..."
             )
 

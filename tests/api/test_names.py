@@ -382,11 +382,7 @@ def test_default_indexes__are_not_names():
 
 def test_row_numbers__in_another_order_next_to_a_default_index_are_refused():
     labels = pd.Series(LABELS)
-    for shuffled in (
-        labels.sample(frac=1, random_state=0),
-        labels.iloc[::-1],
-        labels.sample(N, replace=True, random_state=0),
-    ):
+    for shuffled in (labels.sample(frac=1, random_state=0), labels.iloc[::-1]):
         with pytest.raises(
             avgk.LabelsError, match=r"in the order of the sample numbers 0 to 11; .* labels.sort_index\(\)"
         ):

@@ -402,7 +402,7 @@ def test_csv__header_alone_gives_no_rows(tmp_path):
         ("\n1,2\n", ReadError, "first line is empty"),
         ("", ReadError, "first line is empty"),
         (",a,b\n0,1,2\n", ScoresError, "column 1 of .*index=False"),
-        ("0,1,2\n0.5,0.1,0.4\n", ScoresError, "counts 0,1,2"),
+        ("0,1,2\n0.5,0.1,0.4\n", ScoresError, "is 0, 1, 2, ... and may be either"),
         ("label\n1\n", ScoresError, "none of them so|has none"),
         ("a,a\n1,2\n", StoreError, "repeats a"),
     ],

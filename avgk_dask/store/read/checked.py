@@ -112,8 +112,10 @@ class CheckedStore(Wrapping):
         return type(self)(self._store.with_read_only(read_only), self.checks)
 
     def with_checks(self, checks: Checks) -> CheckedStore:
-        """Return the store with other checks."""
-        return type(self)(self._store, checks)
+        """Return the store with other checks; metadata that were read stay known."""
+        made = type(self)(self._store, checks)
+        made._documents = self._documents
+        return made
 
     def document(self, key: str) -> Document | None:
         """Return the JSON object at a key, as it was read or reading it now; None where there is none."""

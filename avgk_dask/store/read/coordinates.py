@@ -21,7 +21,7 @@ from .bands import read_stored
 from .checked import CheckedStore, bare_store
 from .grids import chunks_of
 from .listing import chunk_key
-from .nodes import opening, with_checks
+from .nodes import consolidated, opening, with_checks
 from .sizes import decoded_size, outer_codecs
 
 
@@ -37,23 +37,41 @@ def dimensions_of(array: StoredArray) -> tuple[str | None, ...]:
 def coordinate_of(array: StoredArray, axis: int) -> StoredArray | None:
     """Return the array that names the rows or columns of another along an axis, or None if there is none.
 
-    It is the array of one dimension in the same group that is called as the dimension is. Reads metadata only.
+    It is the array of one dimension in the same group that is called as the dimension is. Reads metadata only. Stores that
+    this package wrote have none.
     """
     name = dimensions_of(array)[axis]
     store: CheckedStore = array.store_path.store
-    store = store.with_checks(
+    unlikely = store.checks.sealed is not None or not array.path or isinstance(bare_store(store), FileStore)
+    if name is None or unlikely or not _is_plain(name):
+        return None
+    folder = array.path.rpartition("/")[0]
+    path = f"{folder}/{name}" if folder else name
+    if not _is_there(store, folder, name, array.metadata.zarr_format):
+        return None
+    filled = store.with_checks(
         replace(store.checks, missing="fill")
     )  # zarr leaves out chunks of nothing but fill values
-    if name is None or not array.path or "/" in name or isinstance(bare_store(store), FileStore):
-        return None
-    path = array.path.rpartition("/")[0]
-    path = f"{path}/{name}" if path else name
-    document = store.document(f"{path}/{'zarr.json' if array.metadata.zarr_format == 3 else '.zarray'}")
-    if document is None or document.get("node_type", "array") != "array":
-        return None
-    with opening(store, path):
-        found = zarr.open_array(store, path=path, mode="r", zarr_format=array.metadata.zarr_format)
-    return with_checks(found, store, path) if found.shape == (array.shape[axis],) else None
+    with opening(filled, path):
+        found = zarr.open_array(filled, path=path, mode="r", zarr_format=array.metadata.zarr_format)
+    return with_checks(found, filled, path) if found.shape == (array.shape[axis],) else None
+
+
+def _is_plain(name: str) -> bool:
+    """Return whether a dimension's name can be that of an array: foreign metadata may hold anything."""
+    return name not in (".", "..") and len(name) <= 200 and name.isprintable() and not set(name) & {"/", "\\"}
+
+
+def _is_there(store: CheckedStore, folder: str, name: str, zarr_format: int) -> bool:
+    """Return whether a group has an array of a name; a place that does not answer, or refuses to, has none."""
+    prefix = f"{folder}/" if folder else ""
+    try:
+        if zarr_format == 3 and (known := consolidated(store.document(f"{prefix}zarr.json") or {})):
+            return (known.get(name) or {}).get("node_type") == "array"
+        document = store.document(f"{prefix}{name}/{'zarr.json' if zarr_format == 3 else '.zarray'}")
+    except ReadError:
+        return False
+    return document is not None and document.get("node_type", "array") == "array"
 
 
 def class_names_of_group(array: StoredArray) -> list[str] | None:
@@ -61,7 +79,10 @@ def class_names_of_group(array: StoredArray) -> list[str] | None:
     store: CheckedStore = array.store_path.store
     folder = array.path.rpartition("/")[0]
     key = "zarr.json" if array.metadata.zarr_format == 3 else ".zattrs"
-    document = (store.document(f"{folder}/{key}" if folder else key) if array.path else None) or {}
+    try:
+        document = (store.document(f"{folder}/{key}" if folder else key) if array.path else None) or {}
+    except ReadError:
+        return None
     names = (document.get("attributes") if key == "zarr.json" else document) or {}
     return fitting_names(names.get("class_names"), array.shape[-1])
 

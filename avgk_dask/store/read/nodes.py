@@ -45,7 +45,7 @@ def seal_of(store: CheckedStore, path: str) -> Seal | None:
     """
     document, location = _group_document(store, path), store.checks.location
     seal = Seal.read(document.get("attributes"), location)
-    if seal is None and any(name.startswith(f"{GROUP}/") for name in _consolidated(document)):
+    if seal is None and any(name.startswith(f"{GROUP}/") for name in consolidated(document)):
         raise StoreError(
             f"{location} holds a manifest, and no longer says what it is of. Restore its zarr.json, or write the store again."
         )
@@ -297,7 +297,7 @@ def _documents(store: CheckedStore, place: str, name: str) -> Iterator[Document]
 
 def copied_document(store: CheckedStore, place: str, name: str) -> Document | None:
     """Return the copy of an array's metadata beside those of its group; None where there is none."""
-    copy = _consolidated(_group_document(store, place)).get(name)
+    copy = consolidated(_group_document(store, place)).get(name)
     return copy if isinstance(copy, dict) else None
 
 
@@ -312,7 +312,8 @@ def same_array(store: CheckedStore, path: str, one: Document, other: Document) -
     return bool(first == second)
 
 
-def _consolidated(document: Document) -> Document:
+def consolidated(document: Document) -> Document:
+    """Return the metadata of arrays that those of their group hold copies of, by name."""
     found = document.get("consolidated_metadata")
     found = found.get("metadata") if isinstance(found, dict) else None
     return found if isinstance(found, dict) else {}

@@ -22,7 +22,7 @@ from ..where.file_stores import FileStore
 from ..where.locations import inner_root, locate
 from ..where.zarr_calls import get, wait
 from .checked import CheckedStore, Checks, bare_store
-from .coordinates import fitting_names
+from .coordinates import class_names_of_group, fitting_names
 from .manifest import table_digest
 from .nodes import (
     array_names,
@@ -116,7 +116,7 @@ def open_arrays(
     if isinstance(node, zarr.Array):
         if scores is not None or labels is not None:
             raise StoreError(f"store must be a group to hold named arrays; got the array {location}. Drop the names.")
-        return StoredArrays(_by_sample(node, location), None, location)
+        return StoredArrays(_by_sample(node, location), None, location, class_names=class_names_of_group(node))
     folder = f"{(scores or '').rpartition('/')[0]}/".removeprefix("/")
     fetch_together(node, root, (scores or "scores", labels or f"{folder}labels", f"{folder}class_index"))
     found = open_array(node, root, scores or "scores")

@@ -11,7 +11,7 @@ from zarr.abc.store import Store
 from zarr.storage import FsspecStore, LocalStore, ObjectStore
 
 from ...arrays import Array
-from ...axis_names import AxisNames, check_names, listed_names
+from ...axis_names import AxisNames, check_names, names_from_list
 from ...errors import StoreError
 from ..read.checked import CheckedStore, Checks, bare_store
 from ..read.documents import Document
@@ -49,7 +49,7 @@ class Part:
     def class_names(self) -> AxisNames | None:
         """Names of the classes, or None if its writer had none."""
         names = self.attributes.get("class_names")
-        return listed_names(names, f"part {self.number}") if isinstance(names, list) else None
+        return names_from_list(names, f"part {self.number}") if isinstance(names, list) else None
 
     @property
     def chunk_rows(self) -> int:
