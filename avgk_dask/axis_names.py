@@ -185,7 +185,8 @@ def check_batch(
     axes = axes_of(scores, "scores")
     if "class" in getattr(scores, "dims", ())[:-1]:
         raise ScoresError(f"scores must be (sample, class); got the dimensions {scores.dims}. Transpose them first.")
-    check_axes([axes, *(axes_of(values, owner) for owner, values in others.items())], max(1, len(axes) - 1))
+    named = [found for owner, values in others.items() if (found := axes_of(values, owner))]
+    check_axes([axes, *named], max(1, len(axes) - 1))
     classes = axes[-1] if len(axes) > 1 else None
     if classes is None or classes.is_default:
         return None if known is None else tuple(known)

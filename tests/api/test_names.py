@@ -391,16 +391,20 @@ def test_row_numbers__in_another_order_next_to_a_default_index_are_refused():
         avgk.evaluate(pd.DataFrame(SCORES).iloc[::-1], labels, 1)
 
 
-@pytest.mark.parametrize("names", [[1, 0, 2, 3], ["0", "1", "3", "2"]])
+@pytest.mark.parametrize("names", [[1, 0, 2, 3], ["0", "1", "3", "2"], [1, 2, 3, 4], [10, 20, 30, 40]])
 def test_columns_called_by_class_numbers__must_be_in_their_order(names, tmp_path):
     frame = pd.DataFrame(SCORES, columns=names)
     with avgk.ScoreWriter(tmp_path / "s.zarr", C, attributes={"class_names": [*map(str, names)]}) as writer:
         writer.append(SCORES)
     for scores in (frame, as_xarray(SCORES, None, names, None), tmp_path / "s.zarr"):
-        with pytest.raises(avgk.ScoresError, match="scores must be in the order of the class numbers 0 to 3"):
+        with pytest.raises(
+            avgk.ScoresError, match="must not call their classes by other numbers than 0 to 3, in order"
+        ):
             avgk.evaluate(scores, LABELS, 1)
         assert avgk.threshold(scores, 1) == avgk.threshold(SCORES, 1)  # no labels: the order does not matter
-    with pytest.raises(avgk.ScoresError, match=r"scores.sort_index\(axis=1\)"):
+    texts = [str(names[label]) for label in LABELS]
+    assert avgk.evaluate(frame.set_axis([*map(str, names)], axis=1), texts, 1).equals(avgk.evaluate(SCORES, LABELS, 1))
+    with pytest.raises(avgk.ScoresError, match=r"pass scores.to_numpy\(\) if labels are column numbers"):
         update(frame)
 
 
@@ -569,3 +573,59 @@ def test_texts__are_read_in_any_codec_and_no_claim_of_a_chunk_is_believed(tmp_pa
     chunk.write_bytes(claim if compressor is None else numcodecs.Zstd().encode(claim))
     with pytest.raises(avgk.ReadError, match=r"labels/(c/)?0 of .* (cannot be decoded|is damaged)"):
         avgk.evaluate(tmp_path / "s.zarr", k=1)
+
+
+def test_class_numbers__in_another_order_are_refused_without_labels_too():
+    frame = pd.DataFrame(SCORES)
+    order = [3, 2, 1, 0]
+    for call in (
+        lambda: avgk.conformal.calibrate(frame, LABELS, ALPHA, by="class").sets(frame[order]),
+        lambda: avgk.calibration.VectorScaling(max_iterations=2).fit(SCORES, LABELS).transform(frame[order]),
+        lambda: avgk.balanced(frame[order], FREQUENCIES),
+        lambda: avgk.balanced(SCORES, pd.Series(FREQUENCIES, [3.0, 2.0, 1.0, 0.0])),
+        lambda: avgk.evaluate(SCORES, pd.DataFrame(ETA)[order], 1),
+        lambda: avgk.evaluate(frame[order], ETA, 1),
+    ):
+        with pytest.raises(avgk.AvgkError, match=r"class numbers|other numbers than 0 to 3"):
+            call()
+
+
+@pytest.mark.parametrize("odd", [0, 2.5, True, b"cat", ("cat",)])
+def test_labels_that_are_names__hold_nothing_else(odd):
+    frame = pd.DataFrame(SCORES, columns=CLASSES)
+    with pytest.raises(avgk.LabelsError, match=r"all class names or all class numbers; got .* at sample 1 among names"):
+        avgk.evaluate(frame, ["cat", odd, *["dog"] * (N - 2)], 1)
+    assert avgk.evaluate(frame, ["cat", float("nan"), *["dog"] * (N - 2)], 1).attrs["n_labelled"] == N - 1
+
+
+def test_names_to_show__may_not_be_the_classes_in_another_order():
+    frame = pd.DataFrame(SCORES, columns=CLASSES)
+    for call in (
+        lambda: avgk.breakdown(frame, LABELS, 1, names=CLASSES[::-1]),
+        lambda: avgk.set_pairs(frame, 2, names=CLASSES[::-1]),
+    ):
+        with pytest.raises(avgk.OptionError, match="names must have the class names of scores"):
+            call()
+    assert avgk.breakdown(frame, LABELS, 1, names=list("abcd"))["name"].values.tolist() == list("abcd")
+
+
+def test_times__are_the_same_names_in_any_unit():
+    times = pd.date_range("2020-01-01", periods=N)
+    scores = xr.DataArray(SCORES, {"sample": times.astype("datetime64[ns]")}, ("sample", "class"))
+    labels = pd.Series(LABELS, times.as_unit("s"))
+    assert avgk.evaluate(scores, labels, 1).equals(avgk.evaluate(SCORES, LABELS, 1))
+    assert avgk.evaluate(scores, labels.set_axis(times.astype(object)), 1).attrs["n_labelled"] == N
+    with pytest.raises(avgk.LabelsError, match="Align them with"):
+        avgk.evaluate(scores, labels[::-1], 1)
+
+
+def test_frames_of_dask__are_named_by_their_columns():
+    frames = pytest.importorskip("dask.dataframe")
+    frame = frames.from_pandas(pd.DataFrame(SCORES, IDS, CLASSES).sort_index(), npartitions=2)
+    labels = pd.Series(LABELS, IDS).sort_index()
+    expected = avgk.breakdown(frame.compute(), labels, 1)
+    assert avgk.breakdown(frame, labels, 1).equals(expected)
+    with pytest.raises(avgk.LabelsError, match="labels must have the sample names"):
+        avgk.breakdown(frame, labels[::-1], 1)
+    with pytest.raises(avgk.ScoresError, match="must have the class names"):
+        avgk.compare({"a": frame, "b": frame[CLASSES[::-1]]}, labels, 1)

@@ -98,7 +98,7 @@ def test_sums__need_not_be_1_beyond_rounding(rounded):
 
 @pytest.mark.parametrize(
     "total, todo",
-    [(0.99, "Divide each row by its sum"), (1.25, "Divide each row"), (0, "Leave samples without a label out")],
+    [(0.98, "Divide each row by its sum"), (1.25, "Divide each row"), (0, "Leave samples without a label out")],
 )
 def test_sums__other_than_1_are_refused_with_the_sample_and_what_to_do(total, todo):
     eta = ETA.copy()
