@@ -25,6 +25,7 @@ from avgk_dask.store.write.lease_places import FOLDER
 from avgk_dask.store.write.roots import writable
 
 SCORES = np.random.default_rng(1).random((157, 5), dtype=np.float32)
+SOFT = SCORES / SCORES.sum(1, keepdims=True)
 LABELS = np.random.default_rng(2).integers(-1, 5, 157)
 
 
@@ -54,7 +55,7 @@ def add(path, first, last, labels=LABELS, **options):
 def test_append__gives_the_store_of_one_writer_byte_for_byte(tmp_path_factory, data):
     folder = tmp_path_factory.mktemp("a")
     bounds = sorted(data.draw(st.lists(st.integers(1, 60), min_size=2, max_size=5)))
-    labels = data.draw(st.sampled_from([LABELS, SCORES, SCORES.astype("f8"), None]))
+    labels = data.draw(st.sampled_from([LABELS, SOFT, SOFT.astype("f8"), None]))
     options = {
         "chunk_rows": data.draw(st.sampled_from([None, 1, 7, 16])),
         "shard_chunks": data.draw(st.integers(1, 3)),
@@ -249,7 +250,7 @@ def test_append__refuses_other_options(tmp_path, n, options, match):
     add(path, n, 50, n_classes=5, dtype="f4", chunk_rows=10, shard_chunks=2, codec="blosc", attributes={"model": "m"})
 
 
-@pytest.mark.parametrize("labels, other", [(LABELS, SCORES), (SCORES, None), (None, LABELS)])
+@pytest.mark.parametrize("labels, other", [(LABELS, SOFT), (SOFT, None), (None, LABELS)])
 def test_append__refuses_labels_of_another_kind(tmp_path, labels, other):
     write(tmp_path / "a.zarr", 45, labels, chunk_rows=10)
     with avgk.ScoreWriter(tmp_path / "a.zarr", append=True) as more, pytest.raises(avgk.LabelsError, match="one kind"):
