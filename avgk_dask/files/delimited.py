@@ -92,15 +92,14 @@ class CsvTable:
         if self._is_empty:
             return
         scores = [name for name in names if name != self._label]
-        whole, exact = _WholeColumns([*scores]), set[str]()
+        whole, is_exact = _WholeColumns([*scores]), False
         with reading(self.location, *self._errors):
             try:
                 for batch in self._open(names, max_bytes):
                     whole.look(batch)
-                    large = [name for name in scores if name not in exact and _has_large(batch, name)]
-                    if large:
-                        self._refuse_lost_digits(large, max_bytes)
-                        exact.update(large)
+                    if not is_exact and any(_has_large(batch, name) for name in scores):
+                        self._refuse_lost_digits(scores, max_bytes)  # of all columns, in one more read
+                        is_exact = True
                     for start in range(0, batch.num_rows, rows):
                         yield batch.slice(start, rows)
                 self._refuse_numbers_of_groups(whole)

@@ -54,7 +54,7 @@ def test_verify__decodes_no_texts(tmp_path, zarr_format):
     chunk.write_bytes(struct.pack("<III", 50_000_000, 4, 0))
     with within():
         assert avgk.verify(tmp_path / "a.zarr").n_chunks == 5
-    with within(), pytest.raises(avgk.ReadError, match="labels.* claims another number of texts than it has rows"):
+    with within(), pytest.raises(avgk.ReadError, match=r"labels.* claims another number of texts than it has rows"):
         avgk.evaluate(tmp_path / "a.zarr", k=1)
 
 

@@ -479,7 +479,7 @@ def test_append__stopped_again_and_again_adds_its_rows_once(tmp_path, stop_after
 def test_append__says_what_it_does_with_rows_that_are_there(tmp_path):
     path = tmp_path / "a.zarr"
     cut_short(path, 25, 57)
-    with pytest.warns(avgk.LeftoverWarning, match="finished an append .* not added twice"):
+    with pytest.warns(avgk.LeftoverWarning, match="finished an append .* not added again if they come unchanged"):
         more = avgk.ScoreWriter(path, append=True)
     more.append(*rows(25, 57))
     with pytest.warns(avgk.LeftoverWarning, match="the 32 rows appended .* not added again"):

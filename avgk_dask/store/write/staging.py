@@ -124,7 +124,7 @@ def settle(store: Store, location: str) -> str | None:
     if is_staged:
         _move_in(store, _load(store, location, _told(seal.noted[STAGED], location)))
     rows = read_append_record(store)
-    once = "its rows are in the store" + (", and are not added twice" if rows else "")
+    once = "its rows are in the store" + (", and are not added again if they come unchanged" if rows else "")
     if is_staged:
         tell(f"finished an append to {location} whose writer was gone; {once}")
         return rows
