@@ -16,6 +16,7 @@ import xarray as xr
 import zarr
 
 import avgk_dask as avgk
+from avgk_dask.testing import CountingStore
 
 N, C, ALPHA = 12, 4, 0.4
 RNG = np.random.default_rng(0)
@@ -629,3 +630,27 @@ def test_frames_of_dask__are_named_by_their_columns():
         avgk.breakdown(frame, labels[::-1], 1)
     with pytest.raises(avgk.ScoresError, match="must have the class names"):
         avgk.compare({"a": frame, "b": frame[CLASSES[::-1]]}, labels, 1)
+
+
+def test_names__cost_stores_of_ours_no_request():
+    store = zarr.storage.MemoryStore()
+    with avgk.ScoreWriter(store, C) as writer:
+        writer.append(SCORES, LABELS)
+    for call in (
+        lambda s: avgk.evaluate(s, k=1),
+        lambda s: avgk.conformal.calibrate(s, alpha=ALPHA),
+        lambda s: avgk.evaluate(avgk.open_scores(s), pd.Series(LABELS, IDS), k=1),
+        lambda s: avgk.evaluate(avgk.ensemble([s, SCORES]), k=1),
+    ):
+        counted = CountingStore(store)
+        call(counted)
+        assert not [key for key in counted.reads if key.split("/")[0] in ("sample", "class")]
+
+
+def test_dimensions__of_any_name_leave_a_store_readable(tmp_path):
+    for name in ("..", "a" * 300, "a\x00b", "a/b", "scores"):
+        path = tmp_path / f"{abs(hash(name))}.zarr"
+        zarr.open_group(path, mode="w").create_array(
+            "scores", data=SCORES, chunks=(5, C), dimension_names=(name, "class")
+        )
+        assert avgk.evaluate(path, pd.Series(LABELS, IDS), 1).equals(avgk.evaluate(SCORES, LABELS, 1))
