@@ -23,6 +23,7 @@ from itertools import chain
 from typing import Annotated, Any, ClassVar, Protocol, Self, get_args, get_origin, get_type_hints
 
 import numpy as np
+from numpy.typing import NDArray
 
 from .arrays import Array, Ints
 from .errors import ReadError
@@ -279,8 +280,8 @@ def _is_a(value: object, hint: Any) -> bool:
         if not isinstance(value, tuple) or (parts[-1] is not ... and len(parts) != len(value)):
             return False
         return all(_is_a(part, parts[0]) for part in value)
-    if get_origin(hint) is np.ndarray:
-        (kind,) = get_args(get_args(hint)[1])
+    if get_origin(hint) in (np.ndarray, NDArray):  # an alias of its own since NumPy 2.5
+        kind = get_args(hint)[0] if get_origin(hint) is NDArray else get_args(get_args(hint)[1])[0]
         return isinstance(value, np.ndarray) and (kind is Any or value.dtype.kind == np.dtype(kind).kind)
     if hint in (int, float) and isinstance(value, bool):
         return False

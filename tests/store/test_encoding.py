@@ -211,7 +211,7 @@ def test_attributes_of_labels__decode_as_xarray_does_or_are_refused_by_name(attr
     is_number = expected.dtype.kind in "iuf" and not any("scale" in name or name[0] == "a" for name in attributes)
     if is_number and "_Unsigned" not in attributes:
         missing = np.isnan(expected)
-        np.testing.assert_array_equal(avgk.open_scores(group).labels.values, np.where(missing, -1, expected))
+        np.testing.assert_array_equal(avgk.open_scores(group).labels.values, np.where(missing, -1.0, expected))
     else:
         with pytest.raises(
             (avgk.DtypeError, avgk.LabelsError), match=f"dtype {expected.dtype}|{next(iter(attributes))}( = |,|;)"
