@@ -279,7 +279,8 @@ def _is_a(value: object, hint: Any) -> bool:
         parts = get_args(hint)
         if not isinstance(value, tuple) or (parts[-1] is not ... and len(parts) != len(value)):
             return False
-        return all(_is_a(part, parts[0]) for part in value)
+        parts = parts if parts[-1] is not ... else parts[:1] * len(value)
+        return all(_is_a(part, inner) for part, inner in zip(value, parts, strict=True))
     if get_origin(hint) in (np.ndarray, NDArray):  # an alias of its own since NumPy 2.5
         kind = get_args(hint)[0] if get_origin(hint) is NDArray else get_args(get_args(hint)[1])[0]
         return isinstance(value, np.ndarray) and (kind is Any or value.dtype.kind == np.dtype(kind).kind)
