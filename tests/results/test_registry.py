@@ -11,7 +11,7 @@ from avgk_dask.results.datasets import build_result, fingerprint, validate
 from avgk_dask.results.json_text import from_json, to_json
 from avgk_dask.results.registry import AT_SIZES, AT_THRESHOLDS, TRANSFERRED, VARIABLES
 
-SCORES = np.random.default_rng(0).random((20, 5))
+SCORES = np.random.default_rng(0).dirichlet(np.ones(5), 20)
 LABELS = np.arange(20) % 5
 
 

@@ -138,7 +138,8 @@ def slab_copies(array: StoredArray) -> int:
     """
     is_v2 = array.metadata.zarr_format == 2
     decode, _ = (_coding_v2 if is_v2 else _coding)(array.metadata)
-    return 3 if decode is not None or shards_of(array) else 4
+    in_one_buffer = decode is not None and decode not in (_decode_gzip, _decode_zlib)
+    return 3 if in_one_buffer or shards_of(array) else 4
 
 
 def _read_file(
