@@ -5,32 +5,31 @@ import os
 import pathlib
 import warnings
 
-# One compilation cache for all test processes, kept between runs.
+# All test processes share one kernel cache, and keep it between runs.
 os.environ.setdefault("NUMBA_CACHE_DIR", str(pathlib.Path.home() / ".cache" / "avgk_dask" / "numba"))
-# Small matrices go the way of large ones, through the compiled kernels; tests/api/test_plain.py compares the two ways.
-os.environ.setdefault("DASK_AVGK__PLAIN_SCORES", "0")
-# Stores that fail for good are given up soon.
+# Stores that fail permanently are given up soon.
 os.environ.setdefault("DASK_AVGK__RETRY_SECONDS", "0.3")
 
 import dask
 import hypothesis
 import pytest
+from hypothesis import HealthCheck
 
-hypothesis.settings.register_profile("default", deadline=None, derandomize=True, print_blob=True)
-hypothesis.settings.load_profile("default")
+# --hypothesis-profile chooses. Costly tests take a third of a profile's examples.
+_always = hypothesis.settings(
+    deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture]
+)
+hypothesis.settings.register_profile("dev", _always, max_examples=15, derandomize=True)
+hypothesis.settings.register_profile("ci", _always, max_examples=60, derandomize=True)
+hypothesis.settings.register_profile("nightly", _always, max_examples=300, derandomize=False)
+hypothesis.settings.load_profile("dev")
 
-#: The share of each test's examples that ordinary runs take; AVGK_EXAMPLES=1 takes all.
-SHARE = float(os.environ.get("AVGK_EXAMPLES", "0.25"))
 
-
-def pytest_collection_modifyitems(items):
-    """Take a share of the examples that hypothesis would draw."""
-    for function in {
-        getattr(item, "function", None) for item in items if hasattr(getattr(item, "function", None), "hypothesis")
-    }:
-        full = function._hypothesis_internal_use_settings
-        fewer = max(min(5, full.max_examples), round(SHARE * full.max_examples))
-        function._hypothesis_internal_use_settings = hypothesis.settings(full, max_examples=fewer)
+@pytest.fixture(params=["numpy", "compiled"])
+def kernels(request):
+    """Run a test twice: with the NumPy kernels, which small matrices take, and with the compiled ones of large matrices."""
+    with dask.config.set({"avgk.plain-scores": 1 << 40 if request.param == "numpy" else 0}):
+        yield request.param
 
 
 DATA = pathlib.Path(__file__).resolve().parents[2] / "shared" / "data"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import pathlib
 import re
 import subprocess
@@ -90,22 +91,39 @@ def imports(path: pathlib.Path):
             yield from ([*(node.module or name.name).split(".")[0:1], True] for name in node.names)
 
 
-@pytest.mark.parametrize("path", modules(), ids=lambda p: str(p.relative_to(PACKAGE)))
-def test_modules__import_downwards_only(path):
-    mine = layer_of(path)
-    for name, own in imports(path):
-        if own:
-            assert LAYERS[name] < LAYERS[mine] or name == mine, f"{mine} imports {name}"
-        elif name in OWNERS:
-            assert mine in OWNERS[name], f"{mine} imports {name}"
+@functools.cache
+def all_imports():
+    """Give (module, its layer, first part of what it imports, whether that is of this package) of each import."""
+    return [(str(path.relative_to(PACKAGE)), layer_of(path), *found) for path in modules() for found in imports(path)]
 
 
-@pytest.mark.parametrize("path", sorted((PACKAGE / "store").rglob("*.py")), ids=lambda p: str(p.relative_to(PACKAGE)))
-def test_store__imports_downwards_only(path):
-    mine = path.relative_to(PACKAGE / "store").parts[0].removesuffix(".py")
-    for node in ast.walk(ast.parse(path.read_text())):
-        if isinstance(node, ast.ImportFrom) and mine != "__init__" and node.level == 2:
-            assert STORE[node.module.split(".")[0]] < STORE[mine], f"{mine} imports {node.module}"
+def test_modules__import_downwards_only():
+    upwards = [
+        f"{module} imports {name}"
+        for module, mine, name, own in all_imports()
+        if own and name != mine and LAYERS[name] >= LAYERS[mine]
+    ]
+    assert upwards == []
+
+
+def test_libraries__are_imported_by_the_layers_that_own_them():
+    foreign = [
+        f"{module} imports {name}"
+        for module, mine, name, own in all_imports()
+        if not own and mine not in OWNERS.get(name, {mine})
+    ]
+    assert foreign == []
+
+
+def test_store__imports_downwards_only():
+    upwards = []
+    for path in (PACKAGE / "store").rglob("*.py"):
+        mine = path.relative_to(PACKAGE / "store").parts[0].removesuffix(".py")
+        for node in ast.walk(ast.parse(path.read_text())):
+            above = isinstance(node, ast.ImportFrom) and node.level == 2 and mine != "__init__"
+            if above and STORE[node.module.split(".")[0]] >= STORE[mine]:
+                upwards.append(f"{path.relative_to(PACKAGE)} imports {node.module}")
+    assert upwards == []
 
 
 #: Interfaces that libraries keep to themselves, and the one module that may use each.
@@ -116,14 +134,12 @@ PRIVATE = {
 }
 
 
-@pytest.mark.parametrize("private", PRIVATE)
-def test_private_interfaces__are_known_to_one_module_each(private):
-    found = {str(path.relative_to(PACKAGE)) for path in modules() if re.search(private, path.read_text())}
-    allowed = {PRIVATE[private]} | (
-        {"passes/waiting.py"} if "dask" in private else set()
-    )  # which imports it from there
-    assert PRIVATE[private] in found
-    assert found <= allowed
+def test_private_interfaces__are_known_to_one_module_each():
+    for private, owner in PRIVATE.items():
+        found = {str(path.relative_to(PACKAGE)) for path in modules() if re.search(private, path.read_text())}
+        importers = {"passes/waiting.py"} if "dask" in private else set()
+        assert owner in found
+        assert found <= {owner} | importers
 
 
 def test_file_names__tell_one_idea_each():
@@ -158,11 +174,10 @@ GROUND_FLOOR = {name for name in LAYERS if (PACKAGE / f"{name}.py").exists()} - 
 def test_rooms__import_what_the_table_in_design_says():
     rooms = table()
     assert set(rooms) == set(LAYERS) - GROUND_FLOOR - {"testing", "__main__"}
-    for path in modules():
-        allowed = rooms.get(mine := layer_of(path))
-        for name, own in imports(path):
-            if own and allowed is not None and name != mine:
-                assert name in allowed | GROUND_FLOOR, f"{path}: {mine} imports {name}"
+    for module, mine, name, own in all_imports():
+        allowed = rooms.get(mine)
+        if own and allowed is not None and name != mine:
+            assert name in allowed | GROUND_FLOOR, f"{module} imports {name}"
 
 
 def test_layers__cover_the_package():

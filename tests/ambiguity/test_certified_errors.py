@@ -7,7 +7,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from avgk_dask.ambiguity.binned import BinnedColumn
@@ -19,7 +19,6 @@ from avgk_dask.states.key_histogram import KeyHistogram
 parts = st.fractions(0, 10, max_denominator=1000)
 
 
-@settings(max_examples=300)
 @given(parts, parts, parts, parts, st.integers(1, 50))
 def test_straddle__errors_bound_the_distance_from_the_rounded_values(n_pairs, n_error, total, error, n):
     pairs = PairSum(n_pairs, n_error, total, error)
@@ -51,7 +50,6 @@ def test_straddle__errors_beyond_the_largest_float_are_infinite(total, error):
 keys = st.lists(st.integers(-40, 40), min_size=1, max_size=20)
 
 
-@settings(max_examples=200)
 @given(keys, keys, st.integers(2, 8))
 def test_pair_sum__certifies_no_negative_strength(a, b, room):
     dtype = np.dtype("i8")

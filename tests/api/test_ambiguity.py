@@ -8,7 +8,7 @@ import dask
 import dask.array as da
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import avgk_dask as avgk
@@ -57,7 +57,6 @@ def some_probabilities(rng, n_samples, n_classes):
 seeds = st.integers(0, 2**32)
 
 
-@settings(max_examples=300)
 @given(seeds)
 def test_theorem__gain_is_at_least_the_bound_at_least_its_first_order(seed):
     rng = np.random.default_rng(seed)
@@ -70,7 +69,6 @@ def test_theorem__gain_is_at_least_the_bound_at_least_its_first_order(seed):
     assert (result.adaptive_gain >= result.straddle_bound).all()
 
 
-@settings(max_examples=300)
 @given(seeds)
 def test_theorem__the_gain_is_zero_if_and_only_if_the_supports_do_not_overlap(seed):
     rng = np.random.default_rng(seed)
@@ -172,7 +170,6 @@ def test_ranked_supports__bins_are_equally_wide_for_every_dtype(dtype):
     assert found.bin_low.values[0].tolist() == edges[:-1].tolist()
 
 
-@settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow])
 @given(data=st.data())
 def test_supports_overlap__alone_equals_that_of_evaluate(data):
     scores = data.draw(strategies.score_matrices())

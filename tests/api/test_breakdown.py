@@ -9,7 +9,7 @@ import dask.array as da
 import numpy as np
 import pytest
 import xarray as xr
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import avgk_dask as avgk
@@ -32,7 +32,6 @@ def check(found, expected, i):
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-@settings(max_examples=50, suppress_health_check=[HealthCheck.too_slow])
 @given(data=st.data())
 def test_breakdown__equals_the_definition(engine, data):
     scores = data.draw(strategies.score_matrices())

@@ -10,7 +10,7 @@ import dask.array as da
 import numpy as np
 import pytest
 import xarray as xr
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import binomtest
 
@@ -58,7 +58,6 @@ def check_pair(found, scores, labels, k, i, clusters):
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-@settings(max_examples=40, suppress_health_check=[HealthCheck.too_slow])
 @given(data=st.data())
 def test_compare__equals_the_definition(engine, data):
     first = data.draw(strategies.score_matrices())

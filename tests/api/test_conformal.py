@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import xarray as xr
 import zarr
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
@@ -20,7 +20,6 @@ import avgk_dask as avgk
 from avgk_dask.exact.coverage_law import HitLaw, quantile_rank
 from avgk_dask.testing import CountingStore, oracle_conformal, strategies
 
-SLOW = [HealthCheck.too_slow]
 RNG = np.random.default_rng(3)
 FLOATS = ("float16", "float32", "float64", "bfloat16")
 
@@ -100,7 +99,6 @@ def labelled(data, shape):
 
 @pytest.mark.parametrize("by", [None, "class", "group"])
 @pytest.mark.parametrize("method", ["lac", "top_k"])
-@settings(max_examples=60, suppress_health_check=SLOW)
 @given(data=st.data())
 def test_scores__of_any_dtype_give_the_sets_of_the_definition(method, by, data):
     nan = data.draw(st.booleans())
@@ -113,7 +111,6 @@ def test_scores__of_any_dtype_give_the_sets_of_the_definition(method, by, data):
 @pytest.mark.parametrize("by", [None, "class", "group"])
 @pytest.mark.parametrize("seed", [None, 7])
 @pytest.mark.parametrize("method", ["aps", "raps"])
-@settings(max_examples=60, suppress_health_check=SLOW)
 @given(data=st.data())
 def test_probabilities__give_the_sets_of_the_definition(method, seed, by, data):
     first = data.draw(chance_matrices())
@@ -125,7 +122,6 @@ def test_probabilities__give_the_sets_of_the_definition(method, seed, by, data):
     compare(data, first, labels, second, method, by, data.draw(ALPHAS), **options)
 
 
-@settings(max_examples=60, suppress_health_check=SLOW)
 @given(data=st.data())
 def test_lac__compares_scores_of_other_dtypes_exactly(data):
     first = data.draw(strategies.score_matrices(max_classes=3))

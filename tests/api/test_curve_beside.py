@@ -24,7 +24,7 @@ def same_budgets(curve, expected):
 
 
 @pytest.mark.filterwarnings("ignore::avgk_dask.ResultWarning")
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=settings().max_examples // 3)
 @given(data=st.data(), scores=score_matrices(), straddle=st.booleans())
 def test_curve__and_result_are_what_evaluate_gives(data, scores, straddle):
     labels = data.draw(hard_labels(scores.shape))

@@ -7,7 +7,7 @@ import dask.array as da
 import numpy as np
 import pytest
 import zarr
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from zarr.storage import MemoryStore
 
@@ -27,7 +27,6 @@ def check_curve(curve, scores, labels):
 
 @pytest.mark.parametrize("kind", ["hard", "soft"])
 @pytest.mark.parametrize("nan", [False, True])
-@settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow])
 @given(data=st.data())
 def test_error_curve__equals_the_definitions(kind, nan, data):
     dtypes = ("float16", "float32", "float64", "bfloat16") if nan else strategies.DTYPES

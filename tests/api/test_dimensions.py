@@ -9,7 +9,7 @@ import obstore
 import pytest
 import xarray as xr
 import zarr
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from zarr.storage import ObjectStore
 
@@ -61,7 +61,6 @@ def test_evaluate__is_that_of_the_matrix_of_all_samples(chunks, way):
             assert found.drop_attrs().identical(padded)
 
 
-@settings(max_examples=40)
 @given(st.data())
 def test_evaluate__is_that_of_the_matrix_for_any_shape_and_chunks(data):
     lead = tuple(data.draw(st.lists(st.integers(1, 5), min_size=2, max_size=3)))

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import xarray as xr
 import zarr
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from zarr.storage import MemoryStore
 
@@ -71,7 +71,6 @@ def kinds(data, member):
     return member if kind == "numpy" else da.from_array(member, chunks)
 
 
-@settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow])
 @given(data=st.data())
 def test_ensemble__is_the_mean_to_the_last_bit_for_any_chunking(data):
     members, weights = data.draw(ensembles_of())

@@ -10,7 +10,7 @@ import dask.array as da
 import numpy as np
 import pytest
 import zarr
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from zarr.codecs import BloscCodec
 
@@ -134,7 +134,6 @@ def draw_labels(data, kind, shape):
 
 @pytest.mark.parametrize("kind", ["none", "hard", "soft"])
 @pytest.mark.parametrize("engine", ENGINES)
-@settings(max_examples=80, suppress_health_check=[HealthCheck.too_slow])
 @given(data=st.data())
 def test_evaluate__equals_the_definitions(engine, kind, data):
     scores = data.draw(strategies.score_matrices())
@@ -148,7 +147,6 @@ def test_evaluate__equals_the_definitions(engine, kind, data):
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-@settings(max_examples=40, suppress_health_check=[HealthCheck.too_slow])
 @given(data=st.data())
 def test_evaluate__of_clusters_has_the_standard_errors_of_their_sums(engine, data):
     scores = data.draw(strategies.score_matrices())
@@ -177,7 +175,6 @@ def test_evaluate__refuses_clusters_without_class_numbers():
 
 @pytest.mark.parametrize("kind", ["hard", "soft"])
 @pytest.mark.parametrize("engine", ["no pilot", "pilot", "counted ties"])
-@settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow])
 @given(data=st.data())
 def test_evaluate__spreads_ties_by_sample_and_class(engine, kind, data):
     scores = data.draw(strategies.score_matrices())
@@ -216,7 +213,6 @@ def test_evaluate__soft_labels_above_an_interval_next_to_the_highest_key():
 @pytest.mark.parametrize("kind", ["none", "hard", "soft"])
 @pytest.mark.parametrize("engine", ["no pilot", "pilot", "counted ties"])
 @pytest.mark.parametrize("slab_bytes", [1, 1 << 20])
-@settings(max_examples=40, suppress_health_check=[HealthCheck.too_slow])
 @given(data=st.data())
 def test_evaluate__reads_zarr_chunked_along_both_axes(engine, kind, slab_bytes, data):
     names = tuple(d for d in strategies.DTYPES if d != "bfloat16")
@@ -232,7 +228,6 @@ def test_evaluate__reads_zarr_chunked_along_both_axes(engine, kind, slab_bytes, 
 
 
 @pytest.mark.parametrize("engine", ["few rows kept", "events", "one task"])
-@settings(max_examples=40, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_evaluate__reads_files_into_memory_used_before(engine, tmp_path, data):
     """One task reads all bands, so that all are read into the same memory, for any codec of our own reader."""
@@ -254,7 +249,6 @@ def test_evaluate__reads_files_into_memory_used_before(engine, tmp_path, data):
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-@settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow])
 @given(data=st.data())
 def test_evaluate__ranks_nan_lowest_and_never_takes_it(engine, data):
     scores = data.draw(strategies.score_matrices(("float16", "float32", "float64", "bfloat16"), nan=True))

@@ -10,7 +10,7 @@ from itertools import pairwise
 import dask
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import avgk_dask as avgk
@@ -78,7 +78,6 @@ def loops(draw, nan=False):
     return scores, labels, budgets, bounds, draw(st.sampled_from([8, 16, 40, 1 << 20]))
 
 
-@settings(max_examples=400)
 @given(loops(), st.booleans())
 def test_results__are_those_of_evaluate_for_any_batches(loop, straddle):
     scores, labels, k, bounds, max_events = loop
@@ -89,7 +88,6 @@ def test_results__are_those_of_evaluate_for_any_batches(loop, straddle):
         same(settled(make), expected)
 
 
-@settings(max_examples=100)
 @given(loops(nan=True))
 def test_results__with_nan_lowest_are_those_of_evaluate(loop):
     scores, labels, k, bounds, max_events = loop
@@ -102,7 +100,6 @@ def test_results__with_nan_lowest_are_those_of_evaluate(loop):
         same(settled(make), expected)
 
 
-@settings(max_examples=100)
 @given(loops(nan=True))
 def test_results__by_class_are_those_of_breakdown(loop):
     scores, labels, k, bounds, max_events = loop
@@ -116,7 +113,6 @@ def test_results__by_class_are_those_of_breakdown(loop):
         same(settled(make), expected)
 
 
-@settings(max_examples=150)
 @given(loops(nan=True), st.data(), st.sampled_from([0, 2**31 - 4]))
 def test_results__with_clusters_are_those_of_evaluate(loop, data, first):
     scores, labels, k, bounds, max_events = loop
@@ -190,7 +186,6 @@ def merged_in_a_tree(evaluators, seed):
     return left[0]
 
 
-@settings(max_examples=200)
 @given(loops(), st.integers(0, 1 << 16), st.booleans())
 def test_merges__in_any_tree_give_what_one_loop_gives(loop, seed, straddle):
     scores, labels, k, bounds, max_events = loop
@@ -210,7 +205,6 @@ def test_merges__in_any_tree_give_what_one_loop_gives(loop, seed, straddle):
         same(settled(make), expected)
 
 
-@settings(max_examples=100)
 @given(st.data(), st.sampled_from([6, 40, 1 << 20]))
 def test_results__with_soft_labels_are_those_of_evaluate_or_refused(data, max_events):
     scores = data.draw(strategies.score_matrices(("float32", "float64"), max_samples=25, max_classes=5))
@@ -388,7 +382,6 @@ def test_samples__that_do_not_exist_are_left_out(settings_):
         same(evaluator.result(), expected)
 
 
-@settings(max_examples=60)
 @given(loops(), st.integers(0, 40))
 def test_files__hold_all_that_is_known(tmp_path_factory, loop, cut):
     scores, labels, k, bounds, max_events = loop

@@ -155,7 +155,7 @@ def simplex(n):
 
 
 @pytest.mark.parametrize("name", NAMES)
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=settings().max_examples // 3)
 @given(data=st.data(), n=st.integers(2, 6))
 def test_losses__are_as_strongly_proper_as_mu_says(name, data, n):
     """The regret is at least mu/2 times the squared 1-norm, so that eta itself has the least expected loss."""
@@ -206,7 +206,7 @@ def bins_by_definition(conf, hits, n_bins):
     return [n for n, _ in table], float(sum(gaps) / len(conf))
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=settings().max_examples // 3)
 @given(
     rows=st.lists(st.lists(st.integers(0, 60), min_size=3, max_size=3), min_size=1, max_size=20),
     n_bins=st.integers(1, 30),

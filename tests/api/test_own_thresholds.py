@@ -9,7 +9,7 @@ import dask.array as da
 import numpy as np
 import pytest
 import zarr
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from zarr.storage import MemoryStore
 
@@ -40,7 +40,7 @@ def check(found, scores, labels, groups, ks, kept):
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-@settings(max_examples=20, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
+@settings(max_examples=settings().max_examples // 3)
 @given(data=st.data())
 def test_own_thresholds__equal_the_definition(engine, data, monkeypatch):
     scores = data.draw(strategies.score_matrices())

@@ -14,7 +14,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 import xarray as xr
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import avgk_dask as avgk
@@ -101,7 +101,6 @@ CALLS = {
 
 
 @pytest.mark.parametrize("name", CALLS)
-@settings(max_examples=40)
 @given(case=cases())
 def test_results__are_the_same_without_compiled_kernels(name, case):
     given, scores, labels, way = case

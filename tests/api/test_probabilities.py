@@ -80,7 +80,7 @@ def test_softmax__of_large_bands_is_given_in_slabs_of_the_same_bits(dtype, monke
 
 
 @pytest.mark.parametrize("name", strategies.DTYPES)
-@settings(max_examples=15)
+@settings(max_examples=settings().max_examples // 3)
 @given(data=st.data())
 def test_softmax__takes_every_dtype(name, data):
     dtype = strategies.as_dtype(name)

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import xarray as xr
 import zarr
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import avgk_dask as avgk
@@ -35,7 +35,6 @@ def weight(eta, sets):
     return sum(map(Fraction, eta[sets].tolist()), Fraction(0)) / len(eta)
 
 
-@settings(max_examples=150)
 @given(seeds)
 def test_adaptive_gain__is_the_same_to_the_last_bit_in_both_forms(seed):
     rng = np.random.default_rng(seed)
@@ -49,7 +48,6 @@ def test_adaptive_gain__is_the_same_to_the_last_bit_in_both_forms(seed):
         assert float(gain.adaptive_gain[i]) == float(exact)
 
 
-@settings(max_examples=150)
 @given(seeds)
 def test_regret__of_any_sets_is_the_same_to_the_last_bit_in_both_forms(seed):
     rng = np.random.default_rng(seed)
@@ -64,7 +62,6 @@ def test_regret__of_any_sets_is_the_same_to_the_last_bit_in_both_forms(seed):
     assert float(found.regret) >= 0
 
 
-@settings(max_examples=200)
 @given(seeds)
 def test_theorem__the_regret_of_both_plug_in_rules_is_at_most_the_distance(seed):
     rng = np.random.default_rng(seed)

@@ -11,7 +11,7 @@ import dask.array as da
 import numpy as np
 import pytest
 import xarray as xr
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import avgk_dask as avgk
@@ -52,7 +52,6 @@ thresholds = st.lists(
 )
 
 
-@settings(max_examples=80, suppress_health_check=[HealthCheck.too_slow])
 @given(data=st.data())
 def test_average_set_size_at__counts_the_scores_above(data):
     scores = data.draw(strategies.score_matrices())
@@ -63,7 +62,6 @@ def test_average_set_size_at__counts_the_scores_above(data):
     assert found.threshold.values.tolist() == [float(t) for t in wanted]
 
 
-@settings(max_examples=80, suppress_health_check=[HealthCheck.too_slow])
 @given(data=st.data())
 def test_threshold_at__is_the_generalised_inverse(data):
     scores = data.draw(strategies.score_matrices())
@@ -86,7 +84,6 @@ def test_threshold_at__takes_no_and_all_labels():
 
 
 @pytest.mark.parametrize("kind", ["hard", "soft"])
-@settings(max_examples=40, suppress_health_check=[HealthCheck.too_slow])
 @given(data=st.data())
 def test_risk__equals_the_definition(kind, data):
     scores = data.draw(strategies.score_matrices())
@@ -103,7 +100,6 @@ def test_risk__equals_the_definition(kind, data):
 
 @pytest.mark.parametrize("max_edges", [4, 1 << 10])
 @pytest.mark.parametrize("kind", ["hard", "soft"])
-@settings(max_examples=40, suppress_health_check=[HealthCheck.too_slow])
 @given(data=st.data())
 def test_best_threshold__has_the_least_risk_of_all(kind, max_edges, data):
     scores = data.draw(strategies.score_matrices(("float16", "float32", "uint8", "int64")))
@@ -129,7 +125,6 @@ def test_best_threshold__has_the_least_risk_of_all(kind, max_edges, data):
 
 @pytest.mark.parametrize("max_edges", [4, 1 << 10])
 @pytest.mark.parametrize("kind", ["hard", "soft"])
-@settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow])
 @given(data=st.data())
 def test_best_threshold__takes_the_smallest_sets_of_equal_risk(kind, max_edges, data):
     """Costs that are simple fractions of the samples, and label weights of 0, 1/2 and 1, make ties between risks."""

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import xarray as xr
 import zarr
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from zarr.storage import MemoryStore
 
@@ -26,7 +26,6 @@ FLOATS = ("float16", "float32", "float64", "bfloat16")
         {"avgk.small-scores": 0, "avgk.kept-bytes": 0, "avgk.max-events": 0, "avgk.least-events": 0},
     ],
 )
-@settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow])
 @given(data=st.data())
 def test_average_k_sets__equal_the_definition(engine, data):
     scores = data.draw(strategies.score_matrices(nan=data.draw(st.booleans())))
@@ -38,7 +37,6 @@ def test_average_k_sets__equal_the_definition(engine, data):
         assert np.array_equal(sets.compute(), oracle_average_k_sets(scores, k))
 
 
-@settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow])
 @given(data=st.data())
 def test_top_k_sets__equal_the_definition(data):
     scores = data.draw(strategies.score_matrices(nan=data.draw(st.booleans())))

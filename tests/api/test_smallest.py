@@ -11,7 +11,7 @@ import dask.array as da
 import numpy as np
 import pytest
 import zarr
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import avgk_dask as avgk
@@ -20,7 +20,6 @@ from avgk_dask.testing import CountingStore, Simulation, oracle_smallest_k, simu
 
 
 @pytest.mark.parametrize("nan", [False, True])
-@settings(max_examples=120, suppress_health_check=[HealthCheck.too_slow])
 @given(data=st.data())
 def test_smallest_k__equals_the_definition(nan, data):
     scores = data.draw(strategies.score_matrices(nan=nan))

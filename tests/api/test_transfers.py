@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import xarray as xr
 import zarr
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from zarr.storage import MemoryStore
 
@@ -49,7 +49,6 @@ def matrices(draw, **options):
 
 
 @pytest.mark.parametrize("kind", ["hard", "soft", "none"])
-@settings(max_examples=40, suppress_health_check=[HealthCheck.too_slow])
 @given(data=st.data())
 def test_transfer__is_the_definition(kind, data):
     calibration, scores = data.draw(matrices(nan=True))
@@ -65,7 +64,7 @@ def test_transfer__is_the_definition(kind, data):
     check(result, calibration, scores, labels, budgets, guarantee)
 
 
-@settings(max_examples=15, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=settings().max_examples // 3)
 @given(data=st.data())
 def test_transfer__is_the_definition_where_scans_come_in_waves(data):
     calibration, scores = (Simulation(n, 20, seed=n, levels=30).rows(0, n)[0] for n in (60, 90))

@@ -38,7 +38,7 @@ def check_advice(refusal, path, scores, labels, k, **options):
     assert again.equals(avgk.evaluate(scores, labels, most, **options))
 
 
-@settings(max_examples=20)
+@settings(max_examples=settings().max_examples // 3)
 @given(data=st.data())
 def test_evaluate__is_that_of_the_whole_matrix_or_refused(tmp_path_factory, data):
     n, c = data.draw(st.integers(1, 30)), data.draw(st.integers(1, 9))
@@ -105,7 +105,7 @@ def same(a, b):
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)
-@settings(max_examples=4, deadline=None)
+@settings(max_examples=settings().max_examples // 3)
 @given(data=st.data())
 def test_functions__give_what_the_whole_matrix_gives_or_refuse(tmp_path_factory, name, data):
     n, c = data.draw(st.integers(1, 20)), data.draw(st.integers(1, 8))

@@ -25,7 +25,7 @@ WORTH = {
 
 
 @pytest.mark.parametrize("name", WORTH)
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=settings().max_examples // 3)
 @given(data=st.data())
 def test_set_utility__is_the_mean_over_sets(name, data):
     scores = data.draw(strategies.score_matrices())
@@ -83,7 +83,6 @@ def test_set_utility__refuses(options):
         avgk.set_utility(avgk.evaluate(np.eye(3), k=1, straddle=False))
 
 
-@settings(max_examples=40, deadline=None)
 @given(data=st.data())
 def test_set_pairs__counts_the_sets_that_hold_both(data):
     scores = data.draw(strategies.score_matrices())

@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 import xarray as xr
 import zarr
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import avgk_dask as avgk
@@ -97,7 +97,6 @@ def test_negative_label__is_no_padding():
     assert avgk.evaluate(GOOD, LABELS, 1, ignore_index=-1).attrs["n_samples"] == (LABELS >= 0).sum()
 
 
-@settings(max_examples=40)
 @given(st.data())
 def test_where__is_exact_on_hostile_matrices(data):
     scores = data.draw(score_matrices(nan=True))

@@ -10,7 +10,7 @@ import sys
 import hypothesis.strategies as st
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis.extra import numpy as hnp
 
 pa = pytest.importorskip("pyarrow")
@@ -72,7 +72,6 @@ LAYOUTS = st.sampled_from(["list", "large", "fixed", "wide"])
 
 
 @pytest.mark.parametrize("name", FORMATS)
-@settings(max_examples=40)
 @given(data=st.data())
 def test_tables__round_trip(tmp_path_factory, name, data):
     scores = data.draw(matrices())
@@ -307,7 +306,6 @@ def test_hub_folder__refuses_splits_indices_and_damage(tmp_path, name, content, 
 # -- CSV
 
 
-@settings(max_examples=60)
 @given(data=st.data())
 def test_csv__round_trip(tmp_path_factory, data):
     scores = data.draw(hnp.arrays("f8", hnp.array_shapes(min_dims=2, max_dims=2, max_side=9)))

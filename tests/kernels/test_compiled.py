@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from avgk_dask.kernels import keys, row_scans
@@ -45,7 +45,6 @@ def assert_same(left, right):
     assert np.array_equal(left, right, equal_nan=left.dtype.kind == "f")
 
 
-@settings(max_examples=150)
 @given(data=st.data())
 def test_gather_above__equals_its_twin(data):
     scores = data.draw(matrices())
@@ -74,7 +73,6 @@ def test_gather_above__equals_its_twin(data):
         assert np.array_equal(x[:meant], y[:meant], equal_nan=x.dtype.kind == "f")
 
 
-@settings(max_examples=150)
 @given(data=st.data())
 def test_find_labels_and_rank_labels__equal_their_twins(data):
     scores = data.draw(strategies.score_matrices(NATIVE, nan=True))
@@ -102,7 +100,6 @@ def test_find_labels_and_rank_labels__equal_their_twins(data):
     assert np.array_equal(left[-1], right[-1])
 
 
-@settings(max_examples=150)
 @given(data=st.data())
 def test_rank_top__equals_its_twin(data):
     scores = data.draw(matrices())
@@ -128,7 +125,6 @@ def intervals(draw, low, high):
     return [(b, b) if draw(st.booleans()) else (a, b) for a, b in found]
 
 
-@settings(max_examples=150)
 @given(data=st.data())
 def test_split_rows__equals_its_twin(data):
     edge = data.draw(st.sampled_from([5, 1000, 2**62, keys.KEY_MAX]))
@@ -168,7 +164,6 @@ def test_group_order__equals_its_twin(groups):
 
 
 @pytest.mark.parametrize("room", [40, 1000])
-@settings(max_examples=60)
 @given(data=st.data())
 def test_scans__stop_where_room_ends_and_go_on(room, data):
     """Both scans, row runs by row runs, keep what gathering and splitting all rows at once gives."""
@@ -225,7 +220,6 @@ def scans(draw):
     return tile, zones, make
 
 
-@settings(max_examples=60)
 @given(scan=scans(), more=st.integers(0, 40))
 def test_keep_rows__equals_its_twin(scan, more):
     tile, zones, make = scan
@@ -241,7 +235,6 @@ def test_keep_rows__equals_its_twin(scan, more):
     assert_same(*outcomes)
 
 
-@settings(max_examples=60)
 @given(scan=scans(), more=st.integers(0, 40))
 def test_scan_rows__equals_its_twin(scan, more):
     tile, zones, make = scan
@@ -258,7 +251,6 @@ def test_scan_rows__equals_its_twin(scan, more):
     assert_same(*outcomes)
 
 
-@settings(max_examples=60)
 @given(data=st.data())
 def test_row_floor__equals_its_twin(data):
     row = data.draw(strategies.wide_matrices(NATIVE, nan=True))[0]
@@ -272,7 +264,6 @@ def test_row_floor__equals_its_twin(data):
         assert np.count_nonzero(row >= x) >= n_ranks
 
 
-@settings(max_examples=60)
 @given(data=st.data())
 def test_order_top__equals_its_twin(data):
     scores = data.draw(matrices())
@@ -397,7 +388,6 @@ def test_step_events__equals_its_twin(events, data):
         assert np.array_equal(x, y)
 
 
-@settings(max_examples=150)
 @given(data=st.data())
 def test_place_scores__equals_its_twin(data):
     scores = data.draw(matrices())
@@ -428,7 +418,6 @@ def test_find_edge__equals_its_twin(data):
     assert a == b
 
 
-@settings(max_examples=150)
 @given(data=st.data())
 def test_rank_in_row__equals_its_twin(data):
     scores = data.draw(matrices())
@@ -451,7 +440,6 @@ def test_count_lower__equals_its_twin(a, b):
         assert np.array_equal(mine, other)
 
 
-@settings(max_examples=200)
 @given(st.data())
 def test_add_products__equals_its_twin(data):
     mantissa_bits, top = data.draw(st.sampled_from([(0, keys.KEY_MAX), (10, 0x7BFF), (23, 0x7F7FFFFF), (52, 2**62)]))

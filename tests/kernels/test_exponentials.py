@@ -11,7 +11,7 @@ import sys
 import mpmath
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from scipy import special
@@ -144,7 +144,6 @@ scores_drawn = hnp.arrays(
 
 
 @given(scores_drawn, st.sampled_from(TEMPERATURES))
-@settings(max_examples=60)
 def test_twins__give_the_same_bits(scores, temperature):
     found, refused = softmax_of(compiled, scores, temperature)
     expected, stop = softmax_of(plain, scores, temperature)
@@ -166,7 +165,6 @@ def test_twins__give_the_same_bits(scores, temperature):
 
 
 @given(hnp.arrays("f8", st.integers(1, 30), elements=st.floats(-720, 720)))
-@settings(max_examples=60)
 def test_twins__of_the_functions_give_the_same_bits(values):
     found = [np.empty_like(values) for _ in range(4)]
     compiled.exponentials(values, found[0])

@@ -65,7 +65,6 @@ def test_scaled_losses__of_sums_of_scales_are_nearly_those_of_their_own():
     assert (found[:, 0] == own[:, 0]).all()
 
 
-@settings(max_examples=60, deadline=None)
 @given(
     scores=hnp.arrays(
         st.sampled_from([np.float32, np.float64]),
@@ -83,7 +82,7 @@ def test_scaled_losses__equal_their_twin(scores, data):
     assert left[0].tobytes() == right[0].tobytes()
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=settings().max_examples // 3)
 @given(
     values=hnp.arrays(
         np.float64,

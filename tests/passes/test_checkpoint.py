@@ -15,7 +15,7 @@ import dask
 import numpy as np
 import pytest
 import zarr
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from zarr.storage import LocalStore, MemoryStore, WrapperStore
 
@@ -100,7 +100,7 @@ def same(one, other):
 
 @pytest.mark.parametrize("kind", ["none", "hard", "soft"])
 @pytest.mark.parametrize("engine", ENGINES)
-@settings(max_examples=4, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=settings().max_examples // 3)
 @given(data=st.data())
 def test_checkpoint__changes_no_result(engine, kind, data):
     scores = data.draw(strategies.score_matrices())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from avgk_dask.kernels.keys import encode
@@ -12,7 +12,6 @@ from avgk_dask.rules.top_rule import TopRule
 from avgk_dask.testing import oracle_top_k_sets, strategies
 
 
-@settings(max_examples=100, deadline=None)
 @given(data=st.data())
 def test_threshold_rule__chooses_block_by_block_as_in_the_whole(data):
     scores = data.draw(strategies.score_matrices(max_samples=7, nan=True))
@@ -30,7 +29,6 @@ def test_threshold_rule__chooses_block_by_block_as_in_the_whole(data):
     assert np.array_equal(rule.choose(block, row, column, c), whole[row:, column:])
 
 
-@settings(max_examples=50, deadline=None)
 @given(data=st.data())
 def test_top_rule__is_the_definition(data):
     scores = data.draw(strategies.score_matrices(max_samples=7, nan=True))

@@ -13,7 +13,7 @@ import dask.array as da
 import numpy as np
 import pytest
 import zarr
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import avgk_dask as avgk
@@ -52,7 +52,6 @@ def outcomes_of(source, rules, reduce=keep_all, state=AllRows, **options):
     return checks, found
 
 
-@settings(max_examples=40, deadline=None)
 @given(data=st.data())
 def test_row_outcomes__are_the_sizes_and_hits_of_the_sets(data):
     scores = data.draw(strategies.score_matrices(max_samples=9, nan=True))

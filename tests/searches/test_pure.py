@@ -41,7 +41,7 @@ def matrices(draw):
     return scores, draw(strategies.hard_labels(scores.shape)), cuts
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=settings().max_examples // 3)
 @given(matrices(), st.data(), st.sampled_from([(1000, 0), (2, 0), (1000, 1000)]))
 def test_threshold_search__finds_the_definition(drawn, data, room):
     scores, labels, cuts = drawn
@@ -58,7 +58,7 @@ def test_threshold_search__finds_the_definition(drawn, data, room):
     assert n_passes >= search.n_scans
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=settings().max_examples // 3)
 @given(matrices())
 def test_label_ranks__are_those_among_all_scores(drawn):
     scores, labels, cuts = drawn
@@ -71,7 +71,7 @@ def test_label_ranks__are_those_among_all_scores(drawn):
     assert n_passes <= 2
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=settings().max_examples // 3)
 @given(matrices(), st.sampled_from([Fraction(0), Fraction(1, 10), Fraction(1, 3), Fraction(2)]))
 def test_risk_search__finds_the_least_risk_of_all_thresholds(drawn, cost):
     scores, labels, cuts = drawn
@@ -110,7 +110,7 @@ def test_bands__of_any_cut_give_the_same_selection():
     assert len(outcomes) == 1
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=settings().max_examples // 3)
 @given(matrices(), st.sampled_from(["", "class"]), st.sampled_from([2, 1000]))
 def test_quantile_search__finds_the_label_score_of_a_rank_with_few_bins_too(drawn, by, most_bins):
     scores, labels, cuts = drawn

@@ -9,7 +9,7 @@ import dask
 import numpy as np
 import pytest
 import zarr
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import avgk_dask as avgk
@@ -60,7 +60,6 @@ def drawn_scans(draw):
     return scores, labels, cuts, old, new
 
 
-@settings(max_examples=60, deadline=None)
 @given(drawn_scans(), st.sampled_from([1000, 0]), st.sampled_from([1, 2]))
 def test_fold__gives_what_a_scan_of_narrower_intervals_gives(drawn, max_events, n_together):
     scores, labels, cuts, old, new = drawn
@@ -98,7 +97,6 @@ def test_fold__gives_what_a_scan_of_narrower_intervals_gives(drawn, max_events, 
                 assert told[0] == told[1]
 
 
-@settings(max_examples=60, deadline=None)
 @given(drawn_scans(), st.data())
 def test_certain_bracket__holds_the_score_of_the_rank(drawn, data):
     scores, _, cuts, old, new = drawn

@@ -6,7 +6,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from avgk_dask.ambiguity.binned import BinnedColumn
@@ -21,7 +21,6 @@ def parts_of(values, cuts):
     return [part for part in np.split(np.array(values, np.int64), sorted(cuts)) if part.size]
 
 
-@settings(max_examples=200)
 @given(keys, st.lists(st.integers(0, 60), max_size=5), st.integers(2, 12), st.randoms(use_true_random=False))
 def test_key_histogram__does_not_depend_on_the_order_of_merging(values, cuts, room, random):
     whole = KeyHistogram.from_keys(np.array(values, np.int64), room)
@@ -43,7 +42,6 @@ def by_definition(a, b):
     return sum((max(Fraction(x) - Fraction(y), Fraction(0)) for x in a for y in b), Fraction(0))
 
 
-@settings(max_examples=200)
 @given(st.data())
 def test_pair_sum__of_bins_is_within_its_certified_error(data):
     dtype = np.dtype(data.draw(st.sampled_from(["int64", "float32", "float64"])))

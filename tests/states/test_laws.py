@@ -374,7 +374,7 @@ def test_kinds__are_all_there_are():
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@settings(max_examples=5, deadline=None)
+@settings(max_examples=settings().max_examples // 3)
 @given(drawn=bands())
 def test_states__merge_in_any_order_and_grouping(kind, drawn):
     make, reader = KINDS[kind]
@@ -391,7 +391,7 @@ def test_states__merge_in_any_order_and_grouping(kind, drawn):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@settings(max_examples=5, deadline=None)
+@settings(max_examples=settings().max_examples // 3)
 @given(drawn=bands())
 def test_states__come_back_from_plain_arrays(kind, drawn):
     state = (found := KINDS[kind][0](drawn))[0].merge(found)
@@ -405,7 +405,7 @@ def test_states__come_back_from_plain_arrays(kind, drawn):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@settings(max_examples=5, deadline=None)
+@settings(max_examples=settings().max_examples // 3)
 @given(drawn=bands())
 def test_states__come_back_from_bytes(kind, drawn):
     state = (found := KINDS[kind][0](drawn))[0].merge(found)
@@ -433,7 +433,7 @@ def n_bytes(value):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@settings(max_examples=5, deadline=None)
+@settings(max_examples=settings().max_examples // 3)
 @given(drawn=bands())
 def test_states__tell_dask_their_true_size(kind, drawn):
     state = (found := KINDS[kind][0](drawn))[0].merge(found)

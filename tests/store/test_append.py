@@ -50,7 +50,7 @@ def add(path, first, last, labels=LABELS, **options):
     assert more.n_samples == last
 
 
-@settings(max_examples=25)
+@settings(max_examples=settings().max_examples // 3)
 @given(data=st.data())
 def test_append__gives_the_store_of_one_writer_byte_for_byte(tmp_path_factory, data):
     folder = tmp_path_factory.mktemp("a")

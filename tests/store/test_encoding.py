@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import xarray as xr
 import zarr
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import avgk_dask as avgk
@@ -57,7 +57,6 @@ def test_encoded_scores__are_what_xarray_gives(tmp_path, name, zarr_format):
     assert avgk.verify(path).ok
 
 
-@settings(max_examples=40)
 @given(data=st.data())
 def test_encoded_scores__are_what_xarray_gives_for_any_encoding(tmp_path_factory, data):
     path = tmp_path_factory.mktemp("e") / "a.zarr"

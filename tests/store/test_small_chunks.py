@@ -10,7 +10,7 @@ import dask
 import numpy as np
 import pytest
 import zarr
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from numcodecs import Blosc
 from zarr.codecs import BloscCodec
@@ -195,7 +195,7 @@ def check(result, scores, labels, ks):
             assert np.array_equal(float(result[name][i]), float(value), equal_nan=True), (k, name)
 
 
-@settings(max_examples=25, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
+@settings(max_examples=settings().max_examples // 3)
 @given(data=st.data())
 def test_evaluate__of_small_chunks_equals_the_definition(tmp_path, monkeypatch, data):
     """Chunks of uneven sizes where zarr knows them; bands of any number of them."""

@@ -29,7 +29,7 @@ def tree(path):
     return {str(p.relative_to(path)): p.read_bytes() for p in sorted(path.rglob("*")) if p.is_file()}
 
 
-@settings(max_examples=25)
+@settings(max_examples=settings().max_examples // 3)
 @given(data=st.data())
 def test_writer__stores_what_is_appended_whatever_the_batches(tmp_path_factory, data):
     path = tmp_path_factory.mktemp("w") / "a.zarr"
@@ -263,7 +263,6 @@ def test_writer__without_samples_does_not_close(tmp_path):
         pass
 
 
-@settings(max_examples=50)
 @given(data=st.data())
 def test_truncate__keeps_the_largest_in_order_ties_by_class(data):
     rows, classes = data.draw(st.integers(1, 6)), data.draw(st.integers(1, 8))
