@@ -1,0 +1,176 @@
+"""Change the package in one place at a time, and print which changes no test notices.
+
+    python -m pytest -n 2 --cov --cov-context=test        # records which test runs which line
+    python benchmarks/mutants.py --count 40 --seed 0
+
+The mutants are drawn at random, equally many from each area: another comparison, one more or one less, "and" for "or",
+the lower for the higher, a refusal that is left out. Each is tried in a copy of the clone, by the default tests that run
+the changed line; ``--slow`` tries the survivors with the slow tests as well. A survivor is either a test that is
+missing or a change that changes nothing: read it and decide.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import os
+import pathlib
+import random
+import shutil
+import subprocess
+import sys
+import tempfile
+
+import coverage
+
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+AREAS = {
+    "engine": ["kernels", "scans", "searches", "states", "passes", "sources"],
+    "statistics": ["ambiguity", "exact", "results", "api/error_bars.py", "api/curves.py", "api/regrets.py"],
+    "sets": ["rules", "api/sets.py", "api/conformal_predictors.py", "api/thresholds.py", "api/risks.py"],
+    "inputs": ["axis_names.py", "masks.py", "api/inputs.py", "api/input_names.py", "api/frames.py", "store/read"],
+}
+SWAPS = {
+    ast.Lt: "<=", ast.LtE: "<", ast.Gt: ">=", ast.GtE: ">", ast.Eq: "!=", ast.NotEq: "==",
+    ast.Is: "is not", ast.IsNot: "is", ast.In: "not in", ast.NotIn: "in",
+    ast.Add: "-", ast.Sub: "+", ast.Mult: "+", ast.FloorDiv: "*", ast.And: "or", ast.Or: "and",
+}  # fmt: skip
+NAMES = {"min": "max", "max": "min", "any": "all", "all": "any", "minimum": "maximum", "maximum": "minimum"}
+NAMES |= {"left": "right", "right": "left", "floor": "ceil", "ceil": "floor"}
+
+
+def sites(path: pathlib.Path) -> list[tuple[int, int, int, str]]:
+    """Return (first byte, byte after the last, line, replacement) of each place of a file that can be changed."""
+    source = path.read_bytes()
+    starts = [0]
+    for line in source.splitlines(keepends=True):
+        starts.append(starts[-1] + len(line))
+    found = []
+
+    def span(node):
+        return starts[node.lineno - 1] + node.col_offset, starts[node.end_lineno - 1] + node.end_col_offset
+
+    def add(first, last, line, text):
+        found.append((first, last, line, text))
+
+    def between(left, right, old, new):
+        first, last = span(left)[1], span(right)[0]
+        gap = source[first:last].decode()
+        if gap.count(old) == 1:
+            add(first, last, right.lineno, gap.replace(old, new))
+
+    def visit(node):
+        if isinstance(node, ast.Compare):
+            for left, operator, right in zip([node.left, *node.comparators], node.ops, node.comparators, strict=False):
+                between(left, right, _sign(operator), SWAPS[type(operator)])
+        elif isinstance(node, ast.BinOp) and type(node.op) in SWAPS and not isinstance(node.left, ast.Constant):
+            between(node.left, node.right, _sign(node.op), SWAPS[type(node.op)])
+        elif isinstance(node, ast.BoolOp):
+            between(*node.values[:2], _sign(node.op), SWAPS[type(node.op)])
+        elif isinstance(node, ast.Constant) and type(node.value) is int and node.value < 1000:
+            add(*span(node), node.lineno, str(node.value + 1))
+        elif isinstance(node, ast.Constant) and node.value in ("left", "right"):
+            add(*span(node), node.lineno, repr(NAMES[node.value]))
+        elif isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
+            add(span(node)[0], span(node)[0] + 4, node.lineno, "")
+        elif (
+            isinstance(node, ast.Name | ast.Attribute)
+            and (name := getattr(node, "id", getattr(node, "attr", ""))) in NAMES
+        ):
+            last = span(node)[1]
+            add(last - len(name), last, node.end_lineno, NAMES[name])
+        elif isinstance(node, ast.Raise) and node.exc is not None:
+            add(*span(node), node.lineno, "pass")
+        skipped = {"annotation", "returns", "decorator_list", "type_params"}
+        if isinstance(node, ast.Raise | ast.JoinedStr | ast.Assert):
+            return
+        for field, value in ast.iter_fields(node):
+            for child in value if isinstance(value, list) else [value]:
+                if isinstance(child, ast.AST) and field not in skipped:
+                    visit(child)
+
+    visit(ast.parse(source))
+    return found
+
+
+def _sign(operator: ast.AST) -> str:
+    signs = {ast.Lt: "<", ast.LtE: "<=", ast.Gt: ">", ast.GtE: ">=", ast.Eq: "==", ast.NotEq: "!=", ast.Is: "is"}
+    signs |= {ast.IsNot: "is not", ast.In: "in", ast.NotIn: "not in", ast.Add: "+", ast.Sub: "-", ast.Mult: "*"}
+    return signs.get(type(operator)) or {ast.FloorDiv: "//", ast.And: "and", ast.Or: "or"}[type(operator)]
+
+
+def draw(count: int, seed: int) -> list[tuple[str, str, tuple[int, int, int, str]]]:
+    """Draw (area, file, site) of mutants, equally many of each area."""
+    random_numbers = random.Random(seed)
+    drawn = []
+    for area, places in AREAS.items():
+        files = [
+            path
+            for place in places
+            for path in sorted((ROOT / "avgk_dask" / place).rglob("*.py") or []) or [ROOT / "avgk_dask" / place]
+            if path.is_file()
+        ]
+        choices = [(area, str(path.relative_to(ROOT)), site) for path in files for site in sites(path)]
+        drawn += random_numbers.sample(choices, count // len(AREAS))
+    return drawn
+
+
+def tests_of(data: coverage.CoverageData, file: str, line: int) -> list[str]:
+    """Return the tests that run a line; of a line that is run at import, or compiled, those that run its file."""
+    by_line = data.contexts_by_lineno(str(ROOT / file))
+    tests = {context.partition("|")[0] for context in by_line.get(line, [])} - {""}
+    if not tests:
+        tests = {context.partition("|")[0] for contexts in by_line.values() for context in contexts} - {""}
+    if "/kernels/" in file:
+        tests |= {context.partition("|")[0] for context in data.measured_contexts() if "/kernels/" in context}
+    return sorted(tests)
+
+
+def is_noticed(clone: pathlib.Path, tests: list[str], options: list[str]) -> bool:
+    """Whether a test of a clone fails, or runs for too long."""
+    command = [sys.executable, "-m", "pytest", "-x", "-q", "-n", "2", "-p", "no:cacheprovider", *options, *tests]
+    environment = {**os.environ, "PYTHONPATH": str(clone), "NUMBA_CACHE_DIR": str(clone / "numba")}
+    try:
+        done = subprocess.run(command, cwd=clone, env=environment, capture_output=True, text=True, timeout=900)
+    except subprocess.TimeoutExpired:
+        return True
+    if done.returncode not in (0, 1, 2, 5):
+        raise SystemExit(f"pytest: {done.stdout[-2000:]}{done.stderr[-2000:]}")
+    return done.returncode in (1, 2)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--count", type=int, default=40)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--slow", action="store_true", help="try the survivors with the slow tests as well")
+    arguments = parser.parse_args()
+    data = coverage.CoverageData(str(ROOT / ".coverage"))
+    data.read()
+    if not any(data.measured_contexts()):
+        raise SystemExit("no contexts in .coverage: first run python -m pytest -n 2 --cov --cov-context=test")
+    order = random.Random(arguments.seed)
+    with tempfile.TemporaryDirectory() as folder:
+        clone = pathlib.Path(folder) / "clone"
+        shutil.copytree(ROOT, clone, ignore=shutil.ignore_patterns(".venv*", ".git", "data", "_build", ".*_cache"))
+        for number, (area, file, (first, last, line, text)) in enumerate(draw(arguments.count, arguments.seed)):
+            source = (ROOT / file).read_bytes()
+            (clone / file).write_bytes(source[:first] + text.encode() + source[last:])
+            tests = tests_of(data, file, line)
+            few = order.sample(tests, min(40, len(tests)))
+            verdict = "survives"
+            if not tests:
+                verdict = "survives: no test runs it"
+            elif is_noticed(clone, few, []) or (len(tests) > len(few) and is_noticed(clone, tests, [])):
+                verdict = "noticed"
+            if verdict != "noticed" and arguments.slow and is_noticed(clone, ["tests"], ["-m", "slow"]):
+                verdict = "noticed by slow tests"
+            (clone / file).write_bytes(source)
+            before = source[:first].rpartition(b"\n")[2] + source[first:last] + source[last:].partition(b"\n")[0]
+            after = source[:first].rpartition(b"\n")[2] + text.encode() + source[last:].partition(b"\n")[0]
+            print(f"{number:3d} {area:10s} {verdict}  {file}:{line}", flush=True)
+            print(f"      - {before.decode().strip()}\n      + {after.decode().strip()}", flush=True)
+
+
+if __name__ == "__main__":
+    main()
