@@ -43,7 +43,8 @@ def check_dtype(dtype: Any, where: str = "") -> np.dtype[Any]:
             f"dtype must be one that NumPy knows, such as float32 or uint8; got {shown(dtype) if isinstance(dtype, str) else dtype!r}. "
             "Check its name."
         ) from error
-    native: np.dtype[Any] = dtype.newbyteorder("=")
+    # NumPy's StringDType has no byte order.
+    native: np.dtype[Any] = dtype if dtype.kind == "T" else dtype.newbyteorder("=")
     if native == BFLOAT16 or native.name in _NAMES:
         return native
     raise DtypeError(
