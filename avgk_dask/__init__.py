@@ -33,31 +33,27 @@ if TYPE_CHECKING:
     from . import plot as plot
     from . import report as report
     from . import testing as testing
-    from .api.balancing import balanced
     from .api.breakdowns import breakdown
     from .api.comparison import compare
     from .api.compilation import compile_kernels
-    from .api.curves import error_curve
-    from .api.description import info
+    from .api.curves import SmallestK, error_curve, smallest_k
     from .api.ensembles import ensemble
-    from .api.evaluation import evaluate
-    from .api.evaluator import Evaluator
+    from .api.evaluate import evaluate
     from .api.ingestion import ingest
-    from .api.lazy_scores import LazyScores
-    from .api.probabilities import sigmoid, softmax
+    from .api.inputs.lazy_scores import LazyScores
+    from .api.loop.evaluator import Evaluator
+    from .api.probabilities import balanced, sigmoid, softmax
     from .api.regrets import adaptive_gain, plug_in_regret, regret
     from .api.risks import BestThreshold, best_threshold, risk
-    from .api.set_functions import average_k_sets, predict_sets, top_k_sets
-    from .api.set_pairs import set_pairs
-    from .api.set_sizes import average_set_size_at, threshold_at
-    from .api.smallest_budgets import SmallestK, smallest_k
-    from .api.store_functions import open_scores, verify
-    from .api.straddling import ranked_supports, straddle_strength, supports_overlap
-    from .api.thresholds import Threshold, threshold
-    from .api.transfers import transfer
-    from .api.utilities import set_utility
+    from .api.set_pairs import set_pairs, set_utility
+    from .api.sets import average_k_sets, predict_sets, top_k_sets
+    from .api.stores import info, open_scores, verify
+    from .api.straddle import ranked_supports, straddle_strength, supports_overlap
+    from .api.thresholds import Threshold, average_set_size_at, threshold, threshold_at
+    from .api.transfer import transfer
     from .calibration import calibrated
     from .store import ScoreWriter, join_parts
+
 
 __version__ = "0.1.0"
 
@@ -120,30 +116,25 @@ __all__ = [
 
 #: Where public names live; they are imported when first used: a worker never needs xarray, nor a command that only helps.
 _HOMES = {
-    "calibration": ("calibrated",),
-    "api.straddling": ("ranked_supports", "straddle_strength", "supports_overlap"),
-    "api.probabilities": ("sigmoid", "softmax"),
-    "api.balancing": ("balanced",),
     "api.breakdowns": ("breakdown",),
     "api.comparison": ("compare",),
     "api.compilation": ("compile_kernels",),
-    "api.curves": ("error_curve",),
-    "api.description": ("info",),
+    "api.curves": ("SmallestK", "error_curve", "smallest_k"),
     "api.ensembles": ("ensemble",),
-    "api.evaluation": ("evaluate",),
-    "api.evaluator": ("Evaluator",),
+    "api.evaluate": ("evaluate",),
     "api.ingestion": ("ingest",),
-    "api.lazy_scores": ("LazyScores",),
+    "api.inputs.lazy_scores": ("LazyScores",),
+    "api.loop.evaluator": ("Evaluator",),
+    "api.probabilities": ("balanced", "sigmoid", "softmax"),
     "api.regrets": ("adaptive_gain", "plug_in_regret", "regret"),
     "api.risks": ("BestThreshold", "best_threshold", "risk"),
-    "api.set_pairs": ("set_pairs",),
-    "api.set_sizes": ("average_set_size_at", "threshold_at"),
-    "api.set_functions": ("average_k_sets", "predict_sets", "top_k_sets"),
-    "api.smallest_budgets": ("SmallestK", "smallest_k"),
-    "api.store_functions": ("open_scores", "verify"),
-    "api.thresholds": ("Threshold", "threshold"),
-    "api.transfers": ("transfer",),
-    "api.utilities": ("set_utility",),
+    "api.set_pairs": ("set_pairs", "set_utility"),
+    "api.sets": ("average_k_sets", "predict_sets", "top_k_sets"),
+    "api.stores": ("info", "open_scores", "verify"),
+    "api.straddle": ("ranked_supports", "straddle_strength", "supports_overlap"),
+    "api.thresholds": ("Threshold", "average_set_size_at", "threshold", "threshold_at"),
+    "api.transfer": ("transfer",),
+    "calibration": ("calibrated",),
     "store": ("ScoreWriter", "join_parts"),
 }
 _SUBMODULES = ("calibration", "conformal", "losses", "plot", "report", "testing")

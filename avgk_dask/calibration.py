@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from .api.affine_scaling import MatrixScaling, VectorScaling
-from .api.calibrator_files import damaged, read_calibrator
-from .api.calibrators import Calibrator, TemperatureScaling
-from .api.given import PlaceLike, ScoresLike
-from .api.lazy_scores import LazyScores
-from .api.temperature_curves import temperature_curve
+from .api.calibration.affine import MatrixScaling, VectorScaling
+from .api.calibration.temperature import Calibrator, TemperatureScaling, damaged, read_calibrator, temperature_curve
+from .api.inputs.lazy_scores import LazyScores
+from .api.options import PlaceLike, ScoresLike
 from .errors import OptionError
 
 __all__ = ["MatrixScaling", "TemperatureScaling", "VectorScaling", "calibrated", "load", "temperature_curve"]

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from .api.conformal_calibration import calibrate
-from .api.conformal_files import DAMAGE, damaged, read_predictor
-from .api.conformal_making import restored_predictor
-from .api.conformal_predictors import ConformalPredictor
-from .api.given import PlaceLike
+from .api.conformal.calibrate import calibrate, restored_predictor
+from .api.conformal.predictors import DAMAGE, ConformalPredictor, damaged, read_predictor
+from .api.options import PlaceLike
 
 __all__ = ["ConformalPredictor", "calibrate", "load"]
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from .api.calibration_errors import calibration_at_threshold, expected_calibration_error
-from .api.proper_losses import brier, evaluate_losses, mu, nll, one_versus_all, regret_bound
+from .api.calibration.errors import calibration_at_threshold, expected_calibration_error
+from .api.losses import brier, evaluate_losses, mu, nll, one_versus_all, regret_bound
 
 __all__ = [
     "brier",

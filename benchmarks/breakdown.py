@@ -23,12 +23,11 @@ import dask
 from measuring import bare_read, best_of, make_store, markdown, parser, scores_of, workplace
 
 import avgk_dask as avgk
-from avgk_dask.api import evaluation
+from avgk_dask.api import evaluate as evaluation
+from avgk_dask.engine import pilot, scan
+from avgk_dask.engine import search as threshold_search
+from avgk_dask.engine.search import ThresholdSearch
 from avgk_dask.records import State
-from avgk_dask.scans import band_scan as scan
-from avgk_dask.scans import pilot
-from avgk_dask.searches import threshold_search
-from avgk_dask.searches.threshold_search import ThresholdSearch
 from avgk_dask.store.read import direct
 from avgk_dask.store.read.checked import CheckedStore
 

@@ -26,9 +26,16 @@ import coverage
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 AREAS = {
     "engine": ["kernels", "scans", "searches", "states", "passes", "sources"],
-    "statistics": ["ambiguity", "exact", "results", "api/error_bars.py", "api/curves.py", "api/regrets.py"],
-    "sets": ["rules", "api/sets.py", "api/conformal_predictors.py", "api/thresholds.py", "api/risks.py"],
-    "inputs": ["axis_names.py", "masks.py", "api/inputs.py", "api/input_names.py", "api/frames.py", "store/read"],
+    "statistics": ["ambiguity", "exact", "results", "api/outcome.py", "api/curves.py", "api/regrets.py"],
+    "sets": ["rules", "api/sets.py", "api/conformal/predictors.py", "api/thresholds.py", "api/risks.py"],
+    "inputs": [
+        "axis_names.py",
+        "masks.py",
+        "api/inputs/sources.py",
+        "api/inputs/names.py",
+        "api/inputs/names.py",
+        "store/read",
+    ],
 }
 SWAPS = {
     ast.Lt: "<=", ast.LtE: "<", ast.Gt: ">=", ast.GtE: ">", ast.Eq: "!=", ast.NotEq: "==",

@@ -87,7 +87,7 @@ from dask.sizeof import sizeof
 
 import avgk_dask as avgk
 from avgk_dask.passes import run as run_module
-from avgk_dask.passes.run import Run
+from avgk_dask.engine.run import Run
 
 
 def peak():

@@ -9,7 +9,7 @@ import traceback
 
 import pytest
 
-from avgk_dask.cli.spelling import secrets_in
+from avgk_dask.cli.group import secrets_in
 from avgk_dask.credentials import has_short, hide, hide_pairs, is_url, secrets_of, shown, shown_address
 from avgk_dask.errors import AvgkError, StoreError, refuse
 

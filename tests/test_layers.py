@@ -9,46 +9,27 @@ import re
 import subprocess
 import sys
 
-import pytest
-
 import avgk_dask
 
 PACKAGE = pathlib.Path(avgk_dask.__file__).parent
 
-#: Lower numbers may not import higher ones.
-LAYERS = {
-    "arrays": 0,
-    "axis_names": 1,
-    "credentials": 0,
-    "errors": -1,
-    "reuse": 0,
-    "settings": 0,
-    "threads": 0,
-    "kernels": 1,
-    "masks": 1,
-    "records": 1,
-    "exact": 2,
-    "files": 2,
-    "results": 2,
-    "plot": 3,
-    "states": 3,
-    "ambiguity": 4,
-    "scans": 4,
-    "store": 4,
-    "report": 5,
-    "searches": 5,
-    "sources": 5,
-    "passes": 6,
-    "rules": 7,
-    "api": 8,
-    "testing": 8,
-    "calibration": 9,
-    "conformal": 9,
-    "losses": 9,
-    "cli": 10,
-    "__main__": 11,
-}
-#: The rooms inside the store, in the same way.
+#: From the ground up. A folder or module may import those of earlier lines, and itself.
+ORDER = """
+errors
+arrays credentials settings threads
+axis_names masks records kernels
+exact files results
+store bands plot
+sources report
+engine
+statistics
+api testing
+calibration conformal losses
+cli
+__main__
+"""
+LAYERS = {name: i for i, line in enumerate(ORDER.split("\n")) for name in line.split()}
+#: The folders inside the store, in the same way.
 STORE = {"where": 0, "read": 1, "write": 2, "__init__": 3}
 
 #: Who may import a library that has a layer of its own.
@@ -61,8 +42,8 @@ OWNERS = {
     "google_crc32c": {"store"},
     "xxhash": {"store"},
     "pyarrow": {"files"},
-    "dask": {"settings", "threads", "sources", "passes", "rules", "api", "testing"},
-    "distributed": {"passes", "rules", "cli"},
+    "dask": {"settings", "threads", "sources", "engine", "api", "testing"},
+    "distributed": {"engine", "api", "cli"},
     "xarray": {"results", "store", "api", "plot", "report", "testing"},
     "matplotlib": {"plot", "report"},
     "click": {"cli"},
@@ -128,56 +109,16 @@ def test_store__imports_downwards_only():
 
 #: Interfaces that libraries keep to themselves, and the one module that may use each.
 PRIVATE = {
-    r"zarr\.core\b|_ensure_open|buffer_prototype|\._store\b(?=.*WrapperStore)": "store/where/zarr_calls.py",
-    r"dask\._|clone_key\b.* import|import .*clone_key": "passes/dask_tasks.py",
-    r"\.fs\._": "store/where/fsspec_calls.py",
+    r"zarr\.core\b|_ensure_open|buffer_prototype|\._store\b(?=.*WrapperStore)": "store/where/addresses.py",
+    r"dask\._": "engine/tasks.py",
+    r"\.fs\._": "store/where/addresses.py",
 }
 
 
 def test_private_interfaces__are_known_to_one_module_each():
     for private, owner in PRIVATE.items():
         found = {str(path.relative_to(PACKAGE)) for path in modules() if re.search(private, path.read_text())}
-        importers = {"passes/waiting.py"} if "dask" in private else set()
-        assert owner in found
-        assert found <= {owner} | importers
-
-
-def test_file_names__tell_one_idea_each():
-    names = [path.name for path in modules() if path.name != "__init__.py"]
-    assert sorted(name for name in set(names) if names.count(name) > 1) == []
-
-
-def table() -> dict[str, set[str] | None]:
-    """Return what each room may import by DESIGN.md, beside the ground floor; None for all."""
-    text = (PACKAGE.parent / "DESIGN.md").read_text()
-    rows = [
-        line.split("|")[1:4] for line in text.partition("## The rooms")[2].partition("Outside of this")[0].splitlines()
-    ]
-    found: dict[str, set[str] | None] = {}
-    for name, _, allowed in (row for row in rows if len(row) == 3 and "`" in row[0]):
-        for room in NAMED.findall(name):
-            found[room] = None if "all" in allowed else set(NAMED.findall(allowed))
-    return found
-
-
-NAMED = re.compile(r"`(\w+)(?:/|\.py)?`")
-GROUND_FLOOR = {name for name in LAYERS if (PACKAGE / f"{name}.py").exists()} - {
-    "calibration",
-    "conformal",
-    "losses",
-    "plot",
-    "__main__",
-}
-
-
-@pytest.mark.skipif(not (PACKAGE.parent / "DESIGN.md").exists(), reason="the package is not in a clone")
-def test_rooms__import_what_the_table_in_design_says():
-    rooms = table()
-    assert set(rooms) == set(LAYERS) - GROUND_FLOOR - {"testing", "__main__"}
-    for module, mine, name, own in all_imports():
-        allowed = rooms.get(mine)
-        if own and allowed is not None and name != mine:
-            assert name in allowed | GROUND_FLOOR, f"{module} imports {name}"
+        assert found == {owner}
 
 
 def test_layers__cover_the_package():
@@ -189,7 +130,7 @@ def test_public_names__are_all_there_and_imported_late():
         assert getattr(avgk_dask, name) is not None
     assert set(avgk_dask.__all__) <= set(dir(avgk_dask))
     code = (
-        "import sys, avgk_dask, avgk_dask.passes.band_tasks\n"
+        "import sys, avgk_dask, avgk_dask.engine.tasks\n"
         "print(sorted({'xarray', 'pandas', 'matplotlib', 'distributed'} & set(sys.modules)))"
     )
     done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)

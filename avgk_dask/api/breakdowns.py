@@ -1,35 +1,161 @@
-"""``breakdown``: errors and set sizes by class, or by any groups of samples."""
+"""Errors, sizes and intervals of groups, from what each of them adds up to."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from fractions import Fraction
 
 import numpy as np
 import xarray as xr
 
-from ..arrays import Array
+from ..arrays import Array, Floats, Ints
 from ..axis_names import name_list, refuse_reordered
+from ..engine.memory import Strata
+from ..engine.run import Run, running
+from ..engine.strata import StrataRanks
 from ..errors import OptionError
-from ..exact.budgets import DEFAULT_BUDGETS, parse_budgets
-from ..passes.certifying import certify_budgets, refuse_budgets
-from ..passes.run import Run
-from ..passes.running import running
+from ..exact.budgets import DEFAULT_BUDGETS, count_labels_of_each, largest_integer, parse_budgets
+from ..kernels.keys import NAN_KEY, decode
 from ..results.datasets import build_result
 from ..results.registry import BREAKDOWN
 from ..sources.source import Source
-from .attributes import Named, result_attrs
-from .checkpoints import asked_checkpoint
-from .given import BudgetsLike, LabelsLike, PlaceLike, ScoresLike
-from .group_values import group_values
-from .input_names import class_names_of, open_once
-from .labelled import class_labels, labelled_source, refuse_soft
-from .outcome import GroupCounts, Grouping, Outcome
-from .own_thresholds import Counted, own_thresholds
-from .policies import check_nan_policy
-from .sample_groups import Groups
-from .shared_text import documented
+from ..statistics.thresholds import find_group_thresholds
+from ..statistics.truncated import certify_budgets, certify_groups, refuse_budgets
+from .inputs.labels import Groups, class_labels, labelled_source, refuse_soft
+from .inputs.names import class_names_of, open_once
+from .options import (
+    BudgetsLike,
+    LabelsLike,
+    Named,
+    PlaceLike,
+    ScoresLike,
+    asked_checkpoint,
+    check_nan_policy,
+    documented,
+    result_attrs,
+)
+from .outcome import GroupCounts, Grouping, Outcome, rank_sums
 from .thresholds import score_value, threshold_values
+
+#: Standard deviations to either side that hold 95 % of a normal distribution.
+Z95 = 1.959963984540054
+
+
+def group_values(counts: Sequence[GroupCounts], budgets: Sequence[Fraction]) -> Named:
+    """Return the variables of a breakdown, given the counts of all groups for each budget."""
+    n_samples, n_labelled = counts[0].n_samples, counts[0].n_labelled
+    missed = np.array([n_labelled - one.hits for one in counts])
+    top_missed = np.array([n_labelled - one.top_hits for one in counts])
+    whole = np.array([budget.denominator == 1 for budget in budgets])
+    top, gains = _share(top_missed, n_labelled), _share(top_missed - missed, n_labelled)
+    top[~whole] = gains[~whole] = np.nan
+    low, high = wilson(missed, n_labelled)
+    return {
+        "n_samples": n_samples,
+        "n_labelled": n_labelled,
+        "average_k_error": _share(missed, n_labelled),
+        "average_k_error_low": low,
+        "average_k_error_high": high,
+        "top_k_error": top,
+        "adaptive_gain": gains,
+        "average_set_size": _share(np.array([one.sizes for one in counts]), n_samples),
+        "macro_average_k_error": [_macro(row, n_labelled) for row in missed],
+        "macro_top_k_error": [
+            _macro(row, n_labelled) if w else np.nan for row, w in zip(top_missed, whole, strict=True)
+        ],
+    }
+
+
+def _share(counts: Ints, n: Ints) -> Floats:
+    """Return counts over numbers of samples; NaN where there are none."""
+    with np.errstate(invalid="ignore"):
+        return np.asarray(np.where(n > 0, counts / np.maximum(n, 1), np.nan))
+
+
+def _macro(missed: Ints, n: Ints) -> float:
+    """Return the mean of the errors of all groups with labelled samples, exactly, rounded once."""
+    some = np.flatnonzero(n)
+    if not some.size:
+        return float("nan")
+    sizes, which = np.unique(n[some], return_inverse=True)  # few: their fractions are added up fast
+    sums = np.zeros(sizes.size, np.int64)
+    np.add.at(sums, which, missed[some])
+    total = sum(Fraction(int(m), int(of)) for m, of in zip(sums, sizes, strict=True))
+    return float(total / some.size)
+
+
+def wilson(counts: Ints, n: Ints) -> tuple[Floats, Floats]:
+    """Return the ends of the 95 % Wilson intervals of the shares counts / n; NaN where n is 0.
+
+    (p + z**2 / 2n -+ z sqrt(p (1 - p) / n + z**2 / 4n**2)) / (1 + z**2 / n); Wilson (1927).
+    """
+    p, of = _share(counts, n), np.maximum(n, 1)
+    middle, scale = p + Z95**2 / (2 * of), 1 + Z95**2 / of
+    reach = Z95 * np.sqrt(p * (1 - p) / of + Z95**2 / (4 * of.astype(np.float64) ** 2))
+    low, high = (middle - reach) / scale, (middle + reach) / scale
+    some = n > 0
+    return np.where(some & (counts == 0), 0.0, low), np.where(some & (counts == n), 1.0, high)
+
+
+# Thresholds of groups, each found on its own samples, all in the same reads.
+
+
+@dataclass(frozen=True)
+class Counted:
+    """What all groups add up to for each budget, the thresholds, and how often the store was read."""
+
+    counts: Sequence[GroupCounts]
+    thresholds: Named
+    reads: int
+
+    def of_groups(self, which: Ints) -> Counted:
+        """Return the same of some groups."""
+        counts = [GroupCounts(*(column[which] for column in one)) for one in self.counts]
+        own = "group_threshold"
+        thresholds: Named = dict(self.thresholds)
+        if own in thresholds:
+            thresholds[own] = np.asarray(thresholds[own])[:, which]
+        return Counted(counts, thresholds, self.reads)
+
+
+def own_thresholds(run: Run, budgets: tuple[Fraction, ...], grouping: Grouping, n: int) -> Counted:
+    """Find a threshold for each of the last n groups, and count what its sets hold."""
+    refuse_budgets(run, budgets)
+    keys = np.full((len(budgets), grouping.n), NAN_KEY, np.int64)
+    hits, missing, ranks = np.zeros_like(keys), np.zeros_like(keys), StrataRanks.empty()
+    for search in find_group_thresholds(run, budgets, _strata(run, budgets, grouping), grouping.n, grouping.n - n):
+        assert search.targets is not None
+        assert search.ranks is not None
+        found, ranks = search.targets, search.ranks
+        at = found.budgets, found.groups
+        keys[at], hits[at], missing[at] = found.keys, found.hits, np.where(found.known, 0, found.left)
+    counts = [_counts(ranks, *of) for of in zip(budgets, hits, missing, strict=True)]
+    n_samples = counts[0].n_samples
+    last = np.arange(grouping.n - n, grouping.n)
+    certify_groups(run, budgets, keys, n_samples, last[n_samples[last] > 0])
+    values, some = decode(keys, run.source.dtype), n_samples > 0
+    # NaN stands for no samples. Integers of 64 bits, which float64 would round, are kept where it is not needed.
+    are_kept = values.dtype.kind in "iu" and values.dtype.itemsize == 8 and some[last].all()
+    thresholds = values if are_kept else np.where(some, values.astype(np.float64), np.nan)
+    return Counted(counts, {"group_threshold": thresholds}, run.reads).of_groups(last)
+
+
+def _strata(run: Run, budgets: Sequence[Fraction], grouping: Grouping) -> Strata:
+    """Return what samples are counted by, and the bytes that takes: ranks of labels, and what is known of each threshold."""
+    members = -(-run.source.shape[0] // grouping.n)
+    per_group = 16 * len(budgets) + 24 * min(largest_integer(budgets) + 2, members)
+    return Strata(grouping.kind, grouping.n * per_group)
+
+
+def _counts(ranks: StrataRanks, budget: Fraction, hits: Ints, missing: Ints) -> GroupCounts:
+    """Return the counts of all groups; ``missing`` are the members that sets lack where scores are NaN."""
+    n_samples, n_labelled, top_hits = rank_sums(ranks, hits.size, budget)
+    sizes = count_labels_of_each(budget, n_samples) - missing
+    return GroupCounts(n_samples, n_labelled, hits, top_hits, sizes)
+
+
+# ``breakdown``: errors and set sizes by class, or by any groups of samples.
 
 
 @documented

@@ -14,21 +14,19 @@ import dask.array as da
 import numpy as np
 
 from ..arrays import Array
-from ..kernels.compiling import watching
+from ..engine.run import counting
+from ..kernels.dispatch import kept_in, watching
 from ..kernels.keys import check_dtype
-from ..kernels.twins import kept_in
-from ..passes.progress import counting
 from .breakdowns import breakdown
-from .calibrators import TemperatureScaling
+from .calibration.temperature import TemperatureScaling
 from .comparison import compare
-from .conformal_calibration import calibrate
-from .curves import error_curve
+from .conformal.calibrate import calibrate
+from .curves import error_curve, smallest_k
 from .ensembles import ensemble
-from .evaluation import evaluate
+from .evaluate import evaluate
 from .probabilities import sigmoid, softmax
 from .risks import best_threshold
-from .set_functions import top_k_sets
-from .smallest_budgets import smallest_k
+from .sets import top_k_sets
 
 #: One of each kind that kernels are compiled for; the others are turned into these.
 DTYPES = ("float32", "float16", "float64", "uint8", "int16", "int32", "int64")

@@ -17,19 +17,17 @@ import xarray as xr
 from ..axis_names import axes_of, check_names, default_names
 from ..errors import DtypeError, LabelsError, OptionError, ScoresError
 from ..masks import refuse_masked
-from ..passes.certifying import refuse_truncated
 from ..sources.activations import Softmax
-from ..sources.ensembled import EnsembleSource, lenient, mean_dtype
-from ..sources.lazy_arrays import lazy_array
-from ..sources.row_values import Labels
+from ..sources.derived import TransformedSource
+from ..sources.ensembles import EnsembleSource, lenient, mean_dtype
+from ..sources.row_values import Labels, lazy_array
 from ..sources.source import Source
-from ..sources.transformed import TransformedSource
+from ..statistics.truncated import refuse_truncated
 from ..store.read.manifest import table_digest
-from .given import LabelsLike, ScoresLike, is_stored
-from .input_names import check_inputs, check_same_names, frame_of, names_of
-from .inputs import aligned, as_source, existing
-from .lazy_scores import LazyScores, SourceOptions
-from .shared_text import documented
+from .inputs.lazy_scores import LazyScores, SourceOptions
+from .inputs.names import check_inputs, check_same_names, frame_of, names_of
+from .inputs.sources import aligned, as_source, existing
+from .options import LabelsLike, ScoresLike, documented, is_stored
 
 
 @dataclass(frozen=True, repr=False, eq=False)

@@ -14,12 +14,12 @@ from numpy.typing import DTypeLike
 
 from ..arrays import Array
 from ..axis_names import Axes, names_from_list
+from ..engine.progress import now_telling
+from ..engine.run import counting
 from ..errors import LABELS_CURE, LabelsError, OptionError, ReadError, ScoresError
 from ..files import RowFile, is_row_file, open_file
 from ..files.names import is_pickle
-from ..passes.progress import counting
-from ..passes.telling import now_telling
-from ..results.showing import ShownAsTable
+from ..results.datasets import ShownAsTable
 from ..store import (
     ScoreWriter,
     Target,
@@ -35,15 +35,13 @@ from ..store import (
 from ..store.read.bands import read_array
 from ..store.read.encoding import decoded_dtype
 from ..store.read.grids import grid_of, shards_of
-from ..store.where.addresses import Options
-from ..store.where.array_kinds import StoredArray
-from ..store.where.file_stores import MOST_NAMES
-from ..store.write.leased import LeasedStore
-from .given import LabelsLike, ScoresLike, StoreLike, is_stored
-from .input_names import as_class_numbers, check_inputs, compute_frame, names_of
-from .inputs import find_labels, in_numpy
-from .shared_text import documented
-from .store_functions import verify
+from ..store.where.addresses import Options, StoredArray
+from ..store.where.locations import MOST_NAMES
+from ..store.write.leases import LeasedStore
+from .inputs.names import as_class_numbers, check_inputs, compute_frame, names_of
+from .inputs.sources import find_labels, in_numpy
+from .options import LabelsLike, ScoresLike, StoreLike, documented, is_stored
+from .stores import verify
 
 #: Bytes of scores read at once.
 _BLOCK_BYTES = 16 << 20

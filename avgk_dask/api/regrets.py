@@ -12,27 +12,22 @@ import xarray as xr
 from dask.delayed import delayed
 
 from ..axis_names import check_axes
+from ..engine.run import Run, running
 from ..errors import BudgetError, LabelsError, ScoresError
 from ..exact.budgets import parse_budgets
 from ..exact.sums import error_of
-from ..passes.certifying import refuse_truncated
-from ..passes.finding import find_thresholds
-from ..passes.run import Run
-from ..passes.running import running
 from ..results.datasets import build_result
-from ..scans.set_regrets import set_pass, top_pass
-from ..sources.checked_blocks import checked_matrix
-from ..sources.filtered import labelled_by_itself
-from ..sources.sample_masks import blank
+from ..sources.derived import labelled_by_itself
+from ..sources.row_values import blank, checked_matrix
 from ..sources.source import Source
-from .attributes import result_attrs, rounded
-from .dimensions import flat_rows, with_lead
-from .given import BudgetsLike, LabelsLike, ScoresLike
-from .input_names import check_same_names, names_of
-from .inputs import as_source, lazy_matrix
+from ..statistics.regrets import set_pass, top_pass
+from ..statistics.thresholds import find_thresholds
+from ..statistics.truncated import refuse_truncated
+from .inputs.lazy_scores import flat_rows, with_lead
+from .inputs.names import check_same_names, names_of
+from .inputs.sources import as_source, lazy_matrix
+from .options import BudgetsLike, LabelsLike, ScoresLike, check_nan_policy, documented, result_attrs, rounded
 from .outcome import Outcome
-from .policies import check_nan_policy
-from .shared_text import documented
 from .thresholds import score_value
 
 

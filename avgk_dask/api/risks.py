@@ -9,21 +9,26 @@ from numbers import Real
 
 import xarray as xr
 
+from ..engine.run import running
 from ..errors import BudgetError, OptionError
 from ..exact.budgets import parse_budget
-from ..passes.certifying import certify_least_risk
-from ..passes.finding import find_thresholds, least_risk
-from ..passes.running import running
-from ..results.datasets import build_result
+from ..results.datasets import ShownAsTable, build_result
 from ..results.registry import AT_THRESHOLDS
-from ..results.showing import ShownAsTable
-from .above_thresholds import SetsAbove, check_thresholds, coordinate, fits_a_float, given_thresholds
-from .checkpoints import asked_checkpoint
-from .given import BudgetLike, LabelsLike, PlaceLike, ScoresLike, ThresholdsLike, are_several
-from .labelled import labelled_source
-from .policies import check_nan_policy
-from .shared_text import documented
-from .thresholds import score_value
+from ..statistics.thresholds import find_thresholds, least_risk
+from ..statistics.truncated import certify_least_risk
+from .inputs.labels import labelled_source
+from .options import (
+    BudgetLike,
+    LabelsLike,
+    PlaceLike,
+    ScoresLike,
+    ThresholdsLike,
+    are_several,
+    asked_checkpoint,
+    check_nan_policy,
+    documented,
+)
+from .thresholds import SetsAbove, check_thresholds, coordinate, fits_a_float, given_thresholds, score_value
 
 
 @documented

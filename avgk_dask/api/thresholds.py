@@ -2,30 +2,44 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
-from typing import overload
+from numbers import Real
+from typing import SupportsFloat, overload
 
 import numpy as np
 import xarray as xr
 
-from ..arrays import Array, Dtype
-from ..exact.budgets import count_labels, is_scalar, parse_budgets
-from ..kernels.keys import decode
-from ..passes.certifying import certify_budgets, refuse_budgets
-from ..passes.finding import find_thresholds
-from ..passes.running import running
-from ..results.datasets import build_result
-from ..results.showing import ShownAsTable
-from ..searches.selection import Selection
-from .attributes import result_attrs
-from .checkpoints import asked_checkpoint
-from .given import BudgetsLike, LabelsLike, PlaceLike, ScoresLike
-from .inputs import as_source
-from .policies import check_nan_policy
-from .shared_text import documented
+from ..arrays import Array, Dtype, Floats
+from ..engine.run import Run, running
+from ..engine.ties import Selection
+from ..errors import BudgetError, OptionError
+from ..exact.budgets import count_labels, is_scalar, parse_budget, parse_budgets
+from ..exact.sums import error_of
+from ..kernels.keys import decode, first_key_above, key_range
+from ..masks import refuse_masked
+from ..results.datasets import ShownAsTable, build_result
+from ..results.registry import AT_SIZES, AT_THRESHOLDS
+from ..statistics.label_ranks import EdgeTally, edge_pass
+from ..statistics.thresholds import find_thresholds
+from ..statistics.truncated import certify_budgets, certify_thresholds, refuse_budgets
+from .inputs.sources import as_source
+from .options import (
+    BudgetsLike,
+    LabelsLike,
+    Named,
+    PlaceLike,
+    ScoresLike,
+    ThresholdsLike,
+    are_several,
+    asked_checkpoint,
+    check_nan_policy,
+    documented,
+    result_attrs,
+)
 
 
 @dataclass(frozen=True)
@@ -187,3 +201,247 @@ def score_value(key: int, dtype: Dtype) -> float | int:
 def threshold_values(values: list[float | int], dtype: Dtype) -> Array:
     """Return thresholds as float64, which holds every score but 64-bit integers; those as they are."""
     return np.array(values, dtype if dtype.kind in "iu" and dtype.itemsize == 8 else np.float64)
+
+
+# The sets above thresholds: how many scores exceed each, and the error of the sets they make.
+
+
+@dataclass(frozen=True)
+class SetsAbove:
+    """How many scores exceed each threshold, and the error of the sets they make (None without labels)."""
+
+    n_labels: list[int]
+    errors: list[Fraction | None]
+    attrs: Named
+
+    @classmethod
+    def read(cls, run: Run, thresholds: list[Real]) -> SetsAbove:
+        """Read all scores once."""
+        source = run.source
+        top = key_range(source.dtype)[1]
+        firsts = [min(first_key_above(t, source.dtype), top + 1) for t in thresholds]
+        certify_thresholds(run, thresholds, firsts)
+        edges = np.array(sorted({key for key in firsts if key <= top} or {top}), np.int64)
+        tally = run.read(edge_pass(source.dtype, source.shape[1], edges))
+        counts, weights = [*tally.n_from().tolist(), 0], _weights_from(tally)
+        index = [int(np.searchsorted(edges, key)) if key <= top else edges.size for key in firsts]
+        errors = [error_of(weights[i], tally.n_labelled) if tally.n_labelled else None for i in index]
+        return cls([counts[i] for i in index], errors, result_attrs(source, run.reads))
+
+
+def _weights_from(tally: EdgeTally) -> list[Fraction]:
+    """Return the label weight at or above each edge, and none behind the last."""
+    if not len(tally.weights):
+        return [*(Fraction(n) for n in tally.hits_from().tolist()), Fraction(0)]
+    weights, one = tally.weights.integers()
+    from_top = np.cumsum(weights[::-1])[::-1][1::2]
+    return [*(Fraction(int(weight), one) for weight in from_top), Fraction(0)]
+
+
+def given_thresholds(thresholds: ThresholdsLike) -> ThresholdsLike:
+    """Return thresholds as a number or a sequence: those of a result Dataset, and computed if they are lazy."""
+    if isinstance(thresholds, xr.Dataset):
+        if "threshold" not in thresholds:
+            raise OptionError(
+                "thresholds must be numbers, or a result that has some; got a Dataset without the variable threshold. "
+                "Pass what threshold or evaluate gives."
+            )
+        thresholds = thresholds["threshold"]
+    return thresholds.compute() if hasattr(thresholds, "compute") else thresholds
+
+
+def check_thresholds(thresholds: ThresholdsLike) -> list[Real]:
+    """Return thresholds as a list of numbers; what ``threshold`` and ``best_threshold`` found counts as one."""
+    thresholds = given_thresholds(thresholds)
+    refuse_masked(thresholds, "thresholds")
+    given = list(thresholds) if are_several(thresholds) else [thresholds]
+    found = [getattr(t, "value", t) for t in given]
+    found = [t.item() if getattr(t, "ndim", None) == 0 and hasattr(t, "item") else t for t in found]
+    numbers: list[Real] = []
+    for t in found:
+        if isinstance(t, bool) or not isinstance(t, Real) or not fits_a_float(t):
+            raise OptionError(f"thresholds must be numbers; got {t!r}. Pass integers or floats.")
+        numbers.append(t)
+    if not numbers:
+        raise OptionError("thresholds must name at least one number; got an empty sequence. Pass a number or several.")
+    return numbers
+
+
+def check_threshold(threshold: ThresholdsLike) -> Real:
+    """Return what stands for one threshold as a number: also a sequence or a result that has only one."""
+    try:
+        found = check_thresholds(threshold)
+    except OptionError as error:
+        value = getattr(threshold, "value", threshold)
+        got = value if isinstance(value, (float, np.floating)) else type(threshold).__name__
+        raise OptionError(
+            "threshold must be a number, or what threshold, best_threshold or evaluate gave for one k; "
+            f"got {got}. Pass one number."
+        ) from error
+    if len(found) > 1:
+        raise OptionError(
+            f"threshold must be a single number; got {len(found)} of them. "
+            "Pass one, for example result.threshold.sel(k=5)."
+        )
+    return found[0]
+
+
+def fits_a_float(value: SupportsFloat) -> bool:
+    """Whether a number is not NaN and a double can hold it, about."""
+    try:
+        return not math.isnan(float(value))
+    except OverflowError:
+        return False
+
+
+def coordinate(thresholds: list[Real]) -> Floats:
+    """Return thresholds as a coordinate."""
+    return np.array([float(t) for t in thresholds])
+
+
+# Set sizes as a function of the threshold, and back: the paper's function G and its generalised inverse.
+
+
+@documented
+def average_set_size_at(
+    scores: ScoresLike,
+    thresholds: ThresholdsLike,
+    *,
+    where: LabelsLike = None,
+    ignore_index: int | None = None,
+    nan_policy: str = "raise",
+    progress: bool | None = None,
+    checkpoint: PlaceLike = None,
+) -> xr.DataArray:
+    """Compute the average size of the sets {score > t} for each threshold t: the paper's function G.
+
+    G(t) = (number of scores > t) / N. Exact: thresholds are not rounded to the scores' dtype. ``threshold_at`` is
+    its generalised inverse: G(t) <= K if and only if t >= threshold_at(K), for 0 <= K < C.
+
+    Parameters
+    ----------
+    {scores}
+    thresholds
+        Number or sequence of numbers, or what ``threshold``, ``best_threshold`` or ``evaluate`` gave.
+    {where}
+    {ignore_index}
+    {nan_policy_of_counts}
+    {progress}
+    {checkpoint}
+
+    Returns
+    -------
+    DataArray
+        G over ``threshold``, in the order given; without dimension for a single number.
+
+    Raises
+    ------
+    OptionError
+        Where a threshold is no number.
+    {refused_scores}
+    {refused_memory}
+    {refused_store}
+
+    Notes
+    -----
+    Cost: one read of the store for any number of thresholds. Tasks hold whole rows of a band.
+
+    Examples
+    --------
+    >>> import numpy as np, avgk_dask as avgk
+    >>> avgk.average_set_size_at(np.array([[0.6, 0.3, 0.1], [0.4, 0.4, 0.2]]), [0.1, 0.35]).values.tolist()
+    [2.5, 1.5]
+
+    """
+    check_nan_policy(nan_policy)
+    source = as_source(scores, own_labels=False, where=where, ignore_index=ignore_index)
+    thresholds = given_thresholds(thresholds)
+    wanted = check_thresholds(thresholds)
+    asked = asked_checkpoint(checkpoint, "average_set_size_at", nan_policy=nan_policy)
+    with running(source, progress, nan_policy, asked) as run:
+        source = run.source
+        above = SetsAbove.read(run, wanted)
+    sizes = [n / source.shape[0] for n in above.n_labels]
+    over = {"threshold": coordinate(wanted)}
+    result = build_result({"average_set_size": sizes}, over, {}, AT_THRESHOLDS)["average_set_size"]
+    result = result.assign_attrs(above.attrs)
+    return result if are_several(thresholds) else result[0]
+
+
+@documented
+def threshold_at(
+    scores: ScoresLike,
+    average_set_sizes: BudgetsLike,
+    *,
+    where: LabelsLike = None,
+    ignore_index: int | None = None,
+    nan_policy: str = "raise",
+    progress: bool | None = None,
+    checkpoint: PlaceLike = None,
+) -> xr.DataArray:
+    """Return, for each average set size K >= 0, the least t with average_set_size_at(t) <= K.
+
+    This is the generalised inverse of the paper's function G: the (floor(N K) + 1)-th largest score, as
+    ``threshold`` finds it. For K >= C every t will do; the smallest score is given.
+
+    Parameters
+    ----------
+    {scores}
+    average_set_sizes
+        Number or sequence of numbers of at least 0, as exact as budgets are.
+    {where}
+    {ignore_index}
+    {nan_policy_of_ranks}
+    {progress}
+    {checkpoint}
+
+    Returns
+    -------
+    DataArray
+        Thresholds over ``average_set_size``, in the order given; without dimension for a single number.
+
+    Raises
+    ------
+    BudgetError
+        Where a size is negative or no finite number.
+    {refused_scores}
+    {refused_memory}
+    {refused_store}
+
+    Notes
+    -----
+    Cost: as for ``threshold``: one read of the store for any number of sizes, and a pilot of at most 10 % of the chunks (or
+    8) before; one more where the pilot was misled.
+
+    Examples
+    --------
+    >>> import numpy as np, avgk_dask as avgk
+    >>> avgk.threshold_at(np.array([[0.6, 0.3, 0.1], [0.4, 0.4, 0.2]]), [0, 1, 1.4]).values.tolist()
+    [0.6, 0.4, 0.4]
+
+    """
+    check_nan_policy(nan_policy)
+    source = as_source(scores, own_labels=False, where=where, ignore_index=ignore_index)
+    refuse_masked(average_set_sizes, "average_set_sizes")
+    given = list(average_set_sizes) if are_several(average_set_sizes) else [average_set_sizes]
+    try:
+        sizes = [parse_budget(size) for size in given]
+    except BudgetError:
+        sizes = []
+    if not sizes or min(sizes) < 0:
+        raise BudgetError(
+            f"average_set_sizes must be finite numbers of at least 0; got {average_set_sizes!r}. Pass labels per sample."
+        )
+    budgets = [min(size, Fraction(source.n_classes)) for size in sizes]
+    counts = [count_labels(budget, source.shape[0]) for budget in budgets]
+    asked = asked_checkpoint(checkpoint, "threshold_at", nan_policy=nan_policy)
+    with running(source, progress, nan_policy, asked) as run:
+        source = run.source
+        refuse_budgets(run, budgets)
+        search = find_thresholds(run, counts)
+        certify_budgets(run, budgets, [search.found[i].key for i in range(len(counts))])
+    values = [score_value(search.found[i].key, source.dtype) for i in range(len(counts))]
+    over = {"average_set_size": [float(size) for size in sizes]}
+    found = {"threshold": threshold_values(values, source.dtype)}
+    result = build_result(found, over, {}, AT_SIZES)["threshold"].assign_attrs(result_attrs(source, run.reads))
+    return result if are_several(average_set_sizes) else result[0]

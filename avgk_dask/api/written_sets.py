@@ -12,31 +12,35 @@ from typing import TypedDict
 
 import dask.array as da
 
+from ..engine.progress import phase
+from ..engine.run import counting, running
 from ..errors import OptionError
 from ..exact.budgets import parse_budgets
-from ..passes.progress import counting
-from ..passes.running import running
-from ..passes.telling import phase
-from ..results.json_text import plain_json
-from ..rules.lazy_sets import apply_rule, settle_rule
-from ..rules.set_windows import set_windows
-from ..sources.filtered import FilteredSource
+from ..results.datasets import plain_json
+from ..sources.derived import FilteredSource
 from ..sources.source import Source
 from ..sources.stored import StoredSource
 from ..store import SET_FORMATS, SetBand, SetGrid, SetsWriter, Target, shown
 from ..store.read.grids import chunks_of, shards_of
 from ..store.where.addresses import Options
-from ..store.where.file_stores import MOST_NAMES
-from .above_thresholds import check_threshold
-from .checkpoints import asked_checkpoint
-from .conformal_predictors import ConformalPredictor, set_matrix
-from .given import BudgetLike, LabelsLike, PlaceLike, ScoresLike, StoreLike, ThresholdsLike
-from .input_names import class_names_of
-from .inputs import as_lazy
-from .lazy_scores import places_of
-from .policies import check_nan_policy, check_ties
-from .set_functions import rule_above, top_rule
-from .thresholds import score_value
+from ..store.where.locations import MOST_NAMES
+from .conformal.predictors import ConformalPredictor, set_matrix
+from .inputs.lazy_scores import places_of
+from .inputs.names import class_names_of
+from .inputs.sources import as_lazy
+from .options import (
+    BudgetLike,
+    LabelsLike,
+    PlaceLike,
+    ScoresLike,
+    StoreLike,
+    ThresholdsLike,
+    asked_checkpoint,
+    check_nan_policy,
+    check_ties,
+)
+from .sets import apply_rule, rule_above, set_windows, settle_rule, top_rule
+from .thresholds import check_threshold, score_value
 
 RULES = ("average", "top", "threshold", "conformal")
 

@@ -61,8 +61,8 @@ def cluster(where: ClusterChoice, quiet: bool) -> Iterator[None]:
         import distributed  # noqa: F401
     except ModuleNotFoundError:
         raise OptionError("clusters must have distributed; it is not here. Install avgk_dask[distributed].") from None
-    from ..passes.telling import phase
-    from ..passes.watching import new_dashboard
+    from ..engine.cluster import new_dashboard
+    from ..engine.progress import phase
 
     with ExitStack() as stack:
         with phase("starting workers" if local else "reaching the cluster"):

@@ -4,17 +4,13 @@ from __future__ import annotations
 
 import click
 
-from .calibrate_command import calibrate
-from .compile_command import compile_ahead
-from .conformal_command import conformal
-from .decision_commands import breakdown, compare
-from .evaluate_commands import evaluate, sets, threshold
+from .calibrate import calibrate, transfer
+from .conformal import conformal
+from .decisions import breakdown, compare, pairs
+from .evaluate import evaluate, sets, threshold
 from .group import Command, Group, debug_option
-from .pairs_command import pairs
 from .schemas import SCHEMAS
-from .simulate_command import demo, simulate
-from .store_commands import info, ingest, join, verify
-from .transfer_command import transfer
+from .stores import compile_ahead, demo, info, ingest, join, simulate, verify
 
 
 @click.group(cls=Group, invoke_without_command=True, context_settings={"help_option_names": ["-h", "--help"]})

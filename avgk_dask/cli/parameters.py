@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from ..arrays import Array
     from ..store import StoredArrays
 
+
 #: What click makes a command of, or a command.
 Decorated = TypeVar("Decorated", bound=Callable[..., object])
 Rest = ParamSpec("Rest")
@@ -147,13 +148,13 @@ class StoreChoice:
 
     def open(self, missing: str, with_labels: bool = True) -> StoredArrays:
         """Open the arrays; reads metadata only."""
-        from ..passes.telling import phase
+        from ..engine.progress import phase
 
         with phase("opening"):
             return self._opened(missing, with_labels)
 
     def _opened(self, missing: str, with_labels: bool) -> StoredArrays:
-        from ..api.store_functions import open_stored
+        from ..api.stores import open_stored
         from ..store import open_arrays
 
         if not with_labels and self.labels is None:
@@ -164,7 +165,7 @@ class StoreChoice:
 
     def scored(self, arrays: StoredArrays) -> object:
         """Return the scores of opened arrays, as an activation and the frequencies of classes make them."""
-        from ..api.balancing import balanced
+        from ..api.probabilities import balanced
 
         made = self._activated(arrays)
         assert not isinstance(self.balanced, str)  # with_frequencies came first
@@ -172,7 +173,7 @@ class StoreChoice:
 
     def with_frequencies(self, arrays: StoredArrays, existing: Existing) -> StoreChoice:
         """Return the choice with the frequencies of classes as numbers; those of labels are counted, which reads them."""
-        from ..api.balancing import count_labels_by_class
+        from ..api.probabilities import count_labels_by_class
         from ..files import read_numbers
 
         if not isinstance(self.balanced, str):
@@ -224,7 +225,7 @@ def store_options(
         *args: Rest.args,
         **rest: Rest.kwargs,
     ) -> None:
-        from ..passes.telling import phase
+        from ..engine.progress import phase
 
         labels = rest.pop("labels_file", None)
         if labels is not None and labels_name is not None:
@@ -232,7 +233,7 @@ def store_options(
         named = labels_name if labels is None else str(labels)
         chosen = StoreChoice(store, scores_name, named, parse_storage_options(storage_option))
         with phase("opening"):
-            from ..api import inputs  # noqa: F401  # which every command needs, and which takes a second to load
+            from ..api.inputs import sources as inputs  # noqa: F401  # which every command needs, and which takes a second to load
         command(chosen, *args, **rest)
 
     names = "Name of the labels inside the store or file, or the path of a file, such as .npy, or of another store."
@@ -307,7 +308,7 @@ class SampleChoice:
 
     def open(self, chosen: StoreChoice) -> Existing:
         """Open what says so; reads metadata only."""
-        from ..api.store_functions import open_stored
+        from ..api.stores import open_stored
         from ..files import is_row_file
 
         where: object = self.where
@@ -323,7 +324,7 @@ BY = "class, or the name or path, as for --labels, of an integer a sample: the g
 
 def open_column(chosen: StoreChoice, name: str | None, option: str, missing: str) -> object:
     """Open integers that stand beside the scores, or a file of them; reads metadata only."""
-    from ..api.store_functions import open_stored
+    from ..api.stores import open_stored
     from ..files import is_row_file, open_label_file
 
     if name is None:

@@ -56,7 +56,7 @@ def _dataset(variables: list[str], attrs: dict[str, Schema], *, labelled: bool =
     """Return the schema of a result Dataset that has these variables, and these attributes beside those all have."""
     needed = {name: kind for name, kind in _ATTRS.items() if labelled or name != "n_labelled"} | attrs
     return _object(
-        "An xarray Dataset; avgk_dask.results.json_text.from_json gives it back.",
+        "An xarray Dataset; avgk_dask.results.datasets.from_json gives it back.",
         variables={"type": "object", "required": variables, "additionalProperties": _VARIABLE},
         coords=_list(_TEXT),
         attrs={

@@ -1,94 +1,305 @@
-"""Columns of a record batch as matrices of scores and arrays of labels; ragged lists are refused.
-
-A missing class number means unlabelled, -1; any other null is refused.
-"""
+"""Opening score files: the format is told by the name, or for a folder by what is in it."""
 
 from __future__ import annotations
 
+import math
+import os
+import re
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import partial
+from typing import BinaryIO, TypeGuard
+
 import numpy as np
 
-from ..arrays import Array
-from ..errors import LabelsError, ScoresError
-from ..masks import first_inexact, inexact_text, with_unlabelled
-from .arrow_kinds import ArrowBatch, ArrowColumn
-from .row_blocks import reading
-from .table_columns import Columns, is_list
+from ..arrays import Array, Dtype
+from ..credentials import is_url, shown
+from ..errors import LabelsError, StoreError
+from .arrow import Table, TableFile, open_table
+from .csv import CsvTable
+from .names import CSV_SUFFIXES, SUFFIXES, check_plain, file_advice, path_advice
+from .npy import NpyFile, NpzFile, member_rows, open_npy, open_npz, open_stream, read_headers
+from .parquet import ArrowTable, ParquetTable, hub_files, in_range, table_rows
+from .rows import AnyRows, FileMark, LoadedRows, RowFile, check_marks, held_limit, loaded, reading, rows_of_bytes
 
-Refusal = type[ScoresError] | type[LabelsError]
-_WHAT = {ScoresError: "scores", LabelsError: "labels"}
-
-
-def score_block(batch: ArrowBatch, columns: Columns, n_classes: int, start: int, location: str) -> Array:
-    """Return the scores of a batch whose first row is row ``start`` of the file."""
-    if columns.is_list:
-        name = columns.scores[0]
-        where = f"column {name!r} of {location}"
-        matrix = list_matrix(batch.column(name), n_classes, start, ScoresError, where)
-        return np.array(matrix, columns.dtype, order="C")
-    parts = {name: batch.column(name) for name in columns.scores}
-    holes = [(_first_null(part), name) for name, part in parts.items() if part.null_count]
-    for _, name in sorted(holes):
-        _check_nulls(parts[name], start, 1, ScoresError, f"column {name!r} of {location}")
-    block = np.empty((batch.num_rows, n_classes), columns.dtype)
-    for index, (name, part) in enumerate(parts.items()):
-        values = part.to_numpy(zero_copy_only=True)
-        row = first_inexact(values, columns.dtype)
-        if row is not None:
-            place = f"row {start + row} (from 0) of column {name!r} of {location}"
-            raise ScoresError(inexact_text("scores", values[row], place))
-        block[:, index] = values
-    return block
+_HUB_FILES = ("state.json", "dataset_dict.json")
 
 
-def label_block(batch: ArrowBatch, columns: Columns, n_classes: int, start: int, location: str) -> Array | None:
-    """Return the labels of a batch: class numbers, a matrix of probabilities, or None where there are none."""
-    if columns.label is None:
+def is_row_file(path: object) -> bool:
+    """Whether this is a score file of a format read here: told by its name, or for a folder by what is in it.
+
+    Examples
+    --------
+    >>> is_row_file("scores.parquet"), is_row_file("scores.zarr"), is_row_file("-")
+    (True, False, True)
+
+    """
+    if not isinstance(path, (str, os.PathLike)):
+        return _is_stream(path)
+    name = str(path)
+    if os.path.isdir(name):
+        return _folder_format(name) is not None
+    return name == "-" or name.lower().endswith(SUFFIXES)
+
+
+def open_file(path: object, *, scores: str | None = None, labels: str | None = None) -> RowFile:
+    """Open a score file as a stream of row blocks; reads its header or footer, no more.
+
+    ``path`` is an npy, npz, Parquet, CSV, Arrow or Feather file, a folder of Parquet or Arrow files
+    (of a Hugging Face dataset, say), ``-`` for an npy stream on standard input, or a binary file
+    object with such a stream. ``scores`` and ``labels`` name the member or column to use.
+
+    Raises
+    ------
+    StoreError
+        Where there is no file, it is damaged, its format is unknown, or it has nothing of that name.
+    ScoresError, LabelsError, DtypeError
+        Where it holds no matrix of numbers, or labels that are no class numbers.
+
+    """
+    if _is_stream(path) or str(path) == "-":
+        stream = path if _is_stream(path) else sys.stdin.buffer
+        location = shown(getattr(stream, "name", type(stream).__name__))
+        _check_no_names(location, scores, labels)
+        return open_stream(stream, location)
+    path = check_path(path)
+    if path.lower().endswith(".npy"):
+        _check_no_names(path, scores, labels)
+        return open_npy(path)
+    if path.lower().endswith(".npz"):
+        return open_npz(path, scores, labels)
+    table = as_table(path, labels)
+    if isinstance(table, CsvTable):
+        table.check_numbers()
+    return open_table(table, scores, labels)
+
+
+def check_path(path: object) -> str:
+    """Return the path as text, or refuse one that is not here."""
+    if not isinstance(path, (str, os.PathLike)):
+        raise StoreError(
+            f"a score file must be a path, '-' or a binary file object; got {type(path).__name__}. Pass its path."
+        )
+    name = str(path)
+    if "://" in name:
+        raise StoreError(f"a score file must be on this machine; got {shown(name)!r}. Download it first.")
+    if not os.path.exists(name):
+        raise StoreError(f"a score file must exist; got {shown(name)!r}, and nothing is there. {path_advice(name)}")
+    check_plain(name)
+    if not is_row_file(name):
+        raise StoreError(
+            f"a score file must be of a format that is read here; got the {'folder' if os.path.isdir(name) else 'file'} "
+            f"{name!r}. {file_advice(name)}"
+        )
+    return name
+
+
+def as_table(path: str, labels: str | None) -> Table:
+    """Open a file or folder of columns; ``labels`` names the label column of a CSV file, which has no types."""
+    if os.path.isdir(path):
+        files = _parquet_files(path) if _folder_format(path) == "parquet" else hub_files(path)
+        if not files:
+            raise StoreError(f"{path} must hold at least one Arrow file; its state.json lists none. Save it again.")
+        return ParquetTable(files, path) if _folder_format(path) == "parquet" else ArrowTable(files, path)
+    if path.lower().endswith(CSV_SUFFIXES):
+        return CsvTable(path, labels)
+    return ParquetTable([path], path) if path.lower().endswith(".parquet") else ArrowTable([path], path)
+
+
+def _is_stream(value: object) -> TypeGuard[BinaryIO]:
+    return callable(getattr(value, "read", None))
+
+
+def _folder_format(folder: str) -> str | None:
+    names = os.listdir(folder)
+    if any(name in names for name in _HUB_FILES) or any(name.lower().endswith(".arrow") for name in names):
+        return "arrow"
+    return "parquet" if _parquet_files(folder) else None
+
+
+def _parquet_files(folder: str) -> list[str]:
+    names = sorted(name for name in os.listdir(folder) if name.lower().endswith(".parquet"))
+    return [os.path.join(folder, name) for name in names if not name.startswith((".", "_"))]
+
+
+def _check_no_names(location: str, scores: str | None, labels: str | None) -> None:
+    if scores is not None or labels is not None:
+        raise StoreError(f"{location} is a single array without names; got {shown(scores or labels)!r}. Drop the name.")
+
+
+# Files as scores themselves: opened for reading any rows, or held whole where they can only be read from front to back.
+
+
+#: Bytes of a file that are read at once into what is held.
+_BLOCK_BYTES = 16 << 20
+#: What a folder has at its top that is a Zarr store.
+_ZARR = ("zarr.json", ".zgroup", ".zarray")
+
+
+@dataclass(frozen=True)
+class MatrixFile:
+    """A file of scores: what tasks read of it, and what is known besides."""
+
+    scores: AnyRows
+    labels: AnyRows | None
+    class_names: list[str] | None
+    marks: tuple[FileMark, ...]
+
+
+def is_matrix_file(path: object) -> bool:
+    """Return whether a path is that of a score file rather than of a store, as far as its name or what is there tells.
+
+    Raises
+    ------
+    StoreError
+        For a folder that is called like a file, and is neither a store nor a folder of such files; for standard input.
+
+    """
+    if not isinstance(path, (str, os.PathLike)):
+        return False
+    name = os.fspath(path)
+    if not isinstance(name, str) or "\0" in name:
+        return False
+    name = re.split(r"[?#]", name)[0] if is_url(name) else name  # signed ones end in their signature
+    name = name.removeprefix("file://")
+    if name == "-":
+        raise StoreError(
+            "scores must be a file or store that can be read again; got - for standard input. "
+            "Copy it into a store first: avgk ingest - --out scores.zarr"
+        )
+    if not os.path.isdir(name):
+        return name.lower().endswith(SUFFIXES)
+    if any(os.path.lexists(os.path.join(name, known)) for known in _ZARR):
+        return False
+    if is_row_file(name):
+        return True
+    if name.rstrip("/").lower().endswith(SUFFIXES):
+        raise StoreError(
+            f"scores must be a file, as their name says, or a store; got the folder {shown(name)!r}, which is neither a store nor "
+            "holds files of scores. Check the path."
+        )
+    return False
+
+
+def open_matrix_file(path: str, scores: str | None = None, labels: str | None = None) -> MatrixFile:
+    """Open a score file for reading any of its rows; reads its header or footer, or all of a CSV file.
+
+    The file is opened as ``open_file`` does, under the same rules for what is scores and labels.
+
+    Raises
+    ------
+    StoreError
+        As ``open_file``; and where the file would have to be held in memory, and is too large for that.
+    ScoresError, LabelsError, DtypeError
+        As ``open_file``.
+
+    """
+    path = os.path.abspath(check_path(path.removeprefix("file://")))  # workers may have another working folder
+    marks = tuple(map(_mark, _parts_of(path))) if os.path.exists(path) else ()  # before anything of it is read
+    file = open_file(path, scores=scores, labels=labels)
+    found = _any_rows(file, marks) or _loaded_rows(file, marks, scores, labels)
+    check_marks(marks)
+    return MatrixFile(*found, file.class_names, marks)
+
+
+def _parts_of(path: str) -> Iterator[str]:
+    """Return the files that a path stands for: itself, or those of a folder."""
+    if not os.path.isdir(path):
+        yield path
+        return
+    for name in sorted(os.listdir(path)):
+        if os.path.isfile(os.path.join(path, name)):
+            yield os.path.join(path, name)
+
+
+def _mark(path: str) -> FileMark:
+    with reading(path):
+        return FileMark.of(path)
+
+
+def _any_rows(file: RowFile, marks: tuple[FileMark, ...]) -> tuple[AnyRows, AnyRows | None] | None:
+    """Return scores and labels whose rows can be read in any order; None where they cannot."""
+    if isinstance(file, NpyFile):
+        return file.rows, None
+    if isinstance(file, TableFile):
+        return table_rows(file, marks)
+    if not isinstance(file, NpzFile):
         return None
-    return label_array(batch.column(columns.label), n_classes, start, f"column {columns.label!r} of {location}")
+    members = [member_rows(file.location, name) for name in file.members]
+    if members[0] is None or members[-1] is None:
+        return None
+    return members[0], members[1] if file.has_labels else None
 
 
-def label_array(column: ArrowColumn, n_classes: int | None, start: int, where: str) -> Array:
-    """Return a column of labels as an array of its own: integers, -1 where one is missing, or a matrix where it holds lists."""
-    if is_list(column.type):
-        return np.array(list_matrix(column, n_classes, start, LabelsError, where), order="C")
-    if not column.null_count:
-        return np.array(column.to_numpy(zero_copy_only=True))
-    present = column.drop_null().to_numpy(zero_copy_only=False)
-    return with_unlabelled(present, np.asarray(column.is_null(), bool))
+def _loaded_rows(
+    file: RowFile, marks: tuple[FileMark, ...], scores: str | None, labels: str | None
+) -> tuple[AnyRows, AnyRows | None]:
+    """Return scores and labels that are held in memory, from the first read on; at once where only reading tells how many."""
+    if file.n_samples is not None:
+        _check_fits(file, file.n_samples)
+    asked = scores, labels
+    load = partial(_load, file.location, scores, labels)
+    mine = loaded(load, marks, *asked)  # which is gone with the last who has it
+    n_samples = len(mine.values()[0]) if file.n_samples is None else file.n_samples
+
+    def rows(number: int, shape: tuple[int, ...], dtype: Dtype) -> LoadedRows:
+        return LoadedRows(
+            location=file.location, shape=shape, dtype=dtype, part_rows=rows_of_bytes(shape, dtype),
+            load=load, marks=marks, asked=asked, number=number,
+        )  # fmt: skip
+
+    labels_too = rows(1, *_label_form(file, n_samples)) if file.has_labels else None
+    return rows(0, (n_samples, file.n_classes), file.dtype), labels_too
 
 
-def list_matrix(column: ArrowColumn, n_columns: int | None, start: int, refusal: Refusal, where: str) -> Array:
-    """Return a column of lists as a matrix, a view where Arrow allows; each list must be as long as the first."""
-    # Offsets are read from the file as they are, and a wrong one would point outside of it.
-    with reading(where, ValueError):
-        column.validate(full=True)
-    _check_nulls(column, start, 1, refusal, where)
-    values = column.flatten()
-    lengths = _lengths(column)
-    width = n_columns if n_columns is not None else int(lengths[0])
-    odd = np.flatnonzero(lengths != width)
-    if odd.size:
-        raise refusal(
-            f"{_WHAT[refusal]} must have {width} numbers in each row; row {start + odd[0]} (from 0) of {where} has "
-            f"{lengths[odd[0]]}. Write rows of one length."
+def _label_form(file: RowFile, n_samples: int) -> tuple[tuple[int, ...], Dtype]:
+    """Return the shape and dtype of the labels in a file that has them."""
+    if isinstance(file, NpzFile):
+        header = read_headers(file.location)[file.members[1]]
+        return header.shape, header.dtype.newbyteorder("=")
+    soft = file.columns.label_dtype if isinstance(file, TableFile) else None
+    return ((n_samples,), np.dtype(np.int64)) if soft is None else ((n_samples, file.n_classes), soft)
+
+
+def _load(path: str, scores: str | None, labels: str | None) -> tuple[Array, ...]:
+    """Read a whole file."""
+    file = open_file(path, scores=scores, labels=labels)
+    n, found, mine = 0, np.empty((file.n_samples or 0, file.n_classes), file.dtype), []
+    for block, some in file.blocks(_BLOCK_BYTES):
+        if n + len(block) > len(found):
+            _check_fits(file, n + len(block))
+            # In place: a copy beside it would take as much again.
+            rows = max(n + len(block), min(2 * len(found), held_limit() // _row_bytes(file)))
+            found.resize((rows, file.n_classes), refcheck=False)
+        found[n : n + len(block)] = block
+        n += len(block)
+        if some is not None:
+            mine.append(in_range(some))
+    found.resize((n, file.n_classes), refcheck=False)
+    if not file.has_labels:
+        return (found,)
+    if sum(map(len, mine)) != n:
+        raise LabelsError(
+            f"labels must be one for each of the {n} samples; got {sum(map(len, mine))} in {path}. Check it."
         )
-    _check_nulls(values, start, max(width, 1), refusal, where)
-    matrix: Array = values.to_numpy(zero_copy_only=True).reshape(len(column), width)
-    return matrix
+    return found, np.concatenate(mine) if mine else np.empty(0, np.int64)
 
 
-def _lengths(column: ArrowColumn) -> Array:
-    fixed = getattr(column.type, "list_size", None)
-    return np.diff(np.asarray(column.offsets)) if fixed is None else np.full(len(column), fixed)
-
-
-def _first_null(column: ArrowColumn) -> int:
-    return int(np.argmax(np.asarray(column.is_null())))
-
-
-def _check_nulls(column: ArrowColumn, start: int, per_row: int, refusal: Refusal, where: str) -> None:
-    if column.null_count:
-        row = start + _first_null(column) // per_row
-        raise refusal(
-            f"{_WHAT[refusal]} must not be missing; row {row} (from 0) of {where} has a null. Fill it, or drop the row."
+def _check_fits(file: RowFile, n_samples: int) -> None:
+    """Refuse a file that is larger than one that is held may be."""
+    n_bytes, limit = n_samples * _row_bytes(file), held_limit()
+    if n_bytes > limit:
+        raise StoreError(
+            f"scores, with their labels, must have at most {limit:,} bytes in a file that can only be read from front to back (the setting avgk.file-bytes, "
+            f"and a quarter of the memory); {file.location} has {n_bytes:,}{'' if file.n_samples else ' or more'}. {file_advice(file.location)}"
         )
+
+
+def _row_bytes(file: RowFile) -> int:
+    """Return the bytes of a row of scores, and of its label."""
+    n_bytes = file.n_classes * file.dtype.itemsize
+    if not file.has_labels:
+        return n_bytes
+    shape, dtype = _label_form(file, 1)
+    return n_bytes + math.prod(shape[1:]) * dtype.itemsize

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import os
+import struct
+import zipfile
+import zlib
 from collections.abc import Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass
 from tokenize import TokenError
 from typing import BinaryIO, Protocol
@@ -11,9 +15,10 @@ from typing import BinaryIO, Protocol
 import numpy as np
 
 from ..arrays import Array, Dtype
-from ..errors import ReadError, StoreError
+from ..errors import LabelsError, ReadError, StoreError
 from ..kernels.keys import check_dtype
-from .row_blocks import Block, RowFile, check_matrix, reading
+from .names import LABEL_NAMES, OTHER_LABEL_NAMES, SCORE_NAMES, check_distinct, find_name, listed
+from .rows import AnyRows, Block, FileMark, RowFile, check_labels, check_matrix, reading, rows_of_bytes
 
 #: What NumPy raises on headers that are none, or whose array cannot be.
 NPY_ERRORS = (
@@ -151,3 +156,221 @@ def open_stream(stream: BinaryIO, location: str) -> StreamFile:
         dtype=check_dtype(source.header.dtype, location),
         stream=source,
     )
+
+
+# Any rows of an array in npy format: a file of its own, or a member of an npz file that is not compressed.
+#
+# Rows are read, not mapped: a mapped file that another process cuts short ends this one with a signal, and pages of a map
+# stay resident until it goes.
+
+
+#: Bytes of a column of a Fortran-ordered file that are read together, and of all columns at most: small pieces would read pages of the
+#: file several times.
+_STRIP_BYTES, _STRIPS_BYTES = 1 << 14, 1 << 25
+#: Columns of such a file that are turned into rows together.
+_COLUMNS = 256
+#: The part of a zip file's local header that tells how long it is: the lengths of the name and of more fields.
+_LOCAL_HEADER, _LENGTHS = 30, slice(26, 30)
+
+
+@dataclass(frozen=True, kw_only=True)
+class NpyRows(AnyRows):
+    """Rows of an array in npy format, at an offset in a file."""
+
+    mark: FileMark
+    header: NpyHeader
+    offset: int
+
+    def fill(self, first: int, last: int, out: Array) -> None:
+        """Read some rows into an array."""
+        self.mark.check()
+        with reading(self.location, EOFError):
+            file = os.open(self.mark.path, os.O_RDONLY | os.O_CLOEXEC)
+            try:
+                (self._strips if self.header.fortran else self._rows)(file, first, last, out)
+                self.mark.check(file)
+            finally:
+                os.close(file)
+        if not self.header.dtype.isnative:
+            out.byteswap(inplace=True)
+
+    def _rows(self, file: int, first: int, last: int, out: Array) -> None:
+        _read_at(file, self.offset + first * (self.nbytes // self.shape[0]), out)
+
+    def _strips(self, file: int, first: int, last: int, out: Array) -> None:
+        n_samples, n_classes = self.shape
+        for column in range(0, n_classes, _COLUMNS):
+            strips = np.empty((min(_COLUMNS, n_classes - column), last - first), self.dtype)
+            for i, strip in enumerate(strips, column):
+                _read_at(file, self.offset + (i * n_samples + first) * self.dtype.itemsize, strip)
+            out[:, column : column + len(strips)] = strips.T
+
+
+def _read_at(file: int, offset: int, out: Array) -> None:
+    """Fill a C-ordered array with the bytes at an offset of a file."""
+    space, n = out.reshape(-1).view(np.uint8), 0
+    while n < space.size:
+        more = os.preadv(file, [space[n:].data], offset + n)
+        if not more:
+            raise EOFError(f"it ends {space.size - n} bytes early")
+        n += more
+
+
+def npy_rows(path: str) -> NpyRows:
+    """Open an npy file; reads its header."""
+    mark = FileMark.of(path)
+    header, offset = map_header(path)
+    return _rows_at(mark, header, offset)
+
+
+@dataclass(frozen=True, kw_only=True)
+class NpyFile(RowFile):
+    """An npy file, in blocks."""
+
+    rows: NpyRows
+
+    def blocks(self, max_bytes: int) -> Iterator[Block]:
+        """Return the rows in blocks."""
+        n_samples, rows = self.rows.shape[0], self.rows_per_block(max_bytes)
+        for start in range(0, n_samples, rows):
+            yield self.rows.read(start, min(start + rows, n_samples)), None
+
+
+def open_npy(path: str) -> NpyFile:
+    """Open an npy file of scores; reads its header only."""
+    header, _ = map_header(path)
+    n_samples, n_classes = check_matrix(header.shape, path)
+    dtype = check_dtype(header.dtype, path)
+    return NpyFile(location=path, n_samples=n_samples, n_classes=n_classes, dtype=dtype, rows=npy_rows(path))
+
+
+def member_rows(path: str, name: str) -> NpyRows | None:
+    """Open a member of an npz file; None where it is compressed or encrypted, and has to be read from front to back."""
+    mark = FileMark.of(path)
+    with reading(path, ValueError, zipfile.BadZipFile, struct.error), zipfile.ZipFile(path) as archive:
+        member = archive.getinfo(f"{name}.npy")
+        if member.compress_type != zipfile.ZIP_STORED or member.flag_bits & 1:
+            return None
+        with open(path, "rb") as stream:
+            stream.seek(member.header_offset)
+            lengths = struct.unpack("<HH", stream.read(_LOCAL_HEADER)[_LENGTHS])
+            stream.seek(member.header_offset + _LOCAL_HEADER + sum(lengths))
+            header, offset = read_header(stream, path), stream.tell()
+    if offset + header.nbytes > mark.n_bytes:
+        raise ReadError(f"member {name!r} of {path} must end inside the file; it does not. Write or copy it again.")
+    return _rows_at(mark, header, offset)
+
+
+def _rows_at(mark: FileMark, header: NpyHeader, offset: int) -> NpyRows:
+    dtype, shape = header.dtype.newbyteorder("="), header.shape
+    rows = rows_of_bytes(shape, dtype)
+    if header.fortran:
+        rows = max(rows, min(_STRIP_BYTES // dtype.itemsize, rows_of_bytes(shape, dtype, _STRIPS_BYTES)))
+    return NpyRows(
+        location=mark.path, shape=shape, dtype=dtype, part_rows=max(1, min(rows, shape[0])), mark=mark, header=header, offset=offset
+    )  # fmt: skip
+
+
+# The npz format: members streamed out of the zip archive, none loaded whole.
+
+
+#: What zipfile raises on damaged, encrypted or unknown archives.
+ZIP_ERRORS = (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, NotImplementedError, ValueError)
+
+
+@dataclass(frozen=True, kw_only=True)
+class NpzFile(RowFile):
+    """An npz file: the rows of the scores, and of the labels where there are, decompressed as they are asked for."""
+
+    members: tuple[str, ...]
+
+    def blocks(self, max_bytes: int) -> Iterator[Block]:
+        """Return the rows in blocks."""
+        rows = self.rows_per_block(max_bytes)
+        with reading(self.location, *ZIP_ERRORS), ExitStack() as stack:
+            archive = stack.enter_context(zipfile.ZipFile(self.location))
+            opened = [stack.enter_context(archive.open(f"{name}.npy")) for name in self.members]
+            streams = [NpyStream(stream, self.location) for stream in opened]
+            while streams[0].n_read < streams[0].header.shape[0]:
+                taken = [stream.take(rows) for stream in streams]
+                yield taken[0], taken[1] if self.has_labels else None
+            for stream in opened:
+                # The archive's checksum is compared at the end of a member, so the end must be read.
+                stream.read(1)
+
+
+def open_npz(path: str, scores: str | None, labels: str | None) -> NpzFile:
+    """Open an npz file of scores, with labels where it has some; reads the members' headers only."""
+    check_distinct(scores, labels)
+    headers = read_headers(path)
+    labels = find_name(labels, [*headers], "member", path) if labels else ("labels" if "labels" in headers else None)
+    scores = _scores_name(headers, scores, labels, path)
+    shape = check_matrix(headers[scores].shape, f"member {scores!r} of {path}")
+    labels = _labels_name(headers, scores) if labels is None else labels
+    if labels is not None:
+        _check_label_member(headers[labels], shape, f"member {labels!r} of {path}")
+    members = (scores,) if labels is None else (scores, labels)
+    for name in members:
+        check_order(headers[name], f"member {name!r} of {path}")
+    return NpzFile(
+        location=path,
+        n_samples=shape[0],
+        n_classes=shape[1],
+        dtype=check_dtype(headers[scores].dtype, path),
+        has_labels=labels is not None,
+        members=members,
+        ignored=tuple(name for name in headers if name not in members),
+    )
+
+
+def read_headers(path: str) -> dict[str, NpyHeader]:
+    """Return the header of every array in the archive; refuses a member shorter than its header says."""
+    headers = {}
+    with reading(path, *ZIP_ERRORS), zipfile.ZipFile(path) as archive:
+        for member in archive.infolist():
+            if not member.filename.endswith(".npy"):
+                continue
+            with archive.open(member) as stream:
+                header = read_header(stream, path)
+                if not header.dtype.hasobject:
+                    check_size(header, member.file_size - stream.tell(), f"member {member.filename} of {path}")
+            headers[member.filename.removesuffix(".npy")] = header
+    return headers
+
+
+def read_member(path: str, name: str) -> Array:
+    """Return one member whole."""
+    with reading(path, *ZIP_ERRORS), zipfile.ZipFile(path) as archive, archive.open(f"{name}.npy") as stream:
+        source = NpyStream(stream, path)
+        values = source.take(source.header.shape[0])
+        stream.read(1)
+    return values
+
+
+def _scores_name(headers: dict[str, NpyHeader], scores: str | None, labels: str | None, path: str) -> str:
+    if scores is not None:
+        return find_name(scores, [*headers], "member", path)
+    if "scores" in headers and labels != "scores":
+        return "scores"
+    matrices = [name for name, header in headers.items() if len(header.shape) == 2 and name != labels]
+    usual = [name for name in SCORE_NAMES if name in matrices]
+    if len(matrices) == 1 or len(usual) == 1:
+        return (usual or matrices)[0]
+    raise StoreError(
+        f"{path} must have a member 'scores', or one matrix; it has {listed([*headers])}. "
+        "Name the member that holds the scores."
+    )
+
+
+def _labels_name(headers: dict[str, NpyHeader], scores: str) -> str | None:
+    """Return the member of a usual name for labels that holds an integer for each sample, if it is the only one."""
+    n_samples = headers[scores].shape[:1]
+    fitting = [name for name, header in headers.items() if header.shape == n_samples and header.dtype.kind in "iu"]
+    found = [name for name in (*LABEL_NAMES, *OTHER_LABEL_NAMES) if name in fitting]
+    return found[0] if len(found) == 1 else None
+
+
+def _check_label_member(labels: NpyHeader, shape: tuple[int, int], what: str) -> None:
+    check_labels(labels.shape, labels.dtype, what)
+    if labels.shape not in ((shape[0],), shape):
+        raise LabelsError(f"labels must fit the scores' shape {shape}; {what} has shape {labels.shape}. Check both.")

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import math
+from typing import Any
+
+import numpy as np
 
 #: 1 / ln 2, and ln 2 in two parts: the first has 42 bits, so that a small integer times it is exact.
 LOG2_E = 1.4426950408889634
@@ -30,3 +33,30 @@ EXP_TERMS = tuple(1 / math.factorial(n) for n in range(2, 14))
 LOG_TERMS = tuple(2 / n for n in range(3, 22, 2))
 #: The bits of about sqrt(1/2): mantissas are taken from there to its double.
 ROOT_BITS = 0x3FE6A09E00000000
+
+
+# Space for the kernels that look at whole rows, and the number of lanes that they fold a row into.
+
+
+#: Lanes come in multiples of this: whole vector registers.
+ROW_LANES = 32
+
+
+def row_scratch(n_classes: int, width: int, dtype: Any) -> tuple[Any, ...]:
+    """Return the space that ``gather_above`` works in, for rows of so many classes and so many lanes."""
+    n_words = (n_classes + 7) // 8
+    return (
+        np.zeros(8 * n_words, np.uint8),  # flags of the scores of interest, eight to a word
+        np.empty(n_words, np.int64),  # the words with a flag
+        np.empty(max(n_classes, 2 * width), dtype),  # lanes
+        np.zeros(n_classes + ROW_LANES, dtype),  # scores that may be among the highest,
+        np.empty(n_classes + ROW_LANES, np.int32),  # their ranks,
+        np.empty(n_classes, dtype),  # and themselves in order
+        np.zeros(n_classes, np.bool_),
+    )
+
+
+def lanes_for(n_ranks: int, n_classes: int) -> int:
+    """Return the number of lanes for r ranks: about 1.5 r; 0 where a row is not longer than that."""
+    width = -(-3 * n_ranks // (2 * ROW_LANES)) * ROW_LANES
+    return width if n_ranks and n_classes > width else 0

@@ -104,3 +104,34 @@ def _last_of_stretches(n: int, shift: int) -> NDArray[np.uint64]:
 def shift_to_fit(span: int, n_bins: int) -> int:
     """Return the least shift with which ``span`` keys fit into ``n_bins`` bins."""
     return max(0, (-(-span // n_bins) - 1).bit_length())
+
+
+# Tables that find where a key lies among ascending ones, as the kernels take them.
+
+
+#: Runs of keys in the table that finds an edge.
+_N_EDGE_STARTS = 1 << 16
+
+
+@dataclass(frozen=True)
+class EdgeTable:
+    """Ascending, distinct keys, at least one, that scores are placed among."""
+
+    edges: Ints
+    starts: Ints
+    shift: np.uint64
+
+    @classmethod
+    def from_edges(cls, edges: Ints) -> EdgeTable:
+        """Return the table of some keys."""
+        low, high = int(edges[0]), int(edges[-1])
+        shift = shift_to_fit(high - low + 1, _N_EDGE_STARTS)
+        n_stretches = ((high - low) >> shift) + 1
+        stretch_of = ((edges.view(np.uint64) - np.uint64(low % 2**64)) >> np.uint64(shift)).astype(np.int64)
+        starts = np.searchsorted(stretch_of, np.arange(n_stretches))
+        return cls(edges, starts, np.uint64(shift))
+
+    @property
+    def n_cells(self) -> int:
+        """Number of cells: before, at and behind the edges."""
+        return 2 * self.edges.size + 1

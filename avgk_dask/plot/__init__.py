@@ -21,20 +21,19 @@ Examples
 
 from __future__ import annotations
 
-from .best_budgets import CLEAR as CLEAR
-from .best_budgets import best_budget as best_budget
-from .best_budgets import is_clear as is_clear
-from .best_budgets import is_crowded as is_crowded
-from .best_budgets import n_arbitrary as n_arbitrary
-from .calibration_pictures import near_threshold, reliability, temperatures
-from .error_pictures import errors, gains, model_errors
-from .group_pictures import group_errors, size_coverage
-from .palette import AVERAGE_K as AVERAGE_K
-from .palette import BUDGET as BUDGET
-from .palette import GAIN as GAIN
-from .palette import TOP_K as TOP_K
-from .score_pictures import ranked_scores, straddle
-from .size_pictures import set_size_distribution, set_sizes
+from .calibration_plots import near_threshold, reliability, temperatures
+from .canvas import AVERAGE_K as AVERAGE_K
+from .canvas import BUDGET as BUDGET
+from .canvas import GAIN as GAIN
+from .canvas import TOP_K as TOP_K
+from .error_plots import CLEAR as CLEAR
+from .error_plots import best_budget as best_budget
+from .error_plots import errors, gains, model_errors
+from .error_plots import is_clear as is_clear
+from .error_plots import is_crowded as is_crowded
+from .error_plots import n_arbitrary as n_arbitrary
+from .score_plots import ranked_scores, straddle
+from .size_plots import group_errors, set_size_distribution, set_sizes, size_coverage
 
 __all__ = [
     "errors",

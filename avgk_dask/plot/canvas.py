@@ -5,11 +5,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import xarray as xr
 
-from ..arrays import Array
+from ..arrays import Array, Floats, Ints
+from ..errors import OptionError
+from ..results.datasets import check_result
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+
 
 __all__ = [
     "budget_scale",
@@ -129,3 +133,123 @@ def _mark_up_to(ax: Axes, whole: float) -> None:
             return ticks[ticks <= whole * (1 + 1e-9)]
 
     ax.yaxis.set_major_locator(UpTo(steps=[1, 2, 2.5, 5, 10]))
+
+
+# Colours that mean the same in all pictures, and differ on white and black paper, for colour-blind eyes too.
+#
+# ``tests/plot/test_palette.py`` holds them to it: contrasts with either paper, and distances as deuteranopes and protanopes see them.
+
+
+__all__ = ["AVERAGE_K", "BUDGET", "GAIN", "SERIES", "TOP_K", "ink_of", "next_series", "ordered_colors"]
+
+#: What is of average-k, of top-k, of their difference, and of a budget. The report puts variables of its page in their place.
+AVERAGE_K, TOP_K, GAIN, BUDGET = "#0072b2", "#d55e00", "#009e73", "#aa22ff"
+#: Results and tables that stand side by side. None of them is a colour above: the report leaves them as they are.
+SERIES = ("#2255ee", "#bb8800", "#bb11aa", "#00aa66", "#995577", "#0099ff", "#aa4422")
+#: Their markers; there is one less, so that 42 series differ.
+_MARKERS = ("o", "s", "^", "D", "v", "P")
+#: Budgets are a stretch of this map: its ends would be lost on black and on white paper.
+_MAP, _FIRST, _LAST = "plasma", 0.3, 0.75
+
+
+def ordered_colors(n: int) -> list[str]:
+    """Return the colours of n values in ascending order."""
+    from matplotlib import colormaps
+    from matplotlib.colors import to_hex
+
+    places = np.linspace(_FIRST, _LAST, n) if n > 1 else np.array([(_FIRST + _LAST) / 2])
+    return [to_hex(colormaps[_MAP](place)) for place in places]
+
+
+def next_series(ax: Axes) -> dict[str, Any]:
+    """Return colour and marker of the next series: the first of those that the axes do not name yet."""
+    from matplotlib.colors import to_hex
+
+    handles, _ = ax.get_legend_handles_labels()
+    found = [to_hex(_color_of(handle)) for handle in handles]
+    number = sum(color in SERIES for color in found)
+    return {"color": SERIES[number % len(SERIES)], "marker": _MARKERS[number % len(_MARKERS)]}
+
+
+def _color_of(handle: Any) -> Any:
+    """Return the colour of an entry of a legend; black for what has several."""
+    color = handle.get_color() if hasattr(handle, "get_color") else getattr(handle, "get_edgecolor", lambda: "k")()
+    return color if isinstance(color, str | tuple) else "k"
+
+
+def ink_of(ax: Axes) -> str:
+    """Return the colour of the text of axes, as the style sheet had it that they were made with."""
+    return str(ax.xaxis.label.get_color())
+
+
+# What is drawn of many points: some of them, each where it is, so that a picture stays small whatever N and C are.
+
+
+__all__ = ["MOST_BINS", "binned", "thinned"]
+
+#: Points of a curve are kept this many to the width and as many to the height.
+_PER_SIDE = 400
+#: Counts up to which each has a bar, and bars for those between a power of ten and the next where there are more.
+MOST_BINS, _PER_DECADE = 400, 10
+
+
+def thinned(x: Array, *curves: Floats) -> Ints:
+    """Return the places of the points to draw of curves over ascending x: all of them where they are few.
+
+    Else so many that between two neighbours no rising or falling curve leaves a box of 1/400 of the width or of the
+    height. Both ends are kept.
+    """
+    if x.size <= 2 * _PER_SIDE:
+        return np.arange(x.size)
+    kept = [np.searchsorted(x, np.linspace(x[0], x[-1], _PER_SIDE)), np.array([0, x.size - 1])]
+    for curve in curves:
+        # How far the curve has gone, up or down: one point for each 1/400 of that.
+        gone = np.concatenate([[0.0], np.cumsum(np.abs(np.diff(np.nan_to_num(curve))))])
+        kept.append(np.searchsorted(gone, np.linspace(0, gone[-1], _PER_SIDE)))
+    return np.unique(np.concatenate(kept).clip(0, x.size - 1))
+
+
+def binned(counts: Ints) -> tuple[Ints, Ints]:
+    """Return counts and the edges between them; where there are too many, sums over bins that grow with what they count."""
+    if counts.size <= MOST_BINS:
+        return counts, np.arange(counts.size + 1)
+    edges = np.unique(np.append(0, np.geomspace(1, counts.size, _PER_DECADE * len(str(counts.size))).round()))
+    return np.add.reduceat(counts, edges[:-1].astype(np.int64)), edges.astype(np.int64)
+
+
+# What a picture needs of a result or a table, and refusals of what has none of it.
+
+
+__all__ = ["known_budget", "need", "need_table", "percent"]
+
+
+def need(result: xr.Dataset, name: str, what: str) -> None:
+    """Refuse a result without a variable, or with nothing in it, and what is no single result."""
+    check_result(result, [name] if isinstance(result, xr.Dataset) and name in result else [])
+    if name not in result or np.isnan(np.asarray(result[name].values, float)).all():
+        raise OptionError(f"result must have {name} to draw; got none of it. It needs {what}.")
+
+
+def need_table(table: xr.Dataset, name: str) -> None:
+    """Refuse what is no table with a variable, and one with nothing in it."""
+    check_result(table)
+    if name not in table or np.isnan(table[name].values).all():
+        raise OptionError(f"table must have {name} to draw; got none of it. It needs labels.")
+
+
+def known_budget(result: xr.Dataset, k: float) -> float:
+    """Return a budget of the result as it is there."""
+    try:
+        budget = float(k)
+    except (TypeError, ValueError):
+        budget = np.nan
+    if budget not in result.k.values:
+        raise OptionError(
+            f"k must be one of the result's budgets, {result.k.values.tolist()}; got {k!r}. Pass one of them."
+        )
+    return budget
+
+
+def percent(values: xr.DataArray) -> Floats:
+    """Return shares in percent."""
+    return np.asarray(100 * values.values, np.float64)

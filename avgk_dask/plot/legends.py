@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from matplotlib.text import Text
     from matplotlib.transforms import Transform
 
+
 __all__ = ["add_legend", "add_note", "plain"]
 
 #: A handle of what is drawn, and its name.

@@ -1,14 +1,12 @@
 """The report: self-contained HTML pages of results. Reads result Datasets, computes nothing."""
 
-from .comparing import print_comparison, render_comparison, write_comparison
-from .coverage_pages import render_coverage, write_coverage
-from .describing import print_info
-from .group_pages import render_breakdown, write_breakdown
-from .group_tables import print_breakdown
+from .breakdown import print_pairs, render_breakdown, write_breakdown
+from .comparison import print_comparison, render_comparison, write_comparison
+from .coverage import render_coverage, write_coverage
+from .info import print_info
 from .page import render_report, write_report
-from .pair_tables import print_pairs
+from .tables import print_breakdown, print_utilities
 from .text import print_coverage, print_table, print_transfer
-from .utility_tables import print_utilities
 
 __all__ = [
     "print_breakdown",

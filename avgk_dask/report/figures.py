@@ -15,11 +15,12 @@ from markupsafe import Markup
 
 from .. import plot
 from ..errors import OptionError
-from ..plot.palette import SERIES
-from .shortening import MOST_NAME, clipped, spaced
+from ..plot.canvas import SERIES
+from .downloads import MOST_NAME, clipped, spaced
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+
 
 #: Stands for the colour of the page's text while a picture is drawn.
 _INK = "#010101"

@@ -1,4 +1,4 @@
-"""The HTML page: everything from users is escaped, nothing is fetched."""
+"""The slider of a page: what it shows at each integer budget, as text, and where its mark is in the picture."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import hashlib
 import os
 import pathlib
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from importlib.resources import files
 from typing import Any
 
@@ -19,27 +20,104 @@ from markupsafe import Markup
 from .. import plot
 from ..credentials import is_url, shown
 from ..errors import DtypeError, OptionError, visible
-from ..results.datasets import fingerprint
-from ..results.fitting import filled
-from ..results.score_kinds import kind_sentence
-from .answers import answer, bound_sentence, question
-from .downloads import downloads, report_columns
-from .figures import calibration_pictures, pictures
-from .group_tables import breakdown_sentence, worst_table
-from .shortening import MOST_FACTS, MOST_NAME, clipped, clipped_cells, in_sight, spaced
-from .sliding import make_slider
-from .tables import Table, ambiguity_table, check_evaluation, results_table, tie_table
+from ..results.datasets import fingerprint, kind_sentence
+from ..results.text import filled
+from .downloads import (
+    MOST_FACTS,
+    MOST_NAME,
+    clipped,
+    clipped_cells,
+    columns,
+    downloads,
+    in_sight,
+    places,
+    report_columns,
+    spaced,
+)
+from .figures import Picture, Points, calibration_pictures, curve_picture, pictures
+from .tables import (
+    Table,
+    ambiguity_table,
+    breakdown_sentence,
+    check_evaluation,
+    results_table,
+    size_quartiles,
+    tie_table,
+    utilities_table,
+    utility_sentences,
+    worst_table,
+)
 from .text import (
     ambiguity_sentence,
+    answer,
+    bound_sentence,
     crowd_sentence,
+    error_words,
     headline,
+    question,
+    shared_out,
     size_sentence,
     soft_sentence,
     stderr_sentence,
     tie_sentence,
     zero_sentence,
 )
-from .utility_tables import utilities_table, utility_sentences
+
+#: Places of a slider at most.
+_MOST = 200
+#: What it shows of a table's columns, and what it calls them.
+_SHOWN = ("k", "top-k error", "avg-k error", "gain", "threshold", "quartiles")
+_NAMES = {"avg-k error": "average-k error", "quartiles": "sizes 25/50/75 %"}
+
+
+@dataclass(frozen=True)
+class Slider:
+    """The budgets of a slider: rows of text under names, a sentence for each, and where it begins."""
+
+    names: tuple[str, ...]
+    budgets: list[str]
+    cells: list[tuple[str, ...]]
+    told: list[str]
+    start: int
+    picture: Picture | None
+    marks: Points
+
+    @property
+    def content(self) -> dict[str, object]:
+        """What the page's script reads."""
+        return {"budgets": self.budgets, "cells": self.cells, "told": self.told, "marks": self.marks}
+
+
+def make_slider(curve: xr.Dataset, start: float) -> Slider | None:
+    """Return the slider over the integer budgets of a result, which begins at a budget; None where there are not two."""
+    whole = np.flatnonzero(curve.k.values % 1 == 0)
+    ordered = curve.isel(k=whole[np.argsort(curve.k.values[whole])])
+    shown = ordered.isel(k=places(ordered.sizes["k"], _MOST))
+    if shown.sizes["k"] < 2:
+        return None
+    table = filled(columns(results_table(shown), _SHOWN))
+    clear = plot.is_clear(shown)
+    picture, marks = curve_picture(shown)
+    return Slider(
+        tuple(_NAMES.get(name, name) for name in table.header[1:]),
+        [row[0] for row in table.rows],
+        [row[1:] for row in table.rows],
+        [_told(shown.isel(k=i), bool(clear[i])) for i in range(shown.sizes["k"])],
+        int(np.abs(shown.k.values - start).argmin()),
+        picture,
+        marks,
+    )
+
+
+def _told(one: xr.Dataset, is_clear: bool) -> str:
+    errors = error_words(one, is_clear)
+    first = f"K = {float(one.k):g}: {errors}." if errors else f"K = {float(one.k):g}."
+    sizes = shared_out(size_quartiles(one.set_size_count.values))
+    return f"{first} {sizes[0].upper()}{sizes[1:]}."
+
+
+# The HTML page: everything from users is escaped, nothing is fetched.
+
 
 #: What is said below the headline.
 _DETAILS = (kind_sentence, soft_sentence, tie_sentence, stderr_sentence, zero_sentence)

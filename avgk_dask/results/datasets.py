@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Mapping, Sequence
+from dataclasses import fields
 from functools import cache
+from html import escape
 from importlib.metadata import PackageNotFoundError, version
-from typing import TypeAlias
+from typing import TypeAlias, TypedDict
 
 import numpy as np
 import xarray as xr
 
 from ..arrays import Array, Dtype
-from ..errors import DtypeError, OptionError
+from ..errors import DtypeError, OptionError, visible
 from .registry import COORDINATES, LEADING, VARIABLES, Variable
 
 #: What the public functions give.
@@ -155,3 +158,175 @@ def fingerprint(dataset: xr.Dataset) -> str:
             values = np.where(np.isnan(values), np.nan, values).astype(values.dtype)
         hashed.update(values.tobytes())
     return hashed.hexdigest()
+
+
+# Results as JSON text, and back.
+
+
+def to_json(dataset: xr.Dataset) -> str:
+    """Return a result as JSON text; NaN and infinities are the strings "NaN", "Infinity", "-Infinity".
+
+    Examples
+    --------
+    >>> import numpy as np, avgk_dask as avgk
+    >>> result = avgk.evaluate(np.eye(3), np.arange(3), k=1)
+    >>> from_json(to_json(result)).identical(result)
+    True
+    """
+    check_result(dataset)
+    variables = {
+        str(name): {
+            "dims": list(v.dims),
+            "dtype": str(v.dtype),
+            "data": plain_json(v.values.tolist()),
+            "attrs": v.attrs,
+        }
+        for name, v in dataset.variables.items()
+    }
+    attrs = {name: value.item() if isinstance(value, np.generic) else value for name, value in dataset.attrs.items()}
+    content = {"variables": variables, "coords": [str(c) for c in dataset.coords], "attrs": attrs}
+    try:
+        return json.dumps(content, indent=1, allow_nan=False).replace("\x7f", r"\u007f")  # JSON leaves DEL raw
+    except (TypeError, ValueError) as error:
+        raise OptionError(
+            f"result must hold numbers and text only to become JSON; got something else ({error}). "
+            "Drop what you added to it."
+        ) from error
+
+
+def plain_json(value: object) -> object:
+    """Return a value as JSON can hold it: NaN and infinities as text."""
+    if isinstance(value, list):
+        return [plain_json(v) for v in value]
+    if isinstance(value, float) and not np.isfinite(value):
+        return "NaN" if value != value else "Infinity" if value > 0 else "-Infinity"
+    return value
+
+
+def from_json(text: str) -> xr.Dataset:
+    """Return the result that ``to_json`` wrote.
+
+    Raises
+    ------
+    OptionError
+        For other text.
+
+    """
+    try:
+        content = json.loads(text)
+        variables = {}
+        for name, v in content["variables"].items():
+            data = np.array(v["data"], dtype=object).astype(v["dtype"])
+            variables[name] = (tuple(v["dims"]), data, v["attrs"])
+        coords = {name: variables.pop(name) for name in content["coords"]}
+        return xr.Dataset(variables, coords, content["attrs"])
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        raise OptionError(
+            f"text must be a result as to_json writes it; got {type(text).__name__} that is none "
+            f"({type(error).__name__}: {error}). Pass the content of a metrics.json."
+        ) from error
+
+
+# How result objects show themselves in a notebook.
+
+
+#: Longer values are shortened where they are shown.
+_MOST = 300
+
+
+class ShownAsTable:
+    """A dataclass that a notebook shows as a table of its fields; what users named is escaped."""
+
+    def _repr_html_(self) -> str:
+        rows = "".join(
+            f"<tr><th style='text-align:left'>{escape(field.name)}</th>"
+            f"<td style='text-align:left'>{_shown(getattr(self, field.name))}</td></tr>"
+            for field in fields(self)  # type: ignore[arg-type]
+        )
+        return f"<table><caption>{escape(type(self).__name__)}</caption><tbody>{rows}</tbody></table>"
+
+
+def _shown(value: object) -> str:
+    if isinstance(value, ShownAsTable):
+        return value._repr_html_()
+    text = f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
+    return escape(visible(text if len(text) <= _MOST else f"{text[:_MOST]} …"))
+
+
+# What is known of a store without evaluating it, as ``info`` gives it: all that JSON can hold.
+
+
+class ValuesInfo(TypedDict):
+    """What the first rows of a store look like."""
+
+    kind: str
+    low: float | None
+    high: float | None
+    n_nan: int
+    n_rows_sampled: int
+
+
+class StoreInfo(TypedDict):
+    """What a store holds, how it is laid out, what evaluating it takes, and advice."""
+
+    store: str
+    #: None of a file.
+    zarr_format: int | None
+    n_samples: int
+    n_classes: int
+    truncated: str | None
+    dtype: str
+    rounding: str | None
+    encoding: str | None
+    chunks: list[int]
+    shards: list[int] | None
+    codecs: list[str]
+    n_chunks: int
+    n_bytes: int
+    n_stored_bytes: int | None
+    n_missing_chunks: int | None
+    has_manifest: bool
+    labels: str | None
+    values: ValuesInfo | None
+    task_memory: int
+    merge_memory: int
+    client_memory: int
+    memory_limit: int
+    reads: str
+    advice: list[str]
+
+
+# What scores look like, and what that means for average-k: one plain sentence for people.
+
+
+#: The attribute of a result that says it, and its values.
+ATTRIBUTE = "score_kind"
+PROBABILITIES, OUTSIDE, UNNORMALISED, CUT = "probabilities", "outside [0, 1]", "rows do not sum to 1", "mostly absent"
+
+_WHAT = {
+    OUTSIDE: "The scores are no probabilities: they lie outside [0, 1]",
+    UNNORMALISED: "The scores are no probabilities of one label in all: their rows do not sum to 1",
+}
+_MEANING = "Average-k compares scores of different samples, which is meant for probabilities"
+_CURE = "for logits, pass softmax(scores) or --activation softmax"
+
+
+def are_probabilities(result: xr.Dataset) -> bool:
+    """Whether the scores look like probabilities, or of older results: whether the ranked ones lie in [0, 1]."""
+    kind = result.attrs.get(ATTRIBUTE)
+    if kind is not None:
+        return bool(kind == PROBABILITIES)
+    return "support_low" not in result or (
+        float(result.support_low.min()) >= 0 and float(result.support_high.max()) <= 1
+    )
+
+
+def kind_sentence(result: xr.Dataset) -> str:
+    """Say that scores are no probabilities, what that means and what to do; nothing where they are."""
+    kind = result.attrs.get(ATTRIBUTE)
+    if kind == CUT:
+        return (
+            "Most scores of a row are -inf, or 0 after the softmax: where a server returned only the largest logits, "
+            "their softmax is not that of all classes."
+        )
+    return f"{_WHAT[kind]}. {_MEANING}: {_CURE}." if kind in _WHAT else ""

@@ -1,22 +1,107 @@
-"""Values with a row for each sample, beside the scores: labels, and which samples there are."""
+"""Stored arrays as Dask arrays, and back."""
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Sequence
 from functools import cached_property
-from typing import Any, TypeAlias
+from itertools import chain, pairwise
+from typing import Any, NamedTuple, TypeAlias
 
 import dask
 import dask.array as da
 import numpy as np
 from dask.delayed import Delayed, delayed
+from dask.highlevelgraph import HighLevelGraph, MaterializedLayer
 from dask.tokenize import tokenize
 
-from ..arrays import Array
+from ..arrays import Array, Bools, Dtype, Ints
+from ..bands.candidates import check_block, check_labels, check_where
+from ..errors import LabelsError
+from ..masks import check_label_dtype, plain_block, refuse_other_kinds
+from ..store.read.bands import read_array
+from ..store.read.encoding import decoded_dtype
+from ..store.read.grids import grid_of
 from ..store.read.opening import array_token
-from ..store.where.array_kinds import StoredArray
-from .lazy_arrays import lazy_array
-from .reading import Argument, Key, StoredLabels
+from ..store.where.addresses import StoredArray
+from .reading import Argument, Key, StoredLabels, count_kept, masks_of
+
+
+class StoreLayer(MaterializedLayer):
+    """The tasks that read a stored array as Dask blocks; remembers the array."""
+
+    def __init__(self, tasks: dict[Any, Any], stored: Any) -> None:
+        super().__init__(tasks)
+        self.stored = stored
+
+
+def lazy_array(array: StoredArray) -> da.Array:
+    """Return a stored array as a Dask array: one task for each stored chunk (or shard)."""
+    bounds = [axis.bounds() for axis in grid_of(array)]
+    sizes: Any = tuple(tuple(last - first for first, last in pairwise(b)) for b in bounds)
+    name = f"avgk-read-{uuid.uuid4().hex[:12]}"
+    dtype = decoded_dtype(array)
+    shared = delayed(StoredBlocks(array), name=f"{name}-store", traverse=False)
+    tasks: dict[Any, Any] = {
+        (name, *index): (
+            StoredBlocks.read,
+            shared.key,
+            [(b[i], b[i + 1]) for b, i in zip(bounds, index, strict=True)],
+        )
+        for index in np.ndindex(*map(len, sizes))
+    }
+    layers = {name: StoreLayer(tasks, array), **shared.dask.layers}
+    graph = HighLevelGraph(layers, {name: set(shared.__dask_layers__()), **shared.dask.dependencies})
+    return da.Array(graph, name, sizes, dtype=dtype)
+
+
+def stored_array(blocks: Any) -> Any | None:
+    """Return the stored array that a Dask array is, unchanged; None for any other."""
+    layer = blocks.dask.layers.get(blocks.name) if isinstance(blocks, da.Array) else None
+    return layer.stored if isinstance(layer, StoreLayer) else None
+
+
+class StoredBlocks:
+    """Reads blocks of a stored array; travels to the workers once."""
+
+    def __init__(self, array: StoredArray) -> None:
+        self.array = array
+
+    def read(self, where: list[tuple[int, int]]) -> Array:
+        """Return the values between these bounds."""
+        return read_array(self.array, tuple(slice(*bounds) for bounds in where))
+
+
+# The users' own Dask arrays, with blocks that are checked as they come.
+
+
+def checked_matrix(array: da.Array, dtype: Dtype, what: str = "scores") -> da.Array:
+    """Return a matrix whose blocks are plain and of the dtype and shape that its metadata promise, or refused."""
+    plain_block(array._meta, what)
+    return array.map_blocks(check_block, dtype, what, dtype=dtype, meta=np.empty((0, 0), dtype))
+
+
+def checked_labels(labels: da.Array) -> da.Array:
+    """Return labels whose blocks are plain and what their metadata promise; hard ones are -1 where they are masked."""
+    hard = labels.ndim == 1
+    if not (hard and isinstance(labels._meta, np.ma.MaskedArray)):
+        refuse_other_kinds(labels._meta, "labels", LabelsError)
+    if not (hard and labels.dtype == object):  # nullable columns of dask.dataframe: each block is looked at
+        check_label_dtype(labels.dtype, labels.ndim)
+    if labels.ndim not in (1, 2) or any(n != n for n in labels.shape):
+        return labels
+    dtype = np.dtype(np.int64) if hard else labels.dtype
+    return labels.map_blocks(check_labels, dtype=dtype, meta=np.empty((0,) * labels.ndim, dtype))
+
+
+def checked_where(where: da.Array) -> da.Array:
+    """Return a boolean column whose blocks are plain and of the dtype and shape that its metadata promise, or refused."""
+    plain_block(where._meta, "where")
+    return where.map_blocks(check_where, dtype=bool, meta=np.empty(0, bool))
+
+
+# Values with a row for each sample, beside the scores: labels, and which samples there are.
+
 
 #: Labels as a source has them: in memory, stored, or the blocks of a Dask array.
 Labels: TypeAlias = "Array | StoredArray | da.Array | None"
@@ -100,3 +185,116 @@ def labels_in_memory(labels: Labels) -> Array | None:
         return labels
     lazy: Any = labels if isinstance(labels, da.Array) else lazy_array(labels)
     return np.asarray(lazy.compute())
+
+
+# Which samples there are: those of padding do not exist.
+
+
+#: Bands whose samples a task counts.
+_COUNTED = 1 << 10
+
+
+class Condition(NamedTuple):
+    """Samples exist where ``values`` are True or, with a label to be ignored, where they are not that label."""
+
+    values: Labels
+    ignored: int | None = None
+
+
+class SampleMask:
+    """The samples that exist: those that meet all conditions. Tasks read the conditions of their bands, as they read labels."""
+
+    def __init__(self, conditions: Sequence[Condition], rows: Sequence[int]) -> None:
+        self.conditions, self.rows = tuple(conditions), rows
+        self._columns = [RowValues(fit_rows(condition.values, rows), rows) for condition in self.conditions]
+
+    @property
+    def ignored(self) -> tuple[int | None, ...]:
+        """The label that each condition ignores; None where its values are what it says."""
+        return tuple(condition.ignored for condition in self.conditions)
+
+    @property
+    def token(self) -> str:
+        """A name of the mask, the same only where the mask is."""
+        return str(tokenize([column.token for column in self._columns], self.ignored))
+
+    def of(self, bands: Sequence[int]) -> list[Argument]:
+        """Return the conditions of some bands, as an argument of a task."""
+        return [column.of(bands) for column in self._columns]
+
+    def collections(self) -> list[Any]:
+        """Return the Dask collections whose tasks the keys name."""
+        return list(chain.from_iterable(column.collections() for column in self._columns))
+
+    def with_rows(self, rows: Sequence[int]) -> SampleMask:
+        """Return the same mask in other bands."""
+        return SampleMask(self.conditions, rows)
+
+    def count(self, ends: Sequence[int]) -> Ints:
+        """Return for each band how many samples exist before one of its rows, how many in all, and a hash of which ones.
+
+        ``ends`` are those rows. Computed at once, in tasks where not all is in memory: three numbers for each band.
+        """
+        sizes = [end - first for end, first in zip(ends, self.rows[:-1], strict=True)]
+        n_bands = len(self.rows) - 1
+        groups = [range(i, min(i + _COUNTED, n_bands)) for i in range(0, n_bands, _COUNTED)]
+        count = delayed(count_kept, pure=False) if self.collections() else count_kept
+        parts = [
+            count(
+                [column.given(group) for column in self._columns], self.ignored, group, sizes[group.start : group.stop]
+            )
+            for group in groups
+        ]
+        return np.concatenate(dask.compute(*parts))
+
+    def band(self, number: int) -> Bools:
+        """Return which samples of one band exist."""
+        (found,) = dask.compute([column.given([number]) for column in self._columns])
+        (kept,) = masks_of(found, self.ignored, [number])
+        assert kept is not None
+        return kept
+
+    def samples(self) -> Bools:
+        """Return which samples exist, of all of them."""
+        return np.asarray(self.dask_array([self.rows[-1]])[:, 0].compute())
+
+    def dask_array(self, sizes: Sequence[int]) -> da.Array:
+        """Return the mask as a Dask column with blocks of these sizes."""
+        parts = [_lazy_condition(condition, tuple(sizes)) for condition in self.conditions]
+        whole = parts[0]
+        for part in parts[1:]:
+            whole = whole & part
+        return whole[:, None]
+
+
+def _lazy_condition(condition: Condition, sizes: tuple[int, ...]) -> da.Array:
+    values: Any = condition.values
+    if isinstance(values, np.ndarray):
+        column = da.from_array(values, chunks=(sizes,), name=False)
+    else:
+        column = (values if isinstance(values, da.Array) else lazy_array(values)).rechunk((sizes,))
+    return column if condition.ignored is None else column != condition.ignored
+
+
+def blank(array: da.Array, mask: SampleMask, value: Array | int = 0) -> da.Array:
+    """Return a matrix, or a column, with a harmless value in the rows of samples that do not exist."""
+    kept = mask.dask_array(array.chunks[0])
+    return da.map_blocks(
+        _blank, array, kept if array.ndim == 2 else kept[:, 0], value, dtype=array.dtype, meta=array._meta
+    )
+
+
+def _blank(block: Array, kept: Bools, value: Array | int) -> Array:
+    rows = kept.reshape(-1)
+    if rows.all():
+        return block
+    found = block.copy()
+    found[~rows] = value
+    return found
+
+
+def first_samples(mask: SampleMask, sizes: Sequence[int]) -> Ints:
+    """Return how many samples exist before each of the blocks of these sizes."""
+    bounds = [0, *np.cumsum(sizes).tolist()]
+    counts = mask.with_rows(bounds).count([last for _, last in pairwise(bounds)])[:, 1]
+    return np.concatenate([[0], np.cumsum(counts)[:-1]])

@@ -17,11 +17,10 @@ import numpy as np
 from ..arrays import Array, Dtype
 from ..errors import OptionError
 from ..settings import setting
-from ..store.where.array_kinds import StoredArray
+from ..store.where.addresses import StoredArray
 from ..threads import cluster_client, n_task_threads
 from .reading import Argument, Key, Preparation
-from .row_values import Labels, RowValues
-from .sample_masks import SampleMask
+from .row_values import Labels, RowValues, SampleMask
 
 #: Bytes of a chunk of which the pilot takes no more than a fifth.
 _LARGE_PIECE = 64 << 20

@@ -5,31 +5,30 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
-from typing import Any
+from typing import Any, NoReturn
 
+import dask
 import dask.array as da
+import numpy as np
 from dask.delayed import delayed
 from dask.tokenize import tokenize
 from dask.utils import parse_bytes
 
-from ..arrays import Array
+from ..arrays import Array, Dtype
 from ..kernels.keys import check_dtype
 from ..settings import setting
 from ..store.read.ahead import AHEAD_SHARE
-from ..store.read.bands import BandReader, plan_bands
+from ..store.read.bands import BandReader, plan_bands, row_axis, row_boxes
 from ..store.read.checked import rows_of
 from ..store.read.direct import slab_copies
 from ..store.read.encoding import decoded_dtype
 from ..store.read.grids import grid_of
-from ..store.read.listing import chunk_key
+from ..store.read.listing import band_stamps, chunk_key
+from ..store.read.manifest import indices_within
 from ..store.read.opening import array_token
-from ..store.read.row_boxes import row_axis, row_boxes
-from ..store.read.shards import indices_within
-from ..store.read.stamps import band_stamps
-from ..store.where.array_kinds import StoredArray
-from .lazy_arrays import lazy_array
+from ..store.where.addresses import StoredArray
 from .reading import Argument, Key, StoredChunk
-from .row_values import Labels, fit_rows
+from .row_values import Labels, checked_matrix, fit_rows, lazy_array
 from .source import Source
 
 
@@ -126,3 +125,97 @@ class StoredSource(Source):
     def dask_array(self) -> da.Array:  # noqa: D102
         array = lazy_array(self.array)
         return array if array.ndim == 2 else array.reshape(self.shape)
+
+
+# Scores in a Dask array: its blocks come to the tasks.
+
+
+class BlockSource(Source):
+    """Scores in a Dask array: its blocks come to the tasks."""
+
+    def __init__(self, array: da.Array, labels: Labels, location: str, lead: tuple[int, ...] | None = None) -> None:
+        self.shape = array.shape
+        self.lead = array.shape[:1] if lead is None else lead
+        self.dtype = self.stored_dtype = check_dtype(array.dtype)
+        whole: Any = tuple(tuple(size for size in sizes if size) for sizes in array.chunks)
+        # Empty blocks hold nothing to read.
+        blocks = array if whole == array.chunks else checked_matrix(array, self.dtype).rechunk(whole)
+        rows, classes = (np.concatenate([[0], np.cumsum(c)]).tolist() for c in blocks.chunks)
+        self.rows, self.classes, self.columns = rows, classes, classes
+        self.array, self.location, self.labels = array, location, fit_rows(labels, self.rows)
+        (self._blocks,) = dask.optimize(blocks)
+
+    def slab_bytes(self) -> int:  # noqa: D102
+        return self.band_bytes()
+
+    def held_bytes(self) -> int:  # noqa: D102
+        return self.slab_bytes() * (1 if self.array.dtype.isnative else 2)  # converted blocks are copies
+
+    @property
+    def token(self) -> str:  # noqa: D102
+        return f"{self._blocks.name} {self.labels_token}"
+
+    def with_labels(self, labels: Labels) -> BlockSource:  # noqa: D102
+        return BlockSource(self.array, labels, self.location, self.lead)
+
+    def with_rows(self, rows: Sequence[int]) -> BlockSource:  # noqa: D102
+        chunks: Any = tuple(np.diff(rows).tolist()), self.array.chunks[1]
+        return BlockSource(self.dask_array().rechunk(chunks), self.labels, self.location, self.lead)
+
+    def chunk(self, band: int, column: int | None) -> Argument:  # noqa: D102
+        columns = range(len(self.columns) - 1) if column is None else [column]
+        return [Key((self._blocks.name, band, j)) for j in columns]
+
+    def bands(self, numbers: Sequence[int]) -> Argument:  # noqa: D102
+        return [self.chunk(band, None) for band in numbers]
+
+    def collections(self) -> list[Any]:  # noqa: D102
+        return [self._blocks, *super().collections()]
+
+    def dask_array(self) -> da.Array:  # noqa: D102
+        return checked_matrix(self.array, self.dtype)
+
+
+# Scores that came in batches, and are gone: their shape and labels' kind are known, and nothing can be read.
+
+
+class PastSource(Source):
+    """Scores that are gone; ``labels`` is an empty array of their kind, and ``numbers`` those of samples that can be named."""
+
+    def __init__(
+        self, shape: tuple[int, int], dtype: Dtype, labels: Array | None, numbers: Array | None = None
+    ) -> None:
+        self.shape, self.lead = shape, shape[:1]
+        self.dtype = self.stored_dtype = dtype
+        self.rows, self.classes, self.columns = [0, shape[0]], [0, shape[1]], [0, shape[1]]
+        self.location, self.labels = "", labels
+        self._numbers = np.arange(0) if numbers is None else numbers
+
+    def sample(self, band: int, row: int) -> int:  # noqa: D102
+        return int(self._numbers[row])
+
+    def held_bytes(self) -> int:  # noqa: D102
+        return 0
+
+    @property
+    def token(self) -> str:  # noqa: D102
+        _refuse()
+
+    def with_labels(self, labels: Labels) -> Source:  # noqa: D102
+        _refuse()
+
+    def with_rows(self, rows: Sequence[int]) -> Source:  # noqa: D102
+        _refuse()
+
+    def chunk(self, band: int, column: int | None) -> Argument:  # noqa: D102
+        _refuse()
+
+    def bands(self, numbers: Sequence[int]) -> Argument:  # noqa: D102
+        _refuse()
+
+    def dask_array(self) -> da.Array:  # noqa: D102
+        _refuse()
+
+
+def _refuse() -> NoReturn:
+    raise AssertionError("scores that are gone cannot be read")

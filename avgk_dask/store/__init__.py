@@ -1,20 +1,23 @@
 """Zarr, obstore and fsspec: opening score stores, planning bands, writing. Nothing else imports zarr."""
 
 from .read.bands import BandReader, plan_bands
-from .read.layout import CODECS, Layout
+from .read.grids import CODECS, Layout
 from .read.opening import StoredArrays, is_sealed, is_zarr, open_arrays, open_labels
-from .read.presence import check_chunks
-from .read.verifying import Verification, verify_listing, verify_stretch
-from .where.addresses import shown
-from .where.failures import writing
-from .write.append_record import remove_append_record
-from .write.asides import Aside, recover, written_whole
-from .write.drafts import Draft, write_rows
+from .read.presence import Verification, check_chunks, verify_listing, verify_stretch
+from .where.addresses import shown, writing
+from .write.drafts import (
+    Draft,
+    holds_anything,
+    is_begun,
+    is_store,
+    remove_append_record,
+    writable,
+    write_result,
+    write_rows,
+)
 from .write.joining import join_parts
-from .write.result_stores import write_result
-from .write.roots import holds_anything, is_begun, is_store, writable
 from .write.stored_sets import SET_FORMATS, SetBand, SetGrid, SetsWriter, pack_block
-from .write.targets import Target, appendable, claim
+from .write.targets import Aside, Target, appendable, claim, recover, written_whole
 from .write.writer import ScoreWriter
 
 __all__ = [

@@ -3,9 +3,7 @@
 ``strategies`` needs hypothesis and is imported on its own.
 """
 
-from .conformal_oracle import oracle_conformal, oracle_conformal_costs
 from .counting import CountingStore
-from .groups import oracle_breakdown
 from .oracle import (
     oracle_average_k_sets,
     oracle_evaluate,
@@ -18,7 +16,7 @@ from .oracle import (
     oracle_transfer,
 )
 from .simulation import Simulation, simulate, simulate_store
-from .uncertainty import oracle_influences, oracle_stderr
+from .statistics import oracle_breakdown, oracle_conformal, oracle_conformal_costs, oracle_influences, oracle_stderr
 
 __all__ = [
     "CountingStore",

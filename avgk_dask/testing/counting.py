@@ -8,7 +8,7 @@ from typing import Any
 from zarr.abc.store import Store
 
 from ..store import shown
-from ..store.read.wrapping import Wrapping
+from ..store.read.checked import Wrapping
 
 
 class CountingStore(Wrapping):

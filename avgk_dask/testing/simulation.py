@@ -17,13 +17,12 @@ import xarray as xr
 from numpy.typing import DTypeLike
 
 from ..arrays import Array
+from ..engine.progress import now_telling
+from ..engine.run import Compute, computing
 from ..errors import ScoresError
 from ..kernels.keys import check_dtype
-from ..passes.progress import computing
-from ..passes.run import Compute
-from ..passes.telling import now_telling
 from ..store import Draft, Layout, Target, shown, writable, write_rows, writing
-from ..store.where.array_kinds import WritableArray
+from ..store.where.addresses import WritableArray
 from ..store.write.drafts import Digests
 
 _EXAMPLES = (1, 2, 3, 4)

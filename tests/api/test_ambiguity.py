@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import avgk_dask as avgk
-from avgk_dask.results import json_text
+from avgk_dask.results import datasets as json_text
 from avgk_dask.testing import Simulation, oracle_supports, simulate, simulate_store, strategies
 
 # The paper's table: top-2 and average-2 error, weight, magnitude and d(2, 1), with epsilon = 0.01.

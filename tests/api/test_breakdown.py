@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import avgk_dask as avgk
-from avgk_dask.api.group_values import wilson
+from avgk_dask.api.breakdowns import wilson
 from avgk_dask.testing import Simulation, oracle_breakdown, strategies
 
 ENGINES = {

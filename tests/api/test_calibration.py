@@ -14,7 +14,7 @@ from scipy import optimize, special
 
 import avgk_dask as avgk
 from avgk_dask.calibration import MatrixScaling, TemperatureScaling, VectorScaling, load
-from avgk_dask.scans.affine_rows import AffinePlan, gradient_of, tally_gradient
+from avgk_dask.statistics.scaling import AffinePlan, gradient_of, tally_gradient
 
 DATA = pathlib.Path(__file__).parents[3] / "shared" / "data"
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from scipy.stats import binomtest
 
 import avgk_dask as avgk
-from avgk_dask.api.pairing import mcnemar
+from avgk_dask.api.comparison import mcnemar
 from avgk_dask.testing import (
     Simulation,
     oracle_average_k_sets,
@@ -184,7 +184,7 @@ def test_compare__without_labelled_samples_has_no_errors():
 
 
 def test_compare__of_very_large_sets_adds_products_up_exactly():
-    from avgk_dask.api.error_bars import products_of
+    from avgk_dask.api.outcome import products_of
 
     a, b = np.array([2**31, 3, 2**30 + 1]), np.array([1, 2**31 - 1, 5])
     wide = [[int(x) for x in column] for column in (a, b)]

@@ -12,12 +12,12 @@ from click.testing import CliRunner
 
 import avgk_dask as avgk
 from avgk_dask.cli.main import main
-from avgk_dask.kernels.twins import compiled_kernel
+from avgk_dask.kernels.dispatch import compiled_kernel
 
 RUNS = """
 import sys
 import avgk_dask as avgk
-from avgk_dask.kernels.compiling import watching
+from avgk_dask.kernels.dispatch import watching
 
 told = []
 with watching(told.append):

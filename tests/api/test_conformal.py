@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 import avgk_dask as avgk
-from avgk_dask.exact.coverage_law import HitLaw, quantile_rank
+from avgk_dask.exact.coverage import HitLaw, quantile_rank
 from avgk_dask.testing import CountingStore, oracle_conformal, strategies
 
 RNG = np.random.default_rng(3)
@@ -524,7 +524,7 @@ def test_files__of_others_and_damaged_ones_are_refused(tmp_path):
         avgk.conformal.load("s3://bucket/a.json")
     with pytest.raises(avgk.WriteError, match="can be; got"):
         avgk.conformal.calibrate(scores, labels).save(tmp_path / "no" / "a.json")
-    from avgk_dask.api.calibrators import TemperatureScaling
+    from avgk_dask.api.calibration.temperature import TemperatureScaling
 
     TemperatureScaling().fit(np.log(scores + 1e-9), labels).save(path)
     with pytest.raises(avgk.StoreError, match="it is no conformal predictor"):
@@ -533,7 +533,7 @@ def test_files__of_others_and_damaged_ones_are_refused(tmp_path):
 
 def forged(path, **changes):
     """Write a file with other values, and a hash that fits them."""
-    from avgk_dask.api.sealed_files import _digest
+    from avgk_dask.files.sealed import _digest
 
     content = json.loads(path.read_text())
     del content["sha256"]

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import avgk_dask as avgk
-from avgk_dask.api.evaluation import evaluate_with_curve
+from avgk_dask.api.evaluate import evaluate_with_curve
 from avgk_dask.testing import simulate
 from avgk_dask.testing.strategies import budgets, hard_labels, score_matrices
 
@@ -65,7 +65,7 @@ def test_curve__is_not_there_where_larger_budgets_are_uncertain(tmp_path):
 
 def test_curve__gives_way_where_memory_has_no_space_for_it(monkeypatch):
     """With a limit that fits the budgets asked for alone, these are answered."""
-    from avgk_dask.api import evaluation
+    from avgk_dask.api import evaluate as evaluation
 
     real = evaluation.find_outcome
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from zarr.storage import MemoryStore
 
 import avgk_dask as avgk
-from avgk_dask.results import json_text
+from avgk_dask.results import datasets as json_text
 from avgk_dask.testing import CountingStore, Simulation, oracle_evaluate, strategies
 
 

@@ -10,15 +10,15 @@ import numpy as np
 import pytest
 import xarray as xr
 import zarr
+from avgk_dask.api.inputs.sources.sources import as_source
 from hypothesis import given
 from hypothesis import strategies as st
 from zarr.storage import MemoryStore
 
 import avgk_dask as avgk
-from avgk_dask.api.inputs import as_source
-from avgk_dask.passes.finding import find_thresholds
-from avgk_dask.passes.run import Run
-from avgk_dask.sources import ensembled
+from avgk_dask.engine.run import Run
+from avgk_dask.sources import ensembles as ensembled
+from avgk_dask.statistics.thresholds import find_thresholds
 from avgk_dask.testing import CountingStore, Simulation, strategies
 
 FLOATS = ("float16", "float32", "float64", "bfloat16")
@@ -295,7 +295,7 @@ def test_checkpoint__of_an_ensemble_saves_reading_and_notices_other_members(tmp_
 
     def read(self, what):
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("avgk_dask.passes.run.pass_task", lambda *_: reads.append(what.name))
+            patch.setattr("avgk_dask.engine.run.pass_task", lambda *_: reads.append(what.name))
             return original(self, what)
 
     with pytest.MonkeyPatch.context() as patch:

@@ -15,13 +15,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import avgk_dask as avgk
-from avgk_dask.files import matrix_files, npy_rows
-from avgk_dask.files.any_rows import CarriedRows, LoadedRows
-from avgk_dask.files.npy_rows import NpyRows
-from avgk_dask.files.table_rows import TableRows
+from avgk_dask.files import matrices as matrix_files
+from avgk_dask.files import npy as npy_rows
+from avgk_dask.files.npy import NpyRows
+from avgk_dask.files.parquet import TableRows
+from avgk_dask.files.rows import CarriedRows, LoadedRows
 from avgk_dask.store import open_arrays
 from avgk_dask.store.read.checked import rows_of
-from avgk_dask.store.where.file_stores import FileStore
+from avgk_dask.store.where.locations import FileStore
 from avgk_dask.testing import CountingStore, oracle_threshold
 
 N, C = 230, 7
@@ -287,7 +288,7 @@ def test_rows__travel_with_their_values_where_they_are_few(tmp_path, name, monke
     carried = pickle.loads(pickle.dumps(rows))
     assert isinstance(carried, CarriedRows)
     assert np.array_equal(carried.read(3, 9), SCORES[3:9])
-    monkeypatch.setattr("avgk_dask.files.any_rows._TRAVELS", 0)
+    monkeypatch.setattr("avgk_dask.files.rows._TRAVELS", 0)
     again = pickle.loads(pickle.dumps(rows))
     assert type(again) is type(rows)
     assert np.array_equal(again.read(3, 9), SCORES[3:9])
@@ -308,7 +309,7 @@ def test_evaluate__gives_the_same_of_files_on_a_cluster(tmp_path, monkeypatch):
         dask.config.set(SMALL | {"scheduler": None}),
     ):
         for travels in (4 << 20, 0):
-            monkeypatch.setattr("avgk_dask.files.any_rows._TRAVELS", travels)
+            monkeypatch.setattr("avgk_dask.files.rows._TRAVELS", travels)
             for name in names:
                 labels = tmp_path / "y.npy" if name.endswith("npy") else None
                 same(avgk.evaluate(tmp_path / name, labels, k=[1, 2]), expected[name])
@@ -399,7 +400,7 @@ def test_files_without_order__are_refused_beyond_the_limit_with_what_to_do(tmp_p
 
 def test_large_row_groups__are_held_whole(tmp_path, monkeypatch):
     path, _ = make(tmp_path, "groups.parquet")
-    monkeypatch.setattr("avgk_dask.files.table_rows._MOST_BYTES", 500)
+    monkeypatch.setattr("avgk_dask.files.parquet._MOST_BYTES", 500)
     assert isinstance(rows_of(open_arrays(path).scores), LoadedRows)
     same(avgk.evaluate(path, k=2), avgk.evaluate(SCORES, LABELS, k=2))
 
@@ -407,7 +408,7 @@ def test_large_row_groups__are_held_whole(tmp_path, monkeypatch):
 def test_held_files__are_read_once_for_all_who_ask(tmp_path, monkeypatch):
     path, _ = make(tmp_path, "t.csv")
     first = open_arrays(path)
-    monkeypatch.setattr("avgk_dask.files.delimited.CsvTable.batches", None)  # nothing is parsed any more
+    monkeypatch.setattr("avgk_dask.files.csv.CsvTable.batches", None)  # nothing is parsed any more
     assert np.array_equal(rows_of(open_arrays(path).scores).read(0, N), rows_of(first.scores).read(0, N))
 
 

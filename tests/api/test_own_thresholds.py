@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from zarr.storage import MemoryStore
 
 import avgk_dask as avgk
-from avgk_dask.searches import group_targets
+from avgk_dask.statistics import group_search as group_targets
 from avgk_dask.testing import CountingStore, Simulation, oracle_breakdown, oracle_threshold, strategies
 
 #: All keys held, few of them, none: then cells are counted, as many as usual or very few.
@@ -132,7 +132,7 @@ def test_own_thresholds__far_below_all_others_take_one_more_read():
 def test_own_thresholds__of_more_groups_than_fit_come_some_at_a_time(monkeypatch):
     scores, labels, _ = Simulation(3_000, 100).rows(0, 3_000)
     expected = avgk.breakdown(scores, labels, [1, 2.5], thresholds="own")
-    monkeypatch.setattr("avgk_dask.passes.finding.MOST_GROUPS", 40)
+    monkeypatch.setattr("avgk_dask.statistics.thresholds.MOST_GROUPS", 40)
     with dask.config.set({"avgk.kept-bytes": 20_000, "avgk.small-scores": 0}):
         found = avgk.breakdown(da.from_array(scores, chunks=(500, 30)), labels, [1, 2.5], thresholds="own")
     assert 3 <= found.attrs["reads"] <= 9  # 40 + 40 + 20 groups

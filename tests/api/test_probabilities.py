@@ -14,9 +14,9 @@ from scipy import special
 from zarr.storage import MemoryStore
 
 import avgk_dask as avgk
-from avgk_dask.kernels import plain_exponentials as plain
-from avgk_dask.results import json_text
-from avgk_dask.sources import transformed
+from avgk_dask.kernels.numpy import exponentials as plain
+from avgk_dask.results import datasets as json_text
+from avgk_dask.sources import derived as transformed
 from avgk_dask.testing import CountingStore, strategies
 
 RNG = np.random.default_rng(11)

@@ -10,7 +10,7 @@ import xarray as xr
 import zarr
 
 import avgk_dask as avgk
-from avgk_dask.results import json_text
+from avgk_dask.results import datasets as json_text
 from avgk_dask.testing import Simulation
 
 N, C = 3_000, 120

@@ -11,7 +11,7 @@ from scipy import special
 import avgk_dask as avgk
 from avgk_dask.report import print_table
 from avgk_dask.report.tables import ambiguity_table
-from avgk_dask.results.score_kinds import kind_sentence
+from avgk_dask.results.datasets import kind_sentence
 
 RNG = np.random.default_rng(2)
 LOGITS = (RNG.standard_normal((3_000, 40)) * 3).astype("f4")

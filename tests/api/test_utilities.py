@@ -161,7 +161,7 @@ def test_balanced__does_not_hide_nan():
 
 
 def test_count_codes__counts_large_sets_a_part_at_a_time(monkeypatch):
-    from avgk_dask.states import pair_counts
+    from avgk_dask.statistics import pairs as pair_counts
 
     sets = np.random.default_rng(0).random((7, 40)) < [[0.9], [0.1], [1], [0], [0.5], [0.5], [0.9]]
     whole = pair_counts.count_codes(sets)

@@ -14,7 +14,7 @@ import xarray as xr
 import zarr
 
 import avgk_dask as avgk
-from avgk_dask.results import json_text
+from avgk_dask.results import datasets as json_text
 
 
 def avgk_process(*args, cwd=None):

@@ -12,7 +12,7 @@ from click.testing import CliRunner
 
 import avgk_dask as avgk
 from avgk_dask.cli import clusters, main
-from avgk_dask.passes import telling
+from avgk_dask.engine import progress as telling
 
 distributed = pytest.importorskip("distributed")
 

@@ -7,7 +7,7 @@ import json
 import numpy as np
 
 import avgk_dask as avgk
-from avgk_dask.results.json_text import from_json
+from avgk_dask.results.datasets import from_json
 
 
 def test_conformal__prints_what_the_functions_give(folder, run):

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import avgk_dask as avgk
-from avgk_dask.api.balancing import count_labels_by_class
+from avgk_dask.api.probabilities import count_labels_by_class
 from avgk_dask.testing import simulate
 
 

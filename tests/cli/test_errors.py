@@ -9,7 +9,7 @@ import zarr
 
 import avgk_dask as avgk
 from avgk_dask.cli import main
-from avgk_dask.cli.spelling import spelled
+from avgk_dask.cli.group import spelled
 
 
 @pytest.mark.parametrize(
@@ -95,7 +95,7 @@ def test_errors__have_one_exit_status_each(folder, run, monkeypatch, error, stat
     def fail(*args, **kwargs):
         raise error
 
-    monkeypatch.setattr("avgk_dask.api.evaluation.evaluate_with_curve", fail)
+    monkeypatch.setattr("avgk_dask.api.evaluate.evaluate_with_curve", fail)
     done = run("evaluate", "scores.zarr", cwd=folder)
     assert (done.returncode, done.stdout, done.stderr) == (status, "", f"avgk: {message}\n")
 

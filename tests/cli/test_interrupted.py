@@ -132,7 +132,7 @@ def test_sigterm__is_answered_by_commands_only(own_folder, run, monkeypatch):
     """The library sets no handler, and a command leaves that of its process, or none, as it was."""
     assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
     seen = []
-    monkeypatch.setattr("avgk_dask.api.description.info", lambda *a, **k: seen.append(signal.getsignal(signal.SIGTERM)))
+    monkeypatch.setattr("avgk_dask.api.stores.info", lambda *a, **k: seen.append(signal.getsignal(signal.SIGTERM)))
     run("info", "scores.zarr", cwd=own_folder)
     assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
     assert callable(seen[0])

@@ -14,21 +14,21 @@ import sys
 import pytest
 
 import avgk_dask as avgk
-from avgk_dask.store.write.processes import Process
+from avgk_dask.store.write.leases import Process
 
 # Runs a command in children of its own that are killed before the n-th change to the file system, for some n or all, and
 # then once more; prints what was there in between, how the second run ended and what is there then. Children, since starting Python
 # and importing all takes longer than the rest.
 DRIVER = """
 import contextlib, hashlib, io, json, os, pathlib, shutil, signal, sys
-import avgk_dask.api.evaluation, avgk_dask.api.ingestion, avgk_dask.api.written_sets, avgk_dask.report, avgk_dask.store
+import avgk_dask.api.evaluate, avgk_dask.api.ingestion, avgk_dask.api.written_sets, avgk_dask.report, avgk_dask.store
 import avgk_dask.testing.simulation
 import avgk_dask.report.page, pickle
 from avgk_dask.cli import main
 
 # Computing and drawing take longer than all the rest, and are not what is tried here.
 result = pickle.loads(pathlib.Path(sys.argv[1]).with_name("result").read_bytes())
-avgk_dask.api.evaluation.evaluate = lambda *arguments, **options: result.copy()
+avgk_dask.api.evaluate.evaluate = lambda *arguments, **options: result.copy()
 avgk_dask.report.page.pictures = lambda result: {}
 start, work, most, command = pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2]), int(sys.argv[3]), sys.argv[4:]
 
@@ -281,7 +281,7 @@ def test_folders__of_live_runs_and_of_users_are_left_alone(own_folder, run):
 
 
 def _started(pid):
-    from avgk_dask.store.write.processes import _stat
+    from avgk_dask.store.write.leases import _stat
 
     return _stat(pid)[1]
 

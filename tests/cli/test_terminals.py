@@ -18,7 +18,7 @@ import pytest
 
 import avgk_dask as avgk
 from avgk_dask.cli import printing
-from avgk_dask.results.fitting import display_width
+from avgk_dask.results.text import display_width
 
 RECORDED = pathlib.Path(__file__).parent / "terminals"
 WIDTHS = (40, 80, 120, None)

@@ -8,7 +8,7 @@ import numpy as np
 import xarray as xr
 
 import avgk_dask as avgk
-from avgk_dask.results.json_text import from_json
+from avgk_dask.results.datasets import from_json
 
 
 def test_transfer__prints_what_the_function_gives(folder, run):

@@ -23,7 +23,7 @@ from avgk_dask.cli import main
 from avgk_dask.errors import LeftoverWarning, clean, visible
 from avgk_dask.report import render_breakdown, render_comparison, render_report
 from avgk_dask.report.downloads import downloads
-from avgk_dask.results.json_text import to_json
+from avgk_dask.results.datasets import to_json
 
 #: Escapes, returns, a bell, DEL, a C1 control, marks that reverse what follows, separators of lines, half a character.
 ACTS = "\x1b[2J\r\n\x07\x08\x7f\x9b31m\x85\u202e\u2066\u200e\u2028\u2029\ufeff\x1c"
@@ -107,7 +107,7 @@ def test_errors_and_warnings__are_clean_however_they_are_made(kind, text):
 
 
 def test_log__is_clean(outcomes, capsys):
-    from avgk_dask.passes.telling import LOGGER, Bar, Telling
+    from avgk_dask.engine.progress import LOGGER, Bar, Telling
 
     for text in (NAME, LONG):
         outcomes(Telling().say, text)

@@ -7,13 +7,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from avgk_dask.kernels import keys, row_scans
-from avgk_dask.kernels.edges import EdgeTable
-from avgk_dask.kernels.lanes import LANES, lanes_for, row_scratch
-from avgk_dask.kernels.twins import compiled_kernel, plain_twin
-from avgk_dask.kernels.zones import ZoneTable
-from avgk_dask.scans.entries import Listing, ranking_space
-from avgk_dask.scans.splitting import Split
+from avgk_dask.bands.candidates import Listing, ranking_space
+from avgk_dask.engine.events import Split
+from avgk_dask.kernels import keys
+from avgk_dask.kernels.compiled import rows as row_scans
+from avgk_dask.kernels.constants import ROW_LANES as LANES
+from avgk_dask.kernels.constants import lanes_for, row_scratch
+from avgk_dask.kernels.dispatch import compiled_kernel, plain_twin
+from avgk_dask.kernels.zones import EdgeTable, ZoneTable
 from avgk_dask.testing import strategies
 
 NATIVE = ("float32", "float64", "uint8", "int16", "int32", "int64")

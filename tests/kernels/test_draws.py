@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from avgk_dask.kernels.draws import sample_draws
+from avgk_dask.kernels.keys import sample_draws
 
 
 @pytest.mark.parametrize("seed, stream", [(0, 0), (0, 1), (1, 0), (2**64 - 1, 1)])

@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from avgk_dask.kernels import logit_losses as compiled
-from avgk_dask.kernels import plain_logit_losses as plain
+from avgk_dask.kernels.compiled import exponentials as compiled
+from avgk_dask.kernels.numpy import exponentials as plain
 
 SCALES = np.array([1e-3, 0.3, 1.0, 7.5, 1e3])
 

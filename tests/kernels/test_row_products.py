@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from avgk_dask.kernels import plain_row_products as plain
-from avgk_dask.kernels import row_products as compiled
+from avgk_dask.kernels.compiled import exponentials as compiled
+from avgk_dask.kernels.numpy import exponentials as plain
 
 
 @pytest.mark.parametrize("n_rows, n_classes", [(1, 1), (3, 2), (17, 5), (33, 130), (16, 257)])

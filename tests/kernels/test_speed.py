@@ -13,14 +13,15 @@ import numpy as np
 import pytest
 from numba import njit
 
-from avgk_dask.kernels import pairs, row_scans
+from avgk_dask.bands.candidates import Listing, ranking_space
+from avgk_dask.engine.events import Split
+from avgk_dask.engine.pilot import ScanShape, plan_rows, plan_scan
+from avgk_dask.engine.rows import HeldRows, SetCounts
+from avgk_dask.kernels.compiled import ranks as pairs
+from avgk_dask.kernels.compiled import rows as row_scans
+from avgk_dask.kernels.constants import lanes_for
 from avgk_dask.kernels.keys import carrier_bits, encode
-from avgk_dask.kernels.lanes import lanes_for
 from avgk_dask.kernels.zones import ZoneTable
-from avgk_dask.scans.entries import Listing, ranking_space
-from avgk_dask.scans.splitting import Split
-from avgk_dask.searches.brackets import ScanShape, plan_rows, plan_scan
-from avgk_dask.states.held_rows import HeldRows, SetCounts
 from avgk_dask.testing import Simulation
 
 N_ROWS, N_CLASSES = 64, 1000

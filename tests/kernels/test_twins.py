@@ -15,10 +15,10 @@ import pytest
 from numba.core.registry import CPUDispatcher
 
 from avgk_dask import kernels
-from avgk_dask.kernels import twins
-from avgk_dask.kernels.cache_stamps import notice_changes
-from avgk_dask.kernels.gathering import gather_above
-from avgk_dask.kernels.twins import KERNELS, compiled_kernel, plain_twin
+from avgk_dask.kernels import dispatch as twins
+from avgk_dask.kernels.compiled import notice_changes
+from avgk_dask.kernels.compiled.rows import gather_above
+from avgk_dask.kernels.dispatch import KERNELS, compiled_kernel, plain_twin
 
 
 def compiled_functions():
@@ -39,13 +39,13 @@ def test_table__has_every_public_compiled_function_once():
 @pytest.mark.parametrize("name", KERNELS)
 def test_twins__are_called_like_their_kernels(name):
     twin = plain_twin(name)
-    assert twin.__module__.endswith(f".plain_{KERNELS[name]}")
+    assert twin.__module__.endswith(f".numpy.{KERNELS[name]}")
     assert inspect.signature(twin) == inspect.signature(compiled_kernel(name).py_func)
 
 
 def test_twins__need_no_numba():
     code = (
-        "import sys\nfrom avgk_dask.kernels.twins import KERNELS, plain_twin\n"
+        "import sys\nfrom avgk_dask.kernels.dispatch import KERNELS, plain_twin\n"
         "print(len([plain_twin(name) for name in KERNELS]), 'numba' in sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
@@ -68,7 +68,7 @@ def test_kernels__are_imported_by_one_thread_at_a_time(monkeypatch):
 def test_kernels__are_imported_by_many_threads_of_a_new_process():
     code = (
         "import sys\nfrom concurrent.futures import ThreadPoolExecutor\n"
-        "from avgk_dask.kernels.twins import KERNELS, compiled_kernel\nsys.setswitchinterval(1e-6)\n"
+        "from avgk_dask.kernels.dispatch import KERNELS, compiled_kernel\nsys.setswitchinterval(1e-6)\n"
         "with ThreadPoolExecutor(8) as pool:\n    print(len(list(pool.map(compiled_kernel, KERNELS))))"
     )
     done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True, timeout=120)
@@ -90,7 +90,7 @@ def test_caches__notice_changes_of_every_file_that_a_kernel_calls(name):
 
 def test_notice_changes__compiles_again_what_calls_a_changed_kernel(tmp_path):
     (tmp_path / "caller.py").write_text(
-        "from numba import njit\nfrom avgk_dask.kernels.cache_stamps import notice_changes\nfrom called import number\n\n"
+        "from numba import njit\nfrom avgk_dask.kernels.compiled import notice_changes\nfrom called import number\n\n"
         "@njit(cache=True)\ndef twice():\n    return 2 * number()\n\n"
         "notice_changes(twice, number)\nprint(twice())\n"
     )

@@ -7,7 +7,7 @@ import itertools
 import numpy as np
 import pytest
 
-from avgk_dask.plot import palette
+from avgk_dask.plot import canvas as palette
 
 pytest.importorskip("matplotlib")
 

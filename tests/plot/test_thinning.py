@@ -8,7 +8,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from avgk_dask.plot.thinning import MOST_BINS, binned, thinned
+from avgk_dask.plot.canvas import MOST_BINS, binned, thinned
 
 seeds = st.integers(0, 2**32 - 1)
 

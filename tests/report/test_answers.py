@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 import avgk_dask as avgk
-from avgk_dask.report import answers, render_report, text
+from avgk_dask.report import render_report, text
+from avgk_dask.report import text as answers
 from avgk_dask.testing import simulate
 
 

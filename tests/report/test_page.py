@@ -11,7 +11,8 @@ import pytest
 
 import avgk_dask as avgk
 from avgk_dask.report import render_report, write_report
-from avgk_dask.results import datasets, json_text
+from avgk_dask.results import datasets
+from avgk_dask.results import datasets as json_text
 from avgk_dask.testing import simulate
 
 HOSTILE = (

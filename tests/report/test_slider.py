@@ -10,7 +10,7 @@ import pytest
 
 import avgk_dask as avgk
 from avgk_dask.report import render_report, write_report
-from avgk_dask.report.sliding import make_slider
+from avgk_dask.report.page import make_slider
 from avgk_dask.report.tables import size_quartiles
 from avgk_dask.testing import simulate
 

@@ -10,7 +10,8 @@ import xarray as xr
 
 import avgk_dask as avgk
 from avgk_dask.report import print_info, print_table, render_report, text, write_report
-from avgk_dask.results import datasets, json_text
+from avgk_dask.results import datasets
+from avgk_dask.results import datasets as json_text
 from avgk_dask.testing import simulate
 
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from avgk_dask.results.fitting import Screen, Table, display_width, filled, fitted, shortened, wrapped
+from avgk_dask.results.text import Screen, Table, display_width, filled, fitted, shortened, wrapped
 
 TABLE = Table(
     ("k", "name", "error", "ties"),

@@ -6,10 +6,8 @@ import numpy as np
 import pytest
 
 import avgk_dask as avgk
-from avgk_dask.results.coverage_variables import COVERAGE
-from avgk_dask.results.datasets import build_result, fingerprint, validate
-from avgk_dask.results.json_text import from_json, to_json
-from avgk_dask.results.registry import AT_SIZES, AT_THRESHOLDS, TRANSFERRED, VARIABLES
+from avgk_dask.results.datasets import build_result, fingerprint, from_json, to_json, validate
+from avgk_dask.results.registry import AT_SIZES, AT_THRESHOLDS, COVERAGE, TRANSFERRED, VARIABLES
 
 SCORES = np.random.default_rng(0).dirichlet(np.ones(5), 20)
 LABELS = np.arange(20) % 5

@@ -7,15 +7,14 @@ import dask.array as da
 import numpy as np
 import pytest
 import zarr
+from avgk_dask.api.inputs.sources.sources import as_source
 
 import avgk_dask as avgk
-from avgk_dask.api.inputs import as_source
-from avgk_dask.passes.finding import find_thresholds, pilot_pass
-from avgk_dask.passes.run import Run
-from avgk_dask.sources.filtered import FilteredSource
-from avgk_dask.sources.sample_masks import Condition, SampleMask, first_samples
-from avgk_dask.sources.transformed import TransformedSource
-from avgk_dask.sources.transforms import SpreadTies
+from avgk_dask.engine.run import Run
+from avgk_dask.sources.derived import FilteredSource, TransformedSource
+from avgk_dask.sources.reading import SpreadTies
+from avgk_dask.sources.row_values import Condition, SampleMask, first_samples
+from avgk_dask.statistics.thresholds import find_thresholds, pilot_pass
 from avgk_dask.testing import CountingStore
 
 N, C = 90, 12

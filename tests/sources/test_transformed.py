@@ -7,11 +7,11 @@ import dask.array as da
 import numpy as np
 import pytest
 import zarr
+from avgk_dask.api.inputs.sources.sources import as_source
 
-from avgk_dask.api.inputs import as_source
-from avgk_dask.passes.finding import find_thresholds
-from avgk_dask.passes.run import Run
-from avgk_dask.sources.transformed import TransformedSource
+from avgk_dask.engine.run import Run
+from avgk_dask.sources.derived import TransformedSource
+from avgk_dask.statistics.thresholds import find_thresholds
 from avgk_dask.testing import CountingStore
 
 SCORES = np.random.default_rng(5).integers(0, 200, (90, 12)).astype(np.uint8)

@@ -11,22 +11,22 @@ import dask
 import numpy as np
 import pytest
 import zarr
+from avgk_dask.api.inputs.sources.sources import as_source
 from zarr.core.sync import sync
 from zarr.storage import MemoryStore, ObjectStore
 
 import avgk_dask as avgk
-from avgk_dask.api.inputs import as_source
-from avgk_dask.passes.band_tasks import Assignment, BandNumbers, read_bands
-from avgk_dask.passes.finding import pilot_pass
-from avgk_dask.passes.memory import memory_limit, project
-from avgk_dask.passes.tree import pass_task
-from avgk_dask.scans.band_pass import Pass
+from avgk_dask.bands.passes import CheckedTally, Pass
+from avgk_dask.engine.graph import pass_task
+from avgk_dask.engine.memory import memory_limit, project
+from avgk_dask.engine.tasks import Assignment, BandNumbers, read_bands
 from avgk_dask.sources import reading
-from avgk_dask.states.checks import CheckedTally
-from avgk_dask.store.read import ahead, bands, checked, ranges
+from avgk_dask.statistics.thresholds import pilot_pass
+from avgk_dask.store.read import ahead, bands, checked
+from avgk_dask.store.read import checked as ranges
 from avgk_dask.store.read.ahead import AHEAD_SHARE, BUDGET, Budget, Part
-from avgk_dask.store.read.sizes import most_bytes
-from avgk_dask.store.read.wrapping import Wrapping
+from avgk_dask.store.read.checked import Wrapping
+from avgk_dask.store.read.grids import most_bytes
 from avgk_dask.testing import CountingStore
 
 SCORES = np.random.default_rng(0).random((104, 13), dtype=np.float32)

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import zarr
+from avgk_dask.api.inputs.sources.sources import as_source
 from zarr.storage import MemoryStore
 
 import avgk_dask as avgk
-from avgk_dask.api.inputs import as_source
 from avgk_dask.store import plan_bands
 from avgk_dask.store.read import bands
 from avgk_dask.store.read.grids import Axis
@@ -59,7 +59,7 @@ def test_wrapped_stores__see_every_read_and_write_whatever_way_zarr_takes():
     from zarr.abc.store import Store
     from zarr.storage import WrapperStore
 
-    from avgk_dask.store.read.wrapping import Wrapping
+    from avgk_dask.store.read.checked import Wrapping
 
     harmless = {"get", "set", "get_sync", "set_sync", "delete_sync", "set_if_not_exists"}  # the last writes no chunk
     for name, method in vars(WrapperStore).items():  # what hands things on to the store inside

@@ -27,7 +27,7 @@ import services
 import zarr
 
 import avgk_dask as avgk
-from avgk_dask.passes import telling
+from avgk_dask.engine import progress as telling
 from avgk_dask.store.read import opening
 
 pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")

@@ -10,7 +10,7 @@ import pytest
 from zarr.storage import LocalStore
 
 import avgk_dask as avgk
-from avgk_dask.store.write.asides import remove_for_good
+from avgk_dask.store.write.targets import remove_for_good
 
 SCORES = np.random.default_rng(1).random((57, 4), dtype=np.float32)
 LABELS = np.random.default_rng(2).integers(0, 4, 57)
@@ -147,7 +147,7 @@ def test_parts__are_refused_beside_a_store_that_is_complete(tmp_path):
 
 
 def test_labels__beyond_a_million_survive_a_stop(tmp_path, monkeypatch):
-    from avgk_dask.store.read import layout
+    from avgk_dask.store.read import grids as layout
     from avgk_dask.store.write import writer
 
     for module in (layout, writer):

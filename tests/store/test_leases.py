@@ -22,9 +22,9 @@ from zarr.storage import MemoryStore
 
 import avgk_dask as avgk
 from avgk_dask.store.write import leases
+from avgk_dask.store.write.drafts import check_target, holds_anything, writable
 from avgk_dask.store.write.lease_places import FOLDER, place_of
-from avgk_dask.store.write.processes import Process
-from avgk_dask.store.write.roots import check_target, holds_anything, writable
+from avgk_dask.store.write.leases import Process
 from avgk_dask.store.write.targets import claim
 from avgk_dask.testing import Simulation, simulate_store
 
@@ -631,7 +631,7 @@ def test_process__is_known_by_its_start_too(monkeypatch):
 
 def test_process__that_ended_and_was_not_waited_for_is_gone():
     child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-    from avgk_dask.store.write import processes
+    from avgk_dask.store.write import leases as processes
 
     here = Process.here()
     mine = Process(here.host, here.machine, child.pid, processes._stat(child.pid)[1])
@@ -670,7 +670,7 @@ def test_leased_store__is_a_plain_one_elsewhere(tmp_path):
     """What a cluster's workers write through has no lease to renew, nor lets go of any."""
     import pickle
 
-    from avgk_dask.store.write.leased import lease_of
+    from avgk_dask.store.write.leases import lease_of
     from avgk_dask.store.write.targets import claim
 
     leased = claim(*writable(tmp_path / "a.zarr"), lambda: None)

@@ -9,10 +9,8 @@ import pytest
 from zarr.storage import FsspecStore, LocalStore, ObjectStore
 
 import avgk_dask as avgk
-from avgk_dask.store.where.addresses import scrubbed, secrets_of, shown
-from avgk_dask.store.where.clouds import _translate
-from avgk_dask.store.where.failures import advice, cause
-from avgk_dask.store.where.locations import _for_s3fs, locate
+from avgk_dask.store.where.addresses import advice, cause, scrubbed, secrets_of, shown
+from avgk_dask.store.where.locations import _for_s3fs, _translate, locate
 from avgk_dask.testing import Simulation, simulate_store
 
 KEY = {"key": "AKIDKEY", "secret": "SECRETKEY"}

@@ -10,7 +10,7 @@ from zarr.storage import LocalStore, MemoryStore, WrapperStore
 
 import avgk_dask as avgk
 from avgk_dask.store.read import direct
-from avgk_dask.store.where.failures import may_pass
+from avgk_dask.store.where.addresses import may_pass
 from avgk_dask.testing import Simulation, simulate_store
 
 SPEC = Simulation(400, 20)

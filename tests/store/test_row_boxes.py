@@ -10,10 +10,9 @@ import zarr
 from hypothesis import given
 from hypothesis import strategies as st
 
-from avgk_dask.store.read.bands import read_matrix
+from avgk_dask.store.read.bands import read_matrix, row_axis, row_boxes
 from avgk_dask.store.read.grids import grid_of
-from avgk_dask.store.read.row_boxes import row_axis, row_boxes
-from avgk_dask.store.read.shards import indices_within
+from avgk_dask.store.read.manifest import indices_within
 
 
 @given(st.lists(st.integers(1, 5), min_size=1, max_size=4), st.data())

@@ -29,7 +29,7 @@ import avgk_dask as avgk
 from avgk_dask.api.written_sets import SetChoice, write_sets
 from avgk_dask.cli import main
 from avgk_dask.store.read.opening import open_arrays, open_node
-from avgk_dask.store.where import clouds
+from avgk_dask.store.where import locations as clouds
 from avgk_dask.store.where.locations import locate
 from avgk_dask.testing import CountingStore
 from avgk_dask.testing.simulation import Simulation, simulate_store

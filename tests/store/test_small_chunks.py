@@ -10,6 +10,7 @@ import dask
 import numpy as np
 import pytest
 import zarr
+from avgk_dask.api.inputs.sources.sources import as_source
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numcodecs import Blosc
@@ -17,12 +18,10 @@ from zarr.codecs import BloscCodec
 from zarr.storage import LocalStore, MemoryStore, ZipStore
 
 import avgk_dask as avgk
-from avgk_dask.api.inputs import as_source
 from avgk_dask.store.read import bands, direct
-from avgk_dask.store.read.documents import is_metadata
 from avgk_dask.store.read.grids import Axis
-from avgk_dask.store.read.manifest import chunk_grid
-from avgk_dask.store.where.zarr_calls import write_key
+from avgk_dask.store.read.manifest import chunk_grid, is_metadata
+from avgk_dask.store.where.addresses import write_key
 from avgk_dask.testing import CountingStore, oracle_evaluate, strategies
 
 SCORES = np.random.default_rng(0).random((1000, 6), dtype=np.float32)

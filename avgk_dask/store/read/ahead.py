@@ -16,16 +16,12 @@ from zarr.abc.buffer import Buffer, BufferPrototype
 from zarr.abc.store import ByteRequest
 
 from ...threads import in_forked_child, is_cancelled, process_memory
-from ..where.array_kinds import StoredArray
-from ..where.zarr_calls import begin, get
-from .checked import CheckedStore, Checks
-from .grids import grid_of
+from ..where.addresses import StoredArray, begin, get
+from .checked import CheckedStore, Checks, Wrapping, n_ranges
+from .grids import grid_of, most_bytes
 from .listing import chunk_key
+from .manifest import indices_within
 from .nodes import through
-from .ranges import n_ranges
-from .shards import indices_within
-from .sizes import most_bytes
-from .wrapping import Wrapping
 
 #: Requests that a process has ahead of its scans: to begin with, at the least and at the most.
 _FIRST, _LEAST, _MOST = 32, 4, 128

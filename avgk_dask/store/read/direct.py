@@ -25,14 +25,11 @@ from zarr.storage import LocalStore
 
 from ...arrays import Array
 from ...errors import ReadError
-from ..where.array_kinds import StoredArray
-from ..where.zarr_calls import is_uneven
+from ..where.addresses import StoredArray, is_uneven
 from .checked import CheckedStore
-from .grids import grid_of, shards_of
-from .layout import configured
+from .grids import configured, decoded_size, grid_of, shards_of
 from .listing import chunk_key
-from .shards import chunk_slices, indices_within
-from .sizes import decoded_size
+from .manifest import chunk_slices, indices_within
 
 #: Decodes the first array into the second one, which has the size it must have; may give the first as it is.
 Decode = Callable[[Array, Array], Array]

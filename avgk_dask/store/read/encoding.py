@@ -17,7 +17,7 @@ from ...arrays import Array, Dtype, Ints
 from ...errors import DtypeError, LabelsError
 from ...kernels.keys import BFLOAT16
 from ...masks import with_unlabelled
-from ..where.array_kinds import StoredArray
+from ..where.addresses import StoredArray
 
 #: Attributes that tell how values are encoded.
 SCALES = ("scale_factor", "add_offset", "_Unsigned")

@@ -2,12 +2,24 @@
 
 from __future__ import annotations
 
+import math
+import os
+import stat
+import zipfile
 from bisect import bisect_left, bisect_right
+from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import accumulate
+from typing import Any, Protocol
 
-from ..where.array_kinds import StoredArray
-from ..where.zarr_calls import is_uneven, uneven_sizes
+from zarr.abc.codec import BytesBytesCodec
+from zarr.abc.store import Store
+from zarr.codecs import BloscCodec, Crc32cCodec, GzipCodec, ZstdCodec
+from zarr.storage import LocalStore, ZipStore
+
+from ...arrays import whole_number
+from ...errors import OptionError
+from ..where.addresses import StoredArray, is_uneven, uneven_sizes
 
 
 @dataclass(frozen=True)
@@ -90,3 +102,195 @@ def shards_of(array: StoredArray) -> tuple[int, ...] | None:
 def chunks_of(array: StoredArray) -> tuple[int, ...]:
     """Return the sizes of an array's chunks, inside of shards if there are any; of uneven ones the largest."""
     return outer_sizes(array) if is_uneven(array) else tuple(array.chunks)
+
+
+# Layouts: chunks, shards and codecs of the stores we write. Integers in, integers out.
+
+
+#: Chunks of whole rows of about this many bytes read fastest.
+CHUNK_BYTES = 10_000_000
+#: Labels are few bytes, and many small chunks of them would cost more to read than the scores.
+LABEL_ROWS = 1 << 20
+#: Chunks of a shard on an object store, where fewer and larger objects read faster.
+SHARD_CHUNKS = 4
+CODECS = ("blosc", "zstd", "gzip", "none")
+
+
+class Described(Protocol):
+    """What tells its metadata: a codec."""
+
+    def to_dict(self) -> Mapping[str, Any]:
+        """Return its metadata."""
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How a matrix is split and coded: chunks of rows x columns, ``shard_chunks`` of them in a shard."""
+
+    chunk_rows: int
+    columns: int
+    chunk_columns: int
+    shard_chunks: int = 1
+    codec: str = "blosc"
+
+    @classmethod
+    def of(
+        cls,
+        columns: int,
+        itemsize: int,
+        *,
+        chunk_rows: int | None = None,
+        shard_chunks: int = 1,
+        codec: str = "blosc",
+    ) -> Layout:
+        """Return the layout of whole rows that reads fastest.
+
+        Examples
+        --------
+        >>> Layout.of(1000, 4).chunk_rows
+        2500
+
+        """
+        if codec not in CODECS:
+            raise OptionError(f"codec must be one of {', '.join(CODECS)}; got {codec!r}. Leave it out for blosc.")
+        for name, value in (("chunk_rows", chunk_rows), ("shard_chunks", shard_chunks)):
+            if value is not None and whole_number(value) < 1:
+                raise OptionError(f"{name} must be a positive integer; got {value!r}. Leave it out for the default.")
+        rows = int(chunk_rows or max(1, CHUNK_BYTES // (columns * itemsize)))
+        return cls(rows, columns, columns, int(shard_chunks), codec)
+
+    @property
+    def rows(self) -> int:
+        """Rows of one stored object: a chunk, or a shard of several."""
+        return self.chunk_rows * self.shard_chunks
+
+    def keywords(self, itemsize: int) -> dict[str, Any]:
+        """Return zarr's arguments that create an array of this layout."""
+        chunks = self.chunk_rows, self.chunk_columns
+        shards = (self.rows, self.columns) if self.shard_chunks > 1 else None
+        return {"chunks": chunks, "shards": shards, "compressors": codecs(self.codec, itemsize)}
+
+
+def codecs(name: str, itemsize: int) -> list[BytesBytesCodec]:
+    """Return the codecs of a name, with a checksum of what they give."""
+    compressors: dict[str, list[BytesBytesCodec]] = {
+        "blosc": [BloscCodec(cname="lz4", clevel=5, shuffle="bitshuffle", typesize=itemsize)],
+        "zstd": [ZstdCodec(level=1)],
+        "gzip": [GzipCodec(level=1)],
+        "none": [],
+    }
+    return [*compressors[name], Crc32cCodec()]
+
+
+def configured(codec: Described, option: str) -> object:
+    """Return an option of a codec as its stored metadata spell it, None where it is absent.
+
+    As attributes the same options are enumerations in some versions of zarr and strings in others.
+    """
+    return (codec.to_dict().get("configuration") or {}).get(option)
+
+
+# Sizes: how large a stored object is, and how large it may be, before it is read.
+
+
+#: Codecs that add a share of what they encode at the most: they store what they cannot compress.
+_MODEST = frozenset(
+    (
+        "bytes",
+        "crc32c",
+        "transpose",
+        "blosc",
+        "zstd",
+        "gzip",
+        "sharding_indexed",
+        "zlib",
+        "lz4",
+        "bz2",
+        "lzma",
+        "shuffle",
+    )
+)
+#: What such codecs may add to the decoded bytes: one part in so many, and so many bytes for each inner chunk.
+_SHARE, _EACH = 16, 1 << 12
+#: Codecs that are not known may widen each value to 16 times as many bytes.
+_WIDENED = 16
+
+
+class NotAFileError(OSError):
+    """What lies at a key is a device, a pipe or a socket: reading it may never end."""
+
+
+def local_size(store: Store, key: str) -> int | None:
+    """Return the bytes at a key of a folder or zip file, without reading them; None where that is not known.
+
+    Raises
+    ------
+    NotAFileError
+        Where a device, a pipe or a socket is there.
+
+    """
+    if isinstance(store, LocalStore):
+        try:
+            found = os.stat(store.root / key)
+        except OSError:  # absent, or not to be reached: reading it says so
+            return None
+        if stat.S_ISDIR(found.st_mode):
+            return None
+        if not stat.S_ISREG(found.st_mode):
+            raise NotAFileError("it is no plain file")
+        return found.st_size
+    archive = getattr(store, "_zf", None) if isinstance(store, ZipStore) else None
+    if isinstance(archive, zipfile.ZipFile) and key in archive.NameToInfo:
+        return archive.NameToInfo[key].file_size
+    return None
+
+
+def most_bytes(array: StoredArray) -> int:
+    """Return how many bytes a stored chunk (or shard) of an array can have: its decoded size and what codecs add.
+
+    Examples
+    --------
+    >>> import zarr
+    >>> most_bytes(zarr.create_array({}, shape=(1000, 400), chunks=(100, 400), dtype="f4"))
+    174096
+
+    """
+    outer = outer_sizes(array)
+    decoded = math.prod(outer) * array.dtype.itemsize
+    n_inner = math.prod(outer) // max(1, math.prod(chunks_of(array)))
+    if not set(_codec_names(array)) <= _MODEST:
+        decoded *= _WIDENED
+    return int(decoded + decoded // _SHARE + (n_inner + (shards_of(array) is not None)) * _EACH)
+
+
+def outer_codecs(array: StoredArray) -> list[str]:
+    """Return the names of an array's codecs, the one that is decoded first in front; of a shard, its own alone."""
+    if array.metadata.zarr_format == 2:
+        return _codec_names(array)[::-1]
+    return [str(codec.to_dict()["name"]).removeprefix("numcodecs.") for codec in array.metadata.codecs][::-1]
+
+
+def decoded_size(codec: str, data: memoryview) -> int | None:
+    """Return how many bytes a chunk decodes to, as its header tells; None where it does not."""
+    head = bytes(data.cast("B")[:18])
+    if codec == "blosc" and len(head) >= 16:
+        return int.from_bytes(head[4:8], "little")
+    if codec != "zstd" or len(head) < 18:
+        return None
+    flags = head[4]
+    single, dictionary, kind = flags >> 5 & 1, (0, 1, 2, 4)[flags & 3], flags >> 6
+    first, length = 5 + (1 - single) + dictionary, (single, 2, 4, 8)[kind]
+    size = int.from_bytes(head[first : first + length], "little")
+    return None if not length else size + 256 if length == 2 else size
+
+
+def _codec_names(array: StoredArray) -> list[str]:
+    metadata = array.metadata
+    if metadata.zarr_format == 2:
+        return [str(codec.codec_id) for codec in (*(metadata.filters or ()), metadata.compressor) if codec is not None]
+    names, waiting = [], [codec.to_dict() for codec in metadata.codecs]
+    while waiting:
+        codec = waiting.pop()
+        names.append(str(codec["name"]).removeprefix("numcodecs."))
+        waiting += (codec.get("configuration") or {}).get("codecs", ())
+    return names

@@ -1,23 +1,73 @@
-"""Manifests: the length and a 64-bit hash of every stored chunk, stored with it.
-
-A manifest is a Zarr group ``manifest`` beside the arrays it covers, with one array of the same name
-for each of them: for each index of the chunk grid the length and the XXH3 of the stored bytes. (A
-CRC-32C of bytes that end in their own CRC-32C, as the checksum codec leaves them, is a constant.)
-The group's seal (``seals.py``) holds each table's SHA-256.
-"""
+"""Documents: the JSON files of a store. What is no JSON object, or too large to be one, is refused by name."""
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
+import itertools
+import json
 import re
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import xxhash
+import zarr
 from numpy.typing import NDArray
+from zarr.codecs import BytesCodec, Crc32cCodec, ShardingCodec
 
-from ..where.array_kinds import StoredArray
-from .grids import grid_of
+from ...errors import StoreError
+from ..where.addresses import StoredArray
+from .encoding import ENCODING_ATTRIBUTES
+from .grids import Grid, configured, grid_of
+
+#: Names of the keys that hold metadata, and no chunk.
+METADATA = ("zarr.json", ".zarray", ".zattrs", ".zgroup", ".zmetadata")
+#: Those that are asked for to open an array, by the version of the Zarr format.
+METADATA_OF = {2: (".zarray", ".zgroup", ".zattrs"), 3: ("zarr.json",)}
+
+Document = dict[str, Any]
+
+
+def is_metadata(key: str) -> bool:
+    """Return whether a key is one of metadata."""
+    return key.rpartition("/")[2] in METADATA
+
+
+def parse_document(data: bytes, what: str) -> Document:
+    """Return the JSON object in some bytes.
+
+    Raises
+    ------
+    StoreError
+        Where the bytes hold something else; ``what`` names them.
+
+    Examples
+    --------
+    >>> parse_document(b'{"a": 1}', "zarr.json of x.zarr")
+    {'a': 1}
+
+    """
+    try:
+        found = json.loads(data)
+    except (ValueError, RecursionError) as error:
+        raise StoreError(f"{what} is damaged: it is no JSON ({error}). {_CURE}") from None
+    if not isinstance(found, dict):
+        raise StoreError(f"{what} is damaged: it must hold a JSON object, and holds a {type(found).__name__}. {_CURE}")
+    return found
+
+
+_CURE = "Restore it, or write the store again."
+
+
+# Manifests: the length and a 64-bit hash of every stored chunk, stored with it.
+#
+# A manifest is a Zarr group ``manifest`` beside the arrays it covers, with one array of the same name
+# for each of them: for each index of the chunk grid the length and the XXH3 of the stored bytes. (A
+# CRC-32C of bytes that end in their own CRC-32C, as the checksum codec leaves them, is a constant.)
+# The group's seal (``seals.py``) holds each table's SHA-256.
+
 
 #: Group that holds the tables.
 GROUP = "manifest"
@@ -102,3 +152,206 @@ class Manifest:
 def table_digest(table: Table) -> str:
     """Return the SHA-256 of a table."""
     return hashlib.sha256(np.ascontiguousarray(table, "<u8").tobytes()).hexdigest()
+
+
+# Shards: which of their inner chunks are absent, and reading those at the array's edge in one request.
+
+
+#: Offset and length of a chunk that a shard does not hold.
+_ABSENT = 2**64 - 1
+
+
+@dataclass(frozen=True)
+class ShardIndex:
+    """Where the index of each of an array's shards lies, and which inner chunks belong to the array."""
+
+    array: str
+    shape: tuple[int, ...]
+    shard: tuple[int, ...]
+    chunk: tuple[int, ...]
+    at_end: bool
+
+    @classmethod
+    def of(cls, array: StoredArray) -> ShardIndex | None:
+        """Return the index of an array with ordinary shards; None for any other."""
+        codecs: tuple[object, ...] = getattr(array.metadata, "codecs", ())
+        if len(codecs) != 1 or not isinstance(codecs[0], ShardingCodec):
+            return None
+        coding = codecs[0]
+        plain = [type(codec) for codec in coding.index_codecs] == [BytesCodec, Crc32cCodec]
+        if not plain:
+            return None
+        return cls(
+            array.path, array.shape, array.shards or (), array.chunks, configured(coding, "index_location") == "end"
+        )
+
+    def n_absent(self, key: str, data: memoryview) -> tuple[int, bool]:
+        """Return the number of inner chunks that lie in the array and not in the shard, and whether its index points outside of it."""
+        index = index_of(self.array, key)
+        if index is None:
+            return 0, False
+        grid = tuple(s // c for s, c in zip(self.shard, self.chunk, strict=True))
+        n = int(np.prod(grid))
+        view = data.cast("B")
+        if view.nbytes < 16 * n + 4:
+            return 0, True
+        table = np.frombuffer(view[-16 * n - 4 : -4] if self.at_end else view[: 16 * n], "<u8")
+        absent = (table.reshape(*grid, 2) == _ABSENT).all(-1)
+        ends = table.reshape(*grid, 2).sum(-1, where=~absent[..., None])
+        inside = tuple(
+            min(per, -(-max(0, size - i * shard) // chunk))
+            for per, size, i, shard, chunk in zip(grid, self.shape, index, self.shard, self.chunk, strict=True)
+        )
+        return int(absent[tuple(map(slice, inside))].sum()), bool(ends.max() > view.nbytes)
+
+
+def whole_shards(array: StoredArray) -> StoredArray:
+    """Return an array with its shape rounded up to whole shards.
+
+    zarr reads a shard that reaches beyond the array's edge by one request for its index and one for each inner
+    chunk; of a whole shard it takes all in one.
+    """
+    shape = tuple(-(-n // size) * size for n, size in zip(array.shape, array.shards or array.chunks, strict=True))
+    if shape == array.shape:
+        return array
+    metadata = dataclasses.replace(array.metadata, shape=shape)
+    return zarr.Array(zarr.AsyncArray(metadata=metadata, store_path=array.store_path, config={"order": array.order}))
+
+
+def chunk_slices(grid: Grid, index: tuple[int, ...]) -> tuple[slice, ...]:
+    """Return the part of an array that the stored chunk (or shard) at an index of its grid holds."""
+    return tuple(slice(*axis.span(i)) for i, axis in zip(index, grid, strict=True))
+
+
+def indices_within(grid: Grid, where: tuple[slice, ...]) -> list[tuple[int, ...]]:
+    """Return the indices in the chunk (or shard) grid that a part of an array touches."""
+    parts = zip(where, grid, strict=True)
+    return list(itertools.product(*(axis.indices(part.start, part.stop) for part, axis in parts)))
+
+
+# Seals: what a store of ours says of itself, checked strictly before anything of it is believed.
+#
+# The attribute ``avgk_dask`` of a group tells its format and whether its writer finished. Of a finished one it
+# holds, for each array, the SHA-256 of the manifest's table, the SHA-256 of the metadata and the number of chunks;
+# and last the SHA-256 of all that. So whatever changes a number is covered: the bytes of every chunk by the tables,
+# how they are read by the digests of the metadata. Attributes that change no number are a user's own.
+
+
+#: Attribute of the group.
+ATTRIBUTE = "avgk_dask"
+#: Version of what is written. Version 1 had tables only: changed metadata go unnoticed there.
+FORMAT = 2
+#: Attributes of arrays and groups that change what is read: of ours, and those that values are decoded by.
+SEALED_ATTRIBUTES = ("dtype", "n_classes", *ENCODING_ATTRIBUTES)
+#: What a store notes whose appended rows are being put in their place: the digests of what is staged.
+STAGED = "staged"
+
+
+@dataclass(frozen=True)
+class Seal:
+    """What a group says of itself; the digests are by the name of the array, the group's own under an empty name."""
+
+    format: int
+    complete: bool
+    #: What its writer noted for one that goes on with it.
+    noted: Mapping[str, object] = field(default_factory=dict)
+    manifest: Mapping[str, str] = field(default_factory=dict)
+    metadata: Mapping[str, str] = field(default_factory=dict)
+    n_chunks: Mapping[str, int] = field(default_factory=dict)
+
+    @classmethod
+    def read(cls, attributes: object, location: str) -> Seal | None:
+        """Return the seal among a group's attributes; None where there is none.
+
+        Raises
+        ------
+        StoreError
+            Where it is damaged, or of a format that is not known.
+
+        """
+        if not isinstance(attributes, Mapping) or ATTRIBUTE not in attributes:
+            return None
+        state = attributes[ATTRIBUTE]
+        if not isinstance(state, Mapping) or not is_count(state.get("format")):
+            raise StoreError(f"the manifest of {location} is damaged: it tells no format. {_CURE}")
+        if not 1 <= state["format"] <= FORMAT:
+            raise StoreError(
+                f"{location} must be of format 1 to {FORMAT}; got {state['format']}. Install a newer avgk_dask to read it."
+            )
+        if not isinstance(state.get("complete"), bool):
+            raise StoreError(
+                f"the manifest of {location} is damaged: complete must be true or false; got {state.get('complete')!r}. {_CURE}"
+            )
+        if state["format"] == 1 and any(name in state for name in ("metadata", "n_chunks", "seal")):
+            raise StoreError(f"the manifest of {location} is damaged: it is not of the format that it tells. {_CURE}")
+        noted = {name: value for name, value in state.items() if name not in _FIELDS}
+        if not state["complete"]:
+            return cls(state["format"], False, noted)
+        return cls(state["format"], True, noted, **_digests(state, location))
+
+    def to_state(self) -> Document:
+        """Return the attribute that says so."""
+        state: Document = {"format": self.format, "complete": self.complete, **self.noted}
+        if self.complete:
+            state |= {"manifest": self.manifest, "metadata": self.metadata, "n_chunks": self.n_chunks}
+            state["seal"] = _sha256(state)
+        return state
+
+    def covers(self, name: str, document: Document) -> bool:
+        """Return whether the metadata of an array (or of the group, with an empty name) are those that were written."""
+        return not self.metadata or metadata_digest(document) == self.metadata.get(name)
+
+
+_FIELDS = ("format", "complete", "manifest", "metadata", "n_chunks", "seal")
+
+
+def _digests(state: Mapping[str, Any], location: str) -> Document:
+    """Return the digests of a finished store, all of the form they must have."""
+    kinds = {"manifest": _is_text, "metadata": _is_text, "n_chunks": is_count}
+    names = ["manifest"] if state["format"] == 1 else list(kinds)
+    for name in names:
+        is_kind = kinds[name]
+        found = state.get(name)
+        if not isinstance(found, Mapping) or not all(map(is_kind, found.values())):
+            raise StoreError(f"the manifest of {location} is damaged: {name} is not as it was written. {_CURE}")
+    if state["format"] > 1 and state.get("seal") != _sha256({k: v for k, v in state.items() if k != "seal"}):
+        raise StoreError(f"the manifest of {location} is damaged: its digests are not those written. {_CURE}")
+    return {name: dict(state[name]) for name in names}
+
+
+def metadata_digest(document: Document) -> str:
+    """Return the SHA-256 of what of an array's or group's metadata changes a number.
+
+    Examples
+    --------
+    >>> metadata_digest({"shape": [3], "attributes": {"note": 1}}) == metadata_digest({"shape": [3]})
+    True
+
+    """
+    return _sha256({n: value for n, value in without_notes(document).items() if n != "consolidated_metadata"})
+
+
+def without_notes(document: Document) -> Document:
+    """Return metadata without the attributes that change no number, which are a user's own."""
+    attributes = document.get("attributes") or {}
+    if isinstance(attributes, Mapping):
+        attributes = {name: attributes[name] for name in SEALED_ATTRIBUTES if name in attributes}
+    return {**document, "attributes": attributes}
+
+
+def form_digest(document: Document) -> str:
+    """Return the SHA-256 of an array's metadata but for its number of rows, which grows while it is written."""
+    return metadata_digest({**document, "shape": document["shape"][1:]})
+
+
+def _sha256(value: object) -> str:
+    return hashlib.sha256(json.dumps(value, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
+
+
+def _is_text(value: object) -> bool:
+    return isinstance(value, str)
+
+
+def is_count(value: object) -> bool:
+    """Return whether a value from JSON is a whole number, not negative."""
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0

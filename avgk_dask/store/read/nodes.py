@@ -18,16 +18,23 @@ from zarr.storage import StorePath
 from ...credentials import shown
 from ...errors import AvgkError, StoreError, refuse
 from ...settings import setting
-from ..where.array_kinds import StoredArray, ZarrArray
-from ..where.zarr_calls import is_uneven
+from ..where.addresses import StoredArray, ZarrArray, is_uneven
 from .checked import CheckedStore
-from .documents import METADATA_OF, Document
-from .grids import chunks_of, grid_of, outer_sizes
+from .grids import chunks_of, grid_of, most_bytes, outer_codecs, outer_sizes
 from .listing import list_keys
-from .manifest import GROUP, Manifest, Table, chunk_grid, table_digest
-from .seals import STAGED, Seal, without_notes
-from .shards import ShardIndex
-from .sizes import most_bytes, outer_codecs
+from .manifest import (
+    GROUP,
+    METADATA_OF,
+    STAGED,
+    Document,
+    Manifest,
+    Seal,
+    ShardIndex,
+    Table,
+    chunk_grid,
+    table_digest,
+    without_notes,
+)
 
 #: A chunk may have so many bytes when decoded, or be twice its array; more is taken for damaged metadata.
 _CHUNK_BYTES = 1 << 31

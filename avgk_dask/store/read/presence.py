@@ -6,6 +6,7 @@ import math
 import os
 import stat
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from itertools import chain
 
 import numpy as np
@@ -13,14 +14,17 @@ from numpy.typing import NDArray
 from zarr.codecs import BytesCodec
 from zarr.storage import LocalStore
 
-from ...errors import ReadError
-from ..where.array_kinds import StoredArray
-from ..where.failures import refuse_forked
-from ..where.zarr_calls import is_uneven
-from .checked import FILL, CheckedStore, bare_store
-from .grids import outer_sizes
+from ...errors import AvgkError, ReadError
+from ...files.rows import LoadedRows
+from ...results.datasets import ShownAsTable
+from ..where.addresses import StoredArray, get, is_uneven, refuse_forked, wait
+from ..where.locations import FileStore
+from .bands import read_stored
+from .checked import FILL, CheckedStore, bare_store, is_local
+from .grids import chunks_of, grid_of, outer_sizes, shards_of
 from .listing import chunk_key, in_threads, listed
-from .manifest import chunk_grid, index_of
+from .manifest import Document, chunk_grid, chunk_slices, index_of, metadata_digest
+from .nodes import copied_document, same_array
 
 #: Chunks named in an error.
 _NAMED = 3
@@ -178,3 +182,173 @@ def _how_many(array: StoredArray, n: int) -> str:
 def _first(keys: list[str]) -> str:
     more = f" and {len(keys) - _NAMED:,} more" if len(keys) > _NAMED else ""
     return ", ".join(keys[:_NAMED]) + more
+
+
+# Facts about a stored array, from its metadata and a listing of its chunks.
+
+
+_CHECKSUMS = ("crc32c", "gzip", "crc32", "adler32", "fletcher32")
+
+
+@dataclass(frozen=True)
+class StoreFacts:
+    """How an array is stored; numbers from the listing are None where the store cannot list."""
+
+    #: None of a file.
+    zarr_format: int | None
+    chunks: tuple[int, ...]
+    shards: tuple[int, ...] | None
+    codecs: tuple[str, ...]
+    n_chunks: int
+    n_columns: int
+    n_bytes: int
+    object_bytes: int
+    n_stored_bytes: int | None
+    n_missing_chunks: int | None
+    has_manifest: bool
+    has_checksum: bool
+    is_remote: bool
+    #: Whether it is a file, and whether that is held whole in memory.
+    is_file: bool
+    is_held: bool
+    rounding: str | None
+
+
+def gather_facts(array: StoredArray) -> StoreFacts:
+    """Gather the facts about an array; reads no chunk."""
+    sizes, grid = outer_sizes(array), chunk_grid(array)
+    lengths = chunk_lengths(array)
+    told = lengths is not None and not (lengths == UNKNOWN).any()
+    codecs = tuple(_codec_names(array))
+    file = bare_store(array.store_path.store)
+    if isinstance(file, FileStore):
+        lengths, told, codecs = np.array([stamp.n_bytes for stamp in file.file.marks]), True, (file.format,)
+    item = array.dtype.itemsize
+    return StoreFacts(
+        zarr_format=None if isinstance(file, FileStore) else array.metadata.zarr_format,
+        chunks=chunks_of(array),
+        shards=shards_of(array),
+        codecs=codecs,
+        n_chunks=math.prod(grid),
+        n_columns=grid[-1] if len(grid) > 1 else 1,
+        n_bytes=math.prod(array.shape) * item,
+        object_bytes=math.prod(sizes) * item,
+        n_stored_bytes=int(lengths[lengths > 0].sum()) if lengths is not None and told else None,
+        n_missing_chunks=None if lengths is None else int((lengths == ABSENT).sum()),
+        has_manifest=array.store_path.store.checks.manifest is not None,
+        has_checksum=any(name in codec for codec in codecs for name in _CHECKSUMS) or "checksum" in str(codecs),
+        is_remote=not is_local(array.store_path.store),
+        is_file=isinstance(file, FileStore),
+        is_held=isinstance(file, FileStore) and isinstance(file.file.scores, LoadedRows),
+        rounding=array.attrs.get("rounding"),
+    )
+
+
+def _codec_names(array: StoredArray) -> list[str]:
+    metadata = array.metadata
+    if metadata.zarr_format == 2:
+        named = [*(metadata.filters or ()), *([metadata.compressor] if metadata.compressor else [])]
+        return ["bytes", *(_described(codec.get_config(), "id") for codec in named)]
+    found = []
+    for codec in metadata.codecs:
+        config = codec.to_dict()
+        inner = config.get("configuration", {}).get("codecs") if config["name"] == "sharding_indexed" else None
+        found += [_described(c, "name") for c in inner] if inner else [_described(config, "name")]
+    return found
+
+
+def _described(config: Document, field: str) -> str:
+    """Return a codec's name with what matters of its configuration."""
+    options = config.get("configuration", config) or {}
+    details = [str(options[name]) for name in ("cname", "shuffle") if options.get(name) not in (None, 0)]
+    details += [f"level {options[name]}" for name in ("level", "clevel") if name in options]
+    details += ["checksum"] if options.get("checksum") else []
+    return f"{config[field]} ({', '.join(details)})" if details else str(config[field])
+
+
+# Verifying: every stored byte of a store against its manifest, or by decoding it where there is none.
+
+
+#: Kinds of dtypes whose chunks are decoded: of texts and objects, which nothing here uses, a chunk claims any size.
+_NUMBERS = "biufcV"
+
+
+@dataclass(frozen=True)
+class Verification(ShownAsTable):
+    """What a verification found.
+
+    Attributes
+    ----------
+    n_chunks, n_bytes
+        How many chunks were read, and their bytes.
+    damaged
+        The key of each bad chunk and what is wrong with it.
+    has_manifest
+        Whether a manifest told what every chunk and the metadata must be; without one, changed values can go unnoticed.
+    """
+
+    n_chunks: int
+    n_bytes: int
+    damaged: tuple[tuple[str, str], ...]
+    has_manifest: bool
+
+    @property
+    def ok(self) -> bool:
+        """Whether nothing is wrong."""
+        return not self.damaged
+
+    @classmethod
+    def merge(cls, found: Sequence[Verification]) -> Verification:
+        """Return the verification of several arrays, or parts of one, together."""
+        return cls(
+            sum(v.n_chunks for v in found),
+            sum(v.n_bytes for v in found),
+            tuple(bad for v in found for bad in v.damaged),
+            bool(found) and all(v.has_manifest for v in found),
+        )
+
+
+def verify_stretch(array: StoredArray, indices: Sequence[tuple[int, ...]]) -> Verification:
+    """Check the stored chunks at some indices of an array's chunk grid; reads each once."""
+    store = array.store_path.store
+    damaged, n_bytes, grid = [], 0, grid_of(array)
+    for index in indices:
+        key = chunk_key(array, index)
+        try:
+            if store.checks.digest(key) is not None or array.dtype.kind not in _NUMBERS:
+                found = wait(get(store, key))
+                n_bytes += 0 if found is None else len(found)
+            else:
+                n_bytes += read_stored(array, chunk_slices(grid, index)).nbytes
+        except AvgkError as error:
+            damaged.append((key, str(error)))
+    return Verification(len(indices), n_bytes, tuple(damaged), store.checks.sealed is not None)
+
+
+def verify_metadata(array: StoredArray) -> Verification:
+    """Check an array's own metadata against the store's seal, and the copy beside those of its group against them."""
+    store = array.store_path.store
+    if store.checks.sealed is None:
+        return Verification(0, 0, (), False)
+    place, _, name = array.path.rpartition("/")
+    damaged, key = [], f"{array.path}/zarr.json"
+    try:
+        own, copy = store.document(key), copied_document(store, place, name)
+        if own is None or metadata_digest(own) != store.checks.sealed:
+            damaged.append((key, "it is missing" if own is None else "it is not as it was written"))
+        elif copy is not None and not same_array(store, array.path, copy, own):
+            damaged.append(
+                (f"{place}/zarr.json".lstrip("/"), f"its copy of the metadata of {name} is not as it was written")
+            )
+    except AvgkError as error:
+        damaged.append((key, str(error)))
+    return Verification(0, 0, tuple(damaged), True)
+
+
+def verify_listing(array: StoredArray) -> Verification:
+    """Check which chunks of an array are there, and their lengths where these are known; reads none."""
+    found = missing_chunks(array)
+    if found is None:
+        return Verification(0, 0, (), True)
+    missing, damaged = found
+    return Verification(0, 0, tuple([(key, "it is missing") for key in missing] + damaged), True)

@@ -1,18 +1,224 @@
-"""What may be shown of stores, and of what their clients say: never credentials."""
+"""What a stored array must offer: that of zarr, or anything that reads like it."""
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import os
 import re
-from collections.abc import Iterable, Mapping
-from typing import Any
+import zipfile
+from collections.abc import Coroutine, Iterable, Iterator, Mapping
+from concurrent.futures import Future
+from contextlib import contextmanager
+from types import EllipsisType
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, TypeVar
 
-from zarr.abc.store import Store
-from zarr.storage import FsspecStore, ObjectStore, StorePath, WrapperStore
+import zarr
+from zarr.abc.store import ByteRequest, OffsetByteRequest, RangeByteRequest, Store
+from zarr.core.buffer import Buffer, default_buffer_prototype
+from zarr.core.sync import _get_loop, sync
+from zarr.storage import FsspecStore, ObjectStore, StorePath, WrapperStore, ZipStore
 
 from ... import credentials
-from ...credentials import environment_secrets, hide, hide_pairs
-from .zarr_calls import inside
+from ...arrays import Array, Dtype
+from ...credentials import environment_secrets, has_short, hide, hide_pairs
+from ...errors import AvgkError, StoreError, WriteError, refuse
+from ...threads import FORK_CURE, was_forked_with
+
+if TYPE_CHECKING:
+    import obstore.store
+
+
+#: A client of obstore's.
+ObjectClient: TypeAlias = "obstore.store.ObjectStore"
+#: An array that zarr has opened, of either format.
+ZarrArray: TypeAlias = "zarr.Array[Any]"
+#: A part of an array; whole along the axes that are not named.
+Part = tuple[slice, ...] | slice | EllipsisType
+
+
+class StoredArray(Protocol):
+    """An array of a Zarr store, of either format, read through a checked store."""
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Its shape."""
+
+    @property
+    def ndim(self) -> int:
+        """Number of its axes."""
+
+    @property
+    def dtype(self) -> Dtype:
+        """The dtype that is stored."""
+
+    @property
+    def chunks(self) -> tuple[int, ...]:
+        """Sizes of its chunks, where they are alike."""
+
+    @property
+    def shards(self) -> tuple[int, ...] | None:
+        """Sizes of its shards, if it has any."""
+
+    @property
+    def path(self) -> str:
+        """Its path in the store."""
+
+    @property
+    def order(self) -> Literal["C", "F"]:
+        """The order in memory of what is read."""
+
+    @property
+    def attrs(self) -> Mapping[str, Any]:
+        """Its attributes."""
+
+    @property
+    def metadata(self) -> Any:
+        """Its metadata, as zarr has them."""
+
+    @property
+    def store(self) -> Store:
+        """The store it is read through."""
+
+    @property
+    def store_path(self) -> Any:
+        """The store, and its path there."""
+
+    def __getitem__(self, where: Part, /) -> object:
+        """Return the values of a part."""
+
+
+class WritableArray(StoredArray, Protocol):
+    """An array that is being written."""
+
+    def __setitem__(self, where: Part, values: Array, /) -> None:
+        """Write the values of a part."""
+
+    def resize(self, shape: tuple[int, ...]) -> None:
+        """Change its shape."""
+
+
+# What we need of zarr beyond its documented interface: the one module that knows it.
+
+
+Value = TypeVar("Value")
+
+
+def wait(coroutine: Coroutine[Any, Any, Value], timeout: float | None = None) -> Value:
+    """Return what a coroutine gives, run on zarr's own event loop."""
+    return sync(coroutine, timeout=timeout)
+
+
+def begin(coroutine: Coroutine[Any, Any, Value]) -> Future[Value]:
+    """Run a coroutine on zarr's own event loop, and return what it will give; to cancel that ends it."""
+    return asyncio.run_coroutine_threadsafe(coroutine, _get_loop())
+
+
+async def get(store: Store, key: str) -> Buffer | None:
+    """Return the buffer of a key, of a store that may not be open yet; None where there is none."""
+    await store._ensure_open()
+    return await store.get(key, default_buffer_prototype())
+
+
+async def put(store: Store, key: str, data: bytes) -> None:
+    """Write a key."""
+    await store.set(key, default_buffer_prototype().buffer.from_bytes(data))
+
+
+def read_key(store: Store, key: str) -> bytes | None:
+    """Return the bytes of a key; None where there is none."""
+    found = wait(get(store, key))
+    return None if found is None else bytes(found.to_bytes())
+
+
+def write_key(store: Store, key: str, data: bytes) -> None:
+    """Write a key, and wait for it."""
+    wait(put(store, key, data))
+
+
+def remove_key(store: Store, key: str) -> None:
+    """Remove a key, where it is there."""
+    wait(store.delete(key))
+
+
+def metadata_bytes(array: StoredArray) -> bytes:
+    """Return the ``zarr.json`` of an array."""
+    return bytes(array.metadata.to_buffer_dict(default_buffer_prototype())["zarr.json"].to_bytes())
+
+
+def is_uneven(array: Any) -> bool:
+    """Return whether an array's chunks are of several sizes; takes no time, however many there are."""
+    return hasattr(getattr(array.metadata, "chunk_grid", None), "chunk_shapes")
+
+
+def uneven_sizes(array: Any) -> tuple[tuple[int, ...], ...] | None:
+    """Return the sizes of the chunks along each axis, clipped at the array's edge, where they are not alike; else None.
+
+    Only newer versions of zarr have such arrays.
+    """
+    if not is_uneven(array):
+        return None
+    return tuple(tuple(map(int, sizes)) for sizes in array.write_chunk_sizes)
+
+
+def zip_entries(store: ZipStore) -> list[zipfile.ZipInfo]:
+    """Return what a zip store holds, also one of an open file, which newer versions of zarr take and which has no path."""
+    if store.path is None:
+        wait(store._ensure_open())
+        return store._zf.infolist()
+    with zipfile.ZipFile(store.path) as archive:
+        return archive.infolist()
+
+
+def inside(store: object) -> Store | None:
+    """Return the store inside a wrapper; None for one that is none."""
+    return store._store if isinstance(store, WrapperStore) else None
+
+
+def byte_bounds(byte_range: ByteRequest, length: int) -> slice:
+    """Return the part of a value that a request for bytes means."""
+    if isinstance(byte_range, RangeByteRequest):
+        return slice(byte_range.start, byte_range.end)
+    if isinstance(byte_range, OffsetByteRequest):
+        return slice(byte_range.offset, length)
+    return slice(max(0, length - byte_range.suffix), length)
+
+
+# What we need of fsspec's asynchronous file systems, whose methods begin with an underscore: the one module that knows them.
+
+
+def _path(store: FsspecStore, key: str) -> str:
+    return f"{store.path.rstrip('/')}/{key}"
+
+
+async def find(store: FsspecStore, prefix: str) -> dict[str, Any]:
+    """Return the files below a prefix of a store, by their path in the file system, with what it knows of each."""
+    found: dict[str, Any] = await store.fs._find(_path(store, prefix), detail=True)
+    return found
+
+
+async def list_bucket(store: FsspecStore) -> None:
+    """List the bucket of a store, to learn whether it is there."""
+    await store.fs._ls(store.path.split("/")[0])
+
+
+async def copy(store: FsspecStore, old: str, new: str) -> None:
+    """Copy a key inside a store."""
+    await store.fs._cp_file(_path(store, old), _path(store, new))
+
+
+async def create(store: FsspecStore, key: str, data: bytes) -> bool:
+    """Create a key on condition that it is not there; return False where the file system knows no conditions."""
+    try:
+        with contextlib.suppress(FileExistsError):
+            await store.fs._pipe_file(_path(store, key), data, mode="create")
+    except (TypeError, NotImplementedError):
+        return False
+    return True
+
+
+# What may be shown of stores, and of what their clients say: never credentials.
+
 
 #: Storage options, by name; of what type each is, only the client knows.
 Options = Mapping[str, Any]
@@ -83,3 +289,98 @@ def scrubbed(text: str, secrets: Iterable[str] = ()) -> str:
         text = f"{code[1]}: {code[2]}" if code[2] else code[1]
     text = " ".join(hide_pairs(hide(text, {*secrets, *environment_secrets()})).split())
     return text if len(text) <= _MOST else f"{text[:_MOST]}…"
+
+
+# Failures: whatever a client raises becomes one error of ours, without credentials, with what to do.
+
+
+_NETWORK = "Check the endpoint and the network."
+_KNOWN = {
+    ("No space left", "os error 28", "quota exceeded", "QuotaExceeded", "File too large"): "Make room, or choose another place.",
+    ("169.254.169.254", "NoCredentials", "locate credentials"): "No credentials were found: set them in the environment, "
+    "pass them as storage options, or anon=True.",
+    ("[Errno 13]", "Permission denied (os error 13)"): "Check the permissions of the place.",
+    ("AccessDenied", "InvalidAccessKeyId", "SignatureDoesNotMatch", "403", "401", "Forbidden", "Unauthor",
+     "AuthenticationFailed", "Authorization", "PermissionDenied", "PermissionError", "NoAuthenticationInformation", "Access Key"):
+    "Check the credentials, and that they may do this.",
+    ("NoSuchBucket", "bucket does not exist", "ContainerNotFound", "NoSuchContainer"): "Check the bucket's name.",
+    ("sending request", "onnect", "resolve", "dns", "imeout"): _NETWORK,
+    ("unexpected keyword", "got an unexpected"): "Check the names of the storage options.",
+}  # fmt: skip
+
+
+def advice(text: str, otherwise: str) -> str:
+    """Return what to do about an error of a store's client."""
+    for signs, what in _KNOWN.items():
+        if any(_has(text, sign) for sign in signs):
+            return what
+    return otherwise
+
+
+#: What no second try mends: wrong calls, and what is not there or not allowed.
+_LASTING = (
+    TypeError, AttributeError, LookupError, NameError, ImportError, NotImplementedError, AssertionError, MemoryError,
+    FileNotFoundError, PermissionError, IsADirectoryError, NotADirectoryError,
+)  # fmt: skip
+
+
+def may_pass(error: BaseException) -> bool:
+    """Return whether an error of a store's client may be gone when it is asked again.
+
+    Examples
+    --------
+    >>> may_pass(ConnectionResetError("reset by peer")), may_pass(OSError("403 Forbidden"))
+    (True, False)
+
+    """
+    known = advice(f"{type(error).__name__}: {error}", _NETWORK)
+    return not isinstance(error, _LASTING) and known == _NETWORK
+
+
+def refuse_forked(store: Store) -> None:
+    """Refuse a store whose client works on threads that stayed in the parent of this forked process: it would wait forever.
+
+    obstore's threads are those of the process; those of fsspec belong to one file system, and a new one has its own.
+
+    Raises
+    ------
+    StoreError
+        With how to start processes instead.
+
+    """
+    inner: Store | None = store
+    while isinstance(inner, WrapperStore):
+        inner = inside(inner)
+    is_stale = isinstance(inner, ObjectStore) and was_forked_with("obstore")
+    if isinstance(inner, FsspecStore) and not hasattr(inner.fs, "sync_fs"):
+        is_stale = getattr(inner.fs, "_pid", os.getpid()) != os.getpid()
+    if is_stale and inner is not None:
+        raise StoreError(
+            f"{shown(inner)} cannot be used in this process: it was forked after its parent had used the client of this "
+            f"store, whose threads do not survive a fork. Instead of forking, {FORK_CURE}."
+        )
+
+
+def _has(text: str, sign: str) -> bool:
+    """Whether a text has a sign; a number only as a whole one, not among the digits of a time."""
+    return sign in text and (not sign.isdigit() or re.search(rf"(?<![\d.]){sign}(?!\d)", text) is not None)
+
+
+def cause(error: BaseException, secrets: Iterable[str] = ()) -> str:
+    """Return an error's class and text in one line, without credentials; the class alone where these cannot be told apart."""
+    name, secrets = type(error).__name__, tuple(secrets)
+    text = scrubbed(str(error).split("Debug source:")[0], secrets).rstrip(".")
+    return name if has_short(text, secrets) else f"{name}: {text}"
+
+
+@contextmanager
+def writing(location: str, *given: object) -> Iterator[None]:
+    """Turn what fails while writing into a WriteError; ``given`` are the path and options, which may hold credentials."""
+    try:
+        yield
+    except AvgkError:
+        raise
+    except Exception as error:
+        what = cause(error, secrets_of(*given))
+        todo = advice(what, "Check the place and its permissions.")
+        refuse(WriteError(f"could not write {location}: {what}. {todo}"))

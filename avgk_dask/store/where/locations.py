@@ -1,24 +1,175 @@
-"""Locations: a path or URL becomes a Zarr store."""
+"""What runs make ready beside the place they write to: folders named ``.NAME-avgk-xxxxxxxx``."""
 
 from __future__ import annotations
 
+import base64
+import json
 import os
 import pathlib
+import re
+import sys
 import zipfile
-from urllib.parse import urlsplit
+from collections.abc import AsyncIterator, Iterable
+from dataclasses import replace
+from datetime import timedelta
+from importlib.util import find_spec
+from typing import Any
+from urllib.parse import unquote, urlsplit, urlunsplit
 
+import numpy as np
 from fsspec.registry import known_implementations
-from zarr.abc.store import Store
-from zarr.storage import FsspecStore, LocalStore, ZipStore
+from zarr.abc.buffer import Buffer, BufferPrototype
+from zarr.abc.store import ByteRequest, Store
+from zarr.storage import FsspecStore, LocalStore, ObjectStore, ZipStore
 
+from ...arrays import Array
 from ...credentials import is_url, shown_address
 from ...errors import OptionError, StoreError, refuse
-from ...files.names import check_plain, file_advice, is_pickle, path_advice
-from .addresses import Options, secrets_of, shown
-from .beside import folders_beside
-from .clouds import CLOUDS, S3_NAMES, is_true, open_cloud
-from .failures import advice, cause, refuse_forked
-from .zarr_calls import zip_entries
+from ...files.matrices import MatrixFile, is_matrix_file, open_matrix_file
+from ...files.names import SUFFIXES, check_plain, file_advice, is_pickle, path_advice
+from ...files.rows import AnyRows
+from .addresses import Options, advice, byte_bounds, cause, refuse_forked, secrets_of, shown, zip_entries
+
+
+def folders_beside(target: pathlib.Path) -> list[pathlib.Path]:
+    """Return the folders beside a target that are named as those of runs."""
+    name = re.compile(rf"\.{re.escape(target.name)}-avgk-[0-9a-f]{{8}}")
+    try:
+        return [path for path in target.parent.iterdir() if name.fullmatch(path.name) and not path.is_symlink()]
+    except (FileNotFoundError, NotADirectoryError, PermissionError):
+        return []
+
+
+# Object stores through obstore: the usual names of storage options, timeouts and retries.
+
+
+#: The extra that serves each protocol.
+CLOUDS = {"s3": "s3", "s3a": "s3", "gs": "gcs", "gcs": "gcs", "az": "azure", "abfs": "azure", "abfss": "azure",
+          "https": "http", "http": "http"}  # fmt: skip
+
+# fsspec's names and the cloud's own, as obstore calls them.
+S3_NAMES = {
+    "key": "access_key_id", "access_key_id": "access_key_id", "aws_access_key_id": "access_key_id",
+    "secret": "secret_access_key", "secret_access_key": "secret_access_key",
+    "aws_secret_access_key": "secret_access_key",
+    "token": "session_token", "session_token": "session_token", "aws_session_token": "session_token",
+    "endpoint_url": "endpoint", "endpoint": "endpoint", "aws_endpoint": "endpoint", "aws_endpoint_url": "endpoint",
+    "region": "region", "region_name": "region", "aws_region": "region",
+    "anon": "skip_signature", "skip_signature": "skip_signature",
+    "requester_pays": "request_payer",
+    "virtual_hosted_style_request": "virtual_hosted_style_request",
+}  # fmt: skip
+_GCS = {"service_account_path": "service_account", "service_account": "service_account",
+        "anon": "skip_signature", "skip_signature": "skip_signature"}  # fmt: skip
+_AZURE = {
+    "account_name": "account_name", "account_key": "account_key", "sas_token": "sas_token",
+    "client_id": "client_id", "client_secret": "client_secret", "tenant_id": "tenant_id",
+    "endpoint": "endpoint", "endpoint_url": "endpoint", "account_host": "endpoint",
+    "anon": "skip_signature", "skip_signature": "skip_signature",
+}  # fmt: skip
+_CONNECTION = {"AccountName": "account_name", "AccountKey": "account_key", "BlobEndpoint": "endpoint",
+               "SharedAccessSignature": "sas_token"}  # fmt: skip
+
+_FLAGS = ("skip_signature", "request_payer", "virtual_hosted_style_request")
+
+#: A dead endpoint is given up after this long; a server that says "slow down" is asked again meanwhile.
+_RETRIES = {
+    "max_retries": 12,
+    "retry_timeout": timedelta(seconds=60),
+    "backoff": {"init_backoff": timedelta(milliseconds=100), "max_backoff": timedelta(seconds=4), "base": 2},
+}
+_CONNECT_SECONDS = 4
+
+
+def open_cloud(url: str, options: Options, *, write: bool, required: bool) -> Store | None:
+    """Return the store behind an object-store URL through obstore; None where fsspec must serve it."""
+    config = _translate(url.split("://")[0], options)
+    if find_spec("obstore") is None or config is None:
+        if required:
+            why = "is not installed" if config is not None else f"does not know all of the options {sorted(options)}"
+            raise StoreError(f"the client obstore cannot open this store: it {why}. Drop the option client.")
+        return None
+    import obstore.store
+
+    plain_http = str(config.get("endpoint", _environment_endpoint(url))).startswith("http://") or url.startswith(
+        "http://"
+    )
+    client: dict[str, object] = {
+        "connect_timeout": timedelta(seconds=_CONNECT_SECONDS),
+        "timeout": timedelta(seconds=30),
+    }
+    if plain_http:
+        client["allow_http"] = True
+    settings: dict[str, Any] = {"client_options": client, "retry_config": _RETRIES}
+    if config:
+        settings["config"] = config
+    try:
+        address, login = _split_login(url.replace("s3a://", "s3://", 1).replace("gcs://", "gs://", 1))
+        if login:
+            client["default_headers"] = {"authorization": login}
+        # A web server stays one, though its name may look like a cloud's.
+        of_url = obstore.store.HTTPStore.from_url if url.startswith("http") else obstore.store.from_url
+        store = of_url(address, **settings)
+    except Exception as error:  # obstore's own exception classes, and those of URLs that are none
+        why = cause(error, secrets_of(url, options))
+        refuse(StoreError(f"could not open {shown(url)}: {why}. {advice(why, 'Check the options.')}"))
+    return ObjectStore(store, read_only=not write)
+
+
+def _split_login(url: str) -> tuple[str, str]:
+    """Return the URL of a web server without user and password, and the header that tells them, as obstore does not."""
+    parts = urlsplit(url)
+    login, at, host = parts.netloc.rpartition("@")
+    if not at or not url.startswith("http"):
+        return url, ""
+    user, _, password = map(unquote, login.partition(":"))
+    told = base64.b64encode(f"{user}:{password}".encode()).decode()
+    return urlunsplit(parts._replace(netloc=host)), f"Basic {told}"
+
+
+def _translate(scheme: str, options: Options) -> Options | None:
+    """Return the options in obstore's names; None where one has no counterpart, or credentials are in files."""
+    options = {**options}
+    if scheme in ("s3", "s3a"):
+        names = S3_NAMES
+        options |= options.pop("client_kwargs", {})
+        if not is_true(options.get("anon", options.get("skip_signature"))) and not _has_s3_credentials(options):
+            return None
+    elif scheme in ("gs", "gcs"):
+        names = _GCS
+    elif scheme in ("http", "https"):
+        names = {}
+    else:
+        names = _AZURE
+        text = options.pop("connection_string", os.environ.get("AZURE_STORAGE_CONNECTION_STRING", ""))
+        pairs = dict(part.split("=", 1) for part in text.split(";") if "=" in part)
+        options = {_CONNECTION[name]: value for name, value in pairs.items() if name in _CONNECTION} | options
+    if not set(options) <= set(names):
+        return None
+    found = {names[name]: value for name, value in options.items() if value not in (None, "")}
+    return {name: is_true(value) if name in _FLAGS else value for name, value in found.items()}
+
+
+def is_true(value: object) -> bool:
+    """Whether an option is on, as a truth value or in a word."""
+    return value if isinstance(value, bool) else str(value).lower() in ("1", "true", "yes", "on")
+
+
+def _has_s3_credentials(options: Options) -> bool:
+    """Whether obstore finds credentials: it looks at options, the environment and the host, not at ~/.aws files."""
+    given = "key", "access_key_id", "aws_access_key_id"
+    in_files = os.path.exists(os.path.expanduser(os.environ.get("AWS_SHARED_CREDENTIALS_FILE", "~/.aws/credentials")))
+    return any(name in options for name in given) or "AWS_ACCESS_KEY_ID" in os.environ or not in_files
+
+
+def _environment_endpoint(url: str) -> str:
+    if not url.startswith("s3"):
+        return ""
+    return os.environ.get("AWS_ENDPOINT_URL") or os.environ.get("AWS_ENDPOINT") or ""
+
+
+# Locations: a path or URL becomes a Zarr store.
+
 
 _S3FS_NAMES = {
     "access_key_id": "key", "secret_access_key": "secret", "session_token": "token", "endpoint": "endpoint_url",
@@ -162,3 +313,143 @@ def inner_root(store: Store) -> str:
             "Zip the whole folder of the store."
         )
     return first[0] if first else ""
+
+
+# A file of scores as a Zarr store: its rows are the chunks of an array, and its metadata are made up.
+#
+# So a file goes the way of every store: bands, labels, checkpoints and lazy Datasets know nothing of it.
+
+
+#: More class names than this are not taken along.
+MOST_NAMES = 200_000
+_DIMENSIONS = ("sample", "class")
+
+
+class FileStore(Store):
+    """The arrays ``scores``, and ``labels`` where there are any, of a file. It cannot be written, or listed."""
+
+    supports_writes = supports_deletes = supports_listing = False
+
+    def __init__(self, file: MatrixFile, location: str) -> None:
+        super().__init__(read_only=True)
+        self.file, self.location = file, location
+        self.rows = {"scores": file.scores} | ({} if file.labels is None else {"labels": file.labels})
+
+    @classmethod
+    def at(cls, path: object, scores: str | None, labels: str | None, own_labels: bool) -> FileStore | None:
+        """Open the file at a path; None where that is no file of scores, but may be a store."""
+        if not is_matrix_file(path):
+            return None
+        name = str(os.fspath(path))  # type: ignore[call-overload]
+        file = open_matrix_file(name, scores, labels)
+        if labels is None and not own_labels:
+            file = replace(file, labels=None)
+        elif labels is not None and file.labels is None:
+            raise StoreError(f"{name} must hold labels to be named; got {labels!r}. Check the name.")
+        return cls(file, name)
+
+    @property
+    def format(self) -> str:
+        """How the file's name ends, or that of the files in a folder."""
+        names = [mark.path.lower() for mark in self.file.marks]
+        return next((end.lstrip(".") for end in SUFFIXES[::-1] for name in names if name.endswith(end)), "file")
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, FileStore) and (self.file.marks, self.location) == (other.file.marks, other.location)
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return FileStore, (self.file, self.location)
+
+    def __repr__(self) -> str:
+        return f"FileStore({self.location!r})"
+
+    def __str__(self) -> str:
+        return self.location
+
+    def with_read_only(self, read_only: bool = False) -> FileStore:
+        """Return the store: it is read-only."""
+        return self
+
+    async def get(self, key: str, prototype: BufferPrototype, byte_range: ByteRequest | None = None) -> Buffer | None:
+        """Read metadata, or a chunk."""
+        data = self._value(key)
+        if data is None:
+            return None
+        return prototype.buffer.from_bytes(data if byte_range is None else data[byte_bounds(byte_range, len(data))])
+
+    def _value(self, key: str) -> bytes | None:
+        """Return what is at a key: metadata, or the rows of a chunk."""
+        if key == "zarr.json":
+            return json.dumps(self._group_document()).encode()
+        name, _, rest = key.partition("/")
+        if name not in self.rows:
+            return None
+        return json.dumps(_array_document(self.rows[name])).encode() if rest == "zarr.json" else self._chunk(name, rest)
+
+    def _group_document(self) -> dict[str, Any]:
+        names = self.file.class_names
+        known = {"class_names": names} if names and len(names) <= MOST_NAMES else {}
+        return {"zarr_format": 3, "node_type": "group", "attributes": known}
+
+    def _chunk(self, name: str, key: str) -> bytes | None:
+        """Return the rows of a chunk, such as c/3/0; as Zarr has it, the last one is as long as the others."""
+        rows = self.rows[name]
+        found = re.fullmatch(r"c/(\d+)" + "/0" * (len(rows.shape) - 1), key)
+        first = int(found[1]) * rows.part_rows if found else rows.shape[0]
+        last = min(first + rows.part_rows, rows.shape[0])
+        if first >= last:
+            return None
+        block: Array = np.zeros((rows.part_rows, *rows.shape[1:]), rows.dtype)
+        rows.fill(first, last, block[: last - first])
+        return block.tobytes()
+
+    async def get_partial_values(
+        self, prototype: BufferPrototype, key_ranges: Iterable[tuple[str, ByteRequest | None]]
+    ) -> list[Buffer | None]:
+        """Read parts of keys."""
+        return [await self.get(key, prototype, part) for key, part in key_ranges]
+
+    async def exists(self, key: str) -> bool:
+        """Return whether there is something at a key."""
+        return self._value(key) is not None
+
+    async def set(self, key: str, value: Buffer) -> None:
+        """Refuse to write."""
+        raise StoreError(f"{self.location} must not be written; it is a file of scores. Write a store.")
+
+    async def delete(self, key: str) -> None:
+        """Refuse to delete."""
+        raise StoreError(f"{self.location} must not be written; it is a file of scores. Write a store.")
+
+    async def list(self) -> AsyncIterator[str]:
+        """Return the keys of metadata."""
+        for key in ("zarr.json", *(f"{name}/zarr.json" for name in self.rows)):
+            yield key
+
+    async def list_prefix(self, prefix: str) -> AsyncIterator[str]:
+        """Return the keys of metadata that begin so."""
+        async for key in self.list():
+            if key.startswith(prefix):
+                yield key
+
+    async def list_dir(self, prefix: str) -> AsyncIterator[str]:
+        """Return the names in a folder."""
+        for name in ("zarr.json", *(() if prefix.strip("/") else self.rows)):
+            yield name
+
+
+def _array_document(rows: AnyRows) -> dict[str, Any]:
+    return {
+        "zarr_format": 3,
+        "node_type": "array",
+        "shape": list(rows.shape),
+        "data_type": rows.dtype.name,
+        "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": [rows.part_rows, *rows.shape[1:]]}},
+        "chunk_key_encoding": {"name": "default", "configuration": {"separator": "/"}},
+        "fill_value": False if rows.dtype.kind == "b" else 0,
+        "codecs": [{"name": "bytes", "configuration": {"endian": sys.byteorder}}],
+        "attributes": {},
+        "dimension_names": list(_DIMENSIONS[: len(rows.shape)]),
+    }

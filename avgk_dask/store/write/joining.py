@@ -14,21 +14,26 @@ from ...arrays import Array
 from ...axis_names import AxisNames, check_names, names_from_list
 from ...errors import StoreError
 from ..read.checked import CheckedStore, Checks, bare_store
-from ..read.documents import Document
-from ..read.layout import LABEL_ROWS
+from ..read.grids import LABEL_ROWS
 from ..read.listing import listed_keys
-from ..read.manifest import chunk_grid
+from ..read.manifest import ATTRIBUTE, Document, chunk_grid
 from ..read.nodes import group_attributes, seal_of, sealed_array
-from ..read.seals import ATTRIBUTE
-from ..where import fsspec_calls
-from ..where.addresses import Options, Writable, secrets_of
-from ..where.array_kinds import StoredArray, WritableArray
-from ..where.failures import writing
-from ..where.zarr_calls import get, metadata_bytes, wait, write_key
+from ..where import addresses as fsspec_calls
+from ..where.addresses import (
+    Options,
+    StoredArray,
+    Writable,
+    WritableArray,
+    get,
+    metadata_bytes,
+    secrets_of,
+    wait,
+    write_key,
+    writing,
+)
 from .batches import RowBuffer
-from .drafts import Draft, write_rows
-from .leased import refuse_held_parts
-from .roots import PARTS, is_begun, part_numbers, part_path, writable
+from .drafts import PARTS, Draft, is_begun, part_numbers, part_path, writable, write_rows
+from .leases import refuse_held_parts
 from .targets import claim
 
 

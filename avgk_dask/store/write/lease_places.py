@@ -21,9 +21,8 @@ from zarr.storage import FsspecStore, LocalStore, ObjectStore
 from ...threads import forkable
 from ..read.checked import bare_store
 from ..read.listing import list_keys, objects
-from ..where import fsspec_calls
-from ..where.array_kinds import ObjectClient
-from ..where.zarr_calls import put, read_key, wait, write_key
+from ..where import addresses as fsspec_calls
+from ..where.addresses import ObjectClient, put, read_key, wait, write_key
 
 #: At the root of a draft: a name that is no node and no chunk.
 FOLDER = ".avgk-lease"

@@ -1,18 +1,4 @@
-"""Leases: one writer of a store at a time. What a dead one held is taken over with a word; a live one's is refused.
-
-A lease is a small JSON object in the draft (``lease_places``): a random owner, its process, since when, and how long it
-lasts without renewal. A thread renews it each third of that time, so that a model's loop may be slow.
-
-- The same machine: whether the process still runs decides, however old the lease. A killed writer is resumed at once.
-- Another machine: the lease is stale 15 minutes after its last renewal, by the time of the object's last change where
-  the store tells it. The clocks of the machines must agree better than that.
-- A writer looks before each stored chunk and before it finishes, and stops where another has taken over. On object
-  stores a look costs requests, and nobody may take over what was renewed within its time: there it looks once a third
-  of the time has passed. A chunk that was on its way meanwhile is noticed by the manifest of the store.
-
-Files and objects are created on condition: exactly one of several writers wins. Other stores (fsspec's file systems that
-know no such condition) are read, then written: exact within a process, and nearly so among several.
-"""
+"""Processes: who is at work, and whether it still is."""
 
 from __future__ import annotations
 
@@ -20,19 +6,95 @@ import contextlib
 import json
 import os
 import pathlib
+import socket
 import threading
 import time
 import uuid
 import warnings
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 
+from zarr.abc.store import Store
+from zarr.storage import WrapperStore
+
 from ...errors import LeftoverWarning, StoreError, WriteError
-from .lease_places import FilePlace, Found, Place
-from .processes import Process
+from ..where.addresses import inside
+from .lease_places import FilePlace, Found, Place, place_of
+
+_PROC = pathlib.Path("/proc")
+
+
+@dataclass(frozen=True)
+class Process:
+    """A process, known again from another one."""
+
+    host: str
+    #: Of the system's start, and of what its process numbers are counted in (a container's are its own).
+    machine: str
+    pid: int
+    #: Since the system's start, in its own ticks; empty where that is not told.
+    started: str
+
+    @classmethod
+    def here(cls) -> Process:
+        """Return this process."""
+        pid = os.getpid()
+        return cls(socket.gethostname(), _machine(), pid, _stat(pid)[1])
+
+    def is_running(self) -> bool | None:
+        """Whether the process is still there; None where it cannot be told, as of another machine."""
+        if os.name != "posix" or (self.host, self.machine) != (socket.gethostname(), _machine()):
+            return None
+        try:
+            os.kill(self.pid, 0)  # no signal, only the question
+        except (ProcessLookupError, OverflowError):
+            return False
+        except PermissionError:  # of another user
+            pass
+        state, started = _stat(self.pid)
+        # Where the system tells: not ended and waited for, and not another one with the same number.
+        return not state or (state not in ("Z", "X") and started == self.started)
+
+    def __str__(self) -> str:
+        return f"process {self.pid} on {self.host}"
+
+
+def _machine() -> str:
+    try:
+        boot = (_PROC / "sys/kernel/random/boot_id").read_text().strip()
+        return f"{boot} {os.readlink(_PROC / 'self/ns/pid')}"
+    except OSError:  # not Linux
+        return ""
+
+
+def _stat(pid: int) -> tuple[str, str]:
+    """Return the state of a process and when it started; empty where the system does not tell."""
+    try:
+        text = (_PROC / str(pid) / "stat").read_text()
+    except OSError:
+        return "", ""
+    fields = text.rpartition(")")[2].split()  # its name, in brackets, may hold anything
+    return fields[0], fields[19]
+
+
+# Leases: one writer of a store at a time. What a dead one held is taken over with a word; a live one's is refused.
+#
+# A lease is a small JSON object in the draft (``lease_places``): a random owner, its process, since when, and how long it
+# lasts without renewal. A thread renews it each third of that time, so that a model's loop may be slow.
+#
+# - The same machine: whether the process still runs decides, however old the lease. A killed writer is resumed at once.
+# - Another machine: the lease is stale 15 minutes after its last renewal, by the time of the object's last change where
+# the store tells it. The clocks of the machines must agree better than that.
+# - A writer looks before each stored chunk and before it finishes, and stops where another has taken over. On object
+# stores a look costs requests, and nobody may take over what was renewed within its time: there it looks once a third
+# of the time has passed. A chunk that was on its way meanwhile is noticed by the manifest of the store.
+#
+# Files and objects are created on condition: exactly one of several writers wins. Other stores (fsspec's file systems that
+# know no such condition) are read, then written: exact within a process, and nearly so among several.
+
 
 #: Seconds that a lease lasts without renewal.
 LASTS = 900.0
@@ -295,3 +357,58 @@ def holding() -> Iterator[Holder]:
         yield holder
     finally:
         _HELD.discard(holder.owner)
+
+
+# Stores that are written under a lease.
+
+
+class LeasedStore(WrapperStore[Store]):
+    """Wraps a store with the lease under which it is written. In other processes, as of a cluster, it is a plain store."""
+
+    def __init__(self, store: Store, lease: Lease, location: str, *, is_lent: bool = False) -> None:
+        super().__init__(store)
+        #: Whether the lease, and so the run, outlasts the writer.
+        self.is_lent = is_lent
+        self.lease, self.location = lease, location
+
+    def _with_store(self, store: Store) -> LeasedStore:
+        return type(self)(store, self.lease, self.location, is_lent=self.is_lent)
+
+    def with_read_only(self, read_only: bool = False) -> LeasedStore:
+        """Return the store in its read-only (or writable) form, under the same lease."""
+        return self._with_store(self._store.with_read_only(read_only))
+
+    def __reduce__(self) -> tuple[Callable[[Store], Store], tuple[Store]]:
+        return _itself, (self._store,)
+
+    def __str__(self) -> str:
+        return self.location
+
+    def lent(self) -> LeasedStore:
+        """Return the store for a writer that does not let go of the lease."""
+        return type(self)(self._store, self.lease, self.location, is_lent=True)
+
+    def release(self) -> None:
+        """Let go of the lease, unless it is lent."""
+        if not self.is_lent:
+            self.lease.release()
+
+
+def _itself(store: Store) -> Store:
+    return store
+
+
+def lease_of(store: Store) -> Lease | None:
+    """Return the lease under which a store is written; None for one without."""
+    inner: Store | None = store
+    while inner is not None:
+        if isinstance(inner, LeasedStore):
+            return inner.lease
+        inner = inside(inner)
+    return None
+
+
+def refuse_held_parts(store: Store, location: str, numbers: list[str]) -> None:
+    """Refuse a store of which another writes a part."""
+    for number in numbers:
+        refuse_held(place_of(store, f"parts/{number}"), f"part {int(number)} of {location}")

@@ -15,10 +15,8 @@ from zarr.abc.store import Store
 from zarr.storage import LocalStore
 
 from ...errors import ReadError, refuse
-from ..where.addresses import Options, secrets_of, shown
-from ..where.failures import advice, cause, writing
+from ..where.addresses import Options, advice, cause, read_key, remove_key, secrets_of, shown, write_key, writing
 from ..where.locations import locate
-from ..where.zarr_calls import read_key, remove_key, write_key
 
 #: Bytes of a hash.
 _DIGEST = 16

@@ -11,12 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...arrays import Array, Bools
-from ..read.layout import LABEL_ROWS, codecs
-from ..where.addresses import Options, Writable
-from ..where.array_kinds import WritableArray
-from ..where.failures import writing
-from .drafts import Draft, grown
-from .roots import writable
+from ..read.grids import LABEL_ROWS, codecs
+from ..where.addresses import Options, Writable, WritableArray, writing
+from .drafts import Draft, grown, writable
 
 SET_FORMATS = ("booleans", "indices")
 #: Scores of a band whose membership is unpacked at once.

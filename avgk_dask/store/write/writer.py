@@ -16,21 +16,27 @@ from ...arrays import Array, Dtype
 from ...axis_names import check_batch, name_list
 from ...errors import LabelsError, OptionError, StoreError
 from ...kernels.keys import check_dtype
-from ..read.layout import LABEL_ROWS, Layout
-from ..where.addresses import Options, Writable, shown
-from ..where.failures import writing
-from ..where.file_stores import MOST_NAMES
-from .append_record import RowsHash, remove_append_record
-from .appending import CHUNK_ROWS, Append, Finished, check_appendable
+from ..read.grids import LABEL_ROWS, Layout
+from ..where.addresses import Options, Writable, shown, writing
+from ..where.locations import MOST_NAMES
+from .appending import CHUNK_ROWS, Append, Asked, Finished, check_appendable, check_ways, new_plan
 from .batches import Conversion, RowBuffer, as_labels, as_scores, check_labels, check_scores, truncate
-from .drafts import PART, Digests, Draft, write_rows
-from .journal import Journal, JournalRecord
+from .drafts import (
+    PART,
+    Digests,
+    Draft,
+    RowsHash,
+    check_target,
+    create_parts,
+    is_begun,
+    part_path,
+    remove_append_record,
+    writable,
+    write_rows,
+)
+from .journal import Journal, JournalRecord, settle
 from .lease_places import place_of
-from .leased import LeasedStore
-from .leases import refuse_held
-from .plans import Asked, check_ways, new_plan
-from .roots import check_target, create_parts, is_begun, part_path, writable
-from .staging import settle
+from .leases import LeasedStore, refuse_held
 from .targets import claim
 
 

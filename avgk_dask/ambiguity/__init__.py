@@ -1,1 +1,0 @@
-"""Ambiguity: what the ranked scores tell about when adapting pays."""

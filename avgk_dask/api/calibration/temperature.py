@@ -1,0 +1,406 @@
+"""Calibrators as files: JSON with a version and a hash; arrays as base64 of little-endian float64."""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Iterable
+from typing import Any, ClassVar, Self, SupportsFloat
+
+import numpy as np
+import xarray as xr
+
+from ...arrays import Array
+from ...engine.run import drive, running
+from ...errors import LabelsError, OptionError, ScoresError, StoreError, warn_of
+from ...exact.budgets import parse_one
+from ...files.sealed import DAMAGE, FileKind, packed, unpacked
+from ...results.datasets import build_result
+from ...results.registry import TEMPERATURES
+from ...sources.source import Source
+from ...statistics.losses import ScaleTally
+from ...statistics.scaling import BOUND, Scale, ScalePlan, TemperatureSearch, scale_pass
+from ...statistics.truncated import refuse_truncated
+from ..evaluate import evaluate_run
+from ..inputs.labels import labelled_source, logits_of
+from ..inputs.lazy_scores import LazyScores
+from ..inputs.names import check_class_names, open_once, recorded_names
+from ..inputs.sources import as_source
+from ..options import BudgetLike, LabelsLike, PlaceLike, ScoresLike, asked_checkpoint, documented
+from ..probabilities import softmax
+
+_KIND = FileKind("calibrator", "avgk_dask calibrator", 2, "Fit and save it again.")
+
+
+def write_calibrator(path: object, method: str, told: dict[str, Any], arrays: dict[str, Array]) -> None:
+    """Write a fitted calibrator; what was there is replaced at once, or stays."""
+    forms = {name: packed(array) for name, array in arrays.items()}
+    _KIND.write(path, {"method": method, "fit": told, "arrays": forms})
+
+
+def read_calibrator(path: object) -> tuple[str, dict[str, Any], dict[str, Array]]:
+    """Return method, what is told of the fit, and the arrays of a file that ``write_calibrator`` wrote.
+
+    Raises
+    ------
+    StoreError
+        Where it cannot be read, is damaged, or is of another version.
+
+    """
+    content = _KIND.read(path)
+    try:
+        arrays = {name: unpacked(form) for name, form in content["arrays"].items()}
+        return content["method"], content["fit"], arrays
+    except DAMAGE as error:
+        raise damaged(path, error) from error
+
+
+def damaged(path: object, error: Exception) -> StoreError:
+    """Return what tells that a file is no calibrator that this version wrote."""
+    return _KIND.damaged(path, error)
+
+
+# Calibrators: what all of them have in common, and the one of a single temperature.
+
+
+class Calibrator(ABC):
+    """Turns logits into probabilities that it has been fitted to make likely."""
+
+    #: How files name it; what they tell of a fit beside its arrays, and the kind of each.
+    METHOD: ClassVar[str]
+    TOLD: ClassVar[dict[str, type]] = {
+        "nll_before": float, "nll_after": float, "n_reads": int, "n_iterations": int, "converged": bool, "message": str
+    }  # fmt: skip
+
+    def __init__(self) -> None:
+        self.nll_before: float | None = None
+        self.nll_after: float | None = None
+        self.n_reads = 0
+        self.n_iterations = 0
+        self.converged = False
+        self.message = ""
+        self.class_names: tuple[str, ...] | None = None
+
+    @property
+    def is_fitted(self) -> bool:
+        """Whether it was fitted, or loaded."""
+        return self.nll_after is not None
+
+    @abstractmethod
+    def transform(self, logits: ScoresLike) -> LazyScores:
+        """Return probabilities of logits, lazily."""
+
+    @abstractmethod
+    def _arrays(self) -> dict[str, Array]:
+        """Return what was fitted, by name."""
+
+    @abstractmethod
+    def _take_arrays(self, arrays: dict[str, Array]) -> None:
+        """Take what was fitted, as ``_arrays`` gave it; ValueError where it cannot be."""
+
+    def save(self, path: PlaceLike) -> None:
+        """Write the fitted calibrator to a JSON file, which ``calibration.load`` reads.
+
+        Parameters
+        ----------
+        path
+            Where to; a file that is there is replaced.
+
+        """
+        self._check_fitted()
+        told = {name: getattr(self, name) for name in self.TOLD}
+        told["class_names"] = None if self.class_names is None else list(self.class_names)
+        write_calibrator(path, self.METHOD, told, self._arrays())
+
+    def _check_fitted(self) -> None:
+        if not self.is_fitted:
+            raise OptionError(
+                f"{type(self).__name__} must be fitted first; got one that is not. Call fit, or load one that was saved."
+            )
+
+    def __repr__(self) -> str:
+        if not self.is_fitted:
+            return f"{type(self).__name__}(), not fitted"
+        end = "" if self.converged else f"; {self.message}"
+        return f"{type(self).__name__}: {self._shown()}, NLL {self.nll_before:.6g} to {self.nll_after:.6g}{end}"
+
+    def _shown(self) -> str:
+        return ", ".join(f"{name} {'x'.join(map(str, array.shape))}" for name, array in self._arrays().items())
+
+    @classmethod
+    def _restored(cls, told: dict[str, Any], arrays: dict[str, Array]) -> Self:
+        """Return the calibrator that was saved; KeyError, TypeError or ValueError where it was not."""
+        found = cls()
+        for name, kind in cls.TOLD.items():
+            value = told[name]
+            if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
+                raise TypeError(f"{name} is {value!r}")
+            setattr(found, name, value)
+        found._take_arrays(arrays)
+        names = told.get("class_names")  # files of before have none
+        if names is not None and not (isinstance(names, list) and all(isinstance(name, str) for name in names)):
+            raise TypeError(f"class_names is {names!r:.80}")
+        found.class_names = None if names is None else tuple(names)
+        return found
+
+    def _check_classes(self, logits: ScoresLike) -> None:
+        """Refuse to transform before it is fitted, and logits whose classes have other names than those it was fitted to."""
+        self._check_fitted()
+        check_class_names(logits, self.class_names, "the calibrator", "list(calibrator.class_names)")
+
+
+def logits_to_fit(
+    logits: ScoresLike, labels: LabelsLike, where: LabelsLike = None, ignore_index: int | None = None
+) -> Source:
+    """Return the source of logits and hard labels to fit a calibrator to."""
+    source = labelled_source(logits, labels, "a calibrator", where=where, ignore_index=ignore_index)
+    refuse_truncated(source, "a calibrator")
+    if logits_of(source)[1]:
+        raise ScoresError("logits must be those that a softmax has not seen; got probabilities. Pass its argument.")
+    if source.has_soft_labels:
+        raise LabelsError(
+            "labels must be class numbers for a calibrator; got a matrix. Pass one label for each sample."
+        )
+    return source
+
+
+def refuse_fit(tally: ScaleTally, source: Source) -> None:
+    """Raise where logits or labels tell nothing about probabilities."""
+    if tally.n_refused:
+        sample = source.sample(*tally.first_refused[:2])
+        raise ScoresError(
+            f"logits must be finite, at least the largest of each row; those of sample {sample} are not. "
+            "Correct them, or leave the sample out."
+        )
+    if tally.n_labelled == 0:
+        raise LabelsError("labels must be there for a calibrator; got none. Pass the labels of a calibration set.")
+    if tally.has_one_class:
+        raise LabelsError(
+            f"labels must name two classes at least for a calibrator; got {tally.most_seen} alone. "
+            "Pass a calibration set with several classes."
+        )
+    if tally.losses.n_infinite.any():
+        raise ScoresError(
+            f"logits of labels must be finite for a calibrator; got {int(tally.losses.n_infinite.max()):,} of -inf. "
+            "Leave those samples out."
+        )
+
+
+class TemperatureScaling(Calibrator):
+    """Divides logits by one number, the temperature, before the softmax; that of least NLL on a calibration set.
+
+    The order of the scores of a sample stays as it is, and so do top-k sets; average-k sets change, since scores of different samples
+    are compared there.
+
+    Attributes
+    ----------
+    temperature
+        The temperature; None before it was fitted.
+    nll_before, nll_after
+        The NLL at temperature 1, and at the fitted one, to the last bit what ``losses.nll`` gives.
+    n_reads, n_iterations
+        How often all logits were read in this call, and how many temperatures were tried.
+    converged
+        Whether the optimum was found. Not where the labels always have the highest logit (the best temperature is 0),
+        or the logits tell nothing about them (infinite).
+    message
+        What was found instead.
+    class_names
+        Names of the classes, if the logits had some; ``transform`` refuses logits with other names, or in another order.
+
+    Examples
+    --------
+    >>> import numpy as np, avgk_dask as avgk
+    >>> logits = np.log([[0.9, 0.1]] * 10)
+    >>> found = avgk.calibration.TemperatureScaling().fit(logits, np.array([0] * 7 + [1] * 3))
+    >>> np.asarray(found.transform(logits))[0].round(3).tolist(), round(found.temperature, 3)
+    ([0.7, 0.3], 2.593)
+
+    """
+
+    METHOD = "temperature"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.temperature: float | None = None
+
+    @documented
+    def fit(
+        self,
+        logits: ScoresLike,
+        labels: LabelsLike = None,
+        *,
+        where: LabelsLike = None,
+        ignore_index: int | None = None,
+        progress: bool | None = None,
+        checkpoint: PlaceLike = None,
+    ) -> Self:
+        """Find the temperature of least NLL; three reads usually.
+
+        The NLL is convex in 1 / temperature, and its sums are exact: the same temperature to the last bit for any chunking.
+
+        Parameters
+        ----------
+        logits
+            N x C matrix of logits; as ``scores`` elsewhere.
+        labels
+            N integers (negative, masked or null: unlabelled). By default the labels stored beside the logits.
+        {where}
+        {ignore_index}
+        {progress}
+        {checkpoint}
+
+        """
+        logits = open_once(logits)
+        source = logits_to_fit(logits, labels, where, ignore_index)
+        with running(source, progress, "raise", asked_checkpoint(checkpoint, "temperature")) as run:
+            search = TemperatureSearch(source.dtype, source.shape[1])
+            first = search.next_pass()
+            assert first is not None
+            search = search.advance(run.read(first))
+            assert search.first is not None
+            refuse_fit(search.first, run.source)
+            search = drive(search, run)
+        self._take(search)
+        self.n_reads, self.class_names = run.reads, recorded_names(logits)
+        warn_of(self.message)
+        return self
+
+    def _take(self, search: TemperatureSearch) -> None:
+        best = search.best
+        self.temperature, self.nll_before, self.nll_after = best.temperature, search.before.loss, best.loss
+        self.n_iterations, self.converged = len(search.known), search.converged
+        self.message = ""
+        if search.is_bounded:
+            end = f"{1 / BOUND:g}" if best.temperature < 1 else f"{BOUND:g}"
+            why = "labels have the highest logit" if best.temperature < 1 else "logits tell nothing about the labels"
+            self.message = f"the NLL still falls at the last temperature tried, {end}: the {why}"
+        elif not search.converged:
+            self.message = f"not settled after {search.n_reads} reads"
+
+    def transform(self, logits: ScoresLike) -> LazyScores:
+        """Return the probabilities softmax(logits / temperature), lazily; every function takes them as scores.
+
+        Parameters
+        ----------
+        logits
+            N x C matrix of logits; as ``scores`` elsewhere.
+
+        """
+        self._check_classes(logits)
+        assert self.temperature is not None
+        return softmax(logits, temperature=self.temperature)
+
+    def _arrays(self) -> dict[str, Array]:
+        return {"temperature": np.array([self.temperature])}
+
+    def _take_arrays(self, arrays: dict[str, Array]) -> None:
+        (value,) = arrays["temperature"].tolist()
+        if not 1 / BOUND <= value <= BOUND:
+            raise ValueError(f"temperature is {value}")
+        self.temperature = value
+
+    def _shown(self) -> str:
+        return f"temperature {self.temperature:.6g}"
+
+
+# ``calibration.temperature_curve``: what a temperature does to the NLL and to both errors.
+
+
+#: The temperatures that are taken by default: from 1/4 to 4.
+_USUAL = tuple(2.0 ** (n / 4) for n in range(-8, 9))
+
+
+@documented
+def temperature_curve(
+    logits: ScoresLike,
+    labels: LabelsLike = None,
+    k: BudgetLike = 1,
+    temperatures: Iterable[SupportsFloat] = _USUAL,
+    *,
+    where: LabelsLike = None,
+    ignore_index: int | None = None,
+    progress: bool | None = None,
+) -> xr.Dataset:
+    """Compute the NLL and both errors as functions of the temperature.
+
+    The top-k error does not change with it, but for ties that rounding makes; the average-k error does.
+
+    Parameters
+    ----------
+    logits
+        N x C matrix of logits; as ``scores`` elsewhere.
+    labels
+        N integers (negative, masked or null: unlabelled). By default the labels stored beside the logits.
+    k
+        Budget in (0, C].
+    temperatures
+        Positive numbers. By default 17 of them from 1/4 to 4.
+    {where}
+    {ignore_index}
+    {progress}
+
+    Returns
+    -------
+    Dataset
+        Over ``temperature``, in the order given; ``plot.temperatures`` draws it.
+    ``nll``
+        The mean of -log p[label].
+    ``top_k_error, average_k_error``
+        As in ``evaluate``; the first is NaN for a fractional k.
+
+    Raises
+    ------
+    OptionError
+        Where a temperature is no positive number.
+    {refused_budgets}
+    {refused_scores}
+    LabelsError
+        Where there are no class numbers, or only one.
+    {refused_memory}
+    {refused_store}
+
+    Notes
+    -----
+    Cost: one read for all NLL together, and one for each temperature.
+
+    Examples
+    --------
+    >>> import numpy as np, avgk_dask as avgk
+    >>> logits = np.tile([2.197, 0.0], (10, 1))
+    >>> found = avgk.calibration.temperature_curve(logits, np.array([0] * 7 + [1] * 3), temperatures=[1, 2.593])
+    >>> found.nll.values.round(3).tolist(), found.top_k_error.values.tolist()
+    ([0.764, 0.611], [0.3, 0.3])
+
+    """
+    values = _checked(temperatures)
+    source = logits_to_fit(logits, labels, where, ignore_index)
+    budget = parse_one(k, source.n_classes)
+    plan = ScalePlan(source.dtype, source.shape[1], tuple(Scale(1.0 / value) for value in values))
+    with running(source, progress) as run:
+        tally = run.read(scale_pass(plan))
+        refuse_fit(tally, run.source)
+    found = []
+    for value in values:
+        probabilities = as_source(softmax(logits, temperature=value), labels, where=where, ignore_index=ignore_index)
+        with running(probabilities, progress) as run:
+            found.append(evaluate_run(run, (budget,)))
+    errors = {name: [one[name].item() for one in found] for name in ("top_k_error", "average_k_error")}
+    nll = [tally.losses.mean(i, tally.n_labelled) for i in range(len(values))]
+    attrs = {**found[0].attrs, "k": float(found[0].k[0]), "reads": 1 + sum(one.attrs["reads"] for one in found)}
+    return build_result({"nll": nll, **errors}, {"temperature": values}, attrs, TEMPERATURES)
+
+
+def _checked(temperatures: Iterable[SupportsFloat]) -> list[float]:
+    """Return temperatures as floats; refuse what is none."""
+    try:
+        values = np.atleast_1d(
+            np.array(temperatures if hasattr(temperatures, "__len__") else list(temperatures), float)
+        )
+    except (TypeError, ValueError):
+        values = np.array([math.nan])
+    if not values.size or values.ndim > 1 or not ((values > 0) & np.isfinite(values)).all():
+        raise OptionError(
+            f"temperatures must be positive numbers; got {temperatures!r}. Pass some such as [0.5, 1, 2]."
+        )
+    return [float(value) for value in values]

@@ -1,0 +1,385 @@
+"""Conformal predictors as files: JSON with a version and a hash, all of it exact."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from fractions import Fraction
+from typing import Any
+
+import dask.array as da
+import numpy as np
+import xarray as xr
+
+from ...arrays import Array, Bools, Ints
+from ...engine.run import running
+from ...errors import OptionError, ScoresError, StoreError
+from ...files.sealed import DAMAGE, FileKind, packed, unpacked
+from ...kernels.keys import check_dtype
+from ...results.datasets import ShownAsTable
+from ...sources.source import Source
+from ...statistics.costs import Costs
+from ...statistics.rules import CostRule, TopRule
+from ...statistics.truncated import certify_ranks
+from ..inputs.labels import Groups
+from ..inputs.lazy_scores import with_lead
+from ..inputs.names import check_class_names, class_names_of, open_once
+from ..inputs.sources import as_lazy, as_source
+from ..options import BudgetsLike, LabelsLike, PlaceLike, ScoresLike, check_nan_policy, documented
+from ..sets import apply_rule
+from .evaluation import Calibrated, checked_options, evaluate_rule
+from .methods import are_everything, check_method_on, levels_for
+
+_KIND = FileKind("conformal predictor", "avgk_dask conformal predictor", 1, "Calibrate and save it again.")
+_ARRAYS = ("levels", "n_calibration", "groups")
+
+__all__ = ["DAMAGE", "damaged", "read_predictor", "write_predictor"]
+
+
+def write_predictor(path: object, content: dict[str, Any]) -> None:
+    """Write a predictor; what was there is replaced at once, or stays."""
+    forms = {name: packed(content[name], "int64") for name in _ARRAYS}
+    _KIND.write(path, {**content, **forms})
+
+
+def read_predictor(path: object) -> dict[str, Any]:
+    """Return what ``write_predictor`` was given.
+
+    Raises
+    ------
+    StoreError
+        Where it cannot be read, is damaged, or is of another version.
+
+    """
+    content = _KIND.read(path)
+    try:
+        return {**content, **{name: unpacked(content[name], "int64") for name in _ARRAYS}}
+    except DAMAGE as error:
+        raise damaged(path, error) from error
+
+
+def damaged(path: object, error: Exception) -> StoreError:
+    """Return what tells that a file is no predictor that this version wrote."""
+    return _KIND.damaged(path, error)
+
+
+# Conformal predictors: sets that hold the label with a chosen probability, from thresholds that ``calibrate`` found.
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class ConformalPredictor(ShownAsTable):
+    """Sets that hold the label of a new sample with probability 1 - alpha at least, as ``conformal.calibrate`` makes them.
+
+    Two are equal if their sets are, for any scores of the same dtype: if all but ``reads`` is.
+
+    Attributes
+    ----------
+    method
+        ``"lac"``, ``"aps"``, ``"raps"`` or ``"top_k"``.
+    alpha
+        The error that is allowed, as asked, to the nearest float.
+    threshold
+        What a class is compared with. LAC: in the set iff its score >= threshold, in units of scores; ``-inf`` where everything is in.
+        APS, RAPS: iff its cumulative score <= threshold; ``inf`` for everything. top_k: the number of ranks in each set. With ``by``
+        an array, one for each class or group.
+    rank
+        ceil((n + 1) (1 - alpha)): the place of the threshold among the n calibration scores; an array with ``by``.
+    n_calibration
+        n, the number of labelled calibration samples; an array with ``by``.
+    n_classes
+        C.
+    by
+        None, ``"class"`` or ``"group"``.
+    groups
+        The numbers of the groups, ascending, with ``by="group"``; else None.
+    penalty, k_reg
+        Those of RAPS; else 0.
+    seed
+        That of the random numbers; None for deterministic sets.
+    reads
+        How often all calibration scores were read.
+    class_names
+        Names of the classes, if the calibration scores had some; scores with other names, or in another order, are refused.
+
+    Examples
+    --------
+    >>> import numpy as np, avgk_dask as avgk
+    >>> scores = np.array([[0.7, 0.2, 0.1], [0.5, 0.4, 0.1], [0.1, 0.3, 0.6], [0.2, 0.5, 0.3]])
+    >>> found = avgk.conformal.calibrate(scores, np.array([0, 1, 2, 2]), alpha=0.25)
+    >>> found.threshold, found.rank, found
+    (0.3, 4, ConformalPredictor: lac, alpha 0.25, threshold 0.3, rank 4 of 4)
+    >>> found.sets(scores[:2]).compute().astype(int)
+    array([[1, 0, 0],
+           [1, 1, 0]])
+
+    """
+
+    method: str
+    alpha: float
+    threshold: float | int | Array
+    rank: int | Ints
+    n_calibration: int | Ints
+    n_classes: int
+    by: str | None
+    groups: Ints | None
+    penalty: float
+    k_reg: int
+    seed: int | None
+    reads: int
+    #: Alpha and the penalty exactly, the costs of the calibration, and the level of each threshold in them.
+    _alpha: Fraction = field(repr=False)
+    _penalty: Fraction = field(repr=False)
+    _costs: Costs = field(repr=False)
+    _levels: Ints = field(repr=False)
+    class_names: tuple[str, ...] | None = field(default=None, repr=False)
+
+    @documented
+    def sets(
+        self,
+        scores: ScoresLike,
+        *,
+        groups: LabelsLike = None,
+        where: LabelsLike = None,
+        ignore_index: int | None = None,
+        nan_policy: str = "raise",
+    ) -> da.Array | xr.DataArray:
+        """Return the sets of new samples: a lazy boolean array, chunked like the scores; one read once computed.
+
+        Parameters
+        ----------
+        {scores}
+        groups
+            The group of each sample, an integer, where the predictor is by group. One that was not met in calibration gets
+            sets of all classes.
+        {where}
+        {ignore_index}
+        {nan_policy}
+
+        Returns
+        -------
+        DataArray or dask Array
+            Boolean, of the scores' shape; a DataArray where the scores are one. Samples that do not exist have empty sets.
+
+        Raises
+        ------
+        OptionError
+            Where groups are missing, or none are needed.
+        ScoresError, DtypeError
+            Where the scores have other classes than those of the calibration, are no matrix of real numbers, or (when computed)
+            hold NaN or no probabilities; where a truncated store does not tell the sets for certain.
+
+        Notes
+        -----
+        Cost: nothing is read before it is computed, and the scores once then. The sets are as many bytes as there are scores.
+
+        Examples
+        --------
+        >>> import numpy as np, avgk_dask as avgk
+        >>> scores = np.array([[0.75, 0.25], [0.5, 0.5], [0.25, 0.75]])
+        >>> found = avgk.conformal.calibrate(scores, np.array([0, 0, 1]), alpha=0.5)
+        >>> found.sets(np.array([[0.75, 0.25]])).compute()
+        array([[ True, False]])
+
+        """
+        check_nan_policy(nan_policy)
+        scores = open_once(scores)
+        source, frame = as_lazy(scores, where=where, ignore_index=ignore_index)
+        made = with_lead(set_matrix(self, source, scores, groups, nan_policy), source.lead)
+        attrs = {"method": self.method, "alpha": self.alpha}
+        return made if frame is None else xr.DataArray(made, frame.coords, frame.dims, "conformal_sets", attrs)
+
+    @documented
+    def evaluate(
+        self,
+        scores: ScoresLike,
+        labels: LabelsLike = None,
+        *,
+        groups: LabelsLike = None,
+        levels: BudgetsLike = 0.5,
+        confidence: float = 0.95,
+        where: LabelsLike = None,
+        ignore_index: int | None = None,
+        nan_policy: str = "raise",
+        progress: bool | None = None,
+        missing: str | None = None,
+    ) -> xr.Dataset:
+        """Compute coverage and sizes of the sets of new samples, by size and by class, and whether the coverage is plausible.
+
+        Parameters
+        ----------
+        {scores}
+        labels
+            N integers (negative, masked or null: unlabelled). By default the labels stored beside the scores.
+        groups
+            The group of each sample, where the predictor is by group.
+        levels
+            The coverages that ``share_below`` compares with, each from 0 to 1.
+        confidence
+            The probability of the interval of hits, between 0 and 1.
+        {where}
+        {ignore_index}
+        {nan_policy}
+        {progress}
+        missing
+            What a chunk that a store does not hold means: ``"raise"`` an error that names it (the default),
+            ``"fill"`` the array's fill value.
+
+        Returns
+        -------
+        Dataset
+            Of a truncated store without the numbers by class. Numbers of labels are NaN without any.
+        ``coverage, coverage_stderr, n_hits, average_set_size``
+            The share of labelled samples whose set holds the label, sqrt(c (1 - c) / n) of that share c, their number; the mean size.
+        ``set_size_count, set_hit_count, size_coverage``
+            Over ``size``: sets of that size, those that hold the label, and their share of the labelled ones.
+        ``class_n_labelled, class_coverage, class_average_set_size``
+            Over ``class``, with ``class_name`` where names are stored: the same for the samples of each class; ``group_`` alike over ``group`` for a predictor by group.
+        ``class_p_value_low``
+            For a predictor by class (``group_`` by group): the probability of so few hits of a class, or fewer, as for ``p_value_low``.
+        ``macro_coverage, share_below``
+            Of the classes that occur: their mean coverage, and over ``level`` the share of those whose coverage is below the level.
+        ``hits_low, hits_high``
+            Between these ``n_hits`` lies with the probability ``confidence``, given the rank and both numbers of samples.
+        ``p_value_low, p_value_high``
+            The probability of so few hits, or fewer, and of so many, or more. Of the beta-binomial law of one threshold without ties;
+            with ties there are more hits, so that ``p_value_low`` stays valid. All four are NaN for several thresholds.
+
+        Raises
+        ------
+        OptionError
+            Where groups are missing, or none are needed; where levels or the confidence are none.
+        ScoresError, DtypeError
+            As for ``sets``.
+        LabelsError
+            Where labels or groups do not fit the scores, or labels are probabilities.
+        {refused_memory}
+        {refused_store}
+
+        Notes
+        -----
+        Cost: one read of the store; one more of a truncated one. Memory grows with the classes and groups, not with the samples.
+
+        Examples
+        --------
+        >>> import numpy as np, avgk_dask as avgk
+        >>> scores = np.array([[0.75, 0.25], [0.5, 0.5], [0.25, 0.75]])
+        >>> found = avgk.conformal.calibrate(scores, np.array([0, 0, 1]), alpha=0.5)
+        >>> told = found.evaluate(scores, np.array([0, 1, 0]))
+        >>> int(told.n_hits), float(told.average_set_size), told.set_size_count.values.tolist()
+        (1, 0.6666666666666666, [1, 2])
+
+        """
+        check_nan_policy(nan_policy)
+        scores = open_once(scores, missing)
+        source = as_source(scores, labels, missing=missing, where=where, ignore_index=ignore_index)
+        self._check(source, scores, nan_policy)
+        if self._grouped(groups) is not None:
+            source = Groups.of(groups, scores, source, "groups", missing, labels=labels, where=where).beside_labels(
+                source, self._names
+            )
+        known = Calibrated(self.method, self._alpha, self.by, self._counts, self._ranks, self.groups)
+        asked = checked_options(levels, confidence)
+        with running(source, progress, nan_policy) as run:
+            return evaluate_rule(run, self._rule(source), known, asked, class_names_of(scores))
+
+    def save(self, path: PlaceLike) -> None:
+        """Write the predictor to a JSON file, which ``conformal.load`` reads.
+
+        Parameters
+        ----------
+        path
+            Where to; a file that is there is replaced.
+
+        """
+        write_predictor(path, self._content())
+
+    @property
+    def _every(self) -> Bools:
+        return are_everything(self._costs, self._levels, self._counts, self._ranks)
+
+    @property
+    def _ranks_in_sets(self) -> Ints:
+        return np.minimum(self._levels, self.n_classes)
+
+    @property
+    def _counts(self) -> Ints:
+        return np.atleast_1d(self.n_calibration)
+
+    @property
+    def _ranks(self) -> Ints:
+        return np.atleast_1d(self.rank)
+
+    @property
+    def _names(self) -> Ints:
+        return np.zeros(0, np.int64) if self.groups is None else self.groups
+
+    def _content(self) -> dict[str, object]:
+        """Return all that a file must tell."""
+        return {
+            "method": self.method, "alpha": str(self._alpha), "by": self.by, "penalty": str(self._penalty),
+            "k_reg": self.k_reg, "seed": self.seed, "n_classes": self.n_classes, "dtype": self._costs.dtype.name,
+            "reads": self.reads, "levels": self._levels, "n_calibration": self._counts,
+            "groups": self._names, "class_names": None if self.class_names is None else list(self.class_names),
+        }  # fmt: skip
+
+    def _rule(self, source: Source) -> CostRule:
+        """Return the rule for scores of a source, which may be of another dtype than those of the calibration."""
+        levels, empty = self._levels, np.zeros(self._levels.size, bool)
+        if self.method == "lac" and source.dtype != self._costs.dtype:
+            levels, empty = levels_for(levels, self._every, self._costs, check_dtype(source.dtype))
+        if self.by == "group":  # one more, of groups that were never met
+            levels = np.append(levels, Costs(self.method, source.dtype).everything)
+            empty = np.append(empty, False)
+        own = self._costs
+        costs = Costs(self.method, source.dtype, own.bits, own.penalty, own.k_reg, own.seed, stream=1)
+        return CostRule(costs, levels, self.by or "", empty if empty.any() else None)
+
+    def _check(self, source: Source, scores: ScoresLike, nan_policy: str) -> None:
+        if source.n_classes != self.n_classes:
+            raise ScoresError(
+                f"scores must have the classes of the calibration, {self.n_classes}; got {source.n_classes}. "
+                "Give scores of the same model."
+            )
+        check_class_names(scores, self.class_names, "the predictor", "list(predictor.class_names)")
+        check_method_on(source, self.method, self.by, nan_policy)
+        if self.method == "top_k":
+            certify_ranks(source, int(self._ranks_in_sets.max()), "alpha")
+
+    def _grouped(self, groups: LabelsLike) -> LabelsLike:
+        if groups is None and self.by == "group":
+            raise OptionError("groups must be given for a predictor by group; got None. Pass the group of each sample.")
+        if groups is not None and self.by != "group":
+            raise OptionError(
+                f"groups must be None for a predictor by {self.by or 'nothing'}; got some. Leave them out."
+            )
+        return groups
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, ConformalPredictor):
+            return NotImplemented
+        mine, theirs = self._content(), other._content()
+        return all(np.array_equal(np.asarray(mine[n]), np.asarray(theirs[n])) for n in mine if n != "reads")
+
+    def __hash__(self) -> int:
+        return hash((self.method, self._alpha, self.by, self._levels.tobytes()))
+
+    def __repr__(self) -> str:
+        told = f"ConformalPredictor: {self.method}, alpha {self.alpha:g}"
+        if self.by is None:
+            few = " (too few samples for this alpha: every class is in)" if (self._ranks > self._counts).any() else ""
+            return f"{told}, threshold {self.threshold:.6g}, rank {self.rank:,} of {self.n_calibration:,}{few}"
+        n_open = int((self._ranks > self._counts).sum())
+        kind = "classes" if self.by == "class" else "groups"
+        return f"{told}, thresholds of {self._levels.size:,} {kind}, {n_open:,} of which have too few samples"
+
+
+def set_matrix(
+    predictor: ConformalPredictor, source: Source, scores: ScoresLike, groups: LabelsLike, nan_policy: str
+) -> da.Array:
+    """Return the sets of a source that was made of scores, as a lazy matrix (sample, class)."""
+    predictor._check(source, scores, nan_policy)
+    rule, codes = predictor._rule(source), None
+    if predictor._grouped(groups) is not None:
+        codes = da.asarray(Groups.of(groups, scores, source, "groups").codes(predictor._names))
+    if predictor.method == "top_k" and predictor.by is None:
+        return apply_rule(source, TopRule(int(predictor._ranks_in_sets.max())), nan_policy)
+    return apply_rule(source, rule, nan_policy, codes)

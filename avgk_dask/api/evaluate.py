@@ -1,0 +1,467 @@
+"""``on_error="report"``: where a chunk cannot be read, all are checked, and the error names every bad one."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from fractions import Fraction
+from typing import TypedDict, Unpack
+
+import numpy as np
+import xarray as xr
+
+from ..engine.plan import ROW_BYTES
+from ..engine.ranked import narrow_dtype
+from ..engine.run import Run, computing, running, showing
+from ..errors import MemoryLimitError, OptionError, ReadError, refuse, warn_of
+from ..exact.budgets import DEFAULT_BUDGETS, MOST_IN_CURVE, parse_budgets, whole_budgets
+from ..files import is_row_file
+from ..results.datasets import build_result, kind_sentence
+from ..settings import setting
+from ..sources.row_values import stored_array
+from ..sources.source import Source
+from ..statistics.straddle import analyse
+from ..statistics.thresholds import settle_extremes
+from ..statistics.truncated import certify_budgets, refuse_budgets, refuse_spread
+from ..store import StoredArrays, Verification
+from ..store.read.checked import rows_of
+from ..store.where.addresses import StoredArray
+from .inputs.labels import Groups, refuse_without_classes
+from .inputs.lazy_scores import LazyScores
+from .inputs.sources import as_source, opened
+from .options import (
+    BudgetsLike,
+    LabelsLike,
+    Named,
+    PlaceLike,
+    ScoresLike,
+    asked_checkpoint,
+    check_nan_policy,
+    check_ties,
+    documented,
+    is_stored,
+    result_attrs,
+    rounded,
+    score_kind,
+)
+from .outcome import Grouping, Outcome, error_bars
+from .stores import verify_array
+from .straddle import ambiguity_values, integers, n_ranked
+from .thresholds import score_value, threshold_values
+
+#: Bad chunks that an error names; it carries all of them.
+_NAMED = 20
+#: Variables of a Dataset of scores.
+_NAMES = ("scores", "labels", "class_index")
+
+
+@contextmanager
+def reporting(
+    on_error: str, given: Sequence[object], progress: bool | None, missing: str | None = None
+) -> Iterator[None]:
+    """Turn a failed read into an error that names every bad chunk of what was given, where that is asked for."""
+    if on_error not in ("raise", "report"):
+        raise OptionError(f"on_error must be 'raise' or 'report'; got {on_error!r}. Leave it out to stop at once.")
+    try:
+        yield
+    except ReadError as error:
+        found = _bad_chunks(given, progress, missing) if on_error == "report" else ()
+        if not found:
+            raise
+        refuse(_told(found, error))
+
+
+def _bad_chunks(given: Sequence[object], progress: bool | None, missing: str | None) -> tuple[tuple[str, str], ...]:
+    """Read all chunks of stored scores, labels and classes, and return the bad ones with what is wrong."""
+    arrays = [array for value in given for array in _stored_in(value, missing)]
+    if not arrays:
+        return ()
+    with computing(progress) as compute:
+        return Verification.merge([verify_array(array, compute) for array in arrays]).damaged
+
+
+def _stored_in(value: object, missing: str | None) -> list[StoredArray]:
+    """Return the stored arrays in what was given as scores or labels."""
+    if isinstance(value, LazyScores):
+        return [array for part in value.parts for array in _stored_in(part, missing)]
+    if isinstance(value, xr.Dataset):
+        return [array for name in _NAMES if name in value for array in _stored_in(value[name], missing)]
+    if isinstance(value, xr.DataArray):
+        stored = stored_array(value.data)
+        return [] if stored is None else [stored]
+    if isinstance(value, (str, os.PathLike)) and is_row_file(value):
+        return []  # files have no chunks
+    found = opened(value, missing) if not isinstance(value, StoredArrays) else value
+    parts = (found.scores, found.labels, found.class_index) if isinstance(found, StoredArrays) else (found,)
+    return [array for array in parts if is_stored(array) and rows_of(array) is None]
+
+
+def _told(found: tuple[tuple[str, str], ...], error: ReadError) -> ReadError:
+    found = tuple(sorted(found, key=_in_order))
+    named = "; ".join(_named(*one) for one in found[:_NAMED])
+    more = f"; and {len(found) - _NAMED:,} more" if len(found) > _NAMED else ""
+    chunks, them = ("1 chunk", "it") if len(found) == 1 else (f"{len(found):,} chunks", "them")
+    told = ReadError(
+        f"{chunks} cannot be read, and nothing was computed; all others can: {named}{more}. Restore {them}, or write the store again."
+    )
+    told.chunks = found
+    return told
+
+
+def _named(key: str, what: str) -> str:
+    """Return what is wrong with a chunk, which it names."""
+    text = what.partition(". ")[0]
+    return text if key in text else f"{key}: {text}"
+
+
+def _in_order(found: tuple[str, str]) -> list[tuple[int, str]]:
+    """Return what chunks are ordered by: the numbers in their keys as numbers."""
+    return [(int(part), "") if part.isdigit() else (-1, part) for part in re.split(r"(\d+)", found[0])]
+
+
+# ``evaluate``: every budget's threshold, errors, gains and set sizes from one scan.
+
+
+@documented
+def evaluate(
+    scores: ScoresLike,
+    labels: LabelsLike = None,
+    k: BudgetsLike = DEFAULT_BUDGETS,
+    *,
+    straddle: bool = True,
+    ties: str = "first",
+    where: LabelsLike = None,
+    ignore_index: int | None = None,
+    clusters: LabelsLike = None,
+    nan_policy: str = "raise",
+    progress: bool | None = None,
+    checkpoint: PlaceLike = None,
+    missing: str | None = None,
+    on_error: str = "raise",
+) -> xr.Dataset:
+    """Evaluate top-k and average-k classification for all budgets in one scan.
+
+    The average-k sets hold every score above one threshold for all samples, and B = floor(N k) labels in all:
+    scores greater than lambda, the (B + 1)-th largest, and as many ties with it as fit. The
+    top-k set of a sample holds its k highest scores, among equals the lowest class first. Exact, and the same
+    to the last bit for any chunking, scheduler and number of workers.
+
+    Parameters
+    ----------
+    {scores}
+    labels
+        N integers (negative, masked or null: unlabelled), or an N x C matrix of true probabilities, or None; of more
+        dimensions, the samples' shape or the scores'. By default the labels stored beside the scores.
+    k
+        Budget or sequence of budgets in (0, C]; top-k results need an integer. A budget given twice counts
+        once, where it comes first. By default 1 to 10, or to C where there are fewer classes.
+    straddle
+        Whether to analyse the ambiguity, too: straddle strengths and the supports of the ranked scores,
+        in the same scan. For budgets up to k there are k (k + 1) / 2 strengths: for k = 100 they take
+        several times as long as the scan.
+    ties
+        Which ties at a threshold are kept where not all fit: ``"first"`` the first ones in row-major
+        order, as in the paper's listing; ``"spread"`` those that come first in a fixed pseudo-random
+        order of (sample, class), the same for any chunking, for one more read.
+    {where}
+    {ignore_index}
+    {clusters}
+    {nan_policy}
+    {progress}
+    {checkpoint}
+    missing
+        What a chunk that the store does not hold means: ``"raise"`` an error that names it (the default),
+        ``"fill"`` the array's fill value.
+    on_error
+        What happens where a chunk cannot be read: ``"raise"`` stops at once; ``"report"`` reads all others, and the
+        error that follows names every bad one (its attribute ``chunks`` holds them all). There is no result either way.
+
+    Returns
+    -------
+    Dataset
+        Over ``k``, with the variables below, each described in its ``attrs``. Without labels all errors and gains
+        are NaN; for a fractional k all that needs an integer is (top-k, gains, straddle, overlap). The
+        attributes are ``n_samples, n_classes, n_labelled, store, versions, reads``, and ``score_kind``: a
+        thousand samples are looked at, and if more than a tenth are not ``"probabilities"``, it is ``"outside [0, 1]"``,
+        ``"rows do not sum to 1"`` or ``"mostly absent"`` (-inf in most classes). Of truncated stores it is left out.
+        ``made_by`` says what was done to the scores that were read, such as a softmax; ``n_left_out`` how many samples
+        do not exist; ``ties`` that they are spread, where they are.
+    ``threshold``
+        lambda: the (B + 1)-th largest of all N C scores, B = floor(N k); the smallest one where B = N C.
+    ``n_above, n_ties, n_kept``
+        Number of scores > lambda, number of scores == lambda, and B - n_above, the ties kept.
+    ``average_set_size``
+        (n_above + n_kept) / N, which is B / N (less where NaN ranks lowest and the numbers run out).
+    ``average_k_error, top_k_error``
+        Fraction of the labelled samples whose label is outside its set; with soft labels
+        1 - (sum of the labels inside the sets) / N, or 0 where that is negative because rows sum to more than 1 by rounding.
+    ``average_k_error_lowest, average_k_error_highest, average_k_error_expected``
+        The least, the greatest and the mean average-k error over all ways to keep n_kept of the n_ties.
+    ``adaptive_gain``
+        top_k_error - average_k_error.
+    ``average_k_error_stderr, top_k_error_stderr, adaptive_gain_stderr, relative_gain_stderr``
+        With hard labels, the standard errors of these: how far they are from those of all samples there could be, by
+        chance. That the threshold is found on the same samples, and that both errors are of the same samples, is taken into
+        account. Twice the standard error to either side covers the true value 95 times in 100, unless only a handful of samples, or
+        of clusters, are in error: then it is too small. NaN of a single sample or cluster; those of gains also where ``ties="spread"`` cut ties.
+    ``relative_gain``
+        adaptive_gain / top_k_error; NaN where that is 0.
+    ``set_size_count(k, size)``
+        Number of samples whose average-k set has that size.
+    ``set_hit_count(k, size)``
+        With hard labels, number of those whose set holds the label, too.
+    ``plug_in_bound``
+        With soft labels only: the mean over samples of the sum over classes of abs(label - score). No more
+        than that can both errors exceed those of the best sets; NaN where a score is not in [0, 1].
+    ``straddle_strength(k, order)``
+        d[k, o]: the mean over all N * N ordered pairs of samples (x, x') of
+        max(0, s(x)[k + o] - s(x')[k + 1 - o]), s sorted decreasingly, for the orders o = 1..min(k, C - k).
+        NaN where a score of these ranks is infinite. This and what follows only with ``straddle``.
+    ``straddle_weight(k, order), straddle_magnitude(k, order)``
+        The fraction of the pairs with a positive difference, and their mean difference (0 where there are
+        none): d = weight * magnitude.
+    ``straddle_bound``
+        The sum of d[k, o] over the orders; for k > C / 2 that of order 1 alone. Where the scores are the true
+        probabilities, adaptive_gain is at least that; for others it only describes them.
+    ``straddle_strength_error, straddle_weight_error, straddle_bound_error``
+        How far strength, weight and bound can be from the exact values; 0 when these are exact, as they are up
+        to 33 million ranked scores (N times twice the largest k; half as many of 64 bits).
+    ``support_low(rank), support_high(rank)``
+        Smallest and largest value of the score of that rank over all samples.
+    ``ranked_count(rank, bin), bin_low(rank, bin)``
+        Histogram of each rank: so many samples have a score from ``bin_low`` up to the next bin's.
+    ``supports_overlap``
+        1 where support_high[k + 1] > support_low[k], else 0. Where the scores are the true probabilities,
+        average-k makes fewer errors than top-k if and only if it is 1.
+
+    Raises
+    ------
+    BudgetError
+        Where a budget is no number in (0, C], or cannot be certain from a truncated store.
+    {refused_scores}
+    LabelsError
+        Where the labels do not fit the scores.
+    OptionError
+        Where an option is none of the values it may take.
+    {refused_memory}
+    {refused_store}
+
+    Warns
+    -----
+    ResultWarning
+        Where the scores are no probabilities, or most of each row is absent.
+
+    Notes
+    -----
+    Cost: each chunk is read once, and a pilot of at most 10 % of the chunks (or 8) before, for any number of
+    budgets; up to 2**18 scores there is no pilot. One more read where the pilot was misled; one more of each
+    band where a cut through very many ties falls; one more of all, and of a second pilot, with ``ties="spread"``
+    where ties are cut; two more with soft labels and very many ties; one more of a truncated store. Three of any chunk
+    at most in our tests without these options, on data made to mislead. ``attrs["reads"]`` is the number of full reads in this call.
+    A task takes the memory of a few chunks (``info`` estimates it), the process in which results come
+    together a few hundred MB.
+
+    Examples
+    --------
+    >>> import numpy as np, avgk_dask as avgk
+    >>> eta = np.repeat([[1, 0, 0], [1/2, 1/2, 0], [1/3, 1/3, 1/3]], 4, axis=0)
+    >>> result = avgk.evaluate(eta, labels=eta, k=2)
+    >>> float(result.top_k_error[0].round(3)), float(result.average_k_error[0].round(3))
+    (0.111, 0.0)
+
+    """
+    result, _ = evaluate_with_curve(
+        scores, labels, k, most=0, straddle=straddle, ties=ties, where=where, ignore_index=ignore_index, clusters=clusters,
+        nan_policy=nan_policy, progress=progress, checkpoint=checkpoint, missing=missing, on_error=on_error,
+    )  # fmt: skip
+    warn_of(kind_sentence(result))
+    return result
+
+
+class Options(TypedDict, total=False):
+    """The options of ``evaluate``."""
+
+    straddle: bool
+    ties: str
+    where: LabelsLike
+    ignore_index: int | None
+    clusters: LabelsLike
+    nan_policy: str
+    progress: bool | None
+    checkpoint: PlaceLike
+    missing: str | None
+    on_error: str
+
+
+def evaluate_with_curve(
+    scores: ScoresLike,
+    labels: LabelsLike = None,
+    k: BudgetsLike = DEFAULT_BUDGETS,
+    *,
+    most: int = MOST_IN_CURVE,
+    **options: Unpack[Options],
+) -> tuple[xr.Dataset, xr.Dataset | None]:
+    """Return what ``evaluate`` gives, and the same for every integer budget up to ``most``, without straddle strengths.
+
+    Both come from one scan. The curve ends where it would no longer be cheap (see ``cheap_budgets``); there is none where ``most``
+    is 0, and where memory has no space for more budgets than were asked for.
+    """
+    ties, nan_policy = options.get("ties", "first"), options.get("nan_policy", "raise")
+    where, missing, progress = options.get("where"), options.get("missing"), options.get("progress")
+    straddle, clusters = options.get("straddle", True), options.get("clusters")
+    check_nan_policy(nan_policy)
+    check_ties(ties)
+    with showing(progress), reporting(options.get("on_error", "raise"), (scores, labels, where), progress, missing):
+        source = as_source(scores, labels, missing=missing, where=where, ignore_index=options.get("ignore_index"))
+        refuse_spread(source, ties)
+        budgets = parse_budgets(k, source.n_classes)
+        grouping = Grouping()
+        if clusters is not None:
+            refuse_without_classes(source, "clusters")
+            groups = Groups.of(clusters, scores, source, "clusters", missing, labels=labels, where=where)
+            names = groups.names()
+            source, grouping = groups.beside_labels(source, names), Grouping("groups", names.size)
+        asked = asked_checkpoint(
+            options.get("checkpoint"), "evaluate", straddle=straddle, ties=ties, nan_policy=nan_policy
+        )
+        with running(source, progress, nan_policy, asked) as run:
+            curve = whole_budgets(cheap_budgets(source, budgets, most))
+            result, every = _found(run, budgets, curve, straddle, ties, grouping)
+    for found in (result, every):
+        if ties != "first" and found is not None:
+            found.attrs["ties"] = ties
+    return result, every
+
+
+#: Scores that a scan holds for each that a budget takes, since brackets are wider than thresholds.
+_HELD_PER_LABEL = 1.25
+
+
+def cheap_budgets(source: Source, budgets: tuple[Fraction, ...], most: int) -> int:
+    """Return the largest integer budget, up to ``most``, that costs little beside those asked for; 0 where none does.
+
+    That is as long as the rows of a scan are held (``avgk.kept-bytes``), and twice the time: beyond, a hundred brackets hold nearly all
+    events. Of truncated scores larger budgets may be uncertain.
+    """
+    n_samples, n_columns = source.shape
+    if source.truncation is not None:
+        return 0
+    if n_samples * n_columns <= setting("small-scores"):
+        return min(most, n_columns)
+    n_bytes = n_samples * narrow_dtype(source.dtype).itemsize * _HELD_PER_LABEL
+    fitting = 0 if source.has_soft_labels else int((setting("kept-bytes") - ROW_BYTES * n_samples) // n_bytes)
+    return min(most, n_columns, fitting) if fitting >= max(budgets) else 0
+
+
+def _found(
+    run: Run,
+    budgets: tuple[Fraction, ...],
+    curve: tuple[Fraction, ...],
+    straddle: bool,
+    ties: str,
+    grouping: Grouping,
+) -> tuple[xr.Dataset, xr.Dataset | None]:
+    """Return the result of the budgets, and that of a curve where there is one, from one scan."""
+    more = tuple(budget for budget in curve if budget not in budgets)
+    try:
+        outcome = find_outcome(run, budgets, straddle, ties, grouping, more=more)
+    except MemoryLimitError:
+        if not more:
+            raise
+        curve, outcome = (), find_outcome(run, budgets, straddle, ties, grouping)
+    result = result_of(run, replace(outcome, budgets=budgets), straddle)
+    if not curve:
+        return result, None
+    places = [outcome.budgets.index(budget) for budget in curve]
+    return result, result_of(run, outcome, straddle=False).isel(k=places)
+
+
+def evaluate_run(
+    run: Run,
+    budgets: tuple[Fraction, ...],
+    straddle: bool = False,
+    ties: str = "first",
+    clusters: Grouping | None = None,
+) -> xr.Dataset:
+    """Return the result of a run; clusters come with the labels."""
+    return result_of(run, find_outcome(run, budgets, straddle, ties, clusters), straddle)
+
+
+def find_outcome(
+    run: Run,
+    budgets: tuple[Fraction, ...],
+    straddle: bool,
+    ties: str = "first",
+    clusters: Grouping | None = None,
+    *,
+    more: tuple[Fraction, ...] = (),
+    keeps_rows: bool = False,
+) -> Outcome:
+    """Find all that a result tells, and refuse what is not certain; ``more`` budgets follow, without their ambiguity."""
+    n_classes = run.source.n_classes
+    ranked = n_ranked(budgets, run.source.shape[1]) if straddle else 0
+    refuse_budgets(run, budgets, straddle=straddle)
+    outcome = Outcome.find(run, (*budgets, *more), n_ranked=ranked, ties=ties, grouping=clusters, keeps_rows=keeps_rows)
+    outcome = replace(outcome, search=settle_extremes(run, outcome.search))
+    needed = [n_ranked([budget], n_classes) for budget in budgets] if straddle else None
+    certify_budgets(run, budgets, [s.key for s in outcome.selections[: len(budgets)]], needed)
+    return outcome
+
+
+def result_of(run: Run, outcome: Outcome, straddle: bool) -> xr.Dataset:
+    """Return the outcome of a run as a Dataset."""
+    return outcome_result(outcome, straddle, run.reads)
+
+
+def outcome_result(outcome: Outcome, straddle: bool, reads: int) -> xr.Dataset:
+    """Return an outcome as a Dataset, whatever it took to read."""
+    source, budgets = outcome.source, outcome.budgets
+    values, coords = _values(outcome)
+    if straddle:
+        ranked = n_ranked(budgets, source.shape[1])
+        ambiguity = analyse(outcome.tally.ranked.first(ranked), integers(budgets), source.dtype, source.n_classes)
+        more, ranks = ambiguity_values(ambiguity, budgets, source)
+        values, coords = values | more, coords | ranks
+    kind = score_kind(source, outcome.tally.looked)
+    told: Named = {"n_clusters": outcome.n_groups} if outcome.grouping.n else {}
+    attrs = result_attrs(source, reads, n_labelled=outcome.tally.n_labelled, **told, **kind)
+    return build_result(values, coords, attrs)
+
+
+def _values(outcome: Outcome) -> tuple[Named, Named]:
+    """Return the variables and coordinates of an outcome."""
+    source, found = outcome.source, outcome.selections
+    top, average = outcome.top_errors, outcome.average_errors
+    extremes = outcome.extremes()
+    bars = error_bars(outcome)
+    gains = [None if t is None or a is None else t - a for t, a in zip(top, average, strict=True)]
+    n_sizes = max(s.set_sizes.size for s in found)
+    values = {
+        "threshold": threshold_values([score_value(s.key, source.dtype) for s in found], source.dtype),
+        "n_above": [s.n_above for s in found],
+        "n_ties": [s.n_ties for s in found],
+        "n_kept": [s.n_kept for s in found],
+        "average_set_size": [(s.n_above + s.n_kept) / source.shape[0] for s in found],
+        "average_k_error": rounded(average),
+        "average_k_error_stderr": rounded([bar.average_k_error for bar in bars]),
+        "average_k_error_lowest": rounded([low for low, _ in extremes]),
+        "average_k_error_highest": rounded([high for _, high in extremes]),
+        "average_k_error_expected": rounded([outcome.error(s.expected_weight) for s in found]),
+        "top_k_error": rounded(top),
+        "top_k_error_stderr": rounded([bar.top_k_error for bar in bars]),
+        "adaptive_gain": rounded(gains),
+        "adaptive_gain_stderr": rounded([bar.adaptive_gain for bar in bars]),
+        "relative_gain": rounded(
+            [gain / t if gain is not None and t else None for gain, t in zip(gains, top, strict=True)]
+        ),
+        "relative_gain_stderr": rounded([bar.relative_gain for bar in bars]),
+        "set_size_count": [np.pad(s.set_sizes, (0, n_sizes - s.set_sizes.size)) for s in found],
+    }
+    if source.labels is not None and not source.has_soft_labels:
+        values["set_hit_count"] = [np.pad(s.hit_sizes, (0, n_sizes - s.hit_sizes.size)) for s in found]
+    if source.has_soft_labels:
+        (values["plug_in_bound"],) = rounded([outcome.plug_in_bound])
+    return values, {"k": [float(b) for b in outcome.budgets], "size": np.arange(n_sizes)}

@@ -1,0 +1,1 @@
+"""From what users pass to a source."""

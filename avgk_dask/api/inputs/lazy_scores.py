@@ -1,0 +1,239 @@
+"""Scores of more than two dimensions: all but the last are samples, in row-major order."""
+
+from __future__ import annotations
+
+import math
+import os
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from numbers import Integral
+from typing import Any, TypedDict, Unpack
+
+import dask.array as da
+import numpy as np
+import xarray as xr
+
+from ...arrays import Array, Dtype
+from ...errors import AvgkError, DtypeError, LabelsError, OptionError, ScoresError
+from ...masks import plain_array
+from ...sources.row_values import Condition, Labels, checked_where, lazy_array, stored_array
+from ...sources.source import Source
+from ...store import StoredArrays, check_chunks, shown
+from ...store.read.encoding import decoded_dtype
+from ..options import LabelsLike, Matrix, is_stored
+
+
+def flat_column(values: Matrix, n_samples: int) -> Matrix:
+    """Return a value for each sample as a column."""
+    if values.ndim == 1:
+        return values
+    return _in_blocks(values).reshape((n_samples,))
+
+
+def _in_blocks(values: Matrix) -> Any:
+    """Return a stored array as the blocks of a Dask array; others as they are."""
+    return lazy_array(values) if is_stored(values) else values
+
+
+def flat_rows(values: Matrix) -> Matrix:
+    """Return an array in memory or in blocks as a matrix of its last dimension."""
+    return values if values.ndim == 2 else _in_blocks(values).reshape((-1, values.shape[-1]))
+
+
+def flat_labels(labels: object, shape: tuple[int, ...]) -> Matrix:
+    """Return the labels of scores of more than two dimensions as a column, or as a matrix where they are soft.
+
+    Raises
+    ------
+    LabelsError
+        Where they fit neither the samples nor the scores.
+
+    """
+    known = isinstance(labels, da.Array) or is_stored(labels) or hasattr(labels, "shape")
+    found: Any = labels if known else plain_array(labels, "labels", LabelsError)
+    if tuple(found.shape) not in (shape[:-1], shape):
+        raise LabelsError(
+            f"labels must have the samples' shape {shape[:-1]}, or the scores' shape {shape} where they are "
+            f"probabilities; got shape {tuple(found.shape)}. Reshape them."
+        )
+    return _in_blocks(found).reshape((-1,) if found.ndim < len(shape) else (-1, shape[-1]))
+
+
+def with_lead(values: Any, lead: tuple[int, ...]) -> Any:
+    """Return a column or matrix with a row for each sample, with the samples in their own shape."""
+    return values if len(lead) < 2 else values.reshape((*lead, *values.shape[1:]))
+
+
+# Scores that are made of others while these are read: nothing is stored, and every function takes them.
+
+
+class SourceOptions(TypedDict, total=False):
+    """What a source is made with, besides scores and labels."""
+
+    own_labels: bool
+    missing: str | None
+    where: LabelsLike
+    ignore_index: int | None
+
+
+class LazyScores(ABC):
+    """Scores that are made of others while these are read.
+
+    Every function takes them where it takes scores. The bits are the same for any chunking, scheduler and machine.
+    ``to_dask`` returns them as a Dask array, and ``numpy.asarray`` computes them. Made by ``softmax`` and its like.
+
+    Examples
+    --------
+    >>> import numpy as np, avgk_dask as avgk
+    >>> lazy = avgk.softmax(np.zeros((1_000, 4), np.float32))
+    >>> lazy
+    softmax of scores, temperature 1: 1,000 x 4, float32, not computed yet
+    >>> lazy.to_dask().sum().compute().item()
+    1000.0
+
+    """
+
+    @abstractmethod
+    def as_source(self, labels: LabelsLike, **options: Unpack[SourceOptions]) -> Source:
+        """Return the source of these scores with labels.
+
+        Parameters
+        ----------
+        labels
+            As in ``evaluate``.
+        options
+            ``missing``, ``where`` and ``ignore_index`` as in ``evaluate``; and ``own_labels``: whether those stored beside
+            the scores are taken where none are given.
+
+        """
+
+    @property
+    @abstractmethod
+    def parts(self) -> Sequence[object]:
+        """The scores that they are made of."""
+
+    @property
+    @abstractmethod
+    def frame(self) -> xr.DataArray | None:
+        """The DataArray they are made of, in (sample, class) order; None otherwise."""
+
+    def _told(self, what: str) -> str:
+        """Return what is shown of them: what they are, of which shape and dtype."""
+        try:
+            shape, dtype = " x ".join(f"{n:,}" for n in self.shape), self.dtype
+        except AvgkError as error:
+            return f"{what}, which cannot be made: {error}"
+        return f"{what}: {shape}, {dtype}, not computed yet"
+
+    def _source(self) -> Source:
+        return self.as_source(None, own_labels=False)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Number of samples, along each of their dimensions, and of classes."""
+        source = self._source()
+        return (*source.lead, source.shape[1])
+
+    @property
+    def ndim(self) -> int:
+        """Number of dimensions."""
+        return len(self.shape)
+
+    @property
+    def dtype(self) -> Dtype:
+        """The dtype of the scores."""
+        return self._source().dtype
+
+    def to_dask(self) -> da.Array:
+        """Return the scores as a Dask array, chunked as they are stored."""
+        source = self._source()
+        array: da.Array = with_lead(source.dask_array(), source.lead)
+        return array
+
+    def __array__(self, dtype: Dtype | None = None, copy: bool | None = None) -> Array:
+        """Compute the scores."""
+        return np.asarray(self.to_dask().compute(), dtype)
+
+
+def place_of(scores: object) -> str:
+    """Return how scores are named where something is made of them: where they are stored, or what they are made of."""
+    if isinstance(scores, LazyScores):
+        return f"({repr(scores).partition(':')[0]})"
+    return shown(scores) if isinstance(scores, (str, os.PathLike)) else "scores"
+
+
+def places_of(given: object) -> Iterator[object]:
+    """Return all that scores, labels or masks are read from, as far as it is stored."""
+    if isinstance(given, LazyScores):
+        for part in given.parts:
+            yield from places_of(part)
+    elif isinstance(given, StoredArrays):
+        yield from (array for array in (given.scores, given.labels, given.class_index) if array is not None)
+    elif isinstance(given, (xr.Dataset, xr.DataArray)):
+        frames = given.variables.values() if isinstance(given, xr.Dataset) else [given]
+        yield from (stored for frame in frames if (stored := stored_array(frame.data)) is not None)
+        yield given.encoding.get("source")
+    else:
+        yield given
+
+
+# ``where`` and ``ignore_index``: which samples exist, as users say it, becomes conditions that tasks can read.
+
+
+def sample_conditions(
+    where: LabelsLike, ignore_index: int | None, labels: Labels, lead: tuple[int, ...]
+) -> list[Condition]:
+    """Return the conditions that samples must meet to exist; those of both arguments, where both are given.
+
+    ``lead`` is the shape of the samples, ``labels`` are those that ``ignore_index`` speaks of.
+
+    Raises
+    ------
+    DtypeError, ScoresError
+        Where ``where`` is not boolean, or not one value a sample.
+    OptionError, LabelsError
+        Where ``ignore_index`` is no integer, or there are no class numbers.
+
+    """
+    found = [] if where is None else [Condition(_as_where(where, lead))]
+    if ignore_index is None:
+        return found
+    if isinstance(ignore_index, (bool, np.bool_)) or not isinstance(ignore_index, Integral):
+        raise OptionError(f"ignore_index must be an integer; got {ignore_index!r}. Pass the label of padding.")
+    if labels is None or labels.ndim != 1:
+        got = "none" if labels is None else "probabilities"
+        raise LabelsError(
+            f"labels must be class numbers for ignore_index; got {got}. Say which samples exist with where."
+        )
+    return [*found, Condition(labels, int(ignore_index))]
+
+
+def _as_where(where: LabelsLike, lead: tuple[int, ...]) -> Labels:
+    """Return ``where`` as a boolean column, in memory, stored or in blocks."""
+    found = _found(where)
+    dtype = decoded_dtype(found) if is_stored(found) else found.dtype
+    if dtype.kind != "b":
+        raise DtypeError(
+            f"where must be boolean; got dtype {dtype}. Compare it first, for example where=mask != 0, "
+            "or name a label with ignore_index."
+        )
+    if tuple(found.shape) != tuple(lead):
+        hint = "Give True or False for each sample."
+        if any(n != n for n in found.shape):
+            hint = "Call where.compute_chunk_sizes() first."
+        raise ScoresError(f"where must have the samples' shape {tuple(lead)}; got shape {tuple(found.shape)}. {hint}")
+    if is_stored(found):
+        check_chunks(found)
+    column = flat_column(found, math.prod(lead))
+    return checked_where(column) if isinstance(column, da.Array) else column
+
+
+def _found(where: LabelsLike) -> Matrix:
+    if is_stored(where):
+        return where
+    if isinstance(where, xr.DataArray):
+        where = where.data
+    stored = stored_array(where)
+    if stored is not None:
+        return stored
+    return where if isinstance(where, da.Array) else plain_array(where, "where", ScoresError)

@@ -1,0 +1,341 @@
+"""Frames of pandas, polars and Arrow as scores: columns are classes and their names travel, as those of a table in a file do."""
+
+from __future__ import annotations
+
+import difflib
+import os
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import combinations
+from typing import Any
+
+import dask.array as da
+import numpy as np
+import xarray as xr
+
+from ...arrays import Array
+from ...axis_names import (
+    Axes,
+    AxisNames,
+    as_positions,
+    axes_of,
+    check_axes,
+    check_names,
+    default_names,
+    names_from_list,
+)
+from ...errors import LABELS_CURE, LabelsError, OptionError, ScoresError
+from ...files import is_row_file
+from ...files.names import LABEL_NAMES, listed
+from ...masks import UNLABELLED, is_missing, plain_array
+from ...sources.row_values import stored_array
+from ...store import StoredArrays, is_zarr, open_arrays, open_labels, shown
+from ...store.read.checked import bare_store
+from ...store.read.opening import coordinate_of, is_text, read_values
+from ...store.where.addresses import StoredArray
+from ..options import LabelsLike, ScoresLike, is_stored
+from .lazy_scores import LazyScores
+
+
+def is_frame(values: Any) -> bool:
+    """Return whether something is a frame in memory: of pandas, polars or Arrow, none of which is imported here."""
+    if hasattr(values, "__dask_graph__"):
+        return False
+    pandas = hasattr(values, "iloc") and hasattr(values, "columns")
+    return (
+        pandas or hasattr(values, "get_columns") or (hasattr(values, "num_columns") and hasattr(values, "column_names"))
+    )
+
+
+@dataclass(frozen=True)
+class FrameColumns:
+    """The columns of a frame: the numbers and names of those that are scores, and the number of the one with the labels."""
+
+    scores: list[int]
+    class_names: list[Any]
+    labels: int | None
+
+
+def frame_columns(frame: Any) -> FrameColumns:
+    """Return which columns of a frame are scores: all but one called ``labels`` or ``label``. Reads no values."""
+    names = list(frame.column_names if hasattr(frame, "column_names") else frame.columns)
+    own = next(
+        (i for name in LABEL_NAMES for i, other in enumerate(names) if isinstance(other, str) and other == name), None
+    )
+    scores = [i for i in range(len(names)) if i != own]
+    return FrameColumns(scores, [names[i] for i in scores], own)
+
+
+def frame_arrays(frame: Any) -> StoredArrays:
+    """Return the scores of a frame, the labels if it has a column ``labels`` or ``label``, and the names of its columns.
+
+    Raises
+    ------
+    ScoresError
+        If some columns are integers and others are not, as labels of another name would be; or if no column is left.
+
+    """
+    columns = frame_columns(frame)
+    if not columns.scores:
+        raise ScoresError("scores must have columns of numbers; the frame has labels alone. Check it.")
+    kinds = [str(_kind(_column(frame, i))).lower() for i in columns.scores]
+    whole = [str(name) for name, kind in zip(columns.class_names, kinds, strict=True) if re.match("u?int", kind)]
+    if whole and len(whole) < len(kinds):
+        raise ScoresError(
+            f"columns of scores must all be fractional numbers or all integers; {listed(whole)} {'is' if len(whole) == 1 else 'are'} "
+            "integers among others. Call the one with the class numbers 'labels', and drop what is no score."
+        )
+    # Columns of Arrow may have equal names: they are taken by number, which polars does not know.
+    by_number = columns.scores if hasattr(frame, "column_names") else columns.class_names
+    scores = plain_array(frame.iloc[:, columns.scores] if hasattr(frame, "iloc") else frame.select(by_number))
+    labels = None if columns.labels is None else _column(frame, columns.labels)
+    texts = all(isinstance(name, str) for name in columns.class_names)
+    return StoredArrays(scores, labels, "", class_names=columns.class_names if texts else None)
+
+
+def _column(frame: Any, i: int) -> Any:
+    if hasattr(frame, "iloc"):
+        return frame.iloc[:, i]
+    return frame.column(i) if hasattr(frame, "column_names") else frame.get_columns()[i]
+
+
+def _kind(column: Any) -> object:
+    return column.dtype if hasattr(column, "dtype") else column.type
+
+
+# Names that come with inputs: indexes, columns and coordinates, and the names in stores, files and lazy scores.
+
+
+def compute_frame(values: Any) -> Any:
+    """Return a frame or column of Dask as one of pandas; anything else unchanged."""
+    is_lazy = hasattr(values, "__dask_graph__") and hasattr(values, "npartitions") and hasattr(values, "index")
+    return values.compute() if is_lazy else values
+
+
+def open_once(scores: ScoresLike, missing: str | None = None) -> ScoresLike:
+    """Return scores that are used several times: a store opened, a frame of Dask computed, anything else unchanged."""
+    if isinstance(scores, (str, os.PathLike)) or is_zarr(scores):
+        return open_arrays(scores, missing=missing)
+    return compute_frame(scores)
+
+
+def names_of(values: object, owner: str, variable: str = "scores") -> Axes:
+    """Return the names along each axis of an input; an empty tuple if it carries none. The last axis of scores is the classes.
+
+    Reads metadata only: names in stores are read when they are compared. ``variable`` is the one to take of a Dataset.
+    """
+    if isinstance(values, LazyScores):
+        return _first_known([names_of(part, owner) for part in values.parts])
+    if isinstance(values, xr.Dataset):
+        return _dataset_names(values, owner, variable)
+    if isinstance(values, xr.DataArray):
+        frame = values.transpose(..., "class") if "class" in values.dims else values
+        stored = stored_array(frame.data)
+        return _first_known([axes_of(frame, owner), () if stored is None else _array_names(stored, owner)])
+    if isinstance(values, StoredArrays):
+        return _store_names(values, owner)
+    if isinstance(values, (str, os.PathLike)) or is_zarr(values):
+        if variable == "scores":
+            return _store_names(open_arrays(values), owner)
+        array = None if isinstance(values, (str, os.PathLike)) and is_row_file(values) else open_labels(values)
+        return () if array is None else _array_names(array, owner)
+    if is_frame(values) and variable == "scores":
+        rows, columns = axes_of(values, owner)
+        assert columns is not None
+        names = frame_columns(values).class_names
+        return rows, replace(columns, load=lambda: names_from_list(names, owner).values)
+    return axes_of(values, owner)
+
+
+def _dataset_names(values: xr.Dataset, owner: str, variable: str) -> Axes:
+    if variable not in values:
+        return ()
+    axes = names_of(values[variable], owner)
+    if "class_index" in values and "class" in values.coords:  # the columns of a truncated store are no classes
+        return (*(axes[:-1] or (None,)), axes_of(values["class"], owner)[0])
+    return axes
+
+
+def _store_names(arrays: StoredArrays, owner: str) -> Axes:
+    """Return the names of a store's samples and classes: its coordinates, and its attribute ``class_names``."""
+    lead = arrays.scores.ndim - 1
+    axes = _array_names(arrays.scores, owner) if is_stored(arrays.scores) else (None,) * (lead + 1)
+    classes = None if arrays.class_index is not None else axes[-1]
+    if arrays.class_names is not None:
+        place = f"avgk.open_scores({shown(arrays.location)!r})['class'].values"
+        classes = names_from_list(arrays.class_names, owner, place)
+    return (*axes[:lead], classes)
+
+
+def _array_names(array: StoredArray, owner: str) -> Axes:
+    return tuple(_coordinate_names(array, axis, owner) for axis in range(array.ndim))
+
+
+def _coordinate_names(array: StoredArray, axis: int, owner: str) -> AxisNames | None:
+    found = coordinate_of(array, axis)
+    if found is None:
+        return None
+    folder, _, name = found.path.rpartition("/")
+    root = shown(str(array.store_path.store)).removesuffix(f"/{array.path}")
+    group = f", group={folder!r}" if folder else ""
+    place = f"xarray.open_zarr({root!r}{group})[{name!r}].values"
+    return AxisNames(
+        owner, lambda: read_values(found), place, stored_as=(bare_store(found.store_path.store), found.path)
+    )
+
+
+def _first_known(several: Sequence[Axes]) -> Axes:
+    """Return for each axis the names of the first input that has some, but for those that merely count."""
+    several = [axes for axes in several if axes]
+    found: list[AxisNames | None] = []
+    for position in range(max((len(axes) for axes in several), default=0)):
+        known = [axes[position] for axes in several if len(axes) > position and axes[position] is not None]
+        found.append(next((names for names in known if names and not names.is_default), known[0] if known else None))
+    return tuple(found)
+
+
+def check_inputs(scores: Callable[[], Axes], lead: int, **others: LabelsLike) -> None:
+    """Refuse labels, masks or groups whose names differ from those of the scores, or of each other.
+
+    ``scores`` gives the names of the scores; ``lead`` is the number of their axes that are samples. Labels that are a
+    matrix have class names as well.
+    """
+    named = [axes for owner, values in others.items() if any(axes := names_of(values, owner, "labels"))]
+    if named:
+        check_axes([scores(), *named], lead)
+
+
+def check_same_names(scores: Mapping[str, ScoresLike]) -> None:
+    """Refuse scores whose samples or classes are named otherwise than those of the first, or come in another order."""
+    frames = {owner: frame for owner, values in scores.items() if (frame := frame_of(values)) is not None}
+    for (first, ours), (owner, theirs) in combinations(frames.items(), 2):
+        if theirs.dims != ours.dims:
+            raise ScoresError(
+                f"{owner} must have the dimensions of {first}, in the same order; got {theirs.dims} and {ours.dims}. "
+                "Transpose or rename one of them."
+            )
+    axes = [names_of(values, owner) for owner, values in scores.items()]
+    check_axes(axes, max(map(len, axes)) - 1, ScoresError)
+
+
+def frame_of(values: ScoresLike) -> xr.DataArray | None:
+    """Return the DataArray that scores are, or are made of, its classes last; None if there is none."""
+    if isinstance(values, LazyScores):
+        return values.frame
+    frame = values["scores"] if isinstance(values, xr.Dataset) and "scores" in values else values
+    if not isinstance(frame, xr.DataArray):
+        return None
+    return frame.transpose(..., "class") if "class" in frame.dims else frame
+
+
+def check_same_classes(scores: ScoresLike, other: ScoresLike, owner: str) -> None:
+    """Refuse scores of other samples whose classes are named otherwise, or come in another order."""
+    axes = names_of(scores, "scores"), names_of(other, owner)
+    check_axes([each[-1:] for each in axes], 0, ScoresError)
+
+
+def check_class_names(scores: ScoresLike, classes: Sequence[str] | None, owner: str, expression: str) -> None:
+    """Refuse scores whose class names are not those of a calibrator or predictor, in the same order."""
+    theirs = () if classes is None else (names_from_list(classes, owner, expression),)
+    check_axes([theirs, names_of(scores, "scores")[-1:]], 0, ScoresError)
+
+
+def recorded_names(scores: ScoresLike) -> tuple[str, ...] | None:
+    """Return the names of the classes of scores as texts, for a file or a later call; None if they have none."""
+    names = next(iter(names_of(scores, "scores")[-1:]), None)
+    return None if names is None or names.is_default else tuple(str(name) for name in names.values)
+
+
+def class_names_of(scores: ScoresLike) -> list[str] | None:
+    """Return the names of the classes that come with scores; None if they have none, or are numbered."""
+    names = next(iter(names_of(scores, "scores")[-1:]), None)
+    if names is None or names.is_default or not all(isinstance(name, str) for name in names.values):
+        return None
+    return [str(name) for name in names.values]
+
+
+def class_vector(values: Any, what: str, scores: ScoresLike, n_classes: int) -> Array:
+    """Return one number per class, such as frequencies, as an array.
+
+    Raises
+    ------
+    OptionError
+        If some are masked or missing, or they name classes otherwise than the scores do, or in another order.
+
+    """
+    names = next(iter(axes_of(values, what)), None)
+    if names is not None:
+        axes = names_of(scores, "scores")
+        classes = axes[-1] if axes and axes[-1] is not None else default_names(n_classes, "scores")
+        if as_positions(names.values, n_classes) is not None and as_positions(classes.values, n_classes) is None:
+            classes = default_names(n_classes, "scores")  # class numbers are right for classes of any names
+        check_names(classes, names, "class", OptionError)
+    else:
+        check_axes([(), names_of(scores, "scores")[-1:]], 0, OptionError)
+    return plain_array(values, what, OptionError)
+
+
+def texts_of(labels: Any) -> Array | None:
+    """Return labels that are texts, missing ones as None; or None if they are not texts."""
+    if is_stored(labels):
+        if not is_text(labels) or labels.ndim != 1:
+            return None
+        texts = read_values(labels)
+        texts[texts == ""] = None  # as xarray stores a missing text
+        return texts
+    if isinstance(labels, xr.DataArray):
+        labels = labels.data
+    if getattr(labels, "ndim", 1) != 1 or is_frame(labels):
+        return None
+    if isinstance(labels, da.Array):
+        labels = labels.compute() if labels.dtype.kind in "OUT" else labels
+    dtype = getattr(labels, "dtype", getattr(labels, "type", None))
+    if isinstance(dtype, np.dtype) and dtype.kind not in "OUT":
+        return None
+    if re.search(r"(^|\.)(u?int|float|double|half|bool|bfloat|complex)", str(dtype).lower()):  # of other libraries
+        return None
+    for method in ("to_pylist", "to_list", "tolist"):
+        if hasattr(labels, method):
+            labels = getattr(labels, method)()
+            break
+    if not isinstance(labels, (list, tuple)) or not any(isinstance(label, str) for label in labels):
+        return None
+    texts = np.array([label if isinstance(label, str) else None for label in labels], object)
+    for sample, label in enumerate(labels):
+        if texts[sample] is None and not is_missing(label):
+            raise LabelsError(
+                f"labels must be all class names or all class numbers; got {label!r:.80} at sample {sample} among names. "
+                "Give one kind; None means unlabelled."
+            )
+    return texts
+
+
+def as_class_numbers(labels: LabelsLike, classes: Callable[[], AxisNames | None]) -> LabelsLike:
+    """Return labels that are texts as the numbers of the classes of those names; others, or without names, unchanged.
+
+    Raises
+    ------
+    LabelsError
+        If a name is not that of a class, or two classes have it.
+
+    """
+    texts = texts_of(labels)
+    known = None if texts is None else classes()
+    if texts is None or known is None or known.is_default:
+        return labels
+    names = [str(name) for name in known.values]
+    numbers = {name: number for number, name in enumerate(names)}
+    if len(numbers) < len(names):
+        twice = next(name for number, name in enumerate(names) if numbers[name] != number)
+        raise LabelsError(
+            f"labels must be class numbers for classes that share a name; got names, and {twice!r} is that of several classes. "
+            "Rename the classes, or pass numbers."
+        )
+    found = np.array([UNLABELLED if text is None else numbers.get(text, len(names)) for text in texts], np.int64)
+    if (found == len(names)).any():
+        sample = int((found == len(names)).argmax())
+        near = difflib.get_close_matches(texts[sample], names, 1)
+        hint = f"Did you mean {near[0]!r}?" if near else LABELS_CURE
+        raise LabelsError(f"labels must be class names of the scores; got {texts[sample]!r} at sample {sample}. {hint}")
+    return found

@@ -1,0 +1,1 @@
+"""Evaluation from the batches of a loop."""

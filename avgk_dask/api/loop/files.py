@@ -1,0 +1,451 @@
+"""Evaluators as files: all that is known, as plain arrays and JSON, with a hash.
+
+A hash proves that a file is as it was written, not who wrote it. So what compiled loops use as indices, and what memory is
+made for, is checked; and whatever else does not fit together is found at the latest by what uses it (``naming_file``).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
+from fractions import Fraction
+
+import numpy as np
+
+from ...arrays import Array, Dtype
+from ...bands.passes import SampleGroups
+from ...engine.events import ROW_BITS
+from ...engine.plan import ScanPlan, ScanShape, Wave
+from ...engine.ranked import KeyHistogram, RankedTally, narrow_dtype
+from ...engine.tally import BinCounts, ScanTally
+from ...errors import AvgkError, OptionError, ReadError
+from ...exact.budgets import parse_budgets
+from ...exact.sums import ExactSums
+from ...kernels.keys import KEY_MAX, check_dtype, key_range
+from ...kernels.zones import N_BINS, ZoneTable, shift_to_fit
+from ...records import Record
+from ...store.where.addresses import shown
+from ...store.write.batches import check_labels
+from ...store.write.shelves import Shelf
+from ..options import check_nan_policy
+from .batches import CLUSTERED, HARD, NO_LABELS, SOFT, Batch
+from .scans import Asked, FirstTies, Hints, LoopScan
+from .search import ALL_BANDS, OpenScan
+
+#: Bands that a file may tell of: more than 30 TB of scores.
+_MOST_BANDS = 1 << 22
+#: What of a shape the settings say, which may be others now, or grows with the bands.
+_SETTINGS = {"n_chunks", "max_events", "all_events", "tile_scores", "n_bins", "max_held", "max_apart", "n_bands", "band_rows",
+             "n_together", "strata_bytes", "looked", "ranked_bins"}  # fmt: skip
+
+#: The number of samples given, whether some were left out, and the names of the classes.
+Given = tuple[int, bool, tuple[str, ...] | None]
+
+
+@dataclass(frozen=True)
+class SavedScan(Record):
+    """An open scan: its plan and those of its waves in plain values."""
+
+    plan: Wave
+    windowed: bool
+    n_groups: int
+    n_bands: int
+    parts: tuple[ScanTally, ...]
+    so_far: tuple[ScanTally, ...]
+    wave_plans: tuple[Wave, ...]
+    wave_counts: tuple[BinCounts, ...]
+    n_narrowed: int
+    certain: bool
+
+    @classmethod
+    def of(cls, scan: OpenScan) -> SavedScan:
+        """Return a scan in plain values."""
+        so_far = () if scan.so_far is None else (scan.so_far,)
+        plans = tuple(Wave.of(replace(scan.plan, zones=zones), ()) for zones, _ in scan.waves)
+        counts = tuple(counts for _, counts in scan.waves)
+        plan = Wave.of(scan.plan, ())
+        return cls(
+            plan,
+            scan.windowed,
+            scan.n_groups,
+            scan.n_bands,
+            scan.parts,
+            so_far,
+            plans,
+            counts,
+            scan.n_narrowed,
+            scan.certain,
+        )
+
+    def scan(self, found: LoopScan) -> OpenScan:
+        """Return the scan of such samples."""
+        shape = _shape(self.plan, found.open_shape())
+        low, top = key_range(shape.dtype)
+        _require(low <= self.plan.highest <= top, "its highest score is none")
+        where = low, shift_to_fit(top - low + 1, N_BINS), self.plan.highest
+        _require((self.plan.sample_base, self.plan.sample_shift) == where[:2], "its sample has other bins")
+        plan = ScanPlan(shape, _zones(self.plan, shape, where[2]), *where, self.plan.expected_events)
+        waves = [(_zones(wave, shape, where[2]), n) for wave, n in zip(self.wave_plans, self.wave_counts, strict=True)]
+        for zones, counts in waves:
+            _check_bins(counts, (zones.floors.size, zones.n_bins))
+        _require(self.windowed == found.windowed, "its windows are not those of its labels")
+        _require(self.n_groups > 0 and 0 < self.n_bands <= _MOST_BANDS, "it has no bands, or too many")
+        tallies = *self.so_far, *self.parts
+        _require(tallies and len(self.so_far) <= 1, "it has no tallies")
+        for tally in tallies:
+            _check_tally(tally, plan, self.n_bands)
+        _require(self.n_narrowed >= 0, "brackets narrowed before any row")
+        return OpenScan(
+            plan,
+            found.asked.budgets,
+            self.windowed,
+            self.n_groups,
+            self.n_bands,
+            self.parts,
+            self.so_far[0] if self.so_far else None,
+            tuple(waves),
+            self.n_narrowed,
+            self.certain,
+        )
+
+
+@dataclass(frozen=True)
+class SavedRows(Record):
+    """The rows that wait, as bytes, and what all rows have in common."""
+
+    dtype: str
+    kind: str
+    scores: Array
+    labels: tuple[Array, ...]
+    numbers: Array
+    scan: tuple[SavedScan, ...]
+    ties: tuple[FirstTies, ...]
+    hints: tuple[Hints, ...]
+
+    @classmethod
+    def of(cls, found: LoopScan) -> SavedRows:
+        """Return what a scan knows in plain values."""
+        rows = found.waiting.rows
+        return cls(
+            found.dtype.name,
+            found.kind,
+            np.ascontiguousarray(rows.scores).view(np.uint8),
+            () if rows.labels is None else (rows.labels,),
+            rows.numbers,
+            () if found.scan is None else (SavedScan.of(found.scan),),
+            found.ties,
+            () if found.hints is None else (found.hints,),
+        )
+
+    def loop_scan(self, asked: Asked) -> LoopScan:
+        """Return what is known."""
+        kinds = (HARD,) if asked.by_class else (NO_LABELS, HARD, SOFT, CLUSTERED)
+        _require(self.kind in kinds, f"its labels are of another kind than {' or '.join(kinds)}")
+        dtype, hints = check_dtype(self.dtype), self.hints[0] if self.hints else None
+        for ties in (self.ties, () if hints is None else hints.ties):
+            _check_ties(ties, asked, dtype)
+        if hints is not None:
+            _check_hints(hints, dtype)
+        found = LoopScan(asked, dtype, self.kind, hints)
+        batch = self._batch(asked.n_classes, dtype)
+        found.scan, found.ties = self.scan[0].scan(found) if self.scan else None, self.ties
+        found.add(batch)
+        return found
+
+    def _batch(self, n_classes: int, dtype: Dtype) -> Batch:
+        """Return the rows that wait."""
+        n, labels = len(self.numbers), self.labels[0] if self.labels else None
+        _require(self.numbers.shape == (n,) and self.numbers.dtype == np.int64, "its rows have no numbers")
+        as_bytes = self.scores.dtype == np.uint8 and self.scores.shape == (n, n_classes * dtype.itemsize)
+        _require(as_bytes, f"its rows have not {n_classes} scores each")
+        _require((labels is None) == (self.kind == NO_LABELS), "its rows have labels of another kind")
+        if labels is not None:
+            _require(
+                labels.ndim == 1 + (self.kind == SOFT) and labels.dtype.itemsize == 8, "its labels are of another kind"
+            )
+            hard = SampleGroups(n_classes, self.kind == CLUSTERED).split(labels)[0]
+            assert hard is not None
+            check_labels(hard, n, n_classes)
+        return Batch(np.ascontiguousarray(self.scores).view(dtype), labels, self.numbers, self.kind)
+
+
+@dataclass(frozen=True)
+class SavedEvaluator(Record):
+    """An evaluator: what it is asked for, and what it knows."""
+
+    n_classes: int
+    budgets: tuple[str, ...]
+    straddle: bool
+    nan_policy: str
+    by_class: bool
+    n_given: int
+    is_masked: bool
+    known: tuple[SavedRows, ...]
+    hints: tuple[Hints, ...]
+    class_names: tuple[str, ...] = ()
+
+
+def write_state(path: object, asked: Asked, given: Given, found: LoopScan | None, hints: Hints | None) -> None:
+    """Write an evaluator; what was there is replaced at once, or stays."""
+    shelf, name = _place(path)
+    n_given, is_masked, class_names = given
+    state = SavedEvaluator(
+        asked.n_classes,
+        tuple(map(str, asked.budgets)),
+        asked.straddle,
+        asked.nan_policy,
+        asked.by_class,
+        n_given,
+        is_masked,
+        () if found is None else (SavedRows.of(found),),
+        () if hints is None else (hints,),
+        class_names or (),
+    )
+    shelf.write(name, state.to_parts())
+
+
+def read_state(path: object) -> tuple[Asked, Given, LoopScan | None, Hints | None]:
+    """Return what ``write_state`` wrote.
+
+    Raises
+    ------
+    ReadError
+        If there is no such file, or it is damaged, or holds something else than an evaluator.
+
+    """
+    shelf, name = _place(path)
+    data = shelf.read(name)
+    if data is None:
+        raise ReadError(
+            f"path must be a file that save wrote; got {shown(path)}: it is not there, or damaged. Check it."
+        )
+    with naming_file(shown(path), AvgkError):
+        return _state(SavedEvaluator.from_bytes(data))
+
+
+@contextmanager
+def naming_file(path: str, kind: type[AvgkError] = ReadError) -> Iterator[None]:
+    """Say of what fails that a file does not hold what it should; nothing for no file.
+
+    Of our own errors, only those of a kind mean that: refusals of batches, and of what was not held, stay.
+    """
+    try:
+        yield
+    except Exception as error:
+        if not path or (isinstance(error, AvgkError) and not isinstance(error, kind)):
+            raise
+        why = str(error).removesuffix(" Compute it again.").rstrip(".") or type(error).__name__
+        raise ReadError(
+            f"{path} is not an evaluator that save wrote: {why}. Run the loop again, and save it anew."
+        ) from error
+
+
+def _state(state: SavedEvaluator) -> tuple[Asked, Given, LoopScan | None, Hints | None]:
+    """Return what a file holds, checked."""
+    _require(
+        all(re.fullmatch(r"\d{1,1000}(/\d{1,1000})?", text) for text in state.budgets), "its budgets are no numbers"
+    )
+    _require(1 <= state.n_classes < 1 << 48, "it has no classes, or too many")
+    budgets = tuple(map(Fraction, state.budgets))
+    check_nan_policy(state.nan_policy)
+    _require(parse_budgets(budgets, state.n_classes) == budgets, "its budgets are not different")
+    _require(not (state.straddle and state.by_class), "it is by class, with straddle")
+    asked = Asked(state.n_classes, budgets, state.straddle, state.nan_policy, state.by_class)
+    hints = state.hints[0] if state.hints else None
+    found = state.known[0].loop_scan(asked) if state.known else None
+    if hints is not None:
+        _check_hints(hints, np.dtype(np.float64) if found is None else found.dtype)
+        _check_ties(hints.ties, asked, np.dtype(np.float64) if found is None else found.dtype)
+    n_samples = 0 if found is None else found.n_samples
+    _require(
+        state.n_given == n_samples or (state.is_masked and state.n_given > n_samples), "its samples are other ones"
+    )
+    _require(len(state.class_names) in (0, state.n_classes), "its class names are not those of its classes")
+    return asked, (state.n_given, state.is_masked, state.class_names or None), found, hints
+
+
+def _require(sound: object, what: str) -> None:
+    if not sound:
+        raise ValueError(what)
+
+
+def _within(low: int, high: int, *columns: Array) -> bool:
+    """Whether columns of one length hold integers from one number to another."""
+    return all(
+        column.ndim == 1
+        and column.size == columns[0].size
+        and column.dtype.kind in "iu"
+        and (not column.size or low <= int(column.min()) <= int(column.max()) <= high)
+        for column in columns
+    )
+
+
+def _shape(wave: Wave, mine: ScanShape) -> ScanShape:
+    """Return the shape of scans as it is now, with as many bands counted together as in a file, if both find the same."""
+    told, names = json.loads(wave.shape), asdict(mine) | {"dtype": mine.dtype.name, "looked": ""}
+    _require(isinstance(told, dict) and told.keys() == names.keys(), "its scan has another form")
+    wrong = [name for name, value in names.items() if name not in _SETTINGS and told[name] != value]
+    _require(not wrong, f"its scan has another {', '.join(wrong)}")
+    together = told["n_together"]
+    _require(type(together) is int and 1 <= together <= ALL_BANDS, "it counts no bands together")
+    return replace(mine, n_together=together)
+
+
+def _zones(wave: Wave, shape: ScanShape, highest: int) -> ZoneTable:
+    """Return the zones of a wave, made again from their floors."""
+    floors, (lowest, top) = wave.floors, key_range(shape.dtype)
+    _require(
+        floors.dtype == np.int64 and floors.ndim == 1 and floors.size >= 2 and not floors.size % 2, "it has no zones"
+    )
+    ends = floors.tolist()
+    highs = [floor - 1 for floor in ends[::2]]
+    if ends[0] == KEY_MAX == top and wave.starts[-1:] == 1:  # no key is beyond
+        highs[0] = KEY_MAX
+    keys = [key for low, high in zip(ends[1::2], highs, strict=True) for key in (high, low)]
+    descend = all(high >= low for high, low in zip(keys[::2], keys[1::2], strict=True)) and all(
+        low > high for low, high in zip(keys[1::2], keys[2::2], strict=False)
+    )
+    _require(descend and lowest <= keys[-1] and keys[0] <= top, "its zones overlap")
+    zones = ZoneTable.from_intervals(
+        list(zip(keys[1::2], keys[::2], strict=True)), top, shape.n_bins, usual_top=highest
+    )
+    same = wave.n_bins == zones.n_bins and np.array_equal(wave.shifts, zones.shifts.view(np.int64))
+    _require(same, "its zones have other bins")
+    return zones
+
+
+def _check_tally(tally: ScanTally, plan: ScanPlan, n_bands: int) -> None:
+    """Refuse a tally that is not one of a plan's scans: of other zones, or with what no set, band or class can be."""
+    zones, n, most = plan.zones, plan.zones.n_intervals, 2 * plan.shape.n_classes + 1
+    _require(np.array_equal(tally.floors, zones.floors), "its tallies are of other zones")
+    _require(
+        not tally.rows and tally.n_together == plan.shape.n_together and tally.max_events > 0, "its tallies hold rows"
+    )
+    _require(
+        tally.n_rows > 0 and 0 <= tally.n_labelled <= tally.n_rows and 0 <= tally.n_bands <= n_bands, "it has no rows"
+    )
+    lengths = (tally.hits.shape, tally.dropped.shape, tally.band_sums.shape, tally.band_squares.shape)
+    _require(lengths == ((2 * n,), (n,), (n,), (n,)), "its tallies are of another number of zones")
+    _require(
+        tally.rank_counts.ndim == 1 and tally.rank_counts.size >= plan.shape.n_ranks + 2, "its labels have no ranks"
+    )
+    _require(_within(0, most, tally.cells, tally.cell_counts * 0, tally.cell_intervals), "its sets are too large")
+    _require(
+        _within(0, n - 1, tally.cell_intervals) and _within(1, tally.n_rows, tally.cell_counts), "its sets are too many"
+    )
+    _check_events(tally, plan, n_bands)
+    strata, m = tally.strata, tally.strata.strata.size
+    _require(
+        strata.sizes.shape == strata.hits.shape == (m, n) and _within(0, KEY_MAX, strata.strata), "its strata are none"
+    )
+    ranks = tally.strata_ranks
+    _require(_within(0, KEY_MAX, ranks.strata, ranks.ranks, ranks.counts), "its strata have no ranks")
+    _require(len(tally.weight_above) in (0, n), "its labels have other weights")
+    for sums in (tally.weight_above, tally.weight_at_rank, tally.distance.higher, tally.distance.lower):
+        _check_sums(sums)
+    _check_bins(tally.histogram, (zones.floors.size, zones.n_bins))
+    _check_bins(tally.sample, (N_BINS,))
+    _check_ranked(tally.ranked, plan.shape, tally.n_rows)
+
+
+def _check_events(tally: ScanTally, plan: ScanPlan, n_bands: int) -> None:
+    """Refuse events outside of a plan's intervals, of other bands, or in sets of more than all classes."""
+    low, top = plan.floor, key_range(plan.shape.dtype)[1]
+    events, counted, most = tally.events, tally.counted, 2 * plan.shape.n_classes + 1
+    held = events.keys, events.rows, events.bases, events.weights, events.strata
+    _require(all(column.shape == events.keys.shape for column in held), "its events are not of one length")
+    _require(_within(low, top, events.keys) and _within(0, most, events.bases), "its events lie outside of its zones")
+    _require(_within(0, (n_bands << ROW_BITS) - 1, events.rows), "its events are of other bands")
+    _require(events.weights.dtype.kind in "uf" and _within(0, KEY_MAX, events.strata), "its events have no strata")
+    for column in (counted.keys, counted.weight_keys, counted.stratum_keys):
+        _require(_within(low, top, column), "its counted events lie outside of its zones")
+    counts = counted.keys, counted.groups, counted.steps, counted.counts
+    weights = counted.weight_keys, counted.weight_groups, counted.weight_limbs, counted.weight_amounts
+    strata = counted.stratum_keys, counted.stratum_groups, counted.strata, counted.stratum_counts, counted.stratum_hits
+    for columns in (counts, weights, strata):
+        _require(
+            all(column.shape == columns[0].shape for column in columns), "its counted events are not of one length"
+        )
+        _require(_within(0, n_bands, columns[1]), "its counted events are of other bands")
+    _require(
+        _within(0, 2 * most + 1, counted.steps) and _within(1, KEY_MAX, counted.counts),
+        "its counted sets are too large",
+    )
+    _require(_within(0, ExactSums.zeros(0).limbs.shape[1] - 1, counted.weight_limbs), "its weights are no sums")
+    _require(_within(0, KEY_MAX, *strata[2:]), "its counted strata are none")
+
+
+def _check_bins(counts: BinCounts, shape: tuple[int, ...]) -> None:
+    """Refuse counts of a table of another shape, or of no table."""
+    _require(counts.shape == shape, "its histograms have another shape")
+    _require(_within(0, int(np.prod(shape)) - 1, counts.cells), "its histograms have other bins")
+    ascending = not counts.cells.size or bool((np.diff(counts.cells) > 0).all())
+    _require(ascending and counts.counts.shape == counts.cells.shape, "its histograms have bins twice")
+    _require(_within(1, KEY_MAX, counts.counts), "its histograms have no counts")
+
+
+def _check_ranked(ranked: RankedTally, shape: ScanShape, n_rows: int) -> None:
+    """Refuse ranked scores of other ranks, or histograms that are none."""
+    wanted = {0, shape.n_ranked}
+    _require(ranked.keys.ndim == 2 and {len(ranked.keys), len(ranked.histograms)} <= wanted, "its ranks are other ones")
+    _require(ranked.keys.shape[1] <= n_rows and 0 <= ranked.n_bins < 1 << 32, "it has more ranked scores than rows")
+    _require(not ranked.keys.size or ranked.keys.dtype == narrow_dtype(shape.dtype), "its ranked scores are no keys")
+    for one in ranked.histograms:
+        _check_histogram(one)
+
+
+def _check_histogram(one: KeyHistogram) -> None:
+    """Refuse a histogram whose bins do not ascend, or have no sums."""
+    sound = one.bins.ndim == 1 and one.sums.shape == (3, one.bins.size) and bool((np.diff(one.bins) > 0).all())
+    _require(
+        sound and one.sums.dtype == one.bins.dtype == np.int64 and (one.sums >= 0).all(),
+        "its ranked scores have no bins",
+    )
+    _require(
+        2 <= one.most_bins < 1 << 32 and one.bins.size <= one.most_bins and 0 <= one.shift < 64, "its bins are too many"
+    )
+    _require(one.lowest >= -KEY_MAX - 1 and one.highest <= KEY_MAX, "its ranked scores are no keys")
+
+
+def _check_sums(sums: ExactSums) -> None:
+    _require(
+        sums.limbs.ndim == 2 and sums.limbs.shape[1:] == ExactSums.zeros(0).limbs.shape[1:], "its weights are no sums"
+    )
+
+
+def _check_hints(hints: Hints, dtype: Dtype) -> None:
+    """Refuse brackets that are none."""
+    low, high = key_range(dtype)
+    _require(hints.lows and len(hints.lows) == len(hints.highs), "its brackets have no ends")
+    sound = all(low <= a <= b <= high for a, b in zip(hints.lows, hints.highs, strict=True))
+    _require(sound, "its brackets are not between the lowest and the highest score")
+
+
+def _check_ties(ties: tuple[FirstTies, ...], asked: Asked, dtype: Dtype) -> None:
+    """Refuse ties of other budgets, or more of them than are wanted."""
+    low, high = key_range(dtype)
+    for one in ties:
+        _require(0 <= one.budget < len(asked.budgets) and low <= one.key <= high, "its ties are of another budget")
+        _require(len(one.cuts) <= 1 and 0 <= one.n_taken <= one.n_wanted <= KEY_MAX, "it has more ties than it wants")
+        for cut in one.cuts:
+            _require(cut.changes.ndim == 1 and cut.changes.size <= 2 * asked.n_classes + 2, "its ties are in no sets")
+            _check_sums(cut.weight)
+            m = cut.strata.strata.size
+            sound = cut.strata.sizes.shape == cut.strata.hits.shape == (m, 1) and _within(0, KEY_MAX, cut.strata.strata)
+            _require(sound, "its ties are of no strata")
+
+
+def _place(path: object) -> tuple[Shelf, str]:
+    """Return the folder of a file, and its name there."""
+    if not isinstance(path, (str, os.PathLike)) or not os.path.basename(os.fspath(path)):
+        raise OptionError(f"path must be that of a file; got {shown(path)!r}. Name a file, such as evaluator.avgk.")
+    text = str(os.fspath(path))
+    if "://" not in text:
+        text = os.path.abspath(text)
+    elif "#" in text or "?" in text:
+        raise OptionError(f"path must be that of a file, without query or fragment; got {shown(path)!r}. Name a file.")
+    return Shelf.at(text[: -len(os.path.basename(text)) - 1] or os.sep), os.path.basename(text)

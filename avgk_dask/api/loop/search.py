@@ -1,0 +1,241 @@
+"""Open scans: bands come one by one, and nobody knows how many. What is held stays within a limit for any number.
+
+Brackets are those of a *share* of all scores: k / C of what will have come lies above the threshold of k. They are generous at
+first. When they hold more than planned, they are narrowed to what the counts so far allow toward an unlimited future, and what
+they no longer hold is folded into counts. At the end the counts prove, as after any scan, which brackets held.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields, replace
+from fractions import Fraction
+
+import numpy as np
+
+from ...arrays import Array, Ints
+from ...engine.events import ROW_BITS, EventTally
+from ...engine.pilot import Span, generous_brackets, plan_scan, sample_block
+from ...engine.plan import ScanPlan, ScanShape
+from ...engine.search import ThresholdSearch
+from ...engine.tally import BinCounts, ScanTally
+from ...engine.waves import certain_bracket, fold, narrow_wide
+from ...exact.budgets import count_labels, window_start
+from ...kernels.keys import key_range
+from ...kernels.zones import N_BINS, ZoneTable, shift_to_fit
+
+#: Samples, as many as never come.
+UNLIMITED = 1 << 40
+#: Bands that row numbers can tell apart; as many counted together are one group.
+ALL_BANDS = 1 << (63 - ROW_BITS)
+#: The share of the events that may be held at which brackets are narrowed; what they then hold at most; and how many times as
+#: far as usual they may reach: what comes later may be unlike what came first.
+_PLANNED, _AFTER, _REACH = 1 / 2, 1 / 4, 16.0
+#: How many times as many rows must have come before brackets are narrowed again.
+_GROWTH = 1.25
+#: Tallies of equally many bands that are merged at once.
+_FAN_IN = 32
+#: The scores that a pilot looks at, at most, and the share that it takes, in times of the largest budget's, and some more.
+_LOOKED_AT, _TAKEN, _MORE = 1 << 20, 3.0, 0.02
+
+
+def first_plan(shape: ScanShape, block: Array, budgets: Sequence[Fraction]) -> ScanPlan:
+    """Plan a scan with generous brackets, from the first rows."""
+    shares = [float(budget / shape.n_classes) for budget in budgets]
+    sample = sample_block(block[:: -(-block.size // _LOOKED_AT)], 0, _TAKEN * max(shares) + _MORE)
+    lowest, highest = (sample.lowest, sample.highest) if sample.keys.size else key_range(shape.dtype)
+    return plan_brackets(shape, generous_brackets(sample, shares, shape.dtype), lowest, highest)
+
+
+def plan_brackets(
+    shape: ScanShape, brackets: Sequence[tuple[int, int]], lowest: int | None = None, highest: int | None = None
+) -> ScanPlan:
+    """Plan a scan that any other of its kind can be merged with: both hold the highest key alone, and sample in the same bins."""
+    low, top = key_range(shape.dtype)
+    lowest, highest = low if lowest is None else lowest, top if highest is None else highest
+    below = [(first, min(last, top - 1)) for first, last in brackets if first < top]
+    plan = plan_scan(shape, [*below, (top, top)], lowest, highest)
+    return replace(plan, sample_base=low, sample_shift=shift_to_fit(top - low + 1, N_BINS))
+
+
+@dataclass(frozen=True)
+class OpenScan:
+    """What the bands so far have given."""
+
+    #: What the next band is scanned for; its shape has as many samples as never come.
+    plan: ScanPlan
+    #: The labels a sample that each budget has; and whether the scores of its window are wanted, too.
+    budgets: tuple[Fraction, ...]
+    windowed: bool
+    #: Groups of bands whose equal events are counted together, at most.
+    n_groups: int
+    n_bands: int = 0
+    #: Tallies by the current brackets; all before them, folded; and the counts by the brackets they had.
+    parts: tuple[ScanTally, ...] = ()
+    so_far: ScanTally | None = None
+    waves: tuple[tuple[ZoneTable, BinCounts], ...] = ()
+    #: Rows at which brackets were narrowed last.
+    n_narrowed: int = 0
+    #: Whether the brackets are known to hold the thresholds, from an earlier run: these stay.
+    certain: bool = False
+
+    @property
+    def tallies(self) -> tuple[ScanTally, ...]:
+        """All tallies, of different rows."""
+        return self.parts if self.so_far is None else (self.so_far, *self.parts)
+
+    @property
+    def n_rows(self) -> int:
+        """How many rows have come."""
+        return sum(tally.n_rows for tally in self.tallies)
+
+    def take(self, tally: ScanTally) -> OpenScan:
+        """Take in the tally of the next band."""
+        after = replace(self, parts=_gathered((*self.parts, tally)), n_bands=self.n_bands + 1)
+        n_held, most = sum(part.n_stored for part in after.tallies), self.plan.shape.all_events
+        if not self.certain and n_held > _PLANNED * most and after.n_rows >= _GROWTH * self.n_narrowed:
+            return after._narrowed()
+        return after._ended() if n_held > most else after
+
+    def _ended(self) -> OpenScan:
+        """Return the scan with all that it has in one tally."""
+        if not self.parts:
+            return self
+        wave = ScanTally.merge(list(self.parts))
+        waves = (*self.waves, (self.plan.zones, wave.histogram))
+        if self.waves and np.array_equal(self.waves[-1][0].floors, self.plan.zones.floors):
+            merged = BinCounts.merge([self.waves[-1][1], wave.histogram])
+            waves = (*self.waves[:-1], (self.plan.zones, merged))
+        so_far = wave if self.so_far is None else ScanTally.merge([self.so_far, wave])
+        return replace(self, parts=(), so_far=so_far, waves=waves)._in_groups(-(-self.n_bands // self.n_groups))
+
+    def _narrowed(self) -> OpenScan:
+        """Return the scan with narrower brackets."""
+        ended = self._ended()
+        assert ended.so_far is not None
+        so_far, plan = narrow_wide(ended.so_far, ended.plan, ended._spans(), self.n_bands, _AFTER, _REACH)
+        return replace(ended, so_far=so_far, plan=plan, n_narrowed=so_far.n_rows)
+
+    def _spans(self) -> list[Span]:
+        """Return the ranks among the scores of all samples that never come: of each threshold, and where its window begins.
+
+        A window is the wider a share the fewer samples there are: that of now is the widest.
+        """
+        shape, n_rows = self.plan.shape, self.n_rows
+        spans = []
+        for budget in self.budgets:
+            last = min(count_labels(budget, shape.n_samples) + 1, shape.n_scores)
+            first = window_start(count_labels(budget, n_rows)) * shape.n_samples // n_rows if self.windowed else last
+            spans.append((max(1, min(first, last)), last))
+        return spans
+
+    def _in_groups(self, n_together: int) -> OpenScan:
+        """Return the scan with the counted events of at least so many bands together; nothing but one tally is there."""
+        now = self.plan.shape.n_together
+        if n_together <= now or self.so_far is None:
+            return self
+        n_together = now * (1 << (-(-n_together // now) - 1).bit_length())
+        tally, times = self.so_far, n_together // now
+        counted = _regrouped(tally.counted, lambda groups: groups // times).settled()
+        plan = replace(self.plan, shape=replace(self.plan.shape, n_together=n_together))
+        return replace(self, plan=plan, so_far=replace(tally, counted=counted, n_together=n_together))
+
+    def merged(self, other: OpenScan) -> OpenScan:
+        """Return the scan of these bands and then those of another, by what both brackets hold."""
+        n_together = max(scan.plan.shape.n_together for scan in (self, other))
+        a, b = (scan._ended()._in_groups(n_together) for scan in (self, other))
+        n_together = max(scan.plan.shape.n_together for scan in (a, b))
+        a, b = (scan._in_groups(n_together) for scan in (a, b))
+        if a.so_far is None or b.so_far is None:
+            return a if b.so_far is None else b
+        zones = _common_zones(a, b)
+        first = a.n_bands if n_together >= ALL_BANDS else -(-a.n_bands // n_together) * n_together
+        both = [a._folded(zones), _shifted(b._folded(zones), first)]
+        plan = replace(a.plan, zones=zones, highest=max(a.plan.highest, b.plan.highest))
+        return replace(
+            a,
+            plan=plan,
+            n_bands=first + b.n_bands,
+            so_far=ScanTally.merge(both),
+            waves=a.waves + b.waves,
+            n_narrowed=max(a.n_narrowed, b.n_narrowed),
+            certain=a.certain and b.certain,
+        )
+
+    def _folded(self, zones: ZoneTable) -> ScanTally:
+        """Return all tallies as one, by other zones."""
+        assert self.so_far is not None
+        same = np.array_equal(zones.floors, self.plan.zones.floors)
+        return self.so_far if same else fold(self.so_far, self.plan.zones, zones)
+
+    def settle(self) -> ThresholdSearch:
+        """Return the search that knows all that is known; what it asks for next was not held."""
+        last = ScanTally.merge(list(self.parts)) if self.parts else None
+        n_before = 0 if self.so_far is None else 1
+        shape = replace(self.plan.shape, n_samples=self.n_rows, n_bands=2)
+        counts = [count_labels(budget, self.n_rows) for budget in self.budgets]
+        search = replace(
+            ThresholdSearch.begin(shape, counts, windows=self._windows()),
+            plan=replace(self.plan, shape=shape),
+            so_far=self.so_far,
+            waves=self.waves,
+            n_seen=n_before,
+            n_scans=int(self.certain),
+        )
+        if last is None:
+            assert self.so_far is not None
+            last = self.so_far.nothing()
+        return search.advance(last)
+
+    def _windows(self) -> list[int]:
+        """Return where the window of each budget begins; none where they are not wanted."""
+        return [window_start(count_labels(budget, self.n_rows)) for budget in self.budgets] if self.windowed else []
+
+    def window_brackets(self) -> list[tuple[int, int]]:
+        """Return keys between which the scores lie at which windows begin, as far as they are listed."""
+        waves = (*self.waves, *((self.plan.zones, part.histogram) for part in self.parts))
+        n_listed = sum(int(tally.histogram.counts.sum()) for tally in self.tallies)
+        top = key_range(self.plan.shape.dtype)[1]
+        return [certain_bracket(waves, window + 1, top) for window in self._windows() if window < n_listed]
+
+
+def _gathered(parts: tuple[ScanTally, ...]) -> tuple[ScanTally, ...]:
+    """Return tallies with many of equally many bands merged, so that each is copied a few times only."""
+    while len(parts) >= _FAN_IN and parts[-_FAN_IN].n_bands == parts[-1].n_bands:
+        parts = (*parts[:-_FAN_IN], ScanTally.merge(list(parts[-_FAN_IN:])))
+    return parts
+
+
+def _common_zones(a: OpenScan, b: OpenScan) -> ZoneTable:
+    """Return the zones whose intervals both hold, at least that of the highest key."""
+    intervals = [
+        (max(low, other_low), min(high, other_high))
+        for low, high in _held_intervals(a)
+        for other_low, other_high in _held_intervals(b)
+        if low <= other_high and other_low <= high
+    ]
+    plan, highest = a.plan, max(a.plan.highest, b.plan.highest)
+    top = key_range(plan.shape.dtype)[1]
+    return ZoneTable.from_intervals(sorted(intervals, reverse=True), top, plan.shape.n_bins, usual_top=highest)
+
+
+def _held_intervals(scan: OpenScan) -> list[tuple[int, int]]:
+    assert scan.so_far is not None
+    zones, dropped = scan.plan.zones, scan.so_far.dropped
+    top = key_range(scan.plan.shape.dtype)[1]
+    return [
+        (low, min(high, top)) for j in range(zones.n_intervals) if not dropped[j] for low, high in [zones.interval(j)]
+    ]
+
+
+def _shifted(tally: ScanTally, n_bands: int) -> ScanTally:
+    """Return a tally whose bands have higher numbers, by so many."""
+    events = replace(tally.events, rows=tally.events.rows + (n_bands << ROW_BITS))
+    counted = _regrouped(tally.counted, lambda groups: groups + n_bands // tally.n_together)
+    return replace(tally, events=events, counted=counted)
+
+
+def _regrouped(counted: EventTally, change: Callable[[Ints], Ints]) -> EventTally:
+    """Return counted events with other numbers of their groups, in whichever columns these are."""
+    names = [field.name for field in fields(counted) if field.name.endswith("groups")]
+    return replace(counted, **{name: change(getattr(counted, name)) for name in names})

@@ -1,0 +1,253 @@
+"""Passes: what one read of the bands does, as plain data. Searches ask for them, and ``passes.run.drive`` reads them."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from typing import Annotated, Any, ClassVar, Protocol, Self
+
+import numpy as np
+
+from ..arrays import Array, Floats, Ints
+from ..masks import SoftFaults
+from ..records import BEYOND, LEAST, MOST, Count, Several, State
+
+#: ``work(slabs, labels, number, plan)`` reads one band and returns its state. The number is that of the band, or, in a
+#: pass over single chunks, that of the chunk.
+Work = Callable[[Iterable[Array], Any, int, Any], State]
+
+
+@dataclass(frozen=True)
+class Pass:
+    """One read: a plan, the same for all bands, the work on a band, and the state that the bands' states merge into."""
+
+    #: Names the tasks, and the stage that progress tells of.
+    name: str
+    work: Work
+    plan: Any
+    state: type[State]
+    #: The bands to read; None for all.
+    bands: tuple[int, ...] | None = None
+    #: The class chunk to read of each of those bands, instead of the whole of it.
+    columns: tuple[int, ...] | None = None
+    #: Where states are large: at most so many tasks, each of which adds one band's to the last.
+    max_tasks: int | None = None
+    #: Whether the work holds a band's whole rows, and at how many keys it counts scores: what its memory depends on.
+    holds_rows: bool = False
+    n_edges: int = 0
+    #: Bytes that the state of any number of bands may have, beside what adds up: large ones are merged few at a time. And
+    #: bytes that it has for each row.
+    state_bytes: int = 0
+    sum_bytes: int = 0
+    #: Whether it is one of several that read all bands once, together.
+    is_wave: bool = False
+    #: Whether, with the passes before it, all bands have been read once more.
+    completes: bool = False
+
+    @property
+    def ends_read(self) -> bool:
+        """Whether a read of the store ends with it."""
+        return self.bands is None or self.completes
+
+
+class Search(Protocol):
+    """What asks for passes until it knows the answer. Pure: it reads nothing, and ``advance`` returns a new one."""
+
+    def next_pass(self) -> Pass | None:
+        """Return the pass that is needed next; None once the answer is known."""
+
+    def advance(self, state: Any) -> Self:
+        """Return the search that knows what a pass has found."""
+
+
+@dataclass(frozen=True)
+class Together:
+    """Several searches as one: passes over the same bands share a read."""
+
+    searches: tuple[Any, ...]
+
+    def next_pass(self) -> Pass | None:
+        """Return one pass that does the work of all that can share a read."""
+        shared = [what for what in self._passes() if what is not None]
+        if not shared:
+            return None
+        limits = [what.max_tasks for what in shared if what.max_tasks]
+        return Pass(
+            "-".join(dict.fromkeys(what.name for what in shared)),
+            work_together,
+            tuple(shared),
+            Several,
+            shared[0].bands,
+            shared[0].columns,
+            min(limits, default=None),
+            holds_rows=shared[0].columns is None,
+            n_edges=sum(what.n_edges for what in shared),
+            state_bytes=sum(what.state_bytes for what in shared),
+            sum_bytes=sum(what.sum_bytes for what in shared),
+        )
+
+    def _passes(self) -> list[Pass | None]:
+        """Return the pass of each search that joins the next read; None for those that wait.
+
+        A pass over single chunks, such as a pilot, is read alone; others share the read of the first one's bands.
+        """
+        wanted = [search.next_pass() for search in self.searches]
+        alone = next((i for i, what in enumerate(wanted) if what is not None and what.columns is not None), None)
+        if alone is not None:
+            return [what if i == alone else None for i, what in enumerate(wanted)]
+        bands = next((what.bands for what in wanted if what is not None), None)
+        return [what if what is not None and what.bands == bands else None for what in wanted]
+
+    def advance(self, state: Several) -> Together:
+        """Hand each search its part."""
+        parts = iter(state.parts)
+        pairs = zip(self.searches, self._passes(), strict=True)
+        return Together(tuple(search if what is None else search.advance(next(parts)) for search, what in pairs))
+
+
+def work_together(slabs: Iterable[Array], labels: Any, number: int, plan: tuple[Pass, ...]) -> Several:
+    """Do the work of several passes on one band, which is held whole."""
+    # A slab that is read is good until the next one is asked for; blocks that came in a list stay.
+    held = slabs if isinstance(slabs, list) else [copy.copy(slab) for slab in slabs]
+    return Several(tuple(what.work(iter(held), labels, number, what.plan) for what in plan))
+
+
+# Labels and groups of samples in one column, as tasks are handed labels.
+
+
+#: Values a label may have beside the classes: unlabelled, one too many, and further out of range.
+_OTHERS = 3
+
+
+def pack(labels: Array, groups: Ints, n_classes: int) -> Ints:
+    """Return one number for each sample's label and group; labels out of range stay so.
+
+    Examples
+    --------
+    >>> column = pack(np.array([2, -5, 0, 9]), np.array([0, 0, 1, 1]), 3)
+    >>> tuple(part.tolist() for part in SampleGroups(3).split(column))
+    ([2, -1, 0, 4], [0, 0, 1, 1])
+
+    """
+    wide = labels if labels.dtype.kind == "u" and labels.dtype.itemsize == 8 else labels.astype(np.int64)
+    hard = np.minimum(wide, wide.dtype.type(n_classes + 1)).astype(np.int64)
+    return np.asarray(groups * (n_classes + _OTHERS) + np.maximum(hard, -1) + 1, np.int64)
+
+
+@dataclass(frozen=True)
+class SampleGroups:
+    """How a column tells the labels, and the groups where samples have some."""
+
+    n_classes: int
+    are_packed: bool = True
+
+    def split(self, column: Array | None) -> tuple[Array | None, Ints | None]:
+        """Return labels and groups; no groups where the column has labels alone."""
+        if not self.are_packed or column is None:
+            return column, None
+        groups, labels = np.divmod(column.astype(np.int64), self.n_classes + _OTHERS)
+        return labels - 1, groups
+
+
+# What every pass over scores and labels counts: rows, labels, and the data that must be refused.
+
+
+#: Band, row in it, class.
+Place = tuple[int, int, int]
+NOWHERE: Place = (BEYOND, BEYOND, BEYOND)
+
+
+@dataclass(frozen=True)
+class CheckedTally(State):
+    """Counts of the bands read so far, with the first place of each kind of bad data."""
+
+    VERSION: ClassVar[int] = 2
+
+    n_rows: Count
+    n_nan: Count
+    first_nan: Annotated[Place, LEAST]
+    n_bad_labels: Count
+    first_bad_label: Annotated[Place, LEAST]
+    #: The least hard label that is not negative, and the largest bad one.
+    least_label: Annotated[int, LEAST]
+    most_label: Annotated[int, MOST]
+    #: Rows of soft labels that do not sum to 1, the first with its band and its sum, and those with several ones and zeros.
+    n_bad_sums: Count
+    first_bad_sum: Annotated[tuple[int, int, float], LEAST]
+    n_multi_hot: Count
+    n_labelled: Count
+
+
+# Labels as a band's tally takes them.
+
+
+#: No label: larger than any.
+_NO_LABEL = 2**64 - 1
+_NO_FAULTS = SoftFaults(np.zeros(0, np.int64), np.zeros(0, np.int64))
+
+
+@dataclass(frozen=True)
+class UsableLabels:
+    """The hard or the soft labels of a band, with the bad ones blanked, the rows of those, and the range of hard ones.
+
+    ``least`` is the least label that is not negative, ``most`` the largest bad one (-1 where there is none).
+    """
+
+    hard: Ints | None = None
+    soft: Floats | None = None
+    bad: Ints | tuple[int, ...] = ()
+    least: int = _NO_LABEL
+    most: int = -1
+    #: What is wrong with soft labels.
+    soft_faults: SoftFaults = _NO_FAULTS
+    #: The groups of the rows, where they came with the labels.
+    groups: Array | None = None
+
+    @classmethod
+    def of(cls, labels: Array | None, n_classes: int) -> UsableLabels:
+        """Return what is usable of labels as they came."""
+        if labels is None:
+            return cls()
+        if labels.ndim == 2:
+            soft = labels.astype(np.float64)
+            faults = SoftFaults.find(soft)
+            soft[faults.outside] = 0
+            return cls(soft=soft, bad=faults.outside, soft_faults=faults)
+        bad = np.flatnonzero(labels >= n_classes)
+        hard = labels.astype(np.int64)
+        least = int(hard.view(np.uint64).min(initial=_NO_LABEL))  # negative ones are large there
+        most = int(labels[bad].max(initial=0)) if bad.size else -1
+        hard[bad] = -1
+        hard[hard < 0] = -1  # which stands for any negative one
+        return cls(hard, None, bad, least, most)
+
+    @classmethod
+    def of_column(cls, column: Array | None, n_classes: int, *, are_packed: bool) -> UsableLabels:
+        """Return what is usable of labels, and the groups where both are in one column."""
+        labels, groups = SampleGroups(n_classes, are_packed).split(column)
+        return replace(cls.of(labels, n_classes), groups=None if groups is None else groups.astype(np.int32))
+
+    @property
+    def given(self) -> Array | None:
+        """The labels, of whichever kind."""
+        return self.hard if self.soft is None else self.soft
+
+    def strata(self, kind: str, n_rows: int) -> Array:
+        """Return what each row is counted by: its class, 0 for none and each one higher; its group; or 0 for all."""
+        if kind == "groups":
+            assert self.groups is not None
+            return self.groups
+        if kind == "classes" and self.hard is not None:
+            return (self.hard + 1).astype(np.int32)
+        return np.zeros(n_rows, np.int8)
+
+    def faults(self, band: int) -> dict[str, Any]:
+        """Return what a tally keeps of bad labels, by the names of its fields."""
+        first = (band, int(self.bad[0]), 0) if len(self.bad) else NOWHERE
+        off = self.soft_faults.off
+        return {
+            "n_bad_labels": len(self.bad), "first_bad_label": first, "least_label": self.least, "most_label": self.most,
+            "n_bad_sums": off.size, "n_multi_hot": self.soft_faults.n_multi_hot,
+            "first_bad_sum": (band, int(off[0]), self.soft_faults.first_sum) if off.size else NOWHERE,
+        }  # fmt: skip

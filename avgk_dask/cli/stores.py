@@ -1,0 +1,324 @@
+"""``avgk ingest``, ``avgk verify``, ``avgk join`` and ``avgk info``."""
+
+from __future__ import annotations
+
+import json
+import pathlib
+import sys
+import time
+from typing import TYPE_CHECKING, Unpack
+
+import click
+
+from ..credentials import shown
+from ..errors import OptionError
+from .clusters import ClusterChoice, cluster, cluster_options
+from .group import FAILED, Command
+from .parameters import (
+    LayoutChoice,
+    StoreChoice,
+    json_option,
+    labelled_store_options,
+    layout_options,
+    missing_option,
+    out_options,
+    overwrite_option,
+    parse_storage_options,
+    quiet_option,
+    storage_option,
+)
+from .printing import ResultsFolder, look, print_json, shows_progress, tell
+
+if TYPE_CHECKING:
+    from ..api.ingestion import Ingestion
+    from ..results.datasets import Result
+
+
+class IngestChoice(LayoutChoice):
+    """What to ingest, and how it is stored, as the options say it."""
+
+    scores_name: str | None
+    labels_name: str | None
+    append: bool
+    overwrite: bool
+    missing: str
+
+
+@click.command(cls=Command, short_help="Make a store of a file or another store.")
+@click.argument("scores", type=click.Path(allow_dash=True))
+@click.argument("labels", type=click.Path(), required=False)
+@out_options
+@click.option("--scores", "scores_name", metavar="NAME", help="Column, member or array that holds the scores.")
+@click.option("--labels", "labels_name", metavar="NAME", help="Column, member or array that holds the labels.")
+@layout_options
+@click.option("--append", is_flag=True, help="Add the rows to the finished store at --out, laid out as that is.")
+@overwrite_option
+@missing_option
+@storage_option
+@json_option
+@quiet_option
+def ingest(scores: str, labels: str | None, out: str, storage_option: tuple[str, ...], out_option: tuple[str, ...],
+           as_json: bool, quiet: bool, **how: Unpack[IngestChoice]) -> None:  # fmt: skip
+    """Copy scores from a file or another store into a store that reads fast, and verify it.
+
+    SCORES is an .npy, .npz, .parquet, .csv, .arrow or .feather file, a folder of Parquet or Arrow files,
+    a Zarr store, or - for an .npy stream; LABELS a file or store of their own, if they have one.
+
+    Example: avgk ingest scores.npy labels.npy --out new.zarr
+    """
+    from ..engine.progress import phase
+
+    with phase("opening"):
+        from ..api.ingestion import ingest as run
+        from ..store import shown
+
+    found = run(
+        scores, labels, out=out, storage_options=parse_storage_options(storage_option),
+        out_options=parse_storage_options(out_option, "--out-option"), progress=shows_progress(quiet), **how,
+    )  # fmt: skip
+    if as_json:
+        print_json({
+            "store": shown(out), "n_samples": found.n_samples, "n_classes": found.n_classes,
+            "has_labels": found.has_labels, "rounding": found.rounding, "class_names": found.class_names,
+            "ignored": list(found.ignored),
+            "n_chunks": found.verification.n_chunks, "n_bytes": found.verification.n_bytes,
+        })  # fmt: skip
+    else:
+        _print_ingestion(found, shown(out))
+
+
+def _print_ingestion(found: Ingestion, store: str) -> None:
+    checked = found.verification
+    tell(
+        f"wrote {found.n_samples:,} samples x {found.n_classes:,} classes "
+        f"{'with' if found.has_labels else 'without'} labels to {store}: "
+        f"{checked.n_chunks:,} chunks, {checked.n_bytes:,} bytes, all verified"
+    )
+    if found.class_names:
+        names = found.class_names
+        middle = ", …, " if len(names) > 4 else ", " if len(names) > 3 else ""
+        tell(f"each column is a class: {', '.join(names[:3])}{middle}{names[-1] if len(names) > 3 else ''}")
+    if found.ignored:
+        more = f" and {len(found.ignored) - 20} more" if len(found.ignored) > 20 else ""
+        tell(f"not used: {', '.join(found.ignored[:20])}{more}")
+    if found.rounding:
+        tell(f"the scores are {found.rounding}")
+
+
+@click.command(cls=Command, short_help="Check every chunk of a store.")
+@click.argument("store", type=click.Path())
+@storage_option
+@json_option
+@quiet_option
+@cluster_options
+def verify(
+    store: str, storage_option: tuple[str, ...], as_json: bool, quiet: bool, **where: Unpack[ClusterChoice]
+) -> None:
+    """Read every chunk of a store and check it; exit status 1 where any is damaged.
+
+    Example: avgk verify scores.zarr
+    """
+    from ..engine.progress import phase
+
+    with phase("opening"):
+        from ..api.stores import verify as run
+
+    with cluster(where, quiet):
+        found = run(store, storage_options=parse_storage_options(storage_option), progress=shows_progress(quiet))
+    if as_json:
+        print_json({"ok": found.ok, "n_chunks": found.n_chunks, "n_bytes": found.n_bytes,
+                    "has_manifest": found.has_manifest, "damaged": found.damaged})  # fmt: skip
+    else:
+        for chunk, what in found.damaged:
+            tell(what if chunk in what else f"{chunk}: {what}")
+        how = "against the manifest" if found.has_manifest else "by decoding (no manifest: changed values can pass)"
+        tell(f"{found.n_chunks:,} chunks, {found.n_bytes:,} bytes checked {how}: {len(found.damaged)} damaged")
+    if not found.ok:
+        sys.exit(FAILED)
+
+
+@click.command(cls=Command, short_help="Make one store of the parts of several writers.")
+@click.argument("store", type=click.Path())
+@click.option("--parts", type=click.IntRange(min=1), help="Number of parts that must be there.")
+@storage_option
+@json_option
+@quiet_option
+def join(store: str, parts: int | None, storage_option: tuple[str, ...], as_json: bool, quiet: bool) -> None:
+    """Make one store of the parts that several processes wrote with ScoreWriter(..., part=i).
+
+    Example: avgk join parts.zarr --parts 2
+    """
+    from ..store import join_parts, open_arrays, shown
+
+    options = parse_storage_options(storage_option)
+    join_parts(store, parts, storage_options=options)
+    made = open_arrays(store, storage_options=options)
+    n_samples, n_classes = made.scores.shape[0], made.n_classes or made.scores.shape[1]
+    if as_json:
+        has_labels = made.labels is not None
+        print_json({"store": shown(store), "n_samples": n_samples, "n_classes": n_classes, "has_labels": has_labels})
+    else:
+        tell(f"{shown(store)} is complete: {n_samples:,} samples x {n_classes:,} classes")
+
+
+@click.command(cls=Command, short_help="What a store holds and costs, and advice.")
+@labelled_store_options
+@json_option
+@quiet_option
+def info(chosen: StoreChoice, as_json: bool, quiet: bool) -> None:
+    """What a store or file holds, what evaluating it costs, and how its layout could be better.
+
+    STORE and LABELS are as for avgk evaluate.
+
+    Example: avgk info scores.zarr
+    """
+    from ..api.stores import info as run
+    from ..report import print_info
+    from .group import spelled
+
+    found = run(chosen.store, scores=chosen.scores, labels=chosen.labels, storage_options=chosen.options)
+    found["advice"] = [spelled(text) for text in found["advice"]]
+    if as_json:
+        print_json(found)
+    else:
+        click.echo(print_info(found, **look()))
+
+
+# ``avgk simulate`` and ``avgk demo``: data with known answers, and the whole product on it.
+
+
+@click.command(cls=Command, short_help="Write a store of simulated scores.")
+@click.option("--out", required=True, type=click.Path(), help="Where to write the store.")
+@click.option("--example", type=click.IntRange(1, 4), help="One of the paper's toy problems, with six classes.")
+@click.option("--samples", type=click.IntRange(min=1), default=100_000, show_default=True, help="Number of samples.")
+@click.option("--classes", type=click.IntRange(min=1), default=1_000, show_default=True, help="Number of classes.")
+@click.option("--seed", type=int, default=0, show_default=True, help="Same seed, same data.")
+@click.option("--dtype", default="float32", show_default=True, help="Type of the scores, such as float16 or uint8.")
+@click.option("--ambiguity", type=float, default=1.0, show_default=True, help="How much samples differ in ambiguity.")
+@click.option("--levels", type=click.IntRange(min=1), help="Round scores to so many levels, for ties.")
+@click.option("--soft", is_flag=True, help="Store the true probabilities as labels.")
+@overwrite_option
+@json_option
+@quiet_option
+def simulate(out: str, example: int | None, samples: int, classes: int, seed: int, dtype: str, ambiguity: float,
+             levels: int | None, soft: bool, overwrite: bool, as_json: bool, quiet: bool) -> None:  # fmt: skip
+    """Simulated scores with labels: the paper's examples, or large data with chosen ambiguity.
+
+    Example: avgk simulate --example 2 --samples 3000 --out toy.zarr
+    """
+    from ..engine.progress import phase
+
+    with phase("opening"):
+        from ..testing.simulation import Simulation, simulate_store
+
+    if seed < 0:
+        raise OptionError(f"--seed must not be negative; got {seed}.")
+    if example is not None and classes not in (6, 1_000):
+        raise OptionError(f"--classes must be 6 for the paper's examples; got {classes}. Leave it out.")
+    n_classes = 6 if example is not None else classes
+    if example is not None and dtype == "float32":
+        dtype = "float64"  # the examples' probabilities, exactly
+    spec = Simulation(samples, n_classes, example, seed, dtype, ambiguity, levels)
+    simulate_store(out, spec, soft=soft, overwrite=overwrite, progress=shows_progress(quiet))
+    if as_json:
+        print_json({"store": shown(out), "n_samples": samples, "n_classes": n_classes, "example": example, "seed": seed,
+                    "dtype": dtype, "ambiguity": ambiguity, "levels": levels, "soft": soft})  # fmt: skip
+    else:
+        tell(f"wrote {samples:,} samples x {n_classes:,} classes to {shown(out)}")
+
+
+def _check_demo(out: pathlib.Path) -> None:
+    """Refuse a folder that holds anything but an earlier demo, or what a killed one left."""
+    from ..store import holds_anything, recover, writable
+
+    store = out / "scores.zarr"
+    if out.is_dir():
+        recover(store.resolve(), str(store))
+    if holds_anything(writable(out)[0]) and not (out.is_dir() and _is_simulated(store)):
+        raise OptionError(f"--out must be a new or empty folder, or one of an earlier demo; got {str(out)!r}.")
+
+
+def _is_simulated(store: pathlib.Path) -> bool:
+    """Whether a simulation wrote a store, or had begun to, and so may replace it."""
+    from ..store import holds_anything, writable
+
+    for name, where in (("scores/zarr.json", ()), ("zarr.json", ("avgk_dask",))):
+        try:
+            found = json.loads((store / name).read_text())["attributes"]
+            for part in where:
+                found = found[part]
+        except (OSError, ValueError, KeyError, TypeError):
+            continue
+        if "simulation" in found:
+            return True
+    return store.is_dir() and not holds_anything(writable(store)[0])
+
+
+@click.command(cls=Command, short_help="Simulate, evaluate and report, in one command.")
+@click.option(
+    "--out", type=click.Path(path_type=pathlib.Path), default="avgk-demo", show_default=True, help="Folder to write to."
+)
+@click.option("--samples", type=click.IntRange(min=1), default=50_000, show_default=True, help="Number of samples.")
+@click.option("--classes", type=click.IntRange(min=10), default=1_000, show_default=True, help="Number of classes.")
+@json_option
+@quiet_option
+def demo(out: pathlib.Path, samples: int, classes: int, as_json: bool, quiet: bool) -> None:
+    """The whole product in one command: simulate a store, evaluate it, write the report.
+
+    Example: avgk demo --samples 5000 --classes 100
+    """
+    from ..engine.progress import phase
+
+    with phase("opening"):
+        from ..report import print_table, write_report
+        from ..results.datasets import to_json
+
+    store = out / "scores.zarr"
+    results = ResultsFolder(out)
+    _check_demo(out)
+    with results as folder:
+        result, curve, seconds = _simulate_and_evaluate(store, samples, classes, shows_progress(quiet))
+        folder.write(result, lambda path: write_report(result, path, seconds=seconds, curve=curve))
+    if as_json:
+        print_json({"store": str(store), "report": str(out / "report.html"), "result": json.loads(to_json(result))})
+        return
+    click.echo(print_table(result, **look()))
+    click.echo()
+    tell(f"The report is {out / 'report.html'}; the scores are in {store}.")
+
+
+def _simulate_and_evaluate(
+    store: pathlib.Path, samples: int, classes: int, progress: bool | None
+) -> tuple[Result, Result | None, float]:
+    from ..api.evaluate import evaluate_with_curve
+    from ..store import open_arrays
+    from ..testing.simulation import Simulation, simulate_store
+
+    simulate_store(store, Simulation(samples, classes), overwrite=True, progress=progress)
+    start = time.perf_counter()
+    result, curve = evaluate_with_curve(store, progress=progress)
+    seconds = time.perf_counter() - start
+    result.attrs |= {"store": str(store), "fingerprint": open_arrays(store).fingerprint}
+    return result, curve, seconds
+
+
+# ``avgk compile``.
+
+
+@click.command(cls=Command, name="compile", short_help="Compile ahead what large matrices need.")
+@click.option("--dtype", "dtypes", metavar="NAME", multiple=True, help="Only for scores of this type; may be repeated.")
+@quiet_option
+def compile_ahead(dtypes: tuple[str, ...], quiet: bool) -> None:
+    """Compile ahead what evaluating large matrices needs, once for all later runs: in an image, on each worker.
+
+    Small matrices never wait for it.
+
+    Example: avgk compile --dtype float32
+    """
+    from ..api.compilation import DTYPES, compile_kernels
+
+    done = compile_kernels(dtypes=dtypes or DTYPES, progress=shows_progress(quiet))
+    if not quiet:
+        click.echo(
+            f"{f'compiled in {done.seconds:.1f} s' if done.n_compiled else 'all is there'}, kept in {done.cache}"
+        )

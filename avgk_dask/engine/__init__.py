@@ -1,0 +1,1 @@
+"""Thresholds in one read, and whatever runs it: search, graph, checkpoints, memory, progress, clusters."""

@@ -1,0 +1,291 @@
+"""Checkpoints: what a run has found so far, kept at a path or URL, so that another run reads only what is missing.
+
+Four kinds of files:
+
+- ``request.json``: what was asked for, of what store, by which version. Another request is refused.
+- ``bands``: where bands begin, and the stamps of their scores and labels. A store that has grown keeps its bands.
+- ``searches/S/W``: the plan and the bands of wave W of search S. They are read again in the same way.
+- ``states/PASS/NAME``: the state of some bands, or of all. The name is a hash of which bands, and of their stamps.
+
+The hash of a file covers its name and the request: one that was put in the place of another is damaged, and so not used.
+Everything is found by what was read and how. So an interrupted run, one over a grown store, and one for other budgets are the
+same thing: what is there is used, and the rest is read.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from importlib.metadata import PackageNotFoundError, version
+
+import numpy as np
+
+from ..arrays import Ints
+from ..bands.passes import Pass
+from ..errors import OptionError, ReadError
+from ..records import Record, State
+from ..sources.activations import Softmax
+from ..sources.derived import Slots
+from ..sources.reading import SpreadTies, Transform
+from ..sources.source import Source
+from ..store.read.listing import join_stamps
+from ..store.write.shelves import Shelf
+from .plan import ScanPlan, Script, Wave
+from .tasks import Keeper, token_of
+
+#: Raised whenever files mean something else.
+FORMAT = 4
+_CURE = "Use another place for the checkpoint, or remove it."
+_REQUEST, _BANDS, _HASH = "request.json", "bands", "hash"
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A checkpoint as it is asked for: where, and of which request."""
+
+    place: object
+    function: str
+    #: All that changes what a function reads or finds, but for budgets.
+    request: Mapping[str, object]
+    #: A folder inside it, for functions that read several matrices.
+    folder: str = ""
+
+
+@dataclass(frozen=True)
+class Bands(Record):
+    """Where bands begin and end, and the stamps of their scores and of their labels."""
+
+    rows: Ints
+    scores: Ints
+    labels: Ints
+
+    @classmethod
+    def of(cls, source: Source, labels: Sequence[int]) -> Bands:
+        """Return the bands of a source whose labels have these hashes."""
+        found = np.array([source.row_stamps(), labels], np.uint64).view(np.int64)
+        return cls(np.asarray(source.whole.rows, np.int64), *found)
+
+    def name(self, numbers: Sequence[int]) -> str:
+        """Return a name of some bands, the same only where these and all that they hold are the same."""
+        chosen = np.asarray(numbers, np.int64)
+        return join_stamps(np.concatenate([chosen, self.scores[chosen], self.labels[chosen]]).tolist())
+
+    def n_same(self, other: Bands) -> tuple[int, int]:
+        """Return how many of the first bands have the same scores, and of these the same labels, as in others."""
+        n = min(self.scores.size, other.scores.size)
+        same = self.scores[:n] == other.scores[:n]
+        return int(same.sum()), int((same & (self.labels[:n] == other.labels[:n])).sum())
+
+
+@dataclass(frozen=True)
+class KeptPass:
+    """The states of one pass in a checkpoint."""
+
+    keeper: Keeper
+    folder: str
+    bands: Bands
+    what: Pass
+
+    def name(self, numbers: Sequence[int]) -> str:
+        """Return the name of the state of some bands, or of some of the chunks that the pass reads."""
+        if self.what.columns is None:
+            return f"{self.folder}/{self.bands.name(numbers)}"
+        assert self.what.bands is not None
+        bands = self.bands.name([self.what.bands[number] for number in numbers])
+        return f"{self.folder}/{join_stamps([bands, *numbers, *(self.what.columns[number] for number in numbers)])}"
+
+    @property
+    def _all(self) -> str:
+        bands = range(self.bands.scores.size) if self.what.bands is None else self.what.bands
+        return f"{self.folder}/all-{join_stamps([self.bands.name(bands), *(self.what.columns or ())])}"
+
+    def load(self) -> State | None:
+        """Return the state of all bands of the pass; None where it is not kept."""
+        return self.keeper.load(self._all)
+
+    def save(self, state: State) -> None:
+        """Keep the state of all bands."""
+        self.keeper.save(self._all, state)
+
+
+@dataclass
+class Checkpoint:
+    """What a run keeps, and what earlier ones kept."""
+
+    shelf: Shelf
+    bands: Bands
+    #: What it is of.
+    source: Source
+    #: The search that is under way, and its waves so far.
+    _search: int = field(default=-1)
+    _wave: int = field(default=0)
+
+    def begin_search(self) -> Script:
+        """Begin the next search of the run; return the waves of an earlier run of it."""
+        self._search, self._wave = self._search + 1, 0
+        found: list[Wave] = []
+        while (data := self.shelf.read(self._wave_name(len(found)))) is not None:
+            try:
+                found.append(Wave.from_bytes(data))
+            except ReadError:
+                break
+        return tuple(found)
+
+    def note(self, what: Pass) -> None:
+        """Keep the plan of a wave, before it is read."""
+        plan = getattr(what.plan, "plan", what.plan)  # of a scan that also counts other sets
+        if not isinstance(plan, ScanPlan) or what.name != "scan":
+            return
+        bands = range(self.bands.scores.size) if what.bands is None else what.bands
+        parts, name = Wave.of(plan, bands).to_parts(), self._wave_name(self._wave)
+        if bytes(self.shelf.read(name) or b"") != b"".join(parts):
+            self.shelf.remove([self._wave_name(self._wave + 1), name])  # and so all that came after it
+            self.shelf.write(name, parts)
+        self._wave += 1
+
+    def _wave_name(self, number: int) -> str:
+        return f"searches/{self._search}/{number}"
+
+    def of_pass(self, source: Source, what: Pass) -> KeptPass | None:
+        """Return what is kept of a pass; None over other scores or labels than those the checkpoint is of."""
+        bands = self._bands_of(source)
+        if bands is None:
+            return None
+        made = source.preparations
+        prepared: list[object] = [(_unplaced(p.transform), p.dtype, p.n_stored, p.columns) for p in made]
+        if source.mask is not None and any(isinstance(p.transform, SpreadTies) for p in made):
+            # Samples before a band that do not exist change the numbers of its rows, which order ties.
+            prepared.append(tuple(source.rows))
+        token = token_of(FORMAT, what.name, what.work, what.plan, what.state.__name__, what.state.VERSION, prepared)
+        return KeptPass(Keeper(self.shelf, what.state), f"states/{token}", bands, what)
+
+    def _bands_of(self, source: Source) -> Bands | None:
+        """Return the bands of a source: those of the run, without their labels where it has none; None for any other."""
+        if source.stored_array is not self.source.stored_array or source.rows != self.source.rows:
+            return None
+        if source.labels is None:
+            return replace(self.bands, labels=self.bands.labels * 0)
+        return self.bands if source.labels is self.source.labels else None
+
+
+def open_checkpoint(
+    asked: Asked, source: Source, label_hashes: Callable[[Source], Sequence[int]]
+) -> tuple[Checkpoint, Source]:
+    """Open or begin a checkpoint; return it, and the source with the bands of the run that began it.
+
+    ``label_hashes`` hashes the labels of each band of a source.
+
+    Raises
+    ------
+    OptionError
+        Where the checkpoint is of another request, store or version, which the error names.
+
+    """
+    if source.stored_array is None:
+        source.row_stamps()  # which says why there are none
+    whole = Shelf.at(asked.place)
+    shelf = whole.within(asked.folder)
+    _refuse_inside(shelf, source)
+    if asked.folder and whole.read_plain(_REQUEST) is not None:
+        raise OptionError(f"checkpoint must be of the same request; got {whole.location}, of another one. {_CURE}")
+    told = _told(asked, source)
+    _compare(shelf, told)
+    shelf = replace(shelf, owner=token_of(told))
+    saved = _saved_bands(shelf)
+    if saved is not None:
+        source = _with_bands(source, saved, shelf)
+    bands = Bands.of(source, label_hashes(source))
+    if saved is not None:
+        _compare_bands(shelf, saved, bands, source)
+    shelf.write_plain(_REQUEST, [json.dumps({**told, _HASH: token_of(told)}, indent=1, sort_keys=True).encode()])
+    shelf.write(_BANDS, bands.to_parts())
+    return Checkpoint(shelf, bands, source), source
+
+
+def _unplaced(transform: Transform) -> Transform:
+    """Return a transform without the name of its store, which may be spelt in other ways, and is for errors alone."""
+    return replace(transform, location="") if isinstance(transform, (Softmax, Slots)) else transform
+
+
+def _refuse_inside(shelf: Shelf, source: Source) -> None:
+    """Refuse a checkpoint inside the store that it is of."""
+    store = source.location.rstrip("/")
+    if store and f"{shelf.location.rstrip('/')}/".startswith(f"{store}/"):
+        raise OptionError(
+            f"checkpoint must not be inside the store; got {shelf.location}. Name a folder of its own for it."
+        )
+
+
+def _told(asked: Asked, source: Source) -> dict[str, object]:
+    """Return what a checkpoint is of, in plain words and values."""
+    labels = "none" if source.labels is None else "probabilities" if source.has_soft_labels else "class numbers"
+    facts = {"classes": source.n_classes, "dtype": source.dtype.name, "labels": labels}
+    if source.made_by:
+        facts["made by"] = source.made_by
+    if source.mask is not None:
+        facts["where"] = "given"
+    if source.stored_array is not None:
+        facts["missing"] = source.stored_array.store_path.store.checks.missing
+    asked_for = {"function": asked.function, **{name: str(value) for name, value in asked.request.items()}}
+    return {"format": FORMAT, "avgk_dask": _version(), **asked_for, **facts}
+
+
+def _version() -> str:
+    try:
+        return version("avgk_dask")
+    except PackageNotFoundError:
+        return "unknown"
+
+
+def _compare(shelf: Shelf, told: Mapping[str, object]) -> None:
+    """Refuse a checkpoint of something else; begin anew where its request is damaged."""
+    data = shelf.read_plain(_REQUEST)
+    if data is None:
+        return
+    try:
+        before = dict(json.loads(data))
+    except (ValueError, TypeError):
+        return
+    if before.pop(_HASH, None) != token_of(before) and before.get("format") == FORMAT:
+        return
+    names = [name for name in {**before, **told} if before.get(name) != told.get(name)]
+    if names:
+        differ = "; ".join(f"{name} was {before.get(name)!r} and is {told.get(name)!r}" for name in sorted(names))
+        raise OptionError(f"checkpoint must be of the same request; got {shelf.location}, where {differ}. {_CURE}")
+
+
+def _saved_bands(shelf: Shelf) -> Bands | None:
+    data = shelf.read(_BANDS)
+    try:
+        return None if data is None else Bands.from_bytes(data)
+    except ReadError:
+        return None
+
+
+def _with_bands(source: Source, saved: Bands, shelf: Shelf) -> Source:
+    """Return a source whose bands begin as those of an earlier run; its store may have grown since."""
+    before, n = saved.rows.tolist(), source.whole.shape[0]
+    if n < before[-1]:
+        raise OptionError(
+            f"checkpoint must be of this store, or of its first rows; got {shelf.location}, which is of {before[-1]:,} "
+            f"rows, and the store has {n:,}. {_CURE}"
+        )
+    if n > before[-1]:  # what follows the last band may have changed that one's chunk
+        before = [*before[:-1], *(row for row in source.whole.rows if row > before[-2])]
+    return source.with_rows(before)
+
+
+def _compare_bands(shelf: Shelf, saved: Bands, bands: Bands, source: Source) -> None:
+    """Refuse a checkpoint of other scores or labels; single bands may have changed, and are read again."""
+    n_scores, n_labels = saved.n_same(bands)
+    grown = bands.rows[-1] > saved.rows[-1]
+    if not n_scores and saved.scores.size > grown:
+        raise OptionError(
+            f"checkpoint must be of this store{' and these samples' * (source.mask is not None)}; got {shelf.location}, none of "
+            f"whose parts holds the same. {_CURE}"
+        )
+    if not n_labels and n_scores and not grown:  # new rows may change the one chunk of all labels
+        raise OptionError(
+            f"checkpoint must be of the same labels, and clusters; got {shelf.location}, with others. {_CURE}"
+        )

@@ -1,0 +1,357 @@
+"""What goes wrong on clusters, in words: why nothing is finished, and what distributed's own errors mean."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from concurrent.futures import CancelledError
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from queue import Empty, SimpleQueue
+from time import monotonic
+from typing import Any
+from weakref import WeakSet
+
+import distributed
+from dask.delayed import Delayed
+from distributed import KilledWorker, scheduler
+from distributed.client import ClosedClientError
+from distributed.comm import CommClosedError
+
+from ..errors import AvgkError, ClusterError
+from ..settings import setting
+from .graph import Reads
+from .progress import LOGGER, Telling
+
+_MEMORY_CURE = (
+    "Use workers with more memory or fewer threads, or store the scores in smaller chunks; "
+    "avgk info shows the memory that a worker needs."
+)
+_WAIT_CURE = "The setting avgk.stall-limit says how long a run waits."
+#: How often a task is tried again that distributed has given up: one that ends its workers itself, for all we know, and
+#: one whose workers were not the only ones that died.
+_MORE_DEATHS, _MORE_OF_OTHERS = 2, 20
+#: Seconds that a scheduler has to answer.
+_ANSWER_SECONDS = 10
+#: What distributed raises where the connection is gone, and where no worker may take a task.
+_LOST = (CommClosedError, ClosedClientError, CancelledError, asyncio.CancelledError)
+_UNWORKED = tuple(
+    getattr(scheduler, name) for name in ("NoWorkerError", "NoValidWorkerError") if hasattr(scheduler, name)
+)
+
+
+def lost_text() -> str:
+    """Return what to say where tasks are gone with their scheduler."""
+    return (
+        "the cluster must keep its tasks until they are finished; got them cancelled: its scheduler was lost or restarted. "
+        "Check that it runs, and start again."
+    )
+
+
+def fault_text(error: BaseException, client: Any, reads: Reads | None) -> str | None:
+    """Return what an error of distributed means; None for errors of tasks, and our own."""
+    if isinstance(error, AvgkError):
+        return None
+    if isinstance(error, KilledWorker):
+        text = f"workers must survive their tasks; got more than {_count(error.allowed_failures, 'worker')} that died"
+        # Distributed suspects all tasks that a dead worker had, and names the first that was there too often.
+        return f"{text}, one after the other, in the task that {_place(error.task, reads)} or one beside it. {_MEMORY_CURE}"
+    if isinstance(error, _UNWORKED):
+        return f"the cluster must have workers that may take the tasks; got none. Start some. {_WAIT_CURE}"
+    if isinstance(error, _LOST) or (isinstance(error, OSError) and client.status != "running"):
+        return lost_text()
+    return None
+
+
+@dataclass(frozen=True)
+class Death:
+    """The unexpected end of a worker: the tasks that it had, and whether its nanny ended it because its memory was full."""
+
+    tasks: frozenset[str]
+    by_memory: bool = False
+
+
+def find_deaths(client: Any) -> list[Death]:
+    """Return which workers of a cluster died, in their order, as far as its scheduler has logged it."""
+    with suppress(OSError, *_LOST):  # TimeoutError is an OSError
+        return deaths_of(*(_ask(client, "events", topic=topic) for topic in ("all", "worker-restart-memory")))
+    return []
+
+
+def deaths_of(events: Iterable[tuple[float, Any]], restarts: Iterable[tuple[float, Any]]) -> list[Death]:
+    """Return the deaths among the events of a scheduler, given those of nannies that restart a worker because of its memory."""
+    full = {event.get("worker") for _, event in restarts}
+    return [
+        Death(frozenset(map(str, event.get("processing-tasks", ()))), event.get("worker") in full)
+        for _, event in events
+        if isinstance(event, dict) and event.get("action") == "remove-worker" and not event.get("expected")
+    ]
+
+
+class Suspects:
+    """Decides which tasks are tried again after distributed has given them up because their workers died.
+
+    Distributed lets a few workers die in a task, whatever killed them. A task that is the cause ends every worker that runs
+    it. If other workers die as well, with other tasks and with memory left, something outside may be killing workers. It
+    does so for certain if all tasks of such a worker have been finished since.
+    """
+
+    def __init__(self, steps: Collection[str] | None) -> None:
+        #: The tasks that read or merge; any other cannot be the cause itself. None if all may be.
+        self._steps = steps
+        self._n_tries: Counter[str] = Counter()
+        self._n_outside: Counter[str] = Counter()
+
+    def try_again(self, task: str, deaths: Sequence[Death], finished: Collection[str]) -> bool:
+        """Return whether a task is tried again, given all deaths so far and the tasks that are finished."""
+        first = next((i for i, death in enumerate(deaths) if task in death.tasks), len(deaths))
+        mine = [death for death in deaths[first:] if task in death.tasks]
+        others = [death for death in deaths[first:] if task not in death.tasks and not death.by_memory]
+        n_outside = sum(all(other in finished for other in death.tasks) for death in others)
+        may_be_innocent = bool(others) and not any(death.by_memory for death in mine)
+        if may_be_innocent and n_outside > self._n_outside[task]:  # kills go on: each proof lets it try once more
+            self._n_outside[task] = n_outside
+            return True
+        self._n_tries[task] += 1
+        is_step = self._steps is None or task in self._steps
+        return self._n_tries[task] <= (_MORE_OF_OTHERS if may_be_innocent or not is_step else _MORE_DEATHS)
+
+
+@dataclass(frozen=True)
+class Trouble:
+    """Why nothing is finished and what to do, and the tasks of others that are running: those of users' own arrays."""
+
+    text: str
+    others: frozenset[str] = frozenset()
+
+
+def retry_tasks(client: Any, keys: list[str]) -> None:
+    """Let a cluster try tasks again that failed, with all that they wait for.
+
+    ``Client.retry`` does the same, but fails where one of those is a task of which the client has no future.
+    """
+
+    async def retry() -> None:
+        for key in await client.scheduler.retry(keys=keys, client=client.id):
+            if key in client.futures:
+                client.futures[key].retry()
+
+    client.sync(retry)
+
+
+def find_trouble(client: Any, seconds: float, reads: Reads | None) -> Trouble:
+    """Ask a cluster why no task has finished for some seconds."""
+    try:
+        workers = list(_ask(client, "identity", n_workers=-1)["workers"].values())
+        running = [str(key) for keys in _ask(client, "processing").values() for key in keys]
+    except (OSError, *_LOST):  # TimeoutError is an OSError
+        return Trouble("the scheduler does not answer. Check that it runs, and that its machine is in reach.")
+    others = frozenset(key for key in running if not key.startswith("avgk-"))
+    return Trouble(_why(workers, seconds) or _still_running(running, len(workers), reads), others)
+
+
+def _ask(client: Any, what: str, **arguments: Any) -> Any:
+    return client.sync(getattr(client.scheduler, what), **arguments, callback_timeout=_ANSWER_SECONDS)
+
+
+def _why(workers: list[dict[str, Any]], seconds: float) -> str | None:
+    """Return what is wrong with workers, if anything is."""
+    if not workers:
+        return f"the cluster has no workers. Start some. {_WAIT_CURE}"
+    paused = [worker for worker in workers if worker["status"] == "paused"]
+    if len(paused) == len(workers):
+        which = "the one worker is" if len(workers) == 1 else f"all {len(workers)} workers are"
+        return f"{which} paused because the memory is full. {_MEMORY_CURE}"
+    unheard = _unheard(workers, seconds)
+    if unheard:
+        (name, since), n = unheard[0], len(unheard)
+        more = f", nor {n - 1} others" if n > 1 else ""
+        return f"worker {name} has not been heard of for {since:.0f} s{more}. Look at its machine and its log."
+    return None
+
+
+def _unheard(workers: list[dict[str, Any]], seconds: float) -> list[tuple[Any, float]]:
+    """Return the names of workers that have been silent, and for how long, the longest first."""
+    now = max(time.time(), *(worker["last_seen"] for worker in workers))  # clocks may differ
+    least = max(seconds / 2, len(workers) / 50)  # heartbeats are rarer in large clusters
+    silent = [(worker["name"], now - worker["last_seen"]) for worker in workers]
+    return sorted((pair for pair in silent if pair[1] > least), key=lambda pair: -pair[1])
+
+
+def _still_running(running: list[str], n_workers: int, reads: Reads | None) -> str:
+    where = f"on {_count(n_workers, 'worker')}"
+    if not running:
+        return f"no task is running {where}, which may be busy with others. Look at the dashboard. {_WAIT_CURE}"
+    order = {key: i for i, key in enumerate(reads.groups)} if reads else {}
+    oldest = min(running, key=lambda key: order.get(key, len(order)))
+    verb = "is" if len(running) == 1 else "are"
+    return f"{_count(len(running), 'task')} {verb} running {where}; the first {_place(oldest, reads)}. {_WAIT_CURE}"
+
+
+def _place(key: Any, reads: Reads | None) -> str:
+    return f"is called {key}" if reads is None else reads.place_of(str(key))
+
+
+def _count(n: int, what: str) -> str:
+    return f"{n} {what}{'' if n == 1 else 's'}"
+
+
+# Tasks on a cluster, watched: what goes wrong there is said while it lasts, and ends the run with an error of ours.
+
+
+#: The clients whose dashboard was told of.
+_TOLD: WeakSet[Any] = WeakSet()
+#: The least seconds between two looks at a cluster on which nothing is finished.
+_LEAST_PAUSE = 0.05
+
+
+def new_dashboard(client: Any) -> str | None:
+    """Return the address of a cluster's dashboard, the first time that it is asked for; None where there is none."""
+    if client in _TOLD:
+        return None
+    _TOLD.add(client)
+    with suppress(Exception):  # no dashboard, or nobody who tells
+        return client.dashboard_link or None
+    return None
+
+
+@contextmanager
+def naming_faults(client: Any, reads: Reads | None = None) -> Iterator[None]:
+    """Turn what distributed raises when a cluster fails into an error of ours; what tasks raise stays as it is."""
+    try:
+        yield
+    except (Exception, asyncio.CancelledError) as error:
+        text = fault_text(error, client, reads)
+        if text is None:
+            raise
+        raise ClusterError(text) from error
+
+
+class Watch:
+    """Computes tasks on a cluster and watches them: each is submitted once, and tells when it is finished."""
+
+    def __init__(self, client: Any, telling: Telling, shares: dict[str, int], reads: Reads | None) -> None:
+        self._client, self._telling, self._shares, self._reads = client, telling, shares, reads
+        self._events: SimpleQueue[Any] = SimpleQueue()
+        self._last = self._said = monotonic()
+        self._others: frozenset[str] | None = None
+        self._suspects = Suspects(None if reads is None else reads.steps)
+        self._finished: set[str] = set()
+
+    def compute(self, tasks: list[Delayed]) -> list[Any]:
+        """Return the values of tasks. With an error or an interrupt, all that is under way is cancelled."""
+        if (address := new_dashboard(self._client)) is not None:
+            LOGGER.info("dashboard %s", address)
+        with naming_faults(self._client, self._reads), _seceded():
+            futures = self._client.compute([*tasks, *self._steps(tasks)])
+            try:
+                self._await(futures, {task.key for task in tasks})
+                return self._gather(futures[: len(tasks)])
+            except BaseException:
+                with suppress(Exception):  # the cluster may be gone
+                    self._client.cancel(futures)
+                raise
+            finally:
+                for future in futures:
+                    future.release()
+
+    def _steps(self, tasks: list[Delayed]) -> list[Delayed]:
+        """Return the tasks on the way to those of a pass."""
+        if self._reads is None:
+            return []
+        (root,) = tasks
+        keys = self._reads.steps - {root.key}
+        return [Delayed(key, root.dask, layer=root.__dask_layers__()[0]) for key in sorted(keys)]
+
+    def _await(self, futures: list[Any], wanted: set[str]) -> None:
+        """Wait for all. A result that is merged stays nowhere: a future that is held would keep it in memory."""
+        waiting = {future.key: future for future in futures}
+        for future in futures:
+            future.add_done_callback(self._events.put)
+        while waiting:
+            future = self._next()
+            if future.key not in waiting:
+                continue
+            if future.status == "error":
+                self._try_again(future, waiting)
+            elif future.status == "cancelled":
+                raise ClusterError(lost_text())
+            elif future.status == "finished":
+                del waiting[future.key]
+                self._finished.add(str(future.key))
+                self._telling.advance(self._shares.get(future.key, 0))
+                if future.key not in wanted:
+                    future.release()
+
+    def _try_again(self, future: Any, waiting: dict[str, Any]) -> None:
+        """Try a task again whose workers died, unless it is the cause; raise what any other task raised."""
+        error = future.exception()
+        if not isinstance(error, distributed.KilledWorker) or not self._suspects.try_again(
+            str(error.task), find_deaths(self._client), self._finished
+        ):
+            future.result()  # raises what the task raised
+        self._telling.say(f"workers died in the task {error.task}: it is tried again")
+        retry_tasks(self._client, [key for key, one in waiting.items() if one.status == "error"])
+        for one in waiting.values():
+            one.add_done_callback(self._events.put)
+
+    def _gather(self, futures: list[Any]) -> list[Any]:
+        """Return the results; where one is lost on its way, it is computed again."""
+
+        async def gather() -> list[Any]:
+            return list(await self._client.gather(futures, asynchronous=True))
+
+        gathering = asyncio.run_coroutine_threadsafe(gather(), self._client.loop.asyncio_loop)
+        gathering.add_done_callback(self._events.put)
+        try:
+            self._next()
+            return gathering.result()
+        finally:
+            gathering.cancel()
+
+    def _next(self) -> Any:
+        """Wait for the next event."""
+        while True:
+            try:
+                event = self._events.get(timeout=self._pause())
+            except Empty:
+                self._look()
+                continue
+            self._last = self._said = monotonic()
+            return event
+
+    def _pause(self) -> float:
+        due = min(self._said + setting("stall-seconds"), self._last + setting("stall-limit"))
+        return float(max(_LEAST_PAUSE, min(due - monotonic(), self._telling.look())))
+
+    def _look(self) -> None:
+        """Say why nothing is finished, each time that it has lasted; end the run once it has lasted too long."""
+        now = monotonic()
+        at_end = now - self._last >= setting("stall-limit")
+        if not at_end and now - self._said < setting("stall-seconds"):
+            return
+        trouble = find_trouble(self._client, now - self._last, self._reads)
+        if self._others is not None and trouble.others != self._others:  # the tasks of somebody's array are finished
+            self._last = self._said = now
+            self._others = trouble.others
+            return
+        self._others, self._said = trouble.others, now
+        if at_end:
+            raise ClusterError(f"the cluster must finish tasks; got none in {now - self._last:.0f} s: {trouble.text}")
+        self._telling.say(f"no task has finished for {now - self._last:.0f} s: {trouble.text}")
+
+
+@contextmanager
+def _seceded() -> Iterator[None]:
+    """Leave the thread of a task, where this is one, to other tasks while it waits for some."""
+    try:
+        distributed.secede()
+    except (KeyError, ValueError, AttributeError):  # no task
+        yield
+        return
+    try:
+        yield
+    finally:
+        distributed.rejoin()

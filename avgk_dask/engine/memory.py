@@ -1,0 +1,323 @@
+"""Caps: how much of what a scan finds may come together in one process."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ..bands.candidates import LISTED
+from ..bands.passes import Pass
+from ..errors import MemoryLimitError
+from ..settings import setting
+from ..sources.source import Source
+from ..store.read.ahead import AHEAD_SHARE
+from ..threads import cluster_workers, machine_memory, n_threads
+from .graph import fan_in_of
+from .plan import ROW_BYTES, ScanShape
+from .ranked import LEAST_BINS, MOST_FUSED, narrow_dtype
+from .scan import EVENT_SPACE
+from .search import RESCAN_EVENTS
+
+#: Events that no band may exceed, and those that waves need to get anywhere.
+_MOST_BAND_EVENTS, _LEAST_EVENTS = 1 << 20, 1 << 20
+#: Samples that are looked at whole.
+_LOOKED = 1 << 10
+#: How far caps may be lowered to fit small workers.
+_LOWEST = 1 / 16
+
+
+class Strata(NamedTuple):
+    """What rows are counted together by (see ``ScanShape``), and the bytes that takes, beyond a few."""
+
+    kind: str
+    n_bytes: int = 0
+
+
+NO_STRATA = Strata("")
+
+
+@dataclass(frozen=True)
+class Caps:
+    """Bytes of held rows, events, and bytes and bins of ranked scores, over all bands together."""
+
+    held_bytes: int
+    max_events: int
+    ranked_bytes: int
+    ranked_bins: int
+
+    @classmethod
+    def configured(cls) -> Caps:
+        """Return the caps that the settings say."""
+        return cls(setting("kept-bytes"), setting("max-events"), setting("ranked-bytes"), setting("ranked-bins"))
+
+    def lowered(self) -> tuple[list[Caps], list[Caps]]:
+        """Return these and lower ones; and the lowest, which hold no ranked scores, so that straddle strengths are not exact."""
+        shares = [2.0**-n for n in range(1, 1 + round(-math.log2(_LOWEST)))]
+        exact = [self, *map(self._lower, shares)]
+        lowest = exact[-1]
+        return exact, [replace(lowest, ranked_bytes=0, ranked_bins=self.ranked_bins // n) for n in (1, 4)]
+
+    def _lower(self, share: float) -> Caps:
+        events = min(self.max_events, max(int(self.max_events * share), _LEAST_EVENTS))
+        return Caps(int(self.held_bytes * share), events, self.ranked_bytes, self.ranked_bins)
+
+    def rank_bins(self, source: Source, n_ranked: int) -> int:
+        """Return the number of bins of each rank's histogram; 0 where all ranked scores fit and are held."""
+        if source.shape[0] * n_ranked * narrow_dtype(source.dtype).itemsize <= self.ranked_bytes:
+            return 0
+        return max(LEAST_BINS, self.ranked_bins // n_ranked)
+
+    def scan_shape(
+        self,
+        source: Source,
+        n_ranks: int = 0,
+        n_ranked: int = 0,
+        with_distance: bool = False,
+        strata: Strata = NO_STRATA,
+    ) -> ScanShape:
+        """Return what all scans of a source have in common."""
+        soft = source.has_soft_labels
+        item = narrow_dtype(source.dtype).itemsize
+        return ScanShape(
+            n_samples=source.shape[0],
+            n_classes=source.shape[1],
+            dtype=source.dtype,
+            n_ranks=n_ranks,
+            n_chunks=source.n_chunks,
+            max_events=max(setting("least-events"), min(self.max_events // 6, _MOST_BAND_EVENTS)),
+            all_events=self.max_events,
+            tile_scores=setting("tile-scores"),
+            n_ranked=n_ranked,
+            ranked_bins=self.rank_bins(source, n_ranked) if n_ranked else 0,
+            with_distance=with_distance,
+            max_held=0 if soft else max(self.held_bytes - ROW_BYTES * source.shape[0], 0) // item,
+            max_apart=self.held_bytes // (item + ROW_BYTES),
+            n_bands=source.n_bands,
+            n_together=-(-source.n_bands // setting("tie-groups")),
+            band_rows=int(np.diff(source.rows).max()),
+            key_bytes=item,
+            event_bytes=item + 12 + (8 if soft else 1) + (4 if strata.kind else 1),
+            strata=strata.kind,
+            strata_bytes=strata.n_bytes,
+            looked=_looked(source.rows),
+        )
+
+
+def _looked(rows: Sequence[int]) -> bytes:
+    """Return band and row, as bytes, of samples that are spread over the store: the same samples for any bands."""
+    bounds = np.asarray(rows, np.int64)
+    samples = np.unique(np.linspace(0, bounds[-1] - 1, _LOOKED).astype(np.int64))
+    bands = np.searchsorted(bounds, samples, side="right") - 1
+    return np.stack([bands, samples - bounds[bands]]).tobytes()
+
+
+# The memory bound: what a task, the worker that merges and the client take at their peaks, as functions, checked before running.
+
+
+#: Bytes of a process before it has read anything: numba's compiler and zarr, most of it.
+IDLE_BYTES = 250 << 20
+#: Of a worker's limit, the share up to which it neither spills nor pauses.
+_USABLE = 0.7
+#: The share beyond which its nanny ends a worker.
+_MOST = 0.95
+#: The share that caps are lowered to, as long as no straddle strength becomes less exact: distributed begins to watch there.
+_EASY = 0.55
+#: What histograms of ranked scores take where they are analysed, as exact integers, in times of what they take as arrays.
+_ANALYSED = 10
+
+
+@dataclass(frozen=True)
+class Projection:
+    """Upper estimates, in bytes, of what a scan takes beyond an idle process."""
+
+    #: One task; where states come together, with the last of them; the process that asked, with what it does at the end.
+    task: int
+    merge: int
+    client: int
+
+    @classmethod
+    def of(cls, source: Source, shape: ScanShape, budgets: Sequence[int]) -> Projection:
+        """Project a scan for budgets, which are numbers of labels in all."""
+        return cls(_scan_task(source, shape, budgets), *_together(shape.sum_bytes, shape.state_bytes))
+
+
+def project(source: Source, budgets: Sequence[int], n_ranks: int = 0, n_ranked: int = 0) -> Projection:
+    """Return what finding thresholds takes with the caps that will be used."""
+    return Projection.of(source, fitting_shape(source, budgets, n_ranks, n_ranked, refuse=False), budgets)
+
+
+def fitting_shape(
+    source: Source,
+    budgets: Sequence[int],
+    n_ranks: int = 0,
+    n_ranked: int = 0,
+    with_distance: bool = False,
+    strata: Strata = NO_STRATA,
+    *,
+    refuse: bool = True,
+) -> ScanShape:
+    """Return the shape of scans with the highest caps that fit the workers; refuse what fits none.
+
+    Raises
+    ------
+    MemoryLimitError
+        Where a task, or what comes together with the lowest caps, cannot fit.
+
+    """
+    limit, most = merge_limit(), memory_limit()
+    for group in Caps.configured().lowered():
+        shapes = [caps.scan_shape(source, n_ranks, n_ranked, with_distance, strata) for caps in group]
+        needed = [Projection.of(source, shape, budgets) for shape in shapes]
+        for share in (_EASY / _USABLE, 1.0):
+            for shape, one in zip(shapes, needed, strict=True):
+                if one.task <= most and _fits(one, limit, share):
+                    return _allowed(shape, one, source, refuse)
+    return _allowed(shapes[-1], needed[-1], source, refuse)
+
+
+def _allowed(shape: ScanShape, needed: Projection, source: Source, refuse: bool) -> ScanShape:
+    if refuse:
+        _refuse_tasks(needed.task, source)
+        _refuse_merges(needed.task, needed.merge, needed.client)
+    return shape
+
+
+def fits(source: Source, shape: ScanShape, budgets: Sequence[int]) -> bool:
+    """Return whether what a scan of some shape finds can come together."""
+    return _fits(Projection.of(source, shape, budgets), merge_limit())
+
+
+def _fits(needed: Projection, limit: MergeLimit, share: float = 1.0) -> bool:
+    """Return whether what is needed fits a limit, or a share of it where that is of a worker."""
+    allowed = limit.n_bytes * share if limit.is_cluster else limit.n_bytes
+    return _merging(needed.task, needed.merge, needed.client, limit) <= allowed
+
+
+def _scan_task(source: Source, shape: ScanShape, budgets: Sequence[int]) -> int:
+    """Return what one task of a scan takes.
+
+    A slab, its encoded form, and a copy of it where zarr assembles it; the converted tile, where the dtype has no kernel
+    of its own; the buffers of a stretch of rows; per row counts, labels, ranks and ranked scores; the rows or events
+    held; the histograms.
+    """
+    rows, n_classes, item = shape.band_rows, shape.n_classes, source.dtype.itemsize
+    soft = source.has_soft_labels
+    slab = source.held_bytes() + ahead_memory(source)
+    tile = min(source.slab_bytes(), setting("tile-scores") * item) * 8 // item
+    buffers = n_classes * 48 + (LISTED + EVENT_SPACE) * 64
+    per_row = rows * (48 + 28 * len(budgets))
+    labels = 2 * 8 * rows * n_classes if soft else 0
+    listed = 0
+    if len(source.classes) > 2 or soft:  # a band's listed scores are held together, and its ranks
+        per_sample = 4 * (max(budgets, default=0) // source.shape[0] + 2)
+        listed = rows * (min(n_classes, per_sample) * 64 + max(shape.n_ranks, shape.n_ranked) * 16)
+    ranked = rows * shape.n_ranked * (64 if shape.ranked_bins else 24)
+    ranked += tile if shape.n_ranked > MOST_FUSED else 0
+    events = min(max(shape.max_events, RESCAN_EVENTS), rows * n_classes) * 40
+    events = max(events, min(shape.max_held, rows * n_classes) * shape.key_bytes)
+    return int(slab + tile + buffers + per_row + labels + listed + ranked + events + (8 << 20))
+
+
+def _together(sum_bytes: int, state_bytes: int) -> tuple[int, int]:
+    """Return what merging takes, and what the client does with what is merged."""
+    merge = 2 * sum_bytes + (fan_in_of(state_bytes) + 2) * state_bytes + (32 << 20)
+    client = 5 * sum_bytes // 2 + _ANALYSED * state_bytes + (32 << 20)
+    return merge, client
+
+
+def ahead_memory(source: Source) -> int:
+    """Return what a task may have read ahead, beside the stored bytes of the slab that it holds.
+
+    A process reads ahead at most a share of its memory, and only whole slabs: those that are larger than this share when
+    stored are not read ahead, and if they are smaller, so is the one that is held.
+    """
+    most = min(source.ahead_bytes(), _thread_memory() // AHEAD_SHARE)
+    return max(0, min(most, 2 * most - source.slab_bytes()))
+
+
+@dataclass(frozen=True)
+class MergeLimit:
+    """The bytes of the smallest worker, or of this machine where its own threads do everything, and the tasks at a time."""
+
+    n_bytes: int
+    n_threads: int
+    is_cluster: bool
+
+
+def merge_limit() -> MergeLimit:
+    """Return what the process may take in which states come together."""
+    workers = _workers()
+    if workers:
+        limit, threads = min((w["memory_limit"], -w["nthreads"]) for w in workers)
+        return MergeLimit(int(limit * _USABLE), -threads, is_cluster=True)
+    return MergeLimit(machine_memory(), n_threads(), is_cluster=False)
+
+
+def _merging(task: int, merge: int, client: int, limit: MergeLimit) -> int:
+    """Return what the process takes that merges while its other threads work."""
+    if limit.is_cluster:
+        return IDLE_BYTES + merge + (limit.n_threads - 1) * task
+    return IDLE_BYTES + merge + client + (limit.n_threads - 1) * task
+
+
+def _workers() -> list[dict[str, Any]]:
+    """Return the workers that have a limit of memory."""
+    return [worker for worker in cluster_workers() if worker["memory_limit"]]
+
+
+def memory_limit() -> int:
+    """Return the bytes a task may take: the setting, or a worker thread's share of what an idle worker leaves free."""
+    configured = setting("memory-limit")
+    if configured is not None:
+        from dask.utils import parse_bytes
+
+        return int(parse_bytes(configured))
+    return _thread_memory(_MOST, IDLE_BYTES)
+
+
+def _thread_memory(share: float = 1, idle: int = 0) -> int:
+    """Return a thread's part of the memory: of a share of that of a worker, less what it takes when idle."""
+    parts = [(worker["memory_limit"] * share - idle) / max(worker["nthreads"], 1) for worker in _workers()]
+    return max(0, int(min(parts))) if parts else machine_memory() // n_threads()
+
+
+def check_pass_memory(source: Source, what: Pass) -> None:
+    """Refuse a pass whose tasks, or what they give, cannot fit."""
+    task = edges_memory(source, what.n_edges) if what.holds_rows else 0
+    _refuse_tasks(task, source)
+    _refuse_merges(task, *_together(what.sum_bytes * source.shape[0], what.state_bytes))
+
+
+def edges_memory(source: Source, n_edges: int) -> int:
+    """Return an upper estimate of what a task takes that counts scores at so many keys: it holds a band's whole rows."""
+    n_rows = int(np.diff(source.rows).max())
+    soft = source.has_soft_labels
+    band = n_rows * source.shape[1]
+    needed, held = 3 * max(source.band_bytes(), source.whole.band_bytes()), source.held_bytes()
+    needed = (needed + held if source.is_made else max(needed, held)) + 40 * n_rows + 16 * band * soft
+    return needed + ahead_memory(source) + n_edges * (10 * 32 + 1200 * soft) + (64 << 20)
+
+
+def _refuse_tasks(needed: int, source: Source) -> None:
+    limit = memory_limit()
+    if needed > limit:
+        raise MemoryLimitError(
+            f"a task must fit the memory of a worker thread; got {needed / 1e6:,.0f} MB needed for a band of "
+            f"{source.rows[1] - source.rows[0]} rows x {source.shape[1]} classes, and {limit / 1e6:,.0f} MB allowed. "
+            "Store the scores in chunks of fewer rows (about 10 MB each), or use workers with more memory or fewer threads."
+        )
+
+
+def _refuse_merges(task: int, merge: int, client: int) -> None:
+    limit = merge_limit()
+    needed = _merging(task, merge, client, limit)
+    if needed > limit.n_bytes:
+        who = "worker" if limit.is_cluster else "process"
+        raise MemoryLimitError(
+            f"what all tasks give must fit the memory of one {who}; got {needed / 1e6:,.0f} MB needed, and "
+            f"{limit.n_bytes / 1e6:,.0f} MB allowed. Use workers with more memory or fewer threads, fewer budgets, or straddle=False."
+        )

@@ -1,0 +1,212 @@
+"""What a scan looks for: the same for every band."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field, replace
+
+import numpy as np
+
+from ..arrays import Dtype, Ints, Pool
+from ..kernels.zones import N_BINS, ZoneTable
+from ..records import Record
+from .ranked import BIN_BYTES
+
+#: Bytes of a held row, besides its keys: its length, its label's index and its stratum.
+ROW_BYTES = 12
+
+
+@dataclass(frozen=True)
+class ScanShape:
+    """What all scans of one search have in common."""
+
+    n_samples: int
+    n_classes: int
+    dtype: Dtype
+    n_ranks: int
+    n_chunks: int
+    #: Events a band may hold, and how many are expected to be held in all at most.
+    max_events: int
+    all_events: int
+    tile_scores: int
+    #: Ranks whose scores are held, and the space of their histograms (0: hold all scores).
+    n_ranked: int = 0
+    ranked_bins: int = 0
+    #: Whether to measure how far scores are from soft labels.
+    with_distance: bool = False
+    #: Bins that the zones share.
+    n_bins: int = N_BINS
+    #: Keys of listed scores that may be held in all (0: hold events); and those that may be where each may be a row of its own.
+    max_held: int = 0
+    max_apart: int = 0
+    #: Bands (0: all are scanned at once), and rows of the largest.
+    n_bands: int = 0
+    band_rows: int = 1
+    #: Bands whose equal events are counted together.
+    n_together: int = 1
+    #: Bytes of a held key, and of an event.
+    key_bytes: int = 8
+    event_bytes: int = 28
+    #: What rows are counted together by: "" nothing, "ranks" of their labels, "classes", which are labels and 0 for none
+    #: and each one higher, or "groups" that came with the labels.
+    strata: str = ""
+    #: Bytes of what is counted by groups.
+    strata_bytes: int = 0
+    #: Band and row of the samples that are looked at whole, as bytes: the same samples for any bands.
+    looked: bytes = b""
+
+    def looked_in(self, band: int) -> Ints:
+        """Return the rows of a band that are looked at."""
+        bands, rows = np.frombuffer(self.looked, np.int64).reshape(2, -1)
+        return np.asarray(rows[bands == band])
+
+    @property
+    def by_group(self) -> bool:
+        """Whether rows are counted together by classes or groups."""
+        return self.strata in ("classes", "groups")
+
+    @property
+    def n_scores(self) -> int:
+        """N * C."""
+        return self.n_samples * self.n_classes
+
+    @property
+    def sum_bytes(self) -> int:
+        """Bytes of the rows or events, and of the ranked scores, that may come together."""
+        rows = self.max_held * self.key_bytes + (ROW_BYTES * self.n_samples if self.max_held else 0)
+        events = self.all_events * self.event_bytes
+        ranked = 0 if self.ranked_bins else self.n_samples * self.n_ranked * self.key_bytes
+        return min(max(rows, events), self.n_scores * self.event_bytes) + ranked
+
+    @property
+    def histogram_bytes(self) -> int:
+        """Bytes of the histograms of ranked scores."""
+        return self.n_ranked * self.ranked_bins * BIN_BYTES
+
+    @property
+    def state_bytes(self) -> int:
+        """Bytes that a state may have however few rows it is of."""
+        return self.histogram_bytes + self.strata_bytes
+
+    @property
+    def band_unit(self) -> int:
+        """The bits by which counts of a band are shortened to fit 21 bits."""
+        return max(0, (self.band_rows * self.n_classes).bit_length() - 21)
+
+
+@dataclass(frozen=True)
+class ScanPlan:
+    """What one scan looks for.
+
+    The intervals of ``zones`` are expected to hold the thresholds, each one or more. Scores below the last
+    interval are not listed, only sampled, in bins of ``2**sample_shift`` keys from ``sample_base`` up.
+    """
+
+    shape: ScanShape
+    zones: ZoneTable
+    sample_base: int
+    sample_shift: int
+    #: The highest key there is, as far as known.
+    highest: int
+    #: Events that the intervals are expected to hold in all.
+    expected_events: float = 0.0
+    #: Whether the keys of all listed scores are held, up to the shape's ``max_held``; else events are.
+    with_rows: bool = False
+    #: Space for the scans to work in.
+    pool: Pool = field(default_factory=Pool, compare=False, repr=False)
+
+    @property
+    def floor(self) -> int:
+        """The lowest key that is listed."""
+        return int(self.zones.floors[-1])
+
+
+# Scripts: the waves of a scan as they were read, so that another run reads the same ones, or finds them read.
+
+
+@dataclass(frozen=True)
+class Wave(Record):
+    """One wave: its bands, and its plan in plain values."""
+
+    bands: Ints
+    #: The shape as JSON.
+    shape: str
+    floors: Ints
+    shifts: Ints
+    starts: Ints
+    table_shift: int
+    n_bins: int
+    sample_base: int
+    sample_shift: int
+    highest: int
+    expected_events: float
+    with_rows: bool
+
+    @classmethod
+    def of(cls, plan: ScanPlan, bands: Sequence[int]) -> Wave:
+        """Return the wave that reads some bands by a plan."""
+        told = {"dtype": plan.shape.dtype.name, "looked": plan.shape.looked.hex()}
+        zones, shape = plan.zones, asdict(plan.shape) | told
+        return cls(
+            np.asarray(bands, np.int64),
+            json.dumps(shape, sort_keys=True),
+            zones.floors,
+            zones.shifts.view(np.int64),
+            zones.starts.astype(np.int64),
+            int(zones.table_shift),
+            zones.n_bins,
+            plan.sample_base,
+            plan.sample_shift,
+            plan.highest,
+            float(plan.expected_events),
+            plan.with_rows,
+        )
+
+    @property
+    def plan(self) -> ScanPlan:
+        """The plan of the wave."""
+        starts, table_shift = self.starts.astype(np.int32), np.uint64(self.table_shift)
+        zones = ZoneTable(self.floors, self.shifts.view(np.uint64), starts, table_shift, self.n_bins)
+        where = self.sample_base, self.sample_shift, self.highest
+        return ScanPlan(self._shape(), zones, *where, self.expected_events, self.with_rows)
+
+    def _shape(self) -> ScanShape:
+        told = json.loads(self.shape)
+        return ScanShape(**told | {"dtype": np.dtype(told["dtype"]), "looked": bytes.fromhex(told["looked"])})
+
+
+Script = tuple[Wave, ...]
+
+
+def fitting_script(script: Script, shape: ScanShape) -> Script:
+    """Return a script if it finds what a search of some shape has to find, and reads bands that there are; else an empty one."""
+    numbers = np.concatenate([np.zeros(0, np.int64), *(wave.bands for wave in script)])
+    if not script or numbers.size != np.unique(numbers).size or not 0 <= numbers.min() <= numbers.max() < shape.n_bands:
+        return ()
+    first, *others = (wave.plan.shape for wave in script)
+    alike = all(_as_large_as(first, other) == first for other in others)
+    return script if alike and adopted_shape(shape, first) is not None else ()
+
+
+def _as_large_as(shape: ScanShape, other: ScanShape) -> ScanShape:
+    """Return another shape with the samples and bands of a shape."""
+    size = {name: getattr(shape, name) for name in ("n_samples", "n_chunks", "n_bands", "looked")}
+    return replace(other, **size)
+
+
+def adopted_shape(shape: ScanShape, other: ScanShape) -> ScanShape | None:
+    """Return a shape with as many ranks as another has, which may be more; None where the other finds less, or something else."""
+    same = ("n_classes", "dtype", "with_distance", "ranked_bins", "strata")
+    if any(getattr(shape, name) != getattr(other, name) for name in same):
+        return None
+    if other.n_ranks < shape.n_ranks or other.n_ranked < shape.n_ranked or bool(other.n_ranked) != bool(shape.n_ranked):
+        return None
+    if other.n_ranked != shape.n_ranked and shape.ranked_bins:  # their number tells how many bins each has
+        return None
+    return replace(shape, n_ranks=other.n_ranks, n_ranked=other.n_ranked)
+
+
+def grown_plan(plan: ScanPlan, shape: ScanShape) -> ScanPlan:
+    """Return the plan of a wave for the samples and bands of a shape; what states must have in common stays."""
+    return replace(plan, shape=_as_large_as(shape, plan.shape))

@@ -1,0 +1,214 @@
+"""A histogram of order keys that is exact while it fits, and coarsens by a rule that no order of merging can change."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Annotated, Self
+
+import numpy as np
+
+from ..arrays import Array, Dtype, Ints
+from ..exact.sums import in_units
+from ..kernels.dispatch import count_apart, join_bins
+from ..kernels.keys import HALF_NAN, KEY_MAX, NAN_KEY, carrier_bits, is_half
+from ..records import EACH, MOST, OWN, Merging, State
+
+#: Bins that always suffice to keep each within one power of two, where values are linear in their keys:
+#: a double has 2 * 2047 of those.
+LEAST_BINS = 4096
+#: Sums of offsets are held in two halves, so that 2**37 keys of one bin cannot overflow them.
+_LOW_BITS = 26
+
+
+@dataclass(frozen=True)
+class KeyHistogram(State):
+    """A multiset of keys in bins of ``2**shift``, with the exact sum of the keys in each bin.
+
+    The shift is the least with which the distinct bins number at most ``most_bins``. Keys added later
+    can only raise it, so any grouping and order of merging ends at the same shift and the same bins.
+    With shift 0 nothing is lost. ``most_bins`` is at least 2: keys of both signs never join. With a ``most_bins`` of at least ``LEAST_BINS`` a bin of floats lies within
+    one power of two, so that sums of keys give sums of values.
+    """
+
+    most_bins: Annotated[int, OWN]
+    shift: Annotated[int, OWN]
+    bins: Annotated[Ints, OWN]
+    #: Three rows: counts, and the sums of (key - first key of the bin), of the low bits and of the rest.
+    sums: Annotated[Ints, OWN]
+    lowest: Annotated[int, OWN]
+    highest: Annotated[int, OWN]
+
+    @property
+    def counts(self) -> Ints:
+        """The number of keys in each bin."""
+        counts: Ints = self.sums[0]
+        return counts
+
+    @classmethod
+    def from_keys(cls, keys: Array, most_bins: int) -> Self:
+        """Return the histogram of some keys (not none)."""
+        ordered = np.sort(keys)
+        single = np.zeros(0, np.int64), np.zeros((3, 0), np.int64)
+        return cls._of_bins(most_bins, 0, ordered, *single, int(ordered[0]), int(ordered[-1]))
+
+    @classmethod
+    def empty(cls, most_bins: int) -> Self:
+        """Return the histogram of no key."""
+        return cls(most_bins, 0, np.zeros(0, np.int64), np.zeros((3, 0), np.int64), KEY_MAX, NAN_KEY)
+
+    def nothing(self) -> Self:
+        """Return the histogram of no key."""
+        return self.empty(self.most_bins)
+
+    @classmethod
+    def merge(cls, states: Sequence[Self]) -> Self:
+        """Return the histogram of all the keys together."""
+        if len(states) == 1:
+            return states[0]
+        shift = max(part.shift for part in states)
+        parts = [part.coarsen(shift) for part in states]
+        bins = np.concatenate([part.bins for part in parts])
+        sums = np.concatenate([part.sums for part in parts], axis=1)
+        order = np.argsort(bins, kind="stable")
+        lowest, highest = min(p.lowest for p in parts), max(p.highest for p in parts)
+        return cls._of_bins(parts[0].most_bins, shift, bins[order], order, sums, lowest, highest)
+
+    @classmethod
+    def _of_bins(
+        cls, most_bins: int, shift: int, bins: Array, order: Ints, sums: Ints, lowest: int, highest: int
+    ) -> Self:
+        """Return the histogram of ascending bins, equal ones joined, with the least shift that fits the most_bins.
+
+        The sums of a bin are at its index in ``order``; none stand for one key each.
+        """
+        # Two neighbours are in one bin once they are shifted by as many bits as they differ in.
+        n_apart = np.zeros(65, np.int64)
+        count_apart(bins, n_apart)
+        assert most_bins >= 2, "keys of both signs never join"
+        n_bins = bins.size - np.cumsum(n_apart)
+        more = int(np.flatnonzero(n_bins <= most_bins)[0])
+        joined = _joined(bins, order, sums, shift, shift + more, int(n_bins[more]))
+        return cls(most_bins, shift + more, *joined, lowest, highest)
+
+    def coarsen(self, shift: int) -> Self:
+        """Return the same keys in bins of ``2**shift``."""
+        if shift == self.shift:
+            return self
+        joined = _joined(self.bins, np.arange(self.bins.size), self.sums, self.shift, shift, self.bins.size)
+        return type(self)(self.most_bins, shift, *joined, self.lowest, self.highest)
+
+    def offset_sums(self) -> Array:
+        """Return each bin's sum of (key - first key of the bin) as Python integers."""
+        return np.asarray(self.sums[1].astype(object) + (self.sums[2].astype(object) << _LOW_BITS))
+
+    def value_sums(self, dtype: Dtype) -> tuple[Array, Array]:
+        """Return each bin's sum of values, and the step from one key to the next in it, in the dtype's smallest unit."""
+        first = self.bins << self.shift
+        start = in_units(first, dtype)
+        steps = in_units(first + 1, dtype) - start if self.shift else np.zeros(first.size, object)
+        return start * self.counts.astype(object) + self.offset_sums() * steps, steps
+
+
+def _joined(bins: Array, order: Ints, sums: Ints, old_shift: int, shift: int, most_bins: int) -> tuple[Ints, Ints]:
+    """Return ascending bins joined into wider ones, of which there are at most ``most_bins``, and their sums."""
+    new_bins, new_sums = np.empty(most_bins, np.int64), np.empty((3, most_bins), np.int64)
+    n = join_bins(bins, order, sums, old_shift, shift, _LOW_BITS, new_bins, new_sums)
+    return new_bins[:n], new_sums[:, :n]
+
+
+# The ranked scores: for every rank, the scores that hold it, over all rows.
+
+
+#: Ranks up to which a row's highest scores are found while it is scanned; for more, NumPy's partition is faster.
+MOST_FUSED = 64
+#: Bytes of a bin of a ``KeyHistogram``.
+BIN_BYTES = 32
+
+
+def _beside(parts: list[Array]) -> Array:
+    filled = [part for part in parts if part.size]
+    return filled[0] if len(filled) == 1 else np.concatenate(filled, axis=1) if filled else parts[0]
+
+
+#: Arrays of ranks x rows: side by side.
+_COLUMNS = Merging(_beside, lambda keys: keys[:, :0])
+
+
+@dataclass(frozen=True)
+class RankedTally(State):
+    """The keys of each rank: all of them, or where they would be too many a histogram for each rank.
+
+    Also then keys are held as they are, while they take less than histograms would: the histogram of all is the same
+    whenever they enter it. ``keys`` is ranks x rows. NaN is the smallest integer of its dtype.
+    """
+
+    keys: Annotated[Array, _COLUMNS]
+    histograms: Annotated[tuple[KeyHistogram, ...], EACH] = ()
+    #: Bins of each histogram; 0 where all keys are held.
+    n_bins: Annotated[int, MOST] = 0
+
+    @classmethod
+    def empty(cls) -> RankedTally:
+        """Return the tally of no row."""
+        return cls(np.zeros((0, 0), np.int32))
+
+    @classmethod
+    def from_rows(cls, scores: Array, dtype: Dtype, n_bins: int) -> RankedTally:
+        """Return the tally of rows of descending carrier values; ``n_bins`` is the number of bins of each histogram, 0 for none."""
+        return cls(np.ascontiguousarray(narrow_keys(scores, dtype).T), (), n_bins)
+
+    @property
+    def n_ranks(self) -> int:
+        """The number of ranks."""
+        return len(self.histograms) or len(self.keys)
+
+    def first(self, n_ranks: int) -> Self:
+        """Return the tally of the first ranks alone."""
+        return replace(self, keys=self.keys[:n_ranks], histograms=self.histograms[:n_ranks])
+
+    def settled(self) -> Self:
+        """Return the same in histograms, where those are smaller."""
+        in_bins = self.n_bins > 0 and self.keys.nbytes > len(self.keys) * self.n_bins * BIN_BYTES
+        return self.binned() if in_bins else self
+
+    def binned(self) -> Self:
+        """Return the same in histograms alone."""
+        if not self.keys.size:
+            return self
+        new = tuple(KeyHistogram.from_keys(column, self.n_bins) for column in self.keys)
+        if self.histograms:
+            new = tuple(KeyHistogram.merge(pair) for pair in zip(self.histograms, new, strict=True))
+        return type(self)(self.keys[:, :0], new, self.n_bins)
+
+
+def narrow_keys(scores: Array, dtype: Dtype) -> Array:
+    """Return the order keys of carrier values in 32 bits where those suffice; NaN is the smallest integer."""
+    bits, magnitude = carrier_bits(scores)
+    narrow = narrow_dtype(dtype)
+    if magnitude:
+        keys = np.where(bits < 0, -(bits & narrow.type(magnitude)), bits)
+        keys[scores != scores] = missing_key(dtype)
+        return keys
+    keys = scores.astype(narrow)
+    if is_half(dtype):
+        keys[scores == HALF_NAN] = missing_key(dtype)
+    return keys
+
+
+def narrow_dtype(dtype: Dtype) -> Dtype:
+    """Return the integers that hold the keys of a dtype: 32 bits, or 64."""
+    return np.dtype(np.int64 if dtype.itemsize == 8 or dtype == np.uint32 else np.int32)
+
+
+def missing_key(dtype: Dtype) -> int:
+    """Return what stands for NaN among the narrow keys of a floating-point dtype: the smallest integer."""
+    return -(1 << 8 * narrow_dtype(dtype).itemsize - 1)
+
+
+def partitioned_top(tile: Array, n_ranks: int) -> Array:
+    """Return each row's highest scores, descending, by NumPy's partition; for tiles without NaN."""
+    first = tile.shape[1] - n_ranks
+    top = np.partition(tile, first, axis=1)[:, first:] if first else tile.copy()
+    top.sort(axis=1)
+    return top[:, ::-1]

@@ -1,0 +1,263 @@
+"""Held rows: the keys of all listed scores, row by row, from which thresholds and sets follow without another read.
+
+The simplest that can be held, and the fastest while it fits: one key for each listed score. Where it would
+be too much, a scan holds only what lies close to the thresholds (``held_events``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from itertools import chain, pairwise
+from typing import Annotated, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..arrays import Array, Ints
+from ..kernels.dispatch import collect_near, count_sets
+from ..kernels.keys import KEY_MAX
+from ..kernels.zones import ZoneTable, shift_to_fit
+from ..records import Counts, Merging, Record, State
+from ..threads import in_threads
+from .events import Cut
+from .strata import StrataSums, local_strata
+from .ties import Selection, extreme_weights, trimmed_cells
+
+#: Stretches of keys in a table of brackets; the last one is never wanted.
+_STRETCHES = 1 << 14
+
+
+@dataclass(frozen=True)
+class HeldRows(Record):
+    """The listed keys of some rows of a band in row-major order, how many each row has, and its label's index among them."""
+
+    band: int
+    keys: Array
+    lengths: NDArray[np.int32]
+    #: -1 where the label is not listed, or there is none.
+    label_indices: NDArray[np.int32]
+    #: The stratum of each row.
+    strata: Array
+
+    def label_keys(self) -> Array:
+        """Return the keys of the labels that are listed."""
+        listed = self.label_indices >= 0
+        places = (np.cumsum(self.lengths) - self.lengths)[listed] + self.label_indices[listed]
+        return np.asarray(self.keys[places])
+
+    def near(self, brackets: BracketTable) -> Array:
+        """Return the keys inside the brackets, and some close by, ascending."""
+        keys = np.empty(self.keys.size, self.keys.dtype)
+        n = collect_near(self.keys, brackets.base, brackets.shift, brackets.wanted, keys)
+        return np.sort(keys[:n])
+
+
+@dataclass(frozen=True)
+class BracketTable:
+    """BracketTable of keys as a table: which stretches of ``2**shift`` keys from ``base`` up they touch."""
+
+    base: int
+    shift: int
+    wanted: NDArray[np.uint8]
+
+    @classmethod
+    def table(cls, brackets: Sequence[tuple[int, int]]) -> BracketTable:
+        """Return the table of brackets (keys, both ends in)."""
+        base, top = min(low for low, _ in brackets), max(high for _, high in brackets)
+        shift = shift_to_fit(top - base + 1, _STRETCHES - 1)
+        wanted = np.zeros(_STRETCHES, np.uint8)
+        for low, high in brackets:
+            wanted[low - base >> shift : (high - base >> shift) + 1] = 1
+        return cls(base, shift, wanted)
+
+
+def _add_wide(tables: list[Array]) -> Array:
+    total = np.zeros((tables[0].shape[0], max(table.shape[1] for table in tables)), np.int64)
+    for table in tables:
+        total[:, : table.shape[1]] += table
+    return total
+
+
+#: Tables of counts by cell, which end at different ones.
+_WIDEST = Merging(_add_wide, lambda table: table[:, :0])
+
+
+@dataclass(frozen=True)
+class SetCounts(State):
+    """For each budget: the sets by cell, and the sums of each stratum; and the labels in each zone."""
+
+    cells: Annotated[Array, _WIDEST]
+    hits: Counts
+    strata: StrataSums
+
+    @classmethod
+    def count(cls, parts: Sequence[HeldRows], zones: ZoneTable, thresholds: Ints, ties: Ints) -> SetCounts:
+        """Count the sets of some rows; ``ties[i]`` are the ties that each budget takes from part i."""
+        width = 1 + max(int(part.lengths.max(initial=0)) for part in parts)
+        n = thresholds.size
+        cells, hits = np.zeros((n, 2 * width), np.int32), np.zeros(zones.floors.size, np.int64)
+        names, strata = local_strata(np.concatenate([part.strata for part in parts]))
+        sums = np.zeros((2, names.size, n), np.int64)
+        mine = np.split(strata, np.cumsum([part.lengths.size for part in parts])[:-1])
+        for part, left, of_rows in zip(parts, ties, mine, strict=True):
+            count_sets(
+                part.keys, part.lengths, part.label_indices, zones.arrays(), thresholds, left.copy(),
+                cells, hits, of_rows, *sums,
+            )  # fmt: skip
+        return cls(cells, hits, StrataSums(names, *sums))
+
+
+# Settling budgets from held rows: their thresholds from the keys near by, then all sets in one pass over the rows.
+
+
+#: Rows that make a stretch.
+_STRETCH_ROWS = 1 << 14
+_ALL = np.iinfo(np.int64).max
+
+
+@dataclass(frozen=True)
+class Bracketed:
+    """A budget whose threshold is the score of some rank among the keys from ``low`` to ``high``, with the count above."""
+
+    budget: int
+    low: int
+    high: int
+    n_above: int
+    rank: int
+
+
+@dataclass(frozen=True)
+class SettledKey:
+    """A budget's threshold, and how many scores are above and at it."""
+
+    budget: int
+    key: int
+    n_above: int
+    n_ties: int
+
+    @property
+    def n_kept(self) -> int:
+        """How many ties are kept."""
+        return min(self.budget - self.n_above, self.n_ties)
+
+
+def select_from_rows(
+    parts: Sequence[HeldRows], brackets: Sequence[Bracketed], windows: Sequence[Bracketed] = ()
+) -> tuple[list[Selection], list[Fraction]]:
+    """Return the outcome of each budget; and of others the mean label weight that so many scores have."""
+    rows = _Rows.gather(parts, [*brackets, *windows])
+    found = rows.select([rows.threshold(bracket) for bracket in brackets]) if brackets else []
+    return found, rows.expected_weights([rows.threshold(bracket) for bracket in windows])
+
+
+@dataclass(frozen=True)
+class _Rows:
+    """All held rows in row-major order, in stretches long enough for a thread each, with the keys of each part near the thresholds."""
+
+    parts: list[HeldRows]
+    stretches: list[slice]
+    near: Sequence[Array]
+    all_near: Array
+
+    @classmethod
+    def gather(cls, parts: Sequence[HeldRows], brackets: Sequence[Bracketed]) -> _Rows:
+        """Look for the keys inside the brackets."""
+        ordered = list(parts)
+        stretch_of = np.cumsum([part.lengths.size for part in ordered]) // _STRETCH_ROWS
+        edges = [0, *(np.flatnonzero(np.diff(stretch_of)) + 1).tolist(), len(ordered)]
+        stretches = [slice(*ends) for ends in pairwise(edges)]
+        table = BracketTable.table([(b.low, b.high) for b in brackets])
+
+        def look(stretch: slice) -> list[Array]:
+            return [part.near(table) for part in ordered[stretch]]
+
+        near = list(chain.from_iterable(in_threads(look, stretches)))
+        all_near = np.concatenate(near)
+        all_near.sort()
+        return cls(ordered, stretches, near, all_near)
+
+    def threshold(self, b: Bracketed) -> SettledKey:
+        """Find a budget's threshold."""
+        last = int(_span(self.all_near, b.low, b.high)[1])
+        key = int(self.all_near[last - b.rank])
+        lower, higher = (int(i) for i in _span(self.all_near, key, key))
+        return SettledKey(b.budget, key, b.n_above + last - higher, higher - lower)
+
+    def select(self, thresholds: Sequence[SettledKey]) -> list[Selection]:
+        """Return the outcome of each threshold."""
+        order = sorted(range(len(thresholds)), key=lambda i: -thresholds[i].key)
+        ordered = [thresholds[i] for i in order]
+        keys = sorted({t.key for t in ordered}, reverse=True)
+        zones = ZoneTable.from_intervals([(key, key) for key in keys], KEY_MAX)
+        interval_of = {key: j for j, key in enumerate(keys)}
+        intervals = np.array([interval_of[t.key] for t in ordered], np.int64)
+        ties, cuts = self._share_ties(ordered)
+
+        def count(stretch: slice) -> SetCounts:
+            return SetCounts.count(self.parts[stretch], zones, intervals, ties[stretch])
+
+        counts = SetCounts.merge(in_threads(count, self.stretches))
+        above, at = np.cumsum(counts.hits)[0::2], counts.hits[1::2]
+        cells = counts.cells.astype(np.int64)
+        found = {
+            i: _selection(t, trimmed_cells(cells[b]), (above[j], at[j]), cuts.get(b), counts.strata.columns([b]))
+            for b, (i, t, j) in enumerate(zip(order, ordered, intervals, strict=True))
+        }
+        return [found[i] for i in range(len(thresholds))]
+
+    def expected_weights(self, thresholds: Sequence[SettledKey]) -> list[Fraction]:
+        """Return the mean number of labels above each threshold and among its kept ties, over all ways to keep ties."""
+        if not thresholds:
+            return []
+        labels = np.concatenate([part.label_keys() for part in self.parts])
+        found = []
+        for t in thresholds:
+            key = labels.dtype.type(t.key)  # else NumPy would convert all the labels
+            above, at = int(np.count_nonzero(labels > key)), int(np.count_nonzero(labels == key))
+            found.append(above + Fraction(at * t.n_kept, t.n_ties))
+        return found
+
+    def _share_ties(self, thresholds: Sequence[SettledKey]) -> tuple[Ints, dict[int, Cut]]:
+        """Return how many ties each part takes at each threshold, and where the kept ones end."""
+        whole = np.array([_ALL if t.n_kept == t.n_ties else 0 for t in thresholds], np.int64)
+        shares = np.tile(whole, (len(self.parts), 1))
+        cut = [j for j, t in enumerate(thresholds) if 0 < t.n_kept < t.n_ties]
+        keys = np.array([thresholds[j].key for j in cut], np.int64)
+        n_equal = np.array([np.diff(_span(near, keys, keys), axis=0)[0] for near in self.near])
+        bands = np.array([part.band for part in self.parts])
+        cuts = {}
+        for j, mine in zip(cut, n_equal.T, strict=True):
+            before = np.cumsum(mine) - mine
+            shares[:, j] = np.clip(thresholds[j].n_kept - before, 0, mine)
+            band = int(bands[np.flatnonzero(shares[:, j])[-1]])
+            cuts[j] = Cut(band, int(shares[bands == band, j].sum()), pending=False)
+        return shares, cuts
+
+
+def _span(keys: Array, low: Any, high: Any) -> tuple[Any, Any]:
+    """Return where the keys from ``low`` to ``high`` begin and end among ascending ones."""
+    low, high = (np.asarray(key).astype(keys.dtype) for key in (low, high))  # else NumPy would convert all the keys
+    return np.searchsorted(keys, low, side="left"), np.searchsorted(keys, high, side="right")
+
+
+def _selection(
+    threshold: SettledKey, cells: Ints, hits: tuple[int, int], cut: Cut | None, strata: StrataSums
+) -> Selection:
+    above, at = (Fraction(int(n)) for n in hits)
+    n_kept = threshold.n_kept
+    return Selection(
+        threshold.budget,
+        threshold.key,
+        threshold.n_above,
+        threshold.n_ties,
+        n_kept,
+        cells,
+        Fraction(int(cells[1::2].sum())),
+        cut,
+        above,
+        at,
+        extreme_weights(threshold.n_ties, n_kept, at),
+        strata,
+    )

@@ -1,0 +1,384 @@
+"""The scan of one band: from its slabs to its tally."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..arrays import Array, Dtype, Floats, Ints
+from ..bands.candidates import Entries, Listing, TileReader, TopRanks, checked_slabs, ranking_space, streamed_rows
+from ..bands.passes import NOWHERE, UsableLabels
+from ..exact.sums import ExactSums
+from ..kernels.constants import lanes_for
+from ..kernels.dispatch import count_bins, count_cells, hold_rows, scan_rows
+from ..kernels.keys import HALF_NAN, KEY_MAX, encode, is_half, key_range
+from ..kernels.zones import N_BINS, intervals_of
+from .events import EventTally, HeldEvents, Split, split_entries
+from .plan import ScanPlan, ScanShape
+from .ranked import MOST_FUSED, RankedTally, narrow_dtype, partitioned_top
+from .rows import HeldRows
+from .strata import StrataRanks, StrataSums
+from .tally import BinCounts, DistanceTally, RowLook, ScanTally
+
+#: Events that a scan writes before it returns from its kernel.
+EVENT_SPACE = 1 << 17
+#: Where a band has more than this share of the events it may hold, some are looked at to see whether
+#: they are ties, and each key of ties then occurs so many times.
+_MANY, _LOOKED_AT, _TIED = 1 / 16, 1 << 12, 8
+#: Scores that a band's sample has at least.
+_LEAST_SAMPLE = 1 << 13
+
+
+def sampled(n_rows: int, n_classes: int) -> tuple[int, int]:
+    """Return how many rows of a band enter the sample histogram, and the step between their classes: about one score in a hundred, of small bands more."""
+    wanted = max(_LEAST_SAMPLE, n_rows * n_classes >> 7)
+    n_taken = min(n_rows, -(-wanted // n_classes))
+    return n_taken, max(1, n_taken * n_classes // wanted)
+
+
+def scan_band(slabs: Iterable[Array], labels: Array | None, band: int, plan: ScanPlan) -> ScanTally:
+    """Read one band, given as blocks along the classes, and tally it.
+
+    ``labels`` is one integer a row, or the soft labels of all classes, or None.
+    """
+    return _BandScan(labels, band, plan).scan(slabs)
+
+
+class _BandScan:
+    """The state of one band's scan."""
+
+    def __init__(self, labels: Array | None, band: int, plan: ScanPlan) -> None:
+        self.plan, self.band = plan, band
+        packed = plan.shape.strata == "groups"
+        self.labels = UsableLabels.of_column(labels, plan.shape.n_classes, are_packed=packed)
+        self.hard, self.soft = self.labels.hard, self.labels.soft
+        n = plan.zones.n_intervals
+        #: Of stretches of rows: their scores above each interval, and the zones of their labels.
+        self.above_parts: list[NDArray[np.int32]] = []
+        self.zone_parts: list[NDArray[np.int32]] = []
+        self.weight_above = ExactSums.zeros(0 if self.soft is None else n)
+        self.weight_at_rank = ExactSums.zeros(0 if self.soft is None else plan.shape.n_ranks)
+        self.sample = np.zeros(N_BINS, np.int64)
+        self.rows: list[HeldRows] = []
+        self.held: list[HeldEvents] = []
+        self.counted = EventTally.empty()
+        self.counting = False
+        self.dropped = np.zeros(n, bool)
+        self.ranked: list[RankedTally] = []
+        self.distance = DistanceTally.empty()
+
+    def scan(self, slabs: Iterable[Array]) -> ScanTally:
+        plan = self.plan
+        reader = TileReader(plan.floor, plan.shape.dtype, plan.shape.tile_scores)
+        slabs = checked_slabs(slabs, plan.shape.dtype, plan.shape.n_classes, self.labels.given)
+        first = next(slabs)
+        n_rows = first.shape[0]
+        self.histogram = plan.zones.no_histogram(n_rows * plan.shape.n_classes)
+        looked = plan.shape.looked_in(self.band)
+        self.look = RowLook(looked[looked < n_rows], plan.shape.dtype)  # the plan of a script may be of others
+        self._take_sample(first)
+        self.look.take(first)
+        self._name_strata(n_rows)
+        if first.shape[1] == plan.shape.n_classes and self.soft is None:
+            self._take_rows(reader, first)
+        else:
+            n_top = max(plan.shape.n_ranks, plan.shape.n_ranked)
+            top = TopRanks(n_rows, n_top, plan.shape.dtype) if n_top else None
+            for entries in streamed_rows(reader, self._sampled(first, slabs), top):
+                if top is not None and entries.first_row == 0:  # all slabs have been read
+                    self._take_ranks(top)
+                self._take(entries)
+        return self._finish(n_rows, reader)
+
+    def _name_strata(self, n_rows: int) -> None:
+        """Begin with the ranks of all labels, and the strata of all rows."""
+        self.ranks = np.zeros(n_rows, np.int32)
+        if self.hard is not None:
+            self.ranks[self.hard >= 0] = self.plan.shape.n_ranks + 1
+        if self.plan.shape.strata == "ranks":
+            self.strata: Array = self.ranks
+        else:
+            self.strata = self.labels.strata(self.plan.shape.strata, n_rows)
+
+    def _take_rows(self, reader: TileReader, block: Array) -> None:
+        """Scan a block of whole rows: the way of ordinary stores, in as few calls as possible."""
+        plan = self.plan
+        n_ranks = 0 if self.hard is None else plan.shape.n_ranks
+        labels = np.full(block.shape[0], -1, np.int64) if self.hard is None else self.hard
+        fused = plan.shape.n_ranked if plan.shape.n_ranked <= MOST_FUSED else 0
+        with plan.pool.lend(lambda: _Space(plan, fused)) as space:
+            for first, tile in reader.tiles(block):
+                mine = labels[first : first + tile.shape[0]]
+                if is_half(plan.shape.dtype):
+                    reader.note_half_nan(tile, first)
+                    mine = self._without_nan(tile, mine)
+                indices, ranks = np.empty(mine.size, np.int32), self.ranks[first : first + tile.shape[0]]
+                ranking, n_nan_before = ranking_space(tile.shape, fused, plan.shape.dtype), reader.n_nan
+                scan = self._hold_rows if plan.with_rows else self._scan_rows
+                for n_nan, first_nan in scan(
+                    reader.as_arguments(tile), first, (mine, indices, ranks, n_ranks), ranking, space
+                ):
+                    reader.note_nan(tile, n_nan, first_nan, first)
+                self._rank_taken_out(first, tile.shape[0])
+                if fused:
+                    self._hold_ranked(ranking[0])
+                elif plan.shape.n_ranked:
+                    self._rank_many(tile, has_nan=reader.n_nan > n_nan_before)
+
+    def _hold_rows(self, tile: Any, first: int, labels: Any, ranking: Any, space: _Space) -> Iterator[tuple[int, int]]:
+        """Scan a tile and hold its rows; return the number of NaN met by each call, and the index of the first."""
+        n_rows, zones, listing = tile[0].shape[0], self.plan.zones.arrays(), space.listing.arrays()
+        lengths, indices = np.empty(n_rows, np.int32), labels[1]
+        held, strata = (space.events.columns[1], lengths), self.strata[first : first + n_rows]
+        row = 0
+        while row < n_rows:
+            stop, *nan, n = hold_rows(tile, row, listing, held, zones, labels, self.histogram, ranking)
+            mine = slice(row, stop)
+            self.rows.append(HeldRows(self.band, held[0][:n].copy(), lengths[mine], indices[mine], strata[mine]))
+            yield nan[0], nan[1]
+            row = stop
+
+    def _scan_rows(self, tile: Any, first: int, labels: Any, ranking: Any, space: _Space) -> Iterator[tuple[int, int]]:
+        """Scan a tile and hold its events; return the number of NaN met by each call, and the index of the first."""
+        n_rows, zones, listing = tile[0].shape[0], self.plan.zones.arrays(), space.listing.arrays()
+        above = np.empty((n_rows, self.plan.zones.n_intervals), np.int32)
+        label_zones = np.empty(n_rows, np.int32)
+        self.above_parts.append(above)
+        self.zone_parts.append(label_zones)
+        tallies = above, label_zones, self.histogram
+        row = 0
+        while row < n_rows:
+            row, *nan, n = scan_rows(tile, row, listing, space.events.columns, zones, labels, tallies, ranking)
+            self._rank_taken_out(first, n_rows)
+            self._hold(space.events, n, first)
+            yield nan[0], nan[1]
+
+    def _rank_taken_out(self, first: int, n_rows: int) -> None:
+        """Give half-float labels whose score is NaN, and which were not looked for, the rank beyond all others."""
+        if self.hard is not None and is_half(self.plan.shape.dtype):
+            mine = slice(first, first + n_rows)
+            ranks = self.ranks[mine]
+            ranks[(ranks == 0) & (self.hard[mine] >= 0)] = self.plan.shape.n_ranks + 1
+
+    def _rank_many(self, tile: Array, has_nan: bool) -> None:
+        """Keep more ranks than are found while scanning."""
+        n_ranked = self.plan.shape.n_ranked
+        step = max(1, self.plan.shape.tile_scores // tile.shape[1])
+        for first in range(0, tile.shape[0], step):
+            rows = tile[first : first + step]
+            if not has_nan or is_half(self.plan.shape.dtype):  # a half float's NaN is the smallest number here
+                self._hold_ranked(partitioned_top(rows, n_ranked))
+                continue
+            top = TopRanks(rows.shape[0], n_ranked, self.plan.shape.dtype)
+            top.insert(rows, 0, 0)
+            self._hold_ranked(top.scores)
+
+    def _hold_ranked(self, scores: Array) -> None:
+        self.ranked.append(RankedTally.from_rows(scores, self.plan.shape.dtype, self.plan.shape.ranked_bins))
+
+    @staticmethod
+    def _without_nan(tile: Array, labels: Ints) -> Ints:
+        """Return half-float labels without those whose score is NaN: they are in no set."""
+        is_nan = (labels >= 0) & (tile[np.arange(labels.size), np.maximum(labels, 0)] == HALF_NAN)
+        return np.where(is_nan, -1, labels)
+
+    def _sampled(self, first: Array, rest: Iterable[Array]) -> Iterable[Array]:
+        self._take_distance(first, 0)
+        yield first
+        first_class = first.shape[1]
+        for slab in rest:
+            self._take_sample(slab)
+            self.look.take(slab)
+            self._take_distance(slab, first_class)
+            first_class += slab.shape[1]
+            yield slab
+
+    def _take_distance(self, slab: Array, first_class: int) -> None:
+        """Add how far a slab's scores are from the soft labels."""
+        if self.soft is None or not self.plan.shape.with_distance:
+            return
+        step = max(1, self.plan.shape.tile_scores // slab.shape[1])
+        for first in range(0, slab.shape[0], step):
+            rows = slice(first, first + step)
+            labels = self.soft[rows, first_class : first_class + slab.shape[1]]
+            self.distance = DistanceTally.merge([self.distance, DistanceTally.from_block(slab[rows], labels)])
+
+    def _take_sample(self, block: Array) -> None:
+        """Count some of the scores below the floor, too; where every score is listed, there are none."""
+        if self.plan.floor <= key_range(self.plan.shape.dtype)[0]:
+            return
+        n_rows = block.shape[0]
+        n_taken, step = sampled(n_rows, self.plan.shape.n_classes)
+        some = block[(2 * np.arange(n_taken) + 1) * n_rows // (2 * n_taken), ::step]
+        keys = encode(np.ascontiguousarray(some, self.plan.shape.dtype)).reshape(-1)
+        taken = np.zeros(N_BINS, np.int64)
+        count_bins(keys, self.plan.sample_base, self.plan.sample_shift, taken)
+        self.sample += taken * (step * n_rows // n_taken)
+
+    def _take_ranks(self, top: TopRanks) -> None:
+        if self.plan.shape.n_ranked:
+            self._hold_ranked(top.scores[:, : self.plan.shape.n_ranked])
+        if self.soft is not None:
+            row, rank = np.nonzero(top.classes[:, : self.plan.shape.n_ranks] >= 0)
+            self.weight_at_rank.add(self.soft[row, top.classes[row, rank]], rank)
+        elif self.hard is not None and self.plan.shape.n_ranks:
+            self.ranks[:] = top.ranks_of(self.hard, self.plan.shape.n_ranks)
+
+    def _take(self, entries: Entries) -> None:
+        """Split a tile's entries by the intervals, and hold what the split yields."""
+        plan = self.plan
+        mine = slice(entries.first_row, entries.first_row + entries.n_rows)
+        labels = None if self.hard is None else self.hard[mine]
+        if plan.with_rows:
+            for zone, floor in list(enumerate(plan.zones.floors.tolist()))[plan.zones.first_zone :]:
+                ceiling = plan.zones.zone_ceiling(zone, KEY_MAX)
+                inside = entries.keys[(entries.keys >= floor) & (entries.keys <= ceiling)]
+                count_bins(inside, floor, plan.zones.shifts[zone], self.histogram[zone])
+            self.rows.append(_held_rows(self.band, entries, labels, self.strata[mine], narrow_dtype(plan.shape.dtype)))
+            return
+        above, label_zones, split, n_events = split_entries(entries, plan.zones, self.histogram, labels)
+        self.above_parts.append(above)
+        self.zone_parts.append(label_zones)
+        if self.soft is not None:
+            self._take_weight_above(entries, self.soft)
+        self._hold(split, n_events, entries.first_row)
+
+    def _take_weight_above(self, entries: Entries, soft: Floats) -> None:
+        """Add each listed weight to the first interval that lies below its score."""
+        weights = soft[entries.rows(), entries.classes]
+        # Interval j lies below a key that is in its gap or higher, that is from the gap's floor up.
+        zones = self.plan.zones
+        gaps = zones.floors[0::2][zones.first_zone :]
+        n_below = np.searchsorted(gaps[::-1], entries.keys, side="right")
+        inner = n_below > 0
+        self.weight_above.add(weights[inner], zones.n_intervals - n_below[inner])
+
+    def _hold(self, split: Split, n_events: int, first_row: int) -> None:
+        """Keep the events of some rows; count equal ones together where they are ties or grow too many."""
+        plan = self.plan
+        self.held.append(split.held(n_events, self.band, first_row, self.strata, self.soft))
+        n_held = sum(part.keys.size for part in self.held)
+        ties = n_held > _MANY * plan.shape.max_events and _are_ties(self.held[-1].keys)
+        if not self.counting and n_held <= plan.shape.max_events and not ties:
+            return
+        self.counting = True
+        counted = EventTally.merge([part.counted(plan.zones.floors, plan.shape.n_together) for part in self.held])
+        self.held = []
+        self.counted = EventTally.merge([self.counted, self._without_dropped(counted)])
+        self._drop_crowds()
+
+    def _without_dropped(self, events: EventTally) -> EventTally:
+        if not self.dropped.any():
+            return events
+        return events.select(lambda keys, _: ~self.dropped[intervals_of(self.plan.zones.floors, keys)])
+
+    def _drop_crowds(self) -> None:
+        """Drop the intervals whose counted events are too many."""
+        zones, counted, most = self.plan.zones, self.counted, self.plan.shape.max_events
+        if counted.n_stored <= most:
+            return
+        stored = np.concatenate([counted.keys, counted.weight_keys, counted.stratum_keys])
+        crowd = np.bincount(intervals_of(zones.floors, stored), minlength=zones.n_intervals)
+        # One key has as many entries as there are set sizes and strata: always held.
+        low, high = np.array([zones.interval(j) for j in range(zones.n_intervals)], object).T
+        crowd[low == high] = 0
+        excess = int(crowd.sum()) - most
+        if excess <= 0:
+            return
+        fullest = np.argsort(crowd)[::-1]
+        n_dropped = int(np.searchsorted(np.cumsum(crowd[fullest]), excess)) + 1
+        self.dropped[[j for j in fullest[:n_dropped] if crowd[j]]] = True
+        self.counted = self._without_dropped(self.counted)
+
+    def _finish(self, n_rows: int, reader: TileReader) -> ScanTally:
+        zones, shape = self.plan.zones, self.plan.shape
+        above = np.concatenate(self.above_parts or [np.zeros((0, zones.n_intervals), np.int32)])
+        label_zones = np.concatenate(self.zone_parts or [np.zeros(0, np.int32)])
+        cell_intervals, cells, cell_counts = _sparse_cells(above, label_zones)
+        strata = self.strata[: len(above)]  # none where rows are held: their sets are not known yet
+        sums = StrataSums.above(above, label_zones, strata) if shape.strata else StrataSums.empty(zones.n_intervals)
+        n_taken, step = sampled(n_rows, shape.n_classes)
+        in_band = band_counts(above, shape) if above.size else np.zeros(zones.n_intervals, np.int64)
+        return ScanTally(
+            n_rows=n_rows,
+            n_nan=reader.n_nan,
+            first_nan=(self.band, *reader.first_nan) if reader.n_nan else NOWHERE,
+            **self.labels.faults(self.band),
+            n_labelled=n_rows if self.soft is not None else 0 if self.hard is None else int((self.hard >= 0).sum()),
+            rank_counts=np.bincount(self.ranks, minlength=shape.n_ranks + 2),
+            cell_intervals=cell_intervals,
+            cells=cells,
+            cell_counts=cell_counts,
+            strata=sums,
+            strata_ranks=StrataRanks.of(self.strata, self.ranks) if shape.by_group else StrataRanks.empty(),
+            hits=np.bincount(label_zones, minlength=zones.floors.size + 1)[: zones.floors.size],
+            weight_above=self.weight_above.running(),
+            weight_at_rank=self.weight_at_rank.settled(),
+            max_held=shape.max_held if self.plan.with_rows else 0,
+            rows=tuple(self.rows),
+            floors=zones.floors,
+            max_events=shape.all_events,
+            events=HeldEvents.merge([HeldEvents.empty(), *self.held]),
+            counted=self.counted,
+            n_together=shape.n_together,
+            dropped=self.dropped,
+            histogram=BinCounts.of(self.histogram),
+            sample=BinCounts.of(self.sample),
+            n_sampled=n_taken * -(-shape.n_classes // step),
+            ranked=RankedTally.merge([RankedTally.empty(), *self.ranked]),
+            distance=self.distance,
+            looked=self.look.counts(),
+            n_bands=1,
+            band_sums=in_band,
+            band_squares=in_band**2,
+        ).settled()
+
+
+class _Space:
+    """What a scan of whole rows works in."""
+
+    def __init__(self, plan: ScanPlan, n_ranked: int) -> None:
+        self.listing = Listing.small(plan.shape.n_classes, lanes_for(n_ranked, plan.shape.n_classes), plan.shape.dtype)
+        self.events = Split(self.listing.keys.size + EVENT_SPACE, narrow_dtype(plan.shape.dtype))
+
+
+def _held_rows(band: int, entries: Entries, labels: Ints | None, strata: Array, dtype: Dtype) -> HeldRows:
+    """Return a stretch of entries as held rows."""
+    lengths = np.diff(entries.offsets).astype(np.int32)
+    indices = np.full(lengths.size, -1, np.int32)
+    if labels is not None:
+        rows = entries.rows() - entries.first_row
+        hits = np.flatnonzero(entries.classes == labels[rows])
+        indices[rows[hits]] = hits - entries.offsets[rows[hits]]
+    return HeldRows(band, entries.keys.astype(dtype), lengths, indices, strata)
+
+
+def band_counts(above: NDArray[np.int32], shape: ScanShape) -> Ints:
+    """Return the scores of a band above each interval, in units of ``2**band_unit``, as if the band were as long as any.
+
+    They tell how much bands differ. The unit is such that a million squares fit an integer.
+    """
+    return np.asarray(above.sum(0, dtype=np.int64) * shape.band_rows // above.shape[0] >> shape.band_unit)
+
+
+def _are_ties(keys: Array) -> bool:
+    """Whether events are mostly ties, from a look at some of them."""
+    some = keys[:: max(1, keys.size // _LOOKED_AT)][:_LOOKED_AT]
+    return np.unique(some).size * _TIED < some.size
+
+
+def _sparse_cells(above: NDArray[np.int32], label_zones: NDArray[np.int32]) -> tuple[Ints, Ints, Ints]:
+    """Return (interval, cell, count) of the cells of rows, given their scores above each interval, and their labels' zones."""
+    n_intervals, width = above.shape[1], 2 * int(above.max(initial=0)) + 2
+    if n_intervals * width > 4 * above.size:
+        intervals = np.arange(n_intervals)
+        cells = 2 * above.astype(np.int64) + (label_zones[:, None] <= 2 * intervals)
+        values, counts = np.unique(cells + intervals * width, return_counts=True)
+        return values // width, values % width, counts
+    table = np.zeros((n_intervals, width), np.int64)
+    count_cells(above, label_zones, table)
+    intervals, found = np.nonzero(table)
+    return intervals, found, table[intervals, found]

@@ -1,0 +1,415 @@
+"""Evidence: what a scan found, and the outcome of a budget as it is read off it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from fractions import Fraction
+from functools import cached_property
+
+import numpy as np
+
+from ..arrays import Ints
+from ..bands.passes import Pass
+from ..errors import ScoresError
+from ..kernels.keys import NAN_KEY, key_range
+from ..kernels.zones import N_BINS, ZoneTable
+from .events import EventTally, HeldEvents, IntervalEvents
+from .pilot import PilotSample, Span, bracket_below, plan_from_pilot, plan_rows, plan_scan
+from .plan import ScanPlan, ScanShape, Script, adopted_shape, fitting_script, grown_plan
+from .rows import Bracketed, select_from_rows
+from .scan import scan_band
+from .strata import StrataSums
+from .tally import BinCounts, ScanTally
+from .ties import CutPlan, Selection, TieCuts, WantedTies, changed_cells, cut_band, extreme_weights
+from .waves import (
+    base_cells,
+    can_fold,
+    certain_bracket,
+    expected_held,
+    first_wave,
+    fold,
+    narrow,
+    next_wave,
+    spread_bands,
+)
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What a scan found, as all budgets look at it."""
+
+    tally: ScanTally
+    plan: ScanPlan
+    _events: dict[int, IntervalEvents] = field(default_factory=dict)
+
+    @cached_property
+    def table(self) -> Ints:
+        """The listed scores by zone and bin."""
+        return self.tally.histogram.table()
+
+    def events(self, j: int) -> IntervalEvents:
+        """Return the events of interval j: those of the last one asked for are kept, for budgets that share it."""
+        if j not in self._events:
+            interval = self.plan.zones.interval(j)
+            mine = self.tally.events.between(*interval).in_order()
+            self._events.clear()
+            self._events[j] = IntervalEvents.of(mine, self.tally.counted, interval, self.tally.n_together)
+        return self._events[j]
+
+    @cached_property
+    def by_zone(self) -> Ints:
+        """How many scores are listed down to the end of each zone."""
+        return np.cumsum(self.table.sum(1))
+
+
+def narrowest_bin(evidence: Evidence, zone: int, rank: int, top: int) -> tuple[int, int, int]:
+    """Return the bin of a zone that holds the score of this rank from the zone's top, a hard bracket, and the count above."""
+    bins, plan = evidence.table[zone], evidence.plan
+    from_top = np.cumsum(bins[::-1])
+    index = int(np.searchsorted(from_top, rank))
+    bin_ = bins.size - 1 - index
+    shift, base = int(plan.zones.shifts[zone]), int(plan.zones.floors[zone])
+    ceiling = plan.zones.zone_ceiling(zone, top)
+    high = ceiling if bin_ == bins.size - 1 else min(base + ((bin_ + 1) << shift) - 1, ceiling)
+    return base + (bin_ << shift), high, int(from_top[index - 1]) if index else 0
+
+
+@dataclass(frozen=True)
+class Located:
+    """A budget whose threshold is the score of a rank in interval j, between two keys, with the scores above the interval."""
+
+    j: int
+    budget: int
+    n_before: int
+    rank: int
+    near: tuple[int, int]
+
+    def weight_before(self, tally: ScanTally) -> Fraction:
+        """Return the label weight above the interval."""
+        weight = Fraction(int(tally.hits[: 2 * self.j + 1].sum()))
+        return weight + tally.weight_above[self.j] if len(tally.weight_above) else weight
+
+
+def expected_weight(evidence: Evidence, at: Located) -> Fraction:
+    """Return the mean label weight that so many scores have, over all ways to keep ties."""
+    events = evidence.events(at.j)
+    key = events.key_at_rank(at.rank, *at.near)
+    above, ties = events.weighed(lambda keys: keys > key), events.weighed(lambda keys: keys == key)
+    n_kept = min(at.budget - at.n_before - above.n_scores, ties.n_scores)
+    return at.weight_before(evidence.tally) + above.weight + Fraction(n_kept, ties.n_scores) * ties.weight
+
+
+def select_from_events(evidence: Evidence, at: Located) -> Selection:
+    """Read a budget's outcome off the events of the interval that provably holds its threshold."""
+    tally, plan, budget, j = evidence.tally, evidence.plan, at.budget, at.j
+    events = evidence.events(at.j)
+    key = events.key_at_rank(at.rank, *at.near)
+    taken = events.take(key, budget - at.n_before, plan.shape.n_classes)
+    n_above, n_ties = at.n_before + taken.n_above, taken.n_ties
+    n_kept = min(budget - n_above, n_ties)
+    soft = len(tally.weight_above) > 0
+    above = at.weight_before(tally) + taken.weight_above
+    weight, tie_weight = above + taken.weight_kept, taken.weight_ties
+    extremes = None
+    if not soft or taken.tie_weights is not None or n_kept in (0, n_ties) or not tie_weight:
+        extremes = extreme_weights(n_ties, n_kept, tie_weight, taken.tie_weights if soft else None)
+    cells = changed_cells(base_cells(tally, j), taken.changes)
+    strata = StrataSums.merge([tally.strata.columns([j]), taken.strata])
+    counts = n_above, n_ties, n_kept, cells
+    return Selection(budget, key, *counts, weight, taken.cut, above, tie_weight, extremes, strata)
+
+
+def select_nan(tally: ScanTally, budget: int) -> Selection:
+    """Return the outcome where no score is a number."""
+    cells, none = np.array([tally.n_rows, 0], np.int64), Fraction(0)
+    counts = 0, tally.n_nan, 0, cells
+    return Selection(budget, NAN_KEY, *counts, none, None, none, none, (none, none), StrataSums.empty())
+
+
+# The search for thresholds: scan, prove, and look again only where a bracket failed.
+
+
+#: Scans no search can need: brackets shrink at least 64-fold with each, from 2**64 keys down to one.
+MOST_SCANS = 30
+#: Events a band may hold in a second scan, whose brackets are narrow: they may all lie in one band, as in sorted data.
+RESCAN_EVENTS = 1 << 19
+_CHANGED = "scores must stay the same from one read to the next; got others. Store them first."
+
+
+@dataclass(frozen=True)
+class ThresholdSearch:
+    """What is known between two passes: pilot, scan, scans of what failed, and the cuts through ties."""
+
+    shape: ScanShape
+    budgets: tuple[int, ...]
+    #: The pilot, until it has been read.
+    pilot: Pass | None
+    #: The next scan; None before the pilot, and once every budget is settled.
+    plan: ScanPlan | None = None
+    #: Whether to read again the bands in which a cut through counted ties falls.
+    cuts_ties: bool = True
+    found: dict[int, Selection] = field(default_factory=dict)
+    #: Of each budget, one somewhat smaller, where label weights of the scores between are wanted; and the weight it has.
+    windows: tuple[int, ...] = ()
+    window_weights: dict[int, Fraction] = field(default_factory=dict)
+    n_scans: int = 0
+    #: Positions of the budgets that are still to be settled, and of their windows, which come behind them.
+    open: tuple[int, ...] = ()
+    first_tally: ScanTally | None = None
+    #: Whether the first tally keeps its rows, and down to which key it does.
+    keeps_rows: bool = False
+    kept_floor: int | None = None
+    #: Of a scan in waves: the bands read so far, all that they gave, and the counts of each wave.
+    n_seen: int = 0
+    so_far: ScanTally | None = None
+    waves: tuple[tuple[ZoneTable, BinCounts], ...] = ()
+    #: Waves of an earlier run of the first scan, which come before any others; and how many of them have been read.
+    script: Script = ()
+    n_scripted: int = 0
+
+    @classmethod
+    def begin(
+        cls,
+        shape: ScanShape,
+        budgets: Sequence[int],
+        pilot: Pass | None = None,
+        *,
+        cuts_ties: bool = True,
+        windows: Sequence[int] = (),
+        keeps_rows: bool = False,
+        script: Script = (),
+    ) -> ThresholdSearch:
+        """Begin with the pilot, where there is one, or as an earlier run did; else with a scan that keeps everything."""
+        all_open = tuple(range(len(budgets) + len(windows)))
+        begun = cls(shape, tuple(budgets), pilot, cuts_ties=cuts_ties, windows=tuple(windows), open=all_open)
+        begun = replace(begun, keeps_rows=keeps_rows)
+        script = fitting_script(script, shape)
+        if script:
+            return begun._as_before(script)
+        return begun if pilot else replace(begun, plan=begun._first_plan(None))
+
+    def _as_before(self, script: Script) -> ThresholdSearch:
+        """Return the search that reads the waves of a script first."""
+        plan = script[0].plan
+        shape = adopted_shape(self.shape, plan.shape)
+        assert shape is not None  # for the script fits
+        return replace(self, shape=shape, pilot=None, plan=plan, script=script)
+
+    def _first_plan(self, sample: PilotSample | None) -> ScanPlan:
+        shape = self.shape
+        low, high = key_range(shape.dtype)
+        if not self.budgets:  # nothing but the highest key needs to be listed
+            return plan_scan(shape, [(high, high)], low, high)
+        if sample is None or not sample.keys.size:
+            hold_rows = shape.n_scores <= shape.max_held
+            return plan_rows(shape, low, low, high) if hold_rows else plan_scan(shape, [(low, high)], low, high)
+        return plan_from_pilot(shape, sample, self._spans())
+
+    def next_pass(self) -> Pass | None:
+        """Return the next pass; None once every budget is settled, and its ties are cut."""
+        if self.pilot is not None:
+            return self.pilot
+        if self.plan is not None:
+            name, n_next = "rescan" if self.n_scans else "scan", self._wave()
+            scan = Pass(name, scan_band, self.plan, ScanTally, state_bytes=self.plan.shape.state_bytes)
+            if n_next == self.shape.n_bands:
+                return scan
+            last = self.n_seen + n_next
+            bands = spread_bands(self.shape.n_bands, self.n_seen, last, self._scripted_bands())
+            return replace(scan, bands=bands, is_wave=True, completes=last == self.shape.n_bands)
+        cut = {i: s for i, s in self.found.items() if s.cut is not None and s.cut.pending}
+        return cut_pass(self.shape, cut) if cut and self.cuts_ties else None
+
+    def advance(self, state: PilotSample | ScanTally | TieCuts) -> ThresholdSearch:
+        """Take what the last pass found."""
+        if isinstance(state, PilotSample):
+            return replace(self, pilot=None, plan=self._first_plan(state))
+        if isinstance(state, TieCuts):
+            return replace(self, found=self.found | self._with_ties(state))
+        return self._after_wave(state)
+
+    def _with_ties(self, state: TieCuts) -> dict[int, Selection]:
+        """Return the outcomes that were waiting for ties; scores that have changed since are refused."""
+        try:
+            budgets = {cut.budget for cut in state.cuts}
+            return {i: self.found[i].with_ties(c for c in state.cuts if c.budget == i) for i in budgets}
+        except AssertionError:
+            raise ScoresError(_CHANGED) from None
+
+    def _wave(self) -> int:
+        """Return how many bands the next wave of a scan reads."""
+        assert self.plan is not None
+        if self.n_scripted < len(self.script):
+            return int(self.script[self.n_scripted].bands.size)
+        if self.so_far is None:
+            return first_wave(self.shape, self.plan.expected_events)
+        return next_wave(self.shape, self.n_seen, int(self.so_far.stored_events().sum()))
+
+    def _after_wave(self, tally: ScanTally) -> ThresholdSearch:
+        """Take in a wave, and go on with narrower brackets; settle the budgets after the last one."""
+        assert self.plan is not None
+        n_seen = self.n_seen + self._wave()
+        waves = (*self.waves, (self.plan.zones, tally.histogram))
+        merged = tally if self.so_far is None else ScanTally.merge([self.so_far, tally])
+        after = replace(self, n_seen=n_seen, waves=waves)
+        if n_seen == self.shape.n_bands:
+            return after._after_scan(merged)
+        return after._as_scripted(merged, self.plan) or after._narrowed(merged, self.plan)
+
+    def _as_scripted(self, merged: ScanTally, plan: ScanPlan) -> ThresholdSearch | None:
+        """Go on with the next wave of the script; None where there is none, or its brackets do not fit what was found."""
+        n_scripted = self.n_scripted + 1
+        if n_scripted >= len(self.script):
+            return None
+        following = self.script[n_scripted].plan
+        if plan.with_rows != following.with_rows or not can_fold(merged, plan.zones, following.zones):
+            return None
+        same = np.array_equal(plan.zones.floors, following.zones.floors)
+        so_far = merged if same else fold(merged, plan.zones, following.zones)
+        return replace(self, so_far=so_far, plan=following, n_scripted=n_scripted)
+
+    def _narrowed(self, merged: ScanTally, plan: ScanPlan) -> ThresholdSearch:
+        """Go on with the narrower brackets that the counts allow; or, with what a checkpoint kept, as before while that fits.
+
+        Wide brackets serve a store that grows again, and other budgets. Held rows need none.
+        """
+        after, plan = replace(self, n_scripted=len(self.script)), grown_plan(plan, self.shape)
+        if plan.with_rows or (self.script and expected_held(plan.shape, self.n_seen, merged.n_stored) <= 1):
+            return replace(after, so_far=merged, plan=plan)
+        so_far, plan = narrow(merged, plan, self._spans(merged.n_nan), self.n_seen)
+        return replace(after, so_far=so_far, plan=plan)
+
+    def _spans(self, n_nan: int = 0) -> list[Span]:
+        """Return the ranks whose scores are wanted for each budget: that of its threshold, and where its window begins."""
+        spans: dict[int, list[int]] = {}
+        for i in self.open:
+            rank = min((*self.budgets, *self.windows)[i] + 1, self.shape.n_scores - n_nan)
+            if rank:
+                spans.setdefault(i % len(self.budgets), []).append(rank)
+        return [(min(ranks), max(ranks)) for ranks in spans.values()]
+
+    def _scripted_bands(self) -> list[int]:
+        return [band for wave in self.script for band in wave.bands.tolist()]
+
+    def _after_scan(self, tally: ScanTally) -> ThresholdSearch:
+        """Settle the budgets that a scan proves, and plan the next one for the others."""
+        assert self.plan is not None
+        settled, again = self._settled(Evidence(tally, self.plan))
+        n = len(self.budgets)
+        if self.n_scans > MOST_SCANS:
+            raise ScoresError(_CHANGED)
+        keep = self.keeps_rows and self.plan.with_rows and not self.n_scans and not tally.dropped.any()
+        kept = tally.rows if keep else ()
+        slim = replace(tally, rows=kept, events=HeldEvents.empty(), counted=EventTally.empty())
+        return replace(
+            self,
+            plan=self._next_plan(list(again.values())) if again else None,
+            found=self.found | {i: s for i, s in settled.items() if isinstance(s, Selection)},
+            window_weights=self.window_weights | {i - n: w for i, w in settled.items() if isinstance(w, Fraction)},
+            kept_floor=self.plan.floor if keep else self.kept_floor,
+            n_scans=self.n_scans + 1,
+            open=tuple(again),
+            first_tally=self.first_tally or slim,
+            n_seen=0,
+            so_far=None,
+            waves=(),
+            script=(),
+            n_scripted=0,
+        )
+
+    def _settled(self, evidence: Evidence) -> tuple[dict[int, Selection | Fraction], dict[int, tuple[int, int]]]:
+        """Return the outcomes of budgets and the weights of windows that a scan proves, and brackets for the others."""
+        settled: dict[int, Selection | Fraction] = {}
+        again: dict[int, tuple[int, int]] = {}
+        rows: dict[int, Bracketed] = {}
+        n, tally = len(self.budgets), evidence.tally
+        for i in sorted(self.open, key=lambda i: (i % n, i)):  # a window beside its budget: they share events
+            settle = self._settle if i < n else self._settle_window
+            outcome = settle(evidence, (*self.budgets, *self.windows)[i])
+            if isinstance(outcome, Bracketed):
+                rows[i] = outcome
+            elif isinstance(outcome, tuple):
+                again[i] = outcome
+            else:
+                settled[i] = outcome
+        if rows:
+            asked, windows = [i for i in rows if i < n], [i for i in rows if i >= n]
+            selections, weights = select_from_rows(tally.rows, [rows[i] for i in asked], [rows[i] for i in windows])
+            settled |= {i: self._with_nan(s, tally) for i, s in zip(asked, selections, strict=True)}
+            settled |= dict(zip(windows, weights, strict=True))
+        return settled, again
+
+    def _next_plan(self, brackets: list[tuple[int, int]]) -> ScanPlan:
+        """Plan another scan: the first has ranked all labels; with fewer budgets to find there is space for finer bins."""
+        max_events = max(self.shape.max_events, min(RESCAN_EVENTS, 16 * self.shape.max_events))
+        n_ranks = self.shape.n_ranks if self.shape.strata == "ranks" else 0
+        shape = replace(self.shape, n_ranks=n_ranks, n_ranked=0, with_distance=False)
+        rest = replace(shape, n_bins=8 * N_BINS, max_events=max_events)
+        return plan_scan(rest, brackets, *key_range(rest.dtype))
+
+    def _with_nan(self, s: Selection, tally: ScanTally) -> Selection:
+        """Return the outcome where the (B+1)-th largest is a NaN: all numbers are above it."""
+        n_real = self.shape.n_scores - tally.n_nan
+        if not tally.n_nan or s.budget < n_real:
+            return s
+        none = Fraction(0)
+        return replace(
+            s,
+            key=NAN_KEY,
+            n_above=n_real,
+            n_ties=tally.n_nan,
+            n_kept=0,
+            cut=None,
+            weight_above=s.weight,
+            tie_weight=none,
+            extremes=(none, none),
+        )
+
+    def _settle(self, evidence: Evidence, budget: int) -> Selection | Bracketed | tuple[int, int]:
+        """Return the outcome for a budget, or how the held rows give it, or a narrower bracket that must be searched."""
+        rank = self._rank(budget, evidence.tally)
+        if rank == 0:
+            return select_nan(evidence.tally, budget)
+        found = self._locate(evidence, budget, rank)
+        return (
+            self._with_nan(select_from_events(evidence, found), evidence.tally) if isinstance(found, Located) else found
+        )
+
+    def _settle_window(self, evidence: Evidence, budget: int) -> Fraction | Bracketed | tuple[int, int]:
+        """Return the label weight that so many scores have, or how the held rows give it, or a bracket to be searched."""
+        rank = self._rank(budget, evidence.tally)
+        if rank == 0:
+            return Fraction(0)
+        found = self._locate(evidence, budget, rank)
+        return expected_weight(evidence, found) if isinstance(found, Located) else found
+
+    def _locate(self, evidence: Evidence, budget: int, rank: int) -> Located | Bracketed | tuple[int, int]:
+        """Return which events hold the score of a rank, or which keys of held rows, or a bracket that must be searched."""
+        tally, plan = evidence.tally, evidence.plan
+        by_zone = evidence.by_zone
+        zone = int(np.searchsorted(by_zone, rank))
+        if zone == by_zone.size:
+            n_listed = int(by_zone[-1])
+            if self.n_scans >= 1:
+                return key_range(self.shape.dtype)[0], plan.floor - 1
+            return bracket_below(tally, plan, self.shape, rank, n_listed)
+        n_before = int(by_zone[zone - 1]) if zone else 0
+        low, high, n_higher = narrowest_bin(evidence, zone, rank - n_before, key_range(self.shape.dtype)[1])
+        if plan.with_rows and not tally.dropped.any():
+            return Bracketed(budget, low, high, n_before + n_higher, rank - n_before - n_higher)
+        if not plan.with_rows and zone % 2 and not tally.dropped[zone // 2]:
+            return Located(zone // 2, budget, n_before, rank - n_before, (low, high))
+        return certain_bracket(self.waves, rank, key_range(self.shape.dtype)[1])
+
+    def _rank(self, budget: int, tally: ScanTally) -> int:
+        """Return the rank of a budget's threshold among all scores that are numbers, as far as these are known."""
+        return min(budget + 1, self.shape.n_scores - tally.n_nan)
+
+
+def cut_pass(shape: ScanShape, selections: Mapping[int, Selection]) -> Pass:
+    """Return the pass over the bands in which cuts fall that finds where the kept ties end, by the budget's position."""
+    wanted = tuple(WantedTies(s.cut.bands, i, s.key, s.cut.n_ties) for i, s in selections.items() if s.cut is not None)
+    plan = CutPlan(wanted, shape.dtype, shape.n_classes, shape.tile_scores, shape.n_ranks, shape.strata)
+    bands = {band for ties in wanted for band in ties.bands if not shape.n_bands or band < shape.n_bands}
+    return Pass("cut", cut_band, plan, TieCuts, bands=tuple(sorted(bands)))

@@ -1,0 +1,158 @@
+"""Distinct rows of columns of integers, and sums over equal ones."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Annotated, Self
+
+import numpy as np
+
+from ..arrays import Array, Ints
+from ..kernels.dispatch import add_strata
+from ..records import JOINED, State
+
+
+def distinct(columns: tuple[Ints, ...]) -> tuple[tuple[Ints, ...], Ints]:
+    """Return the distinct rows of the columns in order, and for each row the number of its group.
+
+    Rows are packed into one integer where that fits: ties have few distinct rows, which are then
+    counted rather than sorted.
+    """
+    n = columns[0].size
+    if n == 0:
+        return columns, np.zeros(0, np.int64)
+    lows = [int(column.min()) for column in columns]
+    spans = [int(column.max()) - low + 1 for column, low in zip(columns, lows, strict=True)]
+    n_codes = math.prod(spans)
+    if n_codes >= 1 << 62:
+        return _distinct_by_sorting(columns)
+    code = np.zeros(n, np.int64)
+    for column, low, span in zip(columns, lows, spans, strict=True):
+        code = code * span + (column - low)
+    if n_codes <= 4 * n:
+        present = np.bincount(code, minlength=n_codes) > 0
+        values, which = np.flatnonzero(present), (np.cumsum(present) - 1)[code]
+    else:
+        values, which = np.unique(code, return_inverse=True)
+    groups: list[Ints] = []
+    for low, span in zip(lows[::-1], spans[::-1], strict=True):
+        groups.insert(0, values % span + low)
+        values = values // span
+    return tuple(groups), which
+
+
+def _distinct_by_sorting(columns: tuple[Ints, ...]) -> tuple[tuple[Ints, ...], Ints]:
+    """Do the same for rows that no integer can hold."""
+    n = columns[0].size
+    order = np.lexsort(columns[::-1])
+    new = np.zeros(n, bool)
+    new[:1] = True
+    for column in columns:
+        ordered = column[order]
+        new[1:] |= ordered[1:] != ordered[:-1]
+    which = np.empty(n, np.int64)
+    which[order] = np.cumsum(new) - 1
+    return tuple(column[order][new] for column in columns), which
+
+
+def add_up(columns: tuple[Ints, ...], amounts: Array) -> tuple[tuple[Ints, ...], Ints]:
+    """Return the distinct rows of the columns and the sum of the amounts of each."""
+    groups, which = distinct(columns)
+    if amounts.dtype == np.int8:  # single events: all ones
+        return groups, np.bincount(which, minlength=groups[0].size)
+    sums = np.zeros(groups[0].size, np.int64)
+    np.add.at(sums, which, amounts)
+    return groups, sums
+
+
+# Strata: rows that are counted together, such as those of a class or a cluster, or whose labels have the same rank.
+
+
+#: Up to so many strata have a place each; of more, only those that occur.
+_FEW = 1 << 12
+
+Column = Annotated[Ints, JOINED]
+
+
+@dataclass(frozen=True)
+class StrataSums(State):
+    """The sum of the set sizes of each stratum's rows, and the number of their labels inside, in one or more columns."""
+
+    strata: Column
+    sizes: Column
+    hits: Column
+
+    @classmethod
+    def empty(cls, n_columns: int = 1) -> StrataSums:
+        """Return the sums of no strata."""
+        none = np.zeros((0, n_columns), np.int64)
+        return cls(np.zeros(0, np.int64), none, none)
+
+    @classmethod
+    def above(cls, above: Array, label_zones: Array, strata: Array) -> StrataSums:
+        """Return the sums over rows, given their scores above each interval of a scan, and the zones of their labels."""
+        names, mine = local_strata(strata)
+        sizes = np.zeros((names.size, above.shape[1]), np.int64)
+        hits = np.zeros_like(sizes)
+        add_strata(above, label_zones, mine, sizes, hits)
+        return cls(names, sizes, hits)
+
+    @classmethod
+    def added(cls, strata: Array, hits: Array, counts: Array | None = None) -> StrataSums:
+        """Return what scores add that enter the sets, one column: the stratum and labels of each entry, and its scores if not one."""
+        names, mine = local_strata(strata)
+        # Sums of integers are exact as floats up to 2**53.
+        sums = (np.bincount(mine, of, names.size).astype(np.int64)[:, None] for of in (counts, hits))
+        return cls(names, *sums)
+
+    def settled(self) -> Self:
+        """Return the sums with equal strata added up."""
+        if (np.diff(self.strata) > 0).all():
+            return self
+        names, which = np.unique(self.strata, return_inverse=True)
+        sizes = np.zeros((names.size, self.sizes.shape[1]), np.int64)
+        hits = np.zeros_like(sizes)
+        np.add.at(sizes, which, self.sizes)
+        np.add.at(hits, which, self.hits)
+        return type(self)(names, sizes, hits)
+
+    def columns(self, which: Ints | list[int]) -> StrataSums:
+        """Return some of the columns."""
+        return StrataSums(self.strata, self.sizes[:, which], self.hits[:, which])
+
+
+@dataclass(frozen=True)
+class StrataRanks(State):
+    """How many rows of each stratum have a label of each rank: 0 for no label, the last one for all beyond."""
+
+    strata: Column
+    ranks: Column
+    counts: Column
+
+    @classmethod
+    def empty(cls) -> StrataRanks:
+        """Return the counts of no rows."""
+        none = np.zeros(0, np.int64)
+        return cls(none, none, none)
+
+    @classmethod
+    def of(cls, strata: Array, ranks: Array) -> StrataRanks:
+        """Count rows."""
+        wide = strata.astype(np.int64), ranks.astype(np.int64)
+        (names, rank), counts = add_up(wide, np.ones(strata.size, np.int8))
+        return cls(names, rank, counts)
+
+    def settled(self) -> Self:
+        """Return the counts with equal entries added up."""
+        (names, rank), counts = add_up((self.strata, self.ranks), self.counts)
+        return type(self)(names, rank, counts)
+
+
+def local_strata(strata: Array) -> tuple[Ints, Array]:
+    """Return the strata that occur, or all up to the highest if that is low, and the number of each row's among them."""
+    highest = int(strata.max(initial=0))
+    if highest < _FEW:
+        return np.arange(highest + 1), strata
+    names, mine = np.unique(strata, return_inverse=True)
+    return names.astype(np.int64), mine

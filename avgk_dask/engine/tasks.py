@@ -1,0 +1,178 @@
+"""What we need of Dask's own tasks, in their current form: the one place that knows the classes for them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+from dask._task_spec import DataNode, GraphNode, List, Task, TaskRef
+from dask.base import clone_key
+from dask.delayed import Delayed
+from dask.highlevelgraph import HighLevelGraph
+from dask.tokenize import tokenize
+
+from ..bands.passes import Pass
+from ..errors import ReadError
+from ..kernels.dispatch import work_on
+from ..records import EACH, Count, State
+from ..sources.reading import Key, Preparation, chunks_of, kept_rows, labels_of, masks_of, slabs_of
+from ..store.read.listing import hash_rows
+from ..store.write.shelves import Shelf
+
+__all__ = ["Graph", "GraphNode", "as_delayed", "clone_key", "constant", "task", "token_of"]
+
+Graph = dict[str, Any]
+
+
+def task(key: str, function: Callable[..., Any], *arguments: Any) -> Any:
+    """Return a task; each ``Key`` among its arguments, or in lists of them, becomes the value of that task."""
+    return Task(key, function, *(_argument(argument) for argument in arguments))
+
+
+def _argument(value: Any) -> Any:
+    if isinstance(value, Key):
+        return TaskRef(value.key)
+    if isinstance(value, list):
+        return List(*(_argument(part) for part in value))
+    return value
+
+
+def constant(key: str, value: Any) -> Any:
+    """Return the task that is a value: it travels to each worker once."""
+    return DataNode(key, value)
+
+
+def token_of(*values: Any) -> str:
+    """Return a name of values, the same only where they are the same."""
+    return str(tokenize(*values))[:24]
+
+
+def as_delayed(keys: Iterable[str], graph: Graph, collections: list[Any], name: str) -> list[Delayed]:
+    """Return tasks of a graph, over the tasks of other collections, as something Dask computes."""
+    layers = HighLevelGraph.from_collections(name, graph, dependencies=collections)
+    return [Delayed(key, layers, layer=name) for key in keys]
+
+
+# Kept states: what tasks find stays in a checkpoint, by a name that tells what was read and how.
+#
+# Apart from what plans them, so that a worker need not import Dask's arrays.
+
+
+@dataclass(frozen=True)
+class KeptState(State):
+    """The state of some bands, and how many of the tasks it is of have read scores: the others found theirs kept."""
+
+    state: Annotated[tuple[State, ...], EACH]
+    n_readers: Count
+
+
+@dataclass(frozen=True)
+class Keeper:
+    """Keeps the states of one pass."""
+
+    shelf: Shelf
+    kind: type[State]
+
+    def load(self, name: str) -> State | None:
+        """Return a state that was kept; None if there is none, or it is damaged or another's."""
+        data = self.shelf.read(name)
+        try:
+            return None if data is None else self.kind.from_bytes(data)
+        except ReadError:
+            return None
+
+    def save(self, name: str, state: State) -> None:
+        """Keep a state."""
+        self.shelf.write(name, state.to_parts())
+
+
+def read_kept(keeper: Keeper, name: str, read: Callable[..., State], *arguments: Any) -> KeptState:
+    """Return a state as it was kept, or read it and keep it."""
+    state = keeper.load(name)
+    if state is not None:
+        return KeptState((state,), 0)
+    state = read(*arguments)
+    keeper.save(name, state)
+    return KeptState((state,), 1)
+
+
+def hash_labels(labels: Any, numbers: Sequence[int]) -> list[int]:
+    """Return a hash of the labels of each of some bands."""
+    with closing(labels_of(None, labels, numbers)) as each:
+        return [hash_rows(mine) for mine in each]
+
+
+# What tasks do on the workers. Apart from what builds graphs, so that a worker need not import Dask's arrays.
+
+
+@dataclass(frozen=True)
+class Assignment:
+    """What all tasks of a pass share: the pass, and what happens to scores before its work."""
+
+    what: Pass
+    preparations: tuple[Preparation, ...] = ()
+    #: Of each condition that samples must meet, the label that it ignores.
+    ignored: tuple[int | None, ...] = ()
+    #: Scores of the whole matrix.
+    n_scores: int = 0
+
+    def work(self, slabs: Any, labels: Any, kept: Any, number: int, band: int, column: int = 0) -> State:
+        """Do the work of the pass on those rows of a band, or of a chunk of it, that exist."""
+        work_on(self.n_scores)
+        if kept is not None:
+            slabs, labels = kept_rows(slabs, kept), None if labels is None else labels[kept]
+        for preparation in self.preparations:
+            slabs = preparation.prepare(slabs, band, column)
+        return self.what.work(slabs, labels, number, self.what.plan)
+
+
+@dataclass(frozen=True)
+class BandNumbers:
+    """The numbers of some bands, and those by which they are read: the same where all samples exist."""
+
+    numbers: Sequence[int]
+    places: Sequence[int]
+
+
+def read_bands(bands: Any, labels: Any, masks: Any, which: BandNumbers, assignment: Assignment, n_held: int) -> State:
+    """Do the work of a pass on some bands, one after the other, and return the state of all.
+
+    Up to ``n_held`` states are held before they are merged.
+    """
+    places = which.places
+    states: list[State] = []
+    merge = assignment.what.state.merge
+    # Closed at once on an error, whose traceback would keep them open.
+    with (
+        closing(slabs_of(bands, places)) as each,
+        closing(labels_of(bands, labels, places)) as all_labels,
+        closing(masks_of(masks, assignment.ignored, places)) as all_masks,
+    ):
+        for slabs, mine, kept, number in zip(each, all_labels, all_masks, which.numbers, strict=True):
+            states.append(assignment.work(slabs, mine, kept, number, number))
+            if len(states) == n_held:
+                states = [merge(states)]
+    return merge(states)
+
+
+@dataclass(frozen=True)
+class ChunkNumbers:
+    """The numbers of some chunks, the (band, class chunk) of each, and the numbers by which their bands are read."""
+
+    numbers: Sequence[int]
+    chunks: Sequence[tuple[int, int]]
+    places: Sequence[int]
+
+
+def read_chunks(reader: Any, chunks: list[Any], masks: Any, which: ChunkNumbers, assignment: Assignment) -> State:
+    """Do the work of a pass on single chunks, and return the state of all."""
+    with closing(chunks_of(reader, chunks)) as each, closing(masks_of(masks, assignment.ignored, which.places)) as kept:
+        found = zip(each, kept, which.numbers, which.chunks, strict=True)
+        return merge_states([assignment.work(slabs, None, mine, number, *at) for slabs, mine, number, at in found])
+
+
+def merge_states(states: list[State]) -> State:
+    """Return the state of all."""
+    return type(states[0]).merge(states)

@@ -1,0 +1,398 @@
+"""Cut ties: the first ones of a band, in row-major order, when not all are kept."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from functools import cached_property
+from itertools import chain
+from typing import Annotated
+
+import numpy as np
+
+from ..arrays import Array, Dtype, Ints
+from ..bands.candidates import Entries, TileReader, TopRanks, checked_slabs, streamed_rows
+from ..bands.passes import Pass, UsableLabels
+from ..exact.sums import ExactSums, smallest_unit
+from ..kernels.dispatch import move_cells
+from ..kernels.keys import KEY_MAX, encode
+from ..kernels.zones import ZoneTable
+from ..records import BY_BAND, EACH, Record, State
+from .events import Cut, label_weights, split_entries
+from .ranked import LEAST_BINS, KeyHistogram
+from .strata import StrataSums
+
+
+@dataclass(frozen=True)
+class TieCut(Record):
+    """The first ties of a band: where they end, and what they add to sets and label weight."""
+
+    band: int
+    #: The position of the budget they are for.
+    budget: int
+    n_taken: int
+    row: int
+    last_class: int
+    #: By cell, what the number of sets of that cell changes by; and what the strata gain.
+    changes: Ints
+    strata: StrataSums
+    weight: ExactSums
+
+
+@dataclass(frozen=True)
+class TieCuts(State):
+    """The cuts in all bands that were read for them."""
+
+    cuts: Annotated[tuple[TieCut, ...], BY_BAND]
+
+
+# Cutting ties: a band read for the first of its scores that equal some keys.
+
+
+@dataclass(frozen=True)
+class WantedTies:
+    """The first ``n_ties`` scores of some bands that equal a key, wanted for the budget of a position."""
+
+    bands: range
+    budget: int
+    key: int
+    n_ties: int
+
+
+@dataclass(frozen=True)
+class CutPlan:
+    """All ties that are wanted, of whichever band; ranks and strata are those of the scan."""
+
+    wanted: tuple[WantedTies, ...]
+    dtype: Dtype
+    n_classes: int
+    tile_scores: int
+    n_ranks: int = 0
+    strata: str = ""
+
+
+def cut_band(slabs: Iterable[Array], labels: Array | None, band: int, plan: CutPlan) -> TieCuts:
+    """Read a band once for the scores equal to some keys, and take the first ones, in row-major order."""
+    usable = UsableLabels.of_column(labels, plan.n_classes, are_packed=plan.strata == "groups")
+    rows = _Rows(usable, plan)
+    takers = [_Taker(wanted, rows) for wanted in plan.wanted if band in wanted.bands]
+    reader = TileReader(min(taker.wanted.key for taker in takers), plan.dtype, plan.tile_scores)
+    for entries in rows.entries(reader, checked_slabs(slabs, plan.dtype, plan.n_classes, rows.labels.given)):
+        for taker in takers:
+            taker.take(entries)
+    return TieCuts(tuple(taker.cut(band) for taker in takers))
+
+
+class _Rows:
+    """The rows of a band: their labels and strata, known once all slabs have been read."""
+
+    def __init__(self, labels: UsableLabels, plan: CutPlan) -> None:
+        self.labels, self.plan = labels, plan
+        self.top: TopRanks | None = None
+
+    def entries(self, reader: TileReader, slabs: Iterable[Array]) -> Iterator[Entries]:
+        """Return the listed scores of stretches of rows."""
+        parts = iter(slabs)
+        first = next(parts)
+        if self.plan.strata == "ranks" and self.plan.n_ranks and self.labels.hard is not None:
+            self.top = TopRanks(first.shape[0], self.plan.n_ranks, self.plan.dtype)
+        if first.shape[1] == self.plan.n_classes and self.top is None:
+            yield from reader.stretches(first)
+        else:
+            yield from streamed_rows(reader, chain([first], parts), self.top)
+
+    @cached_property
+    def strata(self) -> Array | None:
+        """The stratum of each row; None where all are of one."""
+        hard, plan = self.labels.hard, self.plan
+        if plan.strata != "ranks" or hard is None:
+            return None if hard is None else self.labels.strata(plan.strata, hard.size)
+        return (hard >= 0).astype(np.int64) if self.top is None else self.top.ranks_of(hard, plan.n_ranks)
+
+
+class _Taker:
+    """Takes the first ties at one key, stretch of rows by stretch of rows."""
+
+    def __init__(self, wanted: WantedTies, rows: _Rows) -> None:
+        self.wanted, self.missing, self.rows = wanted, wanted.n_ties, rows
+        self.zones = ZoneTable.from_intervals([(wanted.key, wanted.key)], KEY_MAX)
+        self.row = self.last_class = -1
+        self.changes, self.weight = np.zeros(2 * rows.plan.n_classes + 2, np.int64), ExactSums.zeros(1)
+        self.strata = StrataSums.empty()
+
+    def take(self, entries: Entries) -> None:
+        """Take what is still missing from a stretch of rows."""
+        if not self.missing:
+            return
+        from_key, labels = entries.at_least(self.wanted.key), self.rows.labels
+        mine = slice(from_key.first_row, from_key.first_row + from_key.n_rows)
+        hard = None if labels.hard is None else labels.hard[mine]
+        _, _, split, n_events = split_entries(from_key, self.zones, self.zones.no_histogram(), hard)
+        taken = min(n_events, self.missing)
+        if taken:
+            _, keys, rows, bases, classes, hits = (column[:taken] for column in split.columns)
+            rows = rows + from_key.first_row
+            self.row, self.last_class = int(rows[-1]), int(classes[-1])
+            move_cells(keys, rows, bases, hits, self.wanted.key, taken, self.changes)
+            self.weight.add(label_weights(labels.given, rows, classes), np.zeros(taken, np.int64))
+            strata = np.zeros(taken, np.int64) if self.rows.strata is None else self.rows.strata[rows]
+            self.strata = StrataSums.merge([self.strata, StrataSums.added(strata, hits)])
+            self.missing -= taken
+
+    def cut(self, band: int) -> TieCut:
+        """Return where the ties taken of a band end, and what they add."""
+        wanted = self.wanted
+        changes, n_taken = np.trim_zeros(self.changes, "b"), wanted.n_ties - self.missing
+        where = band, wanted.budget, n_taken, self.row, self.last_class
+        return TieCut(*where, changes, self.strata, self.weight.settled())
+
+
+# The label weights of ties: what is needed to know the lightest and the heaviest of them.
+
+
+@dataclass(frozen=True)
+class WeightTally(State):
+    """A histogram of the weights in each window."""
+
+    histograms: Annotated[tuple[KeyHistogram, ...], EACH]
+
+
+# The label weights of a band's ties.
+
+
+@dataclass(frozen=True)
+class TieWindow:
+    """The ties at one key whose label weight, as an order key, lies from ``low`` to ``high``."""
+
+    key: int
+    low: int
+    high: int
+
+
+@dataclass(frozen=True)
+class WeightPlan:
+    """The windows to look into, and the most_bins of the histogram of each."""
+
+    dtype: Dtype
+    n_classes: int
+    windows: tuple[TieWindow, ...]
+    most_bins: int
+
+
+def tally_weights(slabs: Iterable[Array], labels: Array, band: int, plan: WeightPlan) -> WeightTally:
+    """Return the tally of one band with soft labels."""
+    soft = UsableLabels.of(labels, plan.n_classes).soft
+    assert soft is not None
+    found = [[KeyHistogram.empty(plan.most_bins)] for _ in plan.windows]
+    first_class = 0
+    for slab in checked_slabs(slabs, plan.dtype, plan.n_classes, soft):
+        keys = encode(np.ascontiguousarray(slab, plan.dtype))
+        weights = soft[:, first_class : first_class + slab.shape[1]]
+        first_class += slab.shape[1]
+        for key in {window.key for window in plan.windows}:
+            mine = encode(weights[keys == key])
+            for window, parts in zip(plan.windows, found, strict=True):
+                inside = mine[(mine >= window.low) & (mine <= window.high)] if window.key == key else mine[:0]
+                if inside.size:
+                    parts.append(KeyHistogram.from_keys(inside, plan.most_bins))
+    return WeightTally(tuple(KeyHistogram.merge(parts) for parts in found))
+
+
+# The outcome for one budget.
+
+
+@dataclass(frozen=True)
+class Selection:
+    """The exact outcome for one budget.
+
+    ``cells[2 s]`` is the number of sets of size s without their label, ``cells[2 s + 1]`` that of sets with it, and
+    ``weight`` the exact label weight inside the sets. Where the cut through the ties is pending, those of its band are still missing from them, and from the strata.
+    """
+
+    budget: int
+    key: int
+    n_above: int
+    n_ties: int
+    n_kept: int
+    cells: Ints
+    weight: Fraction
+    #: Where the kept ties end, if some are kept and some not.
+    cut: Cut | None
+    #: The weight above the threshold and that of all ties; the least and most any kept ties can bring, if known.
+    weight_above: Fraction
+    tie_weight: Fraction
+    extremes: tuple[Fraction, Fraction] | None
+    #: Sums of sizes, and hits, of the strata.
+    strata: StrataSums
+    #: Row (in the cut's band) and class of the last kept tie, once the band has been read for it.
+    last_tie: tuple[int, int] | None = None
+
+    @property
+    def set_sizes(self) -> Ints:
+        """The number of sets of each size."""
+        return np.asarray(self.cells[0::2] + self.cells[1::2])
+
+    @property
+    def hit_sizes(self) -> Ints:
+        """The number of sets of each size that hold their hard label."""
+        return self.cells[1::2]
+
+    @property
+    def expected_weight(self) -> Fraction:
+        """The mean label weight inside the sets over all ways to keep so many of the ties."""
+        return self.weight_above + (self.tie_weight * self.n_kept / self.n_ties if self.n_kept else 0)
+
+    @property
+    def is_cut(self) -> bool:
+        """Whether some ties are kept and some are not."""
+        return 0 < self.n_kept < self.n_ties
+
+    def with_ties(self, cuts: Iterable[TieCut]) -> Selection:
+        """Return the outcome with the kept ties taken in, given the first ties of each of the cut's bands, in order.
+
+        The band in which the cut falls may have given more than are left: then it must be read again, for fewer.
+        """
+        assert self.cut is not None
+        taken, left = self, self.cut.n_ties
+        for ties in cuts:
+            if ties.n_taken > left:
+                return replace(taken, cut=Cut(ties.band, left, pending=True))
+            left -= ties.n_taken
+            taken = replace(
+                taken,
+                cells=changed_cells(taken.cells, ties.changes),
+                strata=StrataSums.merge([taken.strata, ties.strata]),
+                weight=taken.weight + ties.weight[0],
+                last_tie=(ties.row, ties.last_class),
+            )
+            if left == 0:
+                return replace(taken, cut=Cut(ties.band, ties.n_taken, pending=False))
+        raise AssertionError("ties are gone that were counted before")
+
+
+def changed_cells(counts: Ints, changes: Ints) -> Ints:
+    """Return the number of sets of each cell after a change, up to the largest there is."""
+    out = np.zeros(max(counts.size, changes.size) + 1, np.int64)
+    out[: counts.size] += counts
+    out[: changes.size] += changes
+    return trimmed_cells(out)
+
+
+def trimmed_cells(counts: Ints) -> Ints:
+    """Return the number of sets of each cell, up to the largest size there is."""
+    return counts[: 2 * (int(np.flatnonzero(counts)[-1]) // 2 + 1)]
+
+
+# Tie sensitivity: how the label weight inside the sets depends on which ties are kept.
+
+
+_DOUBLE = np.dtype(np.float64)
+#: The order keys of the label weights 0 and 1.
+_ZERO, _ONE = (int(key) for key in encode(np.array([0.0, 1.0])))
+
+
+def extreme_weights(
+    n_ties: int, n_kept: int, everything: Fraction, soft: Array | None = None
+) -> tuple[Fraction, Fraction]:
+    """Return the least and the most label weight that any ``n_kept`` of the ties can have.
+
+    ``everything`` is the weight of all ties: a number of hits, unless their ``soft`` weights are given.
+    """
+    if n_kept in (0, n_ties) or everything == 0:
+        either = everything if n_kept else Fraction(0)
+        return either, either
+    if soft is None:
+        n_hits = int(everything)
+        return Fraction(max(0, n_kept - (n_ties - n_hits))), Fraction(min(n_kept, n_hits))
+    weights = np.sort(soft[soft > 0])
+    n_zero = n_ties - weights.size
+    return ExactSums.of(weights[: max(0, n_kept - n_zero)])[0], ExactSums.of(weights[::-1][:n_kept])[0]
+
+
+@dataclass(frozen=True)
+class WeightSearch:
+    """The search for the sum of the ``n_left`` lightest (or heaviest) weights of the ties in a window.
+
+    A read gives a histogram of the window. Its outer bins are in or out as a whole, with their exact
+    sums; the search goes on inside the one bin that is cut, and ends when that holds a single weight.
+    """
+
+    window: TieWindow
+    n_left: int
+    heaviest: bool
+    total: Fraction = Fraction(0)
+
+    @classmethod
+    def begin(cls, key: int, n_kept: int, heaviest: bool) -> WeightSearch:
+        """Begin with all ties at a key."""
+        return cls(TieWindow(key, _ZERO, _ONE), n_kept, heaviest)
+
+    @property
+    def done(self) -> bool:
+        """Whether the sum is known."""
+        return self.n_left == 0
+
+    def advance(self, histogram: KeyHistogram) -> WeightSearch:
+        """Take in a histogram of the window."""
+        step = -1 if self.heaviest else 1
+        counts, sums = histogram.counts[::step], histogram.value_sums(_DOUBLE)[0][::step]
+        through = np.cumsum(counts)
+        n_whole = int(np.searchsorted(through, self.n_left, side="right"))
+        total = self.total + sum(sums[:n_whole].tolist()) * smallest_unit(_DOUBLE)
+        left = self.n_left - (int(through[n_whole - 1]) if n_whole else 0)
+        if not left:
+            return replace(self, n_left=0, total=total)
+        if histogram.shift == 0:
+            weight = smallest_unit(_DOUBLE) * (sums[n_whole] // int(counts[n_whole]))
+            return replace(self, n_left=0, total=total + weight * left)
+        first = int(histogram.bins[::step][n_whole]) << histogram.shift
+        inside = replace(self.window, low=first, high=first + (1 << histogram.shift) - 1)
+        return replace(self, window=inside, n_left=left, total=total)
+
+
+@dataclass(frozen=True)
+class ExtremesSearch:
+    """The least and the most weight of kept ties for all budgets where a scan knows only sums of soft labels."""
+
+    dtype: Dtype
+    n_classes: int
+    #: Bins that all histograms of a read share.
+    n_bins: int
+    searches: Mapping[tuple[int, bool], WeightSearch]
+
+    @classmethod
+    def begin(cls, dtype: Dtype, n_classes: int, n_bins: int, found: Mapping[int, Selection]) -> ExtremesSearch:
+        """Begin with the budgets whose extremes are not known."""
+        searches = {
+            (i, heaviest): WeightSearch.begin(s.key, s.n_kept, heaviest)
+            for i, s in found.items()
+            if s.extremes is None
+            for heaviest in (False, True)
+        }
+        return cls(dtype, n_classes, n_bins, searches)
+
+    def _windows(self) -> tuple[TieWindow, ...]:
+        return tuple(dict.fromkeys(s.window for s in self.searches.values() if not s.done))
+
+    def next_pass(self) -> Pass | None:
+        """Return the pass over all windows that are open; None once all sums are known."""
+        windows = self._windows()
+        if not windows:
+            return None
+        most_bins = max(LEAST_BINS, self.n_bins // len(windows))
+        return Pass("ties", tally_weights, WeightPlan(self.dtype, self.n_classes, windows, most_bins), WeightTally)
+
+    def advance(self, state: WeightTally) -> ExtremesSearch:
+        """Take in the histograms of all open windows."""
+        found = dict(zip(self._windows(), state.histograms, strict=True))
+        searches = {name: s if s.done else s.advance(found[s.window]) for name, s in self.searches.items()}
+        return replace(self, searches=searches)
+
+    def settle(self, found: Mapping[int, Selection]) -> dict[int, Selection]:
+        """Return the selections with the extremes that were found."""
+        settled = {
+            i: replace(found[i], extremes=(self.searches[i, False].total, self.searches[i, True].total))
+            for i, _ in self.searches
+        }
+        return {**found, **settled}

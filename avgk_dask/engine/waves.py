@@ -1,0 +1,459 @@
+"""Folding: what a scan found, as if it had looked for narrower intervals from the start.
+
+Events that are no longer inside an interval are known one by one. So they become counts: of scores and labels above the
+intervals that are left, and of the sets' sizes there.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import ClassVar, Self
+
+import numpy as np
+
+from ..arrays import Array, Bools, Ints
+from ..exact.sums import ExactSums, total_weight
+from ..kernels.dispatch import count_bins, move_cells
+from ..kernels.keys import KEY_MAX, key_range
+from ..kernels.zones import ZoneTable, intervals_of
+from ..records import BEYOND
+from .events import ROW_BITS, EventTally, HeldEvents, IntervalEvents
+from .pilot import REACH, Span, join_brackets, reach_of
+from .plan import ScanPlan, ScanShape
+from .strata import StrataSums
+from .tally import BinCounts, ScanTally
+
+
+def fold(tally: ScanTally, old: ZoneTable, new: ZoneTable) -> ScanTally:
+    """Return a tally by other zones, each of whose intervals lies within an old one.
+
+    The bins of gaps are not known any more: what they hold is in the first one. An interval whose events were dropped must
+    be left as it was.
+    """
+    within = intervals_of(old.floors, new.floors[1::2])
+    parts = []
+    for i, j in enumerate(within.tolist()):
+        mine = IntervalEvents.of(tally.events.between(*old.interval(j)), tally.counted, old.interval(j))
+        parts.append(_Folded.of(mine, new.interval(i), base_cells(tally, j), bool(tally.dropped[j])))
+    soft = len(tally.weight_above) > 0
+    by_zone = np.cumsum(tally.histogram.table().sum(1))
+    hits = np.cumsum(tally.hits)
+    dropped = tally.dropped[within]
+    n_hits = [(0, 0) if soft else part.n_hits for part in parts]
+    cells = [np.flatnonzero(part.cells) for part in parts]
+    return replace(
+        tally,
+        cell_intervals=np.repeat(np.arange(len(parts)), [found.size for found in cells]),
+        cells=np.concatenate(cells),
+        cell_counts=np.concatenate([part.cells[found] for part, found in zip(parts, cells, strict=True)]),
+        strata=_strata_above(tally, within, parts),
+        hits=np.diff(_zone_ends(hits, within, n_hits, dropped), prepend=0),
+        weight_above=_weights_above(tally, within, parts),
+        floors=new.floors,
+        events=HeldEvents.merge([HeldEvents.empty(), *(part.events for part in parts)]),
+        counted=EventTally.merge([EventTally.empty(), *(part.counted for part in parts)]),
+        dropped=dropped,
+        histogram=_histogram(_zone_ends(by_zone, within, [part.n_scores for part in parts], dropped), parts, new),
+        n_bands=0,
+        band_sums=np.zeros(len(parts), np.int64),
+        band_squares=np.zeros(len(parts), np.int64),
+    )
+
+
+def can_fold(tally: ScanTally, old: ZoneTable, new: ZoneTable) -> bool:
+    """Return whether each new interval lies within an old one, or is one whose events were dropped."""
+    olds = [old.interval(j) for j in range(old.n_intervals)]
+    for low, high in (new.interval(i) for i in range(new.n_intervals)):
+        around = next((j for j, (a, b) in enumerate(olds) if a <= low and high <= b), None)
+        if around is None or (tally.dropped[around] and olds[around] != (low, high)):
+            return False
+    return True
+
+
+def base_cells(tally: ScanTally, j: int) -> Ints:
+    """Return how many rows are in each cell with their scores above interval j."""
+    mine = tally.cell_intervals == j
+    counts = np.zeros(2 * (int(tally.cells[mine].max(initial=0)) // 2 + 1), np.int64)
+    counts[tally.cells[mine]] = tally.cell_counts[mine]
+    return counts
+
+
+def cells_above(tally: ScanTally, zones: ZoneTable, j: int, key: int) -> Ints:
+    """Return how many rows are in each cell with their scores above a key of interval j, whose events are held."""
+    mine = IntervalEvents.of(tally.events.between(*zones.interval(j)), tally.counted, zones.interval(j))
+    above = IntervalEvents(HeldEvents.empty(), mine.counted.select(lambda keys, _: keys > key))
+    return _moved(base_cells(tally, j), above, mine.single, key)
+
+
+@dataclass(frozen=True)
+class _Folded:
+    """One new interval: what lies inside, and of the old interval's events above it their scores, hits, cells and strata."""
+
+    events: HeldEvents
+    counted: EventTally
+    cells: Ints
+    strata: StrataSums
+    #: Scores of the old interval above the new one, and down to its end; and the hard labels among them.
+    n_scores: tuple[int, int]
+    n_hits: tuple[int, int]
+    #: The soft labels above it, one sum.
+    weight_above: ExactSums
+
+    @classmethod
+    def of(cls, old: IntervalEvents, interval: tuple[int, int], cells: Ints, dropped: bool) -> _Folded:
+        low, high = interval
+        keys = old.single.keys
+        if dropped:
+            none = HeldEvents.empty(), EventTally.empty()
+            return cls(*none, cells, StrataSums.empty(), (0, 0), (0, 0), ExactSums.zeros(1))
+        above = IntervalEvents(old.single.select(keys > high), old.counted.select(lambda k, _: k > high))
+        inside = (keys >= low) & (keys <= high)
+        events = old.single.select(inside)
+        events = replace(events, bases=(events.bases + _moved_in_row(old.single, high)[inside]).astype(np.int32))
+        strata = StrataSums.merge([above.single.strata_sums(), above.counted.strata_sums()])
+        counted = old.counted.select(lambda k, _: (k >= low) & (k <= high))
+        cells = _moved(cells, above, old.single, high)
+        inner = IntervalEvents(events, counted)
+        n_scores, n_hits = (above.n_scores, inner.n_scores), (_hits(above), _hits(inner))
+        ends = (n_scores[0], sum(n_scores)), (n_hits[0], sum(n_hits))
+        return cls(events, counted, cells, strata, *ends, _soft_weight(above))
+
+
+def _strata_above(tally: ScanTally, within: Ints, parts: list[_Folded]) -> StrataSums:
+    """Return the sums of the strata above each new interval."""
+    sums = [tally.strata.columns(within)]
+    for i, part in enumerate(parts):
+        sizes, hits = np.zeros((2, part.strata.strata.size, len(parts)), np.int64)
+        sizes[:, i], hits[:, i] = part.strata.sizes[:, 0], part.strata.hits[:, 0]
+        sums.append(StrataSums(part.strata.strata, sizes, hits))
+    return StrataSums.merge(sums)
+
+
+def _moved(cells: Ints, above: IntervalEvents, single: HeldEvents, high: int) -> Ints:
+    """Return the cells of the sets with all events above a key taken in."""
+    most = int(single.bases.max(initial=0)) + 2 * _longest_row(single) + 1, int(above.counted.steps.max(initial=0)) // 2
+    changes = np.zeros(max(cells.size, *(cell + 2 for cell in most)), np.int64)
+    move_cells(single.keys, single.rows, single.bases, single.hits, high, 0, changes)
+    above.counted.add_cells(changes)
+    changes[: cells.size] += cells
+    return changes
+
+
+def _row_starts(events: HeldEvents) -> Bools:
+    """Return at which events a row begins."""
+    starts = np.ones(events.rows.size, bool)
+    starts[1:] = events.rows[1:] != events.rows[:-1]
+    return starts
+
+
+def _longest_row(events: HeldEvents) -> int:
+    first = np.flatnonzero(_row_starts(events))
+    return int(np.diff(first, append=events.rows.size).max(initial=0))
+
+
+def _moved_in_row(events: HeldEvents, high: int) -> Ints:
+    """Return, for each event, by how much the events of its row above a key change the cell of its set."""
+    row = np.cumsum(_row_starts(events)) - 1
+    moved = (events.keys > high) * (2 + (events.hits != 0))
+    return np.asarray(np.bincount(row, moved).astype(np.int64)[row])
+
+
+def _hits(events: IntervalEvents) -> int:
+    """Return the hard labels among events; 0 for soft ones."""
+    if events.single.weights.dtype.kind == "f":
+        return 0
+    return int(total_weight(events.single.weights) + events.counted.total_weight())
+
+
+def _zone_ends(cumulative: Ints, within: Ints, parts: list[tuple[int, int]], dropped: Bools) -> Ints:
+    """Return, for the new zones from the top down, a count of all down to the end of each."""
+    ends = cumulative[2 * within][:, None] + np.array(parts, np.int64)
+    ends[dropped, 1] = cumulative[2 * within + 1][dropped]
+    return np.asarray(ends.reshape(-1))
+
+
+def _weights_above(tally: ScanTally, within: Ints, parts: list[_Folded]) -> ExactSums:
+    """Return the soft labels above each new interval."""
+    if not len(tally.weight_above):
+        return tally.weight_above
+    sums = tally.weight_above.taken(within)
+    for i, part in enumerate(parts):
+        sums.limbs[i] += part.weight_above.limbs[0]
+    return sums.settled()
+
+
+def _soft_weight(events: IntervalEvents) -> ExactSums:
+    """Return the soft labels of events, as one sum; nothing of hard ones."""
+    total = ExactSums.of(events.single.weights) if events.single.weights.dtype.kind == "f" else ExactSums.zeros(1)
+    total.add_scattered(0, events.counted.weight_limbs, events.counted.weight_amounts)
+    return total
+
+
+def _histogram(ends: Ints, parts: list[_Folded], new: ZoneTable) -> BinCounts:
+    """Return the counts by zone and bin: of the events inside by bins, of all else in the first bin."""
+    table = np.zeros((new.floors.size, new.n_bins), np.int64)
+    for i, part in enumerate(parts):
+        low, shift = int(new.floors[2 * i + 1]), new.shifts[2 * i + 1]
+        count_bins(part.events.keys.astype(np.int64), low, shift, table[2 * i + 1])
+        bins = (part.counted.keys - low).astype(np.uint64) >> shift
+        np.add.at(table[2 * i + 1], np.minimum(bins.astype(np.int64), new.n_bins - 1), part.counted.counts)
+    table[:, 0] += np.diff(ends, prepend=0) - table.sum(1)
+    return BinCounts.of(table)
+
+
+def certain_bracket(scans: Sequence[tuple[ZoneTable, BinCounts]], rank: int, top: int) -> tuple[int, int]:
+    """Return two keys between which the score of a rank must lie, from the counts of several scans of different rows.
+
+    Their bins differ. What is certain: at least so many scores are at or above a bin's lower end, and at most so many above
+    its upper end.
+    """
+    lows, highs, counts = (np.concatenate(parts) for parts in zip(*(_bins(*one, top) for one in scans), strict=True))
+    found = []
+    for edges in (lows, highs):
+        order = np.argsort(edges)[::-1]
+        found.append(int(edges[order[np.searchsorted(np.cumsum(counts[order]), rank)]]))
+    return found[0], found[1]
+
+
+def _bins(zones: ZoneTable, histogram: BinCounts, top: int) -> tuple[Ints, Ints, Array]:
+    """Return the first and last key of each bin that is not empty, and its count."""
+    zone, bin_ = np.divmod(histogram.cells.astype(np.int64), zones.n_bins)
+    lows, highs = [], []
+    for z, b in zip(zone.tolist(), bin_.tolist(), strict=True):
+        low, shift = int(zones.floors[z]), int(zones.shifts[z])
+        ceiling = zones.zone_ceiling(z, top)
+        lows.append(low + (b << shift))
+        highs.append(ceiling if b == zones.n_bins - 1 else min(low + ((b + 1) << shift) - 1, ceiling, BEYOND))
+    return np.array(lows, np.int64), np.array(highs, np.int64), histogram.counts.astype(np.int64)
+
+
+# Waves: a large store is scanned a part at a time, each with the narrower brackets that the counts so far allow.
+#
+# What must be held at any moment is what lies inside the current brackets. They narrow with the square root of what was read,
+# so that it fits a fixed limit for any number of samples, in one read.
+
+
+#: The share of the events that may be held which waves are planned for, and the most that brackets may hold between them:
+#: brackets are guessed, and so is what they will hold.
+_PLANNED, _BETWEEN = 1 / 3, 2 / 3
+#: A wave reads at least this share of what was read before it, and this many bands.
+_LEAST_GROWTH, _LEAST_BANDS = 1 / 4, 8
+#: The least standard errors that brackets reach to either side; fewer would often fail, and cost a read.
+_LEAST_REACH = 3.0
+_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+
+
+def spread_bands(n_bands: int, first: int, last: int, read: Sequence[int] = ()) -> tuple[int, ...]:
+    """Return some bands of a fixed order in which any first ones are spread evenly over the store, and of no fixed period.
+
+    Those that were read before come before all others.
+
+    Examples
+    --------
+    >>> spread_bands(10, 0, 4), spread_bands(10, 4, 10)
+    ((0, 2, 5, 7), (1, 3, 4, 6, 8, 9))
+    >>> spread_bands(4, 2, 4, read=(0, 3))
+    (1, 2)
+
+    """
+    with np.errstate(over="ignore"):
+        order = np.argsort(np.arange(n_bands, dtype=np.uint64) * _GOLDEN, kind="stable")
+    order = np.concatenate([np.asarray(read, np.int64), order[~np.isin(order, read)]])
+    return tuple(np.sort(order[first:last]).tolist())
+
+
+def first_wave(shape: ScanShape, expected: float) -> int:
+    """Return how many bands the first wave reads, given the events expected in all; all of them where those fit."""
+    share = _PLANNED * shape.all_events / max(expected, 1.0)
+    n_bands = max(int(share * shape.n_bands), _LEAST_BANDS)
+    return shape.n_bands if share >= 1 or n_bands >= shape.n_bands else n_bands
+
+
+def next_wave(shape: ScanShape, n_seen: int, n_held: int) -> int:
+    """Return how many bands the next wave reads: as many as may be held of."""
+    left = shape.n_bands - n_seen
+    space = _PLANNED * shape.all_events - n_held
+    fitting = int(space / max(n_held / n_seen, 1e-9)) if space > 0 else 0
+    return min(left, max(fitting, math.ceil(_LEAST_GROWTH * n_seen), _LEAST_BANDS))
+
+
+def expected_held(shape: ScanShape, n_seen: int, n_held: int) -> float:
+    """Return what the same brackets will hold of all bands, as a share of what they may."""
+    return n_held / n_seen * shape.n_bands / max(_BETWEEN * shape.all_events, 1)
+
+
+def narrow(tally: ScanTally, plan: ScanPlan, spans: Sequence[Span], n_seen: int) -> tuple[ScanTally, ScanPlan]:
+    """Return what was found so far by narrower brackets, and the plan with them."""
+    return _narrowed(_Seen.of(tally, plan, n_seen), spans, _BETWEEN, 1.0)
+
+
+def narrow_wide(
+    tally: ScanTally, plan: ScanPlan, spans: Sequence[Span], n_seen: int, share: float, reach: float
+) -> tuple[ScanTally, ScanPlan]:
+    """Do the same where brackets are so wide that what lies above them tells nothing of what lies above the thresholds.
+
+    The new ones reach ``reach`` times as far as is usual, or less where they would hold more than a share of the events.
+    """
+    return _narrowed(_WideSeen.of(tally, plan, n_seen), spans, share, reach)
+
+
+def _narrowed(seen: _Seen, spans: Sequence[Span], share: float, reach: float) -> tuple[ScanTally, ScanPlan]:
+    tally, plan = seen.tally, seen.plan
+    limit = share * plan.shape.all_events
+    while True:
+        brackets = join_brackets([seen.bracket(span, reach) for span in spans])
+        n_held = sum(seen.count_from(low) - seen.count_from(high + 1) for low, high in brackets)
+        if n_held <= limit or reach * REACH <= _LEAST_REACH:
+            break
+        reach = max(_LEAST_REACH / REACH, reach * limit / n_held)
+    zones = _nested(seen, brackets)
+    return fold(tally, plan.zones, zones), replace(plan, zones=zones)
+
+
+@dataclass(frozen=True)
+class _Seen:
+    """The scores of the bands so far, by zones."""
+
+    tally: ScanTally
+    plan: ScanPlan
+    n_seen: int
+    by_zone: Ints
+    #: The keys of single events, ascending; those of counted ones, and how many scores there are from each up.
+    single: Array
+    counted: Ints
+    n_from: Ints
+    #: Whether bands are looked at inside the intervals.
+    looks_inside: ClassVar[bool] = False
+
+    @classmethod
+    def of(cls, tally: ScanTally, plan: ScanPlan, n_seen: int) -> Self:
+        order = np.argsort(tally.counted.keys)
+        n_from = np.cumsum(tally.counted.counts[order][::-1])[::-1]
+        by_zone = np.cumsum(tally.histogram.table().sum(1))
+        return cls(tally, plan, n_seen, by_zone, np.sort(tally.events.keys), tally.counted.keys[order], n_from)
+
+    def count_from(self, key: int) -> int:
+        """Return how many scores the events from a key up stand for."""
+        n = 0
+        ends = np.iinfo(self.single.dtype)
+        if key <= ends.max:  # of its own dtype: else NumPy would convert all the keys
+            n += self.single.size - int(np.searchsorted(self.single, self.single.dtype.type(max(key, ends.min))))
+        if key <= KEY_MAX:
+            counted = int(np.searchsorted(self.counted, key))
+            n += int(self.n_from[counted]) if counted < self.n_from.size else 0
+        return n
+
+    def bracket(self, span: Span, reach: float) -> tuple[int, int]:
+        """Return the keys between which the scores of some ranks among all probably lie; nothing beyond the old intervals."""
+        shape = self.plan.shape
+        n_numbers = self.tally.n_rows * shape.n_classes - self.tally.n_nan
+        first, last = (min(rank * self.tally.n_rows / shape.n_samples, n_numbers) for rank in span)
+        low = self._key_at(last + reach * self._margin(last) + 1, lower=True)
+        return low, max(low, self._key_at(first - reach * self._margin(first) - 1, lower=False))
+
+    def _key_at(self, position: float, *, lower: bool) -> int:
+        """Return the key at a position from the top; in a gap, the end of the next interval on the other side."""
+        floors = self.plan.zones.floors
+        zone = int(np.searchsorted(self.by_zone, position))
+        if zone == self.by_zone.size:
+            return int(floors[-1])
+        j = zone // 2
+        low, high = self.plan.zones.interval(j)
+        if zone % 2 == 0:
+            return int(floors[zone - 1]) if lower and zone else high
+        if self.tally.dropped[j]:
+            return low if lower else high
+        wanted = position - float(self.by_zone[zone - 1]) + self.count_from(high + 1)
+        while low < high:  # the highest key with so many from it up
+            middle = (low + high + 1) // 2
+            low, high = (middle, high) if self.count_from(middle) >= wanted else (low, middle - 1)
+        return low
+
+    def _interval(self, position: float) -> int:
+        """Return the interval that a position from the top lies in, or in the gap above which."""
+        return min(int(np.searchsorted(self.by_zone, position)) // 2, self.plan.zones.n_intervals - 1)
+
+    @cached_property
+    def _margins(self) -> dict[float, float]:
+        """What is known, by position: each looks at all events of an interval."""
+        return {}
+
+    def _margin(self, target: float) -> float:
+        """Return how far the number of scores above a position, as seen so far, may be from its share of all."""
+        if target not in self._margins:
+            j = self._interval(target)
+            key, (low, high) = self._key_at(target, lower=True), self.plan.zones.interval(j)
+            is_inside = low <= key <= high and not self.tally.dropped[j]
+            zones = self.plan.zones
+            cells = cells_above(self.tally, zones, j, key) if is_inside else base_cells(self.tally, j)
+            spread = self._spread_inside(j, key, high) if is_inside else self._band_spread(j)
+            n_bands = self.n_seen if is_inside and self.looks_inside else self.tally.n_bands
+            self._margins[target] = max(self._by_row(cells), self._by_band(n_bands, spread))
+        return self._margins[target]
+
+    def _spread_inside(self, j: int, key: int, high: int) -> float:
+        """Return the variance between bands of the number of scores above a key of interval j: that above the interval, here."""
+        return self._band_spread(j)
+
+    def _by_row(self, cells: Ints) -> float:
+        """Return the margin where rows differ as the sets of these cells do."""
+        return REACH * math.sqrt(self.tally.n_rows * _variance(cells, np.arange(cells.size) // 2) * self._left_out)
+
+    def _by_band(self, m: int, spread: float) -> float:
+        """Return the margin where bands differ by a variance that m of them have."""
+        return reach_of(m) * math.sqrt(self.n_seen * spread * self._left_out) if m >= 2 else 0.0
+
+    @property
+    def _left_out(self) -> float:
+        return 1 - self.tally.n_rows / self.plan.shape.n_samples
+
+    def _band_spread(self, j: int) -> float:
+        """Return the variance between bands of the number of scores above interval j."""
+        m = self.tally.n_bands
+        mean = float(self.tally.band_sums[j]) / max(m, 1)
+        spread = max(0.0, float(self.tally.band_squares[j]) / max(m, 1) - mean**2)
+        return spread * m / max(m - 1, 1) * 4.0**self.plan.shape.band_unit
+
+
+class _WideSeen(_Seen):
+    """The same, where bands are looked at inside the intervals, too."""
+
+    looks_inside = True
+
+    def _spread_inside(self, j: int, key: int, high: int) -> float:
+        tally = self.tally
+        inside = (tally.events.keys > key) & (tally.events.keys <= high)
+        counts = np.bincount(tally.events.rows[inside] >> ROW_BITS, minlength=self.n_seen)
+        return (math.sqrt(self._band_spread(j)) + float(counts.std())) ** 2
+
+
+def _variance(counts: Ints, values: Ints) -> float:
+    n = max(int(counts.sum()), 1)
+    mean = float((counts * values).sum()) / n
+    return float((counts * (values - mean) ** 2).sum()) / n
+
+
+def _nested(seen: _Seen, brackets: Sequence[tuple[int, int]]) -> ZoneTable:
+    """Return zones whose intervals are what the brackets leave of the old ones.
+
+    Intervals of a single key stay. Those whose events were dropped are of no more use, but for the lowest, whose floor is
+    that of the scan.
+    """
+    plan, old = seen.plan, seen.plan.zones
+    intervals: list[tuple[int, int]] = []
+    for j in range(old.n_intervals):
+        low, high = old.interval(j)
+        if seen.tally.dropped[j] and j < old.n_intervals - 1:
+            continue
+        if low == high or seen.tally.dropped[j]:
+            intervals.append((low, high))
+            continue
+        intervals += [(max(low, a), min(high, b)) for a, b in brackets if a <= high and b >= low]
+    if not intervals:
+        intervals = [(plan.floor, plan.floor)]
+    return ZoneTable.from_intervals(
+        intervals, key_range(plan.shape.dtype)[1], plan.shape.n_bins, usual_top=plan.highest
+    )

@@ -1,0 +1,478 @@
+"""What is used of Arrow's types, columns and record batches: pyarrow tells no types of its own."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any, Protocol, Self
+
+import numpy as np
+
+from ..arrays import Array, Dtype
+from ..errors import DtypeError, LabelsError, ScoresError, StoreError, label_cure
+from ..kernels.keys import check_dtype
+from ..masks import first_inexact, inexact_text, with_unlabelled
+from .names import LABEL_NAMES, OTHER_LABEL_NAMES, SCORE_NAMES, check_distinct, find_name, listed
+from .rows import Block, RowFile, reading
+
+
+class ArrowType(Protocol):
+    """The type of a column; its name is its text."""
+
+    @property
+    def value_type(self) -> ArrowType:
+        """Of lists: the type of what they hold."""
+
+    @property
+    def list_size(self) -> int:
+        """Of lists that are all of one size: that size."""
+
+    def to_pandas_dtype(self) -> type:
+        """Return NumPy's type."""
+
+
+class ArrowField(Protocol):
+    """A column of a schema."""
+
+    @property
+    def name(self) -> str:
+        """Its name."""
+
+    @property
+    def type(self) -> ArrowType:
+        """Its type."""
+
+
+class ArrowSchema(Protocol):
+    """The names and types of the columns of a table."""
+
+    @property
+    def names(self) -> list[str]:
+        """The names, in order."""
+
+    def field(self, name: str, /) -> ArrowField:
+        """Return a column by its name."""
+
+    def __iter__(self) -> Iterator[ArrowField]:
+        """Return all columns, in order."""
+
+
+class ArrowColumn(Protocol):
+    """The values of a column."""
+
+    @property
+    def type(self) -> ArrowType:
+        """Their type."""
+
+    @property
+    def null_count(self) -> int:
+        """How many are missing."""
+
+    @property
+    def offsets(self) -> ArrowColumn:
+        """Of lists of any size: where each begins, and where the last one ends."""
+
+    def __len__(self) -> int:
+        """Return how many there are."""
+
+    def to_numpy(self, *, zero_copy_only: bool) -> Array:
+        """Return them as an array; without a copy, or not at all, if that is asked for."""
+
+    def is_null(self) -> ArrowColumn:
+        """Return which are missing."""
+
+    def drop_null(self) -> ArrowColumn:
+        """Return those that are not missing."""
+
+    def flatten(self) -> ArrowColumn:
+        """Of lists: return what they hold, one after the other."""
+
+    def validate(self, *, full: bool) -> None:
+        """Raise an error for values that are damaged."""
+
+
+class ArrowBatch(Protocol):
+    """Some rows of a table."""
+
+    @property
+    def num_rows(self) -> int:
+        """How many."""
+
+    def column(self, name: str, /) -> ArrowColumn:
+        """Return a column by its name."""
+
+    def select(self, names: list[str], /) -> Self:
+        """Return these columns only."""
+
+    def slice(self, start: int, rows: int, /) -> Self:
+        """Return some of the rows."""
+
+    def validate(self) -> None:
+        """Raise an error for rows that are damaged."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """Rows of a table that are decoded together: a row group of a Parquet file, a record batch of an Arrow file."""
+
+    path: str
+    index: int
+    n_rows: int
+
+
+# Which columns of a table hold the scores, and which the labels.
+
+
+#: The column in which pandas stores a frame's index: numbers, but no scores.
+_PANDAS_INDEX = re.compile(r"__index_level_\d+__")
+
+
+@dataclass(frozen=True)
+class Columns:
+    """The columns to read: one of lists, or one for each class; and that of the labels, where there is one."""
+
+    scores: tuple[str, ...]
+    is_list: bool
+    dtype: Dtype
+    label: str | None
+    width: int | None
+    #: Columns that are neither.
+    ignored: tuple[str, ...] = ()
+    #: The dtype of soft labels; None where labels are class numbers, or there are none.
+    label_dtype: Dtype | None = None
+
+    @property
+    def names(self) -> list[str]:
+        """The names of all columns to read."""
+        return [*self.scores] if self.label is None else [*self.scores, self.label]
+
+
+def choose_columns(schema: ArrowSchema, scores: str | None, labels: str | None, location: str) -> Columns:
+    """Choose the columns by the names given, or by what the columns are called and hold.
+
+    The labels are the column ``labels`` or ``label`` of integers or of lists, else the one of integers with another
+    usual name (``y``, ``target``) where the scores are no integers. The scores are the column of lists ``scores``,
+    ``logits``, ``probabilities`` and so on, else the only one of lists of numbers,
+    else all columns of numbers, in file order, but the labels and the index of a pandas frame.
+    """
+    check_distinct(scores, labels)
+    types = _types(schema, location)
+    label = label_column(types, labels, location)
+    soft = _dtype(types[label].value_type) if label is not None and is_list(types[label]) else None
+    candidates = {name: kind for name, kind in types.items() if name != label}
+    chosen = _list_column(candidates, scores, location)
+    if chosen is not None:
+        kind = candidates[chosen]
+        return Columns(
+            (chosen,), True, _dtype(kind.value_type), label, _width(kind), _others(candidates, [chosen]), soft
+        )
+    classes = _class_columns(candidates, location)
+    dtype = np.result_type(*map(_dtype, {candidates[name] for name in classes}))
+    return Columns(tuple(classes), False, check_dtype(dtype), label, len(classes), _others(candidates, classes), soft)
+
+
+def _others(types: dict[str, ArrowType], used: list[str]) -> tuple[str, ...]:
+    gone = set(used)
+    return tuple(name for name in types if name not in gone and not _PANDAS_INDEX.fullmatch(name))
+
+
+def label_column(types: dict[str, ArrowType], labels: str | None, location: str) -> str | None:
+    """Return the name of the label column, None where there is none."""
+    if labels is not None:
+        find_name(labels, [*types], "column", location)
+    for name in LABEL_NAMES if labels is None else (labels,):
+        if name not in types:
+            continue
+        if _is_integer(types[name]) or is_list(types[name]) or str(types[name]) == "null":
+            return name
+        if labels is not None or _is_number(types[name]) or _is_decimal(types[name]):
+            raise LabelsError(
+                f"labels must be class numbers or lists of probabilities; column {name!r} of {location} holds "
+                f"{types[name]}. {_label_cure(types[name])}"
+            )
+    return _usual_label(types) if labels is None else None
+
+
+def _usual_label(types: dict[str, ArrowType]) -> str | None:
+    """Return the column of integers with another usual name for labels, if there is one and it can be nothing else."""
+    if any(name in types for name in LABEL_NAMES):
+        return None
+    found = [name for name in OTHER_LABEL_NAMES if name in types and _is_integer(types[name])]
+    rest = [kind for name, kind in types.items() if name not in found and _is_number(kind)]
+    may_be_class = not any(map(is_list, types.values())) and (not rest or any(map(_is_integer, rest)))
+    return found[0] if len(found) == 1 and not may_be_class else None
+
+
+def _label_cure(kind: ArrowType) -> str:
+    if _is_number(kind) or _is_decimal(kind):
+        return "Convert it to integers, missing or -1 for unlabelled samples, or rename it if it holds scores."
+    return label_cure("string")
+
+
+def _types(schema: ArrowSchema, location: str) -> dict[str, ArrowType]:
+    types = {field.name: field.type for field in schema}
+    if len(types) < len(schema.names):
+        twice = sorted(name for name, n in Counter(schema.names).items() if n > 1)
+        raise StoreError(f"columns must have different names; {location} repeats {listed(twice)}. Rename them.")
+    return types
+
+
+def _list_column(types: dict[str, ArrowType], scores: str | None, location: str) -> str | None:
+    if scores is not None:
+        find_name(scores, [*types], "column", location)
+        if not is_list(types[scores]):
+            raise ScoresError(
+                f"scores must name a column of lists of numbers; column {scores!r} of {location} holds "
+                f"{types[scores]}. Drop the name if each column is a class."
+            )
+        return scores
+    lists = [name for name, kind in types.items() if is_list(kind)]
+    for name in SCORE_NAMES:
+        if name in lists:
+            return name
+    if len(lists) > 1:
+        raise StoreError(f"{location} has several columns of lists: {listed(lists)}. Name the one with the scores.")
+    return lists[0] if lists else None
+
+
+def _class_columns(types: dict[str, ArrowType], location: str) -> list[str]:
+    for name, kind in types.items():
+        if _is_decimal(kind):
+            raise DtypeError(
+                f"scores must be binary numbers of at most 64 bits; column {name!r} of {location} holds {kind}. "
+                "Cast it to float64."
+            )
+    classes = [name for name, kind in types.items() if _is_number(kind) and not _PANDAS_INDEX.fullmatch(name)]
+    whole = [name for name in classes if _is_integer(types[name])]
+    if whole and len(whole) < len(classes):
+        raise ScoresError(
+            f"columns of scores must all be fractional numbers or all integers; {listed(whole)} of {location} "
+            f"{'is' if len(whole) == 1 else 'are'} integers among others. Name the labels, and drop what is no score."
+        )
+    if not classes:
+        raise ScoresError(
+            f"scores must be columns of numbers or of lists of numbers; {location} has {listed([*types])}, "
+            "none of them so. Convert them first."
+        )
+    return classes
+
+
+# Types are told by their names, as Arrow writes them, so that the rules here need no pyarrow.
+def _is_integer(kind: ArrowType) -> bool:
+    return re.fullmatch(r"u?int(8|16|32|64)", str(kind)) is not None
+
+
+def _is_decimal(kind: ArrowType) -> bool:
+    return str(kind).startswith("decimal")
+
+
+def _is_number(kind: ArrowType) -> bool:
+    return _is_integer(kind) or str(kind) in ("halffloat", "float16", "float", "double")
+
+
+def is_list(kind: ArrowType) -> bool:
+    """Whether the type is a list of numbers, fixed in size or not."""
+    listed_type = re.match(r"(list|large_list|fixed_size_list)<", str(kind)) is not None
+    return listed_type and _is_number(kind.value_type)
+
+
+def _width(kind: ArrowType) -> int | None:
+    return int(kind.list_size) if str(kind).startswith("fixed_size_list") else None
+
+
+def _dtype(kind: ArrowType) -> Dtype:
+    return check_dtype(kind.to_pandas_dtype())
+
+
+# Columns of a record batch as matrices of scores and arrays of labels; ragged lists are refused.
+#
+# A missing class number means unlabelled, -1; any other null is refused.
+
+
+Refusal = type[ScoresError] | type[LabelsError]
+_WHAT = {ScoresError: "scores", LabelsError: "labels"}
+
+
+def score_block(batch: ArrowBatch, columns: Columns, n_classes: int, start: int, location: str) -> Array:
+    """Return the scores of a batch whose first row is row ``start`` of the file."""
+    if columns.is_list:
+        name = columns.scores[0]
+        where = f"column {name!r} of {location}"
+        matrix = list_matrix(batch.column(name), n_classes, start, ScoresError, where)
+        return np.array(matrix, columns.dtype, order="C")
+    parts = {name: batch.column(name) for name in columns.scores}
+    holes = [(_first_null(part), name) for name, part in parts.items() if part.null_count]
+    for _, name in sorted(holes):
+        _check_nulls(parts[name], start, 1, ScoresError, f"column {name!r} of {location}")
+    block = np.empty((batch.num_rows, n_classes), columns.dtype)
+    for index, (name, part) in enumerate(parts.items()):
+        values = part.to_numpy(zero_copy_only=True)
+        row = first_inexact(values, columns.dtype)
+        if row is not None:
+            place = f"row {start + row} (from 0) of column {name!r} of {location}"
+            raise ScoresError(inexact_text("scores", values[row], place))
+        block[:, index] = values
+    return block
+
+
+def label_block(batch: ArrowBatch, columns: Columns, n_classes: int, start: int, location: str) -> Array | None:
+    """Return the labels of a batch: class numbers, a matrix of probabilities, or None where there are none."""
+    if columns.label is None:
+        return None
+    return label_array(batch.column(columns.label), n_classes, start, f"column {columns.label!r} of {location}")
+
+
+def label_array(column: ArrowColumn, n_classes: int | None, start: int, where: str) -> Array:
+    """Return a column of labels as an array of its own: integers, -1 where one is missing, or a matrix where it holds lists."""
+    if is_list(column.type):
+        return np.array(list_matrix(column, n_classes, start, LabelsError, where), order="C")
+    if not column.null_count:
+        return np.array(column.to_numpy(zero_copy_only=True))
+    present = column.drop_null().to_numpy(zero_copy_only=False)
+    return with_unlabelled(present, np.asarray(column.is_null(), bool))
+
+
+def list_matrix(column: ArrowColumn, n_columns: int | None, start: int, refusal: Refusal, where: str) -> Array:
+    """Return a column of lists as a matrix, a view where Arrow allows; each list must be as long as the first."""
+    # Offsets are read from the file as they are, and a wrong one would point outside of it.
+    with reading(where, ValueError):
+        column.validate(full=True)
+    _check_nulls(column, start, 1, refusal, where)
+    values = column.flatten()
+    lengths = _lengths(column)
+    width = n_columns if n_columns is not None else int(lengths[0])
+    odd = np.flatnonzero(lengths != width)
+    if odd.size:
+        raise refusal(
+            f"{_WHAT[refusal]} must have {width} numbers in each row; row {start + odd[0]} (from 0) of {where} has "
+            f"{lengths[odd[0]]}. Write rows of one length."
+        )
+    _check_nulls(values, start, max(width, 1), refusal, where)
+    matrix: Array = values.to_numpy(zero_copy_only=True).reshape(len(column), width)
+    return matrix
+
+
+def _lengths(column: ArrowColumn) -> Array:
+    fixed = getattr(column.type, "list_size", None)
+    return np.diff(np.asarray(column.offsets)) if fixed is None else np.full(len(column), fixed)
+
+
+def _first_null(column: ArrowColumn) -> int:
+    return int(np.argmax(np.asarray(column.is_null())))
+
+
+def _check_nulls(column: ArrowColumn, start: int, per_row: int, refusal: Refusal, where: str) -> None:
+    if column.null_count:
+        row = start + _first_null(column) // per_row
+        raise refusal(
+            f"{_WHAT[refusal]} must not be missing; row {row} (from 0) of {where} has a null. Fill it, or drop the row."
+        )
+
+
+# Tables of columns (Parquet, CSV, Arrow) as score files.
+
+
+#: Rows asked for where only the first is looked at.
+_PEEK_BYTES = 1 << 20
+
+
+def load_arrow(module: str = "pyarrow") -> Any:
+    """Import pyarrow or a module of it, or say how to install it."""
+    try:
+        return import_module(module)
+    except ImportError as error:
+        raise StoreError(
+            "Parquet, CSV and Arrow files must be read with pyarrow; it is not installed. "
+            "Run: pip install 'avgk_dask[arrow]'."
+        ) from error
+
+
+class Table(Protocol):
+    """Columns in record batches; what the formats have in common."""
+
+    @property
+    def location(self) -> str:
+        """Where the table is stored."""
+
+    @property
+    def schema(self) -> ArrowSchema:
+        """The Arrow schema: names and types of the columns."""
+
+    @property
+    def n_rows(self) -> int | None:
+        """The number of rows, where it is known before reading."""
+
+    def batches(self, names: list[str], rows: int, max_bytes: int) -> Iterator[ArrowBatch]:
+        """Return these columns in record batches of at most ``rows`` rows, holding about ``max_bytes`` in memory."""
+
+
+class PartedTable(Table, Protocol):
+    """Columns in parts, of which each can be read without those before it."""
+
+    def parts(self) -> list[Part] | None:
+        """Return the parts; None where only reading all of them tells."""
+
+    def part_batches(self, part: Part, names: list[str], rows: int) -> Iterator[ArrowBatch]:
+        """Return these columns of a part, in record batches of at most ``rows`` rows."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TableFile(RowFile):
+    """Scores in the columns of a table: one column of lists, or one column for each class."""
+
+    table: Table
+    columns: Columns
+
+    def blocks(self, max_bytes: int) -> Iterator[Block]:
+        """Return the rows in blocks."""
+        start = 0
+        for batch in self.table.batches(self.columns.names, self.rows_per_block(max_bytes), max_bytes):
+            scores = score_block(batch, self.columns, self.n_classes, start, self.location)
+            labels = label_block(batch, self.columns, self.n_classes, start, self.location)
+            start += batch.num_rows
+            # The table may have to free memory for its next batch.
+            del batch
+            yield scores, labels
+
+
+def open_table(table: Table, scores: str | None, labels: str | None) -> TableFile:
+    """Open the scores of a table, with labels where it has some; reads the schema, and the first row where needed."""
+    columns = choose_columns(table.schema, scores, labels, table.location)
+    return TableFile(
+        location=table.location,
+        n_samples=table.n_rows,
+        n_classes=_count_classes(table, columns),
+        dtype=columns.dtype,
+        has_labels=columns.label is not None,
+        class_names=None if columns.is_list else list(columns.scores),
+        ignored=columns.ignored,
+        table=table,
+        columns=columns,
+    )
+
+
+def _count_classes(table: Table, columns: Columns) -> int:
+    if not columns.is_list:
+        return len(columns.scores)
+    n_classes = columns.width
+    if n_classes is None:
+        n_classes = _first_length(table, columns.scores[0])
+    if n_classes < 1:
+        raise ScoresError(
+            f"scores must have at least one class; the lists of {table.location} have {n_classes} numbers. "
+            "Check how it was saved."
+        )
+    return n_classes
+
+
+def _first_length(table: Table, name: str) -> int:
+    for batch in table.batches([name], 1, _PEEK_BYTES):
+        row = list_matrix(batch.column(name), None, 0, ScoresError, f"column {name!r} of {table.location}")
+        return int(row.shape[1])
+    raise ScoresError(
+        f"scores must have at least one sample, to tell the number of classes; {table.location} has none. "
+        "Check how it was saved."
+    )

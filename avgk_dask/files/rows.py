@@ -1,0 +1,280 @@
+"""What every score file gives, whatever its format: its shape, and its rows in blocks."""
+
+from __future__ import annotations
+
+import math
+import os
+import socket
+import threading
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, fields
+from typing import Any
+from weakref import WeakValueDictionary
+
+import numpy as np
+
+from ..arrays import Array, Dtype
+from ..credentials import environment_secrets, hide
+from ..errors import AvgkError, LabelsError, OptionError, ReadError, ScoresError, label_cure, refuse
+from ..threads import forkable
+
+#: The share of the memory that what is held of a file may take.
+_MEMORY_SHARE = 4
+#: The scores (rows x classes) of some consecutive rows, and their labels where the file has them.
+Block = tuple[Array, Array | None]
+
+
+@dataclass(frozen=True, kw_only=True)
+class RowFile(ABC):
+    """A score file, opened but not read: what is known of it, and its rows in blocks.
+
+    ``n_samples`` is None where only reading tells (CSV). ``class_names`` are known where each
+    class is a named column; ``ignored`` are the members or columns that are neither scores nor labels.
+    """
+
+    location: str
+    n_samples: int | None
+    n_classes: int
+    dtype: Dtype
+    has_labels: bool = False
+    class_names: list[str] | None = None
+    ignored: tuple[str, ...] = ()
+
+    @abstractmethod
+    def blocks(self, max_bytes: int) -> Iterator[Block]:
+        """Return the rows in file order, once each: scores in C order and native bytes, and their labels.
+
+        A block's scores have at most ``max_bytes`` bytes, or are a single row.
+
+        Raises
+        ------
+        ReadError
+            Where the file is damaged or ends early.
+        ScoresError, LabelsError
+            Where a row is missing, or of another length than the first.
+
+        """
+
+    def rows_per_block(self, max_bytes: int) -> int:
+        """Return how many rows of scores fit into ``max_bytes``, at least one."""
+        if max_bytes < 1:
+            raise OptionError(f"max_bytes must be positive; got {max_bytes}. Give the bytes a block may have.")
+        return max(1, max_bytes // (self.n_classes * self.dtype.itemsize))
+
+
+@contextmanager
+def reading(location: str, *causes: type[Exception]) -> Iterator[None]:
+    """Turn what libraries raise on a bad file into one ReadError that names the file and the cause."""
+    expected: tuple[type[Exception], ...] = (OSError, *causes)
+    try:
+        yield
+    except AvgkError:
+        raise
+    except expected as error:
+        cause = (str(error).splitlines() or [""])[0].rstrip(".") or type(error).__name__
+        told = hide(cause, environment_secrets())  # what a stream reads from may be anywhere
+        refuse(ReadError(f"{location} could not be read ({told}). Check that the file is complete and may be read."))
+
+
+def held_limit() -> int:
+    """Return the bytes that a file may have of which all is held in memory."""
+    from ..settings import setting  # late: it brings Dask along
+    from ..threads import process_memory
+
+    return min(int(setting("file-bytes")), process_memory() // _MEMORY_SHARE)
+
+
+def check_matrix(shape: tuple[int, ...], location: str) -> tuple[int, int]:
+    """Return the shape of a score matrix, or refuse one that is not (sample, class)."""
+    if len(shape) != 2 or min(shape) < 0:
+        raise ScoresError(f"scores must be a matrix (sample, class); {location} has shape {shape}. Reshape it first.")
+    if shape[1] == 0:
+        raise ScoresError(f"scores must have at least one class; {location} has shape {shape}. Check how it was saved.")
+    return shape[0], shape[1]
+
+
+def check_labels(shape: tuple[int, ...], dtype: Dtype, location: str) -> None:
+    """Refuse labels that are neither class numbers (1-D) nor a matrix of probabilities (2-D)."""
+    if len(shape) == 1 and dtype.kind in "iu":
+        return
+    if len(shape) == 2 and dtype.kind in "iufb":
+        return
+    raise LabelsError(
+        f"labels must be integers, one per sample, or a matrix of probabilities; {location} holds {dtype} of shape "
+        f"{shape}. {label_cure(dtype) if len(shape) == 1 else 'Convert them first.'}"
+    )
+
+
+# Rows of a file in any order: what tasks read of files that are scores themselves, without a store.
+
+
+#: Bytes of rows that are read together, about.
+PART_BYTES = 1 << 20
+#: What is smaller travels with its values to workers, which need not see the file.
+_TRAVELS = 4 << 20
+
+
+@dataclass(frozen=True)
+class FileMark:
+    """The length and time of a file, by which it is told from another at the same path."""
+
+    path: str
+    n_bytes: int
+    time: int
+
+    @classmethod
+    def of(cls, path: str, descriptor: int | None = None) -> FileMark:
+        """Return the mark of the file at a path, or of one that is open."""
+        found = os.stat(path if descriptor is None else descriptor)
+        return cls(path, found.st_size, found.st_mtime_ns)
+
+    def check(self, descriptor: int | None = None) -> None:
+        """Refuse a file that is no longer there, or another than it was; on a worker, it may never have been there.
+
+        With the descriptor of the file as it was opened, that one is looked at, whatever is at the path now.
+
+        Raises
+        ------
+        ReadError
+            With what to do.
+
+        """
+        try:
+            found = FileMark.of(self.path, descriptor)
+        except OSError as error:
+            raise ReadError(
+                f"{self.path} must be there while it is read; got {type(error).__name__} on {socket.gethostname()}. "
+                "Workers of a cluster must see it at the same path: put it on storage that they share, or ingest it to a URL."
+            ) from None
+        if found != self:
+            raise ReadError(
+                f"{self.path} must stay as it was when it was opened; got one of {found.n_bytes:,} bytes and another time on "
+                f"{socket.gethostname()}, in place of {self.n_bytes:,}. Start again; copies for workers must keep their times (cp -p)."
+            )
+
+
+def check_marks(marks: Iterable[FileMark]) -> None:
+    """Refuse files of which one is no longer what it was."""
+    for mark in marks:
+        mark.check()
+
+
+@dataclass(frozen=True, kw_only=True)
+class AnyRows(ABC):
+    """A matrix or column of a file, of which any rows can be read; opened, not read. Travels to the workers."""
+
+    location: str
+    shape: tuple[int, ...]
+    dtype: Dtype
+    #: Rows that are best read together: those that are decoded together, or about a megabyte of them.
+    part_rows: int
+
+    @abstractmethod
+    def fill(self, first: int, last: int, out: Array) -> None:
+        """Read the rows from ``first`` to before ``last`` into an array of their shape, in C order.
+
+        Raises
+        ------
+        ReadError
+            Where the file is damaged, gone, or another than when it was opened.
+        ScoresError, LabelsError
+            Where a row is missing, or of another length than the first.
+
+        """
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all rows."""
+        return math.prod(self.shape) * self.dtype.itemsize
+
+    def read(self, first: int, last: int) -> Array:
+        """Return some rows."""
+        out = np.empty((last - first, *self.shape[1:]), self.dtype)
+        self.fill(first, last, out)
+        return out
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        told = {field.name: getattr(self, field.name) for field in fields(self)}
+        if self.nbytes <= _TRAVELS:
+            with suppress(AvgkError):  # which whoever reads it will meet
+                base = {field.name: told[field.name] for field in fields(AnyRows)}
+                return _remade, (CarriedRows, {**base, "values": self.read(0, self.shape[0])})
+        return _remade, (type(self), told)
+
+
+def _remade(kind: Callable[..., AnyRows], told: dict[str, Any]) -> AnyRows:
+    return kind(**told)
+
+
+@dataclass(frozen=True, kw_only=True)
+class CarriedRows(AnyRows):
+    """Rows of a small file that came with their values."""
+
+    values: Array
+
+    def fill(self, first: int, last: int, out: Array) -> None:
+        """Read some rows into an array."""
+        out[...] = self.values[first:last]
+
+
+class Loaded:
+    """What a file holds, scores and labels, in memory from the first read on; read once for all who ask at the same time."""
+
+    def __init__(self, load: Callable[[], tuple[Array, ...]], marks: tuple[FileMark, ...]) -> None:
+        self._load, self._marks, self._lock = load, marks, threading.Lock()
+        self._values: tuple[Array, ...] | None = None
+
+    def values(self) -> tuple[Array, ...]:
+        """Return the arrays."""
+        with self._lock:
+            if self._values is None:
+                check_marks(self._marks)
+                values = self._load()
+                check_marks(self._marks)  # it may have changed meanwhile
+                self._values = values
+            return self._values
+
+
+_LOADED: WeakValueDictionary[object, Loaded] = WeakValueDictionary()
+_LOCK = forkable(threading.Lock())
+
+
+def loaded(load: Callable[[], tuple[Array, ...]], marks: tuple[FileMark, ...], *asked: object) -> Loaded:
+    """Return what the files of a path hold, the same for all in this process that ask for the same of it."""
+    with _LOCK:
+        found = _LOADED.get((marks, asked))
+        if found is None:
+            found = _LOADED[marks, asked] = Loaded(load, marks)
+        return found
+
+
+@dataclass(frozen=True, kw_only=True)
+class LoadedRows(AnyRows):
+    """Rows of a file that can only be read from front to back: all of it is held in memory, in each process that reads it."""
+
+    load: Callable[[], tuple[Array, ...]]
+    marks: tuple[FileMark, ...]
+    asked: tuple[object, ...]
+    #: Whether these are the scores, or the labels.
+    number: int
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_loaded", loaded(self.load, self.marks, *self.asked))
+
+    def fill(self, first: int, last: int, out: Array) -> None:
+        """Read some rows into an array."""
+        out[...] = self._loaded.values()[self.number][first:last]  # type: ignore[attr-defined]
+
+
+def rows_of_bytes(shape: tuple[int, ...], dtype: Dtype, n_bytes: int = PART_BYTES) -> int:
+    """Return how many rows of an array have about so many bytes, at least one and at most all.
+
+    Examples
+    --------
+    >>> rows_of_bytes((1000, 4), np.dtype("f4"), 64), rows_of_bytes((3, 100), np.dtype("f4"), 64), rows_of_bytes((0, 4), np.dtype("f4"))
+    (4, 1, 1)
+
+    """
+    return max(1, min(shape[0], n_bytes // max(1, math.prod(shape[1:]) * dtype.itemsize)))

@@ -1,0 +1,490 @@
+"""Compiled kernels that list the scores of rows from a floor up, and find the labels among them.
+
+All release the GIL and none is parallel: Dask owns the cores.
+
+A first look compares a whole row with the floor, vectorised, into a byte for each score, and then
+tests eight bytes at once: only the few scores of interest are touched singly. ``not (x < floor)`` is
+true for NaN too, so finding NaN costs nothing. Indices that are sums are unsigned, since a test for
+negative ones keeps the compiler from using vector instructions.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numba import njit, types
+from numba.extending import intrinsic
+
+from . import notice_changes
+from .ranks import order_top, row_floor
+
+#: Rows up to this long are looked at score by score: a first look would not save what it costs.
+_SHORT = 32
+_U = np.uint64
+
+
+@intrinsic
+def _trailing_zeros(typing_context: Any, word: Any) -> Any:
+    """Return the number of trailing zero bits of a word that is not zero."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return builder.cttz(arguments[0], context.get_constant(types.boolean, True))
+
+    return types.uint64(types.uint64), generate
+
+
+@njit(nogil=True, cache=True, inline="always")
+def _gather_short(row: Any, bits: Any, magnitude: Any, floor: Any, classes: Any, keys: Any, n: int, near: Any) -> Any:
+    """List the scores of a short row that are at least ``floor`` behind n others, and copy all but NaN to ``near``.
+
+    Returns how many are listed now, and how many were copied.
+    """
+    n_near = np.int64(0)
+    for t in range(row.size):
+        x = row[t]
+        key = np.int64(bits[t])
+        classes[_U(n)] = t
+        keys[_U(n)] = -(key & magnitude) if key < 0 and magnitude != 0 else key
+        n += x >= floor
+        near[_U(n_near)] = x
+        n_near += x == x
+    return n, n_near
+
+
+@njit(nogil=True, cache=True)
+def gather_above(
+    values: Any,
+    bits: Any,
+    magnitude: Any,
+    floor: Any,
+    first_row: int,
+    offsets: Any,
+    classes: Any,
+    keys: Any,
+    ranked: Any,
+    width: int,
+    missing: Any,
+    scratch: Any,
+) -> tuple[int, int, int]:
+    """List the scores that are at least ``floor``, row by row, for as many rows as there is space.
+
+    ``bits`` are the bits of the scores as integers. The order key of an integer is the integer itself, and
+    ``magnitude`` is 0; that of a float is its sign and magnitude, and ``magnitude`` is the mask of all bits but
+    the sign. Writes class and key of each listed score; those of the i-th row that is read stand from
+    ``offsets[i]`` to ``offsets[i + 1]``. Stops before
+    a row that might not fit. Returns the row it stopped at, the number of NaN met and the flat index
+    of the first one (-1 for none).
+
+    Each row of ``ranked`` (rows x r, r may be 0) becomes the row's r highest scores in descending
+    order, ``missing`` where NaN leave too few; ``width`` is the number of lanes for them.
+    """
+    n_rows, n_classes = values.shape
+    flags, busy, lanes, near, ranks, ordered, taken = scratch
+    words = flags.view(np.uint64)
+    r = ranked.shape[1]
+    n = 0
+    n_nan = 0
+    first_nan = -1
+    offsets[0] = 0
+    for i in range(first_row, n_rows):
+        if n + n_classes > keys.size or i - first_row == offsets.size - 1:
+            return i, n_nan, first_nan
+        row = values[i]
+        n_near = np.int64(0)  # a literal would make numba compile what it is passed to twice
+        if n_classes <= _SHORT:
+            n, n_near = _gather_short(row, bits[i], magnitude, floor, classes, keys, n, near)
+            if n_near < n_classes:
+                for t in range(n_classes):
+                    if row[t] != row[t] and n_nan == 0:
+                        first_nan = i * n_classes + t
+                    n_nan += row[t] != row[t]
+            offsets[i + 1 - first_row] = n
+            if r > 0:
+                order_top(near, n_near, missing, ranks, ordered, taken, ranked, i)
+            continue
+        least, sure = row_floor(row, r, width, lanes, ranks)
+        if r > 0 and not sure:
+            for t in range(n_classes):
+                flags[t] = 1
+        elif r > 0 and least < floor:
+            for t in range(n_classes):
+                flags[t] = not (row[t] <= least)
+        else:
+            for t in range(n_classes):
+                flags[t] = not (row[t] < floor)
+        n_busy = 0
+        for word in range(words.size):
+            busy[n_busy] = word
+            n_busy += words[word] != 0
+        for p in range(n_busy):
+            word = busy[p]
+            left = words[word]
+            while left != 0:
+                t = 8 * word + np.int64(_trailing_zeros(left) >> np.uint64(3))
+                left &= left - np.uint64(1)
+                x = row[t]
+                if x != x:
+                    if n_nan == 0:
+                        first_nan = i * n_classes + t
+                    n_nan += 1
+                    continue
+                near[n_near] = x
+                n_near += not sure or x > least
+                key = np.int64(bits[i, t])
+                if key < 0 and magnitude != 0:
+                    key = -(key & magnitude)
+                classes[n] = t
+                keys[n] = key
+                n += x >= floor
+        offsets[i + 1 - first_row] = n
+        if r > 0:
+            order_top(near, n_near, least if sure else missing, ranks, ordered, taken, ranked, i)
+    return n_rows, n_nan, first_nan
+
+
+@njit(nogil=True, cache=True, inline="always")
+def find_labels(labels: Any, first_row: int, offsets: Any, classes: Any, indices: Any) -> None:
+    """Write the index of each row's label among the listed scores of its row, -1 where it is not listed."""
+    for i in range(offsets.size - 1):
+        first = offsets[i]
+        label = labels[first_row + i]
+        index = np.int32(-1)
+        for t in range(offsets[i + 1] - first):
+            index = np.int32(t) if classes[_U(first + t)] == label else index
+        indices[first_row + i] = index
+
+
+@njit(nogil=True, cache=True, inline="always")
+def rank_labels(
+    values: Any, labels: Any, indices: Any, first_row: int, offsets: Any, keys: Any, n_ranks: int, ranks: Any
+) -> None:
+    """Write the rank of each row's label in its row: 1 for the highest score, ties by class index.
+
+    It is ``n_ranks`` + 1 for all beyond ``n_ranks`` and for a label whose score is NaN, and 0 for a negative label. The scores of the rows from ``first_row``
+    on are listed down to some floor, with the labels at their ``indices``. So the scores that rank before a
+    listed label are listed too; and a label that is not listed ranks behind all that are, beyond ``n_ranks``
+    if so many are. Only otherwise the row itself is read again.
+    """
+    n_classes = values.shape[1]
+    for i in range(offsets.size - 1):
+        label = labels[first_row + i]
+        if label < 0:
+            ranks[first_row + i] = 0
+            continue
+        first, last = offsets[i], offsets[i + 1]
+        index = indices[first_row + i]
+        higher = 0
+        if index >= 0:
+            mine = keys[first:last]
+            key = mine[index]
+            for t in range(mine.size):
+                higher += mine[t] > key
+            for t in range(index):
+                higher += mine[t] == key
+        elif last - first >= n_ranks:
+            higher = n_ranks
+        else:
+            row = values[first_row + i]
+            x = row[label]
+            for t in range(n_classes):
+                higher += row[t] > x
+            before = row[:label]
+            for t in range(before.size):
+                higher += before[t] == x
+            if x != x:
+                higher = n_ranks
+        ranks[first_row + i] = min(higher, n_ranks) + 1
+
+
+notice_changes(gather_above, row_floor, order_top)
+
+
+# Compiled kernels that scan rows in one call, and count what was listed by zones of keys.
+#
+# All release the GIL and none is parallel: Dask owns the cores. Indices that are sums are unsigned, since a
+# test for negative ones keeps the compiler from using vector instructions.
+
+
+@njit(nogil=True, cache=True, inline="always")
+def _find_zone(key: Any, floors: Any, starts: Any, lowest: Any, table_shift: Any) -> Any:
+    """Return the zone of a key that is not below the last one."""
+    start = (np.uint64(key) - lowest) >> table_shift
+    zone = _U(starts[min(start, _U(starts.size - 1))])
+    zone += _U(key < floors[zone])  # at most one step is the usual case: taken without a branch
+    while key < floors[zone]:
+        zone += _U(1)
+    return zone
+
+
+@njit(nogil=True, cache=True)
+def split_rows(
+    offsets: Any,
+    keys: Any,
+    classes: Any,
+    zones: Any,
+    above: Any,
+    histogram: Any,
+    labels: Any,
+    label_zones: Any,
+    first_row: int,
+    n_events: int,
+    events: Any,
+) -> int:
+    """Split each row's listed scores by intervals of keys, which descend and are disjoint.
+
+    ``zones`` are the arrays of a ``ZoneTable``: zone 2 j is the gap above interval j, zone 2 j + 1
+    the interval itself. ``above[i, j]`` becomes the number of scores of row i above interval j. A
+    score inside an interval becomes an event, written behind the ``n_events`` there are: its
+    interval, its key, its row (counted from ``first_row``), the cell of the row's set above the
+    interval (twice its size, and one more if the label is in it), its class, and whether that is the row's own
+    label (negative: none). Every score is counted in the histogram of its zone. ``label_zones[i]`` becomes the zone of
+    row i's label, one past the last where it is not listed. Returns the number of events.
+    """
+    floors, shifts, starts, table_shift = zones
+    lowest = np.uint64(floors[-1])
+    event_intervals, event_keys, event_rows, event_bases, event_classes, event_hits = events
+    n_zones = floors.size
+    last_bin = np.uint64(histogram.shape[1] - 1)
+    counts = np.zeros(n_zones, np.int32)
+    n = n_events
+    for i in range(offsets.size - 1):
+        label = labels[i]
+        label_zone = _U(n_zones)
+        first = n
+        for t in range(offsets[i], offsets[i + 1]):
+            key = keys[_U(t)]
+            zone = _find_zone(key, floors, starts, lowest, table_shift)
+            counts[zone] += 1
+            bin_ = (np.uint64(key) - np.uint64(floors[zone])) >> shifts[zone]
+            histogram[zone, min(bin_, last_bin)] += 1
+            if classes[_U(t)] == label:
+                label_zone = zone
+            if zone & _U(1):
+                event_intervals[n] = zone >> _U(1)
+                event_keys[n] = key
+                event_rows[n] = first_row + i
+                event_classes[n] = classes[t]
+                event_hits[n] = classes[t] == label
+                n += 1
+        running = 0
+        for zone in range(0, n_zones, 2):
+            running += counts[_U(zone)]
+            above[i, _U(zone >> 1)] = running
+            running += counts[_U(zone + 1)]
+            counts[_U(zone)] = counts[_U(zone + 1)] = 0
+        label_zones[i] = label_zone
+        for p in range(first, n):
+            j = event_intervals[p]
+            event_bases[p] = 2 * above[i, j] + (label_zones[i] <= 2 * j)
+    return n
+
+
+@njit(nogil=True, cache=True)
+def scan_rows(
+    tile: Any, first_row: int, listing: Any, events: Any, zones: Any, labels: Any, tallies: Any, ranking: Any
+) -> tuple[int, int, int, int]:
+    """Gather, rank and split the rows from ``first_row`` on, while there is space for their events, in one call.
+
+    Every return to Python waits for its lock while other threads decode chunks: so there is only one. Rows
+    are listed a few at a time: what is listed stays in cache. Returns the row it stopped at, the
+    number of NaN met, the flat index of the first (-1 for none), and the number of events.
+    """
+    values, bits, magnitude, floor = tile
+    offsets, classes, keys, scratch = listing
+    hard, indices, ranks, n_ranks = labels
+    above, label_zones, histogram = tallies
+    ranked, width, missing = ranking
+    n_events = 0
+    n_nan = 0
+    first_nan = -1
+    row = first_row
+    while row < values.shape[0] and n_events + keys.size <= events[0].size:
+        stop, more_nan, nan = gather_above(
+            values, bits, magnitude, floor, row, offsets, classes, keys, ranked, width, missing, scratch
+        )
+        if n_nan == 0:
+            first_nan = nan
+        n_nan += more_nan
+        listed = offsets[: stop - row + 1]
+        if n_ranks > 0:
+            find_labels(hard, row, listed, classes, indices)
+            rank_labels(values, hard, indices, row, listed, keys, n_ranks, ranks)
+        n_events = split_rows(
+            listed,
+            keys,
+            classes,
+            zones,
+            above[row:stop],
+            histogram,
+            hard[row:stop],
+            label_zones[row:stop],
+            row,
+            n_events,
+            events,
+        )
+        row = stop
+    return row, n_nan, first_nan, n_events
+
+
+@njit(nogil=True, cache=True)
+def hold_rows(
+    tile: Any, first_row: int, listing: Any, held: Any, zones: Any, labels: Any, histogram: Any, ranking: Any
+) -> tuple[int, int, int, int]:
+    """Gather and rank the rows from ``first_row`` on, and keep the keys of all that is listed, while there is space.
+
+    The arrays of ``held`` take the keys, row after row, and the number of keys of each row; the second and third one of
+    ``labels`` take the index of each row's label among its keys, and its rank. Returns the row it stopped at, the number of NaN met, the flat index of
+    the first (-1 for none), and the number of keys.
+    """
+    values, bits, magnitude, floor = tile
+    offsets, classes, keys, scratch = listing
+    held_keys, lengths = held
+    hard, indices, ranks, n_ranks = labels
+    ranked, width, missing = ranking
+    floors, shifts = zones[0], zones[1]
+    first_zone = np.int64(zones[2][-1])  # 1 where nothing can lie above the interval
+    last_bin = np.uint64(histogram.shape[1] - 1)
+    n = 0
+    n_nan = 0
+    first_nan = -1
+    row = first_row
+    while row < values.shape[0] and n + keys.size <= held_keys.size:
+        stop, more_nan, nan = gather_above(
+            values, bits, magnitude, floor, row, offsets, classes, keys, ranked, width, missing, scratch
+        )
+        if n_nan == 0:
+            first_nan = nan
+        n_nan += more_nan
+        listed = offsets[: stop - row + 1]
+        find_labels(hard, row, listed, classes, indices)
+        if n_ranks > 0:
+            rank_labels(values, hard, indices, row, listed, keys, n_ranks, ranks)
+        for i in range(row, stop):
+            lengths[i] = offsets[i - row + 1] - offsets[i - row]
+        for t in range(offsets[stop - row]):
+            key = keys[t]
+            held_keys[_U(n + t)] = key
+            zone = max(first_zone, np.int64(key < floors[0]))  # the gap above, or the one interval
+            bin_ = (np.uint64(key) - np.uint64(floors[zone])) >> shifts[zone]
+            histogram[zone, min(bin_, last_bin)] += 1
+        n += offsets[stop - row]
+        row = stop
+    return row, n_nan, first_nan, n
+
+
+@njit(nogil=True, cache=True)
+def count_sets(
+    keys: Any,
+    lengths: Any,
+    label_indices: Any,
+    zones: Any,
+    thresholds: Any,
+    ties_left: Any,
+    cells: Any,
+    hits: Any,
+    strata: Any,
+    stratum_sizes: Any,
+    stratum_hits: Any,
+) -> None:
+    """Count the sets of several budgets by cell and by stratum; the intervals of ``zones`` are the thresholds, one key each.
+
+    The threshold of budget b is interval ``thresholds[b]``; these numbers ascend. A row's set holds its scores
+    above the threshold and, from the first on, those at it, as long as ``ties_left[b]`` is not used up.
+    ``cells[b, c]`` counts the rows of cell c: twice the size of the set, and one more if the label is in it. ``hits``
+    counts the labels in each zone. Row i is of stratum ``strata[i]``: ``stratum_sizes[stratum, b]`` adds up the sizes
+    of its rows' sets, ``stratum_hits[stratum, b]`` counts those with the label.
+    """
+    floors, _, starts, table_shift = zones
+    lowest = np.uint64(floors[-1])
+    n_zones = floors.size
+    counts = np.zeros(n_zones, np.int32)
+    through = np.empty(n_zones, np.int32)
+    first = 0
+    for i in range(lengths.size):
+        last = first + lengths[i]
+        any_ties = _U(0)
+        for t in range(first, last):
+            key = np.int64(keys[_U(t)])
+            if key >= floors[-1]:
+                zone = _find_zone(key, floors, starts, lowest, table_shift)
+                counts[zone] += 1
+                any_ties |= zone & _U(1)
+        label_zone = n_zones
+        before = 0
+        index = first + label_indices[i]
+        if index >= first and keys[index] >= floors[-1]:
+            label_zone = np.int64(_find_zone(np.int64(keys[index]), floors, starts, lowest, table_shift))
+            hits[label_zone] += 1
+            for t in range(first, index):
+                before += keys[t] == keys[index]
+        running = np.int32(0)
+        for zone in range(_U(n_zones)):
+            running += counts[zone]
+            through[zone] = running
+        stratum = _U(strata[i])
+        if any_ties == 0:
+            for b in range(_U(thresholds.size)):
+                size = np.int64(through[_U(2 * thresholds[b])])
+                hit = np.int64(label_zone <= 2 * thresholds[b])
+                cells[b, _U(2 * size + hit)] += 1
+                stratum_sizes[stratum, b] += size
+                stratum_hits[stratum, b] += hit
+        else:
+            for b in range(_U(thresholds.size)):
+                zone_of_ties = 2 * thresholds[b] + 1
+                taken = min(counts[zone_of_ties], ties_left[b])
+                ties_left[b] -= taken
+                size = np.int64(through[zone_of_ties - 1] + taken)
+                hit = np.int64(label_zone < zone_of_ties or (label_zone == zone_of_ties and before < taken))
+                cells[b, _U(2 * size + hit)] += 1
+                stratum_sizes[stratum, b] += size
+                stratum_hits[stratum, b] += hit
+        counts[:] = 0
+        first = last
+
+
+@njit(nogil=True, cache=True)
+def tell_sets(
+    keys: Any, lengths: Any, label_indices: Any, thresholds: Any, ties_left: Any, sizes: Any, hits: Any
+) -> None:
+    """Write the size of each row's set for each threshold, a key, and whether it holds the row's label.
+
+    A set holds the scores above the threshold and, from the first on, those at it, as long as ``ties_left[b]`` is not used
+    up. ``sizes`` and ``hits`` have a row for each row, and a column for each threshold.
+    """
+    first = 0
+    for i in range(lengths.size):
+        last = first + lengths[i]
+        label = first + label_indices[i]
+        for b in range(thresholds.size):
+            key = thresholds[b]
+            size = 0
+            hit = False
+            for t in range(first, last):
+                inside = keys[t] > key
+                if keys[t] == key and ties_left[b] > 0:
+                    ties_left[b] -= 1
+                    inside = True
+                size += inside
+                hit |= inside and t == label
+            sizes[i, b] = size
+            hits[i, b] = hit
+        first = last
+
+
+@njit(nogil=True, cache=True)
+def add_strata(above: Any, label_zones: Any, strata: Any, sizes: Any, hits: Any) -> None:
+    """Add up the scores above each interval, and the labels there, by the stratum of each row.
+
+    ``above`` and ``label_zones`` are as ``split_rows`` writes them; ``sizes[stratum, j]`` and ``hits[stratum, j]`` grow.
+    """
+    for i in range(above.shape[0]):
+        stratum = _U(strata[i])
+        for j in range(_U(above.shape[1])):
+            sizes[stratum, j] += above[i, j]
+            hits[stratum, j] += label_zones[i] <= 2 * np.int64(j)
+
+
+notice_changes(scan_rows, gather_above, find_labels, rank_labels)
+notice_changes(hold_rows, gather_above, find_labels, rank_labels)

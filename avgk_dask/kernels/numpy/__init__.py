@@ -1,0 +1,1 @@
+"""The kernels as plain NumPy, for small matrices."""

@@ -1,0 +1,278 @@
+"""Plain twins of the kernels of ``gathering``; they need none of the space that those work in."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from .ranks import order_rows
+
+
+def keys_from_bits(bits: Any, magnitude: Any) -> Any:
+    """Return the keys of scores given by their bits: the integers themselves, or sign and magnitude of floats."""
+    found = bits.astype(np.int64)
+    return np.where((found < 0) & (magnitude != 0), -(found & magnitude), found)
+
+
+def gather_above(
+    values: Any,
+    bits: Any,
+    magnitude: Any,
+    floor: Any,
+    first_row: int,
+    offsets: Any,
+    classes: Any,
+    keys: Any,
+    ranked: Any,
+    width: int,
+    missing: Any,
+    scratch: Any,
+) -> tuple[int, int, int]:
+    """List the scores that are at least ``floor``, row by row, while there is space; rank the highest; count the NaN."""
+    n_rows, n_classes = values.shape
+    last = min(n_rows, first_row + offsets.size - 1)
+    offsets[0] = n = n_nan = 0
+    first_nan, row = -1, first_row
+    while row < last and n + n_classes <= keys.size:
+        # If all of them were listed, so many rows would fit.
+        mine = slice(row, min(last, row + (keys.size - n) // n_classes))
+        listed_rows, listed = np.nonzero(values[mine] >= floor)
+        found = slice(n, n + listed.size)
+        classes[found], keys[found] = listed, keys_from_bits(bits[mine][listed_rows, listed], magnitude)
+        counts = np.bincount(listed_rows, minlength=mine.stop - row)
+        offsets[row + 1 - first_row : mine.stop + 1 - first_row] = n + np.cumsum(counts)
+        if ranked.shape[1]:
+            order_rows(values[mine], missing, ranked[mine])
+        more_nan, nan = count_nan(values[mine])
+        first_nan = row * n_classes + nan if more_nan and not n_nan else first_nan
+        n, n_nan, row = found.stop, n_nan + more_nan, mine.stop
+    return row, n_nan, first_nan
+
+
+def count_nan(values: Any) -> tuple[int, int]:
+    """Return the number of NaN and the flat index of the first one, -1 for none."""
+    nan = np.flatnonzero(values != values)
+    return nan.size, int(nan[0]) if nan.size else -1
+
+
+def rows_of(offsets: Any) -> Any:
+    """Return the row of each listed score."""
+    return np.repeat(np.arange(offsets.size - 1), np.diff(offsets))
+
+
+def find_labels(labels: Any, first_row: int, offsets: Any, classes: Any, indices: Any) -> None:
+    """Write the index of each row's label among the listed scores of its row, -1 where it is not listed."""
+    mine = slice(first_row, first_row + offsets.size - 1)
+    rows = rows_of(offsets)
+    found = np.flatnonzero(classes[offsets[0] : offsets[-1]] == labels[mine][rows])
+    indices[mine] = -1
+    indices[mine][rows[found]] = found + offsets[0] - offsets[rows[found]]
+
+
+def ranks_in_rows(values: Any, labels: Any) -> tuple[Any, Any]:
+    """Return how many scores of its row rank before each label, and whether its score is NaN; labels below 0 mean nothing."""
+    own = np.take_along_axis(values, np.maximum(labels, 0).astype(np.int64)[:, None], 1)
+    before = (values == own) & (np.arange(values.shape[1]) < labels[:, None])
+    higher = np.count_nonzero(values > own, axis=1) + np.count_nonzero(before, axis=1)
+    return higher, (own != own)[:, 0]
+
+
+def rank_labels(
+    values: Any, labels: Any, indices: Any, first_row: int, offsets: Any, keys: Any, n_ranks: int, ranks: Any
+) -> None:
+    """Write the rank of each row's label, from the row itself: what is listed of it is not needed."""
+    mine = slice(first_row, first_row + offsets.size - 1)
+    higher, is_nan = ranks_in_rows(values[mine], labels[mine])
+    beyond = is_nan | (higher > n_ranks)
+    ranks[mine] = np.where(labels[mine] < 0, 0, 1 + np.where(beyond, n_ranks, higher))
+
+
+# Plain twins of the kernels of ``row_scans``.
+
+
+#: Numbers that are counted at a time.
+_COUNTED = 1 << 18
+
+
+def _zones_of(keys: Any, zones: Any) -> Any:
+    """Return the zone of each key, an even number beyond all for those below the last."""
+    floors, _, starts, _ = zones
+    return np.maximum(starts[-1], floors.size - np.searchsorted(floors[::-1], keys, side="right"))
+
+
+def _count_zones(keys: Any, zone_of: Any, zones: Any, histogram: Any) -> None:
+    """Add keys to the histograms of their zones."""
+    floors, shifts, _, _ = zones
+    distances = keys.astype(np.int64).view(np.uint64) - floors.view(np.uint64)[zone_of]
+    bins = np.minimum(distances >> shifts[zone_of], np.uint64(histogram.shape[1] - 1))
+    np.add.at(histogram, (zone_of, bins.view(np.int64)), 1)
+
+
+def split_rows(
+    offsets: Any,
+    keys: Any,
+    classes: Any,
+    zones: Any,
+    above: Any,
+    histogram: Any,
+    labels: Any,
+    label_zones: Any,
+    first_row: int,
+    n_events: int,
+    events: Any,
+) -> int:
+    """Split each row's listed scores by intervals of keys into counts, bins and events; return the number of events."""
+    mine, n_zones = slice(offsets[0], offsets[-1]), zones[0].size
+    zone_of, rows = _zones_of(keys[mine], zones), rows_of(offsets)
+    is_label = classes[mine] == labels[rows]
+    _count_zones(keys[mine], zone_of, zones, histogram)
+    label_zones[:] = n_zones
+    label_zones[rows[is_label]] = zone_of[is_label]
+    for part, counts in _zone_counts(offsets, zone_of, n_zones):
+        above[part] = np.cumsum(counts, axis=1)[:, 0::2]
+    inside = np.flatnonzero(zone_of % 2)
+    row, j = rows[inside], zone_of[inside] // 2
+    bases = 2 * above[row, j] + (label_zones[row] <= 2 * j)
+    found = j, keys[mine][inside], first_row + row, bases, classes[mine][inside], is_label[inside]
+    for column, values in zip(events, found, strict=True):
+        column[n_events : n_events + inside.size] = values
+    return n_events + int(inside.size)
+
+
+def scan_rows(
+    tile: Any, first_row: int, listing: Any, events: Any, zones: Any, labels: Any, tallies: Any, ranking: Any
+) -> tuple[int, int, int, int]:
+    """Gather, rank and split the rows from ``first_row`` on, as many as their events have space."""
+    values, bits, magnitude, floor = tile
+    offsets, classes, keys, scratch = listing
+    hard, indices, ranks, n_ranks = labels
+    above, label_zones, histogram = tallies
+    ranked, width, missing = ranking
+    row, n_nan, first_nan, n_events = first_row, 0, -1, 0
+    while row < values.shape[0] and n_events + keys.size <= events[0].size:
+        stop, more_nan, nan = gather_above(
+            values, bits, magnitude, floor, row, offsets, classes, keys, ranked, width, missing, scratch
+        )
+        first_nan = first_nan if n_nan else nan
+        n_nan += more_nan
+        listed, mine = offsets[: stop - row + 1], slice(row, stop)
+        if n_ranks > 0:
+            find_labels(hard, row, listed, classes, indices)
+            rank_labels(values, hard, indices, row, listed, keys, n_ranks, ranks)
+        n_events = split_rows(
+            listed, keys, classes, zones, above[mine], histogram, hard[mine], label_zones[mine], row, n_events, events
+        )
+        row = stop
+    return row, n_nan, first_nan, n_events
+
+
+def hold_rows(
+    tile: Any, first_row: int, listing: Any, held: Any, zones: Any, labels: Any, histogram: Any, ranking: Any
+) -> tuple[int, int, int, int]:
+    """Gather and rank the rows from ``first_row`` on, and keep the keys of all that is listed, while there is space."""
+    values, bits, magnitude, floor = tile
+    offsets, classes, keys, scratch = listing
+    held_keys, lengths = held
+    hard, indices, ranks, n_ranks = labels
+    ranked, width, missing = ranking
+    row, n_nan, first_nan, n = first_row, 0, -1, 0
+    while row < values.shape[0] and n + keys.size <= held_keys.size:
+        stop, more_nan, nan = gather_above(
+            values, bits, magnitude, floor, row, offsets, classes, keys, ranked, width, missing, scratch
+        )
+        first_nan = first_nan if n_nan else nan
+        n_nan += more_nan
+        listed = offsets[: stop - row + 1]
+        find_labels(hard, row, listed, classes, indices)
+        if n_ranks > 0:
+            rank_labels(values, hard, indices, row, listed, keys, n_ranks, ranks)
+        lengths[row:stop] = np.diff(listed)
+        found = keys[: listed[-1]]
+        held_keys[n : n + found.size] = found
+        _count_zones(found, _zones_of(found, zones), zones, histogram)
+        n += found.size
+        row = stop
+    return row, n_nan, first_nan, n
+
+
+def count_sets(
+    keys: Any,
+    lengths: Any,
+    label_indices: Any,
+    zones: Any,
+    thresholds: Any,
+    ties_left: Any,
+    cells: Any,
+    hits: Any,
+    strata: Any,
+    stratum_sizes: Any,
+    stratum_hits: Any,
+) -> None:
+    """Count the sets of several budgets by cell and by stratum; the intervals of ``zones`` are the thresholds, one key each."""
+    offsets, n_zones = np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)]), zones[0].size
+    zone_of = _zones_of(keys, zones)
+    label_zones, before = _label_zones(offsets, keys, zone_of, label_indices, n_zones)
+    hits += np.bincount(label_zones, minlength=n_zones + 1)[:n_zones]
+    gap = 2 * thresholds
+    budgets = np.arange(thresholds.size)
+    for part, counts in _zone_counts(offsets, zone_of, n_zones, thresholds.size):
+        through, ties = np.cumsum(counts, axis=1)[:, gap], counts[:, gap + 1]
+        used = np.cumsum(ties, axis=0)
+        taken = np.clip(ties_left - (used - ties), 0, ties)
+        ties_left -= taken.sum(0)
+        zone = label_zones[part, None]
+        hit = (zone <= gap) | ((zone == gap + 1) & (before[part, None] < taken))
+        sizes = through + taken
+        np.add.at(cells, (np.broadcast_to(budgets, sizes.shape), 2 * sizes + hit), 1)
+        np.add.at(stratum_sizes, strata[part], sizes)
+        np.add.at(stratum_hits, strata[part], hit)
+
+
+def _label_zones(offsets: Any, keys: Any, zone_of: Any, label_indices: Any, n_zones: int) -> tuple[Any, Any]:
+    """Return the zone of each row's label, one past the last where it is in none, and how many keys before it in its row equal it."""
+    rows = np.flatnonzero(label_indices >= 0)
+    places = offsets[rows] + label_indices[rows]
+    found, before = np.full(label_indices.size, n_zones), np.zeros(label_indices.size, np.int64)
+    found[rows] = np.minimum(zone_of[places], n_zones)
+    row = rows_of(offsets)
+    own, place = np.zeros(label_indices.size, keys.dtype), np.zeros(label_indices.size, np.int64)
+    own[rows], place[rows] = keys[places], places
+    equal = (keys == own[row]) & (np.arange(keys.size) < place[row])
+    before[:] = np.bincount(row[equal], minlength=label_indices.size)
+    return found, before
+
+
+def _zone_counts(offsets: Any, zone_of: Any, n_zones: int, n_more: int = 0) -> Iterator[tuple[slice, Any]]:
+    """Yield stretches of rows, and how many scores each of their rows has in each zone."""
+    n_rows = offsets.size - 1
+    step = max(1, _COUNTED // (n_zones + n_more))
+    for first in range(0, n_rows, step):
+        mine = offsets[first : first + step + 1]
+        zone = zone_of[mine[0] - offsets[0] : mine[-1] - offsets[0]]
+        n, inside = mine.size - 1, zone < n_zones
+        places = (rows_of(mine) * n_zones + zone)[inside]
+        yield slice(first, first + n), np.bincount(places, minlength=n * n_zones).reshape(n, n_zones)
+
+
+def add_strata(above: Any, label_zones: Any, strata: Any, sizes: Any, hits: Any) -> None:
+    """Add up the scores above each interval, and the labels there, by the stratum of each row."""
+    np.add.at(sizes, strata, above)
+    np.add.at(hits, strata, label_zones[:, None] <= 2 * np.arange(above.shape[1]))
+
+
+def tell_sets(
+    keys: Any, lengths: Any, label_indices: Any, thresholds: Any, ties_left: Any, sizes: Any, hits: Any
+) -> None:
+    """Write the size of each row's set for each threshold, a key, and whether it holds the row's label."""
+    offsets = np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)])
+    rows, labelled = rows_of(offsets), np.flatnonzero(label_indices >= 0)
+    hits[:] = False
+    for b, key in enumerate(thresholds.tolist()):
+        inside = keys > key
+        ties = np.flatnonzero(keys == key)[: ties_left[b]]
+        ties_left[b] -= ties.size
+        inside[ties] = True
+        sizes[:, b] = np.bincount(rows[inside], minlength=lengths.size)
+        hits[labelled, b] = inside[offsets[labelled] + label_indices[labelled]]

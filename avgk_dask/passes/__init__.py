@@ -1,1 +1,0 @@
-"""Reads of all bands: the tasks, their tree of merges, the memory they take, their progress."""

@@ -1,0 +1,336 @@
+"""Which budget a picture or a sentence speaks of: the one that surely gains most, of those whose gain is clear."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import xarray as xr
+
+from ..arrays import Array, Bools, Floats, Ints
+from ..errors import OptionError
+from ..results.datasets import check_result
+from .canvas import (
+    AVERAGE_K,
+    GAIN,
+    TOP_K,
+    budget_scale,
+    ink_of,
+    name_ticks,
+    need,
+    new_axes,
+    next_series,
+    percent,
+    percent_ticks,
+    scaled,
+    size_in_ems,
+    thinned,
+)
+from .legends import add_legend, plain
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+
+__all__ = ["CLEAR", "best_budget", "is_clear", "is_crowded", "n_arbitrary"]
+
+#: Standard errors to either side that hold the true value 95 times in 100; and how many samples must fall on one side, and
+#: none on the other, for a coin to do that less than 5 times in 100.
+CLEAR, _LEAST_SAMPLES = 1.96, 6
+
+
+def best_budget(result: xr.Dataset) -> float:
+    """Return the budget whose relative gain is surely the largest: the lower end of its interval is the highest.
+
+    Where some gains are clear it is one of those, if it can be one above 0 whose sets do not hang on ties. Where there are no
+    gains it is the largest budget.
+    """
+    gain = result.relative_gain.values if "relative_gain" in result else np.full(result.sizes["k"], np.nan)
+    if np.isnan(gain).all():
+        return float(result.k.values.max())
+    stderr = result.relative_gain_stderr.values if "relative_gain_stderr" in result else np.zeros(gain.size)
+    surely = gain - CLEAR * np.nan_to_num(stderr)
+    clear = is_clear(result) & ~np.isnan(gain)
+    better = clear & (gain > 0)
+    for candidates in (better & ~is_crowded(result), better, clear):
+        if candidates.any():
+            surely = np.where(candidates, surely, np.nan)
+            break
+    return float(result.k.values[np.nanargmax(surely)])
+
+
+def is_clear(result: xr.Dataset) -> Bools:
+    """Return at which budgets the gain is further from 0 than chance would take it; any but 0 where there are no standard errors.
+
+    That is two standard errors, and so many samples that they could not all be on one side by chance.
+    """
+    gain = np.abs(result.adaptive_gain.values)
+    if "adaptive_gain_stderr" not in result or "set_hit_count" not in result:  # expected errors, or both of every K
+        return np.asarray(gain > 0)
+    enough = gain * result.attrs.get("n_labelled", np.inf) > _LEAST_SAMPLES - 0.5
+    return np.asarray((gain > CLEAR * result.adaptive_gain_stderr.values) & enough)  # NaN is not clear
+
+
+def is_crowded(result: xr.Dataset) -> Bools:
+    """Return at which budgets a tenth of the labels in the sets or more are ties that others could stand for as well."""
+    if "n_kept" not in result:  # both errors of every K
+        return np.zeros(result.sizes["k"], bool)
+    above, kept = result.n_above.values, result.n_kept.values
+    return np.asarray((10 * n_arbitrary(result) >= above + kept) & (kept > 0))
+
+
+def n_arbitrary(result: xr.Dataset) -> Ints:
+    """Return how many labels in the sets of each budget could be others: ties that are kept while as many are left out."""
+    kept = result.n_kept.values
+    return np.asarray(np.minimum(kept, result.n_ties.values - kept))
+
+
+# Pictures of errors and of what average-k saves.
+
+
+__all__ = ["errors", "gains", "model_errors"]
+
+#: Budgets up to which each has a marker, and a bar, and a tick if it is fractional; errors are drawn on an axis up to this where there are none.
+_MARKED, _BARS, _NAMED, _NO_ERRORS = 50, 30, 2, 0.1
+#: Letters over a bar, in ems of those at the ticks.
+_LETTER = 0.6
+_K, _ERROR = "k, labels per sample", "error (%)"
+
+
+def errors(result: xr.Dataset, ax: Axes | None = None, *, label: str | None = None) -> Axes:
+    """Draw the error of both rules against k, in percent of the labelled samples, with 95 % intervals.
+
+    Parameters
+    ----------
+    result
+        What ``evaluate`` or ``error_curve`` gives, with labels.
+    ax
+        Where to draw; by default a new figure.
+    label
+        A name for the result, where several are drawn into the same Axes: each has a colour then, and top-k is dashed.
+
+    Raises
+    ------
+    OptionError
+        If the result has no errors: it was computed without labels.
+
+    Examples
+    --------
+    >>> import numpy as np, avgk_dask as avgk
+    >>> result = avgk.evaluate(np.eye(6) + np.eye(6, k=1) / 2, np.arange(6), k=[1, 2])
+    >>> avgk.plot.errors(result).get_xlabel()
+    'k, labels per sample'
+
+    """
+    need(result, "average_k_error", "labels")
+    ax = new_axes(ax)
+    _draw_errors(result, ax, label)
+    _finish_errors(ax, result.k.values, "average-k (dashed: top-k)" if label is not None else None)
+    return ax
+
+
+def model_errors(result: xr.Dataset, ax: Axes | None = None) -> Axes:
+    """Draw the errors of several models against k: average-k solid, top-k dashed, a colour for each model.
+
+    Parameters
+    ----------
+    result
+        What ``compare`` gives.
+    ax
+        Where to draw; by default a new figure.
+
+    Raises
+    ------
+    OptionError
+        If the result is of one model, or has no errors: it was computed without labels.
+
+    Examples
+    --------
+    >>> import numpy as np, avgk_dask as avgk
+    >>> found = avgk.compare({"a": np.eye(6), "b": np.eye(6, k=1)}, np.arange(6), k=[1, 2])
+    >>> avgk.plot.model_errors(found).get_xlabel()
+    'k, labels per sample'
+
+    """
+    check_result(result)
+    if "model" not in result.dims or np.isnan(result.average_k_error.values).all():
+        raise OptionError(
+            "result must have the errors of several models; got none of them. It needs labels, and compare."
+        )
+    ax = new_axes(ax)
+    for i, name in enumerate(result.model.values):
+        _draw_errors(result.isel(model=i), ax, str(name))
+    _finish_errors(ax, result.k.values, "average-k (dashed: top-k)")
+    return ax
+
+
+def _draw_errors(result: xr.Dataset, ax: Axes, label: str | None) -> None:
+    """Draw the curves of a result: one for each rule, in their colours, or in that of the result if it has a name."""
+    series = {} if label is None else next_series(ax)
+    for rule, color, dashes in (("average", AVERAGE_K, "-"), ("top", TOP_K, "--")):
+        named = f"{rule}-k" if label is None else plain(label) if rule == "average" else "_"
+        style = {"color": color, "marker": "o", **series, "linestyle": dashes, "label": named}
+        _curve(ax, result, f"{rule}_k_error", f"{rule}_k_error_stderr", style)
+
+
+def _curve(ax: Axes, result: xr.Dataset, name: str, stderr: str, style: dict[str, Any]) -> None:
+    """Draw a share against k where there is one, with its 95 % interval: a band, or a bar where there is one budget."""
+    ordered = result.isel(k=np.flatnonzero(~np.isnan(result[name].values))).sortby("k")
+    k, values = ordered.k.values, percent(ordered[name])
+    if not k.size:
+        return
+    drawn = thinned(k, values)
+    marked = {**style, **scaled(0.67, "markersize")} if k.size <= _MARKED else {**style, "marker": ""}
+    ax.plot(k[drawn], values[drawn], **marked)
+    if stderr not in ordered or np.isnan(ordered[stderr].values).all():
+        return
+    reach = CLEAR * percent(ordered[stderr])
+    if k.size == 1:
+        ax.errorbar(k, values, reach, fmt="none", ecolor=style["color"])
+    else:
+        low = np.maximum(values - reach, 0) if "error" in name else values - reach
+        alpha = 0.28 if style["color"] in (AVERAGE_K, TOP_K) else 0.18  # there may be many
+        ax.fill_between(k[drawn], low[drawn], (values + reach)[drawn], color=style["color"], alpha=alpha, linewidth=0)
+
+
+def _finish_errors(ax: Axes, k: Array, title: str | None) -> None:
+    """Name the axes of errors, which begin at 0, and what is drawn in them."""
+    ax.set(xlabel=_K, ylabel=_ERROR)
+    highest = max((float(np.asarray(line.get_ydata(), float).max(initial=0)) for line in ax.lines), default=0)
+    ax.set_ylim(0, ax.get_ylim()[1] if highest else _NO_ERRORS)
+    percent_ticks(ax)
+    _budget_ticks(ax, k)
+    add_legend(ax, title=title)
+
+
+def _budget_ticks(ax: Axes, k: Array) -> None:
+    """Mark integers on the axis of k; a budget that is alone is marked itself, with space at its sides."""
+    drawn = np.unique(np.concatenate([np.asarray(line.get_xdata(), float) for line in ax.lines]))
+    if k.size == 1 and drawn.size == 1:
+        ax.set_xlim(max(0.0, float(k[0]) - 1), float(k[0]) + 1)
+        ax.set_xticks(k, [f"{one:g}" for one in k])
+    else:
+        ax.set_xlim(auto=True)
+        ax.autoscale_view(scaley=False)
+        budget_scale(ax, drawn)
+        if drawn.size <= _NAMED and (drawn % 1).any():  # no integer would say where these are
+            ax.set_xticks(drawn, [f"{one:.4g}" for one in drawn])
+
+
+def gains(result: xr.Dataset, ax: Axes | None = None, *, label: str | None = None) -> Axes:
+    """Draw for each integer k the top-k error as a bar: the errors that average-k makes, too, and those it saves.
+
+    Where average-k makes more errors, the bar is its error, and what it adds stands out hatched. With a label only what
+    it saves is drawn, as a curve, so that several results have space in the same Axes.
+
+    Parameters
+    ----------
+    result
+        What ``evaluate`` or ``error_curve`` gives, with labels.
+    ax
+        Where to draw; by default a new figure.
+    label
+        A name for the result, where several are drawn into the same Axes.
+
+    Raises
+    ------
+    OptionError
+        If the result has no errors of both rules: no labels, or no integer k.
+
+    Examples
+    --------
+    >>> import numpy as np, avgk_dask as avgk
+    >>> result = avgk.evaluate(np.eye(6) + np.eye(6, k=1) / 2, np.arange(6), k=[1, 2])
+    >>> avgk.plot.gains(result).get_ylabel()
+    'error (%)'
+    >>> avgk.plot.gains(result, label="a model").get_ylabel()
+    'errors saved (% points)'
+
+    """
+    need(result, "top_k_error", "labels and an integer k")
+    ax = new_axes(ax)
+    whole = result.isel(k=np.flatnonzero(~np.isnan(result.top_k_error.values))).sortby("k")
+    if label is not None:
+        _draw_saved(whole, ax, label)
+    elif whole.sizes["k"] <= _BARS:
+        _draw_bars(whole, ax)
+    else:
+        _draw_areas(whole, ax)
+    return ax
+
+
+def _draw_saved(whole: xr.Dataset, ax: Axes, label: str) -> None:
+    """Draw the gain of one result among several as a curve."""
+    ax.plot(whole.k.values[[0, -1]], [0, 0], color=ink_of(ax), label="_", **scaled(0.5, "linewidth"))
+    style = {**next_series(ax), "label": plain(label)}
+    saved = whole.assign(saved=whole.top_k_error - whole.average_k_error)
+    _curve(ax, saved, "saved", "adaptive_gain_stderr", style)
+    ax.set(xlabel=_K, ylabel="errors saved (% points)")
+    ax.autoscale_view()
+    _budget_ticks(ax, whole.k.values)
+    add_legend(ax)
+
+
+def _draw_bars(whole: xr.Dataset, ax: Axes) -> None:
+    """Draw a bar for each budget, with the change in percent above it where there is space."""
+    average, top = percent(whole.average_k_error), percent(whole.top_k_error)
+    both, ticks, higher = np.minimum(average, top), np.arange(whole.sizes["k"]), np.maximum(average, top)
+    ax.bar(ticks, both, color=AVERAGE_K, label="average-k errors")
+    ax.bar(ticks, np.maximum(top - average, 0), bottom=both, color=GAIN, label="saved top-k errors")
+    worse = average > top
+    if worse.any():
+        more: dict[str, Any] = {"color": "none", "edgecolor": TOP_K, "hatch": "////"}
+        ax.bar(ticks[worse], (average - top)[worse], bottom=both[worse], label="added errors", **more)
+    if "adaptive_gain_stderr" in whole and not np.isnan(whole.adaptive_gain_stderr.values).all():
+        reach = CLEAR * percent(whole.adaptive_gain_stderr)
+        higher = np.fmax(higher, average + reach)
+        ax.errorbar(ticks, average, reach, fmt="none", ecolor=ink_of(ax), label="95 % interval")
+    ax.margins(x=0.05 if ticks.size > 2 else 0.7)
+    _finish_gains(ax, float(higher.max()))
+    name_ticks(ax, ticks, [f"{k:g}" for k in whole.k.values])
+    _name_changes(ax, average, top, higher)
+    add_legend(ax)
+
+
+def _name_changes(ax: Axes, average: Floats, top: Floats, higher: Floats) -> None:
+    """Write over each bar by how much average-k changes the error, upright where bars are narrow; nothing over very narrow ones."""
+    changes = {i: round(100 * (average[i] - top[i]) / top[i]) for i in np.flatnonzero(top)}
+    names = {i: f"{change:+d} %".replace("-", "\N{MINUS SIGN}") if change else "0 %" for i, change in changes.items()}
+    low, high = ax.get_xlim()
+    each = size_in_ems(ax)[0] / (high - low)
+    if not names or each < 1.2:
+        return
+    upright = each < 0.5 + _LETTER * max(map(len, names.values()))
+    style: dict[str, Any] = {"rotation": 90 if upright else 0, "fontsize": "small", "ha": "center", "va": "bottom"}
+    for i, name in names.items():
+        ax.annotate(name, (i, higher[i]), (0, 2), textcoords="offset points", **style)
+
+
+def _draw_areas(whole: xr.Dataset, ax: Axes) -> None:
+    """Draw what bars would show where there are too many of them."""
+    k, average, top = whole.k.values, percent(whole.average_k_error), percent(whole.top_k_error)
+    drawn = thinned(k, average, top)
+    k, average, top = k[drawn], average[drawn], top[drawn]
+    both = np.minimum(average, top)
+    ax.fill_between(k, both, color=AVERAGE_K, linewidth=0, label="average-k errors")
+    ax.fill_between(k, both, top, color=GAIN, linewidth=0, label="saved top-k errors")
+    if (average > top).any():
+        more: dict[str, Any] = {"facecolor": "none", "edgecolor": TOP_K, "hatch": "////", "linewidth": 0}
+        ax.fill_between(k, both, average, label="added errors", **more)
+    higher = np.maximum(average, top)
+    if "adaptive_gain_stderr" in whole and not np.isnan(whole.adaptive_gain_stderr.values).all():
+        reach = CLEAR * percent(whole.adaptive_gain_stderr)[drawn]
+        higher = np.fmax(higher, average + reach)
+        ax.fill_between(
+            k, average - reach, average + reach, color=ink_of(ax), alpha=0.4, linewidth=0, label="95 % interval"
+        )
+    _finish_gains(ax, float(higher.max()))
+    budget_scale(ax, k)
+    add_legend(ax)
+
+
+def _finish_gains(ax: Axes, highest: float) -> None:
+    """Name the axes of bars of errors, which begin at 0."""
+    ax.set_ylim(0, 1.05 * highest or _NO_ERRORS)
+    percent_ticks(ax)
+    ax.set(xlabel=_K, ylabel=_ERROR)

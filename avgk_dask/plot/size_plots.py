@@ -1,0 +1,296 @@
+"""Pictures of set sizes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import xarray as xr
+
+from ..arrays import Array, Floats, Ints
+from .canvas import (
+    AVERAGE_K,
+    BUDGET,
+    GAIN,
+    MOST_BINS,
+    TOP_K,
+    binned,
+    fit_ticks,
+    ink_of,
+    known_budget,
+    need,
+    need_table,
+    new_axes,
+    next_series,
+    ordered_colors,
+    percent,
+    percent_ticks,
+    scaled,
+    thinned,
+)
+from .error_plots import best_budget
+from .legends import add_legend, add_note, plain
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+
+__all__ = ["last_size", "set_size_distribution", "set_sizes"]
+
+#: Budgets that are drawn where none are asked for, and that a legend names.
+_FEW = 6
+#: A histogram of sizes ends where no more than this share of the samples is left, if it would be wider than this.
+_TAIL, _WIDE = 0.005, 40
+
+
+def set_sizes(result: xr.Dataset, k: float | None = None, ax: Axes | None = None, *, label: str | None = None) -> Axes:
+    """Draw how many samples have an average-k set of each size, with k marked.
+
+    Of more than 400 sizes each bar holds several, the more the larger they are, on a logarithmic axis.
+
+    Parameters
+    ----------
+    result
+        What ``evaluate`` gives.
+    k
+        The budget; by default the one with the largest relative gain, or the largest one.
+    ax
+        Where to draw; by default a new figure.
+    label
+        A name for the result, where several are drawn into the same Axes: as outlines, each in a colour.
+
+    Raises
+    ------
+    OptionError
+        If the result has no set sizes, or not of this budget.
+
+    Examples
+    --------
+    >>> import numpy as np, avgk_dask as avgk
+    >>> result = avgk.evaluate(np.eye(6) + np.eye(6, k=1) / 2, np.arange(6), k=[1, 2])
+    >>> avgk.plot.set_sizes(result, k=2).get_xlabel()
+    'labels in the set'
+
+    """
+    need(result, "set_size_count", "set sizes, as evaluate gives them")
+    ax = new_axes(ax)
+    budget = best_budget(result) if k is None else known_budget(result, k)
+    counts = result.set_size_count.sel(k=budget).values
+    last, n_samples = last_size(counts), int(counts.sum())
+    bars, edges = binned(counts[: last + 1])
+    _draw_sizes(ax, 100 * bars / n_samples, edges, label)
+    if beyond := int(counts[last + 1 :].sum()):
+        add_note(ax, f"{100 * beyond / n_samples:.2g} % have more,\nup to {np.flatnonzero(counts)[-1]:,}")
+    ax.set(xlabel="labels in the set", ylabel="samples (%)" if bars.size > last else "samples (% for each bar)")
+    _look_close(ax, counts, last, budget, result.attrs.get("n_classes", last))
+    _mark_budget(ax, budget, BUDGET if label is None else ink_of(ax))
+    percent_ticks(ax)
+    fit_ticks(ax, integer=True)
+    add_legend(ax)
+    return ax
+
+
+def _draw_sizes(ax: Axes, shares: Floats, edges: Ints, label: str | None) -> None:
+    """Draw a histogram: bars where they are few, an area where they are many, an outline where there are others."""
+    if edges[-1] > shares.size:
+        ax.set_xscale("symlog", linthresh=1)
+    if label is not None:
+        color = next_series(ax)["color"]
+        ax.stairs(shares, edges - 0.5, color=color, label=plain(label), **scaled(1, "linewidth"))
+    elif edges[-1] <= _WIDE + 1:
+        ax.bar(np.arange(shares.size), shares, color=AVERAGE_K, width=0.85)
+    else:
+        ax.stairs(shares, edges - 0.5, fill=True, color=AVERAGE_K)
+
+
+def _look_close(ax: Axes, counts: Ints, last: int, budget: float, n_classes: int) -> None:
+    """Let the x-axis show the sizes there are, from 0 where that is not far, and what others are drawn in these Axes."""
+    first = int(np.flatnonzero(counts)[0])
+    near = 2 * first > last  # nothing on the left
+    low, high = (max(first - 3, 0), min(last + 3, max(n_classes, last))) if near else (0, last)
+    side = 0.6 if last <= _WIDE or ax.get_xscale() != "linear" else 0.02 * last
+    bounds = low - side, max(high, budget) + side
+    if len(ax.patches) > counts.size or ax.get_legend() is not None:
+        bounds = min(bounds[0], ax.get_xlim()[0]), max(bounds[1], ax.get_xlim()[1])
+    ax.set_xlim(*bounds)
+
+
+def _mark_budget(ax: Axes, budget: float, color: str) -> None:
+    """Draw a line at k, up to the highest bar; once, where several results have the same."""
+    name = f"k = {budget:g}"
+    if name not in ax.get_legend_handles_labels()[1]:
+        high = max(patch.get_window_extent().y1 for patch in ax.patches)
+        top = float(ax.transData.inverted().transform((0, high))[1])
+        ax.plot([budget, budget], [0, top], color=color, linestyle="--", label=name)
+    ax.set_ylim(bottom=0)
+
+
+def set_size_distribution(
+    result: xr.Dataset, k: Sequence[float] | None = None, ax: Axes | None = None, *, label: str | None = None
+) -> Axes:
+    """Draw the share of samples whose average-k set has at most so many labels, with each k marked by a dot.
+
+    Parameters
+    ----------
+    result
+        What ``evaluate`` gives.
+    k
+        The budgets; by default up to six of the result's. Of more than six, some are named in the legend.
+    ax
+        Where to draw; by default a new figure.
+    label
+        A name for the result, where several are drawn into the same Axes: each has a colour then, for all budgets.
+
+    Raises
+    ------
+    OptionError
+        If the result has no set sizes, or not of these budgets.
+
+    Examples
+    --------
+    >>> import numpy as np, avgk_dask as avgk
+    >>> result = avgk.evaluate(np.eye(6) + np.eye(6, k=1) / 2, np.arange(6), k=[1, 2])
+    >>> avgk.plot.set_size_distribution(result).get_ylabel()
+    'cumulated (%)'
+
+    """
+    need(result, "set_size_count", "set sizes, as evaluate gives them")
+    ax = new_axes(ax)
+    ks = _spaced(result.k.values, _FEW) if k is None else sorted(known_budget(result, one) for one in np.atleast_1d(k))
+    colors = ordered_colors(len(ks)) if label is None else [next_series(ax)["color"]] * len(ks)
+    named = {budget: f"k = {budget:g}" for budget in _spaced(np.array(ks), _FEW)}
+    if label is not None:
+        named = {ks[0]: plain(label) if len(ks) > 1 else f"{plain(label)}, k = {ks[0]:g}"}
+    last = max(ax.get_xlim()[1] if ax.lines else 0, *(last_size(result.set_size_count.sel(k=one).values) for one in ks))
+    for budget, color in zip(ks, colors, strict=True):
+        counts = result.set_size_count.sel(k=budget).values
+        _draw_share(ax, counts, int(last) + 1, budget, {"color": color, "label": named.get(budget, "_")})
+    ax.set(xlabel="labels in the set", ylabel="cumulated (%)")
+    ax.set_ylim(0, max(102, ax.get_ylim()[1]))
+    if last > MOST_BINS:
+        ax.set_xscale("symlog", linthresh=1)
+    ax.set_xlim(-0.02 * last if ax.get_xscale() == "linear" else -0.2, last * 1.02)
+    percent_ticks(ax)
+    fit_ticks(ax, integer=True)
+    add_legend(ax)
+    return ax
+
+
+def _draw_share(ax: Axes, counts: Ints, end: int, budget: float, style: dict[str, Any]) -> None:
+    """Draw the share of samples with at most so many labels, up to an end, and a dot at k."""
+    share = 100 * np.cumsum(counts) / counts.sum()
+    sizes = np.arange(share.size)[: end + 1]
+    drawn = thinned(sizes, share[: sizes.size])
+    ax.step(np.append(sizes[drawn], end), np.append(share[drawn], share[sizes[-1]]), where="post", **style)
+    at_budget = share[min(int(budget), share.size - 1)]
+    ax.plot(budget, at_budget, "o", color=style["color"], label="_", **scaled(0.8, "markersize"))
+
+
+def last_size(counts: Ints) -> int:
+    """Return the last size to draw: the largest there is, or where few samples are left if that is far out."""
+    largest = int(np.flatnonzero(counts)[-1])
+    if largest <= _WIDE:
+        return largest
+    return max(_WIDE, int(np.searchsorted(np.cumsum(counts), (1 - _TAIL) * counts.sum())))
+
+
+def _spaced(values: Array, n: int) -> list[float]:
+    """Return up to n of some values, evenly spaced among them, ascending."""
+    ordered = np.unique(values)
+    return [float(v) for v in ordered[np.unique(np.linspace(0, ordered.size - 1, n).round().astype(int))]]
+
+
+# Pictures of classes, groups and set sizes: who is served badly.
+
+
+__all__ = ["group_errors", "size_coverage"]
+
+
+def group_errors(breakdown: xr.Dataset, k: float | None = None, ax: Axes | None = None) -> Axes:
+    """Draw how errors are spread over classes or groups: the share of them with at most so large an error, for both rules.
+
+    Parameters
+    ----------
+    breakdown
+        What ``breakdown`` gives.
+    k
+        One of its budgets; by default the largest.
+    ax
+        Where to draw; by default a new figure.
+
+    Raises
+    ------
+    OptionError
+        If the result has no groups with labels, or k is none of its budgets.
+
+    Examples
+    --------
+    >>> import numpy as np, avgk_dask as avgk
+    >>> found = avgk.breakdown(np.eye(3), np.array([0, 1, 1]), k=1)
+    >>> avgk.plot.group_errors(found).get_xlabel()
+    'error of the class (%)'
+
+    """
+    need_table(breakdown, "average_k_error")
+    one = breakdown.sel(k=known_budget(breakdown, float(breakdown.k.values.max()) if k is None else k))
+    ax = new_axes(ax)
+    for rule, color, dashes in (("average", AVERAGE_K, "-"), ("top", TOP_K, "--")):
+        values = percent(one[f"{rule}_k_error"])
+        values = values[~np.isnan(values)]
+        if values.size:
+            found, counts = np.unique(values, return_counts=True)
+            x, y = np.concatenate([[0.0], found, [100.0]]), np.cumsum([0, *counts, 0]) * 100 / values.size
+            some = thinned(x, y)
+            ax.step(x[some], y[some], where="post", color=color, linestyle=dashes, label=f"{rule}-k")
+    what = plain(breakdown.attrs.get("by", "group"))
+    many = "classes" if what == "class" else f"{what}s"
+    ax.set(xlabel=f"error of the {what} (%)", ylabel=f"{many} up to it (%)", xlim=(0, 100), ylim=(0, 103))
+    percent_ticks(ax)
+    fit_ticks(ax)
+    add_legend(ax)
+    return ax
+
+
+def size_coverage(result: xr.Dataset, ax: Axes | None = None) -> Axes:
+    """Draw how often conformal sets of each size hold their label, over how many samples have sets of that size.
+
+    Of more than 400 sizes those are drawn that have most samples.
+
+    Parameters
+    ----------
+    result
+        What ``evaluate`` of a conformal predictor gives, with labels.
+    ax
+        Where to draw; by default a new figure.
+
+    Raises
+    ------
+    OptionError
+        If the result has no coverage by size.
+
+    Examples
+    --------
+    >>> import numpy as np, avgk_dask as avgk
+    >>> found = avgk.conformal.calibrate(np.eye(3), np.arange(3), alpha=0.5).evaluate(np.eye(3), np.arange(3))
+    >>> avgk.plot.size_coverage(found).get_xlabel()
+    'set size'
+
+    """
+    need_table(result, "size_coverage")
+    ax = new_axes(ax)
+    counts = result.set_size_count.values[: last_size(result.set_size_count.values) + 1]
+    some = np.sort(np.argsort(-counts, kind="stable")[:MOST_BINS])
+    sizes = result["size"].values[some]
+    shares = 100 * counts[some] / result.set_size_count.values.sum()
+    ax.bar(sizes, shares, color=AVERAGE_K, alpha=0.5, label="samples")
+    covered = percent(result.size_coverage.isel(size=some))
+    ax.plot(sizes, covered, "o", color=GAIN, label="coverage", **scaled(0.67, "markersize"))
+    promised = 100 * (1 - float(result.attrs["alpha"]))
+    ends = [sizes[0] - 0.5, sizes[-1] + 0.5]
+    ax.plot(ends, [promised, promised], color=BUDGET, linestyle="--", label=f"promised: {promised:g} %")
+    ax.set(xlabel="set size", ylabel="samples, coverage (%)", ylim=(0, 105))
+    percent_ticks(ax)
+    fit_ticks(ax, integer=True)
+    add_legend(ax)
+    return ax

@@ -1,0 +1,353 @@
+"""Which model is best, and how clearly, in words."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+import numpy as np
+import xarray as xr
+
+from .. import plot
+from ..errors import OptionError
+from ..results.datasets import ATTRIBUTE, check_dimensions, check_result, kind_sentence
+from ..results.text import Screen
+from .downloads import (
+    MOST_NAME,
+    MOST_OPEN,
+    clipped,
+    clipped_cells,
+    comparison_columns,
+    difference_columns,
+    downloads,
+    spaced,
+)
+from .figures import comparison_pictures
+from .page import provenance, render, write_page
+from .tables import Table, fixed, percent, stderr_of, with_error
+from .text import listed, stderr_sentence
+
+#: What p-values of clear differences are below.
+_ALPHA = 0.05
+
+
+def comparison_headline(result: xr.Dataset) -> str:
+    """Say which model is best at the largest budget where that is clear, and how it is at the others."""
+    if np.isnan(result.average_k_error.values).all():
+        return "Without labelled samples there are no errors to compare."
+    pairs = {float(k): _best_two(result, k) for k in result.k.values}
+    clear = {k: pair for k, pair in pairs.items() if is_clear(pair)}
+    if not clear:
+        return _no_clear_best(pairs)
+    largest = max(clear)
+    (best, error), (second, other) = _told_of(clear[largest])
+    first = f"At k = {largest:g}, average-k makes the fewest errors with {best}: {error}, {_gap(clear[largest])} less than with {second} ({other})."
+    return "".join([first, *_at_other_budgets(pairs, clear, largest)])
+
+
+def _at_other_budgets(pairs: dict[float, xr.Dataset], clear: dict[float, xr.Dataset], largest: float) -> list[str]:
+    """Say which models are clearly best at the other budgets, and where none is."""
+    budgets: dict[str, list[float]] = {}
+    for k, pair in clear.items():
+        if k != largest:
+            budgets.setdefault(named(pair.model.item()), []).append(k)
+    told = [f" At k = {listed(ks)} it is clearly {name}." for name, ks in budgets.items()]
+    unclear = [k for k in pairs if k not in clear]
+    return [*told, *([f" At k = {listed(unclear)} the best two do not clearly differ."] if unclear else [])]
+
+
+def _no_clear_best(pairs: dict[float, xr.Dataset]) -> str:
+    """Say that the best two models differ clearly at no budget, and by how much at the largest."""
+    k = max(pairs)
+    (best, error), (second, other) = _told_of(pairs[k])
+    nowhere = "" if len(pairs) == 1 else " At the other budgets there is none either."
+    return (
+        f"At k = {k:g} there is no clear difference between the average-k errors of {best} ({error}) and {second} ({other}): "
+        f"{_gap(pairs[k])}.{nowhere}"
+    )
+
+
+def _best_two(result: xr.Dataset, k: float) -> xr.Dataset:
+    """Return the comparison of the two models with the fewest average-k errors at a budget, the best first, with both errors."""
+    one = result.sel(k=k, rule="average")
+    best, second = (one.model.values[i] for i in np.argsort(one.average_k_error.values, kind="stable")[:2])
+    return one.sel(model=best, other=second).assign(other_error=one.average_k_error.sel(model=second, drop=True))
+
+
+def _told_of(pair: xr.Dataset) -> list[tuple[str, str]]:
+    """Return the names of two models with their errors."""
+    errors = pair.average_k_error, pair.other_error
+    return [(named(name.item()), percent(float(e))) for name, e in zip((pair.model, pair.other), errors, strict=True)]
+
+
+def _gap(pair: xr.Dataset) -> str:
+    """Return by how much the first model is better."""
+    gap, stderr = (fixed(100 * value, 2) for value in (-float(pair.difference), float(pair.difference_stderr)))
+    return f"{gap} \N{PLUS-MINUS SIGN}{stderr} points"
+
+
+def is_clear(pair: xr.Dataset) -> bool:
+    """Return whether the difference of two models is further from 0 than chance would take it.
+
+    McNemar's test, adjusted for all pairs and budgets, must say so, too; with clusters it says nothing.
+    """
+    beyond = abs(float(pair.difference)) > plot.CLEAR * float(pair.difference_stderr)
+    return beyond and ("n_clusters" in pair.attrs or float(pair.mcnemar_p_adjusted) < _ALPHA)
+
+
+def named(name: object) -> str:
+    """Return the name of a model as a page shows it."""
+    return clipped(str(name), MOST_NAME)
+
+
+# A comparison of models in words, as tables, and as a page of its own.
+
+
+#: What p-values below this are told as.
+_TINY = 1e-4
+
+
+def print_comparison(result: xr.Dataset, *, width: int | None = None, colour: bool = False) -> str:
+    """Return what ``compare`` gave as text: errors of the models, their differences, and a sentence.
+
+    Lines fit ``width``; by default they are as long as they are. With ``colour`` they hold the colours of a terminal.
+    """
+    check_comparison(result)
+    screen = Screen(width, colour)
+    parts = [screen.table(models_table(result)), screen.table(differences_table(result))]
+    told = against_table(result)
+    if told is not None:
+        parts.append([*screen.text("Where average-k beats the top-k of a better model:"), *screen.table(told)])
+    parts.append(screen.text(comparison_headline(result), "strong"))
+    parts.append([line for said in (*_kind(result), *_legend(result)) for line in screen.text(said)])
+    return "\n\n".join("\n".join(part) for part in parts)
+
+
+def _kind(result: xr.Dataset) -> list[str]:
+    """Say which scores are no probabilities; nothing where all are."""
+    kind = str(result.attrs.get(ATTRIBUTE, ""))
+    mixed = f"Not all scores are probabilities, which average-k is meant for ({kind})." if ";" in kind else ""
+    told = kind_sentence(result) or mixed
+    return [told] if told else []
+
+
+def _legend(result: xr.Dataset) -> list[str]:
+    """Return what the columns of the differences are."""
+    n = result.attrs.get("n_clusters")
+    draws = f"{n:,} clusters" if n else "samples"
+    return [
+        "difference: error of model less error of other. discordant: samples that only model, and that only other, gets right.",
+        "p: McNemar's exact p-value for independent samples, adjusted for all rows (Benjamini and Hochberg).",
+        f"\N{PLUS-MINUS SIGN} is one standard error, over draws of {draws} like these. A difference is clear beyond 1.96 of them{'' if n else ', with p below 0.05'}.",
+    ]
+
+
+def render_comparison(result: xr.Dataset, *, seconds: float | None = None, written: str | None = None) -> str:
+    """Return the comparison of models as one self-contained HTML page.
+
+    Parameters
+    ----------
+    result
+        What ``compare`` gives.
+    seconds
+        How long it took to compute, if known.
+    written
+        Date and time to show; by default now, in UTC.
+
+    Examples
+    --------
+    >>> import numpy as np, avgk_dask as avgk
+    >>> found = avgk.compare({"a": np.eye(3), "b": np.eye(3)[::-1]}, np.arange(3), k=[1, 2])
+    >>> avgk.report.render_comparison(found).startswith("<!doctype html>")
+    True
+
+    """
+    check_comparison(result)
+    few = _few(result)
+    whole = {"models": models_table(few), "differences": differences_table(few), "against": against_table(few)}
+    tables = {name: table and clipped_cells(table) for name, table in whole.items()}
+    in_view = {
+        f"{name}_in_sight": table and _in_sight(table, f"{few.k.values.max():g}") for name, table in tables.items()
+    }
+    drawn = comparison_pictures(few)
+    return render(
+        "comparison.html",
+        title="Comparison of models",
+        store=", ".join(named(name) for name in few.model.values),
+        headline=comparison_headline(few),
+        details=[*_kind(result), *([stderr_sentence(result)] if stderr_sentence(result) else [])],
+        left_out=_left_out(result, few),
+        pictures=drawn,
+        facts=provenance(result, seconds, written),
+        sections=[part for part in _SECTIONS if {"errors": drawn, "against": tables["against"]}.get(part[0], True)],
+        **tables,
+        **in_view,
+        **_files(result),
+    )
+
+
+#: The sections of a page.
+_SECTIONS = (
+    ("errors", "Errors"),
+    ("models", "Models"),
+    ("differences", "Differences"),
+    ("against", "Where adapting beats a better model"),
+    ("numbers", "Numbers"),
+    ("provenance", "Provenance"),
+)
+#: Models and rows of differences that a page shows at most.
+_MOST_MODELS, _MOST_ROWS = 12, 200
+
+
+def _few(result: xr.Dataset) -> xr.Dataset:
+    """Return what a page shows of a comparison: the models with the fewest errors where there are many, and some budgets."""
+    errors = result.average_k_error.sel(k=result.k.values.max()).values
+    best = np.sort(np.argsort(errors, kind="stable")[:_MOST_MODELS])
+    n_pairs = max(best.size * (best.size - 1) // 2, 1)
+    largest = float(result.k.values.max())
+    return spaced(result.isel(model=best, other=best), largest, max(_MOST_ROWS // (2 * n_pairs), 2))
+
+
+def _in_sight(table: Table, k: str) -> Table | None:
+    """Return the rows of a long table that the headline speaks of: those of its budget; nothing of a short one."""
+    if len(table.rows) <= MOST_OPEN:
+        return None
+    return Table(table.header, [row for row in table.rows if row[0] == k][:MOST_OPEN])
+
+
+def _left_out(result: xr.Dataset, few: xr.Dataset) -> str:
+    """Say what a page does not show of a comparison; nothing where it shows all."""
+    left = [
+        f"{few.sizes[name]} of {result.sizes[name]:,} {what}"
+        for name, what in (("model", "models, those with the fewest errors"), ("k", "budgets"))
+        if few.sizes[name] < result.sizes[name]
+    ]
+    return f"Shown are {' and '.join(left)}." if left else ""
+
+
+def _files(result: xr.Dataset) -> dict[str, object]:
+    """Return the files inside a page, and what they hold."""
+    (models, n), (differences, n_pairs) = comparison_columns(result), difference_columns(result)
+    told = [f"{len(table['k']):,} of {of:,} {what}" for table, of, what in (
+        (models, n, "rows of models and budgets"), (differences, n_pairs, "rows of differences"),
+    )]  # fmt: skip
+    return {
+        "downloads": downloads({"models": models, "differences": differences}, result.attrs),
+        "downloads_told": f"{' and '.join(told)}, in full precision and with standard errors.",
+    }
+
+
+def write_comparison(result: xr.Dataset, path: str | os.PathLike[str], *, seconds: float | None = None) -> None:
+    """Write the comparison of models to a file, which is there whole or as it was; the rest as for ``render_comparison``.
+
+    Raises
+    ------
+    DtypeError, OptionError
+        Where the result is none of ``compare``, or the path is no path.
+    WriteError
+        Where the file cannot be written.
+
+    Examples
+    --------
+    >>> import tempfile, numpy as np, avgk_dask as avgk
+    >>> path = tempfile.mkdtemp() + "/comparison.html"
+    >>> found = avgk.compare({"a": np.eye(3), "b": np.eye(3)[::-1]}, np.arange(3), k=[1, 2])
+    >>> avgk.report.write_comparison(found, path)
+
+    """
+    check_comparison(result)
+    write_page(path, lambda: render_comparison(result, seconds=seconds))
+
+
+def check_comparison(result: xr.Dataset) -> None:
+    """Refuse what ``compare`` did not give."""
+    check_result(result)
+    for name in ("difference", "difference_stderr", "discordant", "mcnemar_p_adjusted"):
+        if name not in result:
+            raise OptionError(f"result must have {name}; got one without it. Pass what compare gives.")
+    check_dimensions(result, ("k", "rule", "model", "other"))
+
+
+def models_table(result: xr.Dataset) -> Table:
+    """Return a row for each budget and model."""
+    rows: list[tuple[str, ...]] = []
+    for k in result.k.values:
+        for name in result.model.values:
+            one = result.sel(k=k, model=name)
+            errors = [with_error(float(one[n]), stderr_of(one, n)) for n in ("top_k_error", "average_k_error")]
+            gain = with_error(float(one.relative_gain), stderr_of(one, "relative_gain"), 1, "+")
+            rows.append((f"{k:g}", str(name), *errors, gain))
+    return Table(("k", "model", "top-k error", "avg-k error", "gain"), rows, ("gain", "top-k error"), ("model",))
+
+
+def _pairs(result: xr.Dataset) -> Iterator[xr.Dataset]:
+    """Return each pair of models, for each budget and rule that has errors."""
+    names = result.model.values
+    for k in result.k.values:
+        for rule in result.rule.values:
+            for i, model in enumerate(names):
+                for other in names[i + 1 :]:
+                    one = result.sel(k=k, rule=rule, model=model, other=other)
+                    if not np.isnan(one.difference):
+                        yield one.assign_coords(
+                            reversed=int(result.discordant.sel(k=k, rule=rule, model=other, other=model))
+                        )
+
+
+def differences_table(result: xr.Dataset) -> Table:
+    """Return a row for each budget, rule and pair of models."""
+    rows: list[tuple[str, ...]] = []
+    tones = {}
+    for one in _pairs(result):
+        if is_clear(one):
+            tones[len(rows), "difference"] = "strong"
+        names = str(one.model.item()), str(one.other.item())
+        discordant = f"{int(one.discordant):,} : {int(one.reversed):,}"
+        rows.append(
+            (
+                f"{float(one.k):g}",
+                str(one.rule.item()),
+                *names,
+                points(one),
+                discordant,
+                p_value(float(one.mcnemar_p_adjusted)),
+            )
+        )
+    header = ("k", "rule", "model", "other", "difference", "discordant", "p")
+    return Table(header, rows, ("discordant", "p"), ("model", "other"), tones)
+
+
+def points(one: xr.Dataset, name: str = "difference") -> str:
+    """Return a difference in points with its standard error."""
+    return with_error(float(one[name]), stderr_of(one, name), 2, "+").replace("%", "points")
+
+
+def p_value(p: float) -> str:
+    """Return a p-value in a few digits."""
+    return f"< {_TINY:g}" if p < _TINY else f"{p:.4f}"
+
+
+def against_table(result: xr.Dataset) -> Table | None:
+    """Return where average-k of one model clearly beats top-k of another whose top-k is better than its own; or nothing."""
+    rows: list[tuple[str, ...]] = []
+    for k in result.k.values:
+        for model in result.model.values:
+            for other in result.model.values:
+                one = result.sel(k=k, model=model, other=other)
+                better = float(result.top_k_error.sel(k=k, model=other)) < float(
+                    result.top_k_error.sel(k=k, model=model)
+                )
+                difference, reach = float(one.average_against_top), plot.CLEAR * float(one.average_against_top_stderr)
+                if better and difference < -reach:
+                    average, top = (
+                        with_error(float(each[name]), stderr_of(each, name))
+                        for each, name in (
+                            (result.sel(k=k, model=model), "average_k_error"),
+                            (result.sel(k=k, model=other), "top_k_error"),
+                        )
+                    )
+                    told = points(one, "average_against_top")
+                    rows.append((f"{k:g}", str(model), average, str(other), top, told))
+    header = ("k", "average-k of", "avg-k error", "top-k of", "top-k error", "difference")
+    least = ("top-k error", "avg-k error")
+    return Table(header, rows, least, ("average-k of", "top-k of")) if rows else None

@@ -1,1 +1,0 @@
-"""What one task does with a band: from its slabs to a state."""

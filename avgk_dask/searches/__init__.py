@@ -1,1 +1,0 @@
-"""Pure searches: from states to thresholds, least risks and tie weights. They read nothing."""

@@ -1,1 +1,0 @@
-"""Frozen, mergeable states: what a task sends on instead of scores."""

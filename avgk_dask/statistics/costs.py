@@ -1,0 +1,454 @@
+"""The costs of labels, by group: singly as long as they are few, in bins beyond."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from typing import Annotated, Protocol, Self
+
+import numpy as np
+
+from ..arrays import Array, Bools, Dtype, Floats, Ints
+from ..bands.passes import Pass, SampleGroups
+from ..bands.probabilities import rows_outside
+from ..bands.rows import RowChecks
+from ..engine.strata import add_up
+from ..exact.coverage import quantile_rank
+from ..kernels.dispatch import rank_in_row
+from ..kernels.keys import HALF_NAN, KEY_MAX, carrier, encode, is_float, is_half, sample_draws
+from ..records import OWN, Counts, State
+from .losses import ProbabilityTally
+
+
+@dataclass(frozen=True)
+class CostHistogram(State):
+    """How many labels of each group have a cost in each bin of ``2**shift``, the least shift with which the bins fit.
+
+    More costs can only raise the shift, so that the histogram is the same for any order of merging. With shift 0 nothing is lost.
+    ``most_bins`` is at least twice the number of groups: costs of both signs never join.
+    """
+
+    most_bins: Annotated[int, OWN]
+    shift: Annotated[int, OWN]
+    #: By group, then by bin, both ascending.
+    groups: Annotated[Ints, OWN]
+    bins: Annotated[Ints, OWN]
+    counts: Annotated[Ints, OWN]
+
+    @classmethod
+    def of(cls, groups: Ints, costs: Ints, most_bins: int) -> Self:
+        """Return the histogram of some costs."""
+        return cls._fitted(most_bins, 0, groups, costs, np.ones(costs.size, np.int64))
+
+    def nothing(self) -> Self:
+        """Return the histogram of no cost."""
+        none = np.zeros(0, np.int64)
+        return type(self)(self.most_bins, 0, none, none, none)
+
+    @classmethod
+    def merge(cls, states: Sequence[Self]) -> Self:
+        """Return the histogram of all costs together."""
+        if len(states) == 1:
+            return states[0]
+        shift = max(part.shift for part in states)
+        columns = [(part.groups, part.bins >> (shift - part.shift), part.counts) for part in states]
+        groups, bins, counts = (np.concatenate(column) for column in zip(*columns, strict=True))
+        return cls._fitted(states[0].most_bins, shift, groups, bins, counts)
+
+    @classmethod
+    def _fitted(cls, most_bins: int, shift: int, groups: Ints, bins: Ints, counts: Ints) -> Self:
+        """Return the histogram with equal bins joined, and then neighbours until they fit."""
+        (groups, bins), counts = add_up((groups, bins), counts)
+        more = 0
+        if bins.size > most_bins:
+            low, high = 1, 63
+            while low < high:
+                middle = (low + high) // 2
+                low, high = (low, middle) if _n_distinct(groups, bins >> middle) <= most_bins else (middle + 1, high)
+            more = low
+            (groups, bins), counts = add_up((groups, bins >> more), counts)
+        return cls(most_bins, shift + more, groups, bins, counts)
+
+    def totals(self, n_groups: int) -> Ints:
+        """Return how many labels each group has."""
+        found = np.zeros(n_groups, np.int64)
+        np.add.at(found, self.groups, self.counts)
+        return found
+
+    def find(self, ranks: Ints) -> tuple[Ints, Ints]:
+        """Return of each group the bin of the cost of a rank, and its rank within the bin; 0 where the rank is not there.
+
+        Ranks count from 1, the least cost first; 0 asks for nothing.
+        """
+        up_to = np.cumsum(self.counts)
+        firsts = np.searchsorted(self.groups, np.arange(ranks.size))
+        before = np.concatenate([[0], up_to])[firsts]
+        there = (ranks > 0) & (ranks <= self.totals(ranks.size))
+        index = np.searchsorted(up_to, before + ranks)[there]
+        bins, left = np.zeros(ranks.size, np.int64), np.zeros(ranks.size, np.int64)
+        bins[there] = self.bins[index]
+        left[there] = (before + ranks)[there] - (up_to[index] - self.counts[index])
+        return bins, left
+
+
+def _n_distinct(groups: Ints, bins: Ints) -> int:
+    """Return how many distinct pairs there are, in order."""
+    return 1 + int(np.count_nonzero((np.diff(groups) != 0) | (np.diff(bins) != 0)))
+
+
+@dataclass(frozen=True)
+class CostTally(ProbabilityTally):
+    """The costs of the labels of the bands read so far."""
+
+    costs: CostHistogram
+
+
+# What it costs a set to hold a class: conformity scores as integers, the least for the class that enters first.
+#
+# A set holds the classes whose cost is at most a level, and the level is the cost of a calibration label. So LAC, APS, RAPS and
+# top-k differ in nothing but what a class costs:
+#
+# ``lac``    the order key of its score, reversed
+# ``top_k``  its rank in its row
+# ``aps``    the sum of the probabilities of the ranks down to its own, each rounded once to a multiple of ``2**-bits``
+# ``raps``   that, and a penalty for each rank beyond ``k_reg``
+#
+# Integers add up to the same sum in any order, so that no chunking changes a bit.
+
+
+#: What a class costs that no set may hold: one whose score is NaN.
+NEVER = KEY_MAX
+#: Rows of probabilities may sum to this much: costs of all classes fit an integer of 64 bits.
+MOST_SUM = 2
+#: Bits that are left for a probability, at least, beside a penalty.
+_LEAST_BITS = 40
+
+
+def cost_bits(penalty: Fraction, k_reg: int, n_classes: int) -> int:
+    """Return in how many bits behind the point probabilities are added up; negative where a penalty leaves too few.
+
+    Examples
+    --------
+    >>> cost_bits(Fraction(0), 0, 1000), cost_bits(Fraction(1, 100), 5, 1000), cost_bits(Fraction(10**9), 0, 1000)
+    (60, 58, -1)
+
+    """
+    most = MOST_SUM + penalty * max(0, n_classes - k_reg)
+    bits = 62 - (int(most) + 1).bit_length()
+    return bits if bits >= _LEAST_BITS else -1
+
+
+@dataclass(frozen=True)
+class Costs:
+    """A method, and all that its costs depend on beside the scores."""
+
+    method: str
+    dtype: Dtype
+    bits: int = 0
+    #: In units of ``2**-bits``.
+    penalty: int = 0
+    k_reg: int = 0
+    #: Costs are less by a part of the class's own probability, one random number a sample.
+    seed: int | None = None
+    stream: int = 0
+
+    @property
+    def needs_rows(self) -> bool:
+        """Whether whole rows must be seen at once."""
+        return self.method != "lac"
+
+    @property
+    def sums_probabilities(self) -> bool:
+        """Whether scores must be probabilities."""
+        return self.method in ("aps", "raps")
+
+    @property
+    def everything(self) -> int:
+        """The level up to which every class costs whose score is a number."""
+        return KEY_MAX if self.method == "lac" and not is_float(self.dtype) else KEY_MAX - 1
+
+    def bad_rows(self, scores: Array) -> Ints:
+        """Return the rows that are no probabilities; none where they need not be."""
+        if not self.sums_probabilities:
+            return np.zeros(0, np.int64)
+        sums = scores.sum(1, dtype=np.float64)
+        return np.union1d(rows_outside(scores), np.flatnonzero(sums > MOST_SUM))
+
+    def of_labels(self, scores: Array, labels: Ints, samples: Ints) -> Ints:
+        """Return the cost of each row's label, none of which is negative, given the numbers of the rows' samples."""
+        if self.method == "lac":
+            return ~encode(scores[np.arange(labels.size), labels])
+        ranks = self._label_ranks(scores, labels)
+        if self.method == "top_k":
+            return np.where(ranks > scores.shape[1], NEVER, ranks)
+        chances = scores.astype(np.float64)
+        own = chances[np.arange(labels.size), labels]
+        earlier = chances > own[:, None]
+        earlier |= (chances == own[:, None]) & (np.arange(scores.shape[1]) <= labels[:, None])
+        sums: Ints = np.where(earlier, self._units(chances), 0).sum(1)
+        return sums + self._penalties(ranks) - self._parts(own[:, None], samples)[:, 0]
+
+    def of_all(self, scores: Array, samples: Ints) -> Ints:
+        """Return what each class of whole rows costs."""
+        keys = ~encode(scores)
+        if self.method == "lac":
+            return keys
+        order = np.argsort(keys, axis=1, kind="stable")
+        found = np.empty(scores.shape, np.int64)
+        np.put_along_axis(found, order, self._by_rank(scores, order, samples), axis=1)
+        if is_float(scores.dtype):
+            found[scores != scores] = NEVER
+        return found
+
+    def sorted_costs(self, scores: Array, samples: Ints) -> Ints:
+        """Return the costs of each row's ranks, ascending, of probabilities: as many as ``of_all`` in less time."""
+        return self._sums(-np.sort(-scores.astype(np.float64), axis=1), samples)
+
+    def _by_rank(self, scores: Array, order: Ints, samples: Ints) -> Ints:
+        if self.method == "top_k":
+            return np.broadcast_to(np.arange(1, scores.shape[1] + 1), scores.shape)
+        return self._sums(np.take_along_axis(scores.astype(np.float64), order, axis=1), samples)
+
+    def _sums(self, chances: Floats, samples: Ints) -> Ints:
+        """Return the costs of descending probabilities."""
+        sums: Ints = np.cumsum(self._units(chances), axis=1)
+        return sums + self._penalties(np.arange(1, chances.shape[1] + 1)) - self._parts(chances, samples)
+
+    def _units(self, chances: Floats) -> Ints:
+        """Return probabilities in whole units."""
+        return np.rint(chances * 2.0**self.bits).astype(np.int64)
+
+    def _penalties(self, ranks: Ints) -> Ints:
+        return self.penalty * np.maximum(ranks - self.k_reg, 0)
+
+    def _parts(self, chances: Floats, samples: Ints) -> Ints:
+        """Return the part of each probability that a row's random number takes off."""
+        if self.seed is None:
+            return np.zeros((len(chances), 1), np.int64)
+        draws = sample_draws(self.seed, self.stream, samples)
+        return self._units(chances * draws[:, None])
+
+    @staticmethod
+    def _label_ranks(scores: Array, labels: Ints) -> Ints:
+        """Return the rank of each row's label, one past the last where its score is NaN."""
+        tile = carrier(scores)
+        ranks = np.empty(labels.size, np.int64)
+        rank_in_row(tile, labels, ranks)
+        if is_half(scores.dtype):
+            ranks[tile[np.arange(labels.size), labels] == HALF_NAN] = scores.shape[1] + 1
+        return ranks
+
+
+# What a band's labels cost: all that a conformal threshold is found from.
+
+
+#: Scores that are worked on at once.
+_TILE = 1 << 17
+#: Bytes of a bin of a histogram of costs.
+_BIN_BYTES = 24
+
+
+@dataclass(frozen=True)
+class CostPlan:
+    """What is common to all bands: what labels cost, how they are grouped, and which costs are counted.
+
+    ``by`` is ``""`` for one group, ``"class"`` for one a class, ``"group"`` where the labels' column tells it.
+    """
+
+    dtype: Dtype
+    n_classes: int
+    costs: Costs
+    by: str
+    most_bins: int
+    first_rows: tuple[int, ...]
+    #: Costs of a group are counted that are in its bin of ``2**shift``; all of them where there are no bins.
+    shift: int = 0
+    bins: Ints | None = None
+    #: Of which groups they are.
+    is_open: Ints | None = None
+
+    def within(self, groups: Ints, costs: Ints) -> tuple[Ints, Ints]:
+        """Return those that are counted."""
+        if self.bins is None or self.is_open is None:
+            return groups, costs
+        mine = (self.is_open[groups] > 0) & ((costs >> self.shift) == self.bins[groups])
+        return groups[mine], costs[mine]
+
+
+def cost_pass(plan: CostPlan, n_samples: int) -> Pass:
+    """Return the pass that counts the costs of labels, of so many samples."""
+    most = _BIN_BYTES * min(plan.most_bins, n_samples)
+    return Pass("conformal", tally_costs, plan, CostTally, holds_rows=True, state_bytes=most)
+
+
+def tally_costs(slabs: Iterable[Array], labels: Array, band: int, plan: CostPlan) -> CostTally:
+    """Return the costs of one band's labels."""
+    hard, groups = SampleGroups(plan.n_classes, plan.by == "group").split(labels)
+    checks = RowChecks.of(slabs, hard, band, plan.dtype, plan.n_classes)
+    mine = checks.labels.hard
+    assert mine is not None
+    rows = np.flatnonzero(mine >= 0)
+    costs = np.zeros(len(mine), np.int64)
+    for first, scores in checked_tiles(checks, plan.costs):
+        part = rows[np.searchsorted(rows, first) : np.searchsorted(rows, first + len(scores))]
+        costs[part] = plan.costs.of_labels(scores[part - first], mine[part], plan.first_rows[band] + part)
+    of = np.zeros(rows.size, np.int64) if plan.by == "" else (mine if groups is None else groups)[rows]
+    found = CostHistogram.of(*plan.within(of, costs[rows]), plan.most_bins)
+    return CostTally(**checks.fields(), costs=found)
+
+
+def checked_tiles(checks: RowChecks, costs: Costs) -> Iterator[tuple[int, Array]]:
+    """Return (first row, scores) of stretches of a band's rows, which are looked at first; none once any are refused."""
+    step = max(1, _TILE // checks.rows.shape[1])
+    for first in range(0, len(checks.rows), step):
+        scores = checks.rows[first : first + step]
+        checks.note_nan(scores, first)
+        if costs.sums_probabilities and not checks.n_nan:
+            checks.refuse(first + costs.bad_rows(scores))
+        if not (costs.sums_probabilities and (checks.n_nan or checks.n_refused)):
+            yield first, scores
+
+
+# The cost of a rank among the costs of all labels, or of those of each group: what conformal thresholds are.
+#
+# Costs are counted singly as long as they are few. Beyond, they are counted in bins, and a second read counts those in the one
+# bin of each group that holds its rank.
+
+
+@dataclass(frozen=True)
+class QuantileSearch:
+    """What is known after some reads: the labels of each group, and the bin in which the cost of its rank lies."""
+
+    plan: CostPlan
+    n_samples: int
+    n_groups: int
+    alpha: Fraction
+    #: Of each group the labels, the rank that is asked for, and the rank within the bin; 0 where it is beyond all labels.
+    counts: Ints | None = None
+    ranks: Ints | None = None
+    left: Ints | None = None
+    bins: Ints | None = None
+    #: Bins are of ``2**shift`` costs.
+    shift: int = 64
+    first: CostTally | None = None
+
+    def next_pass(self) -> Pass | None:
+        """Return the next pass; none once bins are single costs."""
+        if self.shift == 0 or (self.left is not None and not self.left.any()):
+            return None
+        if self.bins is None or self.left is None:
+            return cost_pass(self.plan, self.n_samples)
+        plan = replace(self.plan, shift=self.shift, bins=self.bins, is_open=self.left)
+        return cost_pass(plan, self.n_samples)
+
+    def advance(self, state: CostTally) -> QuantileSearch:
+        """Take what a pass has found."""
+        found = state.costs
+        if self.left is None:
+            counts = found.totals(self.n_groups)
+            ranks = np.array([quantile_rank(n, self.alpha) for n in counts.tolist()], np.int64)
+            known = replace(self, counts=counts, ranks=ranks, left=np.where(ranks <= counts, ranks, 0), first=state)
+            return known.advance(state)
+        bins, left = found.find(self.left)
+        return replace(self, bins=bins, left=left, shift=found.shift)
+
+    def levels(self) -> Ints:
+        """Return of each group the cost of its rank; that of everything where it has too few labels, or it is NaN."""
+        assert self.bins is not None
+        assert self.left is not None
+        most = self.plan.costs.everything
+        return np.where(self.left > 0, np.minimum(self.bins, most), most)
+
+
+# What sets hold: how many have each size, and how many of those hold their label, also by class and by group.
+
+
+@dataclass(frozen=True)
+class CoverageCounts(State):
+    """Of each group of samples: how many there are, how many of them have a label and hold it, and their sizes added up."""
+
+    n_samples: Counts
+    n_labelled: Counts
+    n_hits: Counts
+    sizes: Counts
+
+    @classmethod
+    def of(cls, groups: Array, sizes: Ints, labelled: Bools, hits: Bools, n_groups: int) -> Self:
+        """Count samples, given the group, the size of the set, and whether there is a label and whether it is inside."""
+        totals = np.zeros(n_groups, np.int64)
+        np.add.at(totals, groups, sizes)
+        n_all, n_labelled, n_hits = (
+            np.bincount(which, minlength=n_groups) for which in (groups, groups[labelled], groups[hits])
+        )
+        return cls(n_all, n_labelled, n_hits, totals)
+
+
+@dataclass(frozen=True)
+class CoverageTally(ProbabilityTally):
+    """The sets of the bands read so far."""
+
+    by_size: CoverageCounts
+    #: Of labelled samples, by their class.
+    by_class: CoverageCounts
+    by_group: CoverageCounts
+
+
+# What known sets hold of a band: their sizes, and whether the labels are inside.
+
+
+class SizedRule(Protocol):
+    """A rule that counts sets, and finds labels in them, without making them."""
+
+    @property
+    def costs(self) -> Costs:
+        """What classes cost."""
+
+    def for_rows(self, groups: Ints | None) -> Self:
+        """Return the rule for rows of these groups."""
+
+    def sizes(self, scores: Array, samples: Ints) -> Ints:
+        """Return the size of each row's set, given the numbers of the rows' samples."""
+
+    def holds(self, scores: Array, labels: Ints, samples: Ints) -> Bools:
+        """Return whether each row's set holds its label; never where that is negative."""
+
+
+@dataclass(frozen=True)
+class CoveragePlan:
+    """The rule, how the labels' column tells groups, of which there are so many, and where the bands begin."""
+
+    dtype: Dtype
+    n_classes: int
+    rule: SizedRule
+    groups: SampleGroups
+    n_groups: int
+    first_rows: tuple[int, ...]
+
+
+def coverage_pass(plan: CoveragePlan) -> Pass:
+    """Return the pass that counts sets."""
+    n_counts = 4 * (2 * plan.n_classes + 1 + plan.n_groups)
+    return Pass("coverage", tally_coverage, plan, CoverageTally, holds_rows=True, state_bytes=8 * n_counts)
+
+
+def tally_coverage(slabs: Iterable[Array], labels: Array | None, band: int, plan: CoveragePlan) -> CoverageTally:
+    """Return the counts of one band."""
+    given, groups = plan.groups.split(labels)
+    checks = RowChecks.of(slabs, given, band, plan.dtype, plan.n_classes)
+    n_rows, hard = len(checks.rows), checks.labels.hard
+    hard = np.full(n_rows, -1, np.int64) if hard is None else hard
+    sizes, hits = np.zeros(n_rows, np.int64), np.zeros(n_rows, bool)
+    for first, scores in checked_tiles(checks, plan.rule.costs):
+        rows = slice(first, first + len(scores))
+        rule = plan.rule.for_rows(None if groups is None else groups[rows])
+        samples = plan.first_rows[band] + np.arange(rows.start, rows.stop)
+        sizes[rows], hits[rows] = rule.sizes(scores, samples), rule.holds(scores, hard[rows], samples)
+    mine = hard >= 0
+    names = np.zeros(n_rows, np.int64) if groups is None else groups
+    return CoverageTally(
+        **checks.fields(),
+        by_size=CoverageCounts.of(sizes, sizes, mine, hits, plan.n_classes + 1),
+        by_class=CoverageCounts.of(hard[mine], sizes[mine], mine[mine], hits[mine], plan.n_classes),
+        by_group=CoverageCounts.of(names, sizes, mine, hits, plan.n_groups),
+    )

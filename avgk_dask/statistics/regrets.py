@@ -1,0 +1,102 @@
+"""What sets lose against the best ones: the terms of the paper's regret, exact."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Annotated
+
+import numpy as np
+
+from ..arrays import Array, Bools, Dtype
+from ..bands.candidates import TopRanks, checked_slabs
+from ..bands.passes import Pass
+from ..bands.rows import row_strips, whole_rows
+from ..exact.sums import ExactSums
+from ..kernels.keys import carrier
+from ..records import EACH, Count, State
+
+
+@dataclass(frozen=True)
+class RegretTally(State):
+    """Sums of eta: inside the sets; inside though below the threshold; outside though above it."""
+
+    weight: ExactSums
+    n_low: Count
+    low: ExactSums
+    n_high: Count
+    high: ExactSums
+
+    @classmethod
+    def from_block(cls, eta: Array, inside: Bools, threshold: float) -> RegretTally:
+        """Return the tally of a block of probabilities and the set members among them."""
+        values = eta.astype(np.float64)
+        low, high = values[inside & (values < threshold)], values[~inside & (values > threshold)]
+        return cls(ExactSums.of(values[inside]), low.size, ExactSums.of(low), high.size, ExactSums.of(high))
+
+    def symmetric_difference(self, threshold: Fraction) -> Fraction:
+        """Return the sum of |eta - threshold| over what is in exactly one of the sets and the best sets.
+
+        Those are the members below the threshold and the others above it; at the threshold it is 0.
+        """
+        below = self.n_low * threshold - self.low[0]
+        return below + self.high[0] - self.n_high * threshold
+
+
+@dataclass(frozen=True)
+class RegretTallies(State):
+    """The tallies of several kinds of sets."""
+
+    tallies: Annotated[tuple[RegretTally, ...], EACH]
+
+
+# Sets against probabilities: what one band contributes to a regret.
+
+
+@dataclass(frozen=True)
+class RegretPlan:
+    """The thresholds of the best sets; ``ks`` are those of top-k sets, none where the sets are given as labels."""
+
+    dtype: Dtype
+    n_classes: int
+    thresholds: tuple[float, ...]
+    ks: tuple[int, ...] = ()
+
+
+def set_pass(dtype: Dtype, n_classes: int, threshold: float) -> Pass:
+    """Return the pass that tallies sets, given as labels, against probabilities."""
+    return Pass("regret", tally_sets, RegretPlan(dtype, n_classes, (threshold,)), RegretTallies)
+
+
+def top_pass(dtype: Dtype, n_classes: int, ks: Sequence[int], thresholds: Sequence[float]) -> Pass:
+    """Return the pass that tallies the top-k sets of several k against probabilities, each with its threshold."""
+    plan = RegretPlan(dtype, n_classes, tuple(thresholds), tuple(ks))
+    return Pass("gain", tally_tops, plan, RegretTallies, holds_rows=True)
+
+
+def tally_sets(slabs: Iterable[Array], sets: Array, band: int, plan: RegretPlan) -> RegretTallies:
+    """Return the tally of a band's sets."""
+    found, first = [], 0
+    for eta in checked_slabs(slabs, plan.dtype, plan.n_classes, sets):
+        inside = sets[:, first : first + eta.shape[1]]
+        found += [RegretTally.from_block(eta[rows], inside[rows], plan.thresholds[0]) for rows in row_strips(eta)]
+        first += eta.shape[1]
+    return RegretTallies((RegretTally.merge(found),))
+
+
+def tally_tops(slabs: Iterable[Array], labels: Array | None, band: int, plan: RegretPlan) -> RegretTallies:
+    """Return the tally of a band's top-k sets for each k; holds the band's whole rows."""
+    eta = whole_rows(slabs, plan.dtype, plan.n_classes, None)
+    return RegretTallies.merge([_tally_top_strip(np.ascontiguousarray(eta[rows]), plan) for rows in row_strips(eta)])
+
+
+def _tally_top_strip(eta: Array, plan: RegretPlan) -> RegretTallies:
+    top = TopRanks(eta.shape[0], max(plan.ks), eta.dtype)
+    top.insert(carrier(eta), 0, 0)
+    found = []
+    for k, threshold in zip(plan.ks, plan.thresholds, strict=True):
+        inside = np.zeros(eta.shape, bool)
+        np.put_along_axis(inside, top.classes[:, :k], True, axis=1)
+        found.append(RegretTally.from_block(eta, inside, threshold))
+    return RegretTallies(tuple(found))

@@ -1,0 +1,323 @@
+"""The NLL of a band's logits at several scales, which are inverse temperatures."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from ..arrays import Array, Dtype, Floats, Ints
+from ..bands.passes import Pass
+from ..bands.rows import RowChecks
+from ..kernels.dispatch import mix_rows, scaled_losses, softmax_wide
+from .losses import GradientTally, LossSums, ScaleTally
+
+#: Added to exponents, so that none is negative.
+EXPONENTS = 2000
+
+
+#: The parents of a scale that has none.
+DIRECT = (-1, -1)
+
+
+@dataclass(frozen=True)
+class Scale:
+    """A scale, and the places of two before it whose sum it is: then it needs no exponentials of its own."""
+
+    value: float
+    parents: tuple[int, int] = DIRECT
+
+
+@dataclass(frozen=True)
+class ScalePlan:
+    """The scales to multiply logits by; with ``only_finite`` all logits must be, and their magnitude is told."""
+
+    dtype: Dtype
+    n_classes: int
+    scales: tuple[Scale, ...]
+    only_finite: bool = False
+
+
+def scale_pass(plan: ScalePlan) -> Pass:
+    """Return the pass that sums the NLL and its derivatives at several scales."""
+    return Pass("scales", tally_scales, plan, ScaleTally, holds_rows=True)
+
+
+def tally_scales(slabs: Iterable[Array], labels: Array, band: int, plan: ScalePlan) -> ScaleTally:
+    """Return the NLL of one band with hard labels."""
+    checks = RowChecks.of(slabs, labels, band, plan.dtype, plan.n_classes)
+    scales, parents = np.array([s.value for s in plan.scales]), np.array([s.parents for s in plan.scales])
+    magnitude, parts = -1, [np.zeros((3, scales.size, 0))]
+    for first, scores, mine in checks.strips(in_one=True, find_nan=False):
+        parts.append(np.empty((3, scales.size, len(scores))))
+        if scaled_losses(scores, mine, scales, parents, *parts[-1]) >= 0:
+            checks.note_nan(scores, first)
+            checks.refuse(first + np.flatnonzero(np.isinf(scores.max(1))))
+        if plan.only_finite:
+            checks.refuse(first + np.flatnonzero(np.isinf(scores.min(1))))
+            largest = np.float64(max(scores.max(), -scores.min()))
+            magnitude = max(magnitude, EXPONENTS + int(np.frexp(largest)[1])) if np.isfinite(largest) else magnitude
+    losses, slopes, bends = (LossSums.of(part) for part in np.concatenate(parts, axis=2))
+    hard = checks.labels.hard
+    assert hard is not None
+    last = int(hard.max(initial=-1))
+    return ScaleTally(**checks.fields(), losses=losses, slopes=slopes, bends=bends, most_seen=last, magnitude=magnitude)
+
+
+# Logits that are weighted, or mixed, and shifted: what a band tells of their NLL and its gradient.
+#
+# Gradients are sums of integers, so that no order of adding changes a bit: residuals are rounded to 32 bits behind the
+# point, in two parts, and logits to 20 bits of the largest. BLAS multiplies such integers without rounding.
+
+
+#: Bits of residuals in either part, of logits, and of the sums that are no products.
+_PART, _LOGIT, _SUM = 16, 20, 36
+#: Rows up to which sums of such products are below 2**53, and those up to which all are below 2**63.
+_MOST_TOGETHER, MOST_ROWS = 1 << 13, 1 << 27
+#: Logits that are mixed together: enough for BLAS.
+_MIXED = 1 << 19
+
+
+@dataclass(frozen=True)
+class AffinePlan:
+    """The weights (one a class, or a matrix by class made and class read), the bias, and the exponent of the largest logit."""
+
+    dtype: Dtype
+    n_classes: int
+    weights: Floats
+    bias: Floats
+    exponent: int
+
+
+def affine_pass(plan: AffinePlan) -> Pass:
+    """Return the pass that sums the NLL of weighted logits, and its gradient."""
+    return Pass("gradient", tally_gradient, plan, GradientTally, holds_rows=True, state_bytes=16 * plan.weights.size)
+
+
+def affine_logits(scores: Array, weights: Floats, bias: Floats) -> Floats:
+    """Return logits times their weights, or mixed by a matrix, plus the bias; in one order, whatever the rows."""
+    wide = np.ascontiguousarray(scores, np.float64)
+    if weights.ndim == 1:
+        with np.errstate(over="ignore", invalid="ignore"):
+            return wide * weights + bias
+    found = np.empty((len(wide), len(weights)))
+    mix_rows(wide, np.ascontiguousarray(weights.T), bias, found)
+    return found
+
+
+def tally_gradient(slabs: Iterable[Array], labels: Array, band: int, plan: AffinePlan) -> GradientTally:
+    """Return the NLL and the gradient of one band with hard labels."""
+    checks = RowChecks.of(slabs, labels, band, plan.dtype, plan.n_classes)
+    losses: list[Floats] = [np.zeros((1, 0))]
+    sums: dict[str, Any] = {
+        "weight_sums": np.zeros(plan.weights.shape, np.int64),
+        "bias_sums": np.zeros(plan.n_classes, np.int64),
+    }
+    sums["weight_rests"] = np.zeros_like(sums["weight_sums"])
+    for _, scores, mine in checks.strips(_MIXED, _MOST_TOGETHER):
+        assert mine is not None
+        used = np.flatnonzero(mine >= 0)
+        found, residuals = _residuals(scores[used], mine[used], plan)
+        losses.append(found)
+        for name, part in _gradients(residuals, scores[used].astype(np.float64), plan).items():
+            sums[name] += part
+    return GradientTally(**checks.fields(), losses=LossSums.of(np.concatenate(losses, axis=1)), **sums)
+
+
+def _residuals(scores: Array, labels: Ints, plan: AffinePlan) -> tuple[Floats, Floats]:
+    """Return the NLL of each row, and its probabilities less the label's 1; infinite where weights overflow."""
+    logits = affine_logits(scores, plan.weights, plan.bias)
+    found, p = np.empty((3, 1, len(logits))), np.empty(logits.shape)
+    if scaled_losses(logits, labels, np.ones(1), np.full((1, 2), -1), *found) >= 0:  # too large for floats
+        return np.full((1, len(logits)), np.inf), np.zeros(logits.shape)
+    softmax_wide(logits, 1.0, p, np.empty((2, plan.n_classes)))
+    p[np.arange(labels.size), labels] -= 1.0
+    return found[0], p
+
+
+def _gradients(residuals: Floats, logits: Floats, plan: AffinePlan) -> dict[str, Any]:
+    """Return the sums over some rows, by the names of a tally's fields."""
+    bias = np.rint(residuals * 2.0**_SUM).sum(0).astype(np.int64)
+    if plan.weights.ndim == 1:
+        products = np.rint(residuals * logits * 2.0 ** (_SUM - plan.exponent))
+        return {"bias_sums": bias, "weight_sums": products.astype(np.int64).sum(0)}
+    coarse = np.rint(residuals * 2.0**_PART)
+    fine = np.rint((residuals * 2.0**_PART - coarse) * 2.0**_PART)
+    read = np.rint(logits * 2.0 ** (_LOGIT - plan.exponent))
+    return {
+        "bias_sums": bias,
+        "weight_sums": (coarse.T @ read).astype(np.int64),
+        "weight_rests": (fine.T @ read).astype(np.int64),
+    }
+
+
+def gradient_of(tally: GradientTally, plan: AffinePlan) -> tuple[Floats, Floats]:
+    """Return the gradient of the mean NLL by the weights and by the bias."""
+    unit = 2.0 ** (plan.exponent - _SUM)
+    sums = tally.weight_sums + tally.weight_rests * 2.0**-_PART
+    return sums * unit / tally.n_labelled, tally.bias_sums * 2.0**-_SUM / tally.n_labelled
+
+
+# The temperature of least NLL: a bracket of scales, narrowed by a few evaluations in each read.
+#
+# The NLL is convex in the scale, which is 1 / temperature. So the sign of its slope tells on which side of a scale the
+# optimum lies, and the slopes and bends at both ends of a bracket give a cubic whose root is near it. Only sums, products and
+# divisions: the same bits on any machine. A sum of two scales that are evaluated costs a third of another one: the first read
+# doubles scales, later ones take equal steps.
+
+
+#: The scales of the first read: from 1/4 to 4, each twice the last; 1 itself tells the NLL before.
+_FIRST = tuple(Scale(2.0**n, DIRECT if n in (-2, 0) else (n + 1, n + 1)) for n in range(-2, 3))
+#: Temperatures are sought up to this one, and down to its inverse.
+BOUND = 65536.0
+#: Steps by which a search widens. Wider brackets than the first are split evenly, wider ones than the second are looked at in
+#: so many steps beside an estimate.
+_WIDER = (4.0, 16.0, 64.0)
+_WIDEST, _WIDE = 3.0, 1.1
+_BESIDE, _STEPS = 0.06, 4
+#: Done where the next step would be shorter, relative to the scale.
+_NEGLIGIBLE = 2e-5
+_MOST_READS = 20
+_HALVINGS = 80
+
+
+@dataclass(frozen=True)
+class Evaluated:
+    """The mean NLL at a temperature, and its derivatives by the scale 1 / temperature."""
+
+    temperature: float
+    loss: float
+    slope: float
+    bend: float
+    #: Whether the loss is that of the temperature to the last bit.
+    is_direct: bool = True
+
+    @property
+    def scale(self) -> float:
+        """1 / temperature."""
+        return 1.0 / self.temperature
+
+    @property
+    def is_flat(self) -> bool:
+        """Whether nothing changes with the scale: no float tells the probabilities from 0 and 1, or from each other."""
+        return self.slope == 0 and self.bend <= 0
+
+    @property
+    def is_optimal(self) -> bool:
+        """Whether the step to the optimum is negligible."""
+        return self.is_direct and not self.is_flat and abs(self.slope) <= _NEGLIGIBLE * self.scale * self.bend
+
+
+@dataclass(frozen=True)
+class TemperatureSearch:
+    """What is known of the NLL, by ascending scale."""
+
+    dtype: Dtype
+    n_classes: int
+    known: tuple[Evaluated, ...] = ()
+    n_reads: int = 0
+    #: The state of the first read, which tells about the labels.
+    first: ScaleTally | None = None
+
+    def next_pass(self) -> Pass | None:
+        """Return the pass over the next few scales; None at the end."""
+        wanted = self._wanted()
+        return scale_pass(ScalePlan(self.dtype, self.n_classes, wanted)) if wanted else None
+
+    def advance(self, state: ScaleTally) -> TemperatureSearch:
+        """Return the search that knows the NLL at these scales, too."""
+        found = []
+        for i, scale in enumerate(self._wanted()):
+            loss, slope, bend = (s.mean(i, state.n_labelled) for s in (state.losses, state.slopes, state.bends))
+            found.append(Evaluated(1.0 / scale.value, loss, slope, bend, scale.parents == DIRECT))
+        known = tuple(sorted((*self.known, *found), key=lambda e: e.scale))
+        return replace(self, known=known, n_reads=self.n_reads + 1, first=self.first or state)
+
+    @property
+    def before(self) -> Evaluated:
+        """The NLL at temperature 1."""
+        return next(e for e in self.known if e.temperature == 1.0)
+
+    @property
+    def best(self) -> Evaluated:
+        """The optimum as far as it is known: where the slope is least, or the end where the NLL is lowest."""
+        if self.is_bounded:
+            return self.known[0] if _rises(self.known[0]) else self.known[-1]
+        return min((e for e in self.known if e.is_direct and not e.is_flat), key=_steepness, default=self.before)
+
+    @property
+    def is_bounded(self) -> bool:
+        """Whether the NLL still falls at the last temperature that is tried."""
+        return self._bracket is None and not self.converged
+
+    @property
+    def converged(self) -> bool:
+        """Whether a temperature is optimal, or all are alike."""
+        return any(e.is_optimal for e in self.known) or (bool(self.known) and all(e.is_flat for e in self.known))
+
+    @property
+    def _bracket(self) -> tuple[Evaluated, Evaluated] | None:
+        """The two neighbours between which the NLL turns; None where it only falls, or only rises."""
+        return next(((a, b) for a, b in pairwise(self.known) if not _rises(a) and _rises(b)), None)
+
+    def _wanted(self) -> tuple[Scale, ...]:
+        """Return the scales of the next read, none at the end."""
+        if not self.known:
+            return _FIRST
+        if self.converged or self.n_reads >= _MOST_READS:
+            return ()
+        if self._bracket is None:
+            return self._wider()
+        a, b = self._bracket
+        ratio, root = b.scale / a.scale, _cubic_root(a, b)
+        if ratio > _WIDEST:
+            step = math.sqrt(math.sqrt(ratio))
+            return _directly(a.scale * step, a.scale * step * step, b.scale / step)
+        return _in_steps(root * (1 - _BESIDE * (_STEPS - 1) / 2), root * _BESIDE) if ratio > _WIDE else _directly(root)
+
+    def _wider(self) -> tuple[Scale, ...]:
+        """Return scales beyond the end where the NLL falls."""
+        if _rises(self.known[0]):
+            return _directly(*(s for step in _WIDER if (s := self.known[0].scale / step) >= 1 / BOUND))
+        return _directly(*(s for step in _WIDER if (s := self.known[-1].scale * step) <= BOUND))
+
+
+def _rises(one: Evaluated) -> bool:
+    return one.slope > 0
+
+
+def _steepness(one: Evaluated) -> float:
+    return abs(one.slope)
+
+
+def _directly(*scales: float) -> tuple[Scale, ...]:
+    """Return scales that are inverse to a temperature, near those given, each evaluated for itself."""
+    return tuple(Scale(1.0 / (1.0 / scale)) for scale in scales)
+
+
+def _in_steps(first: float, step: float) -> tuple[Scale, ...]:
+    """Return a step as a scale of its own, and scales that go on from the first by such steps."""
+    scales = [Scale(step), Scale(first), Scale(first + step, (1, 0))]
+    for n in range(2, _STEPS):
+        scales.append(Scale(scales[-1].value + step, (n, 0)))
+    return tuple(scales)
+
+
+def _cubic_root(a: Evaluated, b: Evaluated) -> float:
+    """Return where the cubic with the slopes and bends at the ends of a bracket is 0."""
+    width = b.scale - a.scale
+
+    def slope(t: float) -> float:
+        s = 1 - t
+        ends = (a.slope * s + b.slope * t) + (t * s) * (b.slope - a.slope) * (t - s)
+        return ends + width * t * s * (a.bend * s - b.bend * t)
+
+    low, high = 0.0, 1.0
+    for _ in range(_HALVINGS):
+        middle = (low + high) / 2
+        low, high = (low, middle) if slope(middle) > 0 else (middle, high)
+    return a.scale + width * high

@@ -1,0 +1,192 @@
+"""What is counted at one score, which is that of a label: the scores above it, and the ties by band."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from functools import cached_property
+from typing import Annotated
+
+import numpy as np
+
+from ..arrays import Array, Dtype, Ints
+from ..bands.candidates import checked_slabs
+from ..bands.passes import Pass, UsableLabels
+from ..kernels.keys import HALF_NAN, NAN_KEY, carrier, carrier_floor, is_half
+from ..records import JOINED, Count, State
+from .label_ranks import LabelTally, carrier_keys, label_pass
+from .truncated import HIGHEST
+
+
+@dataclass(frozen=True)
+class TargetTally(State):
+    """Scores above a key, the highest one below it, and of each band that has any the scores at it and the labels among them."""
+
+    n_above: Count
+    highest_below: Annotated[int, HIGHEST]
+    bands: Annotated[Ints, JOINED]
+    n_ties: Annotated[Ints, JOINED]
+    n_hits: Annotated[Ints, JOINED]
+    #: Of the band that is read for it: the place among its ties, from 1, of the label that is asked for.
+    place: Count
+
+
+# Where one score lies, that of a label: how many scores are above it, and which of its ties come first.
+
+
+#: Scores that are looked at together.
+_TILE = 1 << 18
+
+
+@dataclass(frozen=True)
+class TargetPlan:
+    """The key to count at, and which of a band's labels at it the place is asked of, from 1; 0 for none."""
+
+    dtype: Dtype
+    n_classes: int
+    key: int
+    wanted: int = 0
+
+
+def target_pass(plan: TargetPlan, bands: Sequence[int] | None = None) -> Pass:
+    """Return the pass that counts at a key, of all bands or some."""
+    return Pass("target", tally_target, plan, TargetTally, None if bands is None else tuple(bands))
+
+
+def tally_target(slabs: Iterable[Array], labels: Array, band: int, plan: TargetPlan) -> TargetTally:
+    """Return the tally of one band with hard labels."""
+    hard = UsableLabels.of(labels, plan.n_classes).hard
+    assert hard is not None
+    value, first_class, n_above, below = carrier_floor(plan.key, plan.dtype), 0, 0, NAN_KEY
+    # Of each row: the ties, those before its label, and whether that is one.
+    ties, before, hits = np.zeros(hard.size, np.int64), np.zeros(hard.size, np.int64), np.zeros(hard.size, bool)
+    for slab in checked_slabs(slabs, plan.dtype, plan.n_classes, hard):
+        step = max(1, _TILE // slab.shape[1])
+        for first in range(0, len(slab), step):
+            rows, tile = slice(first, first + step), carrier(slab[first : first + step])
+            n_above += int(np.count_nonzero(tile > value))
+            below = max(below, _highest_below(tile, value, plan.dtype))
+            equal, own = tile == value, hard[rows] - first_class
+            ties[rows] += equal.sum(1)
+            inside = np.flatnonzero((own >= 0) & (own < tile.shape[1]))
+            hits[first + inside] = equal[inside, own[inside]]
+            if plan.wanted:
+                before[rows] += (equal & (np.arange(tile.shape[1]) < own[:, None])).sum(1)
+        first_class += slab.shape[1]
+    place = 0
+    if plan.wanted:
+        row = int(np.flatnonzero(hits)[plan.wanted - 1])
+        place = int(ties[:row].sum() + before[row]) + 1
+    n_ties = int(ties.sum())
+    mine = np.array([[band], [n_ties], [hits.sum()]], np.int64)[:, :n_ties]  # nothing of a band without ties
+    return TargetTally(n_above, below, mine[0], mine[1], mine[2], place)
+
+
+def _highest_below(tile: Array, value: object, dtype: Dtype) -> int:
+    """Return the highest key below a value; that of NaN where there is none."""
+    lowest = -np.inf if tile.dtype.kind == "f" else np.iinfo(tile.dtype).min
+    inside = tile < value
+    if is_half(dtype):
+        inside &= tile != HALF_NAN
+    if not inside.any():
+        return NAN_KEY
+    return int(carrier_keys(np.where(inside, tile, lowest).max(keepdims=True).reshape(-1), dtype)[0])
+
+
+# The least budget whose error is at most a target: the place, among all scores, of one label's score.
+#
+# The error falls with each label that enters the sets, and labels enter in the order of their scores, ties in row-major
+# order. So the last label that is needed is known from the labels' scores alone; a second read counts what comes before it.
+
+
+@dataclass(frozen=True)
+class SmallestSearch:
+    """What is known after no, one or two reads, and after one more of the band in which the last needed label is a tie."""
+
+    dtype: Dtype
+    n_classes: int
+    max_error: Fraction
+    labels: LabelTally | None = None
+    counts: TargetTally | None = None
+    last: TargetTally | None = None
+
+    def next_pass(self) -> Pass | None:
+        """Return the next pass; none but the first where no label is needed, or so many cannot be had."""
+        if self.labels is None:
+            return label_pass(self.dtype, self.n_classes)
+        if not 0 < self.n_needed <= self.n_reachable:
+            return None
+        if self.counts is None:
+            return target_pass(TargetPlan(self.dtype, self.n_classes, self.key))
+        band, _, n_hits = self._cut
+        return (
+            target_pass(TargetPlan(self.dtype, self.n_classes, self.key, n_hits), [band]) if self.last is None else None
+        )
+
+    def advance(self, state: LabelTally | TargetTally) -> SmallestSearch:
+        """Take what a pass has found."""
+        if isinstance(state, LabelTally):
+            return replace(self, labels=state)
+        return replace(self, counts=state) if self.counts is None else replace(self, last=state)
+
+    @property
+    def n_needed(self) -> int:
+        """How many labels must be in the sets."""
+        assert self.labels is not None
+        return math.ceil((1 - self.max_error) * self.labels.n_labelled)
+
+    @property
+    def n_reachable(self) -> int:
+        """How many labels can be: those whose score is no NaN."""
+        assert self.labels is not None
+        return int(self.labels.key_counts.sum())
+
+    @cached_property
+    def _last_label(self) -> tuple[int, int]:
+        """The key of the last needed label, and the number of labels above it."""
+        assert self.labels is not None
+        from_top = np.cumsum(self.labels.key_counts[::-1])
+        index = int(np.searchsorted(from_top, self.n_needed))
+        return int(self.labels.keys[::-1][index]), int(from_top[index - 1]) if index else 0
+
+    @property
+    def key(self) -> int:
+        """The key of the last needed label."""
+        return self._last_label[0]
+
+    @cached_property
+    def _cut(self) -> tuple[int, int, int]:
+        """The band of the last needed label, the ties in bands before it, and how many labels at its key are needed there."""
+        assert self.counts is not None
+        order = np.argsort(self.counts.bands)
+        hits = np.cumsum(self.counts.n_hits[order])
+        wanted = self.n_needed - self._last_label[1]
+        index = int(np.searchsorted(hits, wanted))
+        n_before = int(self.counts.n_ties[order][:index].sum())
+        return int(self.counts.bands[order][index]), n_before, wanted - (int(hits[index - 1]) if index else 0)
+
+    @property
+    def n_labels(self) -> int:
+        """The least budget, in labels of all sets together: the place of the last needed label among all scores."""
+        if self.last is None:
+            return 0
+        assert self.counts is not None
+        return self.counts.n_above + self._cut[1] + self.last.place
+
+    @property
+    def threshold_key(self) -> int:
+        """The key of the highest score left out, NaN among them; of the lowest if none is. It is not known if no label is needed."""
+        assert self.labels is not None
+        assert self.counts is not None
+        n_from = self.counts.n_above + int(self.counts.n_ties.sum())
+        all_are_in = n_from == self.labels.n_rows * self.n_classes
+        return self.key if self.n_labels < n_from or all_are_in else self.counts.highest_below
+
+    def least_top(self) -> tuple[int, int]:
+        """Return the least K whose top-K sets hold as many labels as are needed, and how many they hold."""
+        assert self.labels is not None
+        inside = np.cumsum(self.labels.rank_counts[1 : self.n_classes + 1])
+        index = int(np.searchsorted(inside, self.n_needed))
+        return index + 1, int(inside[index])

@@ -1,0 +1,378 @@
+"""Sums over pairs, and the ends of columns."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+
+from ..arrays import Array, Dtype
+from ..engine.ranked import KeyHistogram, RankedTally, missing_key
+from ..exact.sums import float_format, smallest_unit
+from ..kernels.dispatch import add_products, count_lower
+from ..kernels.keys import NAN_KEY, decode, encode, is_float, key_range
+from ..threads import in_threads
+
+
+@dataclass(frozen=True)
+class PairSum:
+    """All pairs (a, b) of two columns: how many have a above b, and the sum of their differences.
+
+    Both are exact to within the errors given, which are 0 where no bin holds several keys.
+    ``total`` is None where a score is infinite or NaN.
+    """
+
+    n_pairs: Fraction
+    n_pairs_error: Fraction
+    total: Fraction | None
+    total_error: Fraction
+
+
+def real_ends(low: int, high: int, dtype: Dtype) -> tuple[int, int]:
+    """Return the ends of a column of narrow keys as order keys: what stands for NaN becomes the key of NaN."""
+    if not is_float(dtype):
+        return low, high
+    missing = missing_key(dtype)
+    return NAN_KEY if low == missing else low, NAN_KEY if high == missing else high
+
+
+def all_finite(ends: tuple[int, int], dtype: Dtype) -> bool:
+    """Whether all scores of a column with these ends are finite numbers."""
+    low, high = key_range(dtype)
+    return not is_float(dtype) or (low < ends[0] and ends[1] < high)
+
+
+def values_of(keys: list[int], dtype: Dtype) -> Array:
+    """Return the scores of keys: float64, which holds every score but 64-bit integers; those as they are."""
+    values = decode(np.array(keys, np.int64), dtype)
+    return values if dtype.kind in "iu" and dtype.itemsize == 8 else values.astype(np.float64)
+
+
+# The scores of one rank where only a histogram of them is known: sums over pairs, with their error certified.
+
+
+@dataclass(frozen=True)
+class _Bins:
+    """Bins of one width as Python integers: counts, sums of values, sums of offsets, and the step between keys."""
+
+    bins: Array
+    counts: Array
+    sums: Array
+    offsets: Array
+    steps: Array
+
+    @classmethod
+    def from_histogram(cls, histogram: KeyHistogram, dtype: Dtype, finite: bool) -> _Bins:
+        counts, offsets = histogram.counts.astype(object), histogram.offset_sums()
+        sums, steps = histogram.value_sums(dtype) if finite else (offsets, offsets)
+        return cls(histogram.bins, counts, sums, offsets, steps)
+
+
+@dataclass(frozen=True)
+class BinnedColumn:
+    """The keys of a rank, counted and summed in bins."""
+
+    histogram: KeyHistogram
+    dtype: Dtype
+    #: The bins at each width asked for: a column is in many pairs.
+    _by_shift: dict[int, _Bins] = field(default_factory=dict, compare=False, repr=False)
+
+    @property
+    def ends(self) -> tuple[int, int]:
+        """The lowest and the highest key."""
+        return real_ends(self.histogram.lowest, self.histogram.highest, self.dtype)
+
+    @property
+    def finite_ends(self) -> tuple[int, int] | None:
+        """About the lowest and the highest key of a finite score, if there is one: where their bins begin and end."""
+        if all_finite(self.ends, self.dtype):
+            return self.ends
+        least, most = key_range(self.dtype)
+        shift = self.histogram.shift
+        finite = self.histogram.bins[
+            (self.histogram.bins > least >> shift) & (self.histogram.bins < most >> shift)
+        ].tolist()
+        return (finite[0] << shift, (finite[-1] + 1 << shift) - 1) if finite else None
+
+    def counts_from(self, edges: Sequence[int]) -> tuple[list[int], Array]:
+        """Return how many keys lie from each ascending edge to the next, with the edges moved down to those of bins."""
+        shift, low = self.histogram.shift, edges[0]
+        moved = [low, *(max(edge >> shift << shift, low) for edge in edges[1:])]
+        cumulative = np.concatenate([[0], np.cumsum(self.histogram.counts)])
+        below = cumulative[np.searchsorted(self.histogram.bins, np.array(moved[1:], np.int64) >> shift)]
+        return moved, np.diff(below, prepend=0, append=cumulative[-1])
+
+    def pairs_above(self, other: BinnedColumn, space: Array | None = None) -> PairSum:
+        """Sum max(0, a - b) over all pairs of a key of this column and one of the other.
+
+        Exact but for pairs in one bin. For n_a keys with sum s_a and n_b with s_b above the start of a
+        bin w wide, the sum of the positive differences is at least n_b s_a - n_a s_b (the positive part
+        is convex), and at most s_a (n_b w - s_b) / w, which is reached when all lie at the ends of the bin.
+        """
+        shift = max(self.histogram.shift, other.histogram.shift)
+        finite = all_finite(self.ends, self.dtype) and all_finite(other.ends, self.dtype)
+        a, b = self._bins(shift), other._bins(shift)
+        index = np.searchsorted(b.bins, a.bins)
+        n_below = _running(b.counts)[index]
+        mine = np.flatnonzero(b.bins[np.minimum(index, b.bins.size - 1)] == a.bins)
+        yours = index[mine]
+        half = Fraction(int((a.counts[mine] * b.counts[yours]).sum()), 2) if shift else Fraction(0)
+        n_pairs = int((a.counts * n_below).sum()) + half
+        if not finite:
+            return PairSum(n_pairs, half, None, Fraction(0))
+        total = Fraction(int((a.sums * n_below - a.counts * _running(b.sums)[index]).sum()))
+        width = (1 << shift) - 1
+        low, high = _within_bins(a, b, mine, yours, width) if shift else (Fraction(0), Fraction(0))
+        unit = smallest_unit(self.dtype)
+        return PairSum(n_pairs, half, (total + (low + high) / 2) * unit, (high - low) / 2 * unit)
+
+    def _bins(self, shift: int) -> _Bins:
+        if shift not in self._by_shift:
+            finite = all_finite(self.ends, self.dtype)
+            self._by_shift[shift] = _Bins.from_histogram(self.histogram.coarsen(shift), self.dtype, finite)
+        return self._by_shift[shift]
+
+
+def _running(values: Array) -> Array:
+    return np.concatenate([[0], np.cumsum(values)])
+
+
+def _within_bins(a: _Bins, b: _Bins, mine: Array, yours: Array, width: int) -> tuple[Fraction, Fraction]:
+    """Bound the sum over pairs that share a bin, from below and from above."""
+    least = np.maximum(b.counts[yours] * a.offsets[mine] - a.counts[mine] * b.offsets[yours], 0) * a.steps[mine]
+    most = a.offsets[mine] * (b.counts[yours] * width - b.offsets[yours]) * a.steps[mine]
+    return Fraction(int(least.sum())), Fraction(int(most.sum()), width)
+
+
+# The scores of one rank over all rows, as the analysis reads them: sorted, or as a histogram.
+
+
+@dataclass(frozen=True)
+class SortedColumn:
+    """All keys of a rank, ascending."""
+
+    keys: Array
+    dtype: Dtype
+
+    @property
+    def ends(self) -> tuple[int, int]:
+        """The lowest and the highest key."""
+        return real_ends(int(self.keys[0]), int(self.keys[-1]), self.dtype)
+
+    @property
+    def finite_ends(self) -> tuple[int, int] | None:
+        """The lowest and the highest key of a finite score, if there is one."""
+        if not is_float(self.dtype):
+            return self.ends
+        least, most = key_range(self.dtype)
+        kind = self.keys.dtype.type  # else NumPy would convert all the keys
+        first = int(np.searchsorted(self.keys, kind(least), side="right"))
+        last = int(np.searchsorted(self.keys, kind(most), side="left"))
+        return (int(self.keys[first]), int(self.keys[last - 1])) if first < last else None
+
+    def counts_from(self, edges: Sequence[int]) -> tuple[list[int], Array]:
+        """Return how many keys lie from each ascending edge to the next, the first edge being the lowest key."""
+        limits = np.iinfo(self.keys.dtype)  # the order key of NaN may be below all narrow ones
+        bounds = np.clip(np.array(edges[1:], np.int64), limits.min, limits.max).astype(self.keys.dtype)
+        below = np.searchsorted(self.keys, bounds)
+        return list(edges), np.diff(below, prepend=0, append=self.keys.size)
+
+    def pairs_above(self, other: SortedColumn, space: Array | None = None) -> PairSum:
+        """Sum max(0, a - b) over all pairs of a key of this column and one of the other.
+
+        ``space`` is two rows of int32 as long as the columns, to work in.
+        """
+        space = pairs_space(self, other) if space is None else space
+        a = self.keys[np.searchsorted(self.keys, other.keys[0], side="right") :]
+        b = other.keys[: np.searchsorted(other.keys, a[-1], side="left")] if a.size else other.keys[:0]
+        below, above = space[0, : a.size], space[1, : b.size]
+        n_pairs, none = Fraction(int(count_lower(a, b, below, above))), Fraction(0)
+        if not (all_finite(self.ends, self.dtype) and all_finite(other.ends, self.dtype)):
+            return PairSum(n_pairs, none, None, none)
+        base = int(b[0]) if b.size else 0  # integers are counted from here: it cancels out
+        total = _weighted_sum(a, below, self.dtype, base) - _weighted_sum(b, above, self.dtype, base)
+        return PairSum(n_pairs, none, total, none)
+
+
+def _weighted_sum(keys: Array, counts: Array, dtype: Dtype, base: int) -> Fraction:
+    """Return the exact sum of value times count; integers are counted from ``base``."""
+    bits, bias = float_format(dtype)
+    n_stretches = 2 * (2 * bias + 2) if bits else 1
+    stretches, sums = np.empty((n_stretches, 2), np.int64), np.empty((n_stretches, 4), np.uint64)
+    n_stretches = add_products(keys, counts, bits, np.int64(base), stretches, sums)
+    units = sum(
+        sign * _joined(halves) << max(exponent - 1, 0)
+        for (sign, exponent), halves in zip(stretches[:n_stretches].tolist(), sums[:n_stretches].tolist(), strict=True)
+    )
+    return Fraction(units) * smallest_unit(dtype)
+
+
+def _joined(halves: list[int]) -> int:
+    low0, low1, high0, high1 = halves
+    return low0 + (low1 + high0 << 32) + (high1 << 64)
+
+
+Column = SortedColumn | BinnedColumn
+
+
+def pairs_space(*columns: Column) -> Array:
+    """Return space for sums over the pairs of any two of these columns."""
+    return np.empty((2, max((c.keys.size for c in columns if isinstance(c, SortedColumn)), default=0)), np.int32)
+
+
+def rank_column(tally: RankedTally, rank: int, dtype: Dtype) -> Column:
+    """Return the column of a rank, 1 for the highest; where there are to be histograms, all keys are in them."""
+    if tally.histograms:
+        return BinnedColumn(tally.histograms[rank - 1], dtype)
+    return SortedColumn(np.sort(tally.keys[rank - 1]), dtype)
+
+
+# Straddle strengths: how much the ambiguity differs between samples, which explains the adaptive gain.
+#
+# d[k, o] = mean over all ordered pairs of samples of max(0, s(x)[k + o] - s(x')[k + 1 - o]), s sorted
+# decreasingly. Their sum over the orders bounds the gain from below where the scores are the true
+# probabilities (the paper's lower bound on the adaptive gain).
+
+
+def orders_of(k: int, n_classes: int) -> range:
+    """Return the orders that budget k has: 1 to k, as far as there are ranks."""
+    return range(1, min(k, n_classes - k) + 1)
+
+
+def ranks_of(k: int, order: int) -> tuple[int, int]:
+    """Return the two ranks that an order compares: the lower one may be high in one sample, the higher low in another."""
+    return k + order, k + 1 - order
+
+
+@dataclass(frozen=True)
+class Straddle:
+    """Strength, weight and magnitude of one order of one budget, with the errors certified."""
+
+    strength: float
+    strength_error: float
+    weight: float
+    weight_error: float
+    magnitude: float
+
+    @classmethod
+    def from_pairs(cls, pairs: PairSum, n_samples: int) -> Straddle:
+        """Return the means over all n * n pairs of samples."""
+        n = n_samples * n_samples
+        weight, weight_error = _rounded(pairs.n_pairs / n, pairs.n_pairs_error / n)
+        if pairs.total is None:
+            return cls(math.nan, math.nan, weight, weight_error, math.nan)
+        magnitude = pairs.total / pairs.n_pairs if pairs.n_pairs else Fraction(0)
+        return cls(*_rounded(pairs.total / n, pairs.total_error / n), weight, weight_error, _float(magnitude))
+
+
+def _rounded(value: Fraction, error: Fraction) -> tuple[float, float]:
+    """Return a value rounded once, and a float that bounds its error, rounding included; 0 where it was exact before."""
+    near = _float(value)
+    if not error:
+        return near, 0.0
+    if math.isinf(near):
+        return near, math.inf
+    whole = error + abs(Fraction(near) - value)
+    bound = _float(whole)
+    return near, bound if bound >= whole else math.nextafter(bound, math.inf)
+
+
+def _float(value: Fraction) -> float:
+    """Return the nearest float, infinity beyond the largest."""
+    try:
+        return float(value)
+    except OverflowError:
+        return math.inf
+
+
+def straddle_bound(pairs: Mapping[int, PairSum], k: int, n_samples: int, n_classes: int) -> tuple[float, float]:
+    """Return the paper's lower bound on the gain, the sum over the orders, or order 1 alone for k > C / 2; and its error."""
+    orders: Sequence[int] = orders_of(k, n_classes) if 2 * k <= n_classes else orders_of(k, n_classes)[:1]
+    total = error = Fraction(0)
+    for order in orders:
+        part = pairs[order].total
+        if part is None:
+            return math.nan, math.nan
+        total, error = total + part, error + pairs[order].total_error
+    n = n_samples * n_samples
+    return _rounded(total / n, error / n)
+
+
+# Supports of the ranked scores: between which values the r-th highest score of a sample lies.
+
+
+def do_overlap(k: int, supports: Sequence[tuple[int, int]]) -> bool:
+    """Whether the supports of ranks k and k + 1 overlap: the highest key of k + 1 is above the lowest of k.
+
+    Where the scores are the true probabilities, average-k gains on top-k if and only if they do (the
+    paper's characterisation of when top-k is optimal). Beyond the last class there is no rank to overlap.
+    """
+    return k < len(supports) and supports[k][1] > supports[k - 1][0]
+
+
+def rank_histogram(column: Column, dtype: Dtype, n_bins: int, log: bool = False) -> tuple[Array, Array]:
+    """Return counts of a rank's scores in bins over its support, and the lowest score each bin may hold.
+
+    The bins are equally wide between the lowest and the highest finite score, to the precision of the dtype,
+    or with ``log``, where those are positive and an order of magnitude apart, each wider by the same factor
+    than the one below. Where only a histogram of the scores is known, the edges move down to those of that
+    one. The counts are exact for the edges given. Infinite scores and NaN fall into the outermost bins.
+    """
+    edges, counts = column.counts_from([column.ends[0], *_inner_edges(column, dtype, n_bins, log)])
+    return counts, values_of(edges, dtype)
+
+
+def _inner_edges(column: Column, dtype: Dtype, n_bins: int, log: bool) -> list[int]:
+    """Return the first key of each bin but the first; all at the lowest where no score is finite."""
+    finite = column.finite_ends
+    if finite is None:
+        return [column.ends[0]] * (n_bins - 1)
+    low, high = (value.item() for value in values_of(list(finite), dtype))
+    if log and low > 0 and high > 10 * low:
+        edges = np.geomspace(low, high, n_bins + 1)[1:-1]
+    elif is_float(dtype):
+        share = np.arange(1, n_bins) / n_bins
+        edges = low * (1 - share) + high * share  # the difference of two floats might overflow
+    else:
+        edges = np.array([-((low * (i - n_bins) - high * i) // n_bins) for i in range(1, n_bins)], dtype)
+    keys = encode(np.clip(edges, low, high).astype(dtype))
+    return [int(key) for key in np.maximum.accumulate(np.clip(keys, *finite))]
+
+
+# The ambiguity analysis of a scan's ranked scores, on the threads of this process.
+
+
+@dataclass(frozen=True)
+class Ambiguity:
+    """The columns of all ranks, their ends, and the sums over pairs for each budget and order."""
+
+    columns: tuple[Column, ...]
+    supports: tuple[tuple[int, int], ...]
+    pairs: dict[int, dict[int, PairSum]]
+
+
+def analyse(tally: RankedTally, budgets: Sequence[int], dtype: Dtype, n_classes: int) -> Ambiguity:
+    """Sort the columns of all ranks, and sum over the pairs that integer budgets need.
+
+    The columns have come together in this process: its threads share them without a copy.
+    """
+    known = tally.binned() if tally.n_bins > 0 else tally
+    columns = in_threads(lambda rank: rank_column(known, rank, dtype), range(1, tally.n_ranks + 1))
+
+    def sum_pairs(k: int) -> dict[int, PairSum]:
+        pairs = {order: [columns[rank - 1] for rank in ranks_of(k, order)] for order in orders_of(k, n_classes)}
+        space = pairs_space(*(column for pair in pairs.values() for column in pair))
+        return {order: _pairs_above(a, b, space) for order, (a, b) in pairs.items()}
+
+    longest_first = sorted(set(budgets), reverse=True)
+    sums = dict(zip(longest_first, in_threads(sum_pairs, longest_first), strict=True))
+    return Ambiguity(tuple(columns), tuple(column.ends for column in columns), {k: sums[k] for k in sorted(sums)})
+
+
+def _pairs_above(a: Any, b: Any, space: Any) -> PairSum:
+    found: PairSum = a.pairs_above(b, space)
+    return found

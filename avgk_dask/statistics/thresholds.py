@@ -1,0 +1,160 @@
+"""Searches over a run: the thresholds of budgets, whatever the order of ties, and what other ties would change."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from fractions import Fraction
+from itertools import groupby
+
+import numpy as np
+
+from ..bands.passes import Pass
+from ..engine.memory import NO_STRATA, Strata, fits, fitting_shape
+from ..engine.pilot import PilotPlan, PilotSample, sample_chunk
+from ..engine.plan import ScanShape, grown_plan
+from ..engine.rows import HeldRows
+from ..engine.run import Run, drive
+from ..engine.search import ThresholdSearch
+from ..engine.ties import ExtremesSearch, Selection
+from ..exact.budgets import count_labels, largest_integer
+from ..settings import setting
+from ..sources.derived import spread_source
+from ..sources.source import Source
+from ..threads import in_threads
+from .above import AbovePlan, BesideSearch
+from .group_search import GENEROUS, MOST_GROUPS, GroupSearch
+from .label_ranks import RiskSearch
+from .paired_rows import ALL_TIES, KnownSets, ToldRows, telling_pass
+
+
+def find_thresholds(
+    run: Run,
+    budgets: Sequence[int],
+    *,
+    n_ranks: int = 0,
+    n_ranked: int = 0,
+    with_distance: bool = False,
+    ties: str = "first",
+    strata: Strata = NO_STRATA,
+    windows: Sequence[int] = (),
+    keeps_rows: bool = False,
+) -> ThresholdSearch:
+    """Find every budget's selection, exactly. Reads the store once, and the pilot's chunks before.
+
+    ``n_ranks`` is the highest rank a label's is told apart to, ``n_ranked`` the number of ranks whose scores are
+    kept; ``with_distance`` measures how far scores are from soft labels; ``strata`` are rows to be counted together, and
+    ``windows`` smaller budgets, one for each, of which only the label weight is wanted; with ``keeps_rows`` the rows stay
+    that were held, for ``tell_rows``. With ``ties="spread"`` the ties kept are not the
+    first ones but those of a fixed pseudo-random order, which takes one more read where ties are cut.
+    """
+    shape = fitting_shape(run.source, budgets, n_ranks, n_ranked, with_distance, strata)
+    search = drive(_begun(run, budgets, shape, cuts_ties=ties == "first", windows=windows, keeps_rows=keeps_rows), run)
+    return search if ties == "first" else _spread_ties(run, search, strata)
+
+
+def find_beside(run: Run, budgets: Sequence[int], above: AbovePlan) -> BesideSearch:
+    """Find every budget's selection, and count the sets above other keys, in one read."""
+    shape = fitting_shape(run.source, budgets)
+    return drive(BesideSearch(_begun(run, budgets, shape), above), run)
+
+
+def find_group_thresholds(
+    run: Run, budgets: Sequence[Fraction], strata: Strata, n_groups: int, first: int
+) -> Iterator[GroupSearch]:
+    """Find the selections of each group, from the first one on: all at once, or so many at a time where those of more would not fit."""
+    source = run.source
+    counts = [count_labels(budget, source.shape[0]) for budget in budgets]
+    shape = fitting_shape(source, counts, largest_integer(budgets), strata=strata)
+    listed = min(2 * GENEROUS * max(counts), shape.n_scores)
+    step = n_groups if listed <= shape.max_held else MOST_GROUPS
+    for start in range(first, n_groups, step):
+        groups, pilot = range(start, min(start + step, n_groups)), pilot_pass(source, [listed])
+        yield drive(GroupSearch.begin(shape, budgets, source.rows, n_groups, groups, pilot), run)
+
+
+def _begun(
+    run: Run,
+    budgets: Sequence[int],
+    shape: ScanShape,
+    *,
+    cuts_ties: bool = True,
+    windows: Sequence[int] = (),
+    keeps_rows: bool = False,
+) -> ThresholdSearch:
+    """Begin a search, as an earlier run did where a checkpoint has kept that."""
+    script = run.begin_search()
+    if script and not fits(run.source, grown_plan(script[0].plan, shape).shape, budgets):  # of larger workers
+        script = ()
+    pilot = pilot_pass(run.source, budgets)
+    return ThresholdSearch.begin(
+        shape, budgets, pilot, cuts_ties=cuts_ties, windows=windows, keeps_rows=keeps_rows, script=script
+    )
+
+
+def pilot_pass(source: Source, budgets: Sequence[int]) -> Pass | None:
+    """Return the pass over a few chunks; None where the matrix is small or no threshold is sought."""
+    n_scores = source.shape[0] * source.shape[1]
+    if n_scores <= setting("small-scores") or not budgets:
+        return None
+    chunks = source.pilot_chunks()
+    if not chunks:
+        return None
+    shapes = tuple(source.chunk_shape(*chunk) for chunk in chunks)
+    plan = PilotPlan(1.5 * (max(budgets) + 1) / n_scores + 0.01, source.dtype, shapes)
+    bands, columns = zip(*chunks, strict=True)
+    return Pass("pilot", sample_chunk, plan, PilotSample, bands, columns)
+
+
+def _spread_ties(run: Run, search: ThresholdSearch, strata: Strata) -> ThresholdSearch:
+    """Return the search with its cut ties kept in the pseudo-random order: one more search for those budgets.
+
+    Refined keys do not tell ranks: strata by rank become those with and without a label.
+    """
+    cut = {i: s for i, s in search.found.items() if s.is_cut}
+    if not cut:
+        return search
+    refined = run.over(spread_source(run.source, (s.key for s in cut.values())), "lowest")
+    again = find_thresholds(refined, [s.budget for s in cut.values()], strata=strata)
+    found = dict(search.found)
+    for number, (i, selection) in enumerate(cut.items()):
+        other = again.found[number]
+        found[i] = replace(selection, cells=other.cells, strata=other.strata, weight=other.weight, cut=None)
+    return replace(search, found=found)
+
+
+def tell_rows(run: Run, search: ThresholdSearch) -> ToldRows:
+    """Return sizes and hits of every row's sets, and the rank of its label: from held rows, or in one more read."""
+    known = [_known_sets(search.found[i], run.source.n_bands) for i in range(len(search.found))]
+    assert search.first_tally is not None
+    rows, floor = search.first_tally.rows, search.kept_floor
+    if not rows or floor is None or floor > min(sets.key for sets in known):
+        shape = replace(search.shape, max_held=ALL_TIES, n_ranked=0, with_distance=False, strata="ranks")
+        return ToldRows.joined(run.read(telling_pass(shape, known)).told)
+    keys = np.array([sets.key for sets in known], np.int64)
+
+    def tell(parts: list[HeldRows]) -> ToldRows:
+        return ToldRows.of(parts, keys, np.array([sets.ties_in(parts[0].band) for sets in known], np.int64))
+
+    by_band = [list(parts) for _, parts in groupby(rows, key=lambda part: part.band)]
+    return ToldRows.joined(in_threads(tell, by_band))
+
+
+def _known_sets(selection: Selection, n_bands: int) -> KnownSets:
+    """Return the sets of a selection whose ties have been cut."""
+    if selection.cut is not None:
+        return KnownSets(selection.key, selection.cut.band, selection.cut.n_ties)
+    return KnownSets(selection.key, n_bands if selection.n_kept else -1, 0)
+
+
+def settle_extremes(run: Run, search: ThresholdSearch) -> ThresholdSearch:
+    """Find the least and the most weight of kept ties where they are not known: two more reads for all budgets."""
+    source = run.source
+    extremes = ExtremesSearch.begin(source.dtype, source.shape[1], setting("ranked-bins"), search.found)
+    return replace(search, found=drive(extremes, run).settle(search.found))
+
+
+def least_risk(run: Run, cost: Fraction) -> RiskSearch:
+    """Find the threshold of least risk, exactly: usually two to four reads."""
+    source = run.source
+    return drive(RiskSearch.begin(cost, source.dtype, source.shape[1], soft=source.has_soft_labels), run)

@@ -1,0 +1,303 @@
+"""What truncated rows may have discarded: nothing above the highest of their last stored scores."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Annotated, Any
+
+import numpy as np
+
+from ..arrays import Array, Dtype, Ints
+from ..bands.candidates import checked_slabs
+from ..bands.passes import Pass, SampleGroups
+from ..engine.run import Run
+from ..errors import BudgetError, OptionError, ScoresError
+from ..exact.budgets import show
+from ..kernels.keys import KEY_MAX, NAN_KEY, decode, encode, key_range
+from ..records import Counts, Merging, State
+from ..sources.source import Source, Truncation
+from .label_ranks import Risk, edge_pass
+
+#: Keys: the highest, and below all of them where there is none.
+HIGHEST = Merging(max, lambda _: NAN_KEY)
+#: The same of each of several.
+HIGHEST_OF_EACH = Merging(np.maximum.reduce, lambda keys: np.full_like(keys, NAN_KEY))
+
+
+@dataclass(frozen=True)
+class LastSlots(State):
+    """The highest key of any row's last stored score."""
+
+    highest: Annotated[int, HIGHEST]
+
+
+@dataclass(frozen=True)
+class GroupSlots(State):
+    """Of each group the highest key of its rows' last stored scores, and how many scores are above a key of its own."""
+
+    highest: Annotated[Ints, HIGHEST_OF_EACH]
+    n_above: Counts
+
+
+# A band's last stored scores: none that was discarded is above them.
+
+
+@dataclass(frozen=True)
+class SlotPlan:
+    """Which of the columns holds the last stored score."""
+
+    dtype: Dtype
+    n_columns: int
+    last: int
+
+
+def last_slot_pass(dtype: Dtype, n_columns: int, n_slots: int) -> Pass:
+    """Return the pass that finds the highest of all rows' last stored scores."""
+    return Pass("discarded", tally_last_slots, SlotPlan(dtype, n_columns, n_slots - 1), LastSlots)
+
+
+def tally_last_slots(slabs: Iterable[Array], labels: Array | None, band: int, plan: SlotPlan) -> LastSlots:
+    """Return the highest last stored score of one band."""
+    first, highest = 0, []
+    for slab in checked_slabs(slabs, plan.dtype, plan.n_columns, None):
+        if first <= plan.last < first + slab.shape[1]:
+            column = np.ascontiguousarray(slab[:, plan.last - first], plan.dtype)
+            highest.append(int(encode(column).max()))
+        first += slab.shape[1]
+    return LastSlots(highest[0])
+
+
+@dataclass(frozen=True)
+class GroupSlotPlan:
+    """Which of the columns holds the last stored score, and a key of each group."""
+
+    dtype: Dtype
+    n_columns: int
+    last: int
+    keys: Ints
+
+
+def group_slot_pass(dtype: Dtype, n_columns: int, n_slots: int, keys: Ints) -> Pass:
+    """Return the pass that finds the highest of the last stored scores of each group's rows, and counts scores above its key; groups come with labels."""
+    plan = GroupSlotPlan(dtype, n_columns, n_slots - 1, keys)
+    return Pass("discarded", tally_group_slots, plan, GroupSlots, state_bytes=16 * keys.size)
+
+
+def tally_group_slots(slabs: Iterable[Array], labels: Array, band: int, plan: GroupSlotPlan) -> GroupSlots:
+    """Return what one band's groups may have discarded."""
+    _, groups = SampleGroups(plan.n_columns).split(labels)
+    assert groups is not None
+    highest, n_above = np.full(plan.keys.size, NAN_KEY), np.zeros(plan.keys.size, np.int64)
+    first = 0
+    for slab in checked_slabs(slabs, plan.dtype, plan.n_columns, groups):
+        keys = encode(np.ascontiguousarray(slab, plan.dtype))
+        if first <= plan.last < first + slab.shape[1]:
+            np.maximum.at(highest, groups, keys[:, plan.last - first])
+        np.add.at(n_above, groups, (keys > plan.keys[groups, None]).sum(1))
+        first += slab.shape[1]
+    return GroupSlots(highest, n_above)
+
+
+# What is certain from truncated scores: what no discarded score could change. The rest is refused.
+#
+# Sources that hold all scores are certain as they are: nothing is read for them.
+
+
+def _kept(what: Truncation) -> str:
+    return f"{what.location or 'truncated scores'}, which keeps {what.n_slots} of {what.n_classes} scores of each row"
+
+
+def _highest_discarded(run: Run) -> int:
+    """Return the key up to which scores may have been discarded. One read."""
+    source = run.source
+    assert source.truncation is not None
+    wanted = last_slot_pass(source.dtype, source.shape[1], source.truncation.n_slots)
+    return int(run.over(source.with_labels(None)).read(wanted).highest)
+
+
+def _n_above(run: Run, key: int) -> int:
+    """Return how many stored scores are above a key. One read, where there can be any."""
+    source = run.source
+    if key >= key_range(source.dtype)[1]:
+        return 0
+    wanted = edge_pass(source.dtype, source.shape[1], np.array([key + 1], np.int64))
+    return int(run.over(source.with_labels(None)).read(wanted).n_from()[0])
+
+
+def refuse_truncated(source: Source, what: str, *, in_any_order: bool = False) -> None:
+    """Refuse truncated rows where whole ones are needed; ``in_any_order`` takes those of which nothing was discarded.
+
+    Raises
+    ------
+    ScoresError
+
+    """
+    found = source.truncation
+    if found is not None and not (in_any_order and found.is_whole):
+        raise ScoresError(
+            f"scores must be whole rows for {what}; got truncated ones, {_kept(found)}. Write the store without top_m."
+        )
+
+
+def refuse_spread(source: Source, ties: str) -> None:
+    """Refuse another order of ties than the first ones of truncated rows, whose classes are not in order.
+
+    Raises
+    ------
+    OptionError
+
+    """
+    if source.truncation is not None and ties != "first":
+        raise OptionError(
+            f"ties must be 'first' for a truncated store; got {ties!r}. Leave it out, or store whole rows."
+        )
+
+
+def refuse_budgets(run: Run, budgets: Sequence[Fraction], *, straddle: bool = False) -> None:
+    """Refuse budgets that are larger than the rows that are left, before anything else is read."""
+    what = run.source.truncation
+    if what is not None and not what.is_whole and max(budgets) > what.n_slots:
+        raise BudgetError(_refusal(run, what, max(budgets), _highest_discarded(run), straddle))
+
+
+def certify_budgets(
+    run: Run, budgets: Sequence[Fraction], keys: Sequence[int], n_ranks: Sequence[int] | None = None
+) -> None:
+    """Refuse budgets whose answer the discarded scores could change, given the keys of their thresholds.
+
+    ``n_ranks`` are the ranks that each budget's straddle strengths need. One more read.
+
+    Raises
+    ------
+    BudgetError
+        With the largest budget that is certain.
+
+    """
+    what = run.source.truncation
+    if what is None or what.is_whole:
+        return
+    highest = _highest_discarded(run)
+    for i, (budget, key) in enumerate(zip(budgets, keys, strict=True)):
+        needed: Any = budget if n_ranks is None else n_ranks[i]
+        if not (key > highest and needed <= what.n_slots):
+            raise BudgetError(_refusal(run, what, budget, highest, n_ranks is not None))
+
+
+def certify_groups(run: Run, budgets: Sequence[Fraction], keys: Ints, n_samples: Ints, groups: Ints) -> None:
+    """Refuse budgets whose answer for some group the discarded scores could change, given the keys of thresholds by budget and group.
+
+    One more read.
+
+    Raises
+    ------
+    BudgetError
+        With the largest budget that is certain for the first such group.
+
+    """
+    what = run.source.truncation
+    if what is None or what.is_whole:
+        return
+    wanted = run.source.dtype, run.source.shape[1], what.n_slots
+    highest = run.read(group_slot_pass(*wanted, np.full(keys.shape[1], KEY_MAX))).highest
+    uncertain = (keys <= highest)[:, groups]
+    if uncertain.any():
+        group = groups[np.flatnonzero(uncertain.any(0))[0]]
+        budget = budgets[int(np.flatnonzero(keys[:, group] <= highest[group])[0])]
+        n_sure = int(run.read(group_slot_pass(*wanted, highest)).n_above[group])
+        raise BudgetError(_certain(what, budget, n_sure, int(n_samples[group])))
+
+
+def _refusal(run: Run, what: Truncation, budget: Fraction, highest: int, straddle: bool) -> str:
+    return _certain(what, budget, _n_above(run, highest), run.source.shape[0], straddle)
+
+
+def _certain(what: Truncation, budget: Fraction, n_sure: int, n_samples: int, straddle: bool = False) -> str:
+    most = max(0, -(-n_sure // n_samples) - 1)  # budgets k with floor(N k) < n_sure
+    most = min(most, what.n_slots // 2 if straddle else what.n_slots)
+    hint = ""
+    if straddle and what.n_slots // 2 == most:
+        hint = " With straddle=False (on the command line --no-straddle) a larger k may be certain."
+    if not most and (not n_sure or (straddle and what.n_slots < 2)):
+        return f"k must be certain; got {show(budget)}, and none is from {_kept(what)}. Use a store with more of them.{hint}"
+    rule = f"at most {most}" if most else f"below {show(Fraction(n_sure, n_samples))}"
+    return (
+        f"k must be {rule} to be certain from {_kept(what)}; got {show(budget)}. "
+        f"Use a smaller k, or a store with more of them.{hint}"
+    )
+
+
+def certify_ranks(source: Source, n_ranks: int, got: str) -> None:
+    """Refuse ranks that are not stored of every row; those that are stored are the same as in whole rows.
+
+    Raises
+    ------
+    BudgetError
+
+    """
+    what = source.truncation
+    if what is not None and not what.is_whole and n_ranks > what.n_slots:
+        raise BudgetError(
+            f"{got} must need at most {what.n_slots} ranks to be certain from {_kept(what)}; got one that needs {n_ranks}. "
+            "Use a smaller one, or a store with more of them."
+        )
+
+
+def certify_thresholds(run: Run, thresholds: Sequence[Any], first_keys: Sequence[int]) -> None:
+    """Refuse thresholds that discarded scores could exceed, given the first key above each. One more read.
+
+    Raises
+    ------
+    OptionError
+
+    """
+    what = run.source.truncation
+    if what is None or what.is_whole:
+        return
+    highest = _highest_discarded(run)
+    for threshold, first in zip(thresholds, first_keys, strict=True):
+        if first <= highest:
+            least = decode([highest], run.source.dtype)[0]
+            raise OptionError(
+                f"thresholds must be at least {least} to be certain from {_kept(what)}; got {threshold}. "
+                "Use higher ones, or a store with more of them."
+            )
+
+
+def certify_first_key(run: Run, first: int, what: str) -> None:
+    """Refuse sets of all scores from a key up that could hold discarded ones. One more read.
+
+    Raises
+    ------
+    ScoresError
+
+    """
+    found = run.source.truncation
+    if found is not None and not found.is_whole and first <= _highest_discarded(run):
+        raise ScoresError(
+            f"{what} must exceed every score that was discarded to be certain from {_kept(found)}; got one that does not. "
+            "Use a larger alpha, or a store with more of them."
+        )
+
+
+def certify_least_risk(run: Run, best: Risk, cost: Fraction) -> None:
+    """Refuse a least risk that a threshold among the discarded scores might beat. Two more reads.
+
+    Sets of a lower threshold than all that is stored of every row hold at least what lies above that: their risk is at least
+    its cost.
+
+    Raises
+    ------
+    ScoresError
+
+    """
+    what = run.source.truncation
+    if what is None or what.is_whole:
+        return
+    highest = _highest_discarded(run)
+    if best.first_key <= highest or cost * Fraction(_n_above(run, highest), run.source.shape[0]) < best.risk:
+        raise ScoresError(
+            f"cost must be high enough for the best threshold to be certain from {_kept(what)}; got {show(cost)}. "
+            "Use a higher one, or a store with more of them."
+        )

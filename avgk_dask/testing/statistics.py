@@ -1,0 +1,329 @@
+"""Breakdowns by their definition: the samples of a group, one by one."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+
+from ..arrays import Array, Bools
+from .oracle import Budget, _splitmix64, fraction_of, numbers_of, oracle_average_k_sets, oracle_top_k_sets
+
+
+def oracle_breakdown(scores: Array, labels: Array, k: Budget, groups: Array) -> dict[int, dict[str, float]]:
+    """Return what ``breakdown`` tells of each group, for one budget, by definition.
+
+    Parameters
+    ----------
+    scores
+        NumPy matrix (sample, class), small enough for Python's own numbers.
+    labels
+        N integers; negative: unlabelled.
+    k
+        Budget in (0, C].
+    groups
+        An integer a sample; the labels themselves for a breakdown by class.
+
+    Returns
+    -------
+    dict
+        By group: ``n_samples, n_labelled, average_k_error, top_k_error, average_set_size``.
+
+    Notes
+    -----
+    Cost: that of ``oracle_average_k_sets``; for small matrices.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> scores, labels = np.array([[0.6, 0.4], [0.7, 0.3]]), np.array([0, 1])
+    >>> oracle_breakdown(scores, labels, 1, labels)[1]["average_k_error"]
+    1.0
+
+    """
+    sets = oracle_average_k_sets(scores, k)
+    whole = fraction_of(k).denominator == 1
+    top = oracle_top_k_sets(scores, int(fraction_of(k))) if whole else None
+    found = {}
+    for group in sorted(set(groups.tolist())):
+        mine = [i for i, name in enumerate(groups.tolist()) if name == group]
+        labelled = [i for i in mine if labels[i] >= 0]
+        n = len(labelled)
+        missed = sum(not sets[i, labels[i]] for i in labelled)
+        top_missed = None if top is None else sum(not top[i, labels[i]] for i in labelled)
+        found[group] = {
+            "n_samples": len(mine),
+            "n_labelled": n,
+            "average_k_error": missed / n if n else math.nan,
+            "top_k_error": top_missed / n if n and top_missed is not None else math.nan,
+            "average_set_size": sum(int(sets[i].sum()) for i in mine) / len(mine),
+        }
+    return found
+
+
+# Standard errors by their definition, sample by sample in exact fractions: slow and obvious.
+
+
+def oracle_influences(scores: Array, labels: Array, k: Budget, rule: str, ties: str = "first") -> list[Fraction]:
+    """Return what each sample adds to an error, N times over: its influence.
+
+    With n of N samples labelled, e the error, m = 1 for a label outside its set: (N / n) (m - e) for a labelled sample, and
+    for average-k also r (Z - mean Z), Z the size of its set. r is N / n times the share of labels among the w scores that
+    rank just above the budget B, ties counted by their share: w the least with w**3 >= B**2, at most 16,384.
+
+    Parameters
+    ----------
+    scores
+        NumPy matrix (sample, class), small enough for Python's own numbers.
+    labels
+        N integers; negative: unlabelled.
+    k
+        Budget in (0, C]; an integer for top-k.
+    rule
+        ``"average"`` or ``"top"``.
+    ties
+        ``"first"`` or ``"spread"``, as for ``evaluate``.
+
+    Returns
+    -------
+    list
+        N fractions, whose sum is 0.
+
+    Notes
+    -----
+    Cost: that of sorting all scores as Python numbers; for small matrices.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> oracle_influences(np.array([[0.6, 0.4], [0.7, 0.3]]), np.array([0, 1]), 1, "top")
+    [Fraction(-1, 2), Fraction(1, 2)]
+
+    """
+    average = rule == "average"
+    sets = oracle_average_k_sets(scores, k, ties) if average else oracle_top_k_sets(scores, int(fraction_of(k)))
+    n, n_labelled = len(scores), int((labels >= 0).sum())
+    scale = Fraction(n, n_labelled)
+    missed = [label >= 0 and not sets[i, label] for i, label in enumerate(labels.tolist())]
+    error = Fraction(sum(missed), n_labelled)
+    psi = [scale * (m - error) if label >= 0 else Fraction(0) for m, label in zip(missed, labels.tolist(), strict=True)]
+    if not average:
+        return psi
+    rate, sizes = scale * _label_share(scores, labels, k, sets), [int(z) for z in sets.sum(1)]
+    return [p + rate * (z - Fraction(sum(sizes), n)) for p, z in zip(psi, sizes, strict=True)]
+
+
+def oracle_stderr(influences: Sequence[Fraction], clusters: Array | None = None) -> float:
+    """Return the standard error of an error, from the influences of the samples: the root of the sum of their squares, over N.
+
+    Parameters
+    ----------
+    influences
+        What ``oracle_influences`` gives, or the difference of two of those.
+    clusters
+        An integer a sample: influences are first added up in each cluster. By default each sample is one.
+
+    Returns
+    -------
+    float
+        The standard error.
+
+    Notes
+    -----
+    Cost: one pass over the influences.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from fractions import Fraction
+    >>> half = Fraction(1, 2)
+    >>> oracle_stderr([half, -half]), oracle_stderr([half, -half], np.array([7, 7]))
+    (0.3535533905932738, 0.0)
+
+    """
+    names: list[Any] = list(range(len(influences))) if clusters is None else clusters.tolist()
+    sums = dict.fromkeys(names, Fraction(0))
+    for name, psi in zip(names, influences, strict=True):
+        sums[name] += psi
+    return math.sqrt(sum(psi**2 for psi in sums.values())) / len(influences)
+
+
+def _label_share(scores: Array, labels: Array, k: Budget, sets: Bools) -> Fraction:
+    """Return the share of labels among the scores that rank just above a budget."""
+    flat, n_classes = numbers_of(scores), scores.shape[1]
+    is_label = [int(labels[i // n_classes] == i % n_classes) for i in range(len(flat))]
+    n_numbers = sum(x[0] for x in flat)
+    budget = math.floor(fraction_of(k) * len(scores))
+    width = next(w for w in range(budget + 1) if w**3 >= budget**2)
+    ends = [min(count, n_numbers) for count in (budget - min(width, 16_384), budget)]
+    if ends[0] == ends[1]:
+        return Fraction(0)
+    ordered = sorted(flat, reverse=True)
+
+    def weight(count: int) -> Fraction:
+        value = ordered[min(count, n_numbers - 1)]
+        above = [hit for x, hit in zip(flat, is_label, strict=True) if x > value]
+        at = [hit for x, hit in zip(flat, is_label, strict=True) if x == value]
+        return sum(above) + Fraction((count - len(above)) * sum(at), len(at))
+
+    return (weight(ends[1]) - weight(ends[0])) / (ends[1] - ends[0])
+
+
+# Conformal sets by their definition: slow, obvious, and independent of the package's engine.
+
+
+#: What no set holds, and what every set holds whose rank is beyond the calibration samples.
+_NEVER, _EVERYTHING = (2, 0), (1, 0)
+
+
+def _draw(seed: int, stream: int, sample: int) -> float:
+    """Return the random number of a sample: 53 bits of hashes of its number and the seed."""
+    start = _splitmix64((_splitmix64(seed) + stream) % 2**64)
+    return float(_splitmix64(start ^ _splitmix64(sample)) >> 11) * 2.0**-53
+
+
+def oracle_conformal_costs(
+    scores: Array,
+    method: str = "lac",
+    penalty: Budget = 0,
+    k_reg: int = 0,
+    seed: int | None = None,
+    stream: int = 0,
+) -> list[list[tuple[int, Any]]]:
+    """Return what each class of each sample costs: those that cost least enter the sets first.
+
+    Parameters
+    ----------
+    scores
+        NumPy matrix (sample, class), small enough for Python's own numbers.
+    method
+        ``"lac"``: the score with its sign changed; ``"top_k"``: the rank; ``"aps"``: the sum of the probabilities of the ranks
+        down to and with the class's own, each rounded to a multiple of 2**-60; ``"raps"``: with a penalty for late ranks,
+        and as many bits less as the largest penalty has.
+    penalty, k_reg
+        Those of ``"raps"``.
+    seed
+        Where given, costs of probabilities are less by U times the class's own, U the random number of the sample.
+    stream
+        0 for calibration samples, 1 for new ones, whose random numbers differ.
+
+    Returns
+    -------
+    list
+        For each sample a list of (0, cost); (2, 0) where the score is NaN.
+
+    Notes
+    -----
+    Cost: sorts every row as Python numbers; for small matrices.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> [float(cost) for _, cost in oracle_conformal_costs(np.array([[0.25, 0.5, 0.25]]), "aps")[0]]
+    [0.75, 0.5, 1.0]
+
+    """
+    n_classes, numbers = scores.shape[1], numbers_of(scores)
+    most = int(2 + fraction_of(penalty) * max(0, n_classes - k_reg)) + 1
+    unit = 2 ** (62 - most.bit_length())
+    late = round(fraction_of(penalty) * unit)
+    found = []
+    for i in range(len(scores)):
+        row = numbers[i * n_classes : (i + 1) * n_classes]
+        order = sorted(range(n_classes), key=lambda j: row[j], reverse=True)  # sorted is stable in reverse, too
+        costs: list[tuple[int, Any]] = [_NEVER] * n_classes
+        total = 0
+        for rank, j in enumerate(order, start=1):
+            if row[j][0] == 0:
+                continue
+            value = row[j][1]
+            if method == "lac":
+                costs[j] = 0, -value
+            elif method == "top_k":
+                costs[j] = 0, rank
+            else:
+                total += round(Fraction(value) * unit)
+                part = 0 if seed is None else round(Fraction(value * _draw(seed, stream, i)) * unit)
+                costs[j] = 0, Fraction(total - part + late * max(0, rank - k_reg), unit)
+        found.append(costs)
+    return found
+
+
+def oracle_conformal(
+    calibration: Array,
+    labels: Array,
+    scores: Array,
+    alpha: Budget,
+    method: str = "lac",
+    by: Array | str | None = None,
+    groups: Array | None = None,
+    **options: Any,
+) -> tuple[dict[int, float], Bools]:
+    """Return the threshold of each group, and the sets of new samples, by definition.
+
+    Parameters
+    ----------
+    calibration
+        NumPy matrix (sample, class), small enough for Python's own numbers.
+    labels
+        Class numbers, negative where there is none.
+    scores
+        Another matrix, with as many classes.
+    alpha
+        The error that is allowed.
+    method
+        As for ``oracle_conformal_costs``.
+    by
+        None, ``"class"``, or the group of each calibration sample.
+    groups
+        The group of each new sample.
+    options
+        ``penalty``, ``k_reg`` and ``seed``, as for ``oracle_conformal_costs``.
+
+    Returns
+    -------
+    tuple
+        Thresholds by group (0 where there is one), and a boolean matrix. The threshold is the cost of rank ceil((n + 1) (1 - alpha)),
+        for LAC the score that has it; infinite where everything is in.
+
+    Notes
+    -----
+    Cost: that of ``oracle_conformal_costs``, twice; for small matrices.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> scores = np.array([[0.7, 0.2, 0.1], [0.5, 0.4, 0.1]])
+    >>> oracle_conformal(scores, np.array([0, 1]), scores, 0.5)
+    ({0: 0.4}, array([[ True, False, False],
+           [ True,  True, False]]))
+
+    """
+    n_classes = scores.shape[1]
+    costs = oracle_conformal_costs(calibration, method, stream=0, **options)
+    mine: dict[int, list[tuple[int, Any]]] = {}
+    for i, label in enumerate(labels.tolist()):
+        if label >= 0:
+            group = 0 if by is None else label if isinstance(by, str) else int(by[i])
+            mine.setdefault(group, []).append(costs[i][label])
+    limits = {}
+    for group, found in mine.items():
+        rank = math.ceil((len(found) + 1) * (1 - fraction_of(alpha)))
+        limits[group] = min(sorted(found)[rank - 1], _EVERYTHING) if rank <= len(found) else _EVERYTHING
+    sets = np.zeros(scores.shape, bool)
+    new = oracle_conformal_costs(scores, method, stream=1, **options)
+    for i in range(len(scores)):
+        for j in range(n_classes):
+            group = 0 if by is None else j if isinstance(by, str) else int(groups[i])  # type: ignore[index]
+            sets[i, j] = new[i][j] <= limits.get(group, _EVERYTHING)
+    return {group: _shown(limit, method, n_classes) for group, limit in limits.items()}, sets
+
+
+def _shown(limit: tuple[int, Any], method: str, n_classes: int) -> float:
+    """Return a threshold as users see it."""
+    if limit == _EVERYTHING:
+        return {"lac": -math.inf, "top_k": n_classes}.get(method, math.inf)
+    return float(-limit[1] if method == "lac" else limit[1]) + 0.0

@@ -1,0 +1,35 @@
+"""Rules: the same members whatever the block they are asked about."""
+
+from __future__ import annotations
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from avgk_dask.kernels.keys import encode
+from avgk_dask.statistics.rules import ThresholdRule, TopRule
+from avgk_dask.testing import oracle_top_k_sets, strategies
+
+
+@given(data=st.data())
+def test_threshold_rule__chooses_block_by_block_as_in_the_whole(data):
+    scores = data.draw(strategies.score_matrices(max_samples=7, nan=True))
+    n, c = scores.shape
+    key = int(data.draw(st.sampled_from(encode(scores).reshape(-1).tolist())))
+    last = data.draw(st.integers(-1, n * c - 1))
+    spread = data.draw(st.sampled_from([None, key]))
+    rule = ThresholdRule(key, *divmod(last, c), spread=spread) if last >= 0 else ThresholdRule(key, spread=spread)
+    whole = rule.choose(scores, 0, 0, c)
+    if spread is None:
+        keys, place = encode(scores), np.arange(n * c).reshape(n, c)
+        assert np.array_equal(whole, (keys > key) | ((keys == key) & (place <= last)))
+    row, column = data.draw(st.integers(0, n - 1)), data.draw(st.integers(0, c - 1))
+    block = np.ascontiguousarray(scores[row:, column:])
+    assert np.array_equal(rule.choose(block, row, column, c), whole[row:, column:])
+
+
+@given(data=st.data())
+def test_top_rule__is_the_definition(data):
+    scores = data.draw(strategies.score_matrices(max_samples=7, nan=True))
+    k = data.draw(st.integers(1, scores.shape[1]))
+    assert np.array_equal(TopRule(k).choose(scores, 0, 0, scores.shape[1]), oracle_top_k_sets(scores, k))
