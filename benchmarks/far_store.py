@@ -26,10 +26,10 @@ from typing import Any
 
 import numpy as np
 import zarr
-from avgk_dask.api.inputs.sources.sources import as_source
 from measuring import best_of, markdown, parser, workplace
 
 import avgk_dask as avgk
+from avgk_dask.api.inputs.sources import as_source
 from avgk_dask.testing import Simulation
 
 CLASSES = 1_000

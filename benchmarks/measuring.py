@@ -16,10 +16,10 @@ from typing import Any
 import dask
 import numpy as np
 import zarr
-from avgk_dask.api.inputs.sources.sources import as_source
 from zarr.codecs import BloscCodec
 
 import avgk_dask as avgk
+from avgk_dask.api.inputs.sources import as_source
 from avgk_dask.testing import Simulation
 
 #: Codecs of the stores that are compared; zstd is zarr's default.

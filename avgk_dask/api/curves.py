@@ -16,7 +16,8 @@ from ..engine.run import Run, drive, running
 from ..errors import BudgetError, LabelsError, OptionError
 from ..exact.budgets import as_float, parse_budget
 from ..exact.sums import error_of
-from ..results.datasets import ShownAsTable, build_result
+from ..results.datasets import build_result
+from ..results.text import ShownAsTable
 from ..statistics.label_ranks import LabelRankSearch
 from ..statistics.smallest_budget import SmallestSearch
 from ..statistics.thresholds import find_thresholds

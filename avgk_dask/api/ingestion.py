@@ -19,7 +19,7 @@ from ..engine.run import counting
 from ..errors import LABELS_CURE, LabelsError, OptionError, ReadError, ScoresError
 from ..files import RowFile, is_row_file, open_file
 from ..files.names import is_pickle
-from ..results.datasets import ShownAsTable
+from ..results.text import ShownAsTable
 from ..store import (
     ScoreWriter,
     Target,

@@ -12,8 +12,9 @@ import xarray as xr
 from ..engine.run import running
 from ..errors import BudgetError, OptionError
 from ..exact.budgets import parse_budget
-from ..results.datasets import ShownAsTable, build_result
+from ..results.datasets import build_result
 from ..results.registry import AT_THRESHOLDS
+from ..results.text import ShownAsTable
 from ..statistics.thresholds import find_thresholds, least_risk
 from ..statistics.truncated import certify_least_risk
 from .inputs.labels import labelled_source

@@ -21,8 +21,9 @@ from ..exact.budgets import count_labels, is_scalar, parse_budget, parse_budgets
 from ..exact.sums import error_of
 from ..kernels.keys import decode, first_key_above, key_range
 from ..masks import refuse_masked
-from ..results.datasets import ShownAsTable, build_result
+from ..results.datasets import build_result
 from ..results.registry import AT_SIZES, AT_THRESHOLDS
+from ..results.text import ShownAsTable
 from ..statistics.label_ranks import EdgeTally, edge_pass
 from ..statistics.thresholds import find_thresholds
 from ..statistics.truncated import certify_budgets, certify_thresholds, refuse_budgets

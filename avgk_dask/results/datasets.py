@@ -5,9 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import fields
 from functools import cache
-from html import escape
 from importlib.metadata import PackageNotFoundError, version
 from typing import TypeAlias, TypedDict
 
@@ -15,7 +13,7 @@ import numpy as np
 import xarray as xr
 
 from ..arrays import Array, Dtype
-from ..errors import DtypeError, OptionError, visible
+from ..errors import DtypeError, OptionError
 from .registry import COORDINATES, LEADING, VARIABLES, Variable
 
 #: What the public functions give.
@@ -225,32 +223,6 @@ def from_json(text: str) -> xr.Dataset:
             f"text must be a result as to_json writes it; got {type(text).__name__} that is none "
             f"({type(error).__name__}: {error}). Pass the content of a metrics.json."
         ) from error
-
-
-# How result objects show themselves in a notebook.
-
-
-#: Longer values are shortened where they are shown.
-_MOST = 300
-
-
-class ShownAsTable:
-    """A dataclass that a notebook shows as a table of its fields; what users named is escaped."""
-
-    def _repr_html_(self) -> str:
-        rows = "".join(
-            f"<tr><th style='text-align:left'>{escape(field.name)}</th>"
-            f"<td style='text-align:left'>{_shown(getattr(self, field.name))}</td></tr>"
-            for field in fields(self)  # type: ignore[arg-type]
-        )
-        return f"<table><caption>{escape(type(self).__name__)}</caption><tbody>{rows}</tbody></table>"
-
-
-def _shown(value: object) -> str:
-    if isinstance(value, ShownAsTable):
-        return value._repr_html_()
-    text = f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
-    return escape(visible(text if len(text) <= _MOST else f"{text[:_MOST]} …"))
 
 
 # What is known of a store without evaluating it, as ``info`` gives it: all that JSON can hold.

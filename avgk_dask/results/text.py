@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
+from html import escape
 
 from ..errors import clean, visible
 
@@ -235,3 +236,29 @@ def _pieces(word: str, width: int) -> list[str]:
         pieces.append(piece)
         word = word[len(piece) :]
     return [*pieces, word]
+
+
+# How result objects show themselves in a notebook.
+
+
+#: Longer values are shortened where they are shown.
+_MOST = 300
+
+
+class ShownAsTable:
+    """A dataclass that a notebook shows as a table of its fields; what users named is escaped."""
+
+    def _repr_html_(self) -> str:
+        rows = "".join(
+            f"<tr><th style='text-align:left'>{escape(field.name)}</th>"
+            f"<td style='text-align:left'>{_shown(getattr(self, field.name))}</td></tr>"
+            for field in fields(self)  # type: ignore[arg-type]
+        )
+        return f"<table><caption>{escape(type(self).__name__)}</caption><tbody>{rows}</tbody></table>"
+
+
+def _shown(value: object) -> str:
+    if isinstance(value, ShownAsTable):
+        return value._repr_html_()
+    text = f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
+    return escape(visible(text if len(text) <= _MOST else f"{text[:_MOST]} …"))

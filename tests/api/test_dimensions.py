@@ -9,12 +9,12 @@ import obstore
 import pytest
 import xarray as xr
 import zarr
-from avgk_dask.api.inputs.sources.sources import as_source
 from hypothesis import given
 from hypothesis import strategies as st
 from zarr.storage import ObjectStore
 
 import avgk_dask as avgk
+from avgk_dask.api.inputs.sources import as_source
 from avgk_dask.api.written_sets import SetChoice, write_sets
 from avgk_dask.testing import CountingStore, Simulation
 from avgk_dask.testing.strategies import chunkings

@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 import xarray as xr
 import zarr
-from avgk_dask.api.inputs.sources.sources import as_source
 from hypothesis import given
 from hypothesis import strategies as st
 from zarr.storage import MemoryStore
 
 import avgk_dask as avgk
+from avgk_dask.api.inputs.sources import as_source
 from avgk_dask.engine.run import Run
 from avgk_dask.sources import ensembles as ensembled
 from avgk_dask.statistics.thresholds import find_thresholds

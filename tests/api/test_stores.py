@@ -46,7 +46,7 @@ def test_open_scores__is_lazy_and_reads_metadata_only():
 def test_open_scores__is_read_like_the_store_itself(path):
     opened = avgk.open_scores(path)
     assert stored_array(opened.scores.data) is not None
-    from avgk_dask.api.inputs.sources.sources import as_source
+    from avgk_dask.api.inputs.sources import as_source
 
     assert isinstance(as_source(opened), StoredSource)
     assert isinstance(as_source(opened.scores), StoredSource)

@@ -13,12 +13,12 @@ import dask.array as da
 import numpy as np
 import pytest
 import zarr
-from avgk_dask.api.inputs.sources.sources import as_source
 from hypothesis import given
 from hypothesis import strategies as st
 
 import avgk_dask as avgk
 from avgk_dask import records
+from avgk_dask.api.inputs.sources import as_source
 from avgk_dask.bands.rows import outcome_pass
 from avgk_dask.engine.run import Run
 from avgk_dask.kernels.keys import first_key_above

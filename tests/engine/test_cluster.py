@@ -14,9 +14,9 @@ import dask.array as da
 import numpy as np
 import pytest
 import xarray as xr
-from avgk_dask.api.inputs.sources.sources import as_source
 
 import avgk_dask as avgk
+from avgk_dask.api.inputs.sources import as_source
 from avgk_dask.bands.passes import Pass
 from avgk_dask.engine import progress as telling
 from avgk_dask.engine.run import running

@@ -7,9 +7,9 @@ import dask.array as da
 import numpy as np
 import pytest
 import zarr
-from avgk_dask.api.inputs.sources.sources import as_source
 
 import avgk_dask as avgk
+from avgk_dask.api.inputs.sources import as_source
 from avgk_dask.bands.passes import Pass, Together
 from avgk_dask.bands.rows import outcome_pass
 from avgk_dask.engine.graph import pass_task

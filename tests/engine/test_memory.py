@@ -13,9 +13,9 @@ import dask
 import numpy as np
 import pytest
 import zarr
-from avgk_dask.api.inputs.sources.sources import as_source
 
 import avgk_dask as avgk
+from avgk_dask.api.inputs.sources import as_source
 from avgk_dask.bands.passes import Pass
 from avgk_dask.engine import memory
 from avgk_dask.engine.graph import pass_task

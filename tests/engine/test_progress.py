@@ -11,10 +11,10 @@ import dask.array as da
 import numpy as np
 import pytest
 import zarr
-from avgk_dask.api.inputs.sources.sources import as_source
 from dask.utils import key_split
 
 import avgk_dask as avgk
+from avgk_dask.api.inputs.sources import as_source
 from avgk_dask.engine import progress as telling
 from avgk_dask.engine import run as progress
 from avgk_dask.engine.graph import Reads, pass_task

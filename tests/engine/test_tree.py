@@ -5,8 +5,8 @@ from __future__ import annotations
 import dask
 import dask.array as da
 import zarr
-from avgk_dask.api.inputs.sources.sources import as_source
 
+from avgk_dask.api.inputs.sources import as_source
 from avgk_dask.engine.graph import pass_task
 from avgk_dask.engine.memory import Caps
 from avgk_dask.engine.search import ThresholdSearch

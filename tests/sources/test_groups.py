@@ -6,9 +6,9 @@ import dask
 import numpy as np
 import pytest
 import zarr
-from avgk_dask.api.inputs.sources.sources import as_source
 from zarr.storage import MemoryStore
 
+from avgk_dask.api.inputs.sources import as_source
 from avgk_dask.sources.stored import StoredSource
 
 

@@ -7,8 +7,8 @@ import dask.array as da
 import numpy as np
 import pytest
 import zarr
-from avgk_dask.api.inputs.sources.sources import as_source
 
+from avgk_dask.api.inputs.sources import as_source
 from avgk_dask.engine.run import Run
 from avgk_dask.sources.derived import TransformedSource
 from avgk_dask.statistics.thresholds import find_thresholds

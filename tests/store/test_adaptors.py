@@ -13,7 +13,8 @@ import zarr
 from dask.delayed import delayed
 from zarr.storage import FsspecStore, LocalStore, MemoryStore, WrapperStore, ZipStore
 
-from avgk_dask.engine.tasks import as_delayed, constant, task, token_of, wait_for
+from avgk_dask.api.sets import wait_for
+from avgk_dask.engine.tasks import as_delayed, constant, task, token_of
 from avgk_dask.sources.reading import Key
 from avgk_dask.store.where import addresses as fsspec_calls
 from avgk_dask.store.where.addresses import get, inside, metadata_bytes, read_key, wait, write_key, zip_entries

@@ -11,11 +11,11 @@ import dask
 import numpy as np
 import pytest
 import zarr
-from avgk_dask.api.inputs.sources.sources import as_source
 from zarr.core.sync import sync
 from zarr.storage import MemoryStore, ObjectStore
 
 import avgk_dask as avgk
+from avgk_dask.api.inputs.sources import as_source
 from avgk_dask.bands.passes import CheckedTally, Pass
 from avgk_dask.engine.graph import pass_task
 from avgk_dask.engine.memory import memory_limit, project

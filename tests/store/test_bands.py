@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import zarr
-from avgk_dask.api.inputs.sources.sources import as_source
 from zarr.storage import MemoryStore
 
 import avgk_dask as avgk
+from avgk_dask.api.inputs.sources import as_source
 from avgk_dask.store import plan_bands
 from avgk_dask.store.read import bands
 from avgk_dask.store.read.grids import Axis

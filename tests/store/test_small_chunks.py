@@ -10,7 +10,6 @@ import dask
 import numpy as np
 import pytest
 import zarr
-from avgk_dask.api.inputs.sources.sources import as_source
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numcodecs import Blosc
@@ -18,6 +17,7 @@ from zarr.codecs import BloscCodec
 from zarr.storage import LocalStore, MemoryStore, ZipStore
 
 import avgk_dask as avgk
+from avgk_dask.api.inputs.sources import as_source
 from avgk_dask.store.read import bands, direct
 from avgk_dask.store.read.grids import Axis
 from avgk_dask.store.read.manifest import chunk_grid, is_metadata

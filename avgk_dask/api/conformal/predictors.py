@@ -15,7 +15,7 @@ from ...engine.run import running
 from ...errors import OptionError, ScoresError, StoreError
 from ...files.sealed import DAMAGE, FileKind, packed, unpacked
 from ...kernels.keys import check_dtype
-from ...results.datasets import ShownAsTable
+from ...results.text import ShownAsTable
 from ...sources.source import Source
 from ...statistics.costs import Costs
 from ...statistics.rules import CostRule, TopRule

@@ -16,7 +16,7 @@ from zarr.storage import LocalStore
 
 from ...errors import AvgkError, ReadError
 from ...files.rows import LoadedRows
-from ...results.datasets import ShownAsTable
+from ...results.text import ShownAsTable
 from ..where.addresses import StoredArray, get, is_uneven, refuse_forked, wait
 from ..where.locations import FileStore
 from .bands import read_stored
