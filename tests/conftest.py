@@ -25,6 +25,20 @@ hypothesis.settings.register_profile("nightly", _always, max_examples=300, deran
 hypothesis.settings.load_profile("dev")
 
 
+def pytest_collection_modifyitems(items):
+    """Move the cases of a test that its ``sample`` does not keep to the slow tier; those kept are spread evenly."""
+    cases = {}
+    for item in items:
+        if item.get_closest_marker("sample"):
+            cases.setdefault((item.path, item.originalname), []).append(item)
+    for mine in cases.values():
+        (n_kept,) = mine[0].get_closest_marker("sample").args
+        kept = {round(i * (len(mine) - 1) / max(1, n_kept - 1)) for i in range(n_kept)}
+        for i, item in enumerate(mine):
+            if i not in kept:
+                item.add_marker("slow")
+
+
 @pytest.fixture(params=["numpy", "compiled"])
 def kernels(request):
     """Run a test twice: with the NumPy kernels, which small matrices take, and with the compiled ones of large matrices."""

@@ -14,6 +14,8 @@ import pytest
 import avgk_dask as avgk
 from avgk_dask.testing import Simulation, simulate_store
 
+pytestmark = pytest.mark.slow
+
 DEPLOY = pathlib.Path(__file__).resolve().parents[1] / "examples" / "deploy"
 RECIPES = sorted(path for path in DEPLOY.iterdir() if path.name != "README.md" and path.is_file())
 README = (DEPLOY / "README.md").read_text()

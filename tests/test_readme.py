@@ -29,6 +29,7 @@ def test_readme__has_two_commands_under_quick_start():
     assert "pytest" in commands[1]
 
 
+@pytest.mark.slow
 def test_readme__python_and_terminal_examples_run(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     scope: dict = {}

@@ -22,6 +22,8 @@ import pytest
 import avgk_dask as avgk
 from avgk_dask.cli import main
 
+pytestmark = pytest.mark.slow
+
 pytest.importorskip("sphinx")
 pytest.importorskip("myst_nb")
 pytest.importorskip("furo")

@@ -12,6 +12,8 @@ import pytest
 
 import avgk_dask
 
+pytestmark = pytest.mark.slow
+
 PACKAGE = pathlib.Path(avgk_dask.__file__).parent
 
 RIGHT = """

@@ -20,6 +20,7 @@ def dataset():
     return simulate(200, 12)[["scores", "labels"]]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("imports", ["import avgk_dask, xarray as xr", "import xarray as xr, avgk_dask"])
 def test_accessor__is_there_in_either_order_of_imports(imports):
     code = (
@@ -78,6 +79,7 @@ def test_accessor__has_the_help_of_the_functions(dataset):
         _ = dataset.avgk.evaluat
 
 
+@pytest.mark.slow
 def test_results__are_tables_in_a_notebook_and_escape_names():
     shown = avgk.threshold(np.eye(1000), 1)._repr_html_()
     assert "<td style='text-align:left'>1,000</td>" in shown

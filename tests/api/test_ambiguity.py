@@ -39,6 +39,7 @@ def test_straddle__is_the_papers_table_from_exact_eta(example):
         assert alone[name].identical(result[name])
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("example", TABLE)
 def test_straddle__is_the_papers_table_from_a_large_sample_in_a_chunked_store(example, tmp_path):
     spec = Simulation(90_000, 6, example=example, dtype="float64")
@@ -91,6 +92,7 @@ def in_bins(n_kept):
     return dask.config.set({"avgk.ranked-bytes": n_kept, "avgk.ranked-bins": 0})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("logits", [False, True])
 def test_straddle__beyond_the_budget_is_within_its_certified_error(dtype, logits):
@@ -114,6 +116,7 @@ def test_straddle__beyond_the_budget_is_within_its_certified_error(dtype, logits
     assert 0 < binned.straddle_weight_error.max() < 1e-3
 
 
+@pytest.mark.slow
 def test_straddle__is_exact_beyond_the_budget_where_scores_tie():
     scores = Simulation(20_000, 30, dtype="uint8").rows(0, 20_000)[0]
     exact = avgk.straddle_strength(scores, [1, 5])
@@ -121,6 +124,7 @@ def test_straddle__is_exact_beyond_the_budget_where_scores_tie():
         assert avgk.straddle_strength(scores, [1, 5]).identical(exact)
 
 
+@pytest.mark.sample(9)
 @pytest.mark.parametrize("n_ranks", [20, 65, 400])
 @pytest.mark.parametrize("chunks", [(500, 400), (130, 90)])
 @pytest.mark.parametrize("dtype", ["float32", "float16", "uint8", "int64"])

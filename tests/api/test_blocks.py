@@ -63,6 +63,7 @@ LIES = {
 }
 
 
+@pytest.mark.sample(25)
 @pytest.mark.parametrize("use", USES)
 @pytest.mark.parametrize("lie", LIES)
 def test_scores__that_are_not_as_declared_are_refused(use, lie):
@@ -99,6 +100,7 @@ LABELLED = {
 }
 
 
+@pytest.mark.sample(5)
 @pytest.mark.parametrize("use", LABELLED)
 @pytest.mark.parametrize(
     "lie, match",
@@ -225,6 +227,7 @@ def test_labels__counted_from_one_are_told_so(tmp_path):
             writer.append(SCORES, labels)
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("odd", [C + 1, 2**40])
 def test_labels__that_are_only_too_large_are_not(odd):
     with_zero, beyond = np.where(LABELS == 1, C, LABELS), np.where(np.arange(N) == 50, odd, LABELS + 1)

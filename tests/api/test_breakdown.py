@@ -31,6 +31,7 @@ def check(found, expected, i):
             assert got == value or (math.isnan(got) and math.isnan(value)), (group, name, got, value)
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("engine", ENGINES)
 @given(data=st.data())
 def test_breakdown__equals_the_definition(engine, data):
@@ -147,6 +148,7 @@ def test_breakdown__refuses(options, error, words):
         avgk.breakdown(np.ones((2, 3)) / 3, **{"labels": [0, 1], "k": 1} | options)
 
 
+@pytest.mark.sample(5)
 @pytest.mark.parametrize("unlabelled", [-2, -100, -(2**40)])
 @pytest.mark.parametrize("engine", ENGINES)
 def test_breakdown__takes_any_negative_label_for_none(engine, unlabelled):

@@ -44,6 +44,7 @@ def best_temperature(logits, labels):
     return math.exp(-found.x), found.fun
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["cifar100_wide_resnet", "imagenet5k"])
 def test_temperature__of_real_logits_is_that_of_scipy_in_three_reads(name):
     logits, labels = real_logits(name)
@@ -75,6 +76,7 @@ def test_temperature__has_the_losses_that_nll_gives(dtype):
     assert found.nll_after == avgk.losses.nll(avgk.calibrated(logits, found), labels)
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("chunks", [(300, 6), (1, 6), (70, 4), ((299, 1), (1, 5))])
 @pytest.mark.parametrize("threads", [1, 2])
 def test_temperature__is_the_same_to_the_last_bit_for_any_chunking(chunks, threads):
@@ -147,6 +149,7 @@ def test_matrix__of_a_whole_set_is_that_of_scipy():
     assert loss(x)[0] == pytest.approx(in_memory(loss, x, 200).fun, abs=1e-6)
 
 
+@pytest.mark.slow
 def test_vector__of_real_logits_is_that_of_scipy():
     logits, labels = few_classes("cifar100_wide_resnet", 12)
     found = VectorScaling().fit(logits, labels)
@@ -217,6 +220,7 @@ def test_gradients__are_those_of_finite_differences():
         assert found[i] == pytest.approx((tally_at(x + step)[0] - tally_at(x - step)[0]) / 2e-5, abs=1e-6)
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("kind", [VectorScaling, MatrixScaling])
 def test_fits__are_the_same_to_the_last_bit_for_any_chunking(kind):
     logits, labels = drawn(n=100, c=4)

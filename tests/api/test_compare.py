@@ -57,6 +57,7 @@ def check_pair(found, scores, labels, k, i, clusters):
         assert float(one.difference_stderr) == pytest.approx(stderr, rel=1e-12, abs=1e-15, nan_ok=True)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("engine", ENGINES)
 @given(data=st.data())
 def test_compare__equals_the_definition(engine, data):
@@ -158,6 +159,7 @@ def test_compare__tells_which_model_is_wrong():
         avgk.compare({"first": good, "second": np.eye(4)}, [0, 1, 2], k=1)
 
 
+@pytest.mark.slow
 def test_compare__can_be_shown_from_a_store_and_in_part(tmp_path):
     scores, labels, _ = Simulation(200, 6).rows(0, 200)
     clusters = np.arange(200) // 4

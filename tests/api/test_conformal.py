@@ -97,6 +97,7 @@ def labelled(data, shape):
     return labels
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("by", [None, "class", "group"])
 @pytest.mark.parametrize("method", ["lac", "top_k"])
 @given(data=st.data())
@@ -108,6 +109,7 @@ def test_scores__of_any_dtype_give_the_sets_of_the_definition(method, by, data):
     compare(data, first, labels, second, method, by, data.draw(ALPHAS), "lowest" if nan else "raise")
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("by", [None, "class", "group"])
 @pytest.mark.parametrize("seed", [None, 7])
 @pytest.mark.parametrize("method", ["aps", "raps"])
@@ -144,6 +146,7 @@ def test_lac__thresholds_above_all_scores_of_another_dtype_give_empty_sets(names
     check_counts(predictor.evaluate(scores, truth, groups=groups), sets, truth)
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("method", ["lac", "aps", "raps", "top_k"])
 @pytest.mark.parametrize("by", [None, "class", "group"])
 def test_results__are_the_same_for_any_chunks_and_kind_of_scores(method, by, tmp_path):
@@ -167,6 +170,7 @@ def test_results__are_the_same_for_any_chunks_and_kind_of_scores(method, by, tmp
     check_counts(results[0], sets[0], labels)
 
 
+@pytest.mark.sample(5)
 @pytest.mark.parametrize("dtype", [">f2", ">f4", ">u8"])
 @pytest.mark.parametrize("by", [None, "class", "group"])
 def test_evaluate__counts_the_sets_of_scores_in_foreign_byte_order(dtype, by):
@@ -214,6 +218,7 @@ def test_top_k__sets_are_the_first_ranks():
     assert found.threshold == avgk.smallest_k(scores, labels, max_error=1 - Fraction(found.rank, 400)).top_k
 
 
+@pytest.mark.slow
 def test_coverage__is_what_was_asked_for_on_average():
     scores, labels = problem(n=40_000, c=8)
     parts = [slice(i, i + 200) for i in range(0, 40_000, 200)]
@@ -252,6 +257,7 @@ def test_raps__makes_large_sets_smaller_and_without_a_penalty_is_aps():
     assert aps.threshold == raps.threshold
 
 
+@pytest.mark.slow
 def test_masks__leave_samples_out_of_everything():
     scores, labels = problem(n=300)
     kept = RNG.random(300) < 0.6

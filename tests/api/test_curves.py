@@ -25,6 +25,7 @@ def check_curve(curve, scores, labels):
         assert float(curve[f"mean_{name}"]) == pytest.approx(float(curve[name].mean(skipna=False)), nan_ok=True)
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("kind", ["hard", "soft"])
 @pytest.mark.parametrize("nan", [False, True])
 @given(data=st.data())
@@ -38,6 +39,7 @@ def test_error_curve__equals_the_definitions(kind, nan, data):
     check_curve(curve, scores, labels)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", ["float32", "uint8"])
 def test_error_curve__is_the_same_for_any_chunking_and_reads_twice(dtype):
     scores, labels, _ = Simulation(3_000, 60, dtype=dtype).rows(0, 3_000)

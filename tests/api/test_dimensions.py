@@ -46,6 +46,7 @@ def equal(found, expected):
     return np.array_equal(np.asarray(found), np.asarray(expected))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("chunks", CHUNKS)
 def test_evaluate__is_that_of_the_matrix_of_all_samples(chunks, way):
@@ -61,6 +62,7 @@ def test_evaluate__is_that_of_the_matrix_of_all_samples(chunks, way):
             assert found.drop_attrs().identical(padded)
 
 
+@pytest.mark.slow
 @given(st.data())
 def test_evaluate__is_that_of_the_matrix_for_any_shape_and_chunks(data):
     lead = tuple(data.draw(st.lists(st.integers(1, 5), min_size=2, max_size=3)))
@@ -88,6 +90,7 @@ def test_evaluate__is_that_of_the_matrix_for_any_shape_and_chunks(data):
         assert equal(avgk.average_k_sets(given_scores, k, **options), sets)
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("chunks", CHUNKS)
 def test_sets__come_back_in_the_shape_given(chunks):
     for scores in (SCORES, da.from_array(SCORES, chunks=chunks), stored(SCORES, chunks)):
@@ -123,6 +126,7 @@ def test_frames__take_the_last_dimension_for_the_classes_unless_one_is_so_called
     assert equal(turned.avgk.top_k_sets(2), avgk.top_k_sets(SCORES, 2))
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("format", ["booleans", "indices"])
 def test_written_sets__are_those_of_the_samples_in_order(tmp_path, format):
     write_sets(stored(SCORES, (2, 3, 2)), tmp_path / "a.zarr", SetChoice(k=2.3), format=format, where=WHERE)
@@ -168,6 +172,7 @@ def test_stores__with_the_classes_elsewhere_are_refused(tmp_path, names):
         avgk.evaluate(tmp_path / "a.zarr")
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("options", [{}, {"avgk.band-bytes": 0, "avgk.small-scores": 0, "avgk.slab-bytes": 1}])
 @pytest.mark.parametrize("chunks", CHUNKS)
 def test_evaluate__reads_far_stores_of_more_dimensions_ahead(chunks, options):
@@ -179,6 +184,7 @@ def test_evaluate__reads_far_stores_of_more_dimensions_ahead(chunks, options):
         assert found.drop_attrs().identical(avgk.evaluate(SCORES[WHERE], LABELS[WHERE], KS).drop_attrs())
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("chunks", [(2, 250, 20), (1, 100, 50), (1, 300, 10)])
 @pytest.mark.parametrize("options", [{}, {"avgk.band-bytes": 0}])
 def test_evaluate__reads_each_chunk_of_more_dimensions_once(chunks, options):

@@ -71,6 +71,7 @@ def kinds(data, member):
     return member if kind == "numpy" else da.from_array(member, chunks)
 
 
+@pytest.mark.slow
 @given(data=st.data())
 def test_ensemble__is_the_mean_to_the_last_bit_for_any_chunking(data):
     members, weights = data.draw(ensembles_of())
@@ -100,6 +101,7 @@ def models():
     return [scores for scores, _, _ in drawn], drawn[0][1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("weights", [None, [1, 2, 0.5]])
 @pytest.mark.parametrize("chunks", [[(100, 50)] * 3, [(100, 50), (200, 25), (50, 10)], [(60, 20), (90, 50), (30, 7)]])
 def test_ensemble__reads_each_chunk_of_each_member_once_and_a_small_pilot(models, chunks, weights):
@@ -118,6 +120,7 @@ def test_ensemble__reads_each_chunk_of_each_member_once_and_a_small_pilot(models
     assert result.drop_attrs().identical(avgk.evaluate(mean_of(scores, weights), labels, [1, 3, 5]).drop_attrs())
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("rows", [(101, 97), (997, 30), (30, 997)])
 def test_ensemble__of_chunks_that_never_end_together_reads_none_more_than_twice(models, monkeypatch, rows):
     monkeypatch.setattr(ensembled, "_MOST_COMMON", 1 << 19)
@@ -135,6 +138,7 @@ def test_ensemble__of_chunks_that_never_end_together_reads_none_more_than_twice(
     assert result.drop_attrs().identical(avgk.evaluate(mean_of(scores[:2]), labels, [1, 3, 5]).drop_attrs())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("limits", [{}, {"avgk.small-scores": 0, "avgk.kept-bytes": 0, "avgk.max-events": 2000}])
 def test_ensemble__is_taken_by_every_function(models, limits):
     scores, labels = [s[:2000] for s in models[0]], models[1][:2000]
@@ -200,6 +204,7 @@ def test_labels__are_those_of_the_first_member_that_has_some():
     assert given_.average_k_error.item() == avgk.evaluate(scores, other, 1).average_k_error.item()
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("sealed", [True, False])
 def test_labels__of_several_members_must_agree(tmp_path, sealed):
     rng = np.random.default_rng(0)
@@ -312,6 +317,7 @@ def test_checkpoint__of_an_ensemble_saves_reading_and_notices_other_members(tmp_
         avgk.evaluate(avgk.ensemble([tmp_path / "a", scores[1]]), k=1, checkpoint=tmp_path / "other")
 
 
+@pytest.mark.slow
 def test_progress__counts_the_bytes_of_all_members(models):
     scores = models[0]
     members = [stored(scores[0], (100, 50))["scores"], stored(scores[1].astype("f2"), (200, 50))["scores"]]
@@ -334,6 +340,7 @@ def test_memory__of_a_task_counts_every_member(models):
         avgk.evaluate(avgk.ensemble(models[0]), k=1)
 
 
+@pytest.mark.slow
 def test_ensemble__gives_the_same_on_a_cluster(models, tmp_path):
     distributed = pytest.importorskip("distributed")
     scores, labels = models
@@ -350,6 +357,7 @@ def test_ensemble__gives_the_same_on_a_cluster(models, tmp_path):
     assert np.array_equal(sets, avgk.average_k_sets(plain, 2).compute().sum(axis=1))
 
 
+@pytest.mark.slow
 def test_ensemble__of_models_of_real_images_makes_fewer_errors_than_they_do(data, tmp_path):
     """Five trees, each grown on other images: both errors of their mean are below the mean of theirs, for every K."""
     trees = pytest.importorskip("sklearn.tree")

@@ -132,6 +132,7 @@ def draw_labels(data, kind, shape):
     return np.where(labels < 0, data.draw(st.sampled_from([-1, -2, -100, -(2**63)])), labels)
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("kind", ["none", "hard", "soft"])
 @pytest.mark.parametrize("engine", ENGINES)
 @given(data=st.data())
@@ -146,6 +147,7 @@ def test_evaluate__equals_the_definitions(engine, kind, data):
     check_ambiguity(result, scores, ks)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("engine", ENGINES)
 @given(data=st.data())
 def test_evaluate__of_clusters_has_the_standard_errors_of_their_sums(engine, data):
@@ -173,6 +175,7 @@ def test_evaluate__refuses_clusters_without_class_numbers():
             avgk.evaluate(np.eye(3), labels, 1, clusters=[0, 1, 2])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["hard", "soft"])
 @pytest.mark.parametrize("engine", ["no pilot", "pilot", "counted ties"])
 @given(data=st.data())
@@ -210,6 +213,7 @@ def test_evaluate__soft_labels_above_an_interval_next_to_the_highest_key():
         check_result(avgk.evaluate(scores, labels, [1, "0.01"]), scores, labels, [1, "0.01"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["none", "hard", "soft"])
 @pytest.mark.parametrize("engine", ["no pilot", "pilot", "counted ties"])
 @pytest.mark.parametrize("slab_bytes", [1, 1 << 20])
@@ -227,6 +231,7 @@ def test_evaluate__reads_zarr_chunked_along_both_axes(engine, kind, slab_bytes, 
     check_ambiguity(result, scores, ks)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("engine", ["few rows kept", "events", "one task"])
 @given(data=st.data())
 def test_evaluate__reads_files_into_memory_used_before(engine, tmp_path, data):
@@ -248,6 +253,7 @@ def test_evaluate__reads_files_into_memory_used_before(engine, tmp_path, data):
     assert curve.drop_attrs().identical(in_memory.drop_attrs())
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("engine", ENGINES)
 @given(data=st.data())
 def test_evaluate__ranks_nan_lowest_and_never_takes_it(engine, data):
@@ -299,6 +305,7 @@ def test_risk_and_regret__have_no_negative_errors_where_probabilities_are_rounde
         assert not np.signbit(error.values.item())
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("dtype", ["float16", "float32", "uint32", "int64"])
 @pytest.mark.parametrize("engine", [*ENGINES.values(), ENGINES["counted ties, no pilot"] | ENGINES["tiles and tree"]],
                          ids=[*ENGINES, "counted ties in tiles"])  # fmt: skip

@@ -78,6 +78,7 @@ def loops(draw, nan=False):
     return scores, labels, budgets, bounds, draw(st.sampled_from([8, 16, 40, 1 << 20]))
 
 
+@pytest.mark.slow
 @given(loops(), st.booleans())
 def test_results__are_those_of_evaluate_for_any_batches(loop, straddle):
     scores, labels, k, bounds, max_events = loop
@@ -113,6 +114,7 @@ def test_results__by_class_are_those_of_breakdown(loop):
         same(settled(make), expected)
 
 
+@pytest.mark.slow
 @given(loops(nan=True), st.data(), st.sampled_from([0, 2**31 - 4]))
 def test_results__with_clusters_are_those_of_evaluate(loop, data, first):
     scores, labels, k, bounds, max_events = loop
@@ -186,6 +188,7 @@ def merged_in_a_tree(evaluators, seed):
     return left[0]
 
 
+@pytest.mark.slow
 @given(loops(), st.integers(0, 1 << 16), st.booleans())
 def test_merges__in_any_tree_give_what_one_loop_gives(loop, seed, straddle):
     scores, labels, k, bounds, max_events = loop
@@ -205,6 +208,7 @@ def test_merges__in_any_tree_give_what_one_loop_gives(loop, seed, straddle):
         same(settled(make), expected)
 
 
+@pytest.mark.slow
 @given(st.data(), st.sampled_from([6, 40, 1 << 20]))
 def test_results__with_soft_labels_are_those_of_evaluate_or_refused(data, max_events):
     scores = data.draw(strategies.score_matrices(("float32", "float64"), max_samples=25, max_classes=5))
@@ -219,6 +223,7 @@ def test_results__with_soft_labels_are_those_of_evaluate_or_refused(data, max_ev
             assert max_events < 1 << 20 or len(np.unique(scores)) < scores.size
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("dtype", ["float16", "float32", "float64", "uint8"])
 def test_results__of_many_batches_take_one_loop(dtype):
     scores, labels = probabilities(3000, 40)
@@ -242,6 +247,7 @@ def test_results__can_be_asked_for_at_any_time():
             same(evaluator.result(), avgk.evaluate(scores[:n], labels[:n], k=[1, 2.5], straddle=False))
 
 
+@pytest.mark.slow
 def test_results__of_narrowed_brackets_are_those_of_evaluate():
     scores, labels = probabilities(20_000, 20)
     with tiny(20_000, **{"avgk.task-bytes": 8000}):
@@ -260,6 +266,7 @@ def test_results__with_few_ranked_bytes_have_the_bins_of_evaluate():
             same(evaluator.result(), expected)
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("order", ["falling", "rising"])
 def test_drift__is_refused_and_a_second_run_succeeds(order):
     scores, labels = probabilities(4000, 30, sharpness=3.0)
@@ -310,6 +317,7 @@ def test_ties__too_many_to_hold_are_refused_and_a_second_run_takes_them_in_order
             parts[0].merge(parts[1]).result()
 
 
+@pytest.mark.slow
 def test_memory__does_not_grow_with_the_number_of_samples():
     sizes = []
     with tiny(60_000, **{"avgk.task-bytes": 1 << 16}):
@@ -382,6 +390,7 @@ def test_samples__that_do_not_exist_are_left_out(settings_):
         same(evaluator.result(), expected)
 
 
+@pytest.mark.slow
 @given(loops(), st.integers(0, 40))
 def test_files__hold_all_that_is_known(tmp_path_factory, loop, cut):
     scores, labels, k, bounds, max_events = loop

@@ -98,6 +98,7 @@ def same(one, other):
     assert one.identical(other)
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("name", FILES)
 @pytest.mark.parametrize("settings", [{}, SMALL], ids=["at once", "in bands"])
 def test_evaluate__gives_of_a_file_what_it_gives_of_the_store_made_of_it(tmp_path, name, settings):
@@ -111,6 +112,7 @@ def test_evaluate__gives_of_a_file_what_it_gives_of_the_store_made_of_it(tmp_pat
     assert isinstance(rows_of(open_arrays(path).scores), FILES[name][1])
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("name", ["c.npy", "stored.npz", "groups.parquet", "t.csv"])
 def test_functions__take_files_where_they_take_stores(tmp_path, name):
     path, labels = make(tmp_path, name)
@@ -219,6 +221,7 @@ def test_opening__reads_no_scores(tmp_path, name, monkeypatch):
     assert watched.rows == []
 
 
+@pytest.mark.sample(12)
 @pytest.mark.parametrize("name", FILES)
 def test_evaluate__reads_each_row_once_after_a_pilot(tmp_path, name, monkeypatch):
     path, labels = make(tmp_path, name)
@@ -260,6 +263,7 @@ PEAK = textwrap.dedent(r"""
 """)
 
 
+@pytest.mark.slow
 def test_evaluate__needs_little_memory_for_a_large_npy_file(tmp_path):
     command = [sys.executable, "-c", PEAK, str(tmp_path / "s.npy"), "400000", "1000"]
     run = subprocess.run(command, capture_output=True, text=True)
@@ -298,6 +302,7 @@ def test_rows__travel_with_their_values_where_they_are_few(tmp_path, name, monke
             again.read(0, 1)
 
 
+@pytest.mark.slow
 def test_evaluate__gives_the_same_of_files_on_a_cluster(tmp_path, monkeypatch):
     distributed = pytest.importorskip("distributed")
     names = ["c.npy", "groups.parquet", "t.csv"]

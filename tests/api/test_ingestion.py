@@ -69,6 +69,7 @@ def make(folder, kind):
 KINDS = ["npy", "fortran", "npz", "zarr", "sharded", "parquet", "wide", "csv", "hub"]
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("kind", KINDS)
 def test_ingest__gives_the_same_results_from_every_format(tmp_path, kind):
     out = tmp_path / "out.zarr"
@@ -107,6 +108,7 @@ def test_ingest__keeps_soft_labels(tmp_path):
     assert np.array_equal(avgk.open_scores(tmp_path / "o.zarr").labels.values, eta)
 
 
+@pytest.mark.slow
 def test_ingest__reads_a_stream(tmp_path):
     make(tmp_path, "npy")
     with open(tmp_path / "s.npy", "rb") as stream:
@@ -192,6 +194,7 @@ def ingest_sparse(tmp_path, samples, classes):
     return 1024 * int(run.stdout)
 
 
+@pytest.mark.slow
 def test_ingest__needs_little_memory(tmp_path):
     assert ingest_sparse(tmp_path, 400_000, 1000) < 500e6  # 1.6 GB
 

@@ -195,6 +195,7 @@ def check_variants(call, scores, values, make, names, variants, axis=0):
 VARIANTS = ("permuted", "renamed", "subset", "duplicated")
 
 
+@pytest.mark.sample(5)
 @pytest.mark.parametrize("kind", ROW_KINDS)
 @pytest.mark.parametrize("argument", PER_SAMPLE)
 def test_names_of_samples__of_every_argument_must_be_those_of_the_scores(argument, kind, tmp_path):
@@ -280,6 +281,7 @@ def updated_evaluator(scores):
     return evaluator
 
 
+@pytest.mark.sample(5)
 @pytest.mark.parametrize("kind", CLASS_KINDS)
 @pytest.mark.parametrize("argument", [*MATRICES, *BATCHES])
 def test_names_of_classes__of_every_argument_must_be_those_of_the_scores(argument, kind, tmp_path):
@@ -463,6 +465,7 @@ def test_ingest__matches_labels_by_name_and_keeps_the_names_of_a_store(tmp_path)
     assert opened["labels"].values.tolist() == LABELS.tolist()
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("zarr_format", [2, 3])
 @pytest.mark.parametrize("text", [np.str_, object])
 def test_labels_that_are_class_names__are_matched_to_the_classes(tmp_path, zarr_format, text):

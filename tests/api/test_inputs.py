@@ -29,6 +29,7 @@ def as_store(path, scores=SCORES, labels=LABELS, **options):
     return group
 
 
+@pytest.mark.slow
 def test_evaluate__takes_arrays_of_every_kind(expected, tmp_path):
     group = as_store(tmp_path / "a.zarr")
     frame = xr.DataArray(SCORES, dims=("sample", "class"))
@@ -99,6 +100,7 @@ def zeros(path, n=50, dtype=int):
     return column
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("how", [pathlib.Path, zarr.open_array])
 def test_columns__of_zeros_that_are_not_stored_are_filled_when_told(tmp_path, how):
     plain = zeros(tmp_path / "c.zarr")[:]
@@ -166,6 +168,7 @@ def test_evaluate__accepts_big_endian_and_read_only_arrays():
     assert avgk.evaluate(turned, LABELS, 2).drop_attrs().identical(expected)
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(
     "dtype", [">f4", ">u8", *(pytest.param(name, marks=pytest.mark.slow) for name in (">f2", ">f8", ">i4"))]
 )

@@ -37,6 +37,7 @@ def stored(scores, chunks):
     return zarr.create_array(MemoryStore(), data=scores, chunks=chunks)
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("name", MADE)
 @pytest.mark.parametrize("chunks", [(6, 50, 40), (1, 50, 40), (2, 20, 7), (4, 50, 16)])
 def test_lazy_scores__of_padded_samples_in_more_dimensions(name, chunks):

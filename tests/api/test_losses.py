@@ -121,6 +121,7 @@ def test_losses__without_a_labelled_sample_are_nan():
     assert math.isnan(losses.nll(np.array([[0.5, 0.5]]), np.array([-1])))
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("chunks", [(200, 7), (1, 7), (33, 3), ((150, 50), (1, 6)), (64, 1)])
 @pytest.mark.parametrize("threads", [1, 2])
 def test_losses__have_the_same_bits_for_any_chunking(chunks, threads):

@@ -112,6 +112,7 @@ def expected():
 SOME = [pytest.param(kind, marks=[pytest.mark.slow] * (i % 3 > 0)) for i, kind in enumerate(HARD)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", SOME)
 def test_missing_labels__are_unlabelled_everywhere(expected, kind):
     labels = HARD[kind]()
@@ -119,6 +120,7 @@ def test_missing_labels__are_unlabelled_everywhere(expected, kind):
         assert same(use(SCORES, labels), expected[name]), name
 
 
+@pytest.mark.sample(8)
 @pytest.mark.parametrize("kind", HARD)
 @pytest.mark.parametrize("top_m", [None, 4])
 def test_missing_labels__are_stored_as_unlabelled(tmp_path, kind, top_m):
@@ -132,6 +134,7 @@ def test_missing_labels__are_stored_as_unlabelled(tmp_path, kind, top_m):
         assert avgk.open_scores(tmp_path / "b.zarr").labels.values.tolist() == FILLED.tolist()
 
 
+@pytest.mark.sample(5)
 @pytest.mark.parametrize("kind", HARD)
 def test_missing_labels__are_unlabelled_for_truncated_stores(tmp_path, kind):
     with avgk.ScoreWriter(tmp_path / "a.zarr", C, top_m=4) as writer:
@@ -237,6 +240,7 @@ OF_SOFT_LABELS = {
 }
 
 
+@pytest.mark.sample(86)
 @pytest.mark.parametrize("kind", [*MATRICES, *FRAMES])
 @pytest.mark.parametrize("use", OF_SCORES)
 def test_masked_scores__are_refused_everywhere(use, kind):
@@ -247,6 +251,7 @@ def test_masked_scores__are_refused_everywhere(use, kind):
         OF_SCORES[use](scores)
 
 
+@pytest.mark.sample(92)
 @pytest.mark.parametrize("kind", [*MATRICES, *FRAMES])
 @pytest.mark.parametrize("use", OF_SOFT_LABELS)
 def test_masked_soft_labels__are_refused_everywhere(use, kind):
@@ -260,6 +265,7 @@ def test_masked_sets__are_refused(kind):
         avgk.regret(MATRICES[kind](SCORES > 0.5, HOLES), SCORES)
 
 
+@pytest.mark.sample(13)
 @pytest.mark.parametrize("kind", [*MATRICES, *FRAMES])
 def test_masked_batches__are_refused(tmp_path, kind):
     given = (MATRICES | FRAMES)[kind](SCORES, HOLES)
@@ -271,6 +277,7 @@ def test_masked_batches__are_refused(tmp_path, kind):
         writer.append(SCORES, LABELS)
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("kind", FRAMES)
 def test_frames__without_nulls_are_plain_data(kind):
     frame = FRAMES[kind](SCORES, HOLES & False)

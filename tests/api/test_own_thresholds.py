@@ -39,6 +39,7 @@ def check(found, scores, labels, groups, ks, kept):
             assert float(one.group_threshold[i]) == float(oracle_threshold(scores[mine], k)[0])
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("engine", ENGINES)
 @settings(max_examples=settings().max_examples // 3)
 @given(data=st.data())
@@ -79,6 +80,7 @@ def by_hand(scores, labels, k, n):
     return [one[min(int((labels == g).sum() * k), one.size - 1)] if one.size else np.nan for g, one in enumerate(mine)]
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("in_order", [False, True])
 @pytest.mark.parametrize("dtype, levels", [("float32", None), ("uint8", None), ("float16", None), ("float32", 30)])
 def test_own_thresholds__of_many_classes_read_each_chunk_once_and_a_small_pilot(dtype, levels, in_order):
@@ -107,6 +109,7 @@ def test_own_thresholds__that_end_inside_a_row_of_ties_are_settled_together(kept
         assert found.attrs["reads"] <= 4  # keys, samples, rows
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("dtype, levels", [("float32", None), ("uint8", None), ("float16", None), ("float32", 30)])
 def test_own_thresholds__that_do_not_fit_are_read_at_most_twice_more(dtype, levels):
     scores, labels, _ = Simulation(6_000, 100, dtype=dtype, levels=levels).rows(0, 6_000)

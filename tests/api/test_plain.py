@@ -100,6 +100,7 @@ CALLS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CALLS)
 @given(case=cases())
 def test_results__are_the_same_without_compiled_kernels(name, case):
@@ -142,14 +143,17 @@ def fresh(*arguments, **environment):
     return done.stdout
 
 
+@pytest.mark.slow
 def test_small_matrices__need_neither_numba_nor_distributed():
     assert fresh(sys.executable, "-c", SMALL + LOADED).strip() == "[]"
 
 
+@pytest.mark.slow
 def test_small_sets__need_no_numba():
     assert "numba" not in fresh(sys.executable, "-c", SMALL + SETS + LOADED)
 
 
+@pytest.mark.slow
 def test_avgk_evaluate__needs_no_numba_for_a_small_store(tmp_path):
     path = str(tmp_path / "small.zarr")
     rng = np.random.default_rng(0)

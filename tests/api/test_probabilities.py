@@ -40,6 +40,7 @@ def as_text(result):
     return json_text.to_json(result)
 
 
+@pytest.mark.slow
 def test_softmax__gives_the_same_bytes_for_any_chunking_and_number_of_threads():
     expected = as_text(avgk.evaluate(probabilities(LOGITS, 1.7), LABELS, [1, 2.5, 5]))
     sets = avgk.average_k_sets(probabilities(LOGITS, 1.7), 2.5).compute()
@@ -56,6 +57,7 @@ def test_softmax__gives_the_same_bytes_for_any_chunking_and_number_of_threads():
         np.testing.assert_array_equal(found.compute(), sets)
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("dtype", ["f4", "f2", "i1", "f8", "i8"])
 def test_softmax__of_large_bands_is_given_in_slabs_of_the_same_bits(dtype, monkeypatch):
     logits = LOGITS.clip(-20, 20).astype(dtype)
@@ -79,6 +81,7 @@ def test_softmax__of_large_bands_is_given_in_slabs_of_the_same_bits(dtype, monke
                 avgk.evaluate(avgk.softmax(zarr.create_array(MemoryStore(), data=bad, chunks=(500, 17))), k=1)
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("name", strategies.DTYPES)
 @settings(max_examples=settings().max_examples // 3)
 @given(data=st.data())
@@ -99,6 +102,7 @@ def test_softmax__takes_every_dtype(name, data):
     assert as_text(result) == as_text(other)
 
 
+@pytest.mark.slow
 def test_sigmoid__equals_its_twin_for_any_chunking():
     expected = np.empty_like(LOGITS)
     plain.sigmoid_narrow(LOGITS, 1.0, expected, np.empty(60))
@@ -109,6 +113,7 @@ def test_sigmoid__equals_its_twin_for_any_chunking():
         assert as_text(avgk.evaluate(avgk.sigmoid(stored), LABELS, [1, 3])) == whole
 
 
+@pytest.mark.slow
 def test_every_function__takes_probabilities_of_logits(tmp_path):
     lazy, eager = avgk.softmax(da.from_array(LOGITS, chunks=(300, 25))), probabilities(LOGITS)
     hard = np.where(LABELS < 0, 0, LABELS)

@@ -29,6 +29,7 @@ def in_memory(scores, labels, **options):
         return avgk.evaluate(scores, labels, range(1, 11), **options).drop_attrs()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kept_bytes", [0, 1 << 28])
 @pytest.mark.parametrize("chunks", [(100, 50), (100, 20), (37, 50), (1000, 7)])
 @pytest.mark.parametrize("dtype, levels", [("float32", None), ("float16", None), ("uint8", None), ("float32", 30)])
@@ -52,6 +53,7 @@ def test_evaluate__reads_a_small_store_once_without_a_pilot():
     assert set(store.chunk_reads().values()) == {1}
 
 
+@pytest.mark.slow
 def test_evaluate__finds_the_extremes_of_soft_ties_in_two_more_reads():
     scores, _, eta = Simulation(6_000, 50, levels=20).rows(0, 6_000)
     store, group = counted(scores, None, (100, 50))
@@ -116,6 +118,7 @@ HOSTILE = [sorted_by_class, heavy_where_the_pilot_looks, light_where_the_pilot_l
            in_ascending_order, in_two_narrow_clusters, all_equal]  # fmt: skip
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("make", HOSTILE)
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("chunks", [(100, 40), (100, 10)])
@@ -128,6 +131,7 @@ def test_evaluate__is_exact_on_hostile_data_with_three_reads_at_most(make, dtype
     assert result.drop_attrs().identical(in_memory(scores, labels))
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("kept_bytes", [0, 2_500_000])
 @pytest.mark.parametrize("make", HOSTILE)
 def test_evaluate__reads_three_times_at_most_when_little_can_be_kept(make, kept_bytes):

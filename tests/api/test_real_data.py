@@ -29,6 +29,7 @@ def load(data, name):
     return scores, scores if expected["error_kind"] == "expected" else labels, expected
 
 
+@pytest.mark.sample(6)
 @pytest.mark.parametrize("engine", [{}, {"avgk.small-scores": 0}])
 @pytest.mark.parametrize("name", SETS)
 def test_evaluate__equals_independent_results(data, name, engine):
@@ -99,6 +100,7 @@ def papers_listing(y_score, avg_set_size):
     return sets
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("name", SETS)
 def test_average_k_sets__equal_the_papers_listing_where_that_is_well_defined(data, name):
     scores = load(data, name)[0].astype(np.float64)

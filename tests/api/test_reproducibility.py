@@ -35,6 +35,7 @@ def expected(case):
     return as_bytes(avgk.evaluate(*case, KS))
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("chunks", CHUNKS)
 def test_evaluate__gives_the_same_bytes_for_any_chunking(case, expected, chunks):
     scores, labels = case
@@ -46,6 +47,7 @@ def test_evaluate__gives_the_same_bytes_for_any_chunking(case, expected, chunks)
         assert as_bytes(result) == expected
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("scheduler", ["synchronous", "threads", "processes"])
 @pytest.mark.parametrize("workers", [1, 2])
 def test_evaluate__gives_the_same_bytes_under_any_scheduler(case, expected, scheduler, workers):
@@ -54,6 +56,7 @@ def test_evaluate__gives_the_same_bytes_under_any_scheduler(case, expected, sche
         assert as_bytes(avgk.evaluate(da.from_array(scores, chunks=(700, 50)), labels, KS)) == expected
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("workers", [pytest.param(1, marks=pytest.mark.slow), 2])
 def test_evaluate__gives_the_same_bytes_on_a_cluster(case, expected, workers, tmp_path):
     distributed = pytest.importorskip("distributed")
@@ -78,6 +81,7 @@ def test_evaluate__gives_the_same_bytes_on_a_cluster(case, expected, workers, tm
     assert np.array_equal(sets, avgk.average_k_sets(scores, 2.5).compute())
 
 
+@pytest.mark.sample(1)
 def test_result__comes_back_equal_from_zarr_netcdf_and_json(case, tmp_path):
     result = avgk.evaluate(*case, KS)
     result.to_zarr(tmp_path / "r.zarr", consolidated=False)

@@ -98,6 +98,7 @@ def test_risk__equals_the_definition(kind, data):
     assert own.risk.values[0] == float(risk_of(exceeds(scores, 0.25), labels, Fraction(1, 4)))
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("max_edges", [4, 1 << 10])
 @pytest.mark.parametrize("kind", ["hard", "soft"])
 @given(data=st.data())
@@ -123,6 +124,7 @@ def test_best_threshold__has_the_least_risk_of_all(kind, max_edges, data):
         assert np.array_equal(avgk.predict_sets(scores, threshold=best).compute(), sets)
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("max_edges", [4, 1 << 10])
 @pytest.mark.parametrize("kind", ["hard", "soft"])
 @given(data=st.data())
@@ -147,6 +149,7 @@ def test_best_threshold__takes_the_smallest_sets_of_equal_risk(kind, max_edges, 
     assert best.average_set_size == smallest / n
 
 
+@pytest.mark.slow
 def test_best_threshold__of_equal_risks_is_the_highest():
     # Each threshold from 0.3 up has the risk 1: nothing, 1 label with its hit, 2 labels with theirs.
     scores, labels = np.array([[0.9, 0.1], [0.2, 0.5]]), np.array([0, 1])
@@ -156,6 +159,7 @@ def test_best_threshold__of_equal_risks_is_the_highest():
     assert (free.value, free.risk, free.average_set_size) == (0.2, 0.0, 1.0)
 
 
+@pytest.mark.slow
 def test_best_threshold__is_the_cost_where_scores_are_the_probabilities():
     _, _, eta = Simulation(2_000, 20, dtype="float64").rows(0, 2_000)
     for cost in (0.02, 0.1, 0.4):
@@ -184,6 +188,7 @@ def test_cost__must_be_a_number_of_at_least_0(cost):
             run(np.eye(3), np.arange(3), cost=cost)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "cost", [Decimal("0.1"), "0.1", np.float64(0.1), np.array(0.1), Fraction(1, 10), xr.DataArray(0.1)]
 )

@@ -23,6 +23,7 @@ def kind_of(scores, **options):
     return avgk.evaluate(scores, k=[1, 2], straddle=False, **options).attrs.get("score_kind")
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("dtype", ["float64", "float32", "float16", ml_dtypes.bfloat16])
 def test_probabilities__of_any_dtype_are_taken_for_such(dtype):
     assert kind_of(PROBABILITIES.astype(dtype)) == "probabilities"
@@ -41,6 +42,7 @@ def test_evaluate__warns_of_scores_that_are_no_probabilities():
     avgk.evaluate(avgk.softmax(LOGITS), k=1)
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("chunks", [(3_000, 40), (7, 40), (500, 9), (3_000, 1)])
 def test_other_scores__are_noticed_for_any_chunking(chunks):
     for scores, kind in (
@@ -77,6 +79,7 @@ def test_truncated_stores__are_left_out(tmp_path):
     assert kind_of(tmp_path / "a.zarr") is None
 
 
+@pytest.mark.slow
 def test_tables_and_reports__say_so_in_one_line_and_show_no_bound():
     for scores, said in ((LOGITS, "outside [0, 1]"), (special.expit(LOGITS), "do not sum to 1")):
         result = avgk.evaluate(scores, LABELS, k=[1, 2])

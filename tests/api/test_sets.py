@@ -18,6 +18,7 @@ from avgk_dask.testing import CountingStore, oracle_average_k_sets, oracle_top_k
 FLOATS = ("float16", "float32", "float64", "bfloat16")
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(
     "engine",
     [

@@ -43,6 +43,7 @@ def test_multi_label_matrices__are_refused_by_every_function(use):
             USES[use](MULTI.astype(dtype))
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("dtype", [bool, "i8", "f2", "f8"])
 @pytest.mark.parametrize("chunks", [(N, C), (7, 2), ((1, 40, 19), (4, 1, 1))])
 def test_multi_label_matrices__are_refused_alike_however_they_come(tmp_path, dtype, chunks):

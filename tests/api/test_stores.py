@@ -43,6 +43,7 @@ def test_open_scores__is_lazy_and_reads_metadata_only():
     assert np.array_equal(opened.isel(sample=slice(3, 9)).scores.values, SCORES[3:9])
 
 
+@pytest.mark.slow
 def test_open_scores__is_read_like_the_store_itself(path):
     opened = avgk.open_scores(path)
     assert stored_array(opened.scores.data) is not None

@@ -48,6 +48,7 @@ def matrices(draw, **options):
     return pool[picks].reshape(n, scores.shape[1]), scores
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("kind", ["hard", "soft", "none"])
 @given(data=st.data())
 def test_transfer__is_the_definition(kind, data):
@@ -124,6 +125,7 @@ def counted(scores, labels=None, chunks=(100, 50)):
     return store, group
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("waves", [{}, {"avgk.kept-bytes": 0, "avgk.max-events": 40_000, "avgk.least-events": 20}])
 def test_transfer__reads_each_matrix_once_and_small_pilots(waves):
     first, scores, labels = (Simulation(20_000, 50, seed=s).rows(0, 20_000) for s in (1, 2, 2))
@@ -140,6 +142,7 @@ def test_transfer__reads_each_matrix_once_and_small_pilots(waves):
     assert result.drop_attrs().identical(plain.drop_attrs())
 
 
+@pytest.mark.slow
 def test_transfer__keeps_what_it_finds_of_both_matrices(tmp_path):
     first, scores, labels = (Simulation(20_000, 50, seed=s).rows(0, 20_000) for s in (1, 2, 2))
     stores = counted(first[0]), counted(scores[0], labels[1])

@@ -38,6 +38,7 @@ def check_advice(refusal, path, scores, labels, k, **options):
     assert again.equals(avgk.evaluate(scores, labels, most, **options))
 
 
+@pytest.mark.slow
 @settings(max_examples=settings().max_examples // 3)
 @given(data=st.data())
 def test_evaluate__is_that_of_the_whole_matrix_or_refused(tmp_path_factory, data):
@@ -104,6 +105,7 @@ def same(a, b):
     return a.equals(b)
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("name", FUNCTIONS)
 @settings(max_examples=settings().max_examples // 3)
 @given(data=st.data())
@@ -119,6 +121,7 @@ def test_functions__give_what_the_whole_matrix_gives_or_refuse(tmp_path_factory,
         assert same(found, FUNCTIONS[name](scores, labels, k, t))
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_functions__are_certain_of_what_is_far_from_the_discarded(tmp_path, name):
     scores, labels, _ = Simulation(600, 50).rows(0, 600)
@@ -190,6 +193,7 @@ def test_truncated__of_which_nothing_was_discarded_has_its_classes_in_another_or
     assert avgk.error_curve(path, labels).equals(avgk.error_curve(eta, labels))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", ["int64", "uint64", "int8"])
 def test_truncated__of_the_highest_scores_there_are_is_refused(tmp_path, dtype):
     most = np.iinfo(dtype).max

@@ -63,6 +63,7 @@ def same(found, expected):
     return found.identical(expected)
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("ties", ["first", "spread"])
 @pytest.mark.parametrize("kind", SCORES)
@@ -129,6 +130,7 @@ def emptied(sets):
     return whole
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(
     ("kind", "column"),
     [("memory", "memory"), ("dask", "dask"), ("stored", "stored"), ("sharded", "dask"), ("stored", "memory")],
@@ -154,6 +156,7 @@ def test_sets__with_ignore_index_look_at_the_labels_of_the_store(tmp_path):
     assert avgk.threshold(tmp_path / "a.zarr", 2, ignore_index=3) == avgk.threshold(GOOD[kept], 2)
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("form", ["booleans", "indices"])
 @pytest.mark.parametrize("choice", [SetChoice(k=2.3), SetChoice("top", 2), SetChoice("threshold", threshold=20)])
 def test_written_sets__hold_all_samples(tmp_path, choice, form):
@@ -190,6 +193,7 @@ def test_where__is_known_to_every_function(name):
         assert same(FUNCTIONS[name](dataset, None, ignore_index=999), expected)
 
 
+@pytest.mark.slow
 def test_best_threshold__and_gains_and_regrets_know_where():
     best = avgk.best_threshold(PADDED, PADDED_LABELS, cost=0.05, where=WHERE)
     assert best == avgk.best_threshold(GOOD[WHERE], LABELS[WHERE], cost=0.05)
@@ -211,6 +215,7 @@ def test_accessor__takes_where():
         frame.avgk.threshold(2, where=where.rename(sample="row"))
 
 
+@pytest.mark.slow
 def test_truncated__stores_may_hold_anything_in_samples_that_do_not_exist(tmp_path):
     slots, index = np.sort(GOOD, axis=1)[:, ::-1][:, :6], np.argsort(-GOOD, axis=1, kind="stable")[:, :6]
     slots, index = np.where(WHERE[:, None], slots, np.nan).astype("f4"), np.where(WHERE[:, None], index, -7)
@@ -281,6 +286,7 @@ def test_errors__name_samples_by_their_own_numbers(kind):
         avgk.evaluate(GOOD, labels, 2, where=WHERE)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("chunks", [(100, 50), (100, 10)])
 def test_where__reads_each_chunk_as_often_as_without_it(chunks):
     scores, labels, _ = Simulation(20_000, 50).rows(0, 20_000)

@@ -27,6 +27,7 @@ def run(*arguments):
     return CliRunner().invoke(main, [str(a) for a in arguments])
 
 
+@pytest.mark.slow
 def test_evaluate__takes_logits(store, tmp_path):
     done = run(
         "evaluate", store, "-k", "1,2", "--activation", "softmax", "--temperature", "1.5", "--out", tmp_path / "out"
@@ -64,6 +65,7 @@ def test_temperature__needs_an_activation(store):
     assert run("threshold", store, "-k", "2", "--activation", "tanh").exit_code == 2
 
 
+@pytest.mark.slow
 def test_evaluate__shows_calibration_in_the_report(store, tmp_path):
     done = run("evaluate", store, "-k", "1,2", "--activation", "softmax", "--reliability", "--out", tmp_path / "out")
     assert done.exit_code == 0, done.output

@@ -19,6 +19,7 @@ def logits(tmp_path):
     return tmp_path / "a.zarr"
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("method", ["temperature", "vector", "matrix"])
 def test_calibrate__writes_what_the_library_fits(method, logits, tmp_path, run):
     done = run("calibrate", logits, "--method", method, "--out", tmp_path / "c.json", "--json", "--quiet")
@@ -57,6 +58,7 @@ def test_calibrate__refuses_options_that_do_not_fit(options, text, logits, tmp_p
     assert not (tmp_path / "c.json").exists()
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("method", ["temperature", "vector"])
 def test_calibration__is_what_other_commands_make_probabilities_with(method, logits, tmp_path, run):
     run("calibrate", logits, "--method", method, "--out", tmp_path / "c.json", "--quiet")

@@ -30,6 +30,7 @@ def toy(tmp_path_factory):
     return path
 
 
+@pytest.mark.slow
 def test_evaluate__prints_a_table_and_what_it_means(toy, run):
     done = run("evaluate", toy, "-k", "1:3")
     assert (done.returncode, done.stderr) == (0, "")
@@ -44,6 +45,7 @@ def test_evaluate__prints_json_that_comes_back(toy, run):
     assert result.drop_attrs().identical(avgk.evaluate(toy, k=[0.5, 2]).drop_attrs())
 
 
+@pytest.mark.slow
 def test_evaluate__writes_its_three_files(toy, tmp_path, run):
     for _ in range(2):  # and again over its own
         done = run("evaluate", toy, "-k", 2, "--out", tmp_path / "out")
@@ -57,6 +59,7 @@ def test_evaluate__writes_its_three_files(toy, tmp_path, run):
     assert not re.search(r"""(src|href)=["']?https?:""", page)  # nothing is fetched
 
 
+@pytest.mark.slow
 def test_evaluate__puts_every_k_into_the_report_and_no_more_into_the_metrics(tmp_path, run):
     simulated = avgk.testing.simulate(600, 30)
     store = tmp_path / "s.zarr"
@@ -74,6 +77,7 @@ def test_evaluate__puts_every_k_into_the_report_and_no_more_into_the_metrics(tmp
     assert one.k.values.tolist() == [1, 2.5]
 
 
+@pytest.mark.slow
 def test_commands__run_on_a_local_cluster(toy, tmp_path):
     pytest.importorskip("distributed")
     done = avgk_process("evaluate", toy, "-k", "2", "--workers", 1, "--threads", 1)
@@ -85,6 +89,7 @@ def test_commands__run_on_a_local_cluster(toy, tmp_path):
     assert "6,000 labels in all" in done.stdout
 
 
+@pytest.mark.slow
 def test_evaluate__shows_progress_on_a_terminal(toy):
     pty = pytest.importorskip("pty")
     ours, theirs = pty.openpty()
@@ -109,6 +114,7 @@ def test_threshold__prints_text_and_json(toy, run):
     assert row == {"k": 2.0, "threshold": 0.0, "n_above": 6000, "n_ties": 12000, "n_kept": 0}
 
 
+@pytest.mark.slow
 def test_demo__does_it_all_and_again(tmp_path, run):
     for _ in range(2):
         done = run("demo", "--samples", 2000, "--classes", 50, cwd=tmp_path)

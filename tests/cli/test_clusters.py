@@ -19,6 +19,7 @@ distributed = pytest.importorskip("distributed")
 NOWHERE = {"scheduler": None, "scheduler_file": None, "threads": None, "memory_limit": None, "performance_report": None}
 
 
+@pytest.mark.slow
 def test_performance_report__is_one_page_that_needs_no_other(folder, run, tmp_path):
     done = run(
         "threshold", "scores.zarr", "-k", 2, "--workers", 1, "--performance-report", tmp_path / "a.html", cwd=folder
@@ -53,6 +54,7 @@ def test_log__is_printed_where_stderr_is_no_terminal(folder, run, quiet):
     assert ("avgk: pilot: " in done.stderr) != quiet
 
 
+@pytest.mark.slow
 def test_cluster__of_our_own_replaces_workers_that_are_killed(folder, run, monkeypatch):
     """Also all at once, while they begin, when a nanny would give up."""
     made, killed, advance = [], [], telling.Telling.advance

@@ -36,6 +36,7 @@ def run_in_dask(run, dask_command):
     return lambda *args, cwd=None: run("avgk", *args, cwd=cwd, command=dask_command, name="dask")
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(
     "line, status",
     [
@@ -65,6 +66,7 @@ def test_dask_avgk__prints_and_exits_as_avgk(run, run_in_dask, own_folder, line,
     assert alone.stderr.count("\n") == (status != 0)
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("number, status, said", [(signal.SIGINT, 130, "interrupted"), (signal.SIGTERM, 143, "terminated")])  # fmt: skip
 @pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
 def test_dask_avgk__ends_as_avgk_when_interrupted(run_in_dask, own_folder, interrupt_at, number, status, said):

@@ -22,6 +22,7 @@ def stores(tmp_path):
     return tmp_path
 
 
+@pytest.mark.slow
 def test_compare__prints_both_tables_and_writes_a_page(stores, run):
     done = run("compare", "small.zarr", "large.zarr", "-k", "1,2", "--out", "found", "--quiet", cwd=stores)
     lines = done.stdout.splitlines()
@@ -68,6 +69,7 @@ def test_breakdown__prints_the_worst_and_takes_groups(stores, run):
     assert "--by must name integers, one a sample, in the store or a file; got 'colour'" in bad.stderr
 
 
+@pytest.mark.slow
 def test_evaluate__takes_clusters_and_shows_the_worst_classes(stores, run):
     line = "small.zarr", "-k", "1:2", "--clusters", "documents.npy", "--by", "class", "--out", "found", "--quiet"
     said = run("evaluate", *line, cwd=stores).stdout
@@ -111,6 +113,7 @@ def test_pairs__prints_the_most_frequent_pairs(stores, run):
     assert (refused.returncode, "-k must be one budget for pairs; got 2" in refused.stderr) == (2, True)
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("kind", ["labels", "npy", "text"])
 def test_balanced__divides_by_the_frequencies_of_classes(stores, run, kind):
     labels = np.asarray(avgk.open_scores(stores / "small.zarr").labels)
@@ -140,6 +143,7 @@ def test_balanced__counts_the_labels_of_samples_that_exist(stores):
     assert found.tolist() == np.bincount(labels[labels != 2], minlength=9).tolist()
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize(
     "content, words",
     [
@@ -161,6 +165,7 @@ def test_balanced__refuses_what_are_no_frequencies(stores, run, content, words):
     assert words in done.stderr
 
 
+@pytest.mark.slow
 def test_evaluate__tells_utilities(stores, run):
     options = "--utility", "f", "--utility", "u65", "--beta", "2", "--cost", "0.01", "--cost-of", "log"
     said = run("evaluate", "small.zarr", "-k", "1,2", *options, "--out", "found", "--quiet", cwd=stores).stdout

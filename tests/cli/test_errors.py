@@ -12,6 +12,7 @@ from avgk_dask.cli import main
 from avgk_dask.cli.group import spelled
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize(
     "line, message",
     [

@@ -30,6 +30,7 @@ def told(done):
     return done.stdout
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize(
     "command",
     [
@@ -51,6 +52,7 @@ def test_commands__print_of_files_what_they_print_of_stores(here, run, command):
         assert told(run(name, "scores.npy", "labels.npy", *options, cwd=here)) == expected
 
 
+@pytest.mark.slow
 def test_evaluate__writes_the_report_of_a_file(here, run, tmp_path):
     done = run("evaluate", "scores.npy", "labels.npy", "-k", "1:2", "--out", tmp_path / "r", "--by", "class", cwd=here)
     assert done.returncode == 0, done.stderr

@@ -16,7 +16,10 @@ from avgk_dask.api.written_sets import SetChoice, write_sets
 from avgk_dask.testing import Simulation, simulate_store
 
 CURE = "Make room, or choose another place."
-pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning"),
+]
 
 
 @pytest.fixture

@@ -24,6 +24,7 @@ def examples(name: str) -> list[str]:
     return re.findall(r"^ *Example: avgk (.*)$", help_of(name), re.M)
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("name", ["", *COMMANDS])
 def test_help__carries_examples_that_run(name, own_folder, run):
     assert examples(name)

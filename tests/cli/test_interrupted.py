@@ -24,6 +24,7 @@ def names(folder):
     return sorted(p.name for p in folder.iterdir())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number, status, said", ENDINGS)
 @pytest.mark.parametrize(
     "command",
@@ -50,6 +51,7 @@ def test_commands__interrupted_leave_nothing_new(command, own_folder, run, inter
         assert names(own_folder) == before
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number, status, said", ENDINGS)
 @pytest.mark.parametrize(
     "command",
@@ -89,6 +91,7 @@ def test_evaluate__writes_over_its_own_results_only(own_folder, run):
     assert "got 'mine' with report.html" in done.stderr
 
 
+@pytest.mark.slow
 def test_results__are_whole_stores(own_folder, run):
     assert run("evaluate", "scores.zarr", "-k", 2, "--out", "results", cwd=own_folder).returncode == 0
     assert run("verify", "results/metrics.zarr", cwd=own_folder).returncode == 0  # zeros are stored, too
@@ -113,6 +116,7 @@ main()
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("at", [1, 4])
 def test_process__that_is_terminated_tidies_up(own_folder, at):
     before = names(own_folder)

@@ -61,6 +61,7 @@ def test_schemas__are_there_for_every_command_with_json():
     assert takes_json == set(SCHEMAS) == set(LINES)
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("name", LINES)
 def test_json__is_what_the_schema_says_and_alone_on_stdout(name, files, run):
     for line in LINES[name]:
@@ -85,6 +86,7 @@ def test_schema__is_printed_and_lists_what_there_is(run):
     assert run("schema", "completion").returncode == 2
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("name", sorted(LINES))
 def test_quiet__leaves_stderr_empty_and_results_on_stdout(name, files, run, monkeypatch):
     monkeypatch.setattr("sys.stderr.isatty", lambda: True, raising=False)

@@ -16,6 +16,8 @@ import pytest
 import avgk_dask as avgk
 from avgk_dask.store.write.leases import Process
 
+pytestmark = pytest.mark.slow
+
 # Runs a command in children of its own that are killed before the n-th change to the file system, for some n or all, and
 # then once more; prints what was there in between, how the second run ended and what is there then. Children, since starting Python
 # and importing all takes longer than the rest.

@@ -24,6 +24,7 @@ def run(*arguments):
     return CliRunner().invoke(main, [str(a) for a in arguments])
 
 
+@pytest.mark.slow
 def test_max_error__gives_the_least_budgets_and_what_they_are_worth(store, tmp_path):
     found = avgk.smallest_k(store, max_error=0.1)
     done = run("evaluate", store, "--max-error", "0.1", "--out", tmp_path / "out", "--json", "--quiet")

@@ -58,6 +58,7 @@ def read_back(path) -> np.ndarray:
     return out
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", ["booleans", "indices"])
 @pytest.mark.parametrize("store", ["ties-rows", "ties-columns", "ties-shards", "floats-one"])
 def test_sets__read_back_are_those_of_the_functions(stores, tmp_path, run, store, form):
@@ -98,6 +99,7 @@ def test_sets__carry_how_they_came_about(stores, tmp_path, run):
     assert "threshold sets of 57 samples x 11 classes" in done.stdout
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", ["booleans", "indices"])
 def test_sets__of_a_conformal_predictor_are_those_that_it_gives(stores, tmp_path, run, form):
     rng = np.random.default_rng(3)
@@ -118,6 +120,7 @@ def test_sets__of_a_conformal_predictor_are_those_that_it_gives(stores, tmp_path
     assert (refused.returncode, "groups must be given" in refused.stderr) == (2, True)
 
 
+@pytest.mark.slow
 def test_sets__of_many_bands_take_several_windows_and_two_reads(tmp_path):
     store = CountingStore(zarr.storage.MemoryStore())
     scores = np.random.default_rng(0).random((4000, 100), dtype=np.float32)  # too many for no pilot
@@ -131,6 +134,7 @@ def test_sets__of_many_bands_take_several_windows_and_two_reads(tmp_path):
     assert np.array_equal(xr.open_zarr(tmp_path / "a.zarr").sets.values, avgk.average_k_sets(scores, 2).compute())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", ["booleans", "indices"])
 def test_sets__are_written_in_bounded_memory(tmp_path, form):
     n, c = 60_000, 1000
@@ -149,6 +153,7 @@ def test_sets__are_written_in_bounded_memory(tmp_path, form):
 
 
 # Ctrl-C may come between the opening of a file and the statement that closes it.
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.parametrize("form", ["booleans", "indices"])
 def test_sets__interrupted_at_any_write_leave_nothing_behind(stores, tmp_path, run, interrupt_at, form):
@@ -172,6 +177,7 @@ def test_sets__interrupted_at_any_write_leave_nothing_behind(stores, tmp_path, r
         assert np.array_equal(read_back(out), before)
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("overwrite", [False, True])
 def test_sets__that_fail_leave_nothing_behind(tmp_path, run, overwrite):
     scores = np.ones((30, 4), "f4")

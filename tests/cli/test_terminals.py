@@ -88,6 +88,7 @@ def on_terminal(monkeypatch):
     return be
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("name", COMMANDS)
 def test_commands__fit_the_terminal(name, folder, run, on_terminal):
     shown = []
@@ -106,6 +107,7 @@ def test_commands__fit_the_terminal(name, folder, run, on_terminal):
     assert text == path.read_text()
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("width", [200, 60, 40, 30])
 def test_compare__has_room_for_long_names_of_models(width, folder, run, on_terminal):
     on_terminal(width)
@@ -175,6 +177,7 @@ def _read(terminal: int) -> bytes:
         return b""
 
 
+@pytest.mark.slow
 def test_terminal__has_its_width_colours_and_phases_in_order(folder, tmp_path):
     shown, _ = on_pty(60, "evaluate", "small.zarr", "-k", "1:3", "--out", str(tmp_path / "out"), cwd=folder)
     phases = re.findall(r"avgk (\w+)", shown)
@@ -187,6 +190,7 @@ def test_terminal__has_its_width_colours_and_phases_in_order(folder, tmp_path):
     assert 50 < max(map(len, plain.splitlines())) <= 60
 
 
+@pytest.mark.slow
 def test_terminal__with_a_pipe_for_results_keeps_them_plain_and_whole(folder):
     shown, piped = on_pty(60, "evaluate", "small.zarr", "-k", "1:3", cwd=folder, piped=True)
     assert "avgk scan" in shown

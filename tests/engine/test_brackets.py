@@ -45,17 +45,20 @@ def n_failed(scores, n_pilots=4):
     return sum(not low <= descending[r - 1] <= high for (low, high), r in zip(brackets, ranks, strict=True))
 
 
+@pytest.mark.slow
 def test_guess_brackets__fail_less_than_twice_in_a_thousand():
     # 2 of these 2,000 fail; with a reach of 4 standard errors 4 would, with 3 of them 9, with 1.5 as many as 256.
     assert sum(n_failed(uneven_rows(seed)) for seed in range(400)) <= 3
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("n_pilots, percent", [(2, 6), (3, 2), (4, 1), (8, 1)])
 def test_guess_brackets__reach_further_where_few_chunks_are_unlike(n_pilots, percent):
     failed = sum(n_failed(unlike_chunks(seed), n_pilots) for seed in range(200))
     assert failed <= percent * 200 * len(KS) / 100
 
 
+@pytest.mark.slow
 def test_threshold__reads_once_but_for_very_few_searches():
     settings = {"scheduler": "synchronous", "avgk.small-scores": 0, "avgk.kept-bytes": 0, "avgk.pilot-share": 0.08}
     reads = []

@@ -98,6 +98,7 @@ def same(one, other):
     return one.drop_attrs().identical(other.drop_attrs())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["none", "hard", "soft"])
 @pytest.mark.parametrize("engine", ENGINES)
 @settings(max_examples=settings().max_examples // 3)
@@ -137,6 +138,7 @@ def test_checkpoint__changes_no_result(engine, kind, data):
             assert same(evaluate(store, wanted, place, straddle=straddle), evaluate(store, wanted, straddle=straddle))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("engine", ["rows", "events", "waves", "histograms"])
 def test_checkpoint__of_a_grown_store_reads_what_is_new(engine):
     spec = Simulation(10_100, 20)
@@ -163,6 +165,7 @@ def test_checkpoint__of_a_grown_store_reads_again_where_a_threshold_left_its_bra
         assert same(found, evaluate(grown, [1]))
 
 
+@pytest.mark.slow
 def test_checkpoint__of_an_interrupted_run_reads_what_is_missing():
     scores, labels, _ = Simulation(2_000, 20).rows(0, 2_000)
     store, place = stored(scores, labels, (50, 20)), MemoryStore()
@@ -211,6 +214,7 @@ print(sum("/scores/" in path for path in seen), digest.hexdigest())
 """
 
 
+@pytest.mark.slow
 def test_checkpoint__is_found_by_another_process(tmp_path):
     simulate_store(tmp_path / "s.zarr", Simulation(4_000, 50), chunks=(100, 50))
     command = [sys.executable, "-c", SECOND, str(tmp_path / "s.zarr"), str(tmp_path / "found")]
@@ -245,6 +249,7 @@ def test_checkpoint__of_something_else_is_refused_by_name(tmp_path, monkeypatch)
         evaluate(store, [1], place)
 
 
+@pytest.mark.slow
 def test_checkpoint__that_is_damaged_is_computed_again(tmp_path):
     scores, labels, _ = Simulation(1_000, 10).rows(0, 1_000)
     store, place = stored(scores, labels, (50, 10)), tmp_path / "found"
@@ -272,6 +277,7 @@ def test_checkpoint__reads_again_the_bands_whose_chunks_changed():
         assert chunk_reads(store) <= 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("top_m", [None, 8])
 def test_checkpoint__serves_every_function_that_scans(tmp_path, top_m):
     scores, labels, _ = Simulation(1_000, 10).rows(0, 1_000)
@@ -318,6 +324,7 @@ def test_checkpoint__serves_every_function_that_scans(tmp_path, top_m):
                 assert found.assign_attrs({reads: expected.attrs[reads] for reads in names}).identical(expected)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("engine", ["rows", "waves"])
 def test_reads__count_those_of_this_call(engine):
     scores, labels, _ = Simulation(1_050, 10).rows(0, 1_050)
@@ -341,6 +348,7 @@ def test_reads__count_those_of_this_call(engine):
         assert evaluate(store, [1, 2], place).attrs["reads"] >= 1
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("engine", ["rows", "events", "waves"])
 def test_checkpoint__with_a_file_in_the_place_of_another_computes_that_again(tmp_path, engine):
     """As after a restore that went wrong: the file is sound, and its hash is its own."""
@@ -358,6 +366,7 @@ def test_checkpoint__with_a_file_in_the_place_of_another_computes_that_again(tmp
         assert chunk_reads(store) > 0
 
 
+@pytest.mark.slow
 def test_checkpoint__with_files_of_another_one_does_not_use_them(tmp_path):
     scores, labels, _ = Simulation(1_000, 10).rows(0, 1_000)
     store = stored(scores, labels, (50, 10))
@@ -373,6 +382,7 @@ def test_checkpoint__with_files_of_another_one_does_not_use_them(tmp_path):
             assert same(evaluate(store, [1, 2], place), expected)
 
 
+@pytest.mark.slow
 def test_wave__comes_back_with_the_same_token():
     plans = []
 
@@ -409,6 +419,7 @@ def test_format__of_checkpoints_is_told(tmp_path):
     assert told["avgk_dask"] == avgk.__version__
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n_more", [1, 100])
 def test_checkpoint__of_a_store_that_a_writer_appended_to_reads_what_is_new(tmp_path, n_more):
     scores, labels, _ = Simulation(10_000 + n_more, 20).rows(0, 10_000 + n_more)
@@ -462,6 +473,7 @@ def test_checkpoint__tells_large_labels_from_negative_ones():
         evaluate(store, [1], place, labels=labels.astype(np.uint64))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("engine", ["rows", "events", "waves"])
 def test_checkpoint__of_a_store_that_grows_again_and_again_reads_what_is_new(engine):
     scores, labels, _ = Simulation(2_500, 10).rows(0, 2_500)
@@ -475,6 +487,7 @@ def test_checkpoint__of_a_store_that_grows_again_and_again_reads_what_is_new(eng
         assert same(found, evaluate(store, [1, 2]))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n_writes", [4, 9, 16, 30])
 def test_checkpoint__of_other_budgets_that_was_killed_goes_on(n_writes):
     scores, labels, _ = Simulation(2_000, 10).rows(0, 2_000)
@@ -508,6 +521,7 @@ def test_checkpoint__inside_its_store_is_refused(tmp_path):
     avgk.evaluate(tmp_path / "s.zarr", k=1, checkpoint=tmp_path / "s.zarr-found")
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("lazily", [lambda s: s, avgk.softmax, avgk.sigmoid])
 def test_checkpoint__is_found_under_any_name_of_the_store(tmp_path, monkeypatch, lazily):
     simulate_store(tmp_path / "s.zarr", Simulation(2_000, 20), chunks=(100, 20))
@@ -522,6 +536,7 @@ def test_checkpoint__is_found_under_any_name_of_the_store(tmp_path, monkeypatch,
     assert reads == [0, 0, 0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("options", [{"ignore_index": -1}, {"where": True}])
 def test_checkpoint__of_a_softmax_with_a_mask_reads_what_is_new(tmp_path, options):
     scores, labels, _ = Simulation(10_100, 20).rows(0, 10_100)

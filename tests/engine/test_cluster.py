@@ -92,6 +92,7 @@ def failing_at(number, fail):
     return work
 
 
+@pytest.mark.slow
 def test_workers__that_are_killed_change_no_bit(store, after_task):
     with cluster(settings={"distributed.scheduler.allowed-failures": 20}) as (made, _):
         for n in (5, 25, 45):
@@ -100,6 +101,7 @@ def test_workers__that_are_killed_change_no_bit(store, after_task):
     assert found.identical(avgk.evaluate(store, k=[1, 2.5], straddle=False))
 
 
+@pytest.mark.slow
 def test_workers__that_are_stopped_end_the_run(store, after_task, caplog):
     with cluster() as (made, client):
         stopped = pids(made)
@@ -123,6 +125,7 @@ def test_workers__that_are_stopped_end_the_run(store, after_task, caplog):
     assert all(line.startswith("no task has finished for") for line in lines)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("progress", [True, None, False])
 def test_workers__that_are_paused_end_the_run_with_what_to_do(store, progress, capsys, caplog):
     with cluster(settings={**SOON, "distributed.worker.memory.pause": False}, processes=False) as (_, client):
@@ -139,6 +142,7 @@ def test_workers__that_are_paused_end_the_run_with_what_to_do(store, progress, c
     assert "memory is full" in caplog.text
 
 
+@pytest.mark.slow
 def test_clusters__without_workers_end_the_run(store):
     with (
         cluster(0, SOON, processes=False),
@@ -155,6 +159,7 @@ def test_clusters__whose_scheduler_gives_up_on_workers_end_the_run(store):
         avgk.evaluate(store, k=1)
 
 
+@pytest.mark.slow
 def test_stalls__of_running_tasks_name_the_first(store):
     def wait():
         distributed.Event("go").wait()
@@ -169,6 +174,7 @@ def test_stalls__of_running_tasks_name_the_first(store):
             distributed.Event("go").set()
 
 
+@pytest.mark.slow
 def test_stalls__are_none_where_tasks_of_a_lazy_array_are_finished(monkeypatch):
     def block(x):
         distributed.Queue("go").get()
@@ -192,6 +198,7 @@ def test_stalls__are_none_where_tasks_of_a_lazy_array_are_finished(monkeypatch):
     assert len(looks) >= 6  # a second apart each, and the limit is 3
 
 
+@pytest.mark.slow
 def test_tasks__that_end_their_worker_are_named(store):
     # One task at a time, so that none beside it is suspected.
     alone = {"distributed.scheduler.allowed-failures": 1, "distributed.scheduler.worker-saturation": 1.0}
@@ -241,6 +248,7 @@ def test_interrupts__cancel_what_is_under_way(store, after_task):
         assert not client.futures
 
 
+@pytest.mark.slow
 def test_schedulers__that_are_lost_end_the_run(store, after_task, tmp_path):
     commands = [
         ["scheduler", "--port", "0", "--dashboard-address", ":0", "--scheduler-file", str(tmp_path / "at.json")],
@@ -265,6 +273,7 @@ def test_schedulers__that_are_lost_end_the_run(store, after_task, tmp_path):
             process.wait()
 
 
+@pytest.mark.slow
 def test_calls__inside_a_task_leave_its_thread_to_others(store):
     with cluster(1, processes=False) as (_, client):
 
@@ -337,6 +346,7 @@ def test_workers__that_are_killed_each_second_change_no_bit(store, work, adaptiv
     assert n_done
 
 
+@pytest.mark.slow
 def test_tasks__whose_workers_were_killed_by_others_are_tried_again(store, tmp_path):
     """A task that was there when two workers died is given up by distributed, but not by us."""
     mark = str(tmp_path / "deaths")

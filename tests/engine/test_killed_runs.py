@@ -11,6 +11,8 @@ import pytest
 
 from avgk_dask.testing import Simulation, simulate_store
 
+pytestmark = pytest.mark.slow
+
 RUN = """
 import hashlib, os, sys, dask, avgk_dask as avgk
 from avgk_dask.store.read import direct

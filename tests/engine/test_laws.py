@@ -364,6 +364,7 @@ def test_kinds__are_all_there_are():
     assert declared == tested
 
 
+@pytest.mark.sample(11)
 @pytest.mark.parametrize("kind", KINDS)
 @settings(max_examples=settings().max_examples // 3)
 @given(drawn=bands())
@@ -381,6 +382,7 @@ def test_states__merge_in_any_order_and_grouping(kind, drawn):
         assert read(merge(with_nothing)) == whole
 
 
+@pytest.mark.sample(16)
 @pytest.mark.parametrize("kind", KINDS)
 @settings(max_examples=settings().max_examples // 3)
 @given(drawn=bands())
@@ -395,6 +397,7 @@ def test_states__come_back_from_plain_arrays(kind, drawn):
     assert KINDS[kind][1](drawn)(back) == KINDS[kind][1](drawn)(state)
 
 
+@pytest.mark.sample(19)
 @pytest.mark.parametrize("kind", KINDS)
 @settings(max_examples=settings().max_examples // 3)
 @given(drawn=bands())
@@ -423,6 +426,7 @@ def n_bytes(value):
     return sum(n_bytes(getattr(value, f.name)) for f in dataclasses.fields(value)) if isinstance(value, Record) else 0
 
 
+@pytest.mark.sample(21)
 @pytest.mark.parametrize("kind", KINDS)
 @settings(max_examples=settings().max_examples // 3)
 @given(drawn=bands())

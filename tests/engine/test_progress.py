@@ -53,6 +53,7 @@ def stages(monkeypatch):
     return found
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("scheduler", ["sync", "threads", "cluster"])
 @pytest.mark.parametrize("progress", [True, None, False])
 def test_stages__count_the_bytes_of_the_scores(store, stages, scheduler, progress):
@@ -200,6 +201,7 @@ def test_bars__of_calls_in_several_threads_are_their_own(store, monkeypatch, cap
     assert len(bars) == 2
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("progress", [True, None, False])
 def test_log__has_a_line_now_and_then_without_a_bar(store, progress, caplog):
     caplog.set_level(logging.INFO, "avgk_dask")

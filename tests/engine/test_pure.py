@@ -5,6 +5,7 @@ from __future__ import annotations
 from fractions import Fraction
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -68,6 +69,7 @@ def test_label_ranks__are_those_among_all_scores(drawn):
     assert n_passes <= 2
 
 
+@pytest.mark.slow
 @settings(max_examples=settings().max_examples // 3)
 @given(matrices(), st.sampled_from([Fraction(0), Fraction(1, 10), Fraction(1, 3), Fraction(2)]))
 def test_risk_search__finds_the_least_risk_of_all_thresholds(drawn, cost):

@@ -136,6 +136,7 @@ def test_waves__grow_as_far_as_events_can_be_held():
 IN_WAVES = {"avgk.small-scores": 0, "avgk.kept-bytes": 0, "avgk.least-events": 4000}
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(
     "dtype, levels, max_events",
     [("float32", None, 60_000), ("float64", None, 20_000), ("float16", None, 20_000), ("float32", 200, 60_000)],
@@ -153,6 +154,7 @@ def test_evaluate__in_waves_gives_the_same_to_the_last_bit(dtype, levels, kind, 
     assert found.drop_attrs().identical(expected.drop_attrs())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("levels", [20, 40])
 @pytest.mark.parametrize("kind", ["hard", "soft"])
 def test_evaluate__in_waves_of_counted_ties_alone(levels, kind):
@@ -182,6 +184,7 @@ def test_evaluate__in_waves_with_nan_takes_no_more_reads():
     assert found.drop_attrs().identical(expected.drop_attrs())
 
 
+@pytest.mark.slow
 def test_average_k_sets__whose_ties_end_with_a_group_of_bands():
     n, c, rows = 2_000, 8, 50
     scores = np.random.default_rng(3).integers(0, 4, (n, c)).astype("u1")
@@ -195,6 +198,7 @@ def test_average_k_sets__whose_ties_end_with_a_group_of_bands():
         assert found[: groups * 10 * rows].sum() == kept
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("by_chunk", [0.0, 0.05])
 def test_evaluate__in_waves_reads_each_chunk_once_and_a_pilot(by_chunk):
     n, c, rows = 100_000, 20, 250
@@ -214,6 +218,7 @@ def test_evaluate__in_waves_reads_each_chunk_once_and_a_pilot(by_chunk):
     assert sum(reads.values()) <= 1.1 * n // rows
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("groups", [1, 3, 1000])
 @pytest.mark.parametrize("kind", ["hard", "soft"])
 def test_evaluate__cuts_ties_that_several_bands_count_together(groups, kind):

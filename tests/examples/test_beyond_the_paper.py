@@ -7,6 +7,8 @@ import pytest
 
 import avgk_dask as avgk
 
+pytestmark = pytest.mark.slow
+
 
 def test_out_of_core__gives_the_papers_thresholds_and_the_bits_of_threads(run):
     written = run("10_out_of_core")

@@ -9,6 +9,8 @@ import runpy
 import numpy as np
 import pytest
 
+pytestmark = pytest.mark.slow
+
 EXAMPLES = pathlib.Path(__file__).resolve().parents[2] / "examples"
 
 

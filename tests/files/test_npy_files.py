@@ -165,6 +165,7 @@ for fortran in (False, True):
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="ru_maxrss is in KiB on Linux only")
 def test_npy__resident_memory_is_that_of_a_few_blocks(tmp_path):
     """Sparse files of 512 MiB in both orders are read in blocks of 16 MiB."""

@@ -98,6 +98,7 @@ def test_labels_in_tables__are_not_read_if_they_cannot_fit(tmp_path):
         avgk.evaluate(SCORES, tmp_path / "labels.csv", 1)
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("names", ["different", "twice", "scores"])
 def test_tables__of_many_columns_take_no_more_time_than_these(tmp_path, names):
     pytest.importorskip("pyarrow")
@@ -115,6 +116,7 @@ def test_tables__of_many_columns_take_no_more_time_than_these(tmp_path, names):
         assert file.n_classes == len(next(iter(file.blocks(1 << 24)))[0][0]) == 40_000
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("piece", ["x", "a/", "keysig", "::", ":", "=", "@", "file://", "a=", "[:", "x@y:"])
 def test_locations__of_any_length_take_no_more_time_than_that(piece, capsys):
     text = piece * 50_000
@@ -140,6 +142,7 @@ def bomb(codec):
     return gzip.compress(bytes(80_000_000))
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("zarr_format", [2, 3])
 @pytest.mark.parametrize("codec", ["zstd", "blosc", "gzip"])
 def test_chunks__that_claim_too_much_are_refused_before_that_is_decoded(tmp_path, codec, zarr_format):

@@ -32,6 +32,7 @@ def sound(masters):
     return {name: answers(masters / name) for name in CHUNKS}
 
 
+@pytest.mark.sample(6)
 @pytest.mark.parametrize("kind", ["fifo", "zero", "null", "folder", "dangling", "huge"])
 @pytest.mark.parametrize("name", CHUNKS)
 def test_chunks__that_are_no_files_or_too_large_are_refused_at_once(store, sound, name, kind):
@@ -71,6 +72,7 @@ BYTES = {
 }
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("kind", BYTES)
 @pytest.mark.parametrize("name, key", [
     *(("ours", key) for key in ("scores/c/0/0", "scores/c/3/0", "labels/c/0", "manifest/scores/c/0/0/0")),
@@ -84,6 +86,7 @@ def test_chunks__of_our_stores_with_other_bytes_are_refused(store, sound, name, 
     assert outcomes["verify"] != ("answer", "ok")
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("kind", BYTES)
 @pytest.mark.parametrize("name", ["v3", "v2"])
 def test_chunks__of_foreign_stores_with_other_bytes_end_in_an_answer_or_one_clear_error(store, sound, name, kind):
@@ -122,6 +125,7 @@ def served(tmp_path):
         thread.join()
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("missing", ["raise", "fill"])
 @pytest.mark.parametrize("name", ["ours", "sharded"])
 def test_missing_chunks__that_a_manifest_knows_are_refused_where_nothing_can_be_listed(store, served, name, missing):

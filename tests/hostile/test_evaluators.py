@@ -169,6 +169,7 @@ def go_on(path, name):
             assert type(error) is not avgk.ReadError or path.name in str(error) or "copy" in str(error)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n_forged", [5, pytest.param(150, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("name", [*KINDS, "again"])
 def test_evaluator_files__that_are_forged_raise_no_foreign_error(masters, tmp_path, name, n_forged):

@@ -87,6 +87,7 @@ def test_npy_files__that_lie_are_refused(tmp_path, name):
     assert ingested(path)[0] == "refused"
 
 
+@pytest.mark.sample(12)
 @pytest.mark.parametrize("kind", ["fifo", "zero", "null", "folder", "dangling", "huge"])
 @pytest.mark.parametrize("suffix", [".npy", ".npz", ".parquet", ".csv", ".arrow", ".zip", ".zarr"])
 def test_paths__that_are_no_files_are_refused_at_once(tmp_path, suffix, kind):
@@ -202,6 +203,7 @@ ARCHIVES = {
 }
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("name", ARCHIVES)
 def test_zipped_stores__that_lie_are_refused(tmp_path, good_zip, name):
     rezipped(good_zip, tmp_path / "a.zip", ARCHIVES[name])

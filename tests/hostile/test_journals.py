@@ -68,6 +68,7 @@ BYTES = {
 }
 
 
+@pytest.mark.sample(17)
 @pytest.mark.parametrize("number", [0, 1, 2])
 @pytest.mark.parametrize("kind", BYTES)
 def test_records__of_other_bytes_are_refused_by_name(store, sound, kind, number):
@@ -79,6 +80,7 @@ def test_records__of_other_bytes_are_refused_by_name(store, sound, kind, number)
     check_resumed(path, sound)
 
 
+@pytest.mark.sample(15)
 @pytest.mark.parametrize("number", [0, 1, 2])
 @pytest.mark.parametrize("name, value", [
     ("n_rows", 15), ("n_rows", -16), ("n_rows", 0), ("n_rows", "16"), ("n_rows", 10**12), ("number", 7), ("number", -1),
@@ -227,6 +229,7 @@ def test_a_draft__that_cannot_be_listed_is_not_taken_for_an_empty_one(store, sou
     check_resumed(path, sound, must_refuse=False)
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("number", range(1, 8))
 def test_parts__that_cannot_be_listed_are_not_lost(tmp_path, sound, monkeypatch, number):
     path = tmp_path / "a.zarr"

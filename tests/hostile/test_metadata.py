@@ -100,6 +100,7 @@ def documents(name):
 OURS, SHARDED, TRUNCATED, V3, V2 = map(documents, ("ours", "sharded", "truncated", "v3", "v2"))
 
 
+@pytest.mark.sample(15)
 @pytest.mark.parametrize("name, pair", [
     *(("ours", pair) for pair in edits(OURS["scores/zarr.json"], 70, 1)),
     *(("sharded", pair) for pair in edits(SHARDED["scores/zarr.json"], 50, 2)),
@@ -120,6 +121,7 @@ def in_table(path):
     return len(path) > 3 and path[0] == "consolidated_metadata" and path[2] not in ("scores",)
 
 
+@pytest.mark.sample(13)
 @pytest.mark.parametrize("name, pair", [
     *(("ours", pair) for pair in edits(OURS["zarr.json"], 110, 3, lambda path: not in_table(path))),
     *(("truncated", pair) for pair in edits(TRUNCATED["zarr.json"], 60, 4, lambda path: path[:1] == ("attributes",))),
@@ -130,6 +132,7 @@ def test_root_metadata__edited_never_change_a_number(store, sound, name, pair):
     judge(path, sound[name])
 
 
+@pytest.mark.sample(15)
 @pytest.mark.parametrize("pair", edits(OURS["manifest/scores/zarr.json"], 40, 5), ids=shown)
 def test_table_metadata__edited_never_change_a_number(store, sound, pair):
     path = store("ours")
@@ -140,6 +143,7 @@ def test_table_metadata__edited_never_change_a_number(store, sound, pair):
     judge(path, sound["ours"])
 
 
+@pytest.mark.sample(7)
 @pytest.mark.parametrize("name, key, pair", [
     *(("v3", "scores/zarr.json", pair) for pair in edits(V3["scores/zarr.json"], 60, 6)),
     *(("v3", "zarr.json", pair) for pair in edits(V3["zarr.json"], 12, 7)),
@@ -159,6 +163,7 @@ CONTENTS = {
 }  # fmt: skip
 
 
+@pytest.mark.sample(9)
 @pytest.mark.parametrize("content", CONTENTS)
 @pytest.mark.parametrize("name, key", [
     ("ours", "zarr.json"), ("ours", "scores/zarr.json"), ("v3", "zarr.json"), ("v3", "scores/zarr.json"),

@@ -162,6 +162,7 @@ STORES = {
 }  # fmt: skip
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("name", STORES)
 @pytest.mark.parametrize("master", ["v3", "ours"])
 def test_commands__show_no_name_of_metadata_as_it_is(store, outcomes, master, name):
@@ -172,6 +173,7 @@ def test_commands__show_no_name_of_metadata_as_it_is(store, outcomes, master, na
         outcomes(avgk_command, *words(path))
 
 
+@pytest.mark.slow
 def test_commands__show_no_name_of_an_array_or_a_file_as_it_is(tmp_path, outcomes):
     group = zarr.open_group(tmp_path / f"a{NAME}.zarr", mode="w")
     for name in (f"b{ACTS}", f"c{ACTS}"):
@@ -290,6 +292,7 @@ PAGES = {
 }
 
 
+@pytest.mark.sample(1)
 @pytest.mark.filterwarnings("ignore:Glyph")
 @pytest.mark.parametrize("name", PAGES)
 def test_pages__show_no_name_as_it_is(results, name):

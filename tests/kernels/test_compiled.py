@@ -74,6 +74,7 @@ def test_gather_above__equals_its_twin(data):
         assert np.array_equal(x[:meant], y[:meant], equal_nan=x.dtype.kind == "f")
 
 
+@pytest.mark.slow
 @given(data=st.data())
 def test_find_labels_and_rank_labels__equal_their_twins(data):
     scores = data.draw(strategies.score_matrices(NATIVE, nan=True))
@@ -101,6 +102,7 @@ def test_find_labels_and_rank_labels__equal_their_twins(data):
     assert np.array_equal(left[-1], right[-1])
 
 
+@pytest.mark.slow
 @given(data=st.data())
 def test_rank_top__equals_its_twin(data):
     scores = data.draw(matrices())
@@ -221,6 +223,7 @@ def scans(draw):
     return tile, zones, make
 
 
+@pytest.mark.slow
 @given(scan=scans(), more=st.integers(0, 40))
 def test_keep_rows__equals_its_twin(scan, more):
     tile, zones, make = scan
@@ -236,6 +239,7 @@ def test_keep_rows__equals_its_twin(scan, more):
     assert_same(*outcomes)
 
 
+@pytest.mark.slow
 @given(scan=scans(), more=st.integers(0, 40))
 def test_scan_rows__equals_its_twin(scan, more):
     tile, zones, make = scan
@@ -252,6 +256,7 @@ def test_scan_rows__equals_its_twin(scan, more):
     assert_same(*outcomes)
 
 
+@pytest.mark.slow
 @given(data=st.data())
 def test_row_floor__equals_its_twin(data):
     row = data.draw(strategies.wide_matrices(NATIVE, nan=True))[0]
@@ -281,6 +286,7 @@ def test_order_top__equals_its_twin(data):
     assert_same(left[-2:], right[-2:])
 
 
+@pytest.mark.slow
 @given(data=st.data())
 def test_count_sets__equals_its_twin(data):
     dtype, last = data.draw(st.sampled_from([(np.int32, 2**31 - 1), (np.int64, keys.KEY_MAX)]))
@@ -373,6 +379,7 @@ def test_move_cells__equals_its_twin(events, key, n_ties):
         assert np.array_equal(x, y)
 
 
+@pytest.mark.slow
 @given(rows_of_events(max_size=300), st.data())
 def test_step_events__equals_its_twin(events, data):
     listed = np.array([k for row in events for k in row], np.int32)

@@ -66,6 +66,7 @@ def units_off(got, true):
         return float(abs(mpmath.mpf(float(got)) - true) / unit)
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("temperature", TEMPERATURES)
 @pytest.mark.parametrize(("dtype", "to", "most"), [("f4", "f4", 1), ("f8", "f8", 4), ("f8", "f4", 1)])
 def test_softmax__is_within_the_units_promised(dtype, to, most, temperature):
@@ -143,6 +144,7 @@ scores_drawn = hnp.arrays(
 )
 
 
+@pytest.mark.slow
 @given(scores_drawn, st.sampled_from(TEMPERATURES))
 def test_twins__give_the_same_bits(scores, temperature):
     found, refused = softmax_of(compiled, scores, temperature)
@@ -175,6 +177,7 @@ def test_twins__of_the_functions_give_the_same_bits(values):
     np.testing.assert_array_equal(found[2], found[3])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "features", ["+avx2,-avx512f,-fma", "+avx2,+fma,-avx512f", "-avx2,-avx,-avx512f,-fma,+sse4.2", ""]
 )

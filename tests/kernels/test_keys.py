@@ -31,6 +31,7 @@ def test_decode__inverts_encode(scores):
     assert (decoded == scores.reshape(-1)).all()
 
 
+@pytest.mark.slow
 @given(strategies.score_matrices())
 def test_carrier__has_the_keys_in_its_bits(scores):
     carried = keys.carrier(scores)

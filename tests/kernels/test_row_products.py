@@ -9,6 +9,7 @@ from avgk_dask.kernels.compiled import exponentials as compiled
 from avgk_dask.kernels.numpy import exponentials as plain
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("n_rows, n_classes", [(1, 1), (3, 2), (17, 5), (33, 130), (16, 257)])
 def test_mix_rows__equals_its_twin_and_the_product(n_rows, n_classes):
     rng = np.random.default_rng(n_rows)

@@ -24,6 +24,8 @@ from avgk_dask.kernels.keys import carrier_bits, encode
 from avgk_dask.kernels.zones import ZoneTable
 from avgk_dask.testing import Simulation
 
+pytestmark = pytest.mark.slow
+
 N_ROWS, N_CLASSES = 64, 1000
 STEPS = 20_000
 

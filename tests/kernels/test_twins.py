@@ -88,6 +88,7 @@ def test_caches__notice_changes_of_every_file_that_a_kernel_calls(name):
             assert repr(stamp(other)) in repr(stamp(kernel))
 
 
+@pytest.mark.slow
 def test_notice_changes__compiles_again_what_calls_a_changed_kernel(tmp_path):
     (tmp_path / "caller.py").write_text(
         "from numba import njit\nfrom avgk_dask.kernels.compiled import notice_changes\nfrom called import number\n\n"

@@ -174,12 +174,14 @@ def check(ax, monkeypatch):
     return texts
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("size", [COLUMN, PAGE], ids=["column", "page"])
 @pytest.mark.parametrize(("function", "name"), CASES)
 def test_pictures__fit(given, function, name, size, monkeypatch):
     check(draw(given, function, name, size), monkeypatch)
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("style", ["dark_background", "ggplot", "avgk_dask.plot.paper"])
 @pytest.mark.parametrize("function", plot.__all__)
 def test_pictures__fit_in_other_styles(given, function, style, monkeypatch):
@@ -201,6 +203,7 @@ def test_collisions__are_found(monkeypatch):
     assert covered(ax) > 0
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize(("function", "name"), [case for case in CASES if "million" in case[1] or "hundred" in case[1]])
 def test_pictures__are_small_files(given, function, name):
     text = io.StringIO()
@@ -208,6 +211,7 @@ def test_pictures__are_small_files(given, function, name):
     assert len(text.getvalue()) < 200_000
 
 
+@pytest.mark.sample(5)
 @pytest.mark.parametrize("function", plot.__all__)
 def test_pictures__leave_all_settings_and_other_axes_alone(given, function):
     from matplotlib import rcParams
@@ -223,6 +227,7 @@ def test_pictures__leave_all_settings_and_other_axes_alone(given, function):
     assert ax.figure.get_size_inches().tolist() == rcParams["figure.figsize"]
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("function", ["errors", "gains", "set_sizes", "ranked_scores", "reliability", "temperatures"])
 def test_pictures__have_sizes_and_frames_of_the_style_sheet(given, function):
     name = next(name for one, name in CASES if one == function)
@@ -251,6 +256,7 @@ def test_pictures__have_sizes_and_frames_of_the_style_sheet(given, function):
     assert two.xaxis.label.get_fontsize() == 2 * one.xaxis.label.get_fontsize() == 10
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("function", ["errors", "gains", "set_sizes", "set_size_distribution"])
 def test_overlays__have_a_colour_and_a_name_for_each(given, function):
     ax = draw(given, function, "overlaid", PAGE)
@@ -291,6 +297,7 @@ def test_legends__show_as_much_of_a_name_as_fits(given, monkeypatch):
     assert ax.get_legend_handles_labels()[1][1].startswith(LONG)  # nothing is lost
 
 
+@pytest.mark.slow
 def test_legends__of_very_many_say_how_many_they_name(given, monkeypatch):
     ax = pyplot.subplots(figsize=COLUMN, layout="constrained")[1]
     for i in range(20):

@@ -108,6 +108,7 @@ def test_straddle__is_a_map_of_the_integer_budgets(result):
     assert np.array_equal(np.ma.filled(drawn, np.nan), expected, equal_nan=True)
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("name", OF_RESULTS)
 @pytest.mark.parametrize("k", [[1], [0.5], range(1, 101)])
 def test_pictures__draw_any_result_into_the_axes_given(name, k):
@@ -122,6 +123,7 @@ def test_pictures__draw_any_result_into_the_axes_given(name, k):
     figure.canvas.draw()
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("dtype", ["float16", "uint8", "int64", "float64"])
 def test_pictures__draw_scores_of_one_value_infinite_and_tied(dtype):
     scores = np.zeros((5, 4)).astype(dtype)

@@ -60,6 +60,7 @@ def test_pages__refuse_other_results(broken, tmp_path):
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("by", [None, "class", "group"])
 @pytest.mark.parametrize("method", ["lac", "aps", "raps", "top_k"])
 def test_coverage_page__tells_what_was_promised_and_found(by, method, tmp_path):

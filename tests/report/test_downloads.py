@@ -45,6 +45,7 @@ def test_downloads__are_what_evaluate_gives():
                 assert float(row[name]) == float(one[name]) == table[name][i]
 
 
+@pytest.mark.slow
 def test_downloads__leave_out_what_there_is_not():
     toy = simulate(200, 20)
     found = rows(files(render_report(avgk.evaluate(toy.scores, None, k=[1, 2])))["average-k.csv"])

@@ -84,6 +84,7 @@ def test_report__in_a_browser(result, browser, tmp_path, scheme, width):
     context.close()
 
 
+@pytest.mark.slow
 def test_report__escapes_all_that_users_name(result):
     page = render_report(result)
     assert page.count("<script") == 2
@@ -92,6 +93,7 @@ def test_report__escapes_all_that_users_name(result):
     assert "&lt;i&gt;mine&lt;/i&gt;" in page
 
 
+@pytest.mark.slow
 def test_report__asks_for_nothing_outside_itself():
     toy = simulate(300, 20)
     page = render_report(avgk.evaluate(toy.scores, toy.labels, k=[1, 2]))
@@ -101,6 +103,7 @@ def test_report__asks_for_nothing_outside_itself():
     assert "default-src 'none'" in page
 
 
+@pytest.mark.slow
 def test_report__tells_where_the_result_is_from():
     toy = simulate(300, 20)
     found = avgk.evaluate(toy.scores, toy.labels, k=2)
@@ -111,6 +114,7 @@ def test_report__tells_where_the_result_is_from():
     assert render_report(again, seconds=1.5, written="2026-01-02 03:04:05 UTC") == page
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(
     ("labels", "k", "straddle", "n_pictures"),
     [
@@ -148,6 +152,7 @@ def test_report__allows_its_own_script_by_its_hash_alone():
         assert forbidden not in script
 
 
+@pytest.mark.slow
 def test_report__of_infinite_tied_and_integer_scores():
     scores = np.zeros((6, 3), np.float32)
     scores[0, 0], scores[1, 1] = np.inf, -np.inf

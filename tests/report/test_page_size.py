@@ -27,6 +27,7 @@ def spread_sizes(result, n_sizes):
     return kept.assign_attrs(result.attrs | {"n_classes": n_sizes - 1})
 
 
+@pytest.mark.slow
 def test_report__of_a_million_set_sizes_is_small():
     toy = simulate(300, 30)
     result = spread_sizes(avgk.evaluate(toy.scores, toy.labels, k=[1, 2, 5]), 10**6 + 1)
@@ -35,6 +36,7 @@ def test_report__of_a_million_set_sizes_is_small():
     assert "sizes" in page
 
 
+@pytest.mark.slow
 def test_report__of_thousands_of_budgets_is_small():
     rng = np.random.default_rng(0)
     scores = rng.dirichlet(np.full(600, 0.02), 50)
@@ -54,6 +56,7 @@ def test_report__of_a_hundred_budgets_with_straddle_is_small_and_folded(opened):
     assert page.locator("#results details tbody tr").count() == 100
 
 
+@pytest.mark.slow
 def test_report__of_long_texts_is_small():
     toy = simulate(300, 30)
     result = avgk.evaluate(toy.scores, toy.labels, k=[1, 2])
@@ -67,6 +70,7 @@ def test_report__of_long_texts_is_small():
     assert "(400,000 characters)" in page
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n_models", [2, 30])
 def test_comparison__of_many_models_with_long_names_is_small(n_models):
     toy = simulate(100, 12)

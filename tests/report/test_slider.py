@@ -107,6 +107,7 @@ def test_slider__moves_over_the_budgets_of_the_result_where_there_is_no_curve(to
     assert seen == ["K = 1", "K = 9", "K = 50", "K = 50"]
 
 
+@pytest.mark.slow
 def test_slider__needs_two_integer_budgets(toy):
     for k in ([3], [1.5, 2.5], [2, 2.5]):
         found = avgk.evaluate(toy.scores, toy.labels, k=k, straddle=False)
@@ -121,6 +122,7 @@ def test_slider__without_labels_shows_thresholds_and_sizes(toy, opened):
     assert page.locator("#results thead").inner_text().split() == ["k", "threshold", "quartiles", "ties", "kept"]
 
 
+@pytest.mark.slow
 def test_slider__its_data_cannot_end_the_script(result, curve):
     page = render_report(result, curve=curve)
     data = re.search(r'id="slider-data">(.*?)</script>', page, re.S)[1]

@@ -98,6 +98,7 @@ def test_wrapped__fits_and_loses_nothing(words, width, indent):
     assert all(line.startswith(" " * indent) for line in lines[1:])
 
 
+@pytest.mark.slow
 @given(st.text(), st.integers(2, 30))
 def test_shortened__fits_and_keeps_both_ends(text, width):
     found = shortened(text, width)

@@ -73,6 +73,7 @@ def sources(chunks):
     yield as_source(array, LABELS)
 
 
+@pytest.mark.sample(5)
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("chunks", [(90, 12), (13, 5)])
 @pytest.mark.parametrize("transform", [Shares(), Shifted()])
@@ -85,6 +86,7 @@ def test_transformed__is_what_the_transformed_matrix_gives(transform, chunks, wa
             assert np.array_equal(source.dask_array().compute(), transform.apply(SCORES, 0, 0))
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("transforms", [(Shares(), Shifted()), (Shifted(), Shares()), (Shifted(), Shifted())])
 def test_transformed__of_a_transformed_source_does_both(transforms, way):

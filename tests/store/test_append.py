@@ -51,6 +51,7 @@ def add(path, first, last, labels=LABELS, **options):
     assert more.n_samples == last
 
 
+@pytest.mark.slow
 @settings(max_examples=settings().max_examples // 3)
 @given(data=st.data())
 def test_append__gives_the_store_of_one_writer_byte_for_byte(tmp_path_factory, data):
@@ -211,6 +212,7 @@ def far_tree(path, options):
     return sync(read(writable(path, options)[0]))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", [{"shard_chunks": 2}, {"top_m": 2, "shard_chunks": 1}])
 def test_append__works_on_stores_elsewhere(far, tmp_path, how):
     path, options = far
@@ -225,6 +227,7 @@ def test_append__works_on_stores_elsewhere(far, tmp_path, how):
     assert far_tree(path, options) == tree(tmp_path / "one.zarr")
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize(
     "options, match",
     [
@@ -316,6 +319,7 @@ def test_append__goes_on_with_simulated_stores(tmp_path):
     assert avgk.verify(tmp_path / "a.zarr").ok
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("name", ["scores/c/4/0", "labels/c/0", "manifest/scores/c/0/0/0", "scores/zarr.json"])
 def test_append__refuses_a_store_that_is_damaged_where_it_goes_on(tmp_path, name):
     path = tmp_path / "a.zarr"
@@ -397,6 +401,7 @@ def state(path, old, new):
     return "old" if result.identical(old) else "new" if result.identical(new) else "wrong"
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::avgk_dask.errors.LeftoverWarning")
 @pytest.mark.parametrize(
     "options, again",
@@ -434,6 +439,7 @@ def test_append__stopped_before_any_write_leaves_the_old_store_or_one_that_is_fi
     assert states.count("old") > 10
 
 
+@pytest.mark.sample(3)
 @pytest.mark.filterwarnings("ignore::avgk_dask.errors.LeftoverWarning")
 @pytest.mark.parametrize(
     "more",
@@ -511,6 +517,7 @@ with avgk.ScoreWriter(path, append=True) as writer:
 """
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(
     "key, number, expected",
     [
@@ -569,6 +576,7 @@ def cut_short(path, first=45, last=50):
     return json.loads((path / "zarr.json").read_text())
 
 
+@pytest.mark.sample(3)
 @pytest.mark.filterwarnings("ignore::avgk_dask.errors.LeftoverWarning")
 @pytest.mark.parametrize(
     "staged",

@@ -63,6 +63,7 @@ def check(url, case, options):
     assert found.has_manifest
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("client", ["obstore", "fsspec"])
 @pytest.mark.parametrize("layout", [{}, {"chunk_rows": 400, "shard_chunks": 1}, {"codec": "zstd"}])
 def test_s3__gives_the_same_result(s3, case, client, layout):
@@ -73,6 +74,7 @@ def test_s3__gives_the_same_result(s3, case, client, layout):
     assert (shards is None) == (layout.get("shard_chunks") == 1)  # shards are the default on object stores
 
 
+@pytest.mark.slow
 def test_fork__child_is_told_at_once_of_clients_whose_threads_stayed_behind(s3, forked):
     url, scores = f"s3://scores/{uuid.uuid4().hex}/run.zarr", np.eye(3)[[0, 1, 2, 1]]
     for client in ("obstore", "fsspec"):
@@ -94,6 +96,7 @@ def test_fork__child_is_told_at_once_of_clients_whose_threads_stayed_behind(s3, 
                 assert 'set_start_method("spawn")' in str(answer)
 
 
+@pytest.mark.slow
 def test_s3__takes_everything_from_the_environment(s3, case, monkeypatch, tmp_path):
     url = f"s3://scores/{uuid.uuid4().hex}.zarr"
     for name, value in {
@@ -122,6 +125,7 @@ def dumps(graph):
     return cloudpickle.dumps(dict(graph))
 
 
+@pytest.mark.slow
 def test_s3__reads_each_shard_in_one_request(s3, case):
     from avgk_dask.testing import CountingStore
 
@@ -135,6 +139,7 @@ def test_s3__reads_each_shard_in_one_request(s3, case):
     assert max(reads.values()) <= 2  # the pilot's are read once more
 
 
+@pytest.mark.slow
 def test_s3__requests_no_head_before_each_get(s3, case):
     """Count the requests of one evaluation through s3fs at a proxy."""
     url, seen = f"s3://scores/{uuid.uuid4().hex}.zarr", []
@@ -190,6 +195,7 @@ class listening:  # noqa: N801
         self._server.server_close()
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("client", ["obstore", "fsspec"])
 @pytest.mark.parametrize(
     "change, url, match",
@@ -212,6 +218,7 @@ def test_s3__says_what_is_wrong_within_30_seconds(s3, client, change, url, match
     assert time.monotonic() - started < 60  # two attempts
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("client", ["obstore", "fsspec"])
 def test_s3__gives_up_on_a_server_that_does_not_answer(monkeypatch, client):
     monkeypatch.setattr(opening, "_OPEN_SECONDS", 1)
@@ -221,6 +228,7 @@ def test_s3__gives_up_on_a_server_that_does_not_answer(monkeypatch, client):
             avgk.open_scores("s3://scores/a.zarr", storage_options={**options, "client": client})
 
 
+@pytest.mark.slow
 def test_s3__exits_with_2_and_one_line_after_errors(s3):
     options = [f"--storage-option={name}={value}" for name, value in s3.items()]
     for url in ("s3://scores/no-such-store.zarr", "s3://no-such-bucket/a.zarr"):
@@ -232,6 +240,7 @@ def test_s3__exits_with_2_and_one_line_after_errors(s3):
         assert "SECRETMOTO" not in run.stderr
 
 
+@pytest.mark.slow
 def test_credentials__are_in_no_log_of_a_cluster(s3, case):
     """A worker that fails logs its task; neither that nor the error may hold the secret."""
     url = f"s3://scores/{uuid.uuid4().hex}.zarr"
@@ -252,6 +261,7 @@ def test_credentials__are_in_no_log_of_a_cluster(s3, case):
     assert "SECRETMOTO" not in run.stderr + run.stdout
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("client", ["obstore", "fsspec"])
 def test_parts__are_joined_on_s3(s3, client):
     options, url = {**s3, "client": client}, f"s3://scores/{uuid.uuid4().hex}.zarr"
@@ -279,6 +289,7 @@ def test_writer__resumes_on_s3(s3):
     assert np.array_equal(avgk.open_scores(url, storage_options=s3).scores.values, scores)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("client", ["obstore", "fsspec"])
 def test_https__gives_the_same_result(tmp_path, case, client):
     """A plain web server cannot list: missing chunks show when they are read."""
@@ -327,6 +338,7 @@ def faulty(s3):
     process.wait()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("client", ["obstore", "fsspec"])
 def test_faults__are_absorbed_with_the_exact_result(faulty, case, client):
     options, set_mode = faulty
@@ -434,6 +446,7 @@ def test_azure__gives_the_same_result_and_refuses_wrong_keys(case, scheme):
     assert time.monotonic() - started < 30
 
 
+@pytest.mark.slow
 def test_places__all_give_the_same_result(tmp_path, case):
     """Memory, zip files, v2 and v3, shards and split classes, consolidated or not, written by three libraries."""
     import dask.array as da

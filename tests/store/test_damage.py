@@ -52,6 +52,7 @@ def write_ours(path, layout):
 OURS = [*(f"{codec}{form}" for codec in ("blosc", "zstd", "gzip", "none") for form in ("", "-sharded")), "blosc-split"]
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("kind", DAMAGES)
 @pytest.mark.parametrize("layout", OURS)
 def test_our_stores__reveal_every_damage_and_name_the_chunk(tmp_path, layout, kind):
@@ -87,6 +88,7 @@ SILENT = {
 }
 
 
+@pytest.mark.sample(15)
 @pytest.mark.parametrize("kind", DAMAGES)
 @pytest.mark.parametrize("layout", FOREIGN)
 def test_foreign_stores__reveal_what_zarr_can_show(tmp_path, layout, kind):
@@ -180,6 +182,7 @@ def test_damage__between_opening_and_reading_is_found(tmp_path):
         opened.scores.compute()
 
 
+@pytest.mark.sample(13)
 @pytest.mark.parametrize("n_lost", [1, 1000, 5000])
 @pytest.mark.parametrize("place", ["folder", "zip", "memory"])
 @pytest.mark.parametrize("zarr_format", [2, 3])

@@ -40,6 +40,7 @@ ENCODINGS = {
 }
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("zarr_format", [2, 3])
 @pytest.mark.parametrize("name", ENCODINGS)
 def test_encoded_scores__are_what_xarray_gives(tmp_path, name, zarr_format):
@@ -191,6 +192,7 @@ def with_attributes(name, values, attributes):
         return group, np.array("")
 
 
+@pytest.mark.sample(32)
 @pytest.mark.parametrize("dtype", ["i1", "u2", "i8", "f2", "f8"])
 @pytest.mark.parametrize("attributes", ATTRIBUTES, ids=str)
 def test_attributes_of_scores__decode_as_xarray_does_or_are_refused_by_name(attributes, dtype):
@@ -202,6 +204,7 @@ def test_attributes_of_scores__decode_as_xarray_does_or_are_refused_by_name(attr
             avgk.threshold(group, 1)
 
 
+@pytest.mark.sample(37)
 @pytest.mark.parametrize("dtype", ["i1", "u2", "i8"])
 @pytest.mark.parametrize("attributes", ATTRIBUTES, ids=str)
 def test_attributes_of_labels__decode_as_xarray_does_or_are_refused_by_name(attributes, dtype):

@@ -70,6 +70,7 @@ def is_refused_or_right(path, expected):
     return result.identical(expected)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("options", [{}, {"top_m": 2}])
 def test_writer__stopped_before_any_write_can_be_resumed(tmp_path, stop_after, options):
     write(tmp_path / "whole.zarr", **options)
@@ -116,6 +117,7 @@ def test_writer__may_take_other_samples_after_a_stopped_close(tmp_path, stop_aft
         assert tree(path) == tree(tmp_path / "direct.zarr")
 
 
+@pytest.mark.slow
 def test_join__stopped_before_any_write_can_be_repeated(tmp_path, stop_after):
     def write_parts(path):
         for part, (first, last) in enumerate([(0, 23), (23, 40), (40, 57)]):

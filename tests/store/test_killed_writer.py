@@ -12,6 +12,8 @@ import pytest
 
 import avgk_dask as avgk
 
+pytestmark = pytest.mark.slow
+
 # Appends in small batches from where it may go on, and says how far it is after each.
 LOOP = """
 import sys, numpy as np

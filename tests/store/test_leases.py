@@ -72,6 +72,7 @@ def later(monkeypatch, seconds):
     monkeypatch.setattr(leases, "now", lambda real=leases.time.time: real() + seconds)
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("how", [{"resume": True}, {"overwrite": True}, {}])
 def test_writer__refuses_a_second_one(anywhere, how):
     path, options = anywhere
@@ -173,6 +174,7 @@ def test_run__refused_or_failed_leaves_the_other_ones_store_alone(tmp_path, monk
     assert [p.name for p in tmp_path.iterdir()] == ["a.zarr"]
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("client", ["obstore", "fsspec"])
 def test_run__that_fails_before_it_writes_leaves_a_distant_store(s3, client):
     import dask.array as da
@@ -194,6 +196,7 @@ def test_run__that_fails_before_it_writes_leaves_a_distant_store(s3, client):
     assert avgk.verify(path, storage_options=options).ok
 
 
+@pytest.mark.sample(1)
 def test_overwriting__leaves_nothing_of_the_old_store(anywhere):
     path, options = anywhere
     with avgk.ScoreWriter(path, 4, chunk_rows=8, storage_options=options) as writer:
@@ -237,6 +240,7 @@ def hold():
         process.communicate()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("where", ["local", "obstore", "fsspec"])
 def test_processes__refuse_each_other_and_a_killed_one_is_resumed_at_once(tmp_path, hold, request, where):
     path, options = tmp_path / "a.zarr", None
@@ -317,6 +321,7 @@ def test_writer__that_was_left_by_an_exception_writes_no_more(tmp_path):
         writer.append(SCORES)
 
 
+@pytest.mark.sample(1)
 def test_lease__of_another_machine_holds_for_its_time_only(anywhere, monkeypatch):
     path, options = anywhere
     how = {"chunk_rows": 8, "storage_options": options}
@@ -356,6 +361,7 @@ def test_writer__names_the_one_that_took_over(tmp_path, monkeypatch):
         second.append(SCORES)
 
 
+@pytest.mark.sample(1)
 def test_writer__is_stopped_at_its_end_too(anywhere, monkeypatch):
     """One whose rows all wait for the end: nothing but the finish tells it."""
     path, options = anywhere
@@ -374,6 +380,7 @@ def test_writer__is_stopped_at_its_end_too(anywhere, monkeypatch):
     assert avgk.open_scores(path, storage_options=options).sizes["sample"] == 30
 
 
+@pytest.mark.sample(1)
 def test_lease__is_renewed_when_a_third_of_its_time_has_passed(anywhere, monkeypatch):
     path, options = anywhere
     elsewhere(monkeypatch)
@@ -430,6 +437,7 @@ except avgk.StoreError as error:
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", ["new", "resume", "stale"])
 def test_processes__that_start_at_once_are_all_refused_but_one(tmp_path, how, hold):
     path = tmp_path / "a.zarr"
@@ -486,6 +494,7 @@ def test_a_folder__that_another_makes_during_the_look_is_empty(tmp_path, monkeyp
     assert not holds_anything(writable(path)[0])
 
 
+@pytest.mark.sample(1)
 def test_threads__that_start_at_once_are_all_refused_but_one(anywhere):
     path, options = anywhere
     start, won, lost = threading.Barrier(5), [], []
@@ -506,6 +515,7 @@ def test_threads__that_start_at_once_are_all_refused_but_one(anywhere):
     assert all("being written" in text for text in lost)
 
 
+@pytest.mark.sample(1)
 def test_threads__that_take_over_at_once_are_all_refused_but_one(anywhere, monkeypatch):
     path, options = anywhere
     back = elsewhere(monkeypatch)
@@ -534,6 +544,7 @@ def test_threads__that_take_over_at_once_are_all_refused_but_one(anywhere, monke
         left.close()
 
 
+@pytest.mark.sample(1)
 def test_parts__have_leases_of_their_own_and_a_join_waits_for_all(anywhere):
     path, options = anywhere
     if isinstance(path, MemoryStore):

@@ -39,6 +39,7 @@ def nested(tmp_path, request):
     return tmp_path / "big.zarr", request.param
 
 
+@pytest.mark.sample(1)
 def test_nested_store__is_checked_by_its_own_manifest(nested):
     big, inner = nested
     expected = avgk.evaluate(SCORES, LABELS, 2)
@@ -88,6 +89,7 @@ ENCODINGS = [
 ]
 
 
+@pytest.mark.sample(5)
 @pytest.mark.parametrize("where", ["start", "end"])
 @pytest.mark.parametrize("name", ["", "scores"])
 @pytest.mark.parametrize("encoding", ENCODINGS, ids=str)
@@ -109,6 +111,7 @@ def test_shards__of_any_keys_and_index_are_read_and_checked(tmp_path, encoding, 
         avgk.evaluate(path, LABELS, 2)
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("options", [{"shard_chunks": 2}, {"shard_chunks": 3, "chunk_rows": 4}, {}])
 def test_soft_labels__may_be_sharded(tmp_path, options):
     eta = np.full((43, 7), 1 / 7)

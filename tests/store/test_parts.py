@@ -34,6 +34,7 @@ def joined_order(bounds, chunk_rows):
     return np.concatenate(whole + rest)
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("options", [{"chunk_rows": 50}, {"chunk_rows": 20, "shard_chunks": 3}, {}])
 @pytest.mark.parametrize("bounds", [[0, 200, 400, 503], [0, 133, 299, 503], [0, 0, 5, 503], [0, 503]])
 def test_join__gives_the_store_of_all_samples(tmp_path, bounds, options):
@@ -116,6 +117,7 @@ with avgk.ScoreWriter(sys.argv[1], n_classes=6, part=part, chunk_rows=64) as wri
 """
 
 
+@pytest.mark.slow
 def test_parts__may_be_written_by_processes_at_once(tmp_path):
     command = [sys.executable, "-c", PART, str(tmp_path / "a.zarr")]
     running = [subprocess.Popen([*command, str(part)]) for part in range(3)]
@@ -126,6 +128,7 @@ def test_parts__may_be_written_by_processes_at_once(tmp_path):
     assert result.top_k_error.item() == 0
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("name", ["scores/c/1/0", "scores/c/3/0", "labels/c/0"])
 def test_join__refuses_a_part_with_a_damaged_chunk_before_moving_any(tmp_path, name):
     write_parts(tmp_path / "a.zarr", [0, 200, 430, 503], chunk_rows=50)
@@ -140,6 +143,7 @@ def test_join__refuses_a_part_with_a_damaged_chunk_before_moving_any(tmp_path, n
     assert avgk.verify(tmp_path / "a.zarr").ok
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(
     "options", [{"chunk_rows": 5}, {"chunk_rows": 2, "shard_chunks": 3}, {"chunk_rows": 5, "top_m": 1}]
 )

@@ -54,6 +54,7 @@ def evaluate(store):
         return avgk.evaluate(store, k=[1, 2]).drop_attrs()
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(
     "fault",
     [

@@ -298,6 +298,7 @@ def test_names__are_all_covered():
 SOME = [pytest.param(kind, marks=[pytest.mark.slow] * (i % 3 > 0)) for i, kind in enumerate(KINDS)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", SOME)
 def test_functions__show_no_secret_of_what_cannot_be_reached(scan, kind):
     at, how = KINDS[kind]
@@ -314,6 +315,7 @@ def test_functions__show_no_secret_of_what_cannot_be_reached(scan, kind):
         scan(lambda: avgk.evaluate(CountingStore(store), k=1))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "kind", [kind for kind, (_, how) in KINDS.items() if all(isinstance(value, str) for value in how.values())]
 )
@@ -323,6 +325,7 @@ def test_commands__show_no_secret_of_what_cannot_be_reached(scan, kind):
         assert error is None or error.code in (1, 2)
 
 
+@pytest.mark.sample(5)
 @pytest.mark.parametrize("password", ["ab", "a/b", "q", "x?y"])
 @pytest.mark.parametrize(
     "url", ["s3://me:{}@bucket/x.zarr", "http://me:{}@127.0.0.1:1/x.zarr", "ftp://me:{}@127.0.0.1:1/x"]
@@ -337,6 +340,7 @@ def test_short_secrets__are_in_no_url_and_in_no_option(scan, url, password):
         assert not [part for part in (f":{password}", f"{password}@", "xyz", "pqr") if part in told], told
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("kind", KINDS)
 def test_usage_errors__show_no_secret(scan, kind):
     for command in USAGE:
@@ -351,6 +355,7 @@ def test_storage_options__that_are_misspelt_are_not_repeated(scan, option):
             scan(run, [*command.split(), flag, *option.split(" ")])
 
 
+@pytest.mark.sample(1)
 @pytest.mark.filterwarnings("ignore")  # distributed leaves a socket open where an address is wrong
 @pytest.mark.parametrize("address", [f"tls://me:{SLASHED}@{DEAD}", f"me:{SECRET}@{DEAD}", f"odd://me:{SECRET}@{DEAD}"])
 def test_schedulers__are_named_without_their_secret(scan, monkeypatch, address):
@@ -411,6 +416,7 @@ def guarded(way, host, name, secret=SECRET):
     return put(url), {**how, **({"headers": headers} if headers else {})}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("way", [pytest.param(way, marks=[pytest.mark.slow] * (i % 2)) for i, way in enumerate(WEB)])
 def test_web_servers__are_read_with_the_secret_and_shown_without(scan, served, way):
     at, how = guarded(way, served, "here.zarr")
@@ -430,6 +436,7 @@ def test_web_servers__are_read_with_the_secret_and_shown_without(scan, served, w
     scan(lambda: avgk.report.render_report(result.assign_attrs(store=at)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["damaged.zarr", "nothing.zarr"])
 @pytest.mark.parametrize("way", WEB)
 def test_web_servers__that_fail_are_told_without_the_secret(scan, served, way, name):
@@ -446,6 +453,7 @@ def test_web_servers__that_fail_are_told_without_the_secret(scan, served, way, n
     assert "Check the credentials" in str(error)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name, flag", [("here.zarr", "--json"), ("damaged.zarr", "--debug")])
 @pytest.mark.parametrize("way", ["password", "password-fsspec", "token"])
 def test_commands__write_no_secret_of_a_web_server(scan, served, tmp_path, way, name, flag):
@@ -465,6 +473,7 @@ def scan_files(*names):
         assert not [m.pattern for m in MARKS if m.search(str(path))]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("client", ["obstore", "fsspec"])
 def test_object_stores__are_used_with_the_secret_and_shown_without(scan, s3, client):
     how = {**s3, "key": f"AKID{LAST}", "secret": SECRET, "client": client}
@@ -490,6 +499,7 @@ def test_object_stores__are_used_with_the_secret_and_shown_without(scan, s3, cli
     scan_files("results")
 
 
+@pytest.mark.slow
 def test_memory__is_written_and_shown_without_its_secret(scan):
     at = f"memory://me:{SECRET}@secrets/a.zarr"
     for call in WRITES.values():

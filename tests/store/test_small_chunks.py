@@ -81,6 +81,7 @@ def stored(place, layout, scores=SCORES):
     return zarr.open_array(place, mode="r")
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_small_chunks__are_read_once_each_in_bands_of_many(layout):
     store = CountingStore(MemoryStore())
@@ -94,6 +95,7 @@ def test_small_chunks__are_read_once_each_in_bands_of_many(layout):
     assert len(reads) == math.prod(chunk_grid(source.array))
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_small_files__are_read_once_each(tmp_path, monkeypatch, layout):
     opened = Counter()
@@ -131,6 +133,7 @@ def folder(path):
 DAMAGES = [emptied, cut, oversized, folder, lambda path: path.unlink()]
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("spoil", DAMAGES)
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_small_chunks__that_are_bad_are_named_from_the_middle_of_a_band(tmp_path, layout, spoil):
@@ -147,6 +150,7 @@ def test_small_chunks__that_are_bad_are_named_from_the_middle_of_a_band(tmp_path
     assert [key for key, _ in avgk.verify(tmp_path / "a.zarr").damaged] == [index]
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_small_chunks__that_are_missing_are_filled_when_told(tmp_path, layout):
     place = tmp_path / "a.zarr"
@@ -172,6 +176,7 @@ def test_pilot__reads_its_share_of_small_chunks_from_pieces_of_bands():
     assert [few.chunk_shape(*chunk) for chunk in few.pilot_chunks()] == [(100, 50)] * 10
 
 
+@pytest.mark.slow
 def test_pilot__of_small_chunks_reads_what_it_plans():
     scores = np.random.default_rng(1).random((2560, 10), dtype=np.float32)
     store = CountingStore(MemoryStore())

@@ -29,6 +29,7 @@ def tree(path):
     return {str(p.relative_to(path)): p.read_bytes() for p in sorted(path.rglob("*")) if p.is_file()}
 
 
+@pytest.mark.slow
 @settings(max_examples=settings().max_examples // 3)
 @given(data=st.data())
 def test_writer__stores_what_is_appended_whatever_the_batches(tmp_path_factory, data):
@@ -153,6 +154,7 @@ def test_writer__takes_torch_tensors(tmp_path):
     assert np.array_equal(avgk.open_scores(tmp_path / "b.zarr").scores.values, SCORES[:30].astype(ml_dtypes.bfloat16))
 
 
+@pytest.mark.sample(6)
 @pytest.mark.parametrize(
     "scores, labels, error, match",
     [

@@ -53,6 +53,7 @@ EXAMPLES = {
 }
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("example", EXAMPLES)
 @pytest.mark.parametrize("n", [300, 3000])
 def test_examples__have_the_papers_errors_and_set_sizes(example, n):
@@ -82,6 +83,7 @@ def test_examples__large_samples_with_drawn_labels_through_a_store(example, tmp_
     assert float(result.average_k_error[0]) == pytest.approx(average, abs=0.005)
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16", "uint8"])
 def test_simulate_store__keeps_the_dtype(dtype, tmp_path):
     spec = Simulation(200, 11, dtype=dtype)

@@ -16,6 +16,7 @@ from avgk_dask.testing import strategies
 FLOATS = ("float16", "float32", "float64", "bfloat16")
 
 
+@pytest.mark.slow
 def test_budgets__meet_the_boundaries_of_the_scores():
     met = Counter()
 
