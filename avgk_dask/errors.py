@@ -248,12 +248,7 @@ class ReadError(StoreError):
     chunk. On the command line the exit status is 1.
 
     Cure: restore the chunk or write the store again; where a writer left out chunks that hold nothing
-    but the fill value, ``missing="fill"`` (on the command line ``--missing fill``). ``verify`` lists all that is damaged.
-
-    Attributes
-    ----------
-    chunks
-        With ``on_error="report"`` all chunks that cannot be read: pairs of a store key and what is wrong. Else empty.
+    but the fill value, ``missing="fill"`` (on the command line ``--missing fill``). ``verify`` lists every bad chunk.
 
     Examples
     --------
@@ -263,8 +258,6 @@ class ReadError(StoreError):
     avgk_dask.errors.ReadError: the one chunk of array '/' in ... is missing: c/0/0 (4 samples and 48 bytes when decoded). Restore it, ...
 
     """
-
-    chunks: tuple[tuple[str, str], ...] = ()
 
 
 class WriteError(StoreError):
