@@ -16,7 +16,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from functools import cache
 from itertools import chain
@@ -70,7 +70,6 @@ MOST = Merging(max, lambda _: -1)
 ANY = Merging(np.logical_or.reduce, np.zeros_like)
 #: Arrays, and tuples: one after the other; tuples of parts of bands in the order of the bands.
 JOINED = Merging(np.concatenate, lambda value: value[:0])
-CHAINED = Merging(lambda parts: tuple(chain.from_iterable(parts)), lambda _: ())
 BY_BAND = Merging(_in_order, lambda _: ())
 #: Tuples of states: the first with the first, and so on; no states at all are nothing.
 EACH = Merging(_each, lambda _: ())
@@ -287,8 +286,3 @@ def _is_a(value: object, hint: Any) -> bool:
     if hint in (int, float) and isinstance(value, bool):
         return False
     return isinstance(value, (int, float) if hint is float else hint)
-
-
-def all_states() -> Iterable[type[State]]:
-    """Return every kind of state there is."""
-    return [kind for kind in Record._KINDS.values() if issubclass(kind, State) and kind is not State]
