@@ -1,4 +1,12 @@
-"""The exact outcome of an evaluation: fractions, which results round once."""
+"""The exact outcome of an evaluation: fractions, which results round once; and its standard errors.
+
+The influence of a sample on the average-k error is psi = (N / n) L (m - e) + r (Z - mean Z): L labelled, m missed, Z
+the size of its set. r is the label weight that one more score brings: N / n times the share of labels among the scores
+of ranks B - w to B, with w the least for which w**3 >= B**2, at most 16,384 (``exact/budgets.py``). So a search also
+settles the budget B - w, of which only the label weight is needed. The rest is a quadratic form in sums of products of
+(1, L, hit, top-k hit, Z), integers that follow from set sizes, hits by size and the strata; with clusters, of the
+clusters' sums.
+"""
 
 from __future__ import annotations
 
