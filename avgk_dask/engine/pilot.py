@@ -1,10 +1,4 @@
-"""The pilot: a few chunks of scores, sorted, from which a bracket for each threshold is guessed.
-
-5 % of the chunks are read, at least 4 and at most 16 (``settings.py``). A bracket reaches 4.5 standard errors to each
-side of the guess, from the spread between strips of rows, or between chunks if those differ by more. A bracket that
-fails costs a second scan, never a wrong answer: the counts of the scan prove where the threshold lies. Matrices of up
-to 2**18 scores need no pilot, since one bracket holds everything.
-"""
+"""The pilot's sample: a few chunks of scores, sorted, from which brackets are guessed."""
 
 from __future__ import annotations
 

@@ -1,9 +1,4 @@
-"""Strata: rows counted together by an integer, such as the rank of their label, their class, or a group.
-
-For each stratum the scan adds up, above every bracket, the sizes of its rows' sets and their labels inside. Events
-carry the stratum of their row, so that the sums at the threshold follow as set sizes do. Error bars (by rank),
-clusters and breakdowns (by group) use it.
-"""
+"""Distinct rows of columns of integers, and sums over equal ones."""
 
 from __future__ import annotations
 
