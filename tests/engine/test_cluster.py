@@ -92,7 +92,6 @@ def failing_at(number, fail):
     return work
 
 
-@pytest.mark.slow
 def test_workers__that_are_killed_change_no_bit(store, after_task):
     with cluster(settings={"distributed.scheduler.allowed-failures": 20}) as (made, _):
         for n in (5, 25, 45):
@@ -142,7 +141,6 @@ def test_workers__that_are_paused_end_the_run_with_what_to_do(store, progress, c
     assert "memory is full" in caplog.text
 
 
-@pytest.mark.slow
 def test_clusters__without_workers_end_the_run(store):
     with (
         cluster(0, SOON, processes=False),
@@ -159,7 +157,6 @@ def test_clusters__whose_scheduler_gives_up_on_workers_end_the_run(store):
         avgk.evaluate(store, k=1)
 
 
-@pytest.mark.slow
 def test_stalls__of_running_tasks_name_the_first(store):
     def wait():
         distributed.Event("go").wait()
@@ -248,7 +245,6 @@ def test_interrupts__cancel_what_is_under_way(store, after_task):
         assert not client.futures
 
 
-@pytest.mark.slow
 def test_schedulers__that_are_lost_end_the_run(store, after_task, tmp_path):
     commands = [
         ["scheduler", "--port", "0", "--dashboard-address", ":0", "--scheduler-file", str(tmp_path / "at.json")],

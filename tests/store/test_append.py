@@ -51,7 +51,6 @@ def add(path, first, last, labels=LABELS, **options):
     assert more.n_samples == last
 
 
-@pytest.mark.slow
 @settings(max_examples=settings().max_examples // 3)
 @given(data=st.data())
 def test_append__gives_the_store_of_one_writer_byte_for_byte(tmp_path_factory, data):
@@ -212,7 +211,7 @@ def far_tree(path, options):
     return sync(read(writable(path, options)[0]))
 
 
-@pytest.mark.slow
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("how", [{"shard_chunks": 2}, {"top_m": 2, "shard_chunks": 1}])
 def test_append__works_on_stores_elsewhere(far, tmp_path, how):
     path, options = far

@@ -63,7 +63,7 @@ def check(url, case, options):
     assert found.has_manifest
 
 
-@pytest.mark.slow
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("client", ["obstore", "fsspec"])
 @pytest.mark.parametrize("layout", [{}, {"chunk_rows": 400, "shard_chunks": 1}, {"codec": "zstd"}])
 def test_s3__gives_the_same_result(s3, case, client, layout):
@@ -446,7 +446,6 @@ def test_azure__gives_the_same_result_and_refuses_wrong_keys(case, scheme):
     assert time.monotonic() - started < 30
 
 
-@pytest.mark.slow
 def test_places__all_give_the_same_result(tmp_path, case):
     """Memory, zip files, v2 and v3, shards and split classes, consolidated or not, written by three libraries."""
     import dask.array as da
