@@ -25,7 +25,7 @@ sources report
 engine
 statistics
 api testing
-calibration conformal losses
+calibration conformal losses xarray
 cli
 __main__
 """
@@ -45,7 +45,7 @@ OWNERS = {
     "pyarrow": {"files"},
     "dask": {"settings", "threads", "sources", "engine", "api", "testing"},
     "distributed": {"engine", "api", "cli"},
-    "xarray": {"results", "store", "api", "plot", "report", "testing"},
+    "xarray": {"results", "store", "api", "plot", "report", "testing", "xarray"},
     "matplotlib": {"plot", "report"},
     "click": {"cli"},
     "jinja2": {"report"},

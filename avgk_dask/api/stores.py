@@ -24,8 +24,7 @@ from ..sources.stored import StoredSource
 from ..store import StoredArrays, open_arrays
 from ..store.read.bands import read_matrix
 from ..store.read.encoding import ENCODING_ATTRIBUTES, encoding_of
-from ..store.read.listing import chunk_key
-from ..store.read.manifest import chunk_grid
+from ..store.read.manifest import chunk_grid, index_of
 from ..store.read.opening import open_all
 from ..store.read.presence import (
     StoreFacts,
@@ -42,20 +41,30 @@ from .inputs.sources import as_labels, check_scores, find_labels
 from .options import LabelsLike, Matrix, StoreLike, documented, is_stored
 from .straddle import n_ranked
 
-#: Chunks a task checks, one after the other.
-_STRETCH = 16
+#: Chunks that a task checks one after the other, at least, and the most tasks: graph and results stay small.
+_STRETCH, _MOST_TASKS = 16, 10_000
 
 
 def verify_array(array: Any, compute: Compute) -> Verification:
-    """Verify an array: first its metadata and which chunks are there, then the bytes of those that are."""
+    """Verify an array: first its metadata and which chunks are there, then the bytes of those that are.
+
+    A task decodes one chunk at a time, and gets the numbers of its first and last chunk, not a list of keys.
+    """
     listed = Verification.merge([verify_metadata(array), verify_listing(array)])
-    known = {key for key, _ in listed.damaged}
-    chunks = [chunk for chunk in np.ndindex(*chunk_grid(array)) if chunk_key(array, chunk) not in known]
+    grid = chunk_grid(array)
+    n_chunks = math.prod(grid)
+    size = max(_STRETCH, -(-n_chunks // _MOST_TASKS))
+    bad: dict[int, set[tuple[int, ...]]] = {}
+    for key, _ in listed.damaged:
+        index = index_of(array.path, key)
+        if index and len(index) == len(grid):
+            bad.setdefault(int(np.ravel_multi_index(index, grid)) // size, set()).add(index)
     verify = dask.delayed(verify_stretch, pure=False)
     shared = dask.delayed(array, traverse=False)
-    tasks = [verify(shared, chunks[i : i + _STRETCH]) for i in range(0, len(chunks), _STRETCH)]
+    tasks = [
+        verify(shared, i * size, min((i + 1) * size, n_chunks), bad.get(i, set())) for i in range(-(-n_chunks // size))
+    ]
     read = Verification.merge(compute(tasks, "verify")) if tasks else Verification(0, 0, (), True)
-    n_chunks = math.prod(chunk_grid(array))
     return Verification(n_chunks, read.n_bytes, listed.damaged + read.damaged, listed.has_manifest)
 
 
@@ -195,11 +204,11 @@ def open_stored(
 
 @documented
 def verify(store: StoreLike, *, storage_options: Options | None = None, progress: bool | None = None) -> Verification:
-    """Read every stored chunk of a store and check it, against the store's manifest where it has one.
+    """Read every stored chunk of a store, of whatever origin, and list every bad one.
 
     Stores written by this package have a manifest: a changed, swapped, lost or shortened chunk is found with
-    certainty but for one in 2**64. In other stores lost, empty and undecodable chunks are found, and
-    changed bytes only where their codec has a checksum.
+    certainty but for one in 2**64. In other stores each chunk is decoded: lost, empty and undecodable chunks are
+    found, and changed bytes only if their codec has a checksum. A bad chunk does not end the run.
 
     Parameters
     ----------
@@ -213,7 +222,7 @@ def verify(store: StoreLike, *, storage_options: Options | None = None, progress
     -------
     Verification
         With ``ok`` (nothing is wrong), ``n_chunks``, ``n_bytes`` read, ``damaged`` (pairs of a chunk's store key and what is
-        wrong) and ``has_manifest``.
+        wrong; for a shard, which of its inner chunks cannot be decoded) and ``has_manifest``.
 
     Raises
     ------
@@ -222,7 +231,8 @@ def verify(store: StoreLike, *, storage_options: Options | None = None, progress
 
     Notes
     -----
-    Cost: one read of everything stored. Chunks in a manifest are hashed, not decoded.
+    Cost: one read of everything stored. Chunks in a manifest are hashed, not decoded. Memory: one chunk (or shard) per thread,
+    and 8 bytes per chunk of the store.
 
     Examples
     --------

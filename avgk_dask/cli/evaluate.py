@@ -140,14 +140,10 @@ def utility_options(command: Callable[..., None]) -> Callable[..., None]:
 @missing_option
 @json_option
 @quiet_option
-@click.option(
-    "--on-error", type=click.Choice(["raise", "report"]), default="raise", show_default=True,
-    help="Where a chunk cannot be read: stop at once, or read all others and name every bad one.",
-)  # fmt: skip
 @checkpoint_options
 @cluster_options
 def evaluate(chosen: StoreChoice, samples: SampleChoice, utilities: UtilityChoice, k: list[Fraction] | None, max_error: str | None, out: pathlib.Path | None, reliability: bool, curve: bool, clusters_name: str | None, by: str | None,
-             as_json: bool, straddle: bool, ties: str, nan_policy: str, missing: str, quiet: bool, on_error: str, checkpoint: str | None, checkpoint_option: tuple[str, ...],
+             as_json: bool, straddle: bool, ties: str, nan_policy: str, missing: str, quiet: bool, checkpoint: str | None, checkpoint_option: tuple[str, ...],
              **where: Unpack[ClusterChoice]) -> None:  # fmt: skip
     """Thresholds, errors, gains, set sizes and ambiguity of a store, all budgets in one scan.
 
@@ -207,7 +203,6 @@ def evaluate(chosen: StoreChoice, samples: SampleChoice, utilities: UtilityChoic
                 clusters=open_column(chosen, clusters_name, "--clusters", missing),
                 **shared,
                 checkpoint=checkpoint_place(checkpoint, checkpoint_option),
-                on_error=on_error,
             )
             groups = None
             if by is not None:

@@ -1,7 +1,7 @@
 """Zarr, obstore and fsspec: opening score stores, planning bands, writing. Nothing else imports zarr."""
 
 from .read.bands import BandReader, plan_bands
-from .read.grids import CODECS, Layout
+from .read.grids import Layout
 from .read.opening import StoredArrays, is_sealed, is_zarr, open_arrays, open_labels
 from .read.presence import Verification, check_chunks, verify_listing, verify_stretch
 from .where.addresses import shown, writing
@@ -21,7 +21,6 @@ from .write.targets import Aside, Target, appendable, claim, recover, written_wh
 from .write.writer import ScoreWriter
 
 __all__ = [
-    "CODECS",
     "SET_FORMATS",
     "Aside",
     "BandReader",

@@ -15,6 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import avgk_dask as avgk
+import avgk_dask.xarray  # registers .avgk
 from avgk_dask.files import matrices as matrix_files
 from avgk_dask.files import npy as npy_rows
 from avgk_dask.files.npy import NpyRows

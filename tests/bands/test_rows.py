@@ -22,7 +22,7 @@ from avgk_dask.api.inputs.sources import as_source
 from avgk_dask.bands.rows import outcome_pass
 from avgk_dask.engine.run import Run
 from avgk_dask.kernels.keys import first_key_above
-from avgk_dask.records import CHAINED, State
+from avgk_dask.records import Merging, State
 from avgk_dask.statistics.rules import ThresholdRule, TopRule
 from avgk_dask.testing import CountingStore, oracle_top_k_sets, strategies
 
@@ -33,7 +33,9 @@ DESIGN = pathlib.Path(__file__).parents[2] / "DESIGN.md"
 class AllRows(State):
     """Everything, to be compared: a test may keep N of something."""
 
-    parts: Annotated[tuple[tuple[int, np.ndarray, np.ndarray], ...], CHAINED]
+    parts: Annotated[
+        tuple[tuple[int, np.ndarray, np.ndarray], ...], Merging(lambda parts: sum(parts, ()), lambda _: ())
+    ]
 
 
 records.Record._KINDS.pop("AllRows")  # no kind of the package

@@ -8,6 +8,7 @@ from collections.abc import Generator, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from functools import partial
+from gzip import BadGzipFile
 from itertools import chain, islice, pairwise
 
 import numpy as np
@@ -265,7 +266,7 @@ def _first_failure(array: StoredArray, where: tuple[slice, ...], error: Exceptio
     why, key = checks.scrub(error), chunk_key(array, indices[0])
     if isinstance(error, PermissionError):
         return ReadError(f"chunk {key} of {checks.location} may not be read: {why}. Check its permissions.")
-    if isinstance(error, OSError):
+    if isinstance(error, OSError) and not isinstance(error, BadGzipFile):
         return ReadError(f"could not read chunk {key} of {checks.location}: {why}. Check the disk.")
     return ReadError(
         f"chunk {key} of {checks.location} cannot be decoded: {why}. "

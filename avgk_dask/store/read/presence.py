@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 import stat
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
 
@@ -21,9 +21,9 @@ from ..where.addresses import StoredArray, get, is_uneven, refuse_forked, wait
 from ..where.locations import FileStore
 from .bands import read_stored
 from .checked import FILL, CheckedStore, bare_store, is_local
-from .grids import chunks_of, grid_of, outer_sizes, shards_of
+from .grids import Axis, chunks_of, grid_of, outer_sizes, shards_of
 from .listing import chunk_key, in_threads, listed
-from .manifest import Document, chunk_grid, chunk_slices, index_of, metadata_digest
+from .manifest import Document, chunk_grid, chunk_slices, index_of, indices_within, metadata_digest
 from .nodes import copied_document, same_array
 
 #: Chunks named in an error.
@@ -308,11 +308,17 @@ class Verification(ShownAsTable):
         )
 
 
-def verify_stretch(array: StoredArray, indices: Sequence[tuple[int, ...]]) -> Verification:
-    """Check the stored chunks at some indices of an array's chunk grid; reads each once."""
+def verify_stretch(array: StoredArray, first: int, last: int, bad: Collection[tuple[int, ...]] = ()) -> Verification:
+    """Check an array's stored chunks (or shards) from number ``first`` to before ``last``, each by one read.
+
+    Chunks whose index is in ``bad`` are left out: the listing has already reported them.
+    """
     store = array.store_path.store
-    damaged, n_bytes, grid = [], 0, grid_of(array)
-    for index in indices:
+    damaged, n_bytes, grid, counts = [], 0, grid_of(array), chunk_grid(array)
+    for number in range(first, last):
+        index = _unravel(number, counts)
+        if index in bad:
+            continue
         key = chunk_key(array, index)
         try:
             if store.checks.digest(key) is not None or array.dtype.kind not in _NUMBERS:
@@ -321,8 +327,23 @@ def verify_stretch(array: StoredArray, indices: Sequence[tuple[int, ...]]) -> Ve
             else:
                 n_bytes += read_stored(array, chunk_slices(grid, index)).nbytes
         except AvgkError as error:
-            damaged.append((key, str(error)))
-    return Verification(len(indices), n_bytes, tuple(damaged), store.checks.sealed is not None)
+            inner = [] if shards_of(array) is None else _bad_inner_chunks(array, chunk_slices(grid, index), str(error))
+            named = f" Bad inner chunks: {', '.join(map(str, inner))}." if inner else ""
+            damaged.append((key, f"{error}{named}"))
+    return Verification(last - first, n_bytes, tuple(damaged), store.checks.sealed is not None)
+
+
+def _bad_inner_chunks(array: StoredArray, shard: tuple[slice, ...], failure: str) -> list[tuple[int, ...]]:
+    """Return the indices of the inner chunks of a shard that cannot be read; none if all fail as the shard itself does."""
+    grid = tuple(Axis(n, size) for n, size in zip(array.shape, array.chunks, strict=True))
+    indices = indices_within(grid, shard)
+    failures = {}
+    for index in indices:
+        try:
+            read_stored(array, chunk_slices(grid, index))
+        except AvgkError as error:
+            failures[index] = str(error)
+    return [] if len(failures) == len(indices) and set(failures.values()) == {failure} else list(failures)
 
 
 def verify_metadata(array: StoredArray) -> Verification:
