@@ -23,7 +23,8 @@ from ..sources.derived import spread_source
 from ..sources.source import Source
 from ..threads import in_threads
 from .above import AbovePlan, BesideSearch
-from .group_search import GENEROUS, MOST_GROUPS, GroupSearch
+from .group_scan import MOST_GROUPS
+from .group_search import GENEROUS, GroupSearch
 from .label_ranks import RiskSearch
 from .paired_rows import ALL_TIES, KnownSets, ToldRows, telling_pass
 

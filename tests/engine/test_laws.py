@@ -49,7 +49,7 @@ from avgk_dask.statistics.regrets import RegretPlan, tally_tops
 from avgk_dask.statistics.rules import CostRule, ThresholdRule
 from avgk_dask.statistics.scaling import AffinePlan, Scale, ScalePlan, tally_gradient, tally_scales
 from avgk_dask.statistics.smallest_budget import TargetPlan, tally_target
-from avgk_dask.statistics.truncated import GroupSlotPlan, SlotPlan, tally_group_slots, tally_last_slots
+from avgk_dask.statistics.truncated import SlotPlan, tally_group_slots, tally_last_slots
 from avgk_dask.testing import strategies
 
 #: Weights as order keys, from 0 to 1.
@@ -273,7 +273,7 @@ KINDS = {
     ),
     "GroupSlots": (
         lambda d: numbered(
-            d, tally_group_slots, in_two_groups(d), GroupSlotPlan(F8, d.n_classes, d.n_classes - 1, np.array([d.key, d.key + 1]))
+            d, tally_group_slots, in_two_groups(d), SlotPlan(F8, d.n_classes, d.n_classes - 1, np.array([d.key, d.key + 1]))
         ),
         lambda d: lambda t: t.digest(),
     ),
