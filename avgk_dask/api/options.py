@@ -18,8 +18,8 @@ from ..engine.checkpoint import Asked
 from ..engine.tally import LookedRows
 from ..errors import OptionError
 from ..results.datasets import ATTRIBUTE, CUT, OUTSIDE, PROBABILITIES, UNNORMALISED, versions
-from ..sources.activations import BALANCED
 from ..sources.source import Source
+from ..sources.transforms import BALANCED
 from ..store import is_zarr
 from ..store.where.addresses import StoredArray
 

@@ -12,11 +12,9 @@ import xarray as xr
 
 from ..arrays import Array, Floats, Ints
 from ..errors import AvgkError, OptionError
-from ..sources.activations import Balance, Sigmoid, Softmax
-from ..sources.derived import TransformedSource
-from ..sources.reading import Transform
 from ..sources.row_values import blank, lazy_array
 from ..sources.source import Source
+from ..sources.transforms import Balance, Sigmoid, Softmax, Transform
 from ..statistics.truncated import refuse_truncated
 from .inputs.labels import labelled_source, refuse_soft
 from .inputs.lazy_scores import LazyScores, SourceOptions, place_of
@@ -39,7 +37,7 @@ class Activated(LazyScores):
     def as_source(self, labels: LabelsLike, **options: Unpack[SourceOptions]) -> Source:  # noqa: D102
         logits = as_source(self.scores, labels, **options)
         refuse_truncated(logits, f"a {self.activation}")
-        return TransformedSource(logits, _TRANSFORMS[self.activation](self, logits))
+        return logits.with_transform(_TRANSFORMS[self.activation](self, logits))
 
     def __repr__(self) -> str:
         return self._told(f"{self.activation} of {place_of(self.scores)}, temperature {self.temperature:g}")
@@ -178,7 +176,7 @@ class Balanced(LazyScores):
                 f"frequencies must be {source.n_classes}, one for each class; got {self.frequencies.size}. "
                 "Count the labels with numpy.bincount(labels, minlength=C)."
             )
-        return TransformedSource(source, Balance(self.frequencies, source.dtype))
+        return source.with_transform(Balance(self.frequencies, source.dtype))
 
     def __repr__(self) -> str:
         return self._told(f"{place_of(self.scores)} divided by class frequencies")

@@ -19,8 +19,9 @@ from ..errors import StoreError
 from ..exact.budgets import DEFAULT_BUDGETS, count_labels, parse_budgets
 from ..files import is_row_file
 from ..results.datasets import StoreInfo, ValuesInfo
+from ..sources.readers import StoredReader
 from ..sources.row_values import Labels, lazy_array
-from ..sources.stored import StoredSource
+from ..sources.source import Source
 from ..store import StoredArrays, open_arrays
 from ..store.read.bands import read_matrix
 from ..store.read.encoding import ENCODING_ATTRIBUTES, encoding_of
@@ -323,12 +324,13 @@ def info(
     """
     arrays = open_stored(store, scores, labels, storage_options, "fill")
     facts = gather_facts(arrays.scores)
-    source = StoredSource(arrays.scores, None, arrays.location)
+    reader = StoredReader(arrays.scores, arrays.location)
+    source = Source(reader)
     budgets = parse_budgets(DEFAULT_BUDGETS, source.shape[1])
     counts = [count_labels(k, source.shape[0]) for k in budgets]
     ranks = n_ranked(budgets, source.shape[1])
     memory = project(source, counts, int(max(budgets)), ranks)
-    values = None if facts.n_missing_chunks == facts.n_chunks else _values(source)
+    values = None if facts.n_missing_chunks == facts.n_chunks else _values(reader)
     return {
         "store": arrays.location,
         "zarr_format": facts.zarr_format,
@@ -377,21 +379,21 @@ def _labels(labels: Labels, ndim: int) -> str | None:
     return f"{'class numbers' if labels.ndim < ndim else 'probabilities'}, {labels.dtype}, shape {tuple(labels.shape)}{decoded}"
 
 
-def _values(source: StoredSource) -> ValuesInfo:
+def _values(reader: StoredReader) -> ValuesInfo:
     """Look at the first rows: their range, and whether they are probabilities."""
-    end = source.piece_end(0)
+    end = reader.piece_end(0)
     n = min(_SAMPLE_ROWS, end)
-    slabs = [read_matrix(source.array, (slice(0, end), slice(*part)))[:n].copy() for part in pairwise(source.classes)]
+    slabs = [read_matrix(reader.array, (slice(0, end), slice(*part)))[:n].copy() for part in pairwise(reader.classes)]
     rows = np.concatenate(slabs, axis=1).astype(np.float64)
     finite = rows[np.isfinite(rows)]
     low, high = (float(finite.min()), float(finite.max())) if finite.size else (None, None)
     if finite.size < rows.size:
         kind = "with infinities or NaN"
-    elif source.dtype.kind in "iub":
+    elif reader.dtype.kind in "iub":
         kind = "integers: counts, ranks or quantised scores"
     elif finite.min() < 0 or finite.max() > 1:
         kind = "logits or other real scores: not in [0, 1]"
-    elif np.allclose(rows.sum(1), 1, atol=2e-2 if source.dtype.itemsize == 2 else 1e-4):
+    elif np.allclose(rows.sum(1), 1, atol=2e-2 if reader.dtype.itemsize == 2 else 1e-4):
         kind = "probabilities: rows sum to 1"
     else:
         kind = "in [0, 1], rows do not sum to 1"

@@ -25,10 +25,8 @@ from ..arrays import Ints
 from ..bands.passes import Pass
 from ..errors import OptionError, ReadError
 from ..records import Record, State
-from ..sources.activations import Softmax
-from ..sources.derived import Slots
-from ..sources.reading import SpreadTies, Transform
 from ..sources.source import Source
+from ..sources.transforms import Slots, Softmax, SpreadTies, Transform
 from ..store.read.listing import join_stamps
 from ..store.write.shelves import Shelf
 from .plan import ScanPlan, Script, Wave
@@ -162,7 +160,7 @@ class Checkpoint:
 
     def _bands_of(self, source: Source) -> Bands | None:
         """Return the bands of a source: those of the run, without their labels where it has none; None for any other."""
-        if source.stored_array is not self.source.stored_array or source.rows != self.source.rows:
+        if source.reader.stored_array is not self.source.reader.stored_array or source.rows != self.source.rows:
             return None
         if source.labels is None:
             return replace(self.bands, labels=self.bands.labels * 0)
@@ -182,7 +180,7 @@ def open_checkpoint(
         Where the checkpoint is of another request, store or version, which the error names.
 
     """
-    if source.stored_array is None:
+    if source.reader.stored_array is None:
         source.row_stamps()  # which says why there are none
     whole = Shelf.at(asked.place)
     shelf = whole.within(asked.folder)
@@ -225,8 +223,8 @@ def _told(asked: Asked, source: Source) -> dict[str, object]:
         facts["made by"] = source.made_by
     if source.mask is not None:
         facts["where"] = "given"
-    if source.stored_array is not None:
-        facts["missing"] = source.stored_array.store_path.store.checks.missing
+    if source.reader.stored_array is not None:
+        facts["missing"] = source.reader.stored_array.store_path.store.checks.missing
     asked_for = {"function": asked.function, **{name: str(value) for name, value in asked.request.items()}}
     return {"format": FORMAT, "avgk_dask": _version(), **asked_for, **facts}
 

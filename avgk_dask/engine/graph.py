@@ -91,14 +91,14 @@ class Reads:
 
     @property
     def _row_bytes(self) -> int:
-        return self.source.shape[1] * self.source.score_bytes
+        return self.source.shape[1] * self.source.reader.score_bytes
 
     def _bytes_of(self, number: int) -> int:
         source, what = self.source, self.what
         if what.columns is None:
             return (source.rows[number + 1] - source.rows[number]) * self._row_bytes
         n_rows, n_classes = source.chunk_shape((what.bands or ())[number], what.columns[number])
-        return n_rows * n_classes * source.score_bytes
+        return n_rows * n_classes * source.reader.score_bytes
 
     def place_of(self, key: str) -> str:
         """Return which rows and chunks a task reads, in words."""
@@ -180,7 +180,7 @@ def _chunk_reading(source: Source, what: Pass, numbers: Sequence[int], shared: K
     chunks = tuple(all_places[number] for number in numbers)
     bands = [band for band, _ in chunks]
     which = ChunkNumbers(numbers, chunks, source.places_of(bands))
-    return read_chunks, source.reader_key(), [source.chunk(*at) for at in chunks], source.masks_of(bands), which, shared
+    return read_chunks, source.reader.key, [source.chunk(*at) for at in chunks], source.masks_of(bands), which, shared
 
 
 def fan_in_of(state_bytes: int) -> int:

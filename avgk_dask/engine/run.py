@@ -92,7 +92,7 @@ class Run:
             self.checkpoint.note(what)
         state, has_read = None if kept is None else kept.load(), False
         if state is None:
-            with self.source.reading():
+            with self.source.reader.reading():
                 task = pass_task(self.source, what, kept)
                 (state,) = self.compute([task], what.name, Reads.of(self.source, what, task.dask))
             has_read = kept is None or state.n_readers > 0

@@ -17,7 +17,8 @@ from ..bands.passes import Pass
 from ..errors import ReadError
 from ..kernels.dispatch import work_on
 from ..records import EACH, Count, State
-from ..sources.reading import Key, Preparation, chunks_of, kept_rows, labels_of, masks_of, slabs_of
+from ..sources.reading import Key, chunks_of, kept_rows, labels_of, masks_of, slabs_of
+from ..sources.transforms import Preparation
 from ..store.read.listing import hash_rows
 from ..store.write.shelves import Shelf
 

@@ -19,8 +19,7 @@ from ..engine.search import ThresholdSearch
 from ..engine.ties import ExtremesSearch, Selection
 from ..exact.budgets import count_labels, largest_integer
 from ..settings import setting
-from ..sources.derived import spread_source
-from ..sources.source import Source
+from ..sources.source import Source, spread_source
 from ..threads import in_threads
 from .above import AbovePlan, BesideSearch
 from .group_scan import MOST_GROUPS

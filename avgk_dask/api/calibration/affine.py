@@ -15,9 +15,8 @@ from scipy import optimize
 from ...arrays import Array, Dtype, Floats, whole_number
 from ...engine.run import Run, running
 from ...errors import OptionError, ScoresError, warn_of
-from ...sources.activations import Softmax
-from ...sources.derived import TransformedSource
 from ...sources.source import Source
+from ...sources.transforms import Softmax, Transform
 from ...statistics.losses import ScaleTally
 from ...statistics.scaling import (
     EXPONENTS,
@@ -39,7 +38,7 @@ from .temperature import Calibrator, logits_to_fit, refuse_fit
 
 
 @dataclass(frozen=True)
-class Affine:
+class Affine(Transform):
     """Turns rows of logits z into w z + b, or W z + b, as float64; the same bits for any block."""
 
     weights: Floats
@@ -56,14 +55,10 @@ class Affine:
         return self.weights.ndim == 2
 
     @property
-    def told(self) -> str:
+    def made_by(self) -> str:
         """What it does, in words: with a hash that tells its weights from others."""
         found = hashlib.sha256(np.concatenate([self.weights.reshape(-1), self.bias]).astype("<f8").tobytes())
         return f"weighted by {found.hexdigest()[:16]}"
-
-    def width(self, n_stored: int) -> int:
-        """Return the number of columns: the same."""
-        return n_stored
 
     def apply(self, block: Array, first_row: int, first_class: int) -> Array:
         """Return a block of weighted logits."""
@@ -99,8 +94,8 @@ class WeightedSoftmax(LazyScores):
                 f"logits must have the {self.bias.size} classes that the calibrator was fitted to; got {logits.shape[1]}. "
                 "Fit one to such logits."
             )
-        weighted = TransformedSource(logits, Affine(self.weights, self.bias))
-        return TransformedSource(weighted, Softmax(1.0, weighted.dtype, logits.location, logits.mask is not None))
+        weighted = logits.with_transform(Affine(self.weights, self.bias))
+        return weighted.with_transform(Softmax(1.0, weighted.dtype, logits.location, logits.mask is not None))
 
     def __repr__(self) -> str:
         return self._told(f"softmax of weighted {place_of(self.scores)}")

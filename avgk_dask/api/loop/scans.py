@@ -26,7 +26,8 @@ from ...kernels.dispatch import work_on
 from ...kernels.keys import check_dtype, key_range
 from ...records import Record
 from ...settings import setting
-from ...sources.stored import PastSource
+from ...sources.readers import ShapeOnlyReader
+from ...sources.source import Source
 from ...threads import give_back_memory
 from ..outcome import Grouping, Outcome
 from ..straddle import n_ranked
@@ -224,17 +225,17 @@ class LoopScan:
         ranked = self.asked.n_ranked
         return Caps.configured().rank_bins(self._source(n_samples), ranked) if ranked else 0
 
-    def _source(self, n_samples: int, numbers: Array | None = None) -> PastSource:
+    def _source(self, n_samples: int, numbers: Array | None = None) -> Source:
         n_dims = 2 if self.kind == SOFT else 1
         labels = None if self.kind == NO_LABELS else np.zeros((0,) * n_dims)
-        return PastSource((n_samples, self.asked.n_classes), self.dtype, labels, numbers)
+        return Source(ShapeOnlyReader((n_samples, self.asked.n_classes), self.dtype, numbers), labels)
 
     @property
     def windowed(self) -> bool:
         """Whether standard errors are wanted, for which the scores above each threshold are looked at."""
         return self.kind in (HARD, CLUSTERED) and not self.asked.by_class
 
-    def _shape(self, source: PastSource) -> ScanShape:
+    def _shape(self, source: Source) -> ScanShape:
         n_ranks = 0 if source.labels is None else largest_integer(self.asked.budgets)
         strata = "classes" if self.asked.by_class else {HARD: "ranks", CLUSTERED: "groups"}.get(self.kind, "")
         return Caps.configured().scan_shape(
@@ -255,7 +256,7 @@ class LoopScan:
         ranked = replace(ranked, n_bins=max(ranked.n_bins, self._ranked_bins(self.n_samples)))
         return self._told(source, replace(search, first_tally=replace(search.first_tally, ranked=ranked)))
 
-    def _told(self, source: PastSource, search: ThresholdSearch) -> Outcome:
+    def _told(self, source: Source, search: ThresholdSearch) -> Outcome:
         grouping = Grouping("classes", self.asked.n_classes + 1) if self.asked.by_class else Grouping()
         if self.kind == CLUSTERED:
             assert search.first_tally is not None
@@ -263,7 +264,7 @@ class LoopScan:
             grouping = Grouping("groups", names.size, names)
         return Outcome(source, self.asked.budgets, search, grouping)
 
-    def _small(self, source: PastSource) -> ThresholdSearch:
+    def _small(self, source: Source) -> ThresholdSearch:
         """Return what the waiting rows tell, where there are no others."""
         rows = self.waiting.rows
         named = self._source(self.n_samples, rows.numbers)
@@ -274,7 +275,7 @@ class LoopScan:
         extremes = ExtremesSearch.begin(self.dtype, self.asked.n_classes, setting("ranked-bins"), search.found)
         return replace(search, found=self._driven(extremes, rows, named).settle(search.found))
 
-    def _driven(self, search: AnySearch, rows: Batch, source: PastSource) -> AnySearch:
+    def _driven(self, search: AnySearch, rows: Batch, source: Source) -> AnySearch:
         """Give a search the rows as often as it asks for them."""
         while (what := search.next_pass()) is not None:
             state: Any = what.work([rows.scores], rows.labels, 0, what.plan)
