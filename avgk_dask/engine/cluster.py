@@ -23,7 +23,7 @@ from distributed.comm import CommClosedError
 from ..errors import AvgkError, ClusterError
 from ..settings import setting
 from .graph import Reads
-from .progress import LOGGER, Telling
+from .progress import LOGGER, Progress
 
 _MEMORY_CURE = (
     "Use workers with more memory or fewer threads, or store the scores in smaller chunks; "
@@ -120,7 +120,7 @@ class Suspects:
 
 
 @dataclass(frozen=True)
-class Trouble:
+class StallDiagnosis:
     """Why nothing is finished and what to do, and the tasks of others that are running: those of users' own arrays."""
 
     text: str
@@ -141,15 +141,15 @@ def retry_tasks(client: Any, keys: list[str]) -> None:
     client.sync(retry)
 
 
-def find_trouble(client: Any, seconds: float, reads: Reads | None) -> Trouble:
+def diagnose_stall(client: Any, seconds: float, reads: Reads | None) -> StallDiagnosis:
     """Ask a cluster why no task has finished for some seconds."""
     try:
         workers = list(_ask(client, "identity", n_workers=-1)["workers"].values())
         running = [str(key) for keys in _ask(client, "processing").values() for key in keys]
     except (OSError, *_LOST):  # TimeoutError is an OSError
-        return Trouble("the scheduler does not answer. Check that it runs, and that its machine is in reach.")
+        return StallDiagnosis("the scheduler does not answer. Check that it runs, and that its machine is in reach.")
     others = frozenset(key for key in running if not key.startswith("avgk-"))
-    return Trouble(_why(workers, seconds) or _still_running(running, len(workers), reads), others)
+    return StallDiagnosis(_why(workers, seconds) or _still_running(running, len(workers), reads), others)
 
 
 def _ask(client: Any, what: str, **arguments: Any) -> Any:
@@ -232,8 +232,8 @@ def naming_faults(client: Any, reads: Reads | None = None) -> Iterator[None]:
 class Watch:
     """Computes tasks on a cluster and watches them: each is submitted once, and tells when it is finished."""
 
-    def __init__(self, client: Any, telling: Telling, shares: dict[str, int], reads: Reads | None) -> None:
-        self._client, self._telling, self._shares, self._reads = client, telling, shares, reads
+    def __init__(self, client: Any, progress: Progress, shares: dict[str, int], reads: Reads | None) -> None:
+        self._client, self._progress, self._shares, self._reads = client, progress, shares, reads
         self._events: SimpleQueue[Any] = SimpleQueue()
         self._last = self._said = monotonic()
         self._others: frozenset[str] | None = None
@@ -281,7 +281,7 @@ class Watch:
             elif future.status == "finished":
                 del waiting[future.key]
                 self._finished.add(str(future.key))
-                self._telling.advance(self._shares.get(future.key, 0))
+                self._progress.advance(self._shares.get(future.key, 0))
                 if future.key not in wanted:
                     future.release()
 
@@ -292,7 +292,7 @@ class Watch:
             str(error.task), find_deaths(self._client), self._finished
         ):
             future.result()  # raises what the task raised
-        self._telling.say(f"workers died in the task {error.task}: it is tried again")
+        self._progress.say(f"workers died in the task {error.task}: it is tried again")
         retry_tasks(self._client, [key for key, one in waiting.items() if one.status == "error"])
         for one in waiting.values():
             one.add_done_callback(self._events.put)
@@ -324,7 +324,7 @@ class Watch:
 
     def _pause(self) -> float:
         due = min(self._said + setting("stall-seconds"), self._last + setting("stall-limit"))
-        return float(max(_LEAST_PAUSE, min(due - monotonic(), self._telling.look())))
+        return float(max(_LEAST_PAUSE, min(due - monotonic(), self._progress.look())))
 
     def _look(self) -> None:
         """Say why nothing is finished, each time that it has lasted; end the run once it has lasted too long."""
@@ -332,15 +332,15 @@ class Watch:
         at_end = now - self._last >= setting("stall-limit")
         if not at_end and now - self._said < setting("stall-seconds"):
             return
-        trouble = find_trouble(self._client, now - self._last, self._reads)
-        if self._others is not None and trouble.others != self._others:  # the tasks of somebody's array are finished
+        stall = diagnose_stall(self._client, now - self._last, self._reads)
+        if self._others is not None and stall.others != self._others:  # the tasks of somebody's array are finished
             self._last = self._said = now
-            self._others = trouble.others
+            self._others = stall.others
             return
-        self._others, self._said = trouble.others, now
+        self._others, self._said = stall.others, now
         if at_end:
-            raise ClusterError(f"the cluster must finish tasks; got none in {now - self._last:.0f} s: {trouble.text}")
-        self._telling.say(f"no task has finished for {now - self._last:.0f} s: {trouble.text}")
+            raise ClusterError(f"the cluster must finish tasks; got none in {now - self._last:.0f} s: {stall.text}")
+        self._progress.say(f"no task has finished for {now - self._last:.0f} s: {stall.text}")
 
 
 @contextmanager

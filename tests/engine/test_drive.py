@@ -99,7 +99,7 @@ def test_names__of_other_groups_of_bands_are_others(tmp_path, settings):
     for chosen in ({}, settings):
         with dask.config.set(chosen):
             source = as_source(tmp_path / "a.zarr")
-            names.append(set(pass_task(source, searches(source)[0].next_pass()).dask))
+            names.append(set(pass_task(source, searches(source)[0].next_pass())[0].dask))
     shared = {"-".join(key.split("-")[:2]) for key in names[0] & names[1]}
     same_reader = {"avgk-labels"} if "avgk.slab-bytes" in settings else {"avgk-store", "avgk-labels"}
     assert shared == same_reader
@@ -122,7 +122,7 @@ def test_bands__read_first_and_later_merge_to_the_whole(counted, first):
 
 
 def keys_of(source):
-    return set(pass_task(source, edge_pass(source.dtype, source.shape[1], np.array([3, 9]))).dask)
+    return set(pass_task(source, edge_pass(source.dtype, source.shape[1], np.array([3, 9])))[0].dask)
 
 
 def test_names__are_a_hash_of_what_is_computed(tmp_path):
@@ -135,7 +135,7 @@ def test_names__are_a_hash_of_what_is_computed(tmp_path):
     assert not own & other
     assert not own & keys_of(as_source(paths[0], np.zeros(200, int)))
     source = as_source(paths[0])
-    more = set(pass_task(source, edge_pass(source.dtype, 5, np.array([3, 10]))).dask)
+    more = set(pass_task(source, edge_pass(source.dtype, 5, np.array([3, 10])))[0].dask)
     assert {key for key in own & more if key.startswith("avgk-pla")} == set()
 
 
