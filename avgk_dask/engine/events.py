@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..arrays import Array, Dtype, Ints
-from ..bands.candidates import Entries
+from ..bands.candidates import Candidates
 from ..exact.sums import ExactSums, total_weight
 from ..kernels.dispatch import group_order, move_cells, split_rows, step_events
 from ..kernels.zones import ZoneTable, intervals_of
@@ -354,20 +354,20 @@ class Split:
 
 
 def split_entries(
-    entries: Entries, zones: ZoneTable, histogram: Array, labels: Ints | None = None
+    candidates: Candidates, zones: ZoneTable, histogram: Array, labels: Ints | None = None
 ) -> tuple[NDArray[np.int32], NDArray[np.int32], Split, int]:
     """Split entries by the zones; adds to the histogram of each zone.
 
     Returns the number of scores of each row above each interval, the zone of its label, the events inside, and how many
     they are.
     """
-    above = np.empty((entries.n_rows, zones.n_intervals), np.int32)
-    label_zones = np.empty(entries.n_rows, np.int32)
+    above = np.empty((candidates.n_rows, zones.n_intervals), np.int32)
+    label_zones = np.empty(candidates.n_rows, np.int32)
     if labels is None:
-        labels = np.full(entries.n_rows, -1, np.int64)
-    split = Split(entries.keys.size, np.dtype(np.int64))
+        labels = np.full(candidates.n_rows, -1, np.int64)
+    split = Split(candidates.keys.size, np.dtype(np.int64))
     n_events = split_rows(
-        entries.offsets, entries.keys, entries.classes, zones.arrays(), above, histogram, labels, label_zones,
+        candidates.offsets, candidates.keys, candidates.classes, zones.arrays(), above, histogram, labels, label_zones,
         0, 0, split.columns,
     )  # fmt: skip
     return above, label_zones, split, n_events

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..arrays import Array, Dtype, Floats, Ints
-from ..bands.candidates import Entries, Listing, TileReader, TopRanks, checked_slabs, ranking_space, streamed_rows
+from ..bands.candidates import Candidates, Listing, TileReader, TopRanks, checked_slabs, ranking_space, streamed_rows
 from ..bands.passes import NOWHERE, UsableLabels
 from ..exact.sums import ExactSums
 from ..kernels.constants import lanes_for
@@ -87,10 +87,10 @@ class _BandScan:
         else:
             n_top = max(plan.shape.n_ranks, plan.shape.n_ranked)
             top = TopRanks(n_rows, n_top, plan.shape.dtype) if n_top else None
-            for entries in streamed_rows(reader, self._sampled(first, slabs), top):
-                if top is not None and entries.first_row == 0:  # all slabs have been read
+            for candidates in streamed_rows(reader, self._sampled(first, slabs), top):
+                if top is not None and candidates.first_row == 0:  # all slabs have been read
                     self._take_ranks(top)
-                self._take(entries)
+                self._take(candidates)
         return self._finish(n_rows, reader)
 
     def _name_strata(self, n_rows: int) -> None:
@@ -227,32 +227,34 @@ class _BandScan:
         elif self.hard is not None and self.plan.shape.n_ranks:
             self.ranks[:] = top.ranks_of(self.hard, self.plan.shape.n_ranks)
 
-    def _take(self, entries: Entries) -> None:
+    def _take(self, candidates: Candidates) -> None:
         """Split a tile's entries by the intervals, and hold what the split yields."""
         plan = self.plan
-        mine = slice(entries.first_row, entries.first_row + entries.n_rows)
+        mine = slice(candidates.first_row, candidates.first_row + candidates.n_rows)
         labels = None if self.hard is None else self.hard[mine]
         if plan.with_rows:
             for zone, floor in list(enumerate(plan.zones.floors.tolist()))[plan.zones.first_zone :]:
                 ceiling = plan.zones.zone_ceiling(zone, KEY_MAX)
-                inside = entries.keys[(entries.keys >= floor) & (entries.keys <= ceiling)]
+                inside = candidates.keys[(candidates.keys >= floor) & (candidates.keys <= ceiling)]
                 count_bins(inside, floor, plan.zones.shifts[zone], self.histogram[zone])
-            self.rows.append(_held_rows(self.band, entries, labels, self.strata[mine], narrow_dtype(plan.shape.dtype)))
+            self.rows.append(
+                _held_rows(self.band, candidates, labels, self.strata[mine], narrow_dtype(plan.shape.dtype))
+            )
             return
-        above, label_zones, split, n_events = split_entries(entries, plan.zones, self.histogram, labels)
+        above, label_zones, split, n_events = split_entries(candidates, plan.zones, self.histogram, labels)
         self.above_parts.append(above)
         self.zone_parts.append(label_zones)
         if self.soft is not None:
-            self._take_weight_above(entries, self.soft)
-        self._hold(split, n_events, entries.first_row)
+            self._take_weight_above(candidates, self.soft)
+        self._hold(split, n_events, candidates.first_row)
 
-    def _take_weight_above(self, entries: Entries, soft: Floats) -> None:
+    def _take_weight_above(self, candidates: Candidates, soft: Floats) -> None:
         """Add each listed weight to the first interval that lies below its score."""
-        weights = soft[entries.rows(), entries.classes]
+        weights = soft[candidates.rows(), candidates.classes]
         # Interval j lies below a key that is in its gap or higher, that is from the gap's floor up.
         zones = self.plan.zones
         gaps = zones.floors[0::2][zones.first_zone :]
-        n_below = np.searchsorted(gaps[::-1], entries.keys, side="right")
+        n_below = np.searchsorted(gaps[::-1], candidates.keys, side="right")
         inner = n_below > 0
         self.weight_above.add(weights[inner], zones.n_intervals - n_below[inner])
 
@@ -345,15 +347,15 @@ class _Space:
         self.events = Split(self.listing.keys.size + EVENT_SPACE, narrow_dtype(plan.shape.dtype))
 
 
-def _held_rows(band: int, entries: Entries, labels: Ints | None, strata: Array, dtype: Dtype) -> HeldRows:
+def _held_rows(band: int, candidates: Candidates, labels: Ints | None, strata: Array, dtype: Dtype) -> HeldRows:
     """Return a stretch of entries as held rows."""
-    lengths = np.diff(entries.offsets).astype(np.int32)
+    lengths = np.diff(candidates.offsets).astype(np.int32)
     indices = np.full(lengths.size, -1, np.int32)
     if labels is not None:
-        rows = entries.rows() - entries.first_row
-        hits = np.flatnonzero(entries.classes == labels[rows])
-        indices[rows[hits]] = hits - entries.offsets[rows[hits]]
-    return HeldRows(band, entries.keys.astype(dtype), lengths, indices, strata)
+        rows = candidates.rows() - candidates.first_row
+        hits = np.flatnonzero(candidates.classes == labels[rows])
+        indices[rows[hits]] = hits - candidates.offsets[rows[hits]]
+    return HeldRows(band, candidates.keys.astype(dtype), lengths, indices, strata)
 
 
 def band_counts(above: NDArray[np.int32], shape: ScanShape) -> Ints:
