@@ -353,7 +353,7 @@ class Split:
         return HeldEvents(keys.copy(), row_numbers(band, mine), bases.copy(), weights, strata[mine])
 
 
-def split_entries(
+def split_candidates(
     candidates: Candidates, zones: ZoneTable, histogram: Array, labels: Ints | None = None
 ) -> tuple[NDArray[np.int32], NDArray[np.int32], Split, int]:
     """Split entries by the zones; adds to the histogram of each zone.

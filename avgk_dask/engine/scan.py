@@ -16,7 +16,7 @@ from ..kernels.constants import lanes_for
 from ..kernels.dispatch import count_bins, count_cells, hold_rows, scan_rows
 from ..kernels.keys import HALF_NAN, KEY_MAX, encode, is_half, key_range
 from ..kernels.zones import N_BINS, intervals_of
-from .events import EventTally, HeldEvents, Split, split_entries
+from .events import EventTally, HeldEvents, Split, split_candidates
 from .plan import ScanPlan, ScanShape
 from .ranked import MOST_FUSED, RankedTally, narrow_dtype, partitioned_top
 from .rows import HeldRows
@@ -241,7 +241,7 @@ class _BandScan:
                 _held_rows(self.band, candidates, labels, self.strata[mine], narrow_dtype(plan.shape.dtype))
             )
             return
-        above, label_zones, split, n_events = split_entries(candidates, plan.zones, self.histogram, labels)
+        above, label_zones, split, n_events = split_candidates(candidates, plan.zones, self.histogram, labels)
         self.above_parts.append(above)
         self.zone_parts.append(label_zones)
         if self.soft is not None:

@@ -19,7 +19,7 @@ from ..kernels.dispatch import move_cells
 from ..kernels.keys import KEY_MAX, encode
 from ..kernels.zones import ZoneTable
 from ..records import BY_BAND, EACH, Record, State
-from .events import Cut, label_weights, split_entries
+from .events import Cut, label_weights, split_candidates
 from .ranked import LEAST_BINS, KeyHistogram
 from .strata import StrataSums
 
@@ -128,7 +128,7 @@ class _Taker:
         from_key, labels = candidates.at_least(self.wanted.key), self.rows.labels
         mine = slice(from_key.first_row, from_key.first_row + from_key.n_rows)
         hard = None if labels.hard is None else labels.hard[mine]
-        _, _, split, n_events = split_entries(from_key, self.zones, self.zones.no_histogram(), hard)
+        _, _, split, n_events = split_candidates(from_key, self.zones, self.zones.no_histogram(), hard)
         taken = min(n_events, self.missing)
         if taken:
             _, keys, rows, bases, classes, hits = (column[:taken] for column in split.columns)
