@@ -1,25 +1,21 @@
-"""Whole rows of a band: their checks, and the outcome of known rules on every row.
+"""Whole rows of a band, the checks that every pass over probabilities or logits makes of them, and what a rule must offer.
 
 ``whole_rows`` joins the slabs of a band. ``RowChecks`` reads its rows strip by strip and counts NaN, bad labels and rows that are
-refused, for every pass over probabilities or logits. ``outcome_pass`` applies known rules to all rows and hands the size and the
-label weight of each set, a stretch of rows at a time, to any reduction: by class, by group, jointly for two rules. A reduction
-turns a stretch into a state, so that nothing that grows with N is held.
+refused. A ``Rule`` decides which scores are in the sets.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
 
-from ..arrays import Array, Bools, Dtype, Floats, Ints
-from ..exact.sums import ExactSums
+from ..arrays import Array, Bools, Dtype
 from ..kernels.keys import is_float
-from ..records import Several, State
 from .candidates import checked_slabs
-from .passes import NOWHERE, CheckedTally, Pass, UsableLabels
+from .passes import NOWHERE, UsableLabels
 
 #: Scores of a strip: as many float64 as stay in a core's cache.
 _STRIP = 1 << 16
@@ -98,15 +94,21 @@ class RowChecks:
             self.first_refused = min(self.first_refused, (self.band, int(rows[0]), 0))
 
     def fields(self) -> dict[str, Any]:
-        """Return the fields of a tally that also counts refused rows, by their names."""
-        return self.checked_fields() | {"n_refused": self.n_refused, "first_refused": self.first_refused}
-
-    def checked_fields(self) -> dict[str, Any]:
-        """Return the fields of a ``CheckedTally``, by their names."""
+        """Return the fields of a tally of probabilities, by their names."""
         labels, n_rows = self.labels, len(self.rows)
-        n_labelled = 0 if labels.given is None else n_rows if labels.hard is None else int((labels.hard >= 0).sum())
-        counts = {"n_rows": n_rows, "n_nan": self.n_nan, "first_nan": self.first_nan, "n_labelled": n_labelled}
-        return counts | labels.faults(self.band)
+        return {
+            **labels.faults(self.band),
+            "n_rows": n_rows,
+            "n_nan": self.n_nan,
+            "first_nan": self.first_nan,
+            "n_labelled": 0
+            if labels.given is None
+            else n_rows
+            if labels.hard is None
+            else int((labels.hard >= 0).sum()),
+            "n_refused": self.n_refused,
+            "first_refused": self.first_refused,
+        }
 
 
 class Rule(Protocol):
@@ -118,89 +120,3 @@ class Rule(Protocol):
 
     def choose(self, scores: Array, first_row: int, first_class: int, n_classes: int) -> Bools:
         """Return the members among a block of scores that starts at this row and class of a matrix of ``n_classes``."""
-
-
-@dataclass(frozen=True)
-class RowOutcomes:
-    """The sets that the rules give a stretch of rows."""
-
-    #: The first of the rows, counted in the whole matrix.
-    first_row: int
-    #: By rule and row: the size of the set, and the label weight inside. The weight is 1 or 0 for a hard label, the exact
-    #: sum of soft ones, rounded once, and 0 without a label.
-    sizes: Ints
-    weights: Floats
-    #: The hard or the soft labels, or None if there are none.
-    labels: Array | None
-
-    @property
-    def n_rows(self) -> int:
-        """Number of rows."""
-        return int(self.sizes.shape[1])
-
-
-Reduction = Callable[[RowOutcomes], State]
-
-
-@dataclass(frozen=True)
-class OutcomePlan:
-    """The rules, what to reduce their outcomes to, and where the bands begin."""
-
-    dtype: Dtype
-    n_classes: int
-    rules: tuple[Rule, ...]
-    reduce: Reduction
-    state: type[State]
-    first_rows: tuple[int, ...]
-    tile_scores: int
-
-
-def outcome_pass(
-    rules: Sequence[Rule],
-    reduce: Reduction,
-    state: type[State],
-    *,
-    dtype: Dtype,
-    n_classes: int,
-    first_rows: Sequence[int],
-    tile_scores: int = 1 << 18,
-) -> Pass:
-    """Return the pass that reduces the outcomes of all rows; its state is ``Several`` of the checks and the reduction's."""
-    plan = OutcomePlan(dtype, n_classes, tuple(rules), reduce, state, tuple(first_rows), tile_scores)
-    return Pass("outcomes", tally_outcomes, plan, Several, holds_rows=True)
-
-
-def tally_outcomes(slabs: Iterable[Array], labels: Array | None, band: int, plan: OutcomePlan) -> Several:
-    """Return the reduction of one band, whose whole rows are held, with the counts that every pass checks."""
-    checks = RowChecks.of(slabs, labels, band, plan.dtype, plan.n_classes)
-    scores = np.ascontiguousarray(checks.rows, plan.dtype)
-    checks.note_nan(scores, 0)
-    outcomes = _outcomes(scores, checks.labels.given, plan.first_rows[band], plan)
-    return Several(
-        (CheckedTally(**checks.checked_fields()), plan.state.merge([plan.reduce(each) for each in outcomes]))
-    )
-
-
-def _outcomes(scores: Array, labels: Array | None, first_row: int, plan: OutcomePlan) -> Iterator[RowOutcomes]:
-    """Return the outcomes of stretches of rows that stay in cache."""
-    step = max(1, plan.tile_scores // plan.n_classes)
-    for first in range(0, len(scores), step):
-        rows = slice(first, first + step)
-        inside = [rule.choose(scores[rows], first_row + first, 0, plan.n_classes) for rule in plan.rules]
-        sizes = np.array([members.sum(1) for members in inside], np.int64)
-        mine = None if labels is None else labels[rows]
-        weights = np.array([_weights(members, mine) for members in inside])
-        yield RowOutcomes(first_row + first, sizes, weights, mine)
-
-
-def _weights(members: Bools, labels: Array | None) -> Floats:
-    """Return the label weight inside each set."""
-    if labels is None:
-        return np.zeros(len(members))
-    if labels.ndim == 2:
-        rows, classes = np.nonzero(members)
-        sums = ExactSums.zeros(len(members))
-        sums.add(labels[rows, classes], rows)
-        return np.array([float(weight) for weight in sums.fractions()])
-    inside = members[np.arange(labels.size), np.maximum(labels, 0)]
-    return (inside & (labels >= 0)).astype(np.float64)

@@ -11,14 +11,12 @@ import zarr
 import avgk_dask as avgk
 from avgk_dask.api.inputs.sources import as_source
 from avgk_dask.bands.passes import Pass, Together
-from avgk_dask.bands.rows import outcome_pass
 from avgk_dask.engine.graph import pass_task
 from avgk_dask.engine.memory import Caps
 from avgk_dask.engine.run import Run, drive
 from avgk_dask.engine.search import ThresholdSearch
 from avgk_dask.engine.tally import ScanTally
 from avgk_dask.statistics.label_ranks import LabelRankSearch, edge_pass
-from avgk_dask.statistics.rules import ThresholdRule
 from avgk_dask.statistics.thresholds import pilot_pass
 from avgk_dask.testing import CountingStore, Simulation, simulate_store
 
@@ -82,12 +80,8 @@ def test_together__reads_a_pilot_alone_first(counted):
 def test_passes__that_hold_whole_rows_are_refused_where_they_cannot_fit(counted):
     source = counted[1]
     labels = LabelRankSearch(source.dtype, source.shape[1])
-    rule = ThresholdRule(0)
-    outcome = outcome_pass(
-        [rule], lambda outcomes: None, ScanTally, dtype=source.dtype, n_classes=8, first_rows=source.rows
-    )
     with dask.config.set({"avgk.memory-limit": "1 MB"}):
-        for what in (labels.next_pass(), Together((labels,)).next_pass(), outcome):
+        for what in (labels.next_pass(), Together((labels,)).next_pass()):
             with pytest.raises(avgk.MemoryLimitError):
                 Run(source).read(what)
 
