@@ -95,17 +95,12 @@ class RowChecks:
 
     def fields(self) -> dict[str, Any]:
         """Return the fields of a tally of probabilities, by their names."""
-        labels, n_rows = self.labels, len(self.rows)
         return {
-            **labels.faults(self.band),
-            "n_rows": n_rows,
+            **self.labels.faults(self.band),
+            "n_rows": len(self.rows),
             "n_nan": self.n_nan,
             "first_nan": self.first_nan,
-            "n_labelled": 0
-            if labels.given is None
-            else n_rows
-            if labels.hard is None
-            else int((labels.hard >= 0).sum()),
+            "n_labelled": self.labels.n_labelled,
             "n_refused": self.n_refused,
             "first_refused": self.first_refused,
         }

@@ -108,9 +108,10 @@ def expected_weight(evidence: Evidence, at: Located) -> Fraction:
     """Return the label weight of a budget's highest scores, averaged over all ways to keep ties."""
     events = evidence.events(at.j)
     key = events.key_at_rank(at.rank, *at.near)
-    above, ties = events.weighed(lambda keys: keys > key), events.weighed(lambda keys: keys == key)
-    n_kept = min(at.budget - at.n_before - above.n_scores, ties.n_scores)
-    return at.weight_before(evidence.tally) + above.weight + Fraction(n_kept, ties.n_scores) * ties.weight
+    n_above, weight_above = events.weigh(lambda keys: keys > key)
+    n_ties, tie_weight = events.weigh(lambda keys: keys == key)
+    n_kept = min(at.budget - at.n_before - n_above, n_ties)
+    return at.weight_before(evidence.tally) + weight_above + Fraction(n_kept, n_ties) * tie_weight
 
 
 def select_from_events(evidence: Evidence, at: Located) -> Selection:

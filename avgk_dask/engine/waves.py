@@ -94,7 +94,7 @@ def base_cells(tally: ScanTally, j: int) -> Ints:
 def cells_above(tally: ScanTally, zones: ZoneTable, j: int, key: int) -> Ints:
     """Return how many rows are in each cell with their scores above a key of interval j, whose events are held."""
     mine = IntervalEvents.of(tally.events.between(*zones.interval(j)), tally.counted, zones.interval(j))
-    above = IntervalEvents(HeldEvents.empty(), mine.counted.select(lambda keys, _: keys > key))
+    above = IntervalEvents(HeldEvents.empty(), mine.counted.above(key))
     return _moved(base_cells(tally, j), above, mine.single, key)
 
 
@@ -119,11 +119,11 @@ class _Folded:
             return cls(*none, cells, StrataSums.empty(), (0, 0), (0, 0), ExactSums.zeros(1))
         low, high = interval
         keys = old.single.keys
-        above = IntervalEvents(old.single.select(keys > high), old.counted.select(lambda k, _: k > high))
+        above = IntervalEvents(old.single.select(keys > high), old.counted.above(high))
         inside = (keys >= low) & (keys <= high)
         events = old.single.select(inside)
         events = replace(events, bases=(events.bases + _moved_in_row(old.single, high)[inside]).astype(np.int32))
-        counted = old.counted.select(lambda k, _: (k >= low) & (k <= high))
+        counted = old.counted.between(low, high)
         inner = IntervalEvents(events, counted)
         return cls(
             events,
