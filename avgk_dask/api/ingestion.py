@@ -14,7 +14,7 @@ from numpy.typing import DTypeLike
 
 from ..arrays import Array
 from ..axis_names import Axes, names_from_list
-from ..engine.progress import now_telling
+from ..engine.progress import current_progress
 from ..engine.run import counting
 from ..errors import LABELS_CURE, LabelsError, OptionError, ReadError, ScoresError
 from ..files import RowFile, is_row_file, open_file
@@ -314,7 +314,7 @@ def _copy(
             raise LabelsError(
                 f"labels must be one for each of the {last} samples; got {labels.shape[0]}. {LABELS_CURE}"
             )
-        now_telling(mine=True).enter("writing")  # what is left of it
+        current_progress(mine=True).enter("writing")  # what is left of it
 
 
 def _no_samples(rows: RowFile | _StoreRows) -> ScoresError:

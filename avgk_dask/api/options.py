@@ -14,7 +14,7 @@ import numpy as np
 import xarray as xr
 
 from ..arrays import Array
-from ..engine.checkpoint import Asked
+from ..engine.checkpoint import CheckpointKey
 from ..engine.tally import LookedRows
 from ..errors import OptionError
 from ..results.datasets import ATTRIBUTE, CUT, OUTSIDE, PROBABILITIES, UNNORMALISED, versions
@@ -90,7 +90,7 @@ def check_guarantee(guarantee: str | None) -> None:
 # The ``checkpoint`` of public functions: where a run keeps what it finds, and what it was asked for.
 
 
-def asked_checkpoint(place: PlaceLike, function: str, *, folder: str = "", **request: object) -> Asked | None:
+def asked_checkpoint(place: PlaceLike, function: str, *, folder: str = "", **request: object) -> CheckpointKey | None:
     """Return the checkpoint that a call of a function asks for; None where it asks for none.
 
     ``request`` is all that changes what the function reads or finds, but for budgets. Functions that read several matrices
@@ -101,7 +101,7 @@ def asked_checkpoint(place: PlaceLike, function: str, *, folder: str = "", **req
     is_path = isinstance(place, (str, os.PathLike)) and os.fspath(place) != ""
     if not is_path and not is_zarr(place):
         raise OptionError(f"checkpoint must be a path, a URL or a Zarr store; got {place!r}. Name a folder for it.")
-    return Asked(place, function, request, folder)
+    return CheckpointKey(place, function, request, folder)
 
 
 # What docstrings of several public functions have in common: said once, and inserted.

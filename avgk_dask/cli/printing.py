@@ -56,9 +56,9 @@ def tell(text: str) -> None:
 
 def tell_error(text: str) -> None:
     """Print a sentence on stderr: one line, or as many as it takes on a terminal."""
-    from ..engine.progress import now_telling
+    from ..engine.progress import current_progress
 
-    with now_telling().aside():
+    with current_progress().aside():
         click.echo("\n".join(_wrapped(text, sys.stderr)), err=True)
 
 
@@ -78,9 +78,9 @@ def status(quiet: bool) -> Iterator[None]:
     if not shows_progress(quiet):
         yield
         return
-    from ..engine.progress import StatusLine, told_by
+    from ..engine.progress import StatusLine, report_to
 
-    with told_by(StatusLine()):
+    with report_to(StatusLine()):
         yield
 
 

@@ -83,7 +83,7 @@ def _begun(
     keeps_rows: bool = False,
 ) -> ThresholdSearch:
     """Begin a search, as an earlier run did where a checkpoint has kept that."""
-    script = run.begin_search()
+    script = () if run.checkpoint is None else run.checkpoint.begin_search()
     if script and not fits(run.source, grown_plan(script[0].plan, shape).shape, budgets):  # of larger workers
         script = ()
     pilot = pilot_pass(run.source, budgets)

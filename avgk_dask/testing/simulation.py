@@ -17,7 +17,7 @@ import xarray as xr
 from numpy.typing import DTypeLike
 
 from ..arrays import Array
-from ..engine.progress import now_telling
+from ..engine.progress import current_progress
 from ..engine.run import Compute, computing
 from ..errors import ScoresError
 from ..kernels.keys import check_dtype
@@ -300,7 +300,7 @@ def _simulate_into(
         for first in range(0, spec.n_samples, layout.rows)
     ]
     written = compute(tasks, "simulate")
-    now_telling(mine=True).enter("writing")  # what is left of it
+    current_progress(mine=True).enter("writing")  # what is left of it
     for digests, _ in written:
         draft.digests |= digests
     if not soft:  # at once: their chunks span many chunks of scores

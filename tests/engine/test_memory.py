@@ -186,7 +186,7 @@ def test_graph__holds_numbers_and_no_labels(tmp_path):
         with dask.config.set({"avgk.band-bytes": 0, "avgk.task-bytes": 1}):
             source = as_source(path)
             shape = Caps.configured().scan_shape(source, 10)
-            graph = pass_task(source, ThresholdSearch.begin(shape, [n]).next_pass()).dask
+            graph = pass_task(source, ThresholdSearch.begin(shape, [n]).next_pass())[0].dask
         tasks = [len(cloudpickle.dumps(node)) for key, node in graph.items() if str(key).startswith("avgk-scan")]
         assert max(tasks) < 2000
         sizes.append(sum(len(cloudpickle.dumps(node)) for key, node in graph.items() if "labels" in str(key)))

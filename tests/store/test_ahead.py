@@ -19,7 +19,7 @@ from avgk_dask.api.inputs.sources import as_source
 from avgk_dask.bands.passes import CheckedTally, Pass
 from avgk_dask.engine.graph import pass_task
 from avgk_dask.engine.memory import memory_limit, project
-from avgk_dask.engine.tasks import Assignment, BandNumbers, read_bands
+from avgk_dask.engine.tasks import Assignment, TaskNumbers, read_bands
 from avgk_dask.sources import reading
 from avgk_dask.statistics.thresholds import pilot_pass
 from avgk_dask.store.read import ahead, bands, checked
@@ -238,7 +238,7 @@ def test_tasks__stop_where_the_work_itself_fails(far):
         next(iter(slabs))
         raise ValueError("work")
 
-    which = BandNumbers(range(20), range(20))
+    which = TaskNumbers(range(20), range(20))
     with pytest.raises(ValueError, match="work") as caught:
         read_bands(
             source.reader.band_reader, [None] * 20, None, which, Assignment(Pass("a", fail, None, CheckedTally)), 8
@@ -316,7 +316,7 @@ def test_far_tasks__are_named_by_what_each_reads(far):
     names = []
     for n in (1, 2):
         with dask.config.set(num_workers=n):
-            names.append({key for key in pass_task(source, pilot).dask if key.startswith("avgk-pilot")})
+            names.append({key for key in pass_task(source, pilot)[0].dask if key.startswith("avgk-pilot")})
     assert not names[0] & names[1]
 
 

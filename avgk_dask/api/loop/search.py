@@ -19,7 +19,7 @@ from ...engine.pilot import Span, generous_brackets, plan_scan, sample_block
 from ...engine.plan import ScanPlan, ScanShape
 from ...engine.search import ThresholdSearch
 from ...engine.tally import BinCounts, ScanTally
-from ...engine.waves import certain_bracket, fold, narrow_wide
+from ...engine.waves import certain_bracket, fold, narrow
 from ...exact.budgets import count_labels, window_start
 from ...kernels.keys import key_range
 from ...kernels.zones import N_BINS, ZoneTable, shift_to_fit
@@ -113,7 +113,9 @@ class OpenScan:
         """Return the scan with narrower brackets."""
         ended = self._ended()
         assert ended.so_far is not None
-        so_far, plan = narrow_wide(ended.so_far, ended.plan, ended._spans(), self.n_bands, _AFTER, _REACH)
+        so_far, plan = narrow(
+            ended.so_far, ended.plan, ended._spans(), self.n_bands, share=_AFTER, reach=_REACH, looks_inside=True
+        )
         return replace(ended, so_far=so_far, plan=plan, n_narrowed=so_far.n_rows)
 
     def _spans(self) -> list[Span]:
