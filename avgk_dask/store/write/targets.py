@@ -56,7 +56,7 @@ class Aside:
     def under(cls, lease: Lease, target: pathlib.Path) -> Aside:
         """Return a folder beside a target that is leased."""
         aside = cls(target, lease.holder)
-        lease.renew_with(aside.mark)
+        lease.place.more.append(aside.mark)
         return aside
 
     def swap(self) -> None:
