@@ -22,8 +22,8 @@ from ..engine.run import Compute, computing
 from ..errors import ScoresError
 from ..kernels.keys import check_dtype
 from ..store import Draft, Layout, Target, shown, writable, write_rows, writing
+from ..store.read.manifest import Digests
 from ..store.where.addresses import WritableArray
-from ..store.write.drafts import Digests
 
 _EXAMPLES = (1, 2, 3, 4)
 #: Of 300 consecutive rows, how many are in zones 1, 2, 3: Example 3 has the weights 3/100, 191/300, 1/3.

@@ -79,6 +79,8 @@ _PIECE = 1 << 16
 Table = NDArray[np.uint64]
 #: Length and hash of a chunk's stored bytes.
 Digest = tuple[int, int]
+#: Those of several chunks, by their keys.
+Digests = dict[str, Digest]
 
 
 def digest_of(data: bytes | bytearray | memoryview) -> Digest:

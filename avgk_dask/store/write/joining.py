@@ -32,8 +32,8 @@ from ..where.addresses import (
     writing,
 )
 from .batches import RowBuffer
-from .drafts import PARTS, Draft, is_begun, part_numbers, part_path, writable, write_rows
-from .leases import refuse_held_parts
+from .drafts import Draft, write_rows
+from .roots import PARTS, is_begun, part_numbers, part_path, refuse_held_parts, writable
 from .targets import claim
 
 
@@ -129,7 +129,7 @@ def _check_root(store: Store, location: str) -> None:
     """Refuse what is no store, before anything is written there, and one of which a part is being written."""
     if not is_begun(store):
         raise StoreError(f"{location} is no Zarr store; there is nothing to join. Check the path.")
-    refuse_held_parts(store, location, part_numbers(store))
+    refuse_held_parts(store, location)
 
 
 def _join_all(

@@ -36,7 +36,7 @@ from zarr.storage import WrapperStore
 
 from ...errors import LeftoverWarning, StoreError, WriteError
 from ..where.addresses import inside
-from .lease_places import Found, Place, place_of
+from .lease_places import Found, Place
 
 #: Seconds that a lease lasts without renewal.
 LASTS = 900.0
@@ -177,12 +177,6 @@ def refuse_held(place: Place, location: str) -> Found | None:
     if held:
         raise refusal(location, holder, place.key(found.number))
     return found
-
-
-def refuse_held_parts(store: Store, location: str, numbers: list[str]) -> None:
-    """Refuse a store of which another writes a part."""
-    for number in numbers:
-        refuse_held(place_of(store, f"parts/{number}"), f"part {int(number)} of {location}")
 
 
 def refusal(location: str, holder: Holder | None, key: str) -> StoreError:

@@ -27,9 +27,9 @@ from ..read.checked import bare_store
 from ..where.addresses import Options, address_of, wait, writing
 from ..where.locations import folders_beside, locate
 from .appending import check_appendable
-from .drafts import check_target, clear, draft_owner, is_begun, writable
 from .lease_places import FOLDER, place_of, read_small
 from .leases import Holder, Lease, LeasedStore, holding, refusal, refuse_held, tell
+from .roots import check_target, clear, draft_owner, is_begun, writable
 
 #: A folder is gone for good if it has not come back after so many pauses of so many seconds.
 _CALM, _PAUSE = 4, 0.05

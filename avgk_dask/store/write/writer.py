@@ -7,7 +7,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import asdict, replace
 from itertools import islice
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import DTypeLike
@@ -17,26 +17,16 @@ from ...axis_names import check_batch, name_list
 from ...errors import LabelsError, OptionError, StoreError
 from ...kernels.keys import check_dtype
 from ..read.grids import LABEL_ROWS, Layout
+from ..read.manifest import Digests
 from ..where.addresses import Options, Writable, shown, writing
 from ..where.locations import MOST_NAMES
-from .appending import CHUNK_ROWS, Append, Asked, Finished, check_appendable, check_ways, new_plan
+from .appending import CHUNK_ROWS, Append, Finished, check_appendable, settle
 from .batches import Conversion, RowBuffer, as_labels, as_scores, check_labels, check_scores, truncate
-from .drafts import (
-    PART,
-    Digests,
-    Draft,
-    RowsHash,
-    check_target,
-    create_parts,
-    is_begun,
-    part_path,
-    remove_append_record,
-    writable,
-    write_rows,
-)
-from .journal import Journal, JournalRecord, settle
+from .drafts import PART, Draft, Plan, write_rows
+from .journal import Journal, JournalRecord, RowsHash, remove_append_record
 from .lease_places import place_of
 from .leases import LeasedStore, refuse_held
+from .roots import check_target, create_parts, is_begun, part_path, writable
 from .targets import claim
 
 
@@ -152,65 +142,69 @@ class ScoreWriter:
         storage_options: Options | None = None,
         attributes: Mapping[str, object] | None = None,
     ) -> None:
-        check_ways(append, resume=resume, overwrite=overwrite, part=part is not None)
+        others = {"resume": resume, "overwrite": overwrite, "part": part is not None}
+        if append and any(others.values()):
+            named = " or ".join(name for name, value in others.items() if value)
+            raise OptionError(f"append must not be combined with {named}; got both. Leave one out.")
         root, location = writable(path, storage_options)
         store, location = (root, location) if part is None else writable(part_path(path, part), storage_options)
-        asked: Asked = {
+        asked: dict[str, Any] = {
             "n_classes": int(n_classes) if isinstance(n_classes, np.integer) else n_classes,
             "dtype": None if dtype is None else str(check_dtype(dtype)),
             "chunk_rows": chunk_rows, "top_m": top_m, "codec": codec, "shard_chunks": shard_chunks,
         }  # fmt: skip
         if not (append and is_begun(store)):
-            self._plan = new_plan(asked, location)
-        self._is_part = part is not None
+            self._plan = Plan.new(asked, location)
+        names: Any = (attributes or {}).get("class_names")
+        if names is not None:
+            names = name_list(names, asked["n_classes"] or len(names), "class_names")
+            attributes = {**(attributes or {}), "class_names": names}
+        self._location, self._given, self._is_part = location, (path, storage_options), part is not None
         self.n_samples = 0
         self.rounding: str | None = None
+        # The form of the rows, from the first batch on or that of the store.
         self._layout: Layout | None = None
         self._stored: DTypeLike | None = dtype
         self._labelled: str | None = None
         self._soft_dtype: Dtype | None = None
+        self._forms: dict[str, str] = {}
+        # Rows that wait to be written, and the number of stretches of rows and hard labels that are.
         self._rows, self._labels = RowBuffer(), RowBuffer()
         self._n_stretches = self._n_labels = 0
-        self._closed = False
-        self._failed = False
-        self._forms: dict[str, str] = {}
-        self._location, self._given = location, (path, storage_options)
+        self._closed = self._failed = False
         self._leased: LeasedStore | None = None
         self._append: Append | None = None
-        if attributes and attributes.get("class_names") is not None:
-            n = asked["n_classes"] or len(attributes["class_names"])  # type: ignore[arg-type]
-            attributes = {**attributes, "class_names": name_list(attributes["class_names"], n, "class_names")}
         #: Of the rows that are appended, in case this run is killed at its end, and run again.
         self._hash = RowsHash() if append else None
         self._may_be_again = append or resume
+
+        def check() -> None:
+            if part is not None:
+                refuse_held(place_of(root), shown(path))
+            if not ((resume or append) and is_begun(store)):
+                check_target(store, location, overwrite)
+            elif append:
+                check_appendable(store, location)
+
         with self._writing():
             if part is not None:
                 create_parts(root, shown(path))
-
-            def check() -> None:
-                if part is not None:
-                    refuse_held(place_of(root), shown(path))
-                if not ((resume or append) and is_begun(store)):
-                    check_target(store, location, overwrite)
-                elif append:
-                    check_appendable(store, location)
-
             self._leased = claim(store, location, check)
             self._journal = Journal(self._leased, location)
-            goes_on = (resume or append) and is_begun(store)
-            finished = settle(self._leased, location) if goes_on else None
-            if append and goes_on:
-                if finished is not None:
-                    self._journal.clear()  # of the run that was killed
-                old = Finished.open(store, location, *self._given)
-                self._begin_append(self._leased, old, asked, attributes, finished)
-            elif goes_on:
-                self._draft = Draft.reopen(self._leased, location)
-                if part is not None:
-                    self._draft.check_part(part)
-                self._resume()
+            if (resume or append) and is_begun(store):
+                finished = settle(self._leased, location)
+                if append:
+                    if finished is not None:
+                        self._journal.clear()  # of the run that was killed
+                    old = Finished.open(store, location, *self._given)
+                    self._begin_append(Append(self._leased, old, asked, attributes, finished))
+                else:
+                    self._draft = Draft.reopen(self._leased, location)
+                    if part is not None:
+                        self._draft.check_part(part)
+                    self._resume()
             else:
-                self._plan = new_plan(asked, location)
+                self._plan = Plan.new(asked, location)
                 noted = {"plan": asdict(self._plan)} | ({} if part is None else {PART: int(part)})
                 self._draft = Draft.create(
                     self._leased, location, overwrite=overwrite, attributes=attributes, noted=noted
@@ -220,18 +214,10 @@ class ScoreWriter:
         stored = self._draft.group.attrs.get("class_names")
         self._class_names: tuple[str, ...] | None = tuple(stored) if isinstance(stored, list) else None
 
-    def _begin_append(
-        self,
-        store: LeasedStore,
-        old: Finished,
-        asked: Asked,
-        attributes: Mapping[str, object] | None,
-        finished: str | None,
-    ) -> None:
-        """Go on behind the last full chunk of a finished store."""
-        self._plan = old.plan(asked)
-        self._layout = self._plan.layout(old.dtype.itemsize)
-        append = Append(store, old, self._layout, attributes, finished)
+    def _begin_append(self, append: Append) -> None:
+        """Go on after the last full chunk of a finished store."""
+        old = append.old
+        self._plan, self._layout = append.plan, append.layout
         self._n_stretches, self._n_labels = append.n_stretches, append.n_labels
         self.n_samples, self._stored, self._labelled = old.n_samples, old.dtype, old.labelled
         self.rounding = old.arrays["scores"].attrs.get("rounding")
@@ -239,8 +225,7 @@ class ScoreWriter:
             self._soft_dtype = old.arrays["labels"].dtype
         if self._labelled == "hard labels":
             self._labels.add(append.last_labels())
-        rows = append.last_rows()
-        if rows:
+        if rows := append.last_rows():
             self._rows.add(*rows)
         self._draft, self._append = append.begin(), append
 
@@ -272,11 +257,9 @@ class ScoreWriter:
         names = check_batch(scores, {"labels": labels}, self._class_names, "the writer")
         block = as_scores(scores)
         check_scores(block, self._plan.n_classes)
-        mine = (
-            None
-            if labels is None
-            else check_labels(as_labels(labels), len(block), self._plan.n_classes, self.n_samples)
-        )
+        mine = None
+        if labels is not None:
+            mine = check_labels(as_labels(labels), len(block), self._plan.n_classes, self.n_samples)
         kind = "no labels" if mine is None else "hard labels" if mine.ndim == 1 else "soft labels"
         if self._labelled not in (None, kind):
             raise LabelsError(
@@ -338,7 +321,7 @@ class ScoreWriter:
             raise
 
     def _release(self) -> None:
-        """Let another writer go on with the store."""
+        """Let another writer continue the store."""
         if self._leased is not None:
             self._leased.release()
 
@@ -398,7 +381,7 @@ class ScoreWriter:
             self._release()
             return
         self._check_plan(draft.seal.noted.get("plan"))
-        n_records = self._check_records()
+        n_records = self._journal.check(draft.forms(), draft.owner)
         self._journal.drop(n_records)
         draft.clean()
         if "labels" in draft.group and draft.group["labels"].ndim == 1:
@@ -429,25 +412,6 @@ class ScoreWriter:
             raise OptionError(
                 f"{self._location} must be continued as it was begun; {', '.join(changed)}. Pass the same options."
             )
-
-    def _check_records(self) -> int:
-        """Return the number of good records; refuse bad ones, and arrays that are no longer as they were written to."""
-        forms, n_records, labelled = self._draft.forms(), 0, None
-        for record in self._journal.read(self._draft.owner):
-            labelled = labelled or record.labelled
-            for name, form in record.forms.items():
-                if forms.get(name) != form:
-                    raise StoreError(
-                        f"the metadata of array {name!r} of {self._location} are damaged: they are not those that its "
-                        "chunks were written with. Restore them, or write the store again."
-                    )
-            if record.labelled != labelled:
-                raise StoreError(
-                    f"the records of {self._location} are damaged: number {n_records} has {record.labelled}, and those "
-                    f"before it {labelled}. Restore them, or write the store again."
-                )
-            n_records += 1
-        return n_records
 
     def close(self) -> None:
         """Write what is left, the labels and the manifest, and say that the store is complete.
