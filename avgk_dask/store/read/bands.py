@@ -1,4 +1,7 @@
-"""Arrays of more than two axes as matrices: all axes but the last are rows, in row-major order. Integers in, integers out."""
+"""Bands: stretches of whole rows of a stored array, along its own chunks; planned as integers, then read.
+
+Arrays of more than two axes are read as matrices: all axes but the last are rows, in row-major order.
+"""
 
 from __future__ import annotations
 
@@ -89,9 +92,6 @@ def _n_inner(lead: list[Axis], axis: int) -> int:
     return math.prod(inner.n for inner in lead[axis + 1 :])
 
 
-# Bands: stretches of whole rows along the store's own chunks. Integers in, integers out.
-
-
 #: Bands that joined chunks leave at least, so that there is something to do for many cores.
 _LEAST_BANDS = 32
 #: Bytes that a row counts for at least: its counts and ranks are held as well as its scores.
@@ -171,8 +171,7 @@ class BandReader:
 
     def slabs(self, band: int, scratch: Scratch | None = None) -> Iterator[Array]:
         """Return the band's slabs, one after the other along the classes."""
-        for first, last in pairwise(self.classes):
-            yield self.read(band, first, last, scratch)
+        return (self.read(band, *part, scratch) for part in pairwise(self.classes))
 
     def read(self, band: int, first_class: int, last_class: int, scratch: Scratch | None = None) -> Array:
         """Return the scores of one band and a stretch of classes; with a scratch, good until that is used again."""
@@ -262,12 +261,12 @@ def _first_failure(array: StoredArray, where: tuple[slice, ...], error: Exceptio
             indices, error = [index], found
             break
     checks = array.store_path.store.checks
-    why, key = checks.scrub(error), chunk_key(array, indices[0])
+    why, chunk = checks.scrub(error), f"chunk {chunk_key(array, indices[0])} of {checks.location}"
     if isinstance(error, PermissionError):
-        return ReadError(f"chunk {key} of {checks.location} may not be read: {why}. Check its permissions.")
+        return ReadError(f"{chunk} may not be read: {why}. Check its permissions.")
     if isinstance(error, OSError):
-        return ReadError(f"could not read chunk {key} of {checks.location}: {why}. Check the disk.")
+        return ReadError(f"could not read {chunk}: {why}. Check the disk.")
     return ReadError(
-        f"chunk {key} of {checks.location} cannot be decoded: {why}. "
+        f"{chunk} cannot be decoded: {why}. "
         "It is damaged (restore it, or write the store again), or its codec is not installed."
     )

@@ -73,7 +73,7 @@ class ChunkFiles:
         dtype = np.dtype(array.dtype)
         if is_uneven(array) or array.shards is not None or dtype.byteorder == ">" or dtype.hasobject:
             return None
-        decode, has_checksum = (_coding_v2 if array.metadata.zarr_format == 2 else _coding)(array.metadata)
+        decode, has_checksum = _coding(array.metadata)
         return cls(array, decode, has_checksum) if decode else None
 
     def read(self, where: tuple[slice, ...], scratch: Scratch) -> Array | None:
@@ -133,8 +133,7 @@ def slab_copies(array: StoredArray) -> int:
 
     Codecs that do not decode into one buffer, such as gzip, hold what they have decoded twice.
     """
-    is_v2 = array.metadata.zarr_format == 2
-    decode, _ = (_coding_v2 if is_v2 else _coding)(array.metadata)
+    decode, _ = _coding(array.metadata)
     in_one_buffer = decode is not None and decode not in (_decode_gzip, _decode_zlib)
     return 3 if in_one_buffer or shards_of(array) else 4
 
@@ -215,10 +214,17 @@ def _as_it_is(data: Array, out: Array) -> Array:
 #: With a header of gzip, and of zlib.
 _decode_gzip, _decode_zlib = partial(_decode_deflated, 31), partial(_decode_deflated, 15)
 _CODECS: dict[type, Decode] = {BloscCodec: _decode_blosc, ZstdCodec: _decode_zstd, GzipCodec: _decode_gzip}
+#: Those of Zarr's older format, by name.
+_CODECS_V2: dict[str, Decode] = {"blosc": _decode_blosc, "zstd": _decode_zstd, "gzip": _decode_gzip, "zlib": _decode_zlib}
 
 
 def _coding(metadata: Any) -> tuple[Decode | None, bool]:
     """Return what decodes the chunks of an array, and whether a checksum follows them; None where zarr must."""
+    if metadata.zarr_format == 2:
+        if metadata.filters or metadata.order != "C":
+            return None, False
+        codec = metadata.compressor
+        return _as_it_is if codec is None else _CODECS_V2.get(codec.codec_id), False
     first, *rest = metadata.codecs
     if not isinstance(first, BytesCodec) or configured(first, "endian") == "big":
         return None, False
@@ -226,19 +232,3 @@ def _coding(metadata: Any) -> tuple[Decode | None, bool]:
     rest = rest[:-1] if has_checksum else rest
     decode = _as_it_is if not rest else _CODECS.get(type(rest[0])) if len(rest) == 1 else None
     return decode, has_checksum
-
-
-def _coding_v2(metadata: Any) -> tuple[Decode | None, bool]:
-    """Return the same of an array of Zarr's older format."""
-    if metadata.filters or metadata.order != "C":
-        return None, False
-    codec = metadata.compressor
-    return _as_it_is if codec is None else _CODECS_V2.get(codec.codec_id), False
-
-
-_CODECS_V2: dict[str, Decode] = {
-    "blosc": _decode_blosc,
-    "zstd": _decode_zstd,
-    "gzip": _decode_gzip,
-    "zlib": _decode_zlib,
-}

@@ -61,13 +61,9 @@ def decode(array: StoredArray, block: Array) -> Array:
 
 
 def encoding_of(array: StoredArray) -> Encoding:
-    """Return the attributes by which an array's values are decoded; none where they are stored as they are.
+    """Return the attributes by which an array's values are decoded; none if they are stored unchanged.
 
-    Raises
-    ------
-    DtypeError
-        If they cannot be decoded, or not to numbers.
-
+    Raise DtypeError if they cannot be decoded, or not to numbers.
     """
     attributes = array.metadata.attributes
     _refuse_other_kinds(array)

@@ -42,13 +42,9 @@ _CURE = "Its metadata are damaged: restore them, or write the store again."
 
 
 def seal_of(store: CheckedStore, path: str) -> Seal | None:
-    """Return the seal of the group at a path; None where it is not one of ours.
+    """Return the seal of the group at a path, or None if it is not one of ours.
 
-    Raises
-    ------
-    StoreError
-        Where the seal is damaged, or the writer did not finish.
-
+    Refuse a damaged seal, and a store whose writer did not finish.
     """
     document, location = _group_document(store, path), store.checks.location
     seal = Seal.read(document.get("attributes"), location)
@@ -57,22 +53,17 @@ def seal_of(store: CheckedStore, path: str) -> Seal | None:
             f"{location} holds a manifest, and no longer says what it is of. Restore its zarr.json, or write the store again."
         )
     if seal is not None and not seal.complete:
-        raise StoreError(
-            f"{location} is incomplete: its writer did not finish. Wait for it, or {_how_to_finish(seal)}."
-        )
+        how = "continue it with ScoreWriter(..., resume=True), or write it again"
+        if seal.noted.get("parts"):
+            how = "join its parts with avgk join once all are written"
+        elif STAGED in seal.noted:
+            how = "let ScoreWriter(..., append=True) finish it: all its rows are there"
+        raise StoreError(f"{location} is incomplete: its writer did not finish. Wait for it, or {how}.")
     if seal is not None and not seal.covers("", document):
         raise StoreError(
             f"the metadata of {location} are damaged: its number of classes, or what it is, is not as it was written. {_CURE}"
         )
     return seal
-
-
-def _how_to_finish(seal: Seal) -> str:
-    if seal.noted.get("parts"):
-        return "join its parts with avgk join once all are written"
-    if STAGED in seal.noted:
-        return "let ScoreWriter(..., append=True) finish it: all its rows are there"
-    return "continue it with ScoreWriter(..., resume=True), or write it again"
 
 
 def fetch_together(group: zarr.Group, store: CheckedStore, names: Iterable[str]) -> None:
@@ -90,11 +81,7 @@ def fetch_together(group: zarr.Group, store: CheckedStore, names: Iterable[str])
 def open_array(group: zarr.Group, store: CheckedStore, name: str) -> ZarrArray:
     """Return an array of a group, its reads checked; one of ours only as it was sealed.
 
-    Raises
-    ------
-    StoreError
-        Where there is no such array, or its metadata or its manifest are damaged.
-
+    Raise StoreError if there is no such array, or if its metadata or its manifest are damaged.
     """
     place, base = _place_of(group, name)
     seal = seal_of(store, place)
@@ -181,16 +168,16 @@ def _listed_names(group: zarr.Group, store: CheckedStore) -> list[str]:
     found = []
     for key in keys:
         name, _, kind = key.removeprefix(prefix).rpartition("/")
-        if name and (kind == ".zarray" or (kind == "zarr.json" and _is_array(store, key))):
+        if not name or kind not in (".zarray", "zarr.json"):
+            continue
+        document = store.document(key) if kind == "zarr.json" else {"node_type": "array"}
+        if document is None:  # it was listed
+            raise StoreError(
+                f"{key} of {store.checks.location} is no plain file. Restore it, or write the store again."
+            )
+        if document.get("node_type") == "array":
             found.append(name)
     return found
-
-
-def _is_array(store: CheckedStore, key: str) -> bool:
-    document = store.document(key)
-    if document is None:  # it was listed
-        raise StoreError(f"{key} of {store.checks.location} is no plain file. Restore it, or write the store again.")
-    return document.get("node_type") == "array"
 
 
 @contextmanager
@@ -213,15 +200,15 @@ def with_checks(
     """Return the array at a path of a store, its reads checked against the digests of its chunks and its shards' indices."""
     with opening(store, path):
         check_form(array, f"array {path or '/'!r} of {store.checks.location}")
-        index = ShardIndex.of(array)
-        index = None if index is None else replace(index, array=path)
-        manifest = None if table is None else Manifest(path, table)
+        index, last = ShardIndex.of(array), getattr(array.metadata, "compressor", None)
+        if array.metadata.zarr_format == 3:
+            last = array.metadata.codecs[-1]
         checks = replace(
             store.checks,
-            manifest=manifest,
+            manifest=None if table is None else Manifest(path, table),
             sealed=sealed,
-            index=index,
-            is_blosc=_is_blosc(array),
+            index=None if index is None else replace(index, array=path),
+            is_blosc=isinstance(last, BloscCodec) or getattr(last, "codec_id", None) == "blosc",
             codec=next(iter(name for name in outer_codecs(array) if name != "crc32c"), ""),
             most_bytes=most_bytes(array),
         )
@@ -231,7 +218,8 @@ def with_checks(
 def check_form(array: StoredArray, what: str) -> None:
     """Raise StoreError for an array whose shape, chunks or dtype no store of scores can have."""
     grid = array.metadata.to_dict().get("chunk_grid", {"name": "regular"})
-    if grid["name"] != "regular" and (not is_uneven(array) or _is_sharded(array)):
+    is_sharded = grid["name"] != "regular" and "sharding_indexed" in outer_codecs(array)
+    if grid["name"] != "regular" and (not is_uneven(array) or is_sharded):
         raise StoreError(
             f"{what} must have a regular or rectilinear chunk grid, of shards a regular one; got {grid['name']}. "
             "Write it with equal chunks."
@@ -255,10 +243,6 @@ def check_form(array: StoredArray, what: str) -> None:
         raise StoreError(
             f"{what} must not have chunks larger than itself; got chunks of {chunk:,} bytes for {all_bytes:,}. {_CURE}"
         )
-
-
-def _is_sharded(array: StoredArray) -> bool:
-    return any(codec.to_dict()["name"] == "sharding_indexed" for codec in array.metadata.codecs)
 
 
 def through(array: StoredArray, store: Store, path: str | None = None) -> ZarrArray:
@@ -332,10 +316,3 @@ def _group_document(store: CheckedStore, path: str) -> Document:
 
 def _join(path: str, name: str) -> str:
     return f"{path}/{name}" if path else name
-
-
-def _is_blosc(array: StoredArray) -> bool:
-    """Return whether the last codec of an array is Blosc."""
-    if array.metadata.zarr_format == 2:
-        return getattr(array.metadata.compressor, "codec_id", None) == "blosc"
-    return isinstance(array.metadata.codecs[-1], BloscCodec)

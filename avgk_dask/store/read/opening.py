@@ -1,4 +1,7 @@
-"""Coordinates: arrays that name the samples or classes of another array in their group, as xarray stores them."""
+"""Opening: a path, a URL, a Zarr group or array becomes score and label arrays, whose reads are checked.
+
+Coordinates are the arrays that name the samples or classes of another array in their group, as xarray stores them.
+"""
 
 from __future__ import annotations
 
@@ -21,11 +24,22 @@ from zarr.storage import FsspecStore, LocalStore, ObjectStore, StorePath
 
 from ...arrays import Array
 from ...errors import AvgkError, DtypeError, OptionError, ReadError, ScoresError, StoreError, refuse
-from ..where import addresses as fsspec_calls
-from ..where.addresses import Options, StoredArray, ZarrArray, advice, get, is_uneven, secrets_of, shown, wait
+from ..where.addresses import (
+    Options,
+    StoredArray,
+    ZarrArray,
+    advice,
+    bare_store,
+    get,
+    is_uneven,
+    list_bucket,
+    secrets_of,
+    shown,
+    wait,
+)
 from ..where.locations import FileStore, inner_root, locate
 from .bands import read_stored
-from .checked import CheckedStore, Checks, bare_store
+from .checked import CheckedStore, Checks
 from .grids import chunks_of, decoded_size, outer_codecs
 from .listing import chunk_key
 from .manifest import ATTRIBUTE, table_digest
@@ -120,13 +134,7 @@ def is_text(array: StoredArray) -> bool:
 def read_values(array: StoredArray) -> Array:
     """Read all values of a coordinate, or of labels that are texts, as xarray decodes them.
 
-    Raises
-    ------
-    ReadError
-        If a chunk is missing or damaged.
-    DtypeError
-        If they cannot be decoded.
-
+    Raise ReadError if a chunk is missing or damaged, DtypeError if they cannot be decoded.
     """
     try:
         if np.dtype(array.dtype).kind in "OT":
@@ -212,9 +220,6 @@ _UNPACKED: dict[str, Callable[[bytes, int], bytes]] = {
 }
 
 
-# Opening stores: a path, a URL, a Zarr group or array becomes score and label arrays, reads checked.
-
-
 #: A store that has not answered its first request by then is given up.
 _OPEN_SECONDS = 20
 _WRITE_FIRST = "Check the path, or write a store first (avgk simulate, avgk ingest or ScoreWriter)."
@@ -280,11 +285,7 @@ def open_arrays(
     ``"raise"`` an error (the default), ``"fill"`` the array's fill value. Without ``own_labels``
     labels that are not named are not looked for. A file of scores, such as .npy, is opened as a store of its rows.
 
-    Raises
-    ------
-    StoreError
-        Where there is no store, no array of that name in it, or its writer did not finish.
-
+    Raise StoreError if there is no store, no array of that name in it, or its writer did not finish.
     """
     file = FileStore.at(store, scores, labels, own_labels)
     if file is not None:
@@ -431,7 +432,7 @@ async def _ask_for_bucket(store: Store) -> None:
         async for _ in store.list_dir(""):
             return
     if isinstance(store, FsspecStore) and "s3" in str(store.fs.protocol):
-        await fsspec_calls.list_bucket(store)
+        await list_bucket(store)
 
 
 def _by_sample(array: StoredArray, location: str) -> StoredArray:

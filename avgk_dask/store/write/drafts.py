@@ -18,7 +18,7 @@ from zarr.storage import LocalStore
 from ...arrays import Array
 from ...errors import OptionError, StoreError, refuse
 from ...kernels.keys import BFLOAT16
-from ..read.checked import Wrapping, bare_store
+from ..read.checked import Wrapping
 from ..read.grids import LABEL_ROWS, SHARD_CHUNKS, Layout, codecs, grid_of
 from ..read.listing import chunk_key
 from ..read.manifest import (
@@ -36,7 +36,17 @@ from ..read.manifest import (
     metadata_digest,
     table_digest,
 )
-from ..where.addresses import Path, StoredArray, WritableArray, ZarrArray, cause, secrets_of, shown, write_key
+from ..where.addresses import (
+    Path,
+    StoredArray,
+    WritableArray,
+    ZarrArray,
+    bare_store,
+    cause,
+    secrets_of,
+    shown,
+    write_key,
+)
 from .journal import write_append_record
 from .lease_places import FOLDER as LEASES
 from .leases import lease_of

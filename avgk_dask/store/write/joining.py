@@ -13,7 +13,7 @@ from zarr.storage import FsspecStore, LocalStore, ObjectStore
 from ...arrays import Array
 from ...axis_names import AxisNames, check_names, names_from_list
 from ...errors import StoreError
-from ..read.checked import CheckedStore, Checks, bare_store
+from ..read.checked import CheckedStore, Checks
 from ..read.grids import LABEL_ROWS
 from ..read.listing import listed_keys
 from ..read.manifest import ATTRIBUTE, Document, chunk_grid
@@ -24,6 +24,7 @@ from ..where.addresses import (
     StoredArray,
     Writable,
     WritableArray,
+    bare_store,
     get,
     metadata_bytes,
     secrets_of,

@@ -20,9 +20,8 @@ from zarr.abc.store import Store
 from zarr.storage import FsspecStore, LocalStore, ObjectStore
 
 from ...threads import forkable
-from ..read.checked import bare_store
 from ..read.listing import list_keys, objects
-from ..where.addresses import create, put, read_key, remove_key, wait, write_key
+from ..where.addresses import bare_store, create, put, read_key, remove_key, wait, write_key
 
 #: At the root of a draft: a name that is no node and no chunk.
 FOLDER = ".avgk-lease"
@@ -177,7 +176,7 @@ class _ObjectPlace(Place):
     """Objects through obstore, created and renewed on condition; without, if the server knows no conditions."""
 
     def _numbers(self) -> list[int]:
-        return _numbers([key for key, _ in objects(self._store, self._prefix)])
+        return _numbers(entry.key for entry in objects(self._store, self._prefix))
 
     def _read(self, number: int) -> Found | None:
         import obstore

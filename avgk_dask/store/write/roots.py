@@ -10,13 +10,13 @@ from zarr.storage import FsspecStore, LocalStore
 
 from ...arrays import whole_number
 from ...errors import OptionError, StoreError
-from ..read.checked import bare_store
 from ..read.listing import listed_keys
 from ..read.manifest import ATTRIBUTE, FORMAT, Document, Seal, parse_document
 from ..where.addresses import (
     Options,
     Path,
     Writable,
+    bare_store,
     read_key,
     refuse_forked,
     shown,

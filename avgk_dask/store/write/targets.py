@@ -23,8 +23,7 @@ from zarr.abc.store import Store
 from zarr.storage import LocalStore, StorePath
 
 from ...errors import AvgkError, OptionError, WriteError
-from ..read.checked import bare_store
-from ..where.addresses import Options, address_of, wait, writing
+from ..where.addresses import Options, address_of, bare_store, wait, writing
 from ..where.locations import folders_beside, locate
 from .appending import check_appendable
 from .lease_places import FOLDER, place_of, read_small
