@@ -215,7 +215,12 @@ def _as_it_is(data: Array, out: Array) -> Array:
 _decode_gzip, _decode_zlib = partial(_decode_deflated, 31), partial(_decode_deflated, 15)
 _CODECS: dict[type, Decode] = {BloscCodec: _decode_blosc, ZstdCodec: _decode_zstd, GzipCodec: _decode_gzip}
 #: Those of Zarr's older format, by name.
-_CODECS_V2: dict[str, Decode] = {"blosc": _decode_blosc, "zstd": _decode_zstd, "gzip": _decode_gzip, "zlib": _decode_zlib}
+_CODECS_V2: dict[str, Decode] = {
+    "blosc": _decode_blosc,
+    "zstd": _decode_zstd,
+    "gzip": _decode_gzip,
+    "zlib": _decode_zlib,
+}
 
 
 def _coding(metadata: Any) -> tuple[Decode | None, bool]:

@@ -53,64 +53,41 @@ Value = TypeVar("Value")
 
 
 class StoredArray(Protocol):
-    """An array of a Zarr store, of either format, read through a checked store."""
+    """An array of a Zarr store, of either format, read through a checked store; its properties are those of zarr's arrays.
+
+    ``chunks`` and ``shards`` exist only if all are of one size, ``path`` is that in the store, and ``dtype`` the stored one.
+    """
 
     @property
-    def shape(self) -> tuple[int, ...]:
-        """Its shape."""
-
+    def shape(self) -> tuple[int, ...]: ...  # noqa: D102
     @property
-    def ndim(self) -> int:
-        """Number of its axes."""
-
+    def ndim(self) -> int: ...  # noqa: D102
     @property
-    def dtype(self) -> Dtype:
-        """The dtype that is stored."""
-
+    def dtype(self) -> Dtype: ...  # noqa: D102
     @property
-    def chunks(self) -> tuple[int, ...]:
-        """Sizes of its chunks, where they are alike."""
-
+    def chunks(self) -> tuple[int, ...]: ...  # noqa: D102
     @property
-    def shards(self) -> tuple[int, ...] | None:
-        """Sizes of its shards, if it has any."""
-
+    def shards(self) -> tuple[int, ...] | None: ...  # noqa: D102
     @property
-    def path(self) -> str:
-        """Its path in the store."""
-
+    def path(self) -> str: ...  # noqa: D102
     @property
-    def order(self) -> Literal["C", "F"]:
-        """The order in memory of what is read."""
-
+    def order(self) -> Literal["C", "F"]: ...  # noqa: D102
     @property
-    def attrs(self) -> Mapping[str, Any]:
-        """Its attributes."""
-
+    def attrs(self) -> Mapping[str, Any]: ...  # noqa: D102
     @property
-    def metadata(self) -> Any:
-        """Its metadata, as zarr has them."""
-
+    def metadata(self) -> Any: ...  # noqa: D102
     @property
-    def store(self) -> Store:
-        """The store it is read through."""
-
+    def store(self) -> Store: ...  # noqa: D102
     @property
-    def store_path(self) -> Any:
-        """The store, and its path there."""
-
-    def __getitem__(self, where: Part, /) -> object:
-        """Return the values of a part."""
+    def store_path(self) -> Any: ...  # noqa: D102
+    def __getitem__(self, where: Part, /) -> object: ...
 
 
 class WritableArray(StoredArray, Protocol):
     """An array that is being written."""
 
-    def __setitem__(self, where: Part, values: Array, /) -> None:
-        """Write the values of a part."""
-
-    def resize(self, shape: tuple[int, ...]) -> None:
-        """Change its shape."""
+    def __setitem__(self, where: Part, values: Array, /) -> None: ...
+    def resize(self, shape: tuple[int, ...]) -> None: ...  # noqa: D102
 
 
 def wait(coroutine: Coroutine[Any, Any, Value], timeout: float | None = None) -> Value:
