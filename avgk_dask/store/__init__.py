@@ -10,7 +10,7 @@ from .write.joining import join_parts
 from .write.journal import remove_append_record
 from .write.roots import holds_anything, is_begun, is_store, writable
 from .write.stored_sets import SET_FORMATS, SetBand, SetGrid, SetsWriter, pack_block
-from .write.targets import Aside, Target, appendable, claim, recover, written_whole
+from .write.targets import Aside, appendable, claim, new_target, recover, written_whole
 from .write.writer import ScoreWriter
 
 __all__ = [
@@ -25,7 +25,6 @@ __all__ = [
     "SetGrid",
     "SetsWriter",
     "StoredArrays",
-    "Target",
     "Verification",
     "appendable",
     "check_chunks",
@@ -36,6 +35,7 @@ __all__ = [
     "is_store",
     "is_zarr",
     "join_parts",
+    "new_target",
     "open_arrays",
     "open_labels",
     "pack_block",

@@ -7,7 +7,7 @@ import math
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 import zarr
@@ -66,61 +66,91 @@ def seal_of(store: CheckedStore, path: str) -> Seal | None:
     return seal
 
 
-def fetch_together(group: zarr.Group, store: CheckedStore, names: Iterable[str]) -> None:
-    """Read what the arrays of some names, and the digests of their chunks, will need: all at once, where they are there."""
-    keys = []
-    for place, base in (_place_of(group, name) for name in names):
-        if group.metadata.consolidated_metadata is None:
-            keys += [_join(place, f"{base}/{key}") for key in METADATA_OF[group.metadata.zarr_format]]
-        table = copied_document(store, place, f"{GROUP}/{base}")
-        if table is not None and isinstance(table.get("shape"), list):
-            keys.append(_join(place, "/".join((GROUP, base, "c", *("0" for _ in table["shape"])))))
-    store.fetch(keys)
+@dataclass(frozen=True)
+class CheckedGroup:
+    """A group of a store and the checks its arrays are read with; arrays are named by their path inside it."""
 
+    group: zarr.Group
+    store: CheckedStore
 
-def open_array(group: zarr.Group, store: CheckedStore, name: str) -> ZarrArray:
-    """Return an array of a group, its reads checked; one of ours only as it was sealed.
+    def fetch(self, names: Iterable[str]) -> None:
+        """Read what some arrays, and the digests of their chunks, will need: all at once, if they are there."""
+        keys = []
+        for place, base in map(self._place_of, names):
+            if self.group.metadata.consolidated_metadata is None:
+                keys += [_join(place, f"{base}/{key}") for key in METADATA_OF[self.group.metadata.zarr_format]]
+            table = copied_document(self.store, place, f"{GROUP}/{base}")
+            if table is not None and isinstance(table.get("shape"), list):
+                keys.append(_join(place, "/".join((GROUP, base, "c", *("0" for _ in table["shape"])))))
+        self.store.fetch(keys)
 
-    Raise StoreError if there is no such array, or if its metadata or its manifest are damaged.
-    """
-    place, base = _place_of(group, name)
-    seal = seal_of(store, place)
-    if seal is not None and base in seal.manifest:
-        return sealed_array(store, place, base, seal)
-    with opening(store, name):
-        node = group.get(name)
-    if isinstance(node, zarr.Array):
-        return with_checks(node, store, node.path)
-    names, location = array_names(group, store), store.checks.location
-    near = difflib.get_close_matches(name, names, 1)
-    hint = f"Did you mean {near[0]!r}?" if near else "Name the array to use."
-    raise StoreError(f"{location} has no array {shown(name)!r}; it has {', '.join(names) or 'no arrays'}. {hint}")
+    def open(self, name: str) -> ZarrArray:
+        """Return an array, its reads checked; one of ours only as it was sealed.
 
+        Raise StoreError if there is no such array, or if its metadata or its manifest are damaged.
+        """
+        place, base = self._place_of(name)
+        seal = seal_of(self.store, place)
+        if seal is not None and base in seal.manifest:
+            return sealed_array(self.store, place, base, seal)
+        with opening(self.store, name):
+            node = self.group.get(name)
+        if isinstance(node, zarr.Array):
+            return with_checks(node, self.store, node.path)
+        names, location = self.names(), self.store.checks.location
+        near = difflib.get_close_matches(name, names, 1)
+        hint = f"Did you mean {near[0]!r}?" if near else "Name the array to use."
+        raise StoreError(f"{location} has no array {shown(name)!r}; it has {', '.join(names) or 'no arrays'}. {hint}")
 
-def has_array(group: zarr.Group, store: CheckedStore, name: str) -> bool:
-    """Return whether a group has a node of a name, or its seal says that it has."""
-    place, base = _place_of(group, name)
-    seal = seal_of(store, place)
-    if seal is not None and base in seal.manifest:
-        return True
-    with opening(store, name):
-        return name in group
+    def has(self, name: str) -> bool:
+        """Whether there is a node of a name, or the seal says that there is."""
+        place, base = self._place_of(name)
+        seal = seal_of(self.store, place)
+        if seal is not None and base in seal.manifest:
+            return True
+        with opening(self.store, name):
+            return name in self.group
 
+    def attributes(self, folder: str) -> Document:
+        """Return the attributes of the group, or of one inside it, as in its own metadata."""
+        document = _group_document(self.store, self._place_of(folder)[0])
+        if document:
+            return dict(document.get("attributes") or {})
+        with opening(self.store, folder):
+            return dict((self.group[folder.rstrip("/")] if folder else self.group).attrs)
 
-def group_attributes(group: zarr.Group, store: CheckedStore, folder: str) -> Document:
-    """Return the attributes of a group, or of one inside it: as they are in its own metadata."""
-    place, _ = _place_of(group, folder)
-    document = _group_document(store, place)
-    if document:
-        return dict(document.get("attributes") or {})
-    with opening(store, folder):
-        return dict((group[folder.rstrip("/")] if folder else group).attrs)
+    def names(self) -> list[str]:
+        """Return the paths of all arrays below the group, but for those of manifests."""
+        known = self.group.metadata.consolidated_metadata
+        if known is not None:
+            nodes = [name for name, node in known.flattened_metadata.items() if hasattr(node, "shape")]
+        else:
+            nodes = self._listed_names()
+        return sorted(name for name in nodes if GROUP not in name.split("/")[:-1])
 
+    def _listed_names(self) -> list[str]:
+        path = self.group.path
+        keys, prefix = list_keys(self.store, path), f"{path}/" if path else ""
+        if keys is None:  # a store that cannot list
+            return [name for name in ("scores", "class_index", "labels") if self.has(name)]
+        found = []
+        for key in keys:
+            name, _, kind = key.removeprefix(prefix).rpartition("/")
+            if not name or kind not in (".zarray", "zarr.json"):
+                continue
+            document = self.store.document(key) if kind == "zarr.json" else {"node_type": "array"}
+            if document is None:  # it was listed
+                raise StoreError(
+                    f"{key} of {self.store.checks.location} is no plain file. Restore it, or write the store again."
+                )
+            if document.get("node_type") == "array":
+                found.append(name)
+        return found
 
-def _place_of(group: zarr.Group, name: str) -> tuple[str, str]:
-    """Return the path of the folder that a node lies in, and its name there."""
-    folder, _, base = name.rpartition("/")
-    return "/".join(part for part in (group.path, folder) if part), base
+    def _place_of(self, name: str) -> tuple[str, str]:
+        """Return the path of the folder that a node lies in, and its name there."""
+        folder, _, base = name.rpartition("/")
+        return "/".join(part for part in (self.group.path, folder) if part), base
 
 
 def sealed_array(store: CheckedStore, place: str, name: str, seal: Seal) -> ZarrArray:
@@ -148,35 +178,6 @@ def _load_table(store: CheckedStore, place: str, name: str, shape: tuple[int, ..
     except Exception as error:
         why = str(error).partition(". ")[0] if isinstance(error, AvgkError) else store.checks.scrub(error)
         refuse(StoreError(f"the manifest of {location} cannot be read: {why}. Restore it, or write the store again."))
-    return found
-
-
-def array_names(group: zarr.Group, store: CheckedStore) -> list[str]:
-    """Return the paths of all arrays below a group, but for those of manifests."""
-    known = group.metadata.consolidated_metadata
-    if known is not None:
-        nodes = [name for name, node in known.flattened_metadata.items() if hasattr(node, "shape")]
-    else:
-        nodes = _listed_names(group, store)
-    return sorted(name for name in nodes if GROUP not in name.split("/")[:-1])
-
-
-def _listed_names(group: zarr.Group, store: CheckedStore) -> list[str]:
-    keys, prefix = list_keys(store, group.path), f"{group.path}/" if group.path else ""
-    if keys is None:  # a store that cannot list
-        return [name for name in ("scores", "class_index", "labels") if has_array(group, store, name)]
-    found = []
-    for key in keys:
-        name, _, kind = key.removeprefix(prefix).rpartition("/")
-        if not name or kind not in (".zarray", "zarr.json"):
-            continue
-        document = store.document(key) if kind == "zarr.json" else {"node_type": "array"}
-        if document is None:  # it was listed
-            raise StoreError(
-                f"{key} of {store.checks.location} is no plain file. Restore it, or write the store again."
-            )
-        if document.get("node_type") == "array":
-            found.append(name)
     return found
 
 

@@ -43,19 +43,7 @@ from .checked import CheckedStore, Checks
 from .grids import chunks_of, decoded_size, outer_codecs
 from .listing import chunk_key
 from .manifest import ATTRIBUTE, table_digest
-from .nodes import (
-    array_names,
-    consolidated,
-    fetch_together,
-    group_attributes,
-    has_array,
-    open_array,
-    opening,
-    seal_of,
-    sealed_array,
-    through,
-    with_checks,
-)
+from .nodes import CheckedGroup, consolidated, opening, seal_of, sealed_array, through, with_checks
 
 
 def dimensions_of(array: StoredArray) -> tuple[str | None, ...]:
@@ -297,27 +285,25 @@ def open_arrays(
             raise StoreError(f"store must be a group to hold named arrays; got the array {location}. Drop the names.")
         return StoredArrays(_by_sample(node, location), None, location, class_names=class_names_of_group(node))
     folder = f"{(scores or '').rpartition('/')[0]}/".removeprefix("/")
-    fetch_together(node, root, (scores or "scores", labels or f"{folder}labels", f"{folder}class_index"))
-    found = open_array(node, root, scores or "scores")
-    has_labels = labels is not None or (own_labels and has_array(node, root, f"{folder}labels"))
-    mine = open_array(node, root, labels or f"{folder}labels") if has_labels else None
-    if not has_array(node, root, f"{folder}class_index"):
-        names = _class_names(node, root, folder, found.shape[-1])
+    group = CheckedGroup(node, root)
+    group.fetch((scores or "scores", labels or f"{folder}labels", f"{folder}class_index"))
+    found = group.open(scores or "scores")
+    has_labels = labels is not None or (own_labels and group.has(f"{folder}labels"))
+    mine = group.open(labels or f"{folder}labels") if has_labels else None
+    if not group.has(f"{folder}class_index"):
+        names = fitting_names(group.attributes(folder).get("class_names"), found.shape[-1])
         return StoredArrays(_by_sample(found, location), mine, location, class_names=names)
-    index = open_array(node, root, f"{folder}class_index")
-    n_classes = group_attributes(node, root, folder).get("n_classes")
+    index = group.open(f"{folder}class_index")
+    attributes = group.attributes(folder)
+    n_classes = attributes.get("n_classes")
     is_slots = index.shape == found.shape and found.ndim == 2
     if not is_slots or not isinstance(n_classes, int) or isinstance(n_classes, bool) or n_classes < found.shape[1]:
         raise ScoresError(
             "a truncated store must have class_index of the scores' shape and an attribute n_classes of at least its "
             f"slots; got {location}, where this is not so. Write it with ScoreWriter(..., top_m=...)."
         )
-    return StoredArrays(found, mine, location, index, n_classes, _class_names(node, root, folder, n_classes))
-
-
-def _class_names(node: zarr.Group, root: CheckedStore, folder: str, n_classes: int) -> list[str] | None:
-    """Return the names of the classes that the attributes of a group tell; None where they do not fit."""
-    return fitting_names(group_attributes(node, root, folder).get("class_names"), n_classes)
+    names = fitting_names(attributes.get("class_names"), n_classes)
+    return StoredArrays(found, mine, location, index, n_classes, names)
 
 
 def open_all(store: object, *, storage_options: Options | None = None, missing: str | None = None) -> list[ZarrArray]:
@@ -325,16 +311,17 @@ def open_all(store: object, *, storage_options: Options | None = None, missing: 
     node, root = open_node(store, storage_options, missing)
     if isinstance(node, zarr.Array):
         return [node]
-    names = array_names(node, root)
+    group = CheckedGroup(node, root)
+    names = group.names()
     if not names:
         raise StoreError(f"{root.checks.location} holds no arrays. Check the path.")
-    return [open_array(node, root, name) for name in names]
+    return [group.open(name) for name in names]
 
 
 def open_labels(store: object, storage_options: Options | None = None, missing: str | None = None) -> ZarrArray:
     """Open labels stored on their own: an array, or the array ``labels`` of a group; reads metadata only."""
     node, root = open_node(store, storage_options, missing)
-    return node if isinstance(node, zarr.Array) else open_array(node, root, "labels")
+    return node if isinstance(node, zarr.Array) else CheckedGroup(node, root).open("labels")
 
 
 def open_node(
