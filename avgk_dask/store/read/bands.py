@@ -17,7 +17,6 @@ import numpy as np
 
 from ...arrays import Array, Dtype, Pool
 from ...errors import AvgkError, ReadError, refuse
-from ...files.rows import AnyRows
 from ...settings import setting
 from ..where.addresses import StoredArray
 from .ahead import Ahead
@@ -219,33 +218,20 @@ def read_stored(array: StoredArray, where: tuple[slice, ...], scratch: Scratch |
 
 def _read(array: StoredArray, where: tuple[slice, ...], scratch: Scratch) -> Array:
     rows = rows_of(array)
-    if rows is not None:
-        return _read_rows(rows, where, scratch)
+    if rows is not None:  # any rows of a file, whatever its chunks are said to be
+        shape = (where[0].stop - where[0].start, *rows.shape[1:])
+        whole: Array = scratch.space("part", math.prod(shape) * rows.dtype.itemsize).view(rows.dtype).reshape(shape)
+        rows.fill(where[0].start, where[0].stop, whole)
+        return whole[(slice(None), *where[1:])]
     files = ChunkFiles.of(array)
     block = files.read(where, scratch) if files else None
-    if block is None:
-        block = np.asarray((whole_shards(array) if shards_of(array) else array)[_rounded(array, where)])
+    if block is None and (shards := shards_of(array)):
+        # Up to the end of the last shard, so that zarr reads it whole.
+        ends = zip(where, array.shape, shards, strict=True)
+        rounded = tuple(slice(p.start, -(-size // n) * n if p.stop == size else p.stop) for p, size, n in ends)
+        block = np.asarray(whole_shards(array)[rounded])
         block = block[tuple(slice(0, part.stop - part.start) for part in where)]
-    return block
-
-
-def _read_rows(rows: AnyRows, where: tuple[slice, ...], scratch: Scratch) -> Array:
-    """Read a part of an array that is a file: any rows of it, whatever its chunks are said to be."""
-    shape = (where[0].stop - where[0].start, *rows.shape[1:])
-    whole: Array = scratch.space("part", math.prod(shape) * rows.dtype.itemsize).view(rows.dtype).reshape(shape)
-    rows.fill(where[0].start, where[0].stop, whole)
-    return whole[(slice(None), *where[1:])]
-
-
-def _rounded(array: StoredArray, where: tuple[slice, ...]) -> tuple[slice, ...]:
-    """Return a part that reaches the array's edge up to the end of its last shard, so that zarr reads that whole."""
-    shards = shards_of(array)
-    if not shards:
-        return where
-    return tuple(
-        slice(part.start, -(-size // shard) * shard if part.stop == size else part.stop)
-        for part, size, shard in zip(where, array.shape, shards, strict=True)
-    )
+    return np.asarray(array[where]) if block is None else block
 
 
 def _first_failure(array: StoredArray, where: tuple[slice, ...], error: Exception) -> ReadError:

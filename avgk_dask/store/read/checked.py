@@ -22,10 +22,10 @@ from ...settings import setting
 from ..where.addresses import (
     ObjectClient,
     StoredArray,
-    advice,
     bare_store,
     byte_bounds,
     cause,
+    explain,
     get,
     may_pass,
     refuse_forked,
@@ -267,9 +267,8 @@ class CheckedStore(Wrapping):
                 raise
             except Exception as error:
                 if not may_pass(error) or time.monotonic() + pause - begun > limit:
-                    why = self.checks.scrub(error)
-                    todo = advice(why, "Check the store, and try again.")
-                    refuse(ReadError(f"could not read {key} of {self.checks.location}: {why}. {todo}"))
+                    why = explain(error, self.checks.secrets, "Check the store, and try again.")
+                    refuse(ReadError(f"could not read {key} of {self.checks.location}: {why}"))
             await asyncio.sleep(pause)
             pause *= 2
 
@@ -318,11 +317,11 @@ class CheckedStore(Wrapping):
         """Say what is wrong with a chunk as read (None: it is not there); None where nothing is."""
         where = f"chunk {key} of {self.checks.location}"
         if value is None:
-            if self.checks.missing == "fill" and self.checks.digest(key) is None:
+            is_written = self.checks.digest(key) is not None
+            if self.checks.missing == "fill" and not is_written:
                 return None
-            if self.checks.digest(key) is not None:
-                return f"{where} is missing, or no plain file. Restore it, or write the store again."
-            return f"{where} is missing, or no plain file. Restore it, or take it as the fill value with {FILL}."
+            cure = "write the store again" if is_written else f"take it as the fill value with {FILL}"
+            return f"{where} is missing, or no plain file. Restore it, or {cure}."
         if not whole:
             return None
         data = memoryview(value.as_buffer_like()) if isinstance(value, Buffer) else value.data

@@ -72,7 +72,7 @@ def encoding_of(array: StoredArray) -> Encoding:
         found = _with_fill_value(array, found)
     elif "_FillValue" in found:
         found["_FillValue"] = _fill_value(array, found["_FillValue"])
-    if np.dtype(array.dtype).kind == "f" and all(n in _MISSING and _is_nan(value) for n, value in found.items()):
+    if np.dtype(array.dtype).kind == "f" and all(n in _MISSING and value != value for n, value in found.items()):
         found = {}  # what is missing is NaN already
     if attributes.get("dtype") == "bool" and array.dtype != bool:
         found["dtype"] = "bool"
@@ -149,10 +149,6 @@ def _unlabelled(block: Array, found: Encoding) -> Ints:
 def _is_bfloat16(array: StoredArray) -> bool:
     """Return whether uint16 stands for bfloat16, which Zarr does not know."""
     return bool(array.metadata.attributes.get("dtype") == "bfloat16" and np.dtype(array.dtype) == np.uint16)
-
-
-def _is_nan(value: object) -> bool:
-    return isinstance(value, (float, np.floating)) and bool(value != value)
 
 
 def _named(array: StoredArray) -> str:

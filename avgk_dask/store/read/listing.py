@@ -23,10 +23,10 @@ from zarr.abc.store import Store
 from zarr.storage import FsspecStore, LocalStore, MemoryStore, ObjectStore, ZipStore
 
 from ...errors import OptionError, ReadError, refuse
-from ..where.addresses import ObjectClient, StoredArray, advice, bare_store, find, read_key, shown, wait, zip_entries
+from ..where.addresses import ObjectClient, StoredArray, bare_store, explain, find, read_key, shown, wait, zip_entries
 from ..where.locations import FileStore
 from .grids import grid_of
-from .manifest import Table, is_metadata
+from .manifest import Table, digest_of, is_metadata
 
 #: A store that does not answer a listing for this long is read without one.
 _LIST_SECONDS = 600
@@ -176,15 +176,15 @@ def chunk_key(array: StoredArray, index: tuple[int, ...]) -> str:
 def band_stamps(array: StoredArray, bounds: Sequence[int]) -> Table:
     """Return the stamp of each band of an array, given the rows at which bands begin and end.
 
-    Raises
-    ------
-    OptionError
-        Where the store tells nothing by which its chunks could be told from others.
-
+    Raise OptionError if the store reports nothing that distinguishes its chunks from others.
     """
     checks = array.store_path.store.checks
     table = _told_table(array) if checks.manifest is None else checks.manifest.table
-    rows, meaning = grid_of(array)[0], _meaning(array)
+    document = array.metadata.to_dict()  # all that says what the chunks mean, but for the number of rows
+    document.pop("consolidated_metadata", None)
+    shape = document.pop("shape")
+    meaning = json.dumps([document, list(shape)[1:]], sort_keys=True, default=str)
+    rows = grid_of(array)[0]
     inner = math.prod(array.shape[1:-1])  # rows of one index of the first axis
     stamps = []
     for first, last in pairwise(bounds):
@@ -193,14 +193,6 @@ def band_stamps(array: StoredArray, bounds: Sequence[int]) -> Table:
         found.update(f"{last - first} {meaning}".encode())
         stamps.append(found.intdigest())
     return np.array(stamps, np.uint64)
-
-
-def _meaning(array: StoredArray) -> str:
-    """Return all in an array's metadata that says what its chunks mean, but for its length."""
-    document = array.metadata.to_dict()
-    document.pop("consolidated_metadata", None)
-    shape = document.pop("shape")
-    return json.dumps([document, list(shape)[1:]], sort_keys=True, default=str)
 
 
 def hash_rows(values: object) -> int:
@@ -216,9 +208,8 @@ def _told_table(array: StoredArray) -> Table:
     try:
         told = _marks(bare_store(array.store_path.store), array.path)
     except Exception as error:
-        why = checks.scrub(error)
-        todo = advice(why, "Check the store, and try again.")
-        refuse(ReadError(f"could not list {checks.location}, which a checkpoint needs: {why}. {todo}"))
+        why = explain(error, checks.secrets, "Check the store, and try again.")
+        refuse(ReadError(f"could not list {checks.location}, which a checkpoint needs: {why}"))
     if told is None:
         raise OptionError(
             f"checkpoint must be of a store that tells when its chunks were written; got {array.store_path.store}. "
@@ -243,7 +234,7 @@ def _marks(store: Store, prefix: str) -> Mapping[str, tuple[int, int]] | tuple[i
     if isinstance(store, FileStore):
         return sum(stamp.n_bytes for stamp in store.file.marks), _number(store.file.marks)
     if isinstance(store, MemoryStore):
-        return {key: _content(store, key) for key in list_keys(store, prefix) or ()}
+        return {key: digest_of(read_key(store, key) or b"") for key in list_keys(store, prefix) or ()}
     if not isinstance(store, (LocalStore, ZipStore, ObjectStore, FsspecStore)):
         return None
     found, is_number = listed(store, prefix), isinstance(store, (LocalStore, ZipStore))
@@ -255,11 +246,6 @@ def _marks(store: Store, prefix: str) -> Mapping[str, tuple[int, int]] | tuple[i
             return None
         marks[entry.key] = entry.length or 0, entry.mark if is_number else _number(entry.mark)
     return marks
-
-
-def _content(store: Store, key: str) -> tuple[int, int]:
-    data = read_key(store, key) or b""
-    return len(data), xxhash.xxh3_64(data).intdigest()
 
 
 def _number(mark: object) -> int:

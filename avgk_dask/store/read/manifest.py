@@ -255,17 +255,15 @@ class Seal:
             return None
         state = attributes[ATTRIBUTE]
         if not isinstance(state, Mapping) or not is_count(state.get("format")):
-            raise StoreError(f"the manifest of {location} is damaged: it tells no format. {_CURE}")
+            raise _damaged(location, "it tells no format")
         if not 1 <= state["format"] <= FORMAT:
             raise StoreError(
                 f"{location} must be of format 1 to {FORMAT}; got {state['format']}. Install a newer avgk_dask to read it."
             )
         if not isinstance(state.get("complete"), bool):
-            raise StoreError(
-                f"the manifest of {location} is damaged: complete must be true or false; got {state.get('complete')!r}. {_CURE}"
-            )
+            raise _damaged(location, f"complete must be true or false; got {state.get('complete')!r}")
         if state["format"] == 1 and any(name in state for name in ("metadata", "n_chunks", "seal")):
-            raise StoreError(f"the manifest of {location} is damaged: it is not of the format that it tells. {_CURE}")
+            raise _damaged(location, "it is not of the format that it tells")
         noted = {name: value for name, value in state.items() if name not in _FIELDS}
         if not state["complete"]:
             return cls(state["format"], False, noted)
@@ -295,10 +293,14 @@ def _digests(state: Mapping[str, Any], location: str) -> Document:
         is_kind = kinds[name]
         found = state.get(name)
         if not isinstance(found, Mapping) or not all(map(is_kind, found.values())):
-            raise StoreError(f"the manifest of {location} is damaged: {name} is not as it was written. {_CURE}")
+            raise _damaged(location, f"{name} is not as it was written")
     if state["format"] > 1 and state.get("seal") != _sha256({k: v for k, v in state.items() if k != "seal"}):
-        raise StoreError(f"the manifest of {location} is damaged: its digests are not those written. {_CURE}")
+        raise _damaged(location, "its digests are not those written")
     return {name: dict(state[name]) for name in names}
+
+
+def _damaged(location: str, what: str) -> StoreError:
+    return StoreError(f"the manifest of {location} is damaged: {what}. {_CURE}")
 
 
 def metadata_digest(document: Document) -> str:

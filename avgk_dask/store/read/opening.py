@@ -343,10 +343,9 @@ def open_node(
         seal_of(checked, path)
         return node, checked
     here = bare_store(bare)
-    if not path and isinstance(here, LocalStore):
-        checked, path = _outer_store(str(here.root), storage_options, checked)
-    elif not path and isinstance(store, (str, os.PathLike)):
-        checked, path = _outer_store(os.fspath(store), storage_options, checked)
+    address = str(here.root) if isinstance(here, LocalStore) else store
+    if not path and isinstance(address, (str, os.PathLike)):
+        checked, path = _outer_store(os.fspath(address), storage_options, checked)
     place, _, name = path.rpartition("/")
     seal = seal_of(checked, place) if path else None
     if seal is not None and name in seal.manifest:

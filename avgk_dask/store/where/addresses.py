@@ -331,6 +331,12 @@ def cause(error: BaseException, secrets: Iterable[str] = ()) -> str:
     return name if has_short(text, secrets) else f"{name}: {text}"
 
 
+def explain(error: BaseException, secrets: Iterable[str], otherwise: str) -> str:
+    """Return an error's class and text without credentials, followed by what to do about it."""
+    why = cause(error, secrets)
+    return f"{why}. {advice(why, otherwise)}"
+
+
 @contextmanager
 def writing(location: str, *given: object) -> Iterator[None]:
     """Turn what fails while writing into a WriteError; ``given`` are the path and options, which may hold credentials."""
@@ -339,6 +345,5 @@ def writing(location: str, *given: object) -> Iterator[None]:
     except AvgkError:
         raise
     except Exception as error:
-        what = cause(error, secrets_of(*given))
-        todo = advice(what, "Check the place and its permissions.")
-        refuse(WriteError(f"could not write {location}: {what}. {todo}"))
+        why = explain(error, secrets_of(*given), "Check the place and its permissions.")
+        refuse(WriteError(f"could not write {location}: {why}"))

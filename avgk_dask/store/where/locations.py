@@ -32,7 +32,7 @@ from ...errors import OptionError, StoreError, refuse
 from ...files.matrices import MatrixFile, is_matrix_file, open_matrix_file
 from ...files.names import SUFFIXES, check_plain, file_advice, is_pickle, path_advice
 from ...files.rows import AnyRows
-from .addresses import Options, advice, byte_bounds, cause, refuse_forked, secrets_of, shown, zip_entries
+from .addresses import Options, advice, byte_bounds, cause, explain, refuse_forked, secrets_of, shown, zip_entries
 
 #: The extra that serves each protocol.
 CLOUDS = {"s3": "s3", "s3a": "s3", "gs": "gcs", "gcs": "gcs", "az": "azure", "abfs": "azure", "abfss": "azure",
@@ -96,8 +96,8 @@ def open_cloud(url: str, options: Options, *, write: bool, required: bool) -> St
         of_url = obstore.store.HTTPStore.from_url if url.startswith("http") else obstore.store.from_url
         store = of_url(address, **settings)
     except Exception as error:  # obstore's own exception classes, and those of URLs that are none
-        why = cause(error, secrets_of(url, options))
-        refuse(StoreError(f"could not open {shown(url)}: {why}. {advice(why, 'Check the options.')}"))
+        why = explain(error, secrets_of(url, options), "Check the options.")
+        refuse(StoreError(f"could not open {shown(url)}: {why}"))
     return ObjectStore(store, read_only=not write)
 
 

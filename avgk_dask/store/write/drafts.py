@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -94,6 +94,19 @@ class Plan:
         defaults: dict[str, Any] = {"codec": "blosc", "shard_chunks": SHARD_CHUNKS if remote else 1}
         settled: dict[str, Any] = {n: defaults.get(n) if value is None else value for n, value in asked.items()}
         return cls(**settled)
+
+    def check_begun(self, begun: object, location: str) -> None:
+        """Refuse to go on with a store that was begun with another plan."""
+        mine = asdict(self)
+        if not isinstance(begun, dict) or set(begun) != set(mine):
+            raise StoreError(
+                f"{location} was not begun by this version of ScoreWriter; it cannot be continued. Write it again."
+            )
+        changed = [f"{name} was {begun[name]!r}" for name, value in mine.items() if begun[name] != value]
+        if changed:
+            raise OptionError(
+                f"{location} must be continued as it was begun; {', '.join(changed)}. Pass the same options."
+            )
 
     def layout(self, itemsize: int) -> Layout:
         """Return the layout of scores of a dtype of this many bytes."""

@@ -146,10 +146,7 @@ def _join_parts(root: Draft, parts: list[Part]) -> None:
     for part in filled:
         _check_chunks(root, part)
     _join(root, filled)
-    there = listed_keys(root.group.store, "")
-    for key, (length, _) in root.digests.items():  # before the parts are removed
-        if there.get(key, 0) not in (length, None):
-            raise StoreError(f"chunk {key} of {root.location} was not moved into its place. Join the parts again.")
+    _check_joined(root)
     first = filled[0]
     named = [{"class_names": part.attributes["class_names"]} for part in filled if part.class_names is not None][:1]
     keep = {name: value for known in (*named, first.attributes) for name, value in known.items() if name != ATTRIBUTE}
@@ -207,6 +204,14 @@ def _check_chunks(root: Draft, part: Part) -> None:
                 raise StoreError(
                     f"chunk {key} of {root.location} is missing or damaged. Write part {part.number} again."
                 )
+
+
+def _check_joined(root: Draft) -> None:
+    """Refuse to finish, and so to remove the parts, if a chunk is not in its new place."""
+    there = listed_keys(root.group.store, "")
+    for key, (length, _) in root.digests.items():
+        if there.get(key, 0) not in (length, None):
+            raise StoreError(f"chunk {key} of {root.location} was not moved into its place. Join the parts again.")
 
 
 def _join(root: Draft, parts: list[Part]) -> None:

@@ -15,7 +15,7 @@ from zarr.abc.store import Store
 from zarr.storage import LocalStore
 
 from ...errors import ReadError, refuse
-from ..where.addresses import Options, advice, cause, read_key, remove_key, secrets_of, shown, write_key, writing
+from ..where.addresses import Options, explain, read_key, remove_key, secrets_of, shown, write_key, writing
 from ..where.locations import locate
 
 #: Bytes of a hash.
@@ -74,12 +74,11 @@ class Shelf:
         try:
             return read_key(self.store, key) if self._folder is None else _read_file(self._folder / key)
         except Exception as error:
-            why = cause(error, self.secrets)
-            todo = advice(why, "Check the place and its permissions.")
-            refuse(ReadError(f"could not read {name} of {self.location}: {why}. {todo}"))
+            why = explain(error, self.secrets, "Check the place and its permissions.")
+            refuse(ReadError(f"could not read {name} of {self.location}: {why}"))
 
     def write_plain(self, name: str, parts: Sequence[bytes | memoryview]) -> None:
-        """Write a file without a hash, such as people read."""
+        """Write a file without a hash, for people to read."""
         with writing(f"{name} of {self.location}", *self.secrets):
             if self._folder is None:
                 write_key(self.store, self.prefix + name, b"".join(parts))

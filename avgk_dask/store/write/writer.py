@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
+from functools import partial
 from itertools import islice
 from types import TracebackType
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import DTypeLike
+from zarr.abc.store import Store
 
 from ...arrays import Array, Dtype
 from ...axis_names import check_batch, name_list
@@ -18,7 +20,7 @@ from ...errors import LabelsError, OptionError, StoreError
 from ...kernels.keys import check_dtype
 from ..read.grids import LABEL_ROWS, Layout
 from ..read.manifest import Digests
-from ..where.addresses import Options, Writable, shown, writing
+from ..where.addresses import Options, StoredArray, Writable, shown, writing
 from ..where.locations import MOST_NAMES
 from .appending import CHUNK_ROWS, Append, Finished, check_appendable, settle
 from .batches import Conversion, RowBuffer, as_labels, as_scores, check_labels, check_scores, truncate
@@ -28,6 +30,46 @@ from .lease_places import place_of
 from .leases import LeasedStore, refuse_held
 from .roots import check_target, create_parts, is_begun, part_path, writable
 from .targets import claim
+
+
+@dataclass(frozen=True)
+class _Options:
+    """Where a writer writes, what the store is to be, as given, and how to treat what is there."""
+
+    path: Writable
+    storage_options: Options | None
+    asked: Mapping[str, Any]
+    resume: bool
+    append: bool
+    overwrite: bool
+    part: int | None
+
+    def __post_init__(self) -> None:
+        others = {"resume": self.resume, "overwrite": self.overwrite, "part": self.part is not None}
+        if self.append and any(others.values()):
+            named = " or ".join(name for name, value in others.items() if value)
+            raise OptionError(f"append must not be combined with {named}; got both. Leave one out.")
+
+    @property
+    def given(self) -> tuple[object, object]:
+        """What errors must not show: the path and the options, which may hold credentials."""
+        return self.path, self.storage_options
+
+    def locate(self) -> tuple[Store, Store, str]:
+        """Return the root, the store to write, which is a part of it or itself, and its name."""
+        root, location = writable(self.path, self.storage_options)
+        if self.part is None:
+            return root, root, location
+        return root, *writable(part_path(self.path, self.part), self.storage_options)
+
+    def check(self, root: Store, store: Store, location: str) -> None:
+        """Refuse to write where another writes, or where something is that the options do not fit."""
+        if self.part is not None:
+            refuse_held(place_of(root), shown(self.path))
+        if not ((self.resume or self.append) and is_begun(store)):
+            check_target(store, location, self.overwrite)
+        elif self.append:
+            check_appendable(store, location)
 
 
 class ScoreWriter:
@@ -142,27 +184,22 @@ class ScoreWriter:
         storage_options: Options | None = None,
         attributes: Mapping[str, object] | None = None,
     ) -> None:
-        others = {"resume": resume, "overwrite": overwrite, "part": part is not None}
-        if append and any(others.values()):
-            named = " or ".join(name for name, value in others.items() if value)
-            raise OptionError(f"append must not be combined with {named}; got both. Leave one out.")
-        root, location = writable(path, storage_options)
-        store, location = (root, location) if part is None else writable(part_path(path, part), storage_options)
         asked: dict[str, Any] = {
             "n_classes": int(n_classes) if isinstance(n_classes, np.integer) else n_classes,
             "dtype": None if dtype is None else str(check_dtype(dtype)),
             "chunk_rows": chunk_rows, "top_m": top_m, "codec": codec, "shard_chunks": shard_chunks,
         }  # fmt: skip
+        self._options = options = _Options(path, storage_options, asked, resume, append, overwrite, part)
+        root, store, self._location = options.locate()
         if not (append and is_begun(store)):
-            self._plan = Plan.new(asked, location)
+            self._plan = Plan.new(asked, self._location)
         names: Any = (attributes or {}).get("class_names")
         if names is not None:
             names = name_list(names, asked["n_classes"] or len(names), "class_names")
             attributes = {**(attributes or {}), "class_names": names}
-        self._location, self._given, self._is_part = location, (path, storage_options), part is not None
         self.n_samples = 0
         self.rounding: str | None = None
-        # The form of the rows, from the first batch on or that of the store.
+        # The form of the rows: from the first batch on, or that of the store.
         self._layout: Layout | None = None
         self._stored: DTypeLike | None = dtype
         self._labelled: str | None = None
@@ -176,58 +213,57 @@ class ScoreWriter:
         self._append: Append | None = None
         #: Of the rows that are appended, in case this run is killed at its end, and run again.
         self._hash = RowsHash() if append else None
-        self._may_be_again = append or resume
-
-        def check() -> None:
-            if part is not None:
-                refuse_held(place_of(root), shown(path))
-            if not ((resume or append) and is_begun(store)):
-                check_target(store, location, overwrite)
-            elif append:
-                check_appendable(store, location)
-
         with self._writing():
-            if part is not None:
-                create_parts(root, shown(path))
-            self._leased = claim(store, location, check)
-            self._journal = Journal(self._leased, location)
-            if (resume or append) and is_begun(store):
-                finished = settle(self._leased, location)
-                if append:
-                    if finished is not None:
-                        self._journal.clear()  # of the run that was killed
-                    old = Finished.open(store, location, *self._given)
-                    self._begin_append(Append(self._leased, old, asked, attributes, finished))
-                else:
-                    self._draft = Draft.reopen(self._leased, location)
-                    if part is not None:
-                        self._draft.check_part(part)
-                    self._resume()
-            else:
-                self._plan = Plan.new(asked, location)
-                noted = {"plan": asdict(self._plan)} | ({} if part is None else {PART: int(part)})
-                self._draft = Draft.create(
-                    self._leased, location, overwrite=overwrite, attributes=attributes, noted=noted
-                )
-            if part is not None:
-                self._draft.kept_notes[PART] = int(part)
+            self._open(root, store, attributes)
         stored = self._draft.group.attrs.get("class_names")
         self._class_names: tuple[str, ...] | None = tuple(stored) if isinstance(stored, list) else None
 
+    def _open(self, root: Store, store: Store, attributes: Mapping[str, object] | None) -> None:
+        """Begin the store, or go on with it, under a lease."""
+        options, location, part = self._options, self._location, self._options.part
+        if part is not None:
+            create_parts(root, shown(options.path))
+        self._leased = claim(store, location, partial(options.check, root, store, location))
+        self._journal = Journal(self._leased, location)
+        goes_on = (options.resume or options.append) and is_begun(store)
+        finished = settle(self._leased, location) if goes_on else None
+        if goes_on and options.append:
+            if finished is not None:
+                self._journal.clear()  # of the run that was killed
+            old = Finished.open(store, location, *options.given)
+            self._begin_append(Append(self._leased, old, options.asked, attributes, finished))
+        elif goes_on:
+            self._draft = Draft.reopen(self._leased, location)
+            if part is not None:
+                self._draft.check_part(part)
+            self._resume()
+        else:
+            self._plan = Plan.new(options.asked, location)
+            noted = {"plan": asdict(self._plan)} | ({} if part is None else {PART: int(part)})
+            self._draft = Draft.create(
+                self._leased, location, overwrite=options.overwrite, attributes=attributes, noted=noted
+            )
+        if part is not None:
+            self._draft.kept_notes[PART] = int(part)
+
     def _begin_append(self, append: Append) -> None:
         """Go on after the last full chunk of a finished store."""
-        old = append.old
-        self._plan, self._layout = append.plan, append.layout
+        self._plan, self.n_samples, self._labelled = append.plan, append.old.n_samples, append.old.labelled
         self._n_stretches, self._n_labels = append.n_stretches, append.n_labels
-        self.n_samples, self._stored, self._labelled = old.n_samples, old.dtype, old.labelled
-        self.rounding = old.arrays["scores"].attrs.get("rounding")
-        if self._labelled == "soft labels":
-            self._soft_dtype = old.arrays["labels"].dtype
+        self._take_form(append.old.arrays)
         if self._labelled == "hard labels":
             self._labels.add(append.last_labels())
         if rows := append.last_rows():
             self._rows.add(*rows)
         self._draft, self._append = append.begin(), append
+
+    def _take_form(self, arrays: Mapping[str, StoredArray]) -> None:
+        """Go on with rows of the form of those that are stored."""
+        scores = arrays["scores"]
+        self._stored = check_dtype(scores.attrs.get("dtype", scores.dtype))
+        self.rounding = scores.attrs.get("rounding")
+        self._soft_dtype = arrays["labels"].dtype if self._labelled == "soft labels" else None
+        self._layout = self._plan.layout(self._stored.itemsize)
 
     def append(self, scores: object, labels: object = None) -> None:
         """Add a batch: samples x classes scores, and one label (or a row of probabilities) for each sample.
@@ -313,7 +349,7 @@ class ScoreWriter:
             how = "resume=True" if self._append is None else "append=True"
             raise StoreError(f"{self._location} could not be written before. Go on with ScoreWriter(..., {how}).")
         try:
-            with writing(self._location, *self._given):
+            with writing(self._location, *self._options.given):
                 yield
         except BaseException:
             self._failed = True
@@ -380,7 +416,7 @@ class ScoreWriter:
             self._closed = True
             self._release()
             return
-        self._check_plan(draft.seal.noted.get("plan"))
+        self._plan.check_begun(draft.seal.noted.get("plan"), self._location)
         n_records = self._journal.check(draft.forms(), draft.owner)
         self._journal.drop(n_records)
         draft.clean()
@@ -392,26 +428,9 @@ class ScoreWriter:
             self._n_stretches += 1
             self._take_in(record)
         if self.n_samples:
-            scores = draft.group["scores"]
-            self._stored = scores.attrs.get("dtype", scores.dtype)
-            self.rounding = scores.attrs.get("rounding")
-            self._soft_dtype = draft.group["labels"].dtype if self._labelled == "soft labels" else None
-            self._layout = self._plan.layout(np.dtype(self._stored).itemsize)
+            self._take_form({name: draft.group[name] for name in draft.names})
         else:
             draft.clear()
-
-    def _check_plan(self, plan: object) -> None:
-        """Refuse to go on with a store that was begun with other options."""
-        mine = asdict(self._plan)
-        if not isinstance(plan, dict) or set(plan) != set(mine):
-            raise StoreError(
-                f"{self._location} was not begun by this version of ScoreWriter; it cannot be continued. Write it again."
-            )
-        changed = [f"{name} was {plan[name]!r}" for name, value in mine.items() if plan[name] != value]
-        if changed:
-            raise OptionError(
-                f"{self._location} must be continued as it was begun; {', '.join(changed)}. Pass the same options."
-            )
 
     def close(self) -> None:
         """Write what is left, the labels and the manifest, and say that the store is complete.
@@ -425,7 +444,7 @@ class ScoreWriter:
         """
         if self._closed:
             return
-        if not self.n_samples and not self._is_part:
+        if not self.n_samples and self._options.part is None:
             raise StoreError(f"{self._location} has no samples. Append some before closing it.")
         with self._writing():
             rows = "" if self._hash is None else self._hash.hexdigest()
@@ -435,7 +454,8 @@ class ScoreWriter:
             else:
                 self._draft.appended = rows
                 self._finish()
-            if self._may_be_again and self._leased is not None and not self._leased.is_lent:
+            may_be_again = self._options.append or self._options.resume
+            if may_be_again and self._leased is not None and not self._leased.is_lent:
                 remove_append_record(self._leased)
         self._closed = True
         self._release()
@@ -443,7 +463,7 @@ class ScoreWriter:
     def _finish(self) -> None:
         if self._layout and len(self._rows):
             layout = self._layout
-            if not self._n_stretches and not self._is_part:  # all fits in one chunk: it need not be larger
+            if not self._n_stretches and self._options.part is None:  # all fits in one chunk: it need not be larger
                 layout = replace(layout, chunk_rows=-(-len(self._rows) // layout.shard_chunks))
                 if layout.chunk_rows != self._layout.chunk_rows:
                     self._draft.kept_notes[CHUNK_ROWS] = self._layout.chunk_rows
