@@ -162,7 +162,7 @@ class BandReader:
         yield from self.read_ahead(self.array, parts)
 
     def read_ahead(self, array: StoredArray, parts: Sequence[tuple[slice, ...]]) -> Generator[Array]:
-        """Return some parts of an array of a far store, the scores or one beside them, read ahead of their use."""
+        """Return some parts of an array of a far store, the scores or one next to them, read ahead of their use."""
         boxes = [matrix_boxes(array, part) for part in parts]
         with self.ahead.queue(array, list(chain.from_iterable(boxes)), self.ahead_bytes) as queue:
             for some in boxes:
@@ -198,7 +198,7 @@ def read_array(array: StoredArray, where: tuple[slice, ...], scratch: Scratch | 
 
 
 def read_stored(array: StoredArray, where: tuple[slice, ...], scratch: Scratch | None = None) -> Array:
-    """Read a part of a stored array as ``read_array`` does, but return the values as they are stored."""
+    """Read a part of a stored array as ``read_array`` does, but return the stored values."""
     where = (*where, *(slice(0, n) for n in array.shape[len(where) :]))
     failures: list[str] = []
     while True:

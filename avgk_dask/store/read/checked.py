@@ -71,7 +71,7 @@ _WHOLE, _RANGE = 16 << 20, 8 << 20
 
 
 def n_ranges(n_bytes: int) -> int:
-    """Return in how many ranges an object of so many bytes is fetched.
+    """Return the number of ranges in which an object of this size is fetched.
 
     Examples
     --------
@@ -132,7 +132,7 @@ class Checks:
     secrets: tuple[str, ...] = field(default=(), repr=False)
 
     def digest(self, key: str) -> Digest | None:
-        """Return the digest that a chunk was written with; None where that is not known."""
+        """Return the digest that a chunk was written with; None if that is not known."""
         return None if self.manifest is None else self.manifest.find(key)
 
     def refuse_size(self, key: str, size: int) -> None:
@@ -193,7 +193,7 @@ class CheckedStore(Wrapping):
         return made
 
     def document(self, key: str) -> Document | None:
-        """Return the JSON object at a key, as it was read or reading it now; None where there is none."""
+        """Return the JSON object at a key; read now unless it was before, or None if there is none."""
         if key not in self._documents:
             wait(get(self, key))
         return self._documents.get(key)
@@ -314,7 +314,7 @@ class CheckedStore(Wrapping):
         return prototype.buffer.from_bytes(memoryview(await found.bytes_async()))
 
     def problem(self, key: str, value: Buffer | Array | None, *, whole: bool = True) -> str | None:
-        """Say what is wrong with a chunk as read (None: it is not there); None where nothing is."""
+        """Say what is wrong with a chunk as read (None: it is not there); None if nothing is."""
         where = f"chunk {key} of {self.checks.location}"
         if value is None:
             is_written = self.checks.digest(key) is not None
@@ -343,7 +343,7 @@ class CheckedStore(Wrapping):
         return self._absent(key, data)
 
     def _absent(self, key: str, data: memoryview) -> str | None:
-        """Say that inner chunks are missing from a shard; None where all are there, or none must be."""
+        """Say that inner chunks are missing from a shard; None if all are there, or none must be."""
         if self.checks.index is None:
             return None
         n, misfits = self.checks.index.n_absent(key, data)

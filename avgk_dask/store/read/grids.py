@@ -61,7 +61,7 @@ class Axis:
         return [*range(0, self.n, self.size), self.n] if self.ends is None else [0, *self.ends]
 
     def joined(self, most: float) -> list[int]:
-        """Return the bounds of stretches of whole chunks, of at most so many values each unless a chunk has more.
+        """Return the bounds of stretches of whole chunks, of at most this many values each unless a chunk has more.
 
         Examples
         --------
@@ -97,7 +97,7 @@ def outer_sizes(array: StoredArray) -> tuple[int, ...]:
 
 
 def shards_of(array: StoredArray) -> tuple[int, ...] | None:
-    """Return the sizes of an array's shards; None where there are none."""
+    """Return the sizes of an array's shards; None if there are none."""
     return None if is_uneven(array) or array.shards is None else tuple(array.shards)
 
 
@@ -251,7 +251,7 @@ def outer_codecs(array: StoredArray) -> list[str]:
 
 
 def decoded_size(codec: str, data: memoryview) -> int | None:
-    """Return how many bytes a chunk decodes to, as its header tells; None where it does not."""
+    """Return how many bytes a chunk decodes to, as its header tells; None if it does not."""
     head = bytes(data.cast("B")[:18])
     if codec == "blosc" and len(head) >= 16:
         return int.from_bytes(head[4:8], "little")

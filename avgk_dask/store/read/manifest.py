@@ -137,7 +137,7 @@ class Manifest:
         return length, hashed
 
     def complaint(self, key: str, data: memoryview) -> str | None:
-        """Say what is wrong with a chunk's stored bytes; None where they are as written."""
+        """Say what is wrong with a chunk's stored bytes; None if they are as written."""
         expected = self.find(key)
         if expected is None:
             return None

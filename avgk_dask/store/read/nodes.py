@@ -260,7 +260,7 @@ def _from_document(store: CheckedStore, path: str, name: str, document: Document
 
 
 def sealed_document(store: CheckedStore, place: str, name: str, seal: Seal) -> Document:
-    """Return the metadata of an array that its seal covers: the copy beside the group's own, or those of the array itself.
+    """Return the metadata of an array that its seal covers: the copy next to the group's own, or those of the array itself.
 
     Whoever consolidates the metadata of a finished store again may spell them in other words: that copy is passed over.
     """
@@ -288,7 +288,7 @@ def _documents(store: CheckedStore, place: str, name: str) -> Iterator[Document]
 
 
 def copied_document(store: CheckedStore, place: str, name: str) -> Document | None:
-    """Return the copy of an array's metadata beside those of its group; None where there is none."""
+    """Return the copy of an array's metadata next to those of its group, or None if there is none."""
     copy = consolidated(_group_document(store, place)).get(name)
     return copy if isinstance(copy, dict) else None
 

@@ -228,7 +228,7 @@ class StoredArrays:
 
     @property
     def fingerprint(self) -> str:
-        """The SHA-256 of the manifest of the scores: of what is stored; empty where there is none."""
+        """The SHA-256 of the manifest of the scores: of what is stored; empty if there is none."""
         checks = getattr(self.scores.store, "checks", None)
         return "" if checks is None or checks.manifest is None else table_digest(checks.manifest.table)
 
@@ -269,7 +269,7 @@ def open_arrays(
     """Open the scores, and the labels where present, of a store; reads metadata only.
 
     ``scores`` and ``labels`` name the arrays inside a group (by default ``scores`` and ``labels``;
-    labels are looked for beside the scores). ``missing`` is what a chunk that is not there means:
+    labels are looked for next to the scores). ``missing`` is what a chunk that is not there means:
     ``"raise"`` an error (the default), ``"fill"`` the array's fill value. Without ``own_labels``
     labels that are not named are not looked for. A file of scores, such as .npy, is opened as a store of its rows.
 

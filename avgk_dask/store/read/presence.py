@@ -39,7 +39,7 @@ Lengths = NDArray[np.int64]
 
 
 def chunk_lengths(array: StoredArray) -> Lengths | None:
-    """Return the length of every stored chunk (or shard) by its index, or ABSENT or UNKNOWN; None where the store cannot list."""
+    """Return the length of every stored chunk (or shard) by its index, or ABSENT or UNKNOWN; None if the store cannot list."""
     store = bare_store(array.store_path.store)
     try:
         if isinstance(store, LocalStore):
@@ -70,7 +70,7 @@ def _measure_files(array: StoredArray, root: str) -> Lengths:
 
 
 def _file_length(path: str) -> int:
-    """Return the length of a plain file; a folder or a dangling link is no chunk."""
+    """Return the length of a regular file; a folder or a dangling link is no chunk."""
     try:
         found = os.stat(path)
     except (FileNotFoundError, NotADirectoryError):
@@ -79,7 +79,7 @@ def _file_length(path: str) -> int:
 
 
 def missing_chunks(array: StoredArray) -> tuple[list[str], list[tuple[str, str]]] | None:
-    """Return the keys of missing chunks, and damaged ones with what is wrong; None where the store cannot list."""
+    """Return the keys of missing chunks, and damaged ones with what is wrong; None if the store cannot list."""
     lengths = chunk_lengths(array)
     if lengths is None:
         return None
@@ -301,7 +301,7 @@ def verify_stretch(array: StoredArray, indices: Sequence[tuple[int, ...]]) -> Ve
 
 
 def verify_metadata(array: StoredArray) -> Verification:
-    """Check an array's own metadata against the store's seal, and the copy beside those of its group against them."""
+    """Check an array's own metadata against the store's seal, and the copy next to those of its group against them."""
     store = array.store_path.store
     if store.checks.sealed is None:
         return Verification(0, 0, (), False)

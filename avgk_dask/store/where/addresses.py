@@ -101,7 +101,7 @@ def begin(coroutine: Coroutine[Any, Any, Value]) -> Future[Value]:
 
 
 async def get(store: Store, key: str) -> Buffer | None:
-    """Return the buffer of a key, of a store that may not be open yet; None where there is none."""
+    """Return the buffer of a key, of a store that may not be open yet, or None if there is none."""
     await store._ensure_open()
     return await store.get(key, default_buffer_prototype())
 
@@ -112,7 +112,7 @@ async def put(store: Store, key: str, data: bytes) -> None:
 
 
 def read_key(store: Store, key: str) -> bytes | None:
-    """Return the bytes of a key; None where there is none."""
+    """Return the bytes of a key, or None if there is none."""
     found = wait(get(store, key))
     return None if found is None else bytes(found.to_bytes())
 

@@ -72,7 +72,7 @@ _RETRIES = {
 
 
 def open_cloud(url: str, options: Options, *, write: bool, required: bool) -> Store | None:
-    """Return the store behind an object-store URL through obstore; None where fsspec must serve it."""
+    """Return the store behind an object-store URL through obstore; None if fsspec must serve it."""
     config = _translate(url.split("://")[0], options)
     if find_spec("obstore") is None or config is None:
         if required:
@@ -113,7 +113,7 @@ def _split_login(url: str) -> tuple[str, str]:
 
 
 def _translate(scheme: str, options: Options) -> Options | None:
-    """Return the options in obstore's names; None where one has no counterpart, or credentials are in files."""
+    """Return the options in obstore's names; None if one has no counterpart, or credentials are in files."""
     options = {**options}
     if scheme in ("s3", "s3a"):
         names = S3_NAMES
@@ -234,7 +234,7 @@ def folders_beside(target: pathlib.Path) -> list[pathlib.Path]:
 
 
 def _left(path: str) -> str:
-    """Return where a store is that a run was about to replace when it was killed; empty where there is none."""
+    """Return where a store is that a run was about to replace when it was killed; empty if there is none."""
     for folder in folders_beside(pathlib.Path(path).resolve()):
         if (folder / "owner").is_file() and (folder / "old").is_dir():
             return (
@@ -316,7 +316,7 @@ class FileStore(Store):
 
     @classmethod
     def at(cls, path: object, scores: str | None, labels: str | None, own_labels: bool) -> FileStore | None:
-        """Open the file at a path; None where that is no file of scores, but may be a store."""
+        """Open the file at a path; None if that is no file of scores, but may be a store."""
         if not is_matrix_file(path):
             return None
         name = str(os.fspath(path))  # type: ignore[call-overload]

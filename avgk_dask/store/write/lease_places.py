@@ -1,6 +1,6 @@
 """Where leases are stored: files, objects, or keys of any other store. Each is ``.avgk-lease/N`` below the store's root.
 
-N counts up: a lease that is taken over stays, and the next number is created beside it. So nothing but "create unless
+N counts up: a lease that is taken over stays, and the next number is created next to it. So nothing but "create unless
 it is there" is needed to let exactly one of several win, and of all there are, the highest is the one that holds.
 """
 

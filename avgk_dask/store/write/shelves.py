@@ -53,7 +53,7 @@ class Shelf:
         return pathlib.Path(self.store.root) if type(self.store) is LocalStore else None
 
     def read(self, name: str) -> memoryview | None:
-        """Return the bytes of a file; None where there is none, or it is damaged."""
+        """Return the bytes of a file, or None if there is none, or it is damaged."""
         data = memoryview(self.read_plain(name) or b"")
         whole = len(data) >= _DIGEST and self._hash(name, [data[_DIGEST:]]) == data[:_DIGEST]
         return data[_DIGEST:] if whole else None
@@ -69,7 +69,7 @@ class Shelf:
         return hashed.digest()
 
     def read_plain(self, name: str) -> bytes | None:
-        """Return the bytes of a file that has no hash; None where there is none."""
+        """Return the bytes of a file that has no hash, or None if there is none."""
         key = self.prefix + name
         try:
             return read_key(self.store, key) if self._folder is None else _read_file(self._folder / key)

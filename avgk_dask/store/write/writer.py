@@ -143,7 +143,7 @@ class ScoreWriter:
     A store that is appended to can be read as it was until ``close``. That puts the new rows in their place: for as long as
     it takes to write the metadata and the chunk that was not full, the store says that it is incomplete; then it is, to the
     last byte, what one writer of all rows would have written (with gzip but for the times in its chunks). Full chunks
-    stay as they are; the last one is read and written again unless it is full. A writer that is killed leaves the store as it
+    stay unchanged; the last one is read and written again unless it is full. A writer that is killed leaves the store as it
     was, its rows to be appended again; one killed while ``close`` puts them in their place, an incomplete store that the next
     writer with ``append`` or ``resume`` finishes first. That writer may append the same rows again, in any batches: it
     knows them by a hash, and does not add them twice (``n_samples`` after ``close`` is the number that there is). Other
