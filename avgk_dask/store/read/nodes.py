@@ -156,7 +156,15 @@ class CheckedGroup:
 def sealed_array(store: CheckedStore, place: str, name: str, seal: Seal) -> ZarrArray:
     """Return an array that a seal covers, read as its digests say."""
     location, path = store.checks.location, _join(place, name)
-    array = _from_document(store, path, name, sealed_document(store, place, name, seal))
+    # The copy of its metadata next to the group's own, or its own: consolidating those of a finished store again may spell
+    # them in other words, and such a copy is passed over.
+    document = next((found for found in _documents(store, place, name) if seal.covers(name, found)), None)
+    if document is None:
+        raise StoreError(
+            f"the metadata of array {name!r} of {location} are damaged: they are not those that were written. "
+            "Restore them, or write the store again."
+        )
+    array = _from_document(store, path, name, document)
     grid = chunk_grid(array)
     if seal.n_chunks and seal.n_chunks.get(name) != math.prod(grid):
         raise StoreError(f"the manifest of {location} is damaged: it is not of all chunks of {name}. {_CURE}")
@@ -257,20 +265,6 @@ def _from_document(store: CheckedStore, path: str, name: str, document: Document
         array = zarr.Array.from_dict(StorePath(store, path), document)
         check_form(array, f"array {name!r} of {store.checks.location}")
         return array
-
-
-def sealed_document(store: CheckedStore, place: str, name: str, seal: Seal) -> Document:
-    """Return the metadata of an array that its seal covers: the copy next to the group's own, or those of the array itself.
-
-    Whoever consolidates the metadata of a finished store again may spell them in other words: that copy is passed over.
-    """
-    for document in _documents(store, place, name):
-        if seal.covers(name, document):
-            return document
-    raise StoreError(
-        f"the metadata of array {name!r} of {store.checks.location} are damaged: they are not those that were written. "
-        "Restore them, or write the store again."
-    )
 
 
 def _documents(store: CheckedStore, place: str, name: str) -> Iterator[Document]:

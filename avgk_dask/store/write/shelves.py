@@ -47,10 +47,9 @@ class Shelf:
         """Return the shelf of a folder of this one; this one for no name."""
         return replace(self, location=f"{self.location}/{folder}", prefix=f"{folder}/") if folder else self
 
-    @property
-    def _folder(self) -> pathlib.Path | None:
-        """The folder, where it is a local one: files are read and written there without zarr's event loop."""
-        return pathlib.Path(self.store.root) if type(self.store) is LocalStore else None
+    def _file(self, name: str) -> pathlib.Path | None:
+        """Return the path of a file in a local folder, where files are read and written without zarr's event loop."""
+        return self.store.root / f"{self.prefix}{name}" if type(self.store) is LocalStore else None
 
     def read(self, name: str) -> memoryview | None:
         """Return the bytes of a file, or None if there is none, or it is damaged."""
@@ -70,9 +69,9 @@ class Shelf:
 
     def read_plain(self, name: str) -> bytes | None:
         """Return the bytes of a file that has no hash, or None if there is none."""
-        key = self.prefix + name
         try:
-            return read_key(self.store, key) if self._folder is None else _read_file(self._folder / key)
+            file = self._file(name)
+            return read_key(self.store, self.prefix + name) if file is None else _read_file(file)
         except Exception as error:
             why = explain(error, self.secrets, "Check the place and its permissions.")
             refuse(ReadError(f"could not read {name} of {self.location}: {why}"))
@@ -80,10 +79,11 @@ class Shelf:
     def write_plain(self, name: str, parts: Sequence[bytes | memoryview]) -> None:
         """Write a file without a hash, for people to read."""
         with writing(f"{name} of {self.location}", *self.secrets):
-            if self._folder is None:
+            file = self._file(name)
+            if file is None:
                 write_key(self.store, self.prefix + name, b"".join(parts))
             else:
-                _write_file(self._folder / (self.prefix + name), parts)
+                _write_file(file, parts)
 
     def remove(self, names: Iterable[str]) -> None:
         """Remove files, where they are there."""
