@@ -22,12 +22,12 @@ from ..files.names import is_pickle
 from ..results.text import ShownAsTable
 from ..store import (
     ScoreWriter,
-    Target,
     Verification,
     appendable,
     check_chunks,
     is_begun,
     is_zarr,
+    new_target,
     open_arrays,
     remove_append_record,
     writable,
@@ -209,7 +209,7 @@ def ingest(
     if rows.n_samples == 0:
         raise _no_samples(rows)
     given = None if labels is None else _open_labels(labels, rows, storage_options, missing)
-    target: AbstractContextManager[LeasedStore] = Target.of(out, out_options, overwrite, apart_from=[scores, labels])
+    target: AbstractContextManager[LeasedStore] = new_target(out, out_options, overwrite, apart_from=[scores, labels])
     if append and is_begun(writable(out, out_options)[0]):
         target = appendable(out, out_options)  # which stays unchanged until the writer ends
     attributes = {"class_names": rows.class_names} if rows.class_names and len(rows.class_names) <= MOST_NAMES else {}

@@ -19,7 +19,7 @@ from ..exact.budgets import parse_budgets
 from ..results.datasets import plain_json
 from ..sources.readers import StoredReader
 from ..sources.source import Source
-from ..store import SET_FORMATS, SetBand, SetGrid, SetsWriter, Target, shown
+from ..store import SET_FORMATS, SetBand, SetGrid, SetsWriter, new_target, shown
 from ..store.read.grids import chunks_of, shards_of
 from ..store.where.addresses import Options
 from ..store.where.locations import MOST_NAMES
@@ -150,7 +150,7 @@ def write_sets(
     """
     if format not in SET_FORMATS:
         raise OptionError(f"format must be one of {', '.join(SET_FORMATS)}; got {format!r}. Choose one of them.")
-    target = Target.of(out, out_options, overwrite, apart_from=[*places_of(scores), *places_of(where)])
+    target = new_target(out, out_options, overwrite, apart_from=[*places_of(scores), *places_of(where)])
     source, _ = as_lazy(scores, where=where, ignore_index=ignore_index)
     names = class_names_of(scores)
     with target as place, _writing_thread() as thread:

@@ -21,9 +21,8 @@ from zarr.storage import LocalStore, MemoryStore
 
 import avgk_dask as avgk
 from avgk_dask.store.write import appending, writer
-from avgk_dask.store.write import journal as staging
-from avgk_dask.store.write.drafts import writable
 from avgk_dask.store.write.lease_places import FOLDER
+from avgk_dask.store.write.roots import writable
 
 SCORES = np.random.default_rng(1).random((157, 5), dtype=np.float32)
 SOFT = SCORES / SCORES.sum(1, keepdims=True)
@@ -570,7 +569,7 @@ def cut_short(path, first=45, last=50):
 
     write(path, first, chunk_rows=10)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(staging, "_move_in", stop)
+        patch.setattr(appending, "_move_in", stop)
         assert stopped(add, path, first, last)
     return json.loads((path / "zarr.json").read_text())
 
