@@ -29,12 +29,8 @@ from ..bands.passes import Pass
 from ..errors import OptionError, ReadError
 from ..records import Record, State
 from ..sources.source import Source
-<<<<<<< HEAD
 from ..sources.transforms import Slots, Softmax, SpreadTies, Transform
-from ..store.read.listing import join_stamps
-=======
 from ..store.read.listing import band_stamps, hash_rows, join_stamps
->>>>>>> h_engine
 from ..store.write.shelves import Shelf
 from .plan import ScanPlan, Script, Wave
 from .tasks import Keeper, as_delayed, hash_labels, task, token_of
@@ -185,15 +181,7 @@ def open_checkpoint(
         If the checkpoint is of another request, store or version, which the error names.
 
     """
-<<<<<<< HEAD
     if source.reader.stored_array is None:
-        source.row_stamps()  # which says why there are none
-    whole = Shelf.at(asked.place)
-    shelf = whole.within(asked.folder)
-    _refuse_inside(shelf, source)
-    if asked.folder and whole.read_plain(_REQUEST) is not None:
-=======
-    if source.stored_array is None:
         source.row_stamps()  # raises, and says why there are none
     whole = Shelf.at(key.place)
     shelf = whole.within(key.folder)
@@ -203,7 +191,6 @@ def open_checkpoint(
             f"checkpoint must not be inside the store; got {shelf.location}. Name a folder of its own for it."
         )
     if key.folder and whole.read_plain(_REQUEST) is not None:
->>>>>>> h_engine
         raise OptionError(f"checkpoint must be of the same request; got {whole.location}, of another one. {_CURE}")
     request = _request(key, source)
     _compare(shelf, request)
@@ -232,18 +219,8 @@ def _request(key: CheckpointKey, source: Source) -> dict[str, object]:
         facts["made by"] = source.made_by
     if source.mask is not None:
         facts["where"] = "given"
-<<<<<<< HEAD
     if source.reader.stored_array is not None:
         facts["missing"] = source.reader.stored_array.store_path.store.checks.missing
-    asked_for = {"function": asked.function, **{name: str(value) for name, value in asked.request.items()}}
-    return {"format": FORMAT, "avgk_dask": _version(), **asked_for, **facts}
-
-
-def _version() -> str:
-=======
-    if source.stored_array is not None:
-        facts["missing"] = source.stored_array.store_path.store.checks.missing
->>>>>>> h_engine
     try:
         mine = version("avgk_dask")
     except PackageNotFoundError:

@@ -144,13 +144,8 @@ def _read_chunks(source: Source, what: Pass, numbers: Sequence[int], plan: Key) 
     all_chunks = list(zip(what.bands or (), what.columns or (), strict=True))
     chunks = tuple(all_chunks[number] for number in numbers)
     bands = [band for band, _ in chunks]
-<<<<<<< HEAD
-    which = ChunkNumbers(numbers, chunks, source.places_of(bands))
-    return read_chunks, source.reader.key, [source.chunk(*at) for at in chunks], source.masks_of(bands), which, shared
-=======
     which = TaskNumbers(numbers, source.places_of(bands), chunks)
-    return read_chunks, source.reader_key(), [source.chunk(*at) for at in chunks], source.masks_of(bands), which, plan
->>>>>>> h_engine
+    return read_chunks, source.reader.key, [source.chunk(*at) for at in chunks], source.masks_of(bands), which, plan
 
 
 def fan_in_of(state_bytes: int) -> int:

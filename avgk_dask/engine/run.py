@@ -92,22 +92,14 @@ class Run:
         kept = state = None
         if self.checkpoint is not None and (kept := self.checkpoint.of_pass(self.source, what)) is not None:
             self.checkpoint.note(what)
-<<<<<<< HEAD
-        state, has_read = None if kept is None else kept.load(), False
-        if state is None:
-            with self.source.reader.reading():
-                task = pass_task(self.source, what, kept)
-                (state,) = self.compute([task], what.name, Reads.of(self.source, what, task.dask))
-=======
             state = kept.load()
         if state is not None:
             has_read = False
             self.compute([], what.name, Reads(self.source, what))  # for progress
         else:
-            with self.source.reading():
+            with self.source.reader.reading():
                 task, reads = pass_task(self.source, what, kept)
                 (state,) = self.compute([task], what.name, reads)
->>>>>>> h_engine
             has_read = kept is None or state.n_readers > 0
             if kept is not None:
                 (state,) = state.state

@@ -291,7 +291,7 @@ def verify_stretch(array: StoredArray, first: int, last: int, bad: Collection[tu
     store = array.store_path.store
     damaged, n_bytes, grid, counts = [], 0, grid_of(array), chunk_grid(array)
     for number in range(first, last):
-        index = _unravel(number, counts)
+        index = tuple(int(i) for i in np.unravel_index(number, counts))
         if index in bad:
             continue
         key = chunk_key(array, index)
