@@ -32,7 +32,6 @@ from .options import (
     ScoresLike,
     asked_checkpoint,
     check_nan_policy,
-    documented,
     result_attrs,
 )
 from .outcome import GroupCounts, Grouping, Outcome, rank_sums
@@ -158,7 +157,6 @@ def _counts(ranks: StrataRanks, budget: Fraction, hits: Ints, missing: Ints) -> 
 # ``breakdown``: errors and set sizes by class, or by any groups of samples.
 
 
-@documented
 def breakdown(
     scores: ScoresLike,
     labels: LabelsLike = None,
@@ -181,7 +179,10 @@ def breakdown(
 
     Parameters
     ----------
-    {scores}
+    scores
+        N x C matrix with the classes on the last axis: NumPy, Dask or Zarr array, xarray object, frame (one column per
+        class), tensor on the CPU, or the path of a store or file (.npy, .npz, .parquet, .csv, .arrow, .feather). All
+        other axes are samples, in row-major order.
     labels
         N integers (negative, masked or null: unlabelled); of more dimensions, the samples' shape. By default the labels
         stored beside the scores.
@@ -195,11 +196,20 @@ def breakdown(
         B_g = floor(N_g k) labels, N_g its number of samples: every group has k labels a sample.
     names
         A name for each class, or for each group in ascending order. By default those stored beside the scores.
-    {where}
-    {ignore_index}
-    {nan_policy}
-    {progress}
-    {checkpoint}
+    where
+        One boolean per sample, in any form that labels take. Samples where it is False (padding) are left out of N,
+        thresholds, sizes and errors, and their scores are not looked at. By default all samples count.
+    ignore_index
+        Label of samples to leave out: short for ``where = labels != ignore_index``; with ``where``, samples must meet
+        both. A sample with a negative label stays: it counts for thresholds and sizes, but not for errors.
+    nan_policy
+        ``"raise"`` refuses NaN; ``"lowest"`` ranks NaN below all numbers and never puts it in a set.
+    progress
+        Whether to show a progress bar on stderr. None logs one line per minute to ``avgk_dask`` instead.
+    checkpoint
+        Path or URL of a folder that keeps intermediate results. An interrupted run that is started again, or a run over
+        a store that has grown, reads only what is missing; a finished run is answered with 0 reads. Results of another
+        request, store or version are refused.
     missing
         What a chunk that the store does not hold means: ``"raise"`` an error that names it (the default),
         ``"fill"`` the array's fill value.
@@ -226,14 +236,18 @@ def breakdown(
 
     Raises
     ------
-    {refused_budgets}
-    {refused_scores}
+    BudgetError
+        If a budget is not a number in (0, C].
+    ScoresError, DtypeError
+        If the scores are not a matrix of real numbers, or contain NaN.
     LabelsError
         Where the labels do not fit the scores, are probabilities, or there are none.
     OptionError
         Where an option is none of the values it may take, or there are not as many names as groups.
-    {refused_memory}
-    {refused_store}
+    MemoryLimitError
+        If a task cannot fit its share of memory; checked before reading.
+    StoreError
+        If the store cannot be opened or read.
 
     Notes
     -----

@@ -23,7 +23,7 @@ from ..statistics.thresholds import tell_rows
 from .evaluate import find_outcome, result_of
 from .inputs.labels import Groups, class_labels, labelled_source, refuse_soft
 from .inputs.names import check_same_names, names_of, open_once
-from .options import BudgetsLike, LabelsLike, Named, ScoresLike, check_nan_policy, documented
+from .options import BudgetsLike, LabelsLike, Named, ScoresLike, check_nan_policy
 from .outcome import (
     HIT,
     LABELLED,
@@ -172,7 +172,6 @@ def _places(shape: tuple[int, ...]) -> Iterator[tuple[int, int, int, int]]:
 # ``compare``: several models on the same samples, with paired differences.
 
 
-@documented
 def compare(
     models: Mapping[str, ScoresLike],
     labels: LabelsLike = None,
@@ -202,11 +201,19 @@ def compare(
         Budget or sequence of budgets in (0, C]; top-k needs an integer. By default 1 to 10, or to C.
     straddle
         Whether to analyse the ambiguity of each, too, as ``evaluate`` does.
-    {where}
-    {ignore_index}
-    {clusters}
-    {nan_policy}
-    {progress}
+    where
+        One boolean per sample, in any form that labels take. Samples where it is False (padding) are left out of N,
+        thresholds, sizes and errors, and their scores are not looked at. By default all samples count.
+    ignore_index
+        Label of samples to leave out: short for ``where = labels != ignore_index``; with ``where``, samples must meet
+        both. A sample with a negative label stays: it counts for thresholds and sizes, but not for errors.
+    clusters
+        One integer per sample, such as its document or patient: samples of a cluster may be alike, and standard errors
+        are those of independent clusters. Nothing else changes. By default each sample is independent.
+    nan_policy
+        ``"raise"`` refuses NaN; ``"lowest"`` ranks NaN below all numbers and never puts it in a set.
+    progress
+        Whether to show a progress bar on stderr. None logs one line per minute to ``avgk_dask`` instead.
     missing
         What a chunk that a store does not hold means: ``"raise"`` an error that names it (the default),
         ``"fill"`` the array's fill value.
@@ -233,16 +240,20 @@ def compare(
 
     Raises
     ------
-    {refused_budgets}
-    {refused_scores}
+    BudgetError
+        If a budget is not a number in (0, C].
+    ScoresError, DtypeError
+        If the scores are not a matrix of real numbers, or contain NaN.
     LabelsError
         Where labels do not fit the scores, are probabilities, there are none, or those of two models differ.
     ScoresError
         Where models have other samples or classes than the first, or in another order, by their shapes, coordinates or names.
     OptionError
         Where there are fewer than two models.
-    {refused_memory}
-    {refused_store}
+    MemoryLimitError
+        If a task cannot fit its share of memory; checked before reading.
+    StoreError
+        If the store cannot be opened or read.
 
     Warns
     -----

@@ -32,7 +32,6 @@ from .options import (
     ScoresLike,
     asked_checkpoint,
     check_nan_policy,
-    documented,
     result_attrs,
 )
 from .thresholds import score_value
@@ -41,7 +40,6 @@ from .thresholds import score_value
 Weights: TypeAlias = list[int] | list[Fraction]
 
 
-@documented
 def error_curve(
     scores: ScoresLike,
     labels: LabelsLike = None,
@@ -59,13 +57,28 @@ def error_curve(
 
     Parameters
     ----------
-    {scores}
-    {labels}
-    {where}
-    {ignore_index}
-    {nan_policy}
-    {progress}
-    {checkpoint}
+    scores
+        N x C matrix with the classes on the last axis: NumPy, Dask or Zarr array, xarray object, frame (one column per
+        class), tensor on the CPU, or the path of a store or file (.npy, .npz, .parquet, .csv, .arrow, .feather). All
+        other axes are samples, in row-major order.
+    labels
+        N integers (negative, masked or null: unlabelled), N class names, or an N x C matrix of true probabilities; also
+        with the axes of the scores, or the path of a file or store. Sample names must be those of the scores, in the
+        same order. By default the labels stored with the scores.
+    where
+        One boolean per sample, in any form that labels take. Samples where it is False (padding) are left out of N,
+        thresholds, sizes and errors, and their scores are not looked at. By default all samples count.
+    ignore_index
+        Label of samples to leave out: short for ``where = labels != ignore_index``; with ``where``, samples must meet
+        both. A sample with a negative label stays: it counts for thresholds and sizes, but not for errors.
+    nan_policy
+        ``"raise"`` refuses NaN; ``"lowest"`` ranks NaN below all numbers and never puts it in a set.
+    progress
+        Whether to show a progress bar on stderr. None logs one line per minute to ``avgk_dask`` instead.
+    checkpoint
+        Path or URL of a folder that keeps intermediate results. An interrupted run that is started again, or a run over
+        a store that has grown, reads only what is missing; a finished run is answered with 0 reads. Results of another
+        request, store or version are refused.
 
     Returns
     -------
@@ -78,11 +91,14 @@ def error_curve(
 
     Raises
     ------
-    {refused_scores}
+    ScoresError, DtypeError
+        If the scores are not a matrix of real numbers, or contain NaN.
     LabelsError
         Where the labels do not fit the scores, or there are none.
-    {refused_memory}
-    {refused_store}
+    MemoryLimitError
+        If a task cannot fit its share of memory; checked before reading.
+    StoreError
+        If the store cannot be opened or read.
 
     Notes
     -----
@@ -200,7 +216,6 @@ class SmallestK(ShownAsTable):
         return self.value
 
 
-@documented
 def smallest_k(
     scores: ScoresLike,
     labels: LabelsLike = None,
@@ -218,16 +233,28 @@ def smallest_k(
 
     Parameters
     ----------
-    {scores}
+    scores
+        N x C matrix with the classes on the last axis: NumPy, Dask or Zarr array, xarray object, frame (one column per
+        class), tensor on the CPU, or the path of a store or file (.npy, .npz, .parquet, .csv, .arrow, .feather). All
+        other axes are samples, in row-major order.
     labels
         N integers (negative, masked or null: unlabelled). By default the labels stored beside the scores.
     max_error
         The target, a number from 0 to 1, as exact as budgets are: 0.01 means one in a hundred.
-    {where}
-    {ignore_index}
-    {nan_policy}
-    {progress}
-    {checkpoint}
+    where
+        One boolean per sample, in any form that labels take. Samples where it is False (padding) are left out of N,
+        thresholds, sizes and errors, and their scores are not looked at. By default all samples count.
+    ignore_index
+        Label of samples to leave out: short for ``where = labels != ignore_index``; with ``where``, samples must meet
+        both. A sample with a negative label stays: it counts for thresholds and sizes, but not for errors.
+    nan_policy
+        ``"raise"`` refuses NaN; ``"lowest"`` ranks NaN below all numbers and never puts it in a set.
+    progress
+        Whether to show a progress bar on stderr. None logs one line per minute to ``avgk_dask`` instead.
+    checkpoint
+        Path or URL of a folder that keeps intermediate results. An interrupted run that is started again, or a run over
+        a store that has grown, reads only what is missing; a finished run is answered with 0 reads. Results of another
+        request, store or version are refused.
 
     Returns
     -------
@@ -239,13 +266,16 @@ def smallest_k(
     BudgetError
         Where no budget reaches the target (labels have NaN for their scores), or the least cannot be certain from a
         truncated store.
-    {refused_scores}
+    ScoresError, DtypeError
+        If the scores are not a matrix of real numbers, or contain NaN.
     LabelsError
         Where the labels do not fit the scores, are probabilities, or no sample has one.
     OptionError
         Where the target is no number from 0 to 1.
-    {refused_memory}
-    {refused_store}
+    MemoryLimitError
+        If a task cannot fit its share of memory; checked before reading.
+    StoreError
+        If the store cannot be opened or read.
 
     Notes
     -----

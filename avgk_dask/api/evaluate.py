@@ -41,7 +41,6 @@ from .options import (
     asked_checkpoint,
     check_nan_policy,
     check_ties,
-    documented,
     is_stored,
     result_attrs,
     rounded,
@@ -125,7 +124,6 @@ def _in_order(found: tuple[str, str]) -> list[tuple[int, str]]:
 # ``evaluate``: every budget's threshold, errors, gains and set sizes from one scan.
 
 
-@documented
 def evaluate(
     scores: ScoresLike,
     labels: LabelsLike = None,
@@ -151,7 +149,10 @@ def evaluate(
 
     Parameters
     ----------
-    {scores}
+    scores
+        N x C matrix with the classes on the last axis: NumPy, Dask or Zarr array, xarray object, frame (one column per
+        class), tensor on the CPU, or the path of a store or file (.npy, .npz, .parquet, .csv, .arrow, .feather). All
+        other axes are samples, in row-major order.
     labels
         N integers (negative, masked or null: unlabelled), or an N x C matrix of true probabilities, or None; of more
         dimensions, the samples' shape or the scores'. By default the labels stored beside the scores.
@@ -166,12 +167,23 @@ def evaluate(
         Which ties at a threshold are kept where not all fit: ``"first"`` the first ones in row-major
         order, as in the paper's listing; ``"spread"`` those that come first in a fixed pseudo-random
         order of (sample, class), the same for any chunking, for one more read.
-    {where}
-    {ignore_index}
-    {clusters}
-    {nan_policy}
-    {progress}
-    {checkpoint}
+    where
+        One boolean per sample, in any form that labels take. Samples where it is False (padding) are left out of N,
+        thresholds, sizes and errors, and their scores are not looked at. By default all samples count.
+    ignore_index
+        Label of samples to leave out: short for ``where = labels != ignore_index``; with ``where``, samples must meet
+        both. A sample with a negative label stays: it counts for thresholds and sizes, but not for errors.
+    clusters
+        One integer per sample, such as its document or patient: samples of a cluster may be alike, and standard errors
+        are those of independent clusters. Nothing else changes. By default each sample is independent.
+    nan_policy
+        ``"raise"`` refuses NaN; ``"lowest"`` ranks NaN below all numbers and never puts it in a set.
+    progress
+        Whether to show a progress bar on stderr. None logs one line per minute to ``avgk_dask`` instead.
+    checkpoint
+        Path or URL of a folder that keeps intermediate results. An interrupted run that is started again, or a run over
+        a store that has grown, reads only what is missing; a finished run is answered with 0 reads. Results of another
+        request, store or version are refused.
     missing
         What a chunk that the store does not hold means: ``"raise"`` an error that names it (the default),
         ``"fill"`` the array's fill value.
@@ -241,13 +253,16 @@ def evaluate(
     ------
     BudgetError
         Where a budget is no number in (0, C], or cannot be certain from a truncated store.
-    {refused_scores}
+    ScoresError, DtypeError
+        If the scores are not a matrix of real numbers, or contain NaN.
     LabelsError
         Where the labels do not fit the scores.
     OptionError
         Where an option is none of the values it may take.
-    {refused_memory}
-    {refused_store}
+    MemoryLimitError
+        If a task cannot fit its share of memory; checked before reading.
+    StoreError
+        If the store cannot be opened or read.
 
     Warns
     -----

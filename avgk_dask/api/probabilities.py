@@ -22,7 +22,7 @@ from .inputs.labels import labelled_source, refuse_soft
 from .inputs.lazy_scores import LazyScores, SourceOptions, place_of
 from .inputs.names import class_vector, frame_of
 from .inputs.sources import as_source
-from .options import LabelsLike, ScoresLike, documented, is_stored
+from .options import LabelsLike, ScoresLike, is_stored
 
 #: Temperatures beyond these, or below their inverse, are refused: no model is calibrated by them.
 _MOST = 2.0**64
@@ -81,7 +81,6 @@ def activated(scores: ScoresLike, activation: str, temperature: SupportsFloat = 
     return Activated(scores, activation, value)
 
 
-@documented
 def softmax(scores: ScoresLike, temperature: SupportsFloat = 1.0) -> LazyScores:
     """Return logits as probabilities: exp(z / T) over the sum of its row, made while the logits are read.
 
@@ -89,7 +88,10 @@ def softmax(scores: ScoresLike, temperature: SupportsFloat = 1.0) -> LazyScores:
 
     Parameters
     ----------
-    {scores}
+    scores
+        N x C matrix with the classes on the last axis: NumPy, Dask or Zarr array, xarray object, frame (one column per
+        class), tensor on the CPU, or the path of a store or file (.npy, .npz, .parquet, .csv, .arrow, .feather). All
+        other axes are samples, in row-major order.
         These are logits: any real numbers. -inf gives 0.
     temperature
         T: each logit is divided by it first. Above 1 it makes probabilities more alike, below 1 less.
@@ -124,13 +126,15 @@ def softmax(scores: ScoresLike, temperature: SupportsFloat = 1.0) -> LazyScores:
     return activated(scores, "softmax", temperature)
 
 
-@documented
 def sigmoid(scores: ScoresLike, temperature: SupportsFloat = 1.0) -> LazyScores:
     """Return logits as probabilities, each by itself: 1 / (1 + exp(-z / T)), made while the logits are read.
 
     Parameters
     ----------
-    {scores}
+    scores
+        N x C matrix with the classes on the last axis: NumPy, Dask or Zarr array, xarray object, frame (one column per
+        class), tensor on the CPU, or the path of a store or file (.npy, .npz, .parquet, .csv, .arrow, .feather). All
+        other axes are samples, in row-major order.
         These are logits: any real numbers. -inf gives 0, inf gives 1.
     temperature
         T: each logit is divided by it first.
@@ -212,7 +216,6 @@ def _count(labels: Array, n_classes: int) -> Ints:
     return np.bincount(labels[(labels >= 0) & (labels < n_classes)], minlength=n_classes)[None]
 
 
-@documented
 def balanced(scores: ScoresLike, frequencies: Array | Sequence[float]) -> LazyScores:
     """Return scores divided by the frequency of their class: macro average-k.
 
@@ -222,7 +225,10 @@ def balanced(scores: ScoresLike, frequencies: Array | Sequence[float]) -> LazySc
 
     Parameters
     ----------
-    {scores}
+    scores
+        N x C matrix with the classes on the last axis: NumPy, Dask or Zarr array, xarray object, frame (one column per
+        class), tensor on the CPU, or the path of a store or file (.npy, .npz, .parquet, .csv, .arrow, .feather). All
+        other axes are samples, in row-major order.
         These should be probabilities.
     frequencies
         C numbers of at least 0: how often each class occurs, as shares or counts, such as

@@ -39,7 +39,7 @@ from ..store.where.addresses import Options, StoredArray
 from .inputs.lazy_scores import with_lead
 from .inputs.names import check_inputs, class_names_of, names_of
 from .inputs.sources import as_labels, check_scores, find_labels
-from .options import LabelsLike, Matrix, StoreLike, documented, is_stored
+from .options import LabelsLike, Matrix, StoreLike, is_stored
 from .straddle import n_ranked
 
 #: Chunks a task checks, one after the other.
@@ -193,7 +193,6 @@ def open_stored(
     return replace(arrays, labels=found)
 
 
-@documented
 def verify(store: StoreLike, *, storage_options: Options | None = None, progress: bool | None = None) -> Verification:
     """Read every stored chunk of a store and check it, against the store's manifest where it has one.
 
@@ -207,7 +206,8 @@ def verify(store: StoreLike, *, storage_options: Options | None = None, progress
         Path, URL, or a Zarr store, group or array already opened, as for ``open_scores``.
     storage_options
         How to reach the store, as for ``open_scores``.
-    {progress}
+    progress
+        Whether to show a progress bar on stderr. None logs one line per minute to ``avgk_dask`` instead.
 
     Returns
     -------
