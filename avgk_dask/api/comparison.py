@@ -195,10 +195,10 @@ def compare(
     models
         Scores by name, of any kind that ``evaluate`` takes: ``{"small": "small.zarr", "large": large_scores}``.
     labels
-        N integers (negative, masked or null: unlabelled); of more dimensions, the samples' shape. By default the labels
-        stored beside the scores of each model, which must be the same.
+        N integers (negative, masked or null: unlabelled) or N class names; or the path of a store or file that holds
+        them. By default the labels stored with the scores. Those of all models must be the same.
     k
-        Budget or sequence of budgets in (0, C]; top-k needs an integer. By default 1 to 10, or to C.
+        Budget or sequence of budgets in (0, C]; duplicates count once. Top-k needs integers. By default 1 to 10, or C.
     straddle
         Whether to analyse the ambiguity of each, too, as ``evaluate`` does.
     where
@@ -215,8 +215,8 @@ def compare(
     progress
         Whether to show a progress bar on stderr. None logs one line per minute to ``avgk_dask`` instead.
     missing
-        What a chunk that a store does not hold means: ``"raise"`` an error that names it (the default),
-        ``"fill"`` the array's fill value.
+        What a chunk missing from a store means: ``"raise"`` an error that names it (the default), ``"fill"`` the
+        array's fill value.
 
     Returns
     -------

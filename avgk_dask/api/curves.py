@@ -58,13 +58,11 @@ def error_curve(
     Parameters
     ----------
     scores
-        N x C matrix with the classes on the last axis: NumPy, Dask or Zarr array, xarray object, frame (one column per
-        class), tensor on the CPU, or the path of a store or file (.npy, .npz, .parquet, .csv, .arrow, .feather). All
-        other axes are samples, in row-major order.
+        N x C matrix, the classes on the last axis and samples on all others: an array (NumPy, Dask, Zarr, xarray,
+        tensor on the CPU), a frame, or the path of a store or file, as for ``open_scores``.
     labels
-        N integers (negative, masked or null: unlabelled), N class names, or an N x C matrix of true probabilities; also
-        with the axes of the scores, or the path of a file or store. Sample names must be those of the scores, in the
-        same order. By default the labels stored with the scores.
+        N integers (negative, masked or null: unlabelled), N class names, or an N x C matrix of true probabilities; or
+        the path of a store or file that holds them. By default the labels stored with the scores.
     where
         One boolean per sample, in any form that labels take. Samples where it is False (padding) are left out of N,
         thresholds, sizes and errors, and their scores are not looked at. By default all samples count.
@@ -76,9 +74,8 @@ def error_curve(
     progress
         Whether to show a progress bar on stderr. None logs one line per minute to ``avgk_dask`` instead.
     checkpoint
-        Path or URL of a folder that keeps intermediate results. An interrupted run that is started again, or a run over
-        a store that has grown, reads only what is missing; a finished run is answered with 0 reads. Results of another
-        request, store or version are refused.
+        Path or URL of a folder that keeps intermediate results, so that an interrupted run, or one over a store that
+        has grown, reads only what is missing. Results of another request, store or version are refused.
 
     Returns
     -------
@@ -234,11 +231,11 @@ def smallest_k(
     Parameters
     ----------
     scores
-        N x C matrix with the classes on the last axis: NumPy, Dask or Zarr array, xarray object, frame (one column per
-        class), tensor on the CPU, or the path of a store or file (.npy, .npz, .parquet, .csv, .arrow, .feather). All
-        other axes are samples, in row-major order.
+        N x C matrix, the classes on the last axis and samples on all others: an array (NumPy, Dask, Zarr, xarray,
+        tensor on the CPU), a frame, or the path of a store or file, as for ``open_scores``.
     labels
-        N integers (negative, masked or null: unlabelled). By default the labels stored beside the scores.
+        N integers (negative, masked or null: unlabelled) or N class names; or the path of a store or file that holds
+        them. By default the labels stored with the scores.
     max_error
         The target, a number from 0 to 1, as exact as budgets are: 0.01 means one in a hundred.
     where
@@ -252,9 +249,8 @@ def smallest_k(
     progress
         Whether to show a progress bar on stderr. None logs one line per minute to ``avgk_dask`` instead.
     checkpoint
-        Path or URL of a folder that keeps intermediate results. An interrupted run that is started again, or a run over
-        a store that has grown, reads only what is missing; a finished run is answered with 0 reads. Results of another
-        request, store or version are refused.
+        Path or URL of a folder that keeps intermediate results, so that an interrupted run, or one over a store that
+        has grown, reads only what is missing. Results of another request, store or version are refused.
 
     Returns
     -------

@@ -150,15 +150,13 @@ def evaluate(
     Parameters
     ----------
     scores
-        N x C matrix with the classes on the last axis: NumPy, Dask or Zarr array, xarray object, frame (one column per
-        class), tensor on the CPU, or the path of a store or file (.npy, .npz, .parquet, .csv, .arrow, .feather). All
-        other axes are samples, in row-major order.
+        N x C matrix, the classes on the last axis and samples on all others: an array (NumPy, Dask, Zarr, xarray,
+        tensor on the CPU), a frame, or the path of a store or file, as for ``open_scores``.
     labels
-        N integers (negative, masked or null: unlabelled), or an N x C matrix of true probabilities, or None; of more
-        dimensions, the samples' shape or the scores'. By default the labels stored beside the scores.
+        N integers (negative, masked or null: unlabelled), N class names, or an N x C matrix of true probabilities; or
+        the path of a store or file that holds them. By default the labels stored with the scores.
     k
-        Budget or sequence of budgets in (0, C]; top-k results need an integer. A budget given twice counts
-        once, where it comes first. By default 1 to 10, or to C where there are fewer classes.
+        Budget or sequence of budgets in (0, C]; duplicates count once. Top-k needs integers. By default 1 to 10, or C.
     straddle
         Whether to analyse the ambiguity, too: straddle strengths and the supports of the ranked scores,
         in the same scan. For budgets up to k there are k (k + 1) / 2 strengths: for k = 100 they take
@@ -181,12 +179,11 @@ def evaluate(
     progress
         Whether to show a progress bar on stderr. None logs one line per minute to ``avgk_dask`` instead.
     checkpoint
-        Path or URL of a folder that keeps intermediate results. An interrupted run that is started again, or a run over
-        a store that has grown, reads only what is missing; a finished run is answered with 0 reads. Results of another
-        request, store or version are refused.
+        Path or URL of a folder that keeps intermediate results, so that an interrupted run, or one over a store that
+        has grown, reads only what is missing. Results of another request, store or version are refused.
     missing
-        What a chunk that the store does not hold means: ``"raise"`` an error that names it (the default),
-        ``"fill"`` the array's fill value.
+        What a chunk missing from a store means: ``"raise"`` an error that names it (the default), ``"fill"`` the
+        array's fill value.
     on_error
         What happens where a chunk cannot be read: ``"raise"`` stops at once; ``"report"`` reads all others, and the
         error that follows names every bad one (its attribute ``chunks`` holds them all). There is no result either way.

@@ -42,13 +42,11 @@ def nll(
     Parameters
     ----------
     scores
-        N x C matrix with the classes on the last axis: NumPy, Dask or Zarr array, xarray object, frame (one column per
-        class), tensor on the CPU, or the path of a store or file (.npy, .npz, .parquet, .csv, .arrow, .feather). All
-        other axes are samples, in row-major order.
+        N x C matrix, the classes on the last axis and samples on all others: an array (NumPy, Dask, Zarr, xarray,
+        tensor on the CPU), a frame, or the path of a store or file, as for ``open_scores``.
     labels
-        N integers (negative, masked or null: unlabelled), N class names, or an N x C matrix of true probabilities; also
-        with the axes of the scores, or the path of a file or store. Sample names must be those of the scores, in the
-        same order. By default the labels stored with the scores.
+        N integers (negative, masked or null: unlabelled), N class names, or an N x C matrix of true probabilities; or
+        the path of a store or file that holds them. By default the labels stored with the scores.
     where
         One boolean per sample, in any form that labels take. Samples where it is False (padding) are left out of N,
         thresholds, sizes and errors, and their scores are not looked at. By default all samples count.
@@ -60,9 +58,8 @@ def nll(
     progress
         Whether to show a progress bar on stderr. None logs one line per minute to ``avgk_dask`` instead.
     checkpoint
-        Path or URL of a folder that keeps intermediate results. An interrupted run that is started again, or a run over
-        a store that has grown, reads only what is missing; a finished run is answered with 0 reads. Results of another
-        request, store or version are refused.
+        Path or URL of a folder that keeps intermediate results, so that an interrupted run, or one over a store that
+        has grown, reads only what is missing. Results of another request, store or version are refused.
 
     Returns
     -------
@@ -118,13 +115,11 @@ def brier(
     Parameters
     ----------
     scores
-        N x C matrix with the classes on the last axis: NumPy, Dask or Zarr array, xarray object, frame (one column per
-        class), tensor on the CPU, or the path of a store or file (.npy, .npz, .parquet, .csv, .arrow, .feather). All
-        other axes are samples, in row-major order.
+        N x C matrix, the classes on the last axis and samples on all others: an array (NumPy, Dask, Zarr, xarray,
+        tensor on the CPU), a frame, or the path of a store or file, as for ``open_scores``.
     labels
-        N integers (negative, masked or null: unlabelled), N class names, or an N x C matrix of true probabilities; also
-        with the axes of the scores, or the path of a file or store. Sample names must be those of the scores, in the
-        same order. By default the labels stored with the scores.
+        N integers (negative, masked or null: unlabelled), N class names, or an N x C matrix of true probabilities; or
+        the path of a store or file that holds them. By default the labels stored with the scores.
     where
         One boolean per sample, in any form that labels take. Samples where it is False (padding) are left out of N,
         thresholds, sizes and errors, and their scores are not looked at. By default all samples count.
@@ -136,9 +131,8 @@ def brier(
     progress
         Whether to show a progress bar on stderr. None logs one line per minute to ``avgk_dask`` instead.
     checkpoint
-        Path or URL of a folder that keeps intermediate results. An interrupted run that is started again, or a run over
-        a store that has grown, reads only what is missing; a finished run is answered with 0 reads. Results of another
-        request, store or version are refused.
+        Path or URL of a folder that keeps intermediate results, so that an interrupted run, or one over a store that
+        has grown, reads only what is missing. Results of another request, store or version are refused.
 
     Returns
     -------
@@ -191,13 +185,11 @@ def one_versus_all(
     Parameters
     ----------
     scores
-        N x C matrix with the classes on the last axis: NumPy, Dask or Zarr array, xarray object, frame (one column per
-        class), tensor on the CPU, or the path of a store or file (.npy, .npz, .parquet, .csv, .arrow, .feather). All
-        other axes are samples, in row-major order.
+        N x C matrix, the classes on the last axis and samples on all others: an array (NumPy, Dask, Zarr, xarray,
+        tensor on the CPU), a frame, or the path of a store or file, as for ``open_scores``.
     labels
-        N integers (negative, masked or null: unlabelled), N class names, or an N x C matrix of true probabilities; also
-        with the axes of the scores, or the path of a file or store. Sample names must be those of the scores, in the
-        same order. By default the labels stored with the scores.
+        N integers (negative, masked or null: unlabelled), N class names, or an N x C matrix of true probabilities; or
+        the path of a store or file that holds them. By default the labels stored with the scores.
     loss
         ``"logistic"``: l(+1, p) = -log p, l(-1, p) = -log(1 - p). ``"squared"``: (1 - p)**2 and p**2. ``"exponential"``:
         sqrt((1 - p) / p) and sqrt(p / (1 - p)).
@@ -212,9 +204,8 @@ def one_versus_all(
     progress
         Whether to show a progress bar on stderr. None logs one line per minute to ``avgk_dask`` instead.
     checkpoint
-        Path or URL of a folder that keeps intermediate results. An interrupted run that is started again, or a run over
-        a store that has grown, reads only what is missing; a finished run is answered with 0 reads. Results of another
-        request, store or version are refused.
+        Path or URL of a folder that keeps intermediate results, so that an interrupted run, or one over a store that
+        has grown, reads only what is missing. Results of another request, store or version are refused.
 
     Returns
     -------
@@ -268,13 +259,11 @@ def evaluate_losses(
     Parameters
     ----------
     scores
-        N x C matrix with the classes on the last axis: NumPy, Dask or Zarr array, xarray object, frame (one column per
-        class), tensor on the CPU, or the path of a store or file (.npy, .npz, .parquet, .csv, .arrow, .feather). All
-        other axes are samples, in row-major order.
+        N x C matrix, the classes on the last axis and samples on all others: an array (NumPy, Dask, Zarr, xarray,
+        tensor on the CPU), a frame, or the path of a store or file, as for ``open_scores``.
     labels
-        N integers (negative, masked or null: unlabelled), N class names, or an N x C matrix of true probabilities; also
-        with the axes of the scores, or the path of a file or store. Sample names must be those of the scores, in the
-        same order. By default the labels stored with the scores.
+        N integers (negative, masked or null: unlabelled), N class names, or an N x C matrix of true probabilities; or
+        the path of a store or file that holds them. By default the labels stored with the scores.
     losses
         Of ``"nll", "brier"`` and those that ``one_versus_all`` has: ``"logistic", "squared", "exponential"``.
     where
@@ -288,9 +277,8 @@ def evaluate_losses(
     progress
         Whether to show a progress bar on stderr. None logs one line per minute to ``avgk_dask`` instead.
     checkpoint
-        Path or URL of a folder that keeps intermediate results. An interrupted run that is started again, or a run over
-        a store that has grown, reads only what is missing; a finished run is answered with 0 reads. Results of another
-        request, store or version are refused.
+        Path or URL of a folder that keeps intermediate results, so that an interrupted run, or one over a store that
+        has grown, reads only what is missing. Results of another request, store or version are refused.
 
     Returns
     -------

@@ -89,10 +89,9 @@ def softmax(scores: ScoresLike, temperature: SupportsFloat = 1.0) -> LazyScores:
     Parameters
     ----------
     scores
-        N x C matrix with the classes on the last axis: NumPy, Dask or Zarr array, xarray object, frame (one column per
-        class), tensor on the CPU, or the path of a store or file (.npy, .npz, .parquet, .csv, .arrow, .feather). All
-        other axes are samples, in row-major order.
-        These are logits: any real numbers. -inf gives 0.
+        N x C matrix, the classes on the last axis and samples on all others: an array (NumPy, Dask, Zarr, xarray,
+        tensor on the CPU), a frame, or the path of a store or file, as for ``open_scores``. These are logits: any real
+        numbers. -inf gives 0.
     temperature
         T: each logit is divided by it first. Above 1 it makes probabilities more alike, below 1 less.
 
@@ -132,10 +131,9 @@ def sigmoid(scores: ScoresLike, temperature: SupportsFloat = 1.0) -> LazyScores:
     Parameters
     ----------
     scores
-        N x C matrix with the classes on the last axis: NumPy, Dask or Zarr array, xarray object, frame (one column per
-        class), tensor on the CPU, or the path of a store or file (.npy, .npz, .parquet, .csv, .arrow, .feather). All
-        other axes are samples, in row-major order.
-        These are logits: any real numbers. -inf gives 0, inf gives 1.
+        N x C matrix, the classes on the last axis and samples on all others: an array (NumPy, Dask, Zarr, xarray,
+        tensor on the CPU), a frame, or the path of a store or file, as for ``open_scores``. These are logits: any real
+        numbers. -inf gives 0, inf gives 1.
     temperature
         T: each logit is divided by it first.
 
@@ -226,10 +224,9 @@ def balanced(scores: ScoresLike, frequencies: Array | Sequence[float]) -> LazySc
     Parameters
     ----------
     scores
-        N x C matrix with the classes on the last axis: NumPy, Dask or Zarr array, xarray object, frame (one column per
-        class), tensor on the CPU, or the path of a store or file (.npy, .npz, .parquet, .csv, .arrow, .feather). All
-        other axes are samples, in row-major order.
-        These should be probabilities.
+        N x C matrix, the classes on the last axis and samples on all others: an array (NumPy, Dask, Zarr, xarray,
+        tensor on the CPU), a frame, or the path of a store or file, as for ``open_scores``. These should be
+        probabilities.
     frequencies
         C numbers of at least 0: how often each class occurs, as shares or counts, such as
         ``numpy.bincount(labels, minlength=C)`` of training labels. The score of a class that never occurs becomes 0.

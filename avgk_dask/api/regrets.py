@@ -43,7 +43,7 @@ def adaptive_gain(
     eta
         N x C matrix of the true probabilities, whose rows sum to 1; as ``scores`` elsewhere.
     k
-        Integer budget or sequence of them; one given twice counts once.
+        Integer budget or sequence of integer budgets in 1..C; duplicates count once.
     where
         One boolean per sample, in any form that labels take. Samples where it is False (padding) are left out of N,
         thresholds, sizes and errors, and their scores are not looked at. By default all samples count.
@@ -200,13 +200,12 @@ def plug_in_regret(
     Parameters
     ----------
     scores
-        N x C matrix with the classes on the last axis: NumPy, Dask or Zarr array, xarray object, frame (one column per
-        class), tensor on the CPU, or the path of a store or file (.npy, .npz, .parquet, .csv, .arrow, .feather). All
-        other axes are samples, in row-major order.
+        N x C matrix, the classes on the last axis and samples on all others: an array (NumPy, Dask, Zarr, xarray,
+        tensor on the CPU), a frame, or the path of a store or file, as for ``open_scores``.
     eta
         N x C matrix of the true probabilities, whose rows sum to 1.
     k
-        Budget or sequence of budgets in (0, C]; one given twice counts once. Top-k needs integers.
+        Budget or sequence of budgets in (0, C]; duplicates count once. Top-k needs integers.
     where
         One boolean per sample, in any form that labels take. Samples where it is False (padding) are left out of N,
         thresholds, sizes and errors, and their scores are not looked at. By default all samples count.

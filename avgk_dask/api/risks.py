@@ -51,13 +51,11 @@ def risk(
     Parameters
     ----------
     scores
-        N x C matrix with the classes on the last axis: NumPy, Dask or Zarr array, xarray object, frame (one column per
-        class), tensor on the CPU, or the path of a store or file (.npy, .npz, .parquet, .csv, .arrow, .feather). All
-        other axes are samples, in row-major order.
+        N x C matrix, the classes on the last axis and samples on all others: an array (NumPy, Dask, Zarr, xarray,
+        tensor on the CPU), a frame, or the path of a store or file, as for ``open_scores``.
     labels
-        N integers (negative, masked or null: unlabelled), N class names, or an N x C matrix of true probabilities; also
-        with the axes of the scores, or the path of a file or store. Sample names must be those of the scores, in the
-        same order. By default the labels stored with the scores.
+        N integers (negative, masked or null: unlabelled), N class names, or an N x C matrix of true probabilities; or
+        the path of a store or file that holds them. By default the labels stored with the scores.
     thresholds
         Number or sequence of numbers, or what ``threshold``, ``best_threshold`` or ``evaluate`` gave.
     cost
@@ -75,9 +73,8 @@ def risk(
     progress
         Whether to show a progress bar on stderr. None logs one line per minute to ``avgk_dask`` instead.
     checkpoint
-        Path or URL of a folder that keeps intermediate results. An interrupted run that is started again, or a run over
-        a store that has grown, reads only what is missing; a finished run is answered with 0 reads. Results of another
-        request, store or version are refused.
+        Path or URL of a folder that keeps intermediate results, so that an interrupted run, or one over a store that
+        has grown, reads only what is missing. Results of another request, store or version are refused.
 
     Returns
     -------
@@ -199,13 +196,11 @@ def best_threshold(
     Parameters
     ----------
     scores
-        N x C matrix with the classes on the last axis: NumPy, Dask or Zarr array, xarray object, frame (one column per
-        class), tensor on the CPU, or the path of a store or file (.npy, .npz, .parquet, .csv, .arrow, .feather). All
-        other axes are samples, in row-major order.
+        N x C matrix, the classes on the last axis and samples on all others: an array (NumPy, Dask, Zarr, xarray,
+        tensor on the CPU), a frame, or the path of a store or file, as for ``open_scores``.
     labels
-        N integers (negative, masked or null: unlabelled), N class names, or an N x C matrix of true probabilities; also
-        with the axes of the scores, or the path of a file or store. Sample names must be those of the scores, in the
-        same order. By default the labels stored with the scores.
+        N integers (negative, masked or null: unlabelled), N class names, or an N x C matrix of true probabilities; or
+        the path of a store or file that holds them. By default the labels stored with the scores.
     cost
         What a label in a set costs, where a missed label costs 1: a finite number of at least 0, as exact as budgets are.
     where
@@ -219,9 +214,8 @@ def best_threshold(
     progress
         Whether to show a progress bar on stderr. None logs one line per minute to ``avgk_dask`` instead.
     checkpoint
-        Path or URL of a folder that keeps intermediate results. An interrupted run that is started again, or a run over
-        a store that has grown, reads only what is missing; a finished run is answered with 0 reads. Results of another
-        request, store or version are refused.
+        Path or URL of a folder that keeps intermediate results, so that an interrupted run, or one over a store that
+        has grown, reads only what is missing. Results of another request, store or version are refused.
 
     Returns
     -------

@@ -126,11 +126,10 @@ def threshold(
     Parameters
     ----------
     scores
-        N x C matrix with the classes on the last axis: NumPy, Dask or Zarr array, xarray object, frame (one column per
-        class), tensor on the CPU, or the path of a store or file (.npy, .npz, .parquet, .csv, .arrow, .feather). All
-        other axes are samples, in row-major order.
+        N x C matrix, the classes on the last axis and samples on all others: an array (NumPy, Dask, Zarr, xarray,
+        tensor on the CPU), a frame, or the path of a store or file, as for ``open_scores``.
     k
-        Budget or sequence of budgets in (0, C]; one given twice counts once, where it comes first.
+        Budget or sequence of budgets in (0, C]; duplicates count once.
     where
         One boolean per sample, in any form that labels take. Samples where it is False (padding) are left out of N,
         thresholds, sizes and errors, and their scores are not looked at. By default all samples count.
@@ -142,9 +141,8 @@ def threshold(
     progress
         Whether to show a progress bar on stderr. None logs one line per minute to ``avgk_dask`` instead.
     checkpoint
-        Path or URL of a folder that keeps intermediate results. An interrupted run that is started again, or a run over
-        a store that has grown, reads only what is missing; a finished run is answered with 0 reads. Results of another
-        request, store or version are refused.
+        Path or URL of a folder that keeps intermediate results, so that an interrupted run, or one over a store that
+        has grown, reads only what is missing. Results of another request, store or version are refused.
 
     Returns
     -------
@@ -333,9 +331,8 @@ def average_set_size_at(
     Parameters
     ----------
     scores
-        N x C matrix with the classes on the last axis: NumPy, Dask or Zarr array, xarray object, frame (one column per
-        class), tensor on the CPU, or the path of a store or file (.npy, .npz, .parquet, .csv, .arrow, .feather). All
-        other axes are samples, in row-major order.
+        N x C matrix, the classes on the last axis and samples on all others: an array (NumPy, Dask, Zarr, xarray,
+        tensor on the CPU), a frame, or the path of a store or file, as for ``open_scores``.
     thresholds
         Number or sequence of numbers, or what ``threshold``, ``best_threshold`` or ``evaluate`` gave.
     where
@@ -349,9 +346,8 @@ def average_set_size_at(
     progress
         Whether to show a progress bar on stderr. None logs one line per minute to ``avgk_dask`` instead.
     checkpoint
-        Path or URL of a folder that keeps intermediate results. An interrupted run that is started again, or a run over
-        a store that has grown, reads only what is missing; a finished run is answered with 0 reads. Results of another
-        request, store or version are refused.
+        Path or URL of a folder that keeps intermediate results, so that an interrupted run, or one over a store that
+        has grown, reads only what is missing. Results of another request, store or version are refused.
 
     Returns
     -------
@@ -413,9 +409,8 @@ def threshold_at(
     Parameters
     ----------
     scores
-        N x C matrix with the classes on the last axis: NumPy, Dask or Zarr array, xarray object, frame (one column per
-        class), tensor on the CPU, or the path of a store or file (.npy, .npz, .parquet, .csv, .arrow, .feather). All
-        other axes are samples, in row-major order.
+        N x C matrix, the classes on the last axis and samples on all others: an array (NumPy, Dask, Zarr, xarray,
+        tensor on the CPU), a frame, or the path of a store or file, as for ``open_scores``.
     average_set_sizes
         Number or sequence of numbers of at least 0, as exact as budgets are.
     where
@@ -429,9 +424,8 @@ def threshold_at(
     progress
         Whether to show a progress bar on stderr. None logs one line per minute to ``avgk_dask`` instead.
     checkpoint
-        Path or URL of a folder that keeps intermediate results. An interrupted run that is started again, or a run over
-        a store that has grown, reads only what is missing; a finished run is answered with 0 reads. Results of another
-        request, store or version are refused.
+        Path or URL of a folder that keeps intermediate results, so that an interrupted run, or one over a store that
+        has grown, reads only what is missing. Results of another request, store or version are refused.
 
     Returns
     -------

@@ -64,15 +64,13 @@ def transfer(
     calibration_scores
         n x C matrix, of any kind that ``scores`` may be; no labels of it are needed.
     scores
-        N x C matrix with the classes on the last axis: NumPy, Dask or Zarr array, xarray object, frame (one column per
-        class), tensor on the CPU, or the path of a store or file (.npy, .npz, .parquet, .csv, .arrow, .feather). All
-        other axes are samples, in row-major order.
+        N x C matrix, the classes on the last axis and samples on all others: an array (NumPy, Dask, Zarr, xarray,
+        tensor on the CPU), a frame, or the path of a store or file, as for ``open_scores``.
     labels
-        N integers (negative, masked or null: unlabelled), N class names, or an N x C matrix of true probabilities; also
-        with the axes of the scores, or the path of a file or store. Sample names must be those of the scores, in the
-        same order. By default the labels stored with the scores.
+        N integers (negative, masked or null: unlabelled), N class names, or an N x C matrix of true probabilities; or
+        the path of a store or file that holds them. By default the labels stored with the scores.
     k
-        Budget or sequence of budgets in (0, C]; one given twice counts once. By default 1 to 10, or to C.
+        Budget or sequence of budgets in (0, C]; duplicates count once. By default 1 to 10, or C.
     guarantee
         ``"expected"`` takes the threshold at floor((n + 1) k - C) labels instead of floor(n k): then the expected size of
         the set of a new sample is at most k, whatever the distribution, where calibration and new samples are exchangeable.
@@ -89,12 +87,11 @@ def transfer(
     progress
         Whether to show a progress bar on stderr. None logs one line per minute to ``avgk_dask`` instead.
     checkpoint
-        Path or URL of a folder that keeps intermediate results. An interrupted run that is started again, or a run over
-        a store that has grown, reads only what is missing; a finished run is answered with 0 reads. Results of another
-        request, store or version are refused.
+        Path or URL of a folder that keeps intermediate results, so that an interrupted run, or one over a store that
+        has grown, reads only what is missing. Results of another request, store or version are refused.
     missing
-        What a chunk that a store does not hold means: ``"raise"`` an error that names it (the default),
-        ``"fill"`` the array's fill value.
+        What a chunk missing from a store means: ``"raise"`` an error that names it (the default), ``"fill"`` the
+        array's fill value.
 
     Returns
     -------

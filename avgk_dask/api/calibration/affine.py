@@ -173,7 +173,8 @@ class AffineScaling(Calibrator):
         logits
             N x C matrix of finite logits; as ``scores`` elsewhere.
         labels
-            N integers (negative, masked or null: unlabelled). By default the labels stored beside the logits.
+            N integers (negative, masked or null: unlabelled) or N class names; or the path of a store or file that
+            holds them. By default the labels stored with the scores.
         where
             One boolean per sample, in any form that labels take. Samples where it is False (padding) are left out of N,
             thresholds, sizes and errors, and their scores are not looked at. By default all samples count.

@@ -39,13 +39,11 @@ def expected_calibration_error(
     Parameters
     ----------
     scores
-        N x C matrix with the classes on the last axis: NumPy, Dask or Zarr array, xarray object, frame (one column per
-        class), tensor on the CPU, or the path of a store or file (.npy, .npz, .parquet, .csv, .arrow, .feather). All
-        other axes are samples, in row-major order.
+        N x C matrix, the classes on the last axis and samples on all others: an array (NumPy, Dask, Zarr, xarray,
+        tensor on the CPU), a frame, or the path of a store or file, as for ``open_scores``.
     labels
-        N integers (negative, masked or null: unlabelled), N class names, or an N x C matrix of true probabilities; also
-        with the axes of the scores, or the path of a file or store. Sample names must be those of the scores, in the
-        same order. By default the labels stored with the scores.
+        N integers (negative, masked or null: unlabelled), N class names, or an N x C matrix of true probabilities; or
+        the path of a store or file that holds them. By default the labels stored with the scores.
     n_bins
         Number of bins: [0, 1/n), [1/n, 2/n), ..., the last one closed.
     where
@@ -59,9 +57,8 @@ def expected_calibration_error(
     progress
         Whether to show a progress bar on stderr. None logs one line per minute to ``avgk_dask`` instead.
     checkpoint
-        Path or URL of a folder that keeps intermediate results. An interrupted run that is started again, or a run over
-        a store that has grown, reads only what is missing; a finished run is answered with 0 reads. Results of another
-        request, store or version are refused.
+        Path or URL of a folder that keeps intermediate results, so that an interrupted run, or one over a store that
+        has grown, reads only what is missing. Results of another request, store or version are refused.
 
     Returns
     -------
@@ -140,13 +137,11 @@ def calibration_at_threshold(
     Parameters
     ----------
     scores
-        N x C matrix with the classes on the last axis: NumPy, Dask or Zarr array, xarray object, frame (one column per
-        class), tensor on the CPU, or the path of a store or file (.npy, .npz, .parquet, .csv, .arrow, .feather). All
-        other axes are samples, in row-major order.
+        N x C matrix, the classes on the last axis and samples on all others: an array (NumPy, Dask, Zarr, xarray,
+        tensor on the CPU), a frame, or the path of a store or file, as for ``open_scores``.
     labels
-        N integers (negative, masked or null: unlabelled), N class names, or an N x C matrix of true probabilities; also
-        with the axes of the scores, or the path of a file or store. Sample names must be those of the scores, in the
-        same order. By default the labels stored with the scores.
+        N integers (negative, masked or null: unlabelled), N class names, or an N x C matrix of true probabilities; or
+        the path of a store or file that holds them. By default the labels stored with the scores.
     k
         Budget in (0, C].
     window
@@ -164,9 +159,8 @@ def calibration_at_threshold(
     progress
         Whether to show a progress bar on stderr. None logs one line per minute to ``avgk_dask`` instead.
     checkpoint
-        Path or URL of a folder that keeps intermediate results. An interrupted run that is started again, or a run over
-        a store that has grown, reads only what is missing; a finished run is answered with 0 reads. Results of another
-        request, store or version are refused.
+        Path or URL of a folder that keeps intermediate results, so that an interrupted run, or one over a store that
+        has grown, reads only what is missing. Results of another request, store or version are refused.
 
     Returns
     -------

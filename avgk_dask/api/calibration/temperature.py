@@ -243,7 +243,8 @@ class TemperatureScaling(Calibrator):
         logits
             N x C matrix of logits; as ``scores`` elsewhere.
         labels
-            N integers (negative, masked or null: unlabelled). By default the labels stored beside the logits.
+            N integers (negative, masked or null: unlabelled) or N class names; or the path of a store or file that
+            holds them. By default the labels stored with the scores.
         where
             One boolean per sample, in any form that labels take. Samples where it is False (padding) are left out of N,
             thresholds, sizes and errors, and their scores are not looked at. By default all samples count.
@@ -253,9 +254,8 @@ class TemperatureScaling(Calibrator):
         progress
             Whether to show a progress bar on stderr. None logs one line per minute to ``avgk_dask`` instead.
         checkpoint
-            Path or URL of a folder that keeps intermediate results. An interrupted run that is started again, or a run
-            over a store that has grown, reads only what is missing; a finished run is answered with 0 reads. Results of
-            another request, store or version are refused.
+            Path or URL of a folder that keeps intermediate results, so that an interrupted run, or one over a store
+            that has grown, reads only what is missing. Results of another request, store or version are refused.
 
         """
         logits = open_once(logits)
@@ -337,7 +337,8 @@ def temperature_curve(
     logits
         N x C matrix of logits; as ``scores`` elsewhere.
     labels
-        N integers (negative, masked or null: unlabelled). By default the labels stored beside the logits.
+        N integers (negative, masked or null: unlabelled) or N class names; or the path of a store or file that holds
+        them. By default the labels stored with the scores.
     k
         Budget in (0, C].
     temperatures

@@ -146,9 +146,8 @@ class ConformalPredictor(ShownAsTable):
         Parameters
         ----------
         scores
-            N x C matrix with the classes on the last axis: NumPy, Dask or Zarr array, xarray object, frame (one column
-            per class), tensor on the CPU, or the path of a store or file (.npy, .npz, .parquet, .csv, .arrow,
-            .feather). All other axes are samples, in row-major order.
+            N x C matrix, the classes on the last axis and samples on all others: an array (NumPy, Dask, Zarr, xarray,
+            tensor on the CPU), a frame, or the path of a store or file, as for ``open_scores``.
         groups
             The group of each sample, an integer, where the predictor is by group. One that was not met in calibration gets
             sets of all classes.
@@ -213,11 +212,11 @@ class ConformalPredictor(ShownAsTable):
         Parameters
         ----------
         scores
-            N x C matrix with the classes on the last axis: NumPy, Dask or Zarr array, xarray object, frame (one column
-            per class), tensor on the CPU, or the path of a store or file (.npy, .npz, .parquet, .csv, .arrow,
-            .feather). All other axes are samples, in row-major order.
+            N x C matrix, the classes on the last axis and samples on all others: an array (NumPy, Dask, Zarr, xarray,
+            tensor on the CPU), a frame, or the path of a store or file, as for ``open_scores``.
         labels
-            N integers (negative, masked or null: unlabelled). By default the labels stored beside the scores.
+            N integers (negative, masked or null: unlabelled) or N class names; or the path of a store or file that
+            holds them. By default the labels stored with the scores.
         groups
             The group of each sample, where the predictor is by group.
         levels
@@ -235,8 +234,8 @@ class ConformalPredictor(ShownAsTable):
         progress
             Whether to show a progress bar on stderr. None logs one line per minute to ``avgk_dask`` instead.
         missing
-            What a chunk that a store does not hold means: ``"raise"`` an error that names it (the default),
-            ``"fill"`` the array's fill value.
+            What a chunk missing from a store means: ``"raise"`` an error that names it (the default), ``"fill"`` the
+            array's fill value.
 
         Returns
         -------
