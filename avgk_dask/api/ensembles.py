@@ -26,7 +26,7 @@ from ..store.read.manifest import table_digest
 from .inputs.lazy_scores import LazyScores, SourceOptions
 from .inputs.names import check_inputs, check_same_names, frame_of, names_of
 from .inputs.sources import aligned, as_source, existing
-from .options import LabelsLike, ScoresLike, documented, is_stored
+from .options import LabelsLike, ScoresLike, is_stored
 
 
 @dataclass(frozen=True, repr=False, eq=False)
@@ -73,7 +73,6 @@ class Ensemble(LazyScores):
         return self._told(f"{'softmax of the ' * (self.of == 'logits')}mean of {len(self.members)} members")
 
 
-@documented
 def ensemble(
     members: Iterable[ScoresLike], weights: Iterable[SupportsFloat] | None = None, of: str = "probabilities"
 ) -> LazyScores:
@@ -109,7 +108,8 @@ def ensemble(
         both signs meet.
     LabelsError
         Later, where members have different labels, and no others are given.
-    {refused_store}
+    StoreError
+        If the store cannot be opened or read.
 
     Notes
     -----

@@ -40,7 +40,7 @@ from ..store.where.locations import MOST_NAMES
 from ..store.write.leases import LeasedStore
 from .inputs.names import as_class_numbers, check_inputs, compute_frame, names_of
 from .inputs.sources import find_labels, in_numpy
-from .options import LabelsLike, ScoresLike, StoreLike, documented, is_stored
+from .options import LabelsLike, ScoresLike, StoreLike, is_stored
 from .stores import verify
 
 #: Bytes of scores read at once.
@@ -122,7 +122,6 @@ class _StoreRows:
                 yield block, _rows_of(self.labels, first, last)
 
 
-@documented
 def ingest(
     scores: ScoresLike,
     labels: LabelsLike = None,
@@ -170,7 +169,8 @@ def ingest(
         What a missing chunk of another store means, as for ``open_scores``.
     storage_options, out_options
         How to reach the old and the new store.
-    {progress}
+    progress
+        Whether to show a progress bar on stderr. None logs one line per minute to ``avgk_dask`` instead.
 
     Returns
     -------

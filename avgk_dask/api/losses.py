@@ -15,7 +15,7 @@ from ..results.registry import LOSSES
 from ..sources.source import Source
 from ..statistics.losses import PAIRS, LossPlan, LossTally, loss_pass
 from .inputs.labels import check_no_nan_policy, logits_of, probabilities, refuse_scores
-from .options import LabelsLike, Named, PlaceLike, ScoresLike, asked_checkpoint, documented, result_attrs
+from .options import LabelsLike, Named, PlaceLike, ScoresLike, asked_checkpoint, result_attrs
 
 #: The constants of strong properness, and whether they are shared out among the classes. Those of the losses that
 #: ``one_versus_all`` sums are the ones of the binary losses, as Agarwal (2014) defines them.
@@ -24,7 +24,6 @@ _MU = {"nll": (1, False), "brier": (1, True), "logistic": (4, True), "squared": 
 _BINARY = ("logistic", "squared", "exponential")
 
 
-@documented
 def nll(
     scores: ScoresLike,
     labels: LabelsLike = None,
@@ -42,13 +41,25 @@ def nll(
 
     Parameters
     ----------
-    {scores}
-    {labels}
-    {where}
-    {ignore_index}
-    {nan_policy_of_losses}
-    {progress}
-    {checkpoint}
+    scores
+        N x C matrix, the classes on the last axis and samples on all others: an array (NumPy, Dask, Zarr, xarray,
+        tensor on the CPU), a frame, or the path of a store or file, as for ``open_scores``.
+    labels
+        N integers (negative, masked or null: unlabelled), N class names, or an N x C matrix of true probabilities; or
+        the path of a store or file that holds them. By default the labels stored with the scores.
+    where
+        One boolean per sample, in any form that labels take. Samples where it is False (padding) are left out of N,
+        thresholds, sizes and errors, and their scores are not looked at. By default all samples count.
+    ignore_index
+        Label of samples to leave out: short for ``where = labels != ignore_index``; with ``where``, samples must meet
+        both. A sample with a negative label stays: it counts for thresholds and sizes, but not for errors.
+    nan_policy
+        Only ``"raise"`` is supported: NaN is refused.
+    progress
+        Whether to show a progress bar on stderr. None logs one line per minute to ``avgk_dask`` instead.
+    checkpoint
+        Path or URL of a folder that keeps intermediate results, so that an interrupted run, or one over a store that
+        has grown, reads only what is missing. Results of another request, store or version are refused.
 
     Returns
     -------
@@ -58,10 +69,14 @@ def nll(
 
     Raises
     ------
-    {refused_probabilities}
-    {refused_without_labels}
-    {refused_memory}
-    {refused_store}
+    ScoresError, DtypeError
+        If the scores are not probabilities in [0, 1], contain NaN, or a row of logits has an infinite maximum.
+    LabelsError
+        If the labels do not fit the scores, or there are none.
+    MemoryLimitError
+        If a task cannot fit its share of memory; checked before reading.
+    StoreError
+        If the store cannot be opened or read.
 
     Notes
     -----
@@ -82,7 +97,6 @@ def nll(
     )[0][0]
 
 
-@documented
 def brier(
     scores: ScoresLike,
     labels: LabelsLike = None,
@@ -100,13 +114,25 @@ def brier(
 
     Parameters
     ----------
-    {scores}
-    {labels}
-    {where}
-    {ignore_index}
-    {nan_policy_of_losses}
-    {progress}
-    {checkpoint}
+    scores
+        N x C matrix, the classes on the last axis and samples on all others: an array (NumPy, Dask, Zarr, xarray,
+        tensor on the CPU), a frame, or the path of a store or file, as for ``open_scores``.
+    labels
+        N integers (negative, masked or null: unlabelled), N class names, or an N x C matrix of true probabilities; or
+        the path of a store or file that holds them. By default the labels stored with the scores.
+    where
+        One boolean per sample, in any form that labels take. Samples where it is False (padding) are left out of N,
+        thresholds, sizes and errors, and their scores are not looked at. By default all samples count.
+    ignore_index
+        Label of samples to leave out: short for ``where = labels != ignore_index``; with ``where``, samples must meet
+        both. A sample with a negative label stays: it counts for thresholds and sizes, but not for errors.
+    nan_policy
+        Only ``"raise"`` is supported: NaN is refused.
+    progress
+        Whether to show a progress bar on stderr. None logs one line per minute to ``avgk_dask`` instead.
+    checkpoint
+        Path or URL of a folder that keeps intermediate results, so that an interrupted run, or one over a store that
+        has grown, reads only what is missing. Results of another request, store or version are refused.
 
     Returns
     -------
@@ -115,10 +141,14 @@ def brier(
 
     Raises
     ------
-    {refused_probabilities}
-    {refused_without_labels}
-    {refused_memory}
-    {refused_store}
+    ScoresError, DtypeError
+        If the scores are not probabilities in [0, 1], contain NaN, or a row of logits has an infinite maximum.
+    LabelsError
+        If the labels do not fit the scores, or there are none.
+    MemoryLimitError
+        If a task cannot fit its share of memory; checked before reading.
+    StoreError
+        If the store cannot be opened or read.
 
     Notes
     -----
@@ -136,7 +166,6 @@ def brier(
     )[0][0]
 
 
-@documented
 def one_versus_all(
     scores: ScoresLike,
     labels: LabelsLike = None,
@@ -155,16 +184,28 @@ def one_versus_all(
 
     Parameters
     ----------
-    {scores}
-    {labels}
+    scores
+        N x C matrix, the classes on the last axis and samples on all others: an array (NumPy, Dask, Zarr, xarray,
+        tensor on the CPU), a frame, or the path of a store or file, as for ``open_scores``.
+    labels
+        N integers (negative, masked or null: unlabelled), N class names, or an N x C matrix of true probabilities; or
+        the path of a store or file that holds them. By default the labels stored with the scores.
     loss
         ``"logistic"``: l(+1, p) = -log p, l(-1, p) = -log(1 - p). ``"squared"``: (1 - p)**2 and p**2. ``"exponential"``:
         sqrt((1 - p) / p) and sqrt(p / (1 - p)).
-    {where}
-    {ignore_index}
-    {nan_policy_of_losses}
-    {progress}
-    {checkpoint}
+    where
+        One boolean per sample, in any form that labels take. Samples where it is False (padding) are left out of N,
+        thresholds, sizes and errors, and their scores are not looked at. By default all samples count.
+    ignore_index
+        Label of samples to leave out: short for ``where = labels != ignore_index``; with ``where``, samples must meet
+        both. A sample with a negative label stays: it counts for thresholds and sizes, but not for errors.
+    nan_policy
+        Only ``"raise"`` is supported: NaN is refused.
+    progress
+        Whether to show a progress bar on stderr. None logs one line per minute to ``avgk_dask`` instead.
+    checkpoint
+        Path or URL of a folder that keeps intermediate results, so that an interrupted run, or one over a store that
+        has grown, reads only what is missing. Results of another request, store or version are refused.
 
     Returns
     -------
@@ -173,12 +214,16 @@ def one_versus_all(
 
     Raises
     ------
-    {refused_probabilities}
-    {refused_without_labels}
+    ScoresError, DtypeError
+        If the scores are not probabilities in [0, 1], contain NaN, or a row of logits has an infinite maximum.
+    LabelsError
+        If the labels do not fit the scores, or there are none.
     OptionError
         Where the loss is none of these.
-    {refused_memory}
-    {refused_store}
+    MemoryLimitError
+        If a task cannot fit its share of memory; checked before reading.
+    StoreError
+        If the store cannot be opened or read.
 
     Notes
     -----
@@ -198,7 +243,6 @@ def one_versus_all(
     )[0][0]
 
 
-@documented
 def evaluate_losses(
     scores: ScoresLike,
     labels: LabelsLike = None,
@@ -214,15 +258,27 @@ def evaluate_losses(
 
     Parameters
     ----------
-    {scores}
-    {labels}
+    scores
+        N x C matrix, the classes on the last axis and samples on all others: an array (NumPy, Dask, Zarr, xarray,
+        tensor on the CPU), a frame, or the path of a store or file, as for ``open_scores``.
+    labels
+        N integers (negative, masked or null: unlabelled), N class names, or an N x C matrix of true probabilities; or
+        the path of a store or file that holds them. By default the labels stored with the scores.
     losses
         Of ``"nll", "brier"`` and those that ``one_versus_all`` has: ``"logistic", "squared", "exponential"``.
-    {where}
-    {ignore_index}
-    {nan_policy_of_losses}
-    {progress}
-    {checkpoint}
+    where
+        One boolean per sample, in any form that labels take. Samples where it is False (padding) are left out of N,
+        thresholds, sizes and errors, and their scores are not looked at. By default all samples count.
+    ignore_index
+        Label of samples to leave out: short for ``where = labels != ignore_index``; with ``where``, samples must meet
+        both. A sample with a negative label stays: it counts for thresholds and sizes, but not for errors.
+    nan_policy
+        Only ``"raise"`` is supported: NaN is refused.
+    progress
+        Whether to show a progress bar on stderr. None logs one line per minute to ``avgk_dask`` instead.
+    checkpoint
+        Path or URL of a folder that keeps intermediate results, so that an interrupted run, or one over a store that
+        has grown, reads only what is missing. Results of another request, store or version are refused.
 
     Returns
     -------
@@ -235,12 +291,16 @@ def evaluate_losses(
 
     Raises
     ------
-    {refused_probabilities}
-    {refused_without_labels}
+    ScoresError, DtypeError
+        If the scores are not probabilities in [0, 1], contain NaN, or a row of logits has an infinite maximum.
+    LabelsError
+        If the labels do not fit the scores, or there are none.
     OptionError
         Where a loss is none of these.
-    {refused_memory}
-    {refused_store}
+    MemoryLimitError
+        If a task cannot fit its share of memory; checked before reading.
+    StoreError
+        If the store cannot be opened or read.
 
     Notes
     -----

@@ -20,7 +20,7 @@ from .inputs.labels import labelled_source, refuse_soft
 from .inputs.lazy_scores import LazyScores, SourceOptions, place_of
 from .inputs.names import class_vector, frame_of
 from .inputs.sources import as_source
-from .options import LabelsLike, ScoresLike, documented, is_stored
+from .options import LabelsLike, ScoresLike, is_stored
 
 #: Temperatures beyond these, or below their inverse, are refused: no model is calibrated by them.
 _MOST = 2.0**64
@@ -79,7 +79,6 @@ def activated(scores: ScoresLike, activation: str, temperature: SupportsFloat = 
     return Activated(scores, activation, value)
 
 
-@documented
 def softmax(scores: ScoresLike, temperature: SupportsFloat = 1.0) -> LazyScores:
     """Return logits as probabilities: exp(z / T) over the sum of its row, made while the logits are read.
 
@@ -87,8 +86,10 @@ def softmax(scores: ScoresLike, temperature: SupportsFloat = 1.0) -> LazyScores:
 
     Parameters
     ----------
-    {scores}
-        These are logits: any real numbers. -inf gives 0.
+    scores
+        N x C matrix, the classes on the last axis and samples on all others: an array (NumPy, Dask, Zarr, xarray,
+        tensor on the CPU), a frame, or the path of a store or file, as for ``open_scores``. These are logits: any real
+        numbers. -inf gives 0.
     temperature
         T: each logit is divided by it first. Above 1 it makes probabilities more alike, below 1 less.
 
@@ -122,14 +123,15 @@ def softmax(scores: ScoresLike, temperature: SupportsFloat = 1.0) -> LazyScores:
     return activated(scores, "softmax", temperature)
 
 
-@documented
 def sigmoid(scores: ScoresLike, temperature: SupportsFloat = 1.0) -> LazyScores:
     """Return logits as probabilities, each by itself: 1 / (1 + exp(-z / T)), made while the logits are read.
 
     Parameters
     ----------
-    {scores}
-        These are logits: any real numbers. -inf gives 0, inf gives 1.
+    scores
+        N x C matrix, the classes on the last axis and samples on all others: an array (NumPy, Dask, Zarr, xarray,
+        tensor on the CPU), a frame, or the path of a store or file, as for ``open_scores``. These are logits: any real
+        numbers. -inf gives 0, inf gives 1.
     temperature
         T: each logit is divided by it first.
 
@@ -210,7 +212,6 @@ def _count(labels: Array, n_classes: int) -> Ints:
     return np.bincount(labels[(labels >= 0) & (labels < n_classes)], minlength=n_classes)[None]
 
 
-@documented
 def balanced(scores: ScoresLike, frequencies: Array | Sequence[float]) -> LazyScores:
     """Return scores divided by the frequency of their class: macro average-k.
 
@@ -220,8 +221,10 @@ def balanced(scores: ScoresLike, frequencies: Array | Sequence[float]) -> LazySc
 
     Parameters
     ----------
-    {scores}
-        These should be probabilities.
+    scores
+        N x C matrix, the classes on the last axis and samples on all others: an array (NumPy, Dask, Zarr, xarray,
+        tensor on the CPU), a frame, or the path of a store or file, as for ``open_scores``. These should be
+        probabilities.
     frequencies
         C numbers of at least 0: how often each class occurs, as shares or counts, such as
         ``numpy.bincount(labels, minlength=C)`` of training labels. The score of a class that never occurs becomes 0.

@@ -39,7 +39,7 @@ from ..store.where.addresses import Options, StoredArray
 from .inputs.lazy_scores import with_lead
 from .inputs.names import check_inputs, class_names_of, names_of
 from .inputs.sources import as_labels, check_scores, find_labels
-from .options import LabelsLike, Matrix, StoreLike, documented, is_stored
+from .options import LabelsLike, Matrix, StoreLike, is_stored
 from .straddle import n_ranked
 
 #: Chunks that a task checks one after the other, at least, and the most tasks: graph and results stay small.
@@ -203,7 +203,6 @@ def open_stored(
     return replace(arrays, labels=found)
 
 
-@documented
 def verify(store: StoreLike, *, storage_options: Options | None = None, progress: bool | None = None) -> Verification:
     """Read every stored chunk of a store, of whatever origin, and list every bad one.
 
@@ -217,7 +216,8 @@ def verify(store: StoreLike, *, storage_options: Options | None = None, progress
         Path, URL, or a Zarr store, group or array already opened, as for ``open_scores``.
     storage_options
         How to reach the store, as for ``open_scores``.
-    {progress}
+    progress
+        Whether to show a progress bar on stderr. None logs one line per minute to ``avgk_dask`` instead.
 
     Returns
     -------

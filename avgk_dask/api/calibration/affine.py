@@ -33,7 +33,7 @@ from ...statistics.truncated import refuse_truncated
 from ..inputs.lazy_scores import LazyScores, SourceOptions, place_of
 from ..inputs.names import frame_of, open_once, recorded_names
 from ..inputs.sources import as_source
-from ..options import LabelsLike, ScoresLike, documented
+from ..options import LabelsLike, ScoresLike
 from .temperature import Calibrator, logits_to_fit, refuse_fit
 
 
@@ -150,7 +150,6 @@ class AffineScaling(Calibrator):
         self.weights: Floats | None = None
         self.bias: Floats | None = None
 
-    @documented
     def fit(
         self,
         logits: ScoresLike,
@@ -169,10 +168,16 @@ class AffineScaling(Calibrator):
         logits
             N x C matrix of finite logits; as ``scores`` elsewhere.
         labels
-            N integers (negative, masked or null: unlabelled). By default the labels stored beside the logits.
-        {where}
-        {ignore_index}
-        {progress}
+            N integers (negative, masked or null: unlabelled) or N class names; or the path of a store or file that
+            holds them. By default the labels stored with the scores.
+        where
+            One boolean per sample, in any form that labels take. Samples where it is False (padding) are left out of N,
+            thresholds, sizes and errors, and their scores are not looked at. By default all samples count.
+        ignore_index
+            Label of samples to leave out: short for ``where = labels != ignore_index``; with ``where``, samples must
+            meet both. A sample with a negative label stays: it counts for thresholds and sizes, but not for errors.
+        progress
+            Whether to show a progress bar on stderr. None logs one line per minute to ``avgk_dask`` instead.
 
         """
         logits = open_once(logits)

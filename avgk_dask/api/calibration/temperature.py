@@ -26,7 +26,7 @@ from ..inputs.labels import labelled_source, logits_of
 from ..inputs.lazy_scores import LazyScores
 from ..inputs.names import check_class_names, open_once, recorded_names
 from ..inputs.sources import as_source
-from ..options import BudgetLike, LabelsLike, PlaceLike, ScoresLike, asked_checkpoint, documented
+from ..options import BudgetLike, LabelsLike, PlaceLike, ScoresLike, asked_checkpoint
 from ..probabilities import softmax
 
 _KIND = FileKind("calibrator", "avgk_dask calibrator", 2, "Fit and save it again.")
@@ -224,7 +224,6 @@ class TemperatureScaling(Calibrator):
         super().__init__()
         self.temperature: float | None = None
 
-    @documented
     def fit(
         self,
         logits: ScoresLike,
@@ -244,11 +243,19 @@ class TemperatureScaling(Calibrator):
         logits
             N x C matrix of logits; as ``scores`` elsewhere.
         labels
-            N integers (negative, masked or null: unlabelled). By default the labels stored beside the logits.
-        {where}
-        {ignore_index}
-        {progress}
-        {checkpoint}
+            N integers (negative, masked or null: unlabelled) or N class names; or the path of a store or file that
+            holds them. By default the labels stored with the scores.
+        where
+            One boolean per sample, in any form that labels take. Samples where it is False (padding) are left out of N,
+            thresholds, sizes and errors, and their scores are not looked at. By default all samples count.
+        ignore_index
+            Label of samples to leave out: short for ``where = labels != ignore_index``; with ``where``, samples must
+            meet both. A sample with a negative label stays: it counts for thresholds and sizes, but not for errors.
+        progress
+            Whether to show a progress bar on stderr. None logs one line per minute to ``avgk_dask`` instead.
+        checkpoint
+            Path or URL of a folder that keeps intermediate results, so that an interrupted run, or one over a store
+            that has grown, reads only what is missing. Results of another request, store or version are refused.
 
         """
         logits = open_once(logits)
@@ -311,7 +318,6 @@ class TemperatureScaling(Calibrator):
 _USUAL = tuple(2.0 ** (n / 4) for n in range(-8, 9))
 
 
-@documented
 def temperature_curve(
     logits: ScoresLike,
     labels: LabelsLike = None,
@@ -331,14 +337,20 @@ def temperature_curve(
     logits
         N x C matrix of logits; as ``scores`` elsewhere.
     labels
-        N integers (negative, masked or null: unlabelled). By default the labels stored beside the logits.
+        N integers (negative, masked or null: unlabelled) or N class names; or the path of a store or file that holds
+        them. By default the labels stored with the scores.
     k
         Budget in (0, C].
     temperatures
         Positive numbers. By default 17 of them from 1/4 to 4.
-    {where}
-    {ignore_index}
-    {progress}
+    where
+        One boolean per sample, in any form that labels take. Samples where it is False (padding) are left out of N,
+        thresholds, sizes and errors, and their scores are not looked at. By default all samples count.
+    ignore_index
+        Label of samples to leave out: short for ``where = labels != ignore_index``; with ``where``, samples must meet
+        both. A sample with a negative label stays: it counts for thresholds and sizes, but not for errors.
+    progress
+        Whether to show a progress bar on stderr. None logs one line per minute to ``avgk_dask`` instead.
 
     Returns
     -------
@@ -353,12 +365,16 @@ def temperature_curve(
     ------
     OptionError
         Where a temperature is no positive number.
-    {refused_budgets}
-    {refused_scores}
+    BudgetError
+        If a budget is not a number in (0, C].
+    ScoresError, DtypeError
+        If the scores are not a matrix of real numbers, or contain NaN.
     LabelsError
         Where there are no class numbers, or only one.
-    {refused_memory}
-    {refused_store}
+    MemoryLimitError
+        If a task cannot fit its share of memory; checked before reading.
+    StoreError
+        If the store cannot be opened or read.
 
     Notes
     -----

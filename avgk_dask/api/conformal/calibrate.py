@@ -21,7 +21,7 @@ from ...statistics.truncated import certify_first_key, certify_ranks
 from ..inputs.labels import Groups
 from ..inputs.names import open_once, recorded_names
 from ..inputs.sources import as_source
-from ..options import BudgetLike, LabelsLike, ScoresLike, check_nan_policy, documented
+from ..options import BudgetLike, LabelsLike, ScoresLike, check_nan_policy
 from .evaluation import refuse_sums
 from .methods import AskedSets, Told, are_everything, check_method_on, shown_thresholds
 from .predictors import ConformalPredictor
@@ -91,7 +91,6 @@ def _plain(value: float | int, costs: Costs) -> float | int:
 _LEAST_BINS = 64
 
 
-@documented
 def calibrate(
     scores: ScoresLike,
     labels: LabelsLike = None,
@@ -116,9 +115,12 @@ def calibrate(
 
     Parameters
     ----------
-    {scores}
+    scores
+        N x C matrix, the classes on the last axis and samples on all others: an array (NumPy, Dask, Zarr, xarray,
+        tensor on the CPU), a frame, or the path of a store or file, as for ``open_scores``.
     labels
-        N integers (negative, masked or null: unlabelled). By default the labels stored beside the scores.
+        N integers (negative, masked or null: unlabelled) or N class names; or the path of a store or file that holds
+        them. By default the labels stored with the scores.
     alpha
         The error that is allowed, between 0 and 1, as exact as budgets are: 0.1 means one in ten.
     method
@@ -135,13 +137,19 @@ def calibrate(
         deterministic sets, which cover more. LAC and top_k have no random form.
     penalty, k_reg
         Those of RAPS: a number of at least 0, by default 0.01, and an integer of at least 0, by default 5.
-    {where}
-    {ignore_index}
-    {nan_policy}
-    {progress}
+    where
+        One boolean per sample, in any form that labels take. Samples where it is False (padding) are left out of N,
+        thresholds, sizes and errors, and their scores are not looked at. By default all samples count.
+    ignore_index
+        Label of samples to leave out: short for ``where = labels != ignore_index``; with ``where``, samples must meet
+        both. A sample with a negative label stays: it counts for thresholds and sizes, but not for errors.
+    nan_policy
+        ``"raise"`` refuses NaN; ``"lowest"`` ranks NaN below all numbers and never puts it in a set.
+    progress
+        Whether to show a progress bar on stderr. None logs one line per minute to ``avgk_dask`` instead.
     missing
-        What a chunk that a store does not hold means: ``"raise"`` an error that names it (the default),
-        ``"fill"`` the array's fill value.
+        What a chunk missing from a store means: ``"raise"`` an error that names it (the default), ``"fill"`` the
+        array's fill value.
 
     Returns
     -------
@@ -157,8 +165,10 @@ def calibrate(
         more than 2; where a truncated store does not tell the threshold for certain.
     LabelsError
         Where the labels do not fit the scores, are probabilities, or there are none; where groups do not fit.
-    {refused_memory}
-    {refused_store}
+    MemoryLimitError
+        If a task cannot fit its share of memory; checked before reading.
+    StoreError
+        If the store cannot be opened or read.
 
     Notes
     -----

@@ -24,7 +24,7 @@ from ..inputs.labels import Groups
 from ..inputs.lazy_scores import with_lead
 from ..inputs.names import check_class_names, class_names_of, open_once
 from ..inputs.sources import as_lazy, as_source
-from ..options import BudgetsLike, LabelsLike, PlaceLike, ScoresLike, check_nan_policy, documented
+from ..options import BudgetsLike, LabelsLike, PlaceLike, ScoresLike, check_nan_policy
 from ..sets import apply_rule
 from .evaluation import Calibrated, checked_options, evaluate_rule
 from .methods import are_everything, check_method_on, levels_for
@@ -132,7 +132,6 @@ class ConformalPredictor(ShownAsTable):
     _levels: Ints = field(repr=False)
     class_names: tuple[str, ...] | None = field(default=None, repr=False)
 
-    @documented
     def sets(
         self,
         scores: ScoresLike,
@@ -146,13 +145,20 @@ class ConformalPredictor(ShownAsTable):
 
         Parameters
         ----------
-        {scores}
+        scores
+            N x C matrix, the classes on the last axis and samples on all others: an array (NumPy, Dask, Zarr, xarray,
+            tensor on the CPU), a frame, or the path of a store or file, as for ``open_scores``.
         groups
             The group of each sample, an integer, where the predictor is by group. One that was not met in calibration gets
             sets of all classes.
-        {where}
-        {ignore_index}
-        {nan_policy}
+        where
+            One boolean per sample, in any form that labels take. Samples where it is False (padding) are left out of N,
+            thresholds, sizes and errors, and their scores are not looked at. By default all samples count.
+        ignore_index
+            Label of samples to leave out: short for ``where = labels != ignore_index``; with ``where``, samples must
+            meet both. A sample with a negative label stays: it counts for thresholds and sizes, but not for errors.
+        nan_policy
+            ``"raise"`` refuses NaN; ``"lowest"`` ranks NaN below all numbers and never puts it in a set.
 
         Returns
         -------
@@ -187,7 +193,6 @@ class ConformalPredictor(ShownAsTable):
         attrs = {"method": self.method, "alpha": self.alpha}
         return made if frame is None else xr.DataArray(made, frame.coords, frame.dims, "conformal_sets", attrs)
 
-    @documented
     def evaluate(
         self,
         scores: ScoresLike,
@@ -206,22 +211,31 @@ class ConformalPredictor(ShownAsTable):
 
         Parameters
         ----------
-        {scores}
+        scores
+            N x C matrix, the classes on the last axis and samples on all others: an array (NumPy, Dask, Zarr, xarray,
+            tensor on the CPU), a frame, or the path of a store or file, as for ``open_scores``.
         labels
-            N integers (negative, masked or null: unlabelled). By default the labels stored beside the scores.
+            N integers (negative, masked or null: unlabelled) or N class names; or the path of a store or file that
+            holds them. By default the labels stored with the scores.
         groups
             The group of each sample, where the predictor is by group.
         levels
             The coverages that ``share_below`` compares with, each from 0 to 1.
         confidence
             The probability of the interval of hits, between 0 and 1.
-        {where}
-        {ignore_index}
-        {nan_policy}
-        {progress}
+        where
+            One boolean per sample, in any form that labels take. Samples where it is False (padding) are left out of N,
+            thresholds, sizes and errors, and their scores are not looked at. By default all samples count.
+        ignore_index
+            Label of samples to leave out: short for ``where = labels != ignore_index``; with ``where``, samples must
+            meet both. A sample with a negative label stays: it counts for thresholds and sizes, but not for errors.
+        nan_policy
+            ``"raise"`` refuses NaN; ``"lowest"`` ranks NaN below all numbers and never puts it in a set.
+        progress
+            Whether to show a progress bar on stderr. None logs one line per minute to ``avgk_dask`` instead.
         missing
-            What a chunk that a store does not hold means: ``"raise"`` an error that names it (the default),
-            ``"fill"`` the array's fill value.
+            What a chunk missing from a store means: ``"raise"`` an error that names it (the default), ``"fill"`` the
+            array's fill value.
 
         Returns
         -------
@@ -251,8 +265,10 @@ class ConformalPredictor(ShownAsTable):
             As for ``sets``.
         LabelsError
             Where labels or groups do not fit the scores, or labels are probabilities.
-        {refused_memory}
-        {refused_store}
+        MemoryLimitError
+            If a task cannot fit its share of memory; checked before reading.
+        StoreError
+            If the store cannot be opened or read.
 
         Notes
         -----
