@@ -143,7 +143,7 @@ class _Objective:
 class AffineScaling(Calibrator):
     """What vector and matrix scaling have in common."""
 
-    TOLD: ClassVar[dict[str, type]] = {**Calibrator.TOLD, "max_iterations": int}
+    FIT: ClassVar[dict[str, type]] = {**Calibrator.FIT, "max_iterations": int}
 
     def __init__(self, *, max_iterations: int = 500) -> None:
         super().__init__()
@@ -327,7 +327,7 @@ class MatrixScaling(AffineScaling):
     """
 
     METHOD = "matrix"
-    TOLD: ClassVar[dict[str, type]] = {**AffineScaling.TOLD, "penalty": float, "bias_penalty": float}
+    FIT: ClassVar[dict[str, type]] = {**AffineScaling.FIT, "penalty": float, "bias_penalty": float}
 
     def __init__(self, penalty: float = 1.0, bias_penalty: float = 1.0, *, max_iterations: int = 500) -> None:
         super().__init__(max_iterations=max_iterations)
