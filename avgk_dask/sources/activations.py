@@ -6,6 +6,7 @@ import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
@@ -13,6 +14,9 @@ from ..arrays import Array, Dtype, Floats
 from ..errors import ScoresError
 from ..kernels.constants import LANES
 from ..kernels.dispatch import sigmoid_narrow, sigmoid_wide, softmax_narrow, softmax_norms, softmax_part, softmax_wide
+
+if TYPE_CHECKING:
+    from .source import Source
 
 #: Scores that are turned at once: so many stay in a core's cache.
 _STRIP = 1 << 17
@@ -62,6 +66,12 @@ class Softmax:
     is_lenient: bool = False
     #: The dtype that probabilities are rounded to; None for that of the logits' own.
     rounded_to: Dtype | None = None
+    name: ClassVar[str] = "softmax"
+
+    @classmethod
+    def of(cls, logits: Source, temperature: float) -> Softmax:
+        """Return the softmax of the logits of a source."""
+        return cls(temperature, logits.dtype, logits.location, logits.mask is not None)
 
     @property
     def dtype(self) -> Dtype:
@@ -146,6 +156,12 @@ class Sigmoid:
 
     temperature: float
     stored: Dtype
+    name: ClassVar[str] = "sigmoid"
+
+    @classmethod
+    def of(cls, logits: Source, temperature: float) -> Sigmoid:
+        """Return the sigmoid of the logits of a source."""
+        return cls(temperature, logits.dtype)
 
     @property
     def dtype(self) -> Dtype:
@@ -175,6 +191,11 @@ class Sigmoid:
             else:
                 sigmoid_wide(scores, self.temperature, found[rows])
         return found
+
+
+#: The activations by the names that users give; ``bands.probabilities`` has the losses of each, from its logits.
+Activation = Softmax | Sigmoid
+ACTIVATIONS: dict[str, type[Activation]] = {kind.name: kind for kind in (Softmax, Sigmoid)}
 
 
 # Scores divided by the frequency of their class, inside the tasks that read them.

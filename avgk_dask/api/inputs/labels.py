@@ -15,7 +15,7 @@ from ...arrays import Array, Ints
 from ...bands.passes import pack
 from ...errors import DtypeError, LabelsError, OptionError, ScoresError, StoreError
 from ...masks import plain_array, plain_block
-from ...sources.activations import Sigmoid, Softmax
+from ...sources.activations import Activation
 from ...sources.derived import TransformedSource
 from ...sources.row_values import labels_in_memory, lazy_array
 from ...sources.source import Source
@@ -79,9 +79,8 @@ def class_labels(source: Source, scores: ScoresLike, labels: LabelsLike, missing
 
 def logits_of(source: Source) -> tuple[Source, str, float]:
     """Return the logits of a source of probabilities, and what makes these of them; else itself and nothing."""
-    if isinstance(source, TransformedSource) and isinstance(source.transform, (Softmax, Sigmoid)):
-        link = "softmax" if isinstance(source.transform, Softmax) else "sigmoid"
-        return source.inner, link, source.transform.temperature
+    if isinstance(source, TransformedSource) and isinstance(source.transform, Activation):
+        return source.inner, source.transform.name, source.transform.temperature
     return source, "", 1.0
 
 
