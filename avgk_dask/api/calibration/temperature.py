@@ -241,12 +241,6 @@ class TemperatureScaling(Calibrator):
             assert search.first is not None
             refuse_fit(search.first, run.source)
             search = drive(search, run)
-        self._take(search)
-        self.n_reads, self.class_names = run.reads, recorded_names(logits)
-        warn_of(self.message)
-        return self
-
-    def _take(self, search: TemperatureSearch) -> None:
         best = search.best
         self.temperature, self.nll_before, self.nll_after = best.temperature, search.before.loss, best.loss
         self.n_iterations, self.converged = len(search.known), search.converged
@@ -257,6 +251,9 @@ class TemperatureScaling(Calibrator):
             self.message = f"the NLL still falls at the last temperature tried, {end}: the {why}"
         elif not search.converged:
             self.message = f"not settled after {search.n_reads} reads"
+        self.n_reads, self.class_names = run.reads, recorded_names(logits)
+        warn_of(self.message)
+        return self
 
     def transform(self, logits: ScoresLike) -> LazyScores:
         """Return the probabilities softmax(logits / temperature), lazily; every function takes them as scores.

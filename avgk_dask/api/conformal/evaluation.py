@@ -114,12 +114,13 @@ def _values(
     }
     coords: Named = {"size": np.arange(n_sizes)}
     if by_class:
-        values |= _by_class(tally.by_class, options)
-        values |= _chances("class", tally.by_class, predictor)
+        values |= _columns("class", tally.by_class, tally.by_class.n_hits.size)
+        values |= _over_classes(tally.by_class, options)
+        values |= _p_values("class", tally.by_class, predictor)
         coords |= {"class": np.arange(tally.by_class.n_hits.size), "level": [float(level) for level in options.levels]}
     if predictor.groups is not None:
-        values |= _by("group", tally.by_group, predictor.groups.size)
-        values |= _chances("group", tally.by_group, predictor)
+        values |= _columns("group", tally.by_group, predictor.groups.size)
+        values |= _p_values("group", tally.by_group, predictor)
         coords["group"] = predictor.groups
     return values, coords
 
@@ -132,8 +133,8 @@ def _audit(n_hits: int, n: int, predictor: ConformalPredictor, options: Coverage
     return dict(zip(names, (*law.interval(options.confidence), law.at_most(n_hits), law.at_least(n_hits)), strict=True))
 
 
-def _by_class(counts: CoverageCounts, options: CoverageOptions) -> Named:
-    """Return the numbers of each class, and what they have in common; classes that do not occur are left out there."""
+def _over_classes(counts: CoverageCounts, options: CoverageOptions) -> Named:
+    """Return the summaries over the classes that occur."""
     occurs = counts.n_labelled > 0
     hits, n = counts.n_hits[occurs], counts.n_labelled[occurs]
     each = _quotients(hits, n)
@@ -142,13 +143,13 @@ def _by_class(counts: CoverageCounts, options: CoverageOptions) -> Named:
         for level in options.levels
     ]
     return {
-        **_by("class", counts, counts.n_hits.size),
         "macro_coverage": math.fsum(each.tolist()) / n.size if n.size else math.nan,
         "share_below": [count / n.size if n.size else math.nan for count in below],
     }
 
 
-def _by(what: str, counts: CoverageCounts, n_groups: int) -> Named:
+def _columns(what: str, counts: CoverageCounts, n_groups: int) -> Named:
+    """Return the numbers of each class, or group."""
     return {
         f"{what}_n_labelled": counts.n_labelled[:n_groups],
         f"{what}_coverage": _quotients(counts.n_hits, counts.n_labelled)[:n_groups],
@@ -156,17 +157,13 @@ def _by(what: str, counts: CoverageCounts, n_groups: int) -> Named:
     }
 
 
-def _chances(what: str, counts: CoverageCounts, predictor: ConformalPredictor) -> Named:
-    """Return how likely so few hits are of each class, or group, that has a threshold of its own; nothing where there is one for all."""
+def _p_values(what: str, counts: CoverageCounts, predictor: ConformalPredictor) -> Named:
+    """Return how likely so few hits of each class, or group, are; nothing unless each has a threshold of its own."""
     if predictor.by != what:
         return {}
-    each = zip(
-        predictor._counts.tolist(),
-        predictor._ranks.tolist(),
-        counts.n_labelled.tolist(),
-        counts.n_hits.tolist(),
-        strict=False,
-    )
+    thresholds = predictor._counts.tolist(), predictor._ranks.tolist()
+    # The last group, of samples whose group was not met in calibration, has no threshold.
+    each = zip(*thresholds, counts.n_labelled.tolist(), counts.n_hits.tolist(), strict=False)
     return {
         f"{what}_p_value_low": [HitLaw(old, rank, n).at_most(hits) if n else math.nan for old, rank, n, hits in each]
     }
