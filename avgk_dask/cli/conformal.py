@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Unpack
 import click
 
 from ..errors import OptionError
+from ..results.registry import CONFORMAL_METHODS
 from .clusters import ClusterChoice, cluster, cluster_options
 from .group import Command
 from .parameters import (
@@ -45,7 +46,7 @@ _TOLD = (
 @sample_options
 @click.option("--alpha", default="0.1", show_default=True, metavar="A", help="The error that is allowed.")
 @click.option(
-    "--method", type=click.Choice(["lac", "aps", "raps", "top_k"]), default="lac", show_default=True,
+    "--method", type=click.Choice(list(CONFORMAL_METHODS)), default="lac", show_default=True,
     help="What sets are made by: scores, sums of probabilities, those with a penalty for late ranks, or ranks.",
 )  # fmt: skip
 @click.option(

@@ -5,6 +5,8 @@ Numbers that JSON cannot hold are the strings "NaN", "Infinity" and "-Infinity".
 
 from __future__ import annotations
 
+from ..results.registry import CONFORMAL_METHODS
+
 Schema = dict[str, object]
 
 _DRAFT = "https://json-schema.org/draft/2020-12/schema"
@@ -135,7 +137,7 @@ _BODIES: dict[str, Schema] = {
     "conformal": _object(
         "The predictor, and what its sets are on the second store, where there is one.",
         file=_or_null(_TEXT),
-        method={"enum": ["lac", "aps", "raps", "top_k"]},
+        method={"enum": list(CONFORMAL_METHODS)},
         alpha=_NUMBER,
         by=_or_null({"enum": ["class", "group"]}),
         groups=_or_null(_list({"type": "integer"})),
@@ -159,7 +161,7 @@ _BODIES: dict[str, Schema] = {
         n_ties=_or_null(_COUNT),
         n_kept=_or_null(_COUNT),
         ties=_or_null({"enum": ["first", "spread"]}),
-        method=_or_null({"enum": ["lac", "aps", "raps", "top_k"]}),
+        method=_or_null({"enum": list(CONFORMAL_METHODS)}),
         alpha=_or_null(_NUMBER),
         source=_TEXT,
         made_by=_TEXT,

@@ -471,6 +471,14 @@ def _by(dimension: str, samples: str) -> dict[str, Variable]:
     }  # fmt: skip
 
 
+#: What the sets of each conformal method hold; ``bands.conformal`` computes them.
+CONFORMAL_METHODS = {
+    "lac": "all classes whose score reaches a threshold",
+    "aps": "the highest classes until their probabilities add up to a threshold",
+    "raps": "the highest classes until their probabilities, with a penalty for late ranks, add up to a threshold",
+    "top_k": "the same number of highest classes for each sample",
+}
+
 COVERAGE = {
     "class": _along("class", _INT, "class", "Number of a class."),
     "class_name": _along("class", ("str",), "name", "Name of the class, where names are known."),

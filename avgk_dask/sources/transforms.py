@@ -11,7 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
@@ -172,6 +172,9 @@ class Slots(Transform):
 # Activations: what a softmax or a sigmoid makes of logits.
 
 
+if TYPE_CHECKING:
+    from .source import Source
+
 #: Scores that are turned at once: so many stay in a core's cache.
 _STRIP = 1 << 17
 
@@ -220,6 +223,12 @@ class Softmax(Transform):
     is_lenient: bool = False
     #: The dtype that probabilities are rounded to; None for that of the logits' own.
     rounded_to: Dtype | None = None
+    name: ClassVar[str] = "softmax"
+
+    @classmethod
+    def of(cls, logits: Source, temperature: float) -> Softmax:
+        """Return the softmax of the logits of a source."""
+        return cls(temperature, logits.dtype, logits.location, logits.mask is not None)
 
     needs_rows = True
 
@@ -297,6 +306,12 @@ class Sigmoid(Transform):
 
     temperature: float
     stored: Dtype
+    name: ClassVar[str] = "sigmoid"
+
+    @classmethod
+    def of(cls, logits: Source, temperature: float) -> Sigmoid:
+        """Return the sigmoid of the logits of a source."""
+        return cls(temperature, logits.dtype)
 
     @property
     def dtype(self) -> Dtype:
@@ -317,6 +332,11 @@ class Sigmoid(Transform):
             else:
                 sigmoid_wide(scores, self.temperature, found[rows])
         return found
+
+
+#: The activations by the names that users give; ``bands.probabilities`` has the losses of each, from its logits.
+Activation = Softmax | Sigmoid
+ACTIVATIONS: dict[str, type[Activation]] = {kind.name: kind for kind in (Softmax, Sigmoid)}
 
 
 #: How such scores are recognised: they are not probabilities, and not meant to be.

@@ -22,6 +22,7 @@ from hypothesis import strategies as st
 
 import avgk_dask
 from avgk_dask import records
+from avgk_dask.bands.conformal import Lac, TopK
 from avgk_dask.bands.passes import SampleGroups, pack
 from avgk_dask.engine.pilot import sample_block
 from avgk_dask.engine.plan import ScanShape
@@ -38,7 +39,7 @@ from avgk_dask.kernels.keys import encode
 from avgk_dask.kernels.zones import EdgeTable
 from avgk_dask.records import Record, Several
 from avgk_dask.statistics.above import AbovePlan, beside, scan_beside
-from avgk_dask.statistics.costs import CostHistogram, CostPlan, Costs, CoveragePlan, tally_costs, tally_coverage
+from avgk_dask.statistics.costs import CostHistogram, CostPlan, CoveragePlan, tally_costs, tally_coverage
 from avgk_dask.statistics.group_scan import CellCounts, scan_groups
 from avgk_dask.statistics.group_search import GroupSearch
 from avgk_dask.statistics.label_ranks import EdgePlan, LabelPlan, tally_edges, tally_labels
@@ -150,12 +151,12 @@ def first_rows(drawn):
 
 
 def cost_plan(drawn, most_bins=2, by=""):
-    return CostPlan(F8, drawn.n_classes, Costs("lac", F8), by, most_bins, first_rows(drawn))
+    return CostPlan(F8, drawn.n_classes, Lac(F8), by, most_bins, first_rows(drawn))
 
 
 def coverages(drawn):
     groups = SampleGroups(drawn.n_classes)
-    rule = CostRule(Costs("top_k", F8), np.array([1, 2]), "group")
+    rule = CostRule(TopK(F8), np.array([1, 2]), "group")
     plan = CoveragePlan(F8, drawn.n_classes, rule, groups, 2, first_rows(drawn))
     labels = [pack(hard, np.arange(len(hard)) % 2, drawn.n_classes) for hard in drawn.hard]
     return numbered(drawn, tally_coverage, labels, plan)

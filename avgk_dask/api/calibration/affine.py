@@ -1,4 +1,4 @@
-"""Logits that are weighted, or mixed, and shifted inside the tasks that read them."""
+"""Vector and matrix scaling: logistic regression on logits, fitted out of core, and applied inside the tasks that read them."""
 
 from __future__ import annotations
 
@@ -36,6 +36,12 @@ from ..inputs.sources import as_source
 from ..options import LabelsLike, ScoresLike
 from .temperature import Calibrator, logits_to_fit, refuse_fit
 
+#: The optimiser stops once a step gains less than the first, relative to the loss, or no part of the gradient is
+#: above the second.
+_GAIN, _GRADIENT = 1e-11, 1e-7
+#: Logits of a smaller exponent count as if it were this one: units of sums stay floats.
+_LEAST_EXPONENT = -900
+
 
 @dataclass(frozen=True)
 class Affine(Transform):
@@ -66,16 +72,6 @@ class Affine(Transform):
             return affine_logits(block, self.weights, self.bias)
         classes = slice(first_class, first_class + block.shape[1])
         return affine_logits(block, self.weights[classes], self.bias[classes])
-
-
-# Vector and matrix scaling: logistic regression on logits, fitted out of core.
-
-
-#: The optimiser stops where a step gains less than the first, relative to the loss, or no part of the gradient is
-#: above the second.
-_GAIN, _GRADIENT = 1e-11, 1e-7
-#: Logits of a smaller exponent count as if it were this one: units of sums stay floats.
-_LEAST_EXPONENT = -900
 
 
 @dataclass(frozen=True, repr=False, eq=False)
@@ -138,7 +134,7 @@ class _Objective:
 class AffineScaling(Calibrator):
     """What vector and matrix scaling have in common."""
 
-    TOLD: ClassVar[dict[str, type]] = {**Calibrator.TOLD, "max_iterations": int}
+    FIT: ClassVar[dict[str, type]] = {**Calibrator.FIT, "max_iterations": int}
 
     def __init__(self, *, max_iterations: int = 500) -> None:
         super().__init__()
@@ -182,26 +178,29 @@ class AffineScaling(Calibrator):
         """
         logits = open_once(logits)
         source = logits_to_fit(logits, labels, where, ignore_index)
-        _check_rows(source)
+        if source.shape[0] > MOST_ROWS:
+            raise ScoresError(
+                f"logits must have at most {MOST_ROWS:,} samples for vector and matrix scaling; got {source.shape[0]:,}. "
+                "Fit them to a part of those, or fit a temperature."
+            )
         with running(source, progress, "raise") as run:
-            first = _first_look(run)
+            unscaled = ScalePlan(run.source.dtype, run.source.shape[1], (Scale(1.0),), only_finite=True)
+            first: ScaleTally = run.read(scale_pass(unscaled))
+            refuse_fit(first, run.source)
             self.nll_before = first.losses.mean(0, first.n_labelled)
             objective = _Objective(run, self, max(first.magnitude - EXPONENTS, _LEAST_EXPONENT))
             found = optimize.minimize(
                 objective, self._start(source.shape[1]), jac=True, method="L-BFGS-B",
                 options={"maxiter": self.max_iterations, "maxfun": 4 * self.max_iterations, "ftol": _GAIN, "gtol": _GRADIENT},
             )  # fmt: skip
-        self._take(found, objective, source.shape[1])
+        assert objective.best is not None
+        _, self.nll_after, best = objective.best
+        self.weights, self.bias = self._unpacked(best, source.shape[1])
+        self.n_iterations, self.converged = int(found.nit), bool(found.success)
+        self.message = "" if found.success else f"the optimiser stopped early: {str(found.message).lower()}"
         self.n_reads, self.class_names = run.reads, recorded_names(logits)
         warn_of(self.message)
         return self
-
-    def _take(self, found: Any, objective: _Objective, n_classes: int) -> None:
-        assert objective.best is not None
-        _, self.nll_after, x = objective.best
-        self.weights, self.bias = self._unpacked(x, n_classes)
-        self.n_iterations, self.converged = int(found.nit), bool(found.success)
-        self.message = "" if found.success else f"the optimiser stopped early: {str(found.message).lower()}"
 
     def transform(self, logits: ScoresLike) -> LazyScores:
         """Return the probabilities of logits, lazily; every function takes them as scores.
@@ -323,7 +322,7 @@ class MatrixScaling(AffineScaling):
     """
 
     METHOD = "matrix"
-    TOLD: ClassVar[dict[str, type]] = {**AffineScaling.TOLD, "penalty": float, "bias_penalty": float}
+    FIT: ClassVar[dict[str, type]] = {**AffineScaling.FIT, "penalty": float, "bias_penalty": float}
 
     def __init__(self, penalty: float = 1.0, bias_penalty: float = 1.0, *, max_iterations: int = 500) -> None:
         super().__init__(max_iterations=max_iterations)
@@ -351,20 +350,3 @@ def _check_penalty(value: float, name: str) -> float:
     if not 0 <= found < np.inf:
         raise OptionError(f"{name} must be a finite number of at least 0; got {value!r}. Leave it out for 1.")
     return found
-
-
-def _check_rows(source: Source) -> None:
-    if source.shape[0] > MOST_ROWS:
-        raise ScoresError(
-            f"logits must have at most {MOST_ROWS:,} samples for vector and matrix scaling; got {source.shape[0]:,}. "
-            "Fit them to a part of those, or fit a temperature."
-        )
-
-
-def _first_look(run: Run) -> ScaleTally:
-    """Return the NLL before, and the magnitude of the logits; one read."""
-    source = run.source
-    plan = ScalePlan(source.dtype, source.shape[1], (Scale(1.0),), only_finite=True)
-    tally: ScaleTally = run.read(scale_pass(plan))
-    refuse_fit(tally, source)
-    return tally

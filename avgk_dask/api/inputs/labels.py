@@ -17,7 +17,7 @@ from ...errors import DtypeError, LabelsError, OptionError, ScoresError, StoreEr
 from ...masks import plain_array, plain_block
 from ...sources.row_values import labels_in_memory, lazy_array
 from ...sources.source import Source
-from ...sources.transforms import Sigmoid, Softmax
+from ...sources.transforms import Activation
 from ...statistics.losses import ProbabilityTally
 from ...statistics.truncated import refuse_truncated
 from ...store import is_zarr
@@ -79,10 +79,9 @@ def class_labels(source: Source, scores: ScoresLike, labels: LabelsLike, missing
 def logits_of(source: Source) -> tuple[Source, str, float]:
     """Return the logits of a source of probabilities, and what makes these of them; else itself and nothing."""
     last = source.transforms[-1] if source.transforms else None
-    if not isinstance(last, (Softmax, Sigmoid)):
+    if not isinstance(last, Activation):
         return source, "", 1.0
-    logits = replace(source, transforms=source.transforms[:-1])
-    return logits, "softmax" if isinstance(last, Softmax) else "sigmoid", last.temperature
+    return replace(source, transforms=source.transforms[:-1]), last.name, last.temperature
 
 
 def probabilities(
