@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ..results.registry import BREAKDOWN, COVERAGE, PAIRED, PAIRS, TRANSFERRED, VARIABLES, Variable
+from ..results.registry import BREAKDOWN, CONFORMAL_METHODS, COVERAGE, PAIRED, PAIRS, TRANSFERRED, VARIABLES, Variable
 
 Schema = dict[str, object]
 
