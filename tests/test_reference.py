@@ -103,6 +103,55 @@ def test_methods__are_documented_with_their_parameters(name):
         assert entries(sections.get("Parameters", "")) == parameters(item), f"{name}.{method}"
 
 
+def descriptions(name: str):
+    """Give (function or method, what it says of a parameter) for each of the package's own that has it."""
+    methods = {
+        f"{owner}.{method}": item
+        for owner, kind in CLASSES.items()
+        for method, item in vars(kind).items()
+        if inspect.isfunction(item)
+    }
+    for function, item in {**FUNCTIONS, **methods}.items():
+        section = split(inspect.getdoc(item) or "").get("Parameters", "")
+        found = re.search(rf"^{name}\n((?: +\S.*(?:\n|$))+)", section, re.M)
+        if found and not function.startswith("avgk_dask.testing"):
+            yield function, " ".join(found[1].split())
+
+
+#: How each shared parameter begins to be described, wherever it means the same: by one of a few texts.
+SHARED = {
+    "scores": ["N x C matrix, the classes on the last axis and samples on all others: an array"],
+    "labels": [
+        "N integers (negative, masked or null: unlabelled), N class names, or an N x C matrix of true probabilities; or the",
+        "N integers (negative, masked or null: unlabelled) or N class names; or the path of a store or file that holds them.",
+    ],
+    "where": ["One boolean per sample, in any form that labels take."],
+    "ignore_index": ["Label of samples to leave out: short for"],
+    "clusters": ["One integer per sample, such as its document or patient:"],
+    "nan_policy": ['``"raise"`` refuses NaN; ``"lowest"`` ranks', 'Only ``"raise"`` is supported: NaN is refused.'],
+    "progress": ["Whether to show a progress bar on stderr. None logs one line per minute"],
+    "checkpoint": ["Path or URL of a folder that keeps intermediate results, so that an interrupted run,"],
+    "missing": ["What a chunk missing from a store means:"],
+}
+#: Where a parameter of the same name is something else: a name in a store, or one batch of a loop.
+OTHERS = "avgk_dask.(info|ingest|open_scores|compile_kernels|ScoreWriter.append|Evaluator.update|LazyScores.as_source)"
+
+
+@pytest.mark.parametrize("name", SHARED)
+def test_shared_parameters__read_alike(name):
+    found = [(function, text) for function, text in descriptions(name) if not re.fullmatch(OTHERS, function)]
+    assert len(found) > 1
+    # Up to the first sentence of a function's own, such as what its labels must be besides.
+    texts = {
+        next((text for text in SHARED[name] if said.startswith(text)), (function, said)) for function, said in found
+    }
+    assert texts <= set(SHARED[name])
+    whole = {said for _, said in found}
+    for text in SHARED[name]:
+        shortest = min((said for said in whole if said.startswith(text)), key=len)
+        assert all(said.startswith(shortest) for said in whole if said.startswith(text))
+
+
 def test_attributes__of_a_writer_are_documented(tmp_path):
     with avgk.ScoreWriter(tmp_path / "a.zarr", n_classes=3) as writer:
         writer.append(SCORES)

@@ -32,7 +32,6 @@ from .options import (
     ScoresLike,
     asked_checkpoint,
     check_nan_policy,
-    documented,
     result_attrs,
 )
 from .outcome import GroupCounts, Grouping, Outcome, rank_sums
@@ -158,7 +157,6 @@ def _counts(ranks: StrataRanks, budget: Fraction, hits: Ints, missing: Ints) -> 
 # ``breakdown``: errors and set sizes by class, or by any groups of samples.
 
 
-@documented
 def breakdown(
     scores: ScoresLike,
     labels: LabelsLike = None,
@@ -181,12 +179,14 @@ def breakdown(
 
     Parameters
     ----------
-    {scores}
+    scores
+        N x C matrix, the classes on the last axis and samples on all others: an array (NumPy, Dask, Zarr, xarray,
+        tensor on the CPU), a frame, or the path of a store or file, as for ``open_scores``.
     labels
-        N integers (negative, masked or null: unlabelled); of more dimensions, the samples' shape. By default the labels
-        stored beside the scores.
+        N integers (negative, masked or null: unlabelled) or N class names; or the path of a store or file that holds
+        them. By default the labels stored with the scores.
     k
-        Budget or sequence of budgets in (0, C]; one given twice counts once. By default 1 to 10, or to C.
+        Budget or sequence of budgets in (0, C]; duplicates count once. By default 1 to 10, or C.
     by
         ``"class"``: the groups are the C classes, and a sample belongs to that of its label. Or an integer a sample, such
         as the hospital of a picture, in memory or the path of a file or store: the groups are the different integers.
@@ -195,14 +195,22 @@ def breakdown(
         B_g = floor(N_g k) labels, N_g its number of samples: every group has k labels a sample.
     names
         A name for each class, or for each group in ascending order. By default those stored beside the scores.
-    {where}
-    {ignore_index}
-    {nan_policy}
-    {progress}
-    {checkpoint}
+    where
+        One boolean per sample, in any form that labels take. Samples where it is False (padding) are left out of N,
+        thresholds, sizes and errors, and their scores are not looked at. By default all samples count.
+    ignore_index
+        Label of samples to leave out: short for ``where = labels != ignore_index``; with ``where``, samples must meet
+        both. A sample with a negative label stays: it counts for thresholds and sizes, but not for errors.
+    nan_policy
+        ``"raise"`` refuses NaN; ``"lowest"`` ranks NaN below all numbers and never puts it in a set.
+    progress
+        Whether to show a progress bar on stderr. None logs one line per minute to ``avgk_dask`` instead.
+    checkpoint
+        Path or URL of a folder that keeps intermediate results, so that an interrupted run, or one over a store that
+        has grown, reads only what is missing. Results of another request, store or version are refused.
     missing
-        What a chunk that the store does not hold means: ``"raise"`` an error that names it (the default),
-        ``"fill"`` the array's fill value.
+        What a chunk missing from a store means: ``"raise"`` an error that names it (the default), ``"fill"`` the
+        array's fill value.
 
     Returns
     -------
@@ -226,14 +234,18 @@ def breakdown(
 
     Raises
     ------
-    {refused_budgets}
-    {refused_scores}
+    BudgetError
+        If a budget is not a number in (0, C].
+    ScoresError, DtypeError
+        If the scores are not a matrix of real numbers, or contain NaN.
     LabelsError
         Where the labels do not fit the scores, are probabilities, or there are none.
     OptionError
         Where an option is none of the values it may take, or there are not as many names as groups.
-    {refused_memory}
-    {refused_store}
+    MemoryLimitError
+        If a task cannot fit its share of memory; checked before reading.
+    StoreError
+        If the store cannot be opened or read.
 
     Notes
     -----

@@ -23,7 +23,7 @@ from ..statistics.thresholds import tell_rows
 from .evaluate import find_outcome, result_of
 from .inputs.labels import Groups, class_labels, labelled_source, refuse_soft
 from .inputs.names import check_same_names, names_of, open_once
-from .options import BudgetsLike, LabelsLike, Named, ScoresLike, check_nan_policy, documented
+from .options import BudgetsLike, LabelsLike, Named, ScoresLike, check_nan_policy
 from .outcome import (
     HIT,
     LABELLED,
@@ -172,7 +172,6 @@ def _places(shape: tuple[int, ...]) -> Iterator[tuple[int, int, int, int]]:
 # ``compare``: several models on the same samples, with paired differences.
 
 
-@documented
 def compare(
     models: Mapping[str, ScoresLike],
     labels: LabelsLike = None,
@@ -196,20 +195,28 @@ def compare(
     models
         Scores by name, of any kind that ``evaluate`` takes: ``{"small": "small.zarr", "large": large_scores}``.
     labels
-        N integers (negative, masked or null: unlabelled); of more dimensions, the samples' shape. By default the labels
-        stored beside the scores of each model, which must be the same.
+        N integers (negative, masked or null: unlabelled) or N class names; or the path of a store or file that holds
+        them. By default the labels stored with the scores. Those of all models must be the same.
     k
-        Budget or sequence of budgets in (0, C]; top-k needs an integer. By default 1 to 10, or to C.
+        Budget or sequence of budgets in (0, C]; duplicates count once. Top-k needs integers. By default 1 to 10, or C.
     straddle
         Whether to analyse the ambiguity of each, too, as ``evaluate`` does.
-    {where}
-    {ignore_index}
-    {clusters}
-    {nan_policy}
-    {progress}
+    where
+        One boolean per sample, in any form that labels take. Samples where it is False (padding) are left out of N,
+        thresholds, sizes and errors, and their scores are not looked at. By default all samples count.
+    ignore_index
+        Label of samples to leave out: short for ``where = labels != ignore_index``; with ``where``, samples must meet
+        both. A sample with a negative label stays: it counts for thresholds and sizes, but not for errors.
+    clusters
+        One integer per sample, such as its document or patient: samples of a cluster may be alike, and standard errors
+        are those of independent clusters. Nothing else changes. By default each sample is independent.
+    nan_policy
+        ``"raise"`` refuses NaN; ``"lowest"`` ranks NaN below all numbers and never puts it in a set.
+    progress
+        Whether to show a progress bar on stderr. None logs one line per minute to ``avgk_dask`` instead.
     missing
-        What a chunk that a store does not hold means: ``"raise"`` an error that names it (the default),
-        ``"fill"`` the array's fill value.
+        What a chunk missing from a store means: ``"raise"`` an error that names it (the default), ``"fill"`` the
+        array's fill value.
 
     Returns
     -------
@@ -233,16 +240,20 @@ def compare(
 
     Raises
     ------
-    {refused_budgets}
-    {refused_scores}
+    BudgetError
+        If a budget is not a number in (0, C].
+    ScoresError, DtypeError
+        If the scores are not a matrix of real numbers, or contain NaN.
     LabelsError
         Where labels do not fit the scores, are probabilities, there are none, or those of two models differ.
     ScoresError
         Where models have other samples or classes than the first, or in another order, by their shapes, coordinates or names.
     OptionError
         Where there are fewer than two models.
-    {refused_memory}
-    {refused_store}
+    MemoryLimitError
+        If a task cannot fit its share of memory; checked before reading.
+    StoreError
+        If the store cannot be opened or read.
 
     Warns
     -----

@@ -32,7 +32,6 @@ from .options import (
     ScoresLike,
     asked_checkpoint,
     check_nan_policy,
-    documented,
     result_attrs,
 )
 from .thresholds import score_value
@@ -41,7 +40,6 @@ from .thresholds import score_value
 Weights: TypeAlias = list[int] | list[Fraction]
 
 
-@documented
 def error_curve(
     scores: ScoresLike,
     labels: LabelsLike = None,
@@ -59,13 +57,25 @@ def error_curve(
 
     Parameters
     ----------
-    {scores}
-    {labels}
-    {where}
-    {ignore_index}
-    {nan_policy}
-    {progress}
-    {checkpoint}
+    scores
+        N x C matrix, the classes on the last axis and samples on all others: an array (NumPy, Dask, Zarr, xarray,
+        tensor on the CPU), a frame, or the path of a store or file, as for ``open_scores``.
+    labels
+        N integers (negative, masked or null: unlabelled), N class names, or an N x C matrix of true probabilities; or
+        the path of a store or file that holds them. By default the labels stored with the scores.
+    where
+        One boolean per sample, in any form that labels take. Samples where it is False (padding) are left out of N,
+        thresholds, sizes and errors, and their scores are not looked at. By default all samples count.
+    ignore_index
+        Label of samples to leave out: short for ``where = labels != ignore_index``; with ``where``, samples must meet
+        both. A sample with a negative label stays: it counts for thresholds and sizes, but not for errors.
+    nan_policy
+        ``"raise"`` refuses NaN; ``"lowest"`` ranks NaN below all numbers and never puts it in a set.
+    progress
+        Whether to show a progress bar on stderr. None logs one line per minute to ``avgk_dask`` instead.
+    checkpoint
+        Path or URL of a folder that keeps intermediate results, so that an interrupted run, or one over a store that
+        has grown, reads only what is missing. Results of another request, store or version are refused.
 
     Returns
     -------
@@ -78,11 +88,14 @@ def error_curve(
 
     Raises
     ------
-    {refused_scores}
+    ScoresError, DtypeError
+        If the scores are not a matrix of real numbers, or contain NaN.
     LabelsError
         Where the labels do not fit the scores, or there are none.
-    {refused_memory}
-    {refused_store}
+    MemoryLimitError
+        If a task cannot fit its share of memory; checked before reading.
+    StoreError
+        If the store cannot be opened or read.
 
     Notes
     -----
@@ -200,7 +213,6 @@ class SmallestK(ShownAsTable):
         return self.value
 
 
-@documented
 def smallest_k(
     scores: ScoresLike,
     labels: LabelsLike = None,
@@ -218,16 +230,27 @@ def smallest_k(
 
     Parameters
     ----------
-    {scores}
+    scores
+        N x C matrix, the classes on the last axis and samples on all others: an array (NumPy, Dask, Zarr, xarray,
+        tensor on the CPU), a frame, or the path of a store or file, as for ``open_scores``.
     labels
-        N integers (negative, masked or null: unlabelled). By default the labels stored beside the scores.
+        N integers (negative, masked or null: unlabelled) or N class names; or the path of a store or file that holds
+        them. By default the labels stored with the scores.
     max_error
         The target, a number from 0 to 1, as exact as budgets are: 0.01 means one in a hundred.
-    {where}
-    {ignore_index}
-    {nan_policy}
-    {progress}
-    {checkpoint}
+    where
+        One boolean per sample, in any form that labels take. Samples where it is False (padding) are left out of N,
+        thresholds, sizes and errors, and their scores are not looked at. By default all samples count.
+    ignore_index
+        Label of samples to leave out: short for ``where = labels != ignore_index``; with ``where``, samples must meet
+        both. A sample with a negative label stays: it counts for thresholds and sizes, but not for errors.
+    nan_policy
+        ``"raise"`` refuses NaN; ``"lowest"`` ranks NaN below all numbers and never puts it in a set.
+    progress
+        Whether to show a progress bar on stderr. None logs one line per minute to ``avgk_dask`` instead.
+    checkpoint
+        Path or URL of a folder that keeps intermediate results, so that an interrupted run, or one over a store that
+        has grown, reads only what is missing. Results of another request, store or version are refused.
 
     Returns
     -------
@@ -239,13 +262,16 @@ def smallest_k(
     BudgetError
         Where no budget reaches the target (labels have NaN for their scores), or the least cannot be certain from a
         truncated store.
-    {refused_scores}
+    ScoresError, DtypeError
+        If the scores are not a matrix of real numbers, or contain NaN.
     LabelsError
         Where the labels do not fit the scores, are probabilities, or no sample has one.
     OptionError
         Where the target is no number from 0 to 1.
-    {refused_memory}
-    {refused_store}
+    MemoryLimitError
+        If a task cannot fit its share of memory; checked before reading.
+    StoreError
+        If the store cannot be opened or read.
 
     Notes
     -----

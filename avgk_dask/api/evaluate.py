@@ -31,7 +31,6 @@ from .options import (
     asked_checkpoint,
     check_nan_policy,
     check_ties,
-    documented,
     result_attrs,
     rounded,
     score_kind,
@@ -41,7 +40,6 @@ from .straddle import ambiguity_values, integers, n_ranked
 from .thresholds import score_value, threshold_values
 
 
-@documented
 def evaluate(
     scores: ScoresLike,
     labels: LabelsLike = None,
@@ -66,13 +64,14 @@ def evaluate(
 
     Parameters
     ----------
-    {scores}
+    scores
+        N x C matrix, the classes on the last axis and samples on all others: an array (NumPy, Dask, Zarr, xarray,
+        tensor on the CPU), a frame, or the path of a store or file, as for ``open_scores``.
     labels
-        N integers (negative, masked or null: unlabelled), or an N x C matrix of true probabilities, or None; of more
-        dimensions, the samples' shape or the scores'. By default the labels stored beside the scores.
+        N integers (negative, masked or null: unlabelled), N class names, or an N x C matrix of true probabilities; or
+        the path of a store or file that holds them. By default the labels stored with the scores.
     k
-        Budget or sequence of budgets in (0, C]; top-k results need an integer. A budget given twice counts
-        once, where it comes first. By default 1 to 10, or to C where there are fewer classes.
+        Budget or sequence of budgets in (0, C]; duplicates count once. Top-k needs integers. By default 1 to 10, or C.
     straddle
         Whether to analyse the ambiguity, too: straddle strengths and the supports of the ranked scores,
         in the same scan. For budgets up to k there are k (k + 1) / 2 strengths: for k = 100 they take
@@ -81,15 +80,25 @@ def evaluate(
         Which ties at a threshold are kept where not all fit: ``"first"`` the first ones in row-major
         order, as in the paper's listing; ``"spread"`` those that come first in a fixed pseudo-random
         order of (sample, class), the same for any chunking, for one more read.
-    {where}
-    {ignore_index}
-    {clusters}
-    {nan_policy}
-    {progress}
-    {checkpoint}
+    where
+        One boolean per sample, in any form that labels take. Samples where it is False (padding) are left out of N,
+        thresholds, sizes and errors, and their scores are not looked at. By default all samples count.
+    ignore_index
+        Label of samples to leave out: short for ``where = labels != ignore_index``; with ``where``, samples must meet
+        both. A sample with a negative label stays: it counts for thresholds and sizes, but not for errors.
+    clusters
+        One integer per sample, such as its document or patient: samples of a cluster may be alike, and standard errors
+        are those of independent clusters. Nothing else changes. By default each sample is independent.
+    nan_policy
+        ``"raise"`` refuses NaN; ``"lowest"`` ranks NaN below all numbers and never puts it in a set.
+    progress
+        Whether to show a progress bar on stderr. None logs one line per minute to ``avgk_dask`` instead.
+    checkpoint
+        Path or URL of a folder that keeps intermediate results, so that an interrupted run, or one over a store that
+        has grown, reads only what is missing. Results of another request, store or version are refused.
     missing
-        What a chunk that the store does not hold means: ``"raise"`` an error that names it (the default),
-        ``"fill"`` the array's fill value.
+        What a chunk missing from a store means: ``"raise"`` an error that names it (the default), ``"fill"`` the
+        array's fill value.
 
     Returns
     -------
@@ -153,13 +162,16 @@ def evaluate(
     ------
     BudgetError
         Where a budget is no number in (0, C], or cannot be certain from a truncated store.
-    {refused_scores}
+    ScoresError, DtypeError
+        If the scores are not a matrix of real numbers, or contain NaN.
     LabelsError
         Where the labels do not fit the scores.
     OptionError
         Where an option is none of the values it may take.
-    {refused_memory}
-    {refused_store}
+    MemoryLimitError
+        If a task cannot fit its share of memory; checked before reading.
+    StoreError
+        If the store cannot be opened or read.
 
     Warns
     -----

@@ -12,10 +12,9 @@ from ..engine.run import running
 from ..errors import OptionError
 from ..results.datasets import build_result
 from ..results.registry import LOSSES
-from ..sources.source import Source
 from ..statistics.losses import PAIRS, LossPlan, LossTally, loss_pass
 from .inputs.labels import check_no_nan_policy, logits_of, probabilities, refuse_scores
-from .options import LabelsLike, Named, PlaceLike, ScoresLike, asked_checkpoint, documented, result_attrs
+from .options import LabelsLike, Named, PlaceLike, ScoresLike, asked_checkpoint, result_attrs
 
 #: The constants of strong properness, and whether they are shared out among the classes. Those of the losses that
 #: ``one_versus_all`` sums are the ones of the binary losses, as Agarwal (2014) defines them.
@@ -24,7 +23,6 @@ _MU = {"nll": (1, False), "brier": (1, True), "logistic": (4, True), "squared": 
 _BINARY = ("logistic", "squared", "exponential")
 
 
-@documented
 def nll(
     scores: ScoresLike,
     labels: LabelsLike = None,
@@ -42,13 +40,25 @@ def nll(
 
     Parameters
     ----------
-    {scores}
-    {labels}
-    {where}
-    {ignore_index}
-    {nan_policy_of_losses}
-    {progress}
-    {checkpoint}
+    scores
+        N x C matrix, the classes on the last axis and samples on all others: an array (NumPy, Dask, Zarr, xarray,
+        tensor on the CPU), a frame, or the path of a store or file, as for ``open_scores``.
+    labels
+        N integers (negative, masked or null: unlabelled), N class names, or an N x C matrix of true probabilities; or
+        the path of a store or file that holds them. By default the labels stored with the scores.
+    where
+        One boolean per sample, in any form that labels take. Samples where it is False (padding) are left out of N,
+        thresholds, sizes and errors, and their scores are not looked at. By default all samples count.
+    ignore_index
+        Label of samples to leave out: short for ``where = labels != ignore_index``; with ``where``, samples must meet
+        both. A sample with a negative label stays: it counts for thresholds and sizes, but not for errors.
+    nan_policy
+        Only ``"raise"`` is supported: NaN is refused.
+    progress
+        Whether to show a progress bar on stderr. None logs one line per minute to ``avgk_dask`` instead.
+    checkpoint
+        Path or URL of a folder that keeps intermediate results, so that an interrupted run, or one over a store that
+        has grown, reads only what is missing. Results of another request, store or version are refused.
 
     Returns
     -------
@@ -58,10 +68,14 @@ def nll(
 
     Raises
     ------
-    {refused_probabilities}
-    {refused_without_labels}
-    {refused_memory}
-    {refused_store}
+    ScoresError, DtypeError
+        If the scores are not probabilities in [0, 1], contain NaN, or a row of logits has an infinite maximum.
+    LabelsError
+        If the labels do not fit the scores, or there are none.
+    MemoryLimitError
+        If a task cannot fit its share of memory; checked before reading.
+    StoreError
+        If the store cannot be opened or read.
 
     Notes
     -----
@@ -77,12 +91,9 @@ def nll(
     2000.0
 
     """
-    return _mean_losses(
-        probabilities(scores, labels, "a loss", where, ignore_index), ("nll",), nan_policy, progress, checkpoint
-    )[0][0]
+    return _mean_losses(scores, labels, ("nll",), where, ignore_index, nan_policy, progress, checkpoint)[0][0]
 
 
-@documented
 def brier(
     scores: ScoresLike,
     labels: LabelsLike = None,
@@ -100,13 +111,25 @@ def brier(
 
     Parameters
     ----------
-    {scores}
-    {labels}
-    {where}
-    {ignore_index}
-    {nan_policy_of_losses}
-    {progress}
-    {checkpoint}
+    scores
+        N x C matrix, the classes on the last axis and samples on all others: an array (NumPy, Dask, Zarr, xarray,
+        tensor on the CPU), a frame, or the path of a store or file, as for ``open_scores``.
+    labels
+        N integers (negative, masked or null: unlabelled), N class names, or an N x C matrix of true probabilities; or
+        the path of a store or file that holds them. By default the labels stored with the scores.
+    where
+        One boolean per sample, in any form that labels take. Samples where it is False (padding) are left out of N,
+        thresholds, sizes and errors, and their scores are not looked at. By default all samples count.
+    ignore_index
+        Label of samples to leave out: short for ``where = labels != ignore_index``; with ``where``, samples must meet
+        both. A sample with a negative label stays: it counts for thresholds and sizes, but not for errors.
+    nan_policy
+        Only ``"raise"`` is supported: NaN is refused.
+    progress
+        Whether to show a progress bar on stderr. None logs one line per minute to ``avgk_dask`` instead.
+    checkpoint
+        Path or URL of a folder that keeps intermediate results, so that an interrupted run, or one over a store that
+        has grown, reads only what is missing. Results of another request, store or version are refused.
 
     Returns
     -------
@@ -115,10 +138,14 @@ def brier(
 
     Raises
     ------
-    {refused_probabilities}
-    {refused_without_labels}
-    {refused_memory}
-    {refused_store}
+    ScoresError, DtypeError
+        If the scores are not probabilities in [0, 1], contain NaN, or a row of logits has an infinite maximum.
+    LabelsError
+        If the labels do not fit the scores, or there are none.
+    MemoryLimitError
+        If a task cannot fit its share of memory; checked before reading.
+    StoreError
+        If the store cannot be opened or read.
 
     Notes
     -----
@@ -131,12 +158,9 @@ def brier(
     0.21875
 
     """
-    return _mean_losses(
-        probabilities(scores, labels, "a loss", where, ignore_index), ("brier",), nan_policy, progress, checkpoint
-    )[0][0]
+    return _mean_losses(scores, labels, ("brier",), where, ignore_index, nan_policy, progress, checkpoint)[0][0]
 
 
-@documented
 def one_versus_all(
     scores: ScoresLike,
     labels: LabelsLike = None,
@@ -155,16 +179,28 @@ def one_versus_all(
 
     Parameters
     ----------
-    {scores}
-    {labels}
+    scores
+        N x C matrix, the classes on the last axis and samples on all others: an array (NumPy, Dask, Zarr, xarray,
+        tensor on the CPU), a frame, or the path of a store or file, as for ``open_scores``.
+    labels
+        N integers (negative, masked or null: unlabelled), N class names, or an N x C matrix of true probabilities; or
+        the path of a store or file that holds them. By default the labels stored with the scores.
     loss
         ``"logistic"``: l(+1, p) = -log p, l(-1, p) = -log(1 - p). ``"squared"``: (1 - p)**2 and p**2. ``"exponential"``:
         sqrt((1 - p) / p) and sqrt(p / (1 - p)).
-    {where}
-    {ignore_index}
-    {nan_policy_of_losses}
-    {progress}
-    {checkpoint}
+    where
+        One boolean per sample, in any form that labels take. Samples where it is False (padding) are left out of N,
+        thresholds, sizes and errors, and their scores are not looked at. By default all samples count.
+    ignore_index
+        Label of samples to leave out: short for ``where = labels != ignore_index``; with ``where``, samples must meet
+        both. A sample with a negative label stays: it counts for thresholds and sizes, but not for errors.
+    nan_policy
+        Only ``"raise"`` is supported: NaN is refused.
+    progress
+        Whether to show a progress bar on stderr. None logs one line per minute to ``avgk_dask`` instead.
+    checkpoint
+        Path or URL of a folder that keeps intermediate results, so that an interrupted run, or one over a store that
+        has grown, reads only what is missing. Results of another request, store or version are refused.
 
     Returns
     -------
@@ -173,12 +209,16 @@ def one_versus_all(
 
     Raises
     ------
-    {refused_probabilities}
-    {refused_without_labels}
+    ScoresError, DtypeError
+        If the scores are not probabilities in [0, 1], contain NaN, or a row of logits has an infinite maximum.
+    LabelsError
+        If the labels do not fit the scores, or there are none.
     OptionError
         Where the loss is none of these.
-    {refused_memory}
-    {refused_store}
+    MemoryLimitError
+        If a task cannot fit its share of memory; checked before reading.
+    StoreError
+        If the store cannot be opened or read.
 
     Notes
     -----
@@ -193,12 +233,9 @@ def one_versus_all(
     """
     if loss not in _BINARY:
         raise OptionError(f"loss must be one of {', '.join(_BINARY)}; got {loss!r}. Leave it out for the logistic one.")
-    return _mean_losses(
-        probabilities(scores, labels, "a loss", where, ignore_index), (loss,), nan_policy, progress, checkpoint
-    )[0][0]
+    return _mean_losses(scores, labels, (loss,), where, ignore_index, nan_policy, progress, checkpoint)[0][0]
 
 
-@documented
 def evaluate_losses(
     scores: ScoresLike,
     labels: LabelsLike = None,
@@ -214,15 +251,27 @@ def evaluate_losses(
 
     Parameters
     ----------
-    {scores}
-    {labels}
+    scores
+        N x C matrix, the classes on the last axis and samples on all others: an array (NumPy, Dask, Zarr, xarray,
+        tensor on the CPU), a frame, or the path of a store or file, as for ``open_scores``.
+    labels
+        N integers (negative, masked or null: unlabelled), N class names, or an N x C matrix of true probabilities; or
+        the path of a store or file that holds them. By default the labels stored with the scores.
     losses
         Of ``"nll", "brier"`` and those that ``one_versus_all`` has: ``"logistic", "squared", "exponential"``.
-    {where}
-    {ignore_index}
-    {nan_policy_of_losses}
-    {progress}
-    {checkpoint}
+    where
+        One boolean per sample, in any form that labels take. Samples where it is False (padding) are left out of N,
+        thresholds, sizes and errors, and their scores are not looked at. By default all samples count.
+    ignore_index
+        Label of samples to leave out: short for ``where = labels != ignore_index``; with ``where``, samples must meet
+        both. A sample with a negative label stays: it counts for thresholds and sizes, but not for errors.
+    nan_policy
+        Only ``"raise"`` is supported: NaN is refused.
+    progress
+        Whether to show a progress bar on stderr. None logs one line per minute to ``avgk_dask`` instead.
+    checkpoint
+        Path or URL of a folder that keeps intermediate results, so that an interrupted run, or one over a store that
+        has grown, reads only what is missing. Results of another request, store or version are refused.
 
     Returns
     -------
@@ -235,12 +284,16 @@ def evaluate_losses(
 
     Raises
     ------
-    {refused_probabilities}
-    {refused_without_labels}
+    ScoresError, DtypeError
+        If the scores are not probabilities in [0, 1], contain NaN, or a row of logits has an infinite maximum.
+    LabelsError
+        If the labels do not fit the scores, or there are none.
     OptionError
         Where a loss is none of these.
-    {refused_memory}
-    {refused_store}
+    MemoryLimitError
+        If a task cannot fit its share of memory; checked before reading.
+    StoreError
+        If the store cannot be opened or read.
 
     Notes
     -----
@@ -257,9 +310,7 @@ def evaluate_losses(
     names = [losses] if isinstance(losses, str) else list(dict.fromkeys(losses))
     if not names or any(name not in PAIRS for name in names):
         raise OptionError(f"losses must be some of {', '.join(PAIRS)}; got {losses!r}. Name those that are wanted.")
-    means, attrs = _mean_losses(
-        probabilities(scores, labels, "a loss", where, ignore_index), tuple(names), nan_policy, progress, checkpoint
-    )
+    means, attrs = _mean_losses(scores, labels, tuple(names), where, ignore_index, nan_policy, progress, checkpoint)
     constants = [mu(name, int(str(attrs["n_classes"]))) for name in names]
     return build_result({"mean_loss": means, "mu": constants}, {"loss": names}, attrs, LOSSES)
 
@@ -354,18 +405,16 @@ def regret_bound(name: str, regret: float, n_classes: int | None = None) -> floa
 
 
 def _mean_losses(
-    given: Source,
-    names: tuple[str, ...],
-    nan_policy: str,
-    progress: bool | None,
-    checkpoint: PlaceLike,
-) -> tuple[list[float], Named]:
-    """Return the means of some losses, and the attributes of a result."""
+    scores: ScoresLike, labels: LabelsLike, names: tuple[str, ...], where: LabelsLike, ignore_index: int | None,
+    nan_policy: str, progress: bool | None, checkpoint: PlaceLike,
+) -> tuple[list[float], Named]:  # fmt: skip
+    """Return the means of some losses, and the attributes of a result; one read."""
+    estimates = probabilities(scores, labels, "a loss", where, ignore_index)
     check_no_nan_policy(nan_policy)
-    source, link, temperature = logits_of(given)
+    source, link, temperature = logits_of(estimates)
     plan = LossPlan(source.dtype, source.shape[1], names, link, temperature)
     with running(source, progress, nan_policy, asked_checkpoint(checkpoint, "losses", nan_policy=nan_policy)) as run:
         tally: LossTally = run.read(loss_pass(plan))
         refuse_scores(tally, run.source, link)
     means = [tally.losses.mean(i, tally.n_labelled) for i in range(len(names))]
-    return means, result_attrs(given, run.reads, n_labelled=tally.n_labelled)
+    return means, result_attrs(estimates, run.reads, n_labelled=tally.n_labelled)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, SupportsFloat, Unpack
 
@@ -12,17 +12,15 @@ import xarray as xr
 
 from ..arrays import Array, Floats, Ints
 from ..errors import AvgkError, OptionError
-from ..sources.activations import Balance, Sigmoid, Softmax
-from ..sources.derived import TransformedSource
-from ..sources.reading import Transform
 from ..sources.row_values import blank, lazy_array
 from ..sources.source import Source
+from ..sources.transforms import ACTIVATIONS, Balance
 from ..statistics.truncated import refuse_truncated
 from .inputs.labels import labelled_source, refuse_soft
 from .inputs.lazy_scores import LazyScores, SourceOptions, place_of
 from .inputs.names import class_vector, frame_of
 from .inputs.sources import as_source
-from .options import LabelsLike, ScoresLike, documented, is_stored
+from .options import LabelsLike, ScoresLike, is_stored
 
 #: Temperatures beyond these, or below their inverse, are refused: no model is calibrated by them.
 _MOST = 2.0**64
@@ -39,7 +37,7 @@ class Activated(LazyScores):
     def as_source(self, labels: LabelsLike, **options: Unpack[SourceOptions]) -> Source:  # noqa: D102
         logits = as_source(self.scores, labels, **options)
         refuse_truncated(logits, f"a {self.activation}")
-        return TransformedSource(logits, _TRANSFORMS[self.activation](self, logits))
+        return logits.with_transform(ACTIVATIONS[self.activation].of(logits, self.temperature))
 
     def __repr__(self) -> str:
         return self._told(f"{self.activation} of {place_of(self.scores)}, temperature {self.temperature:g}")
@@ -53,22 +51,11 @@ class Activated(LazyScores):
         return frame_of(self.scores)
 
 
-def _softmax(what: Activated, logits: Source) -> Transform:
-    return Softmax(what.temperature, logits.dtype, logits.location, logits.mask is not None)
-
-
-def _sigmoid(what: Activated, logits: Source) -> Transform:
-    return Sigmoid(what.temperature, logits.dtype)
-
-
-_TRANSFORMS: dict[str, Callable[[Activated, Source], Transform]] = {"softmax": _softmax, "sigmoid": _sigmoid}
-
-
 def activated(scores: ScoresLike, activation: str, temperature: SupportsFloat = 1.0) -> Activated:
     """Return the probabilities that an activation makes of logits."""
-    if activation not in _TRANSFORMS:
+    if activation not in ACTIVATIONS:
         raise OptionError(
-            f"activation must be {' or '.join(map(repr, _TRANSFORMS))}; got {activation!r}. Use one of these."
+            f"activation must be {' or '.join(map(repr, ACTIVATIONS))}; got {activation!r}. Use one of these."
         )
     try:
         value = float(temperature)
@@ -81,7 +68,6 @@ def activated(scores: ScoresLike, activation: str, temperature: SupportsFloat = 
     return Activated(scores, activation, value)
 
 
-@documented
 def softmax(scores: ScoresLike, temperature: SupportsFloat = 1.0) -> LazyScores:
     """Return logits as probabilities: exp(z / T) over the sum of its row, made while the logits are read.
 
@@ -89,8 +75,10 @@ def softmax(scores: ScoresLike, temperature: SupportsFloat = 1.0) -> LazyScores:
 
     Parameters
     ----------
-    {scores}
-        These are logits: any real numbers. -inf gives 0.
+    scores
+        N x C matrix, the classes on the last axis and samples on all others: an array (NumPy, Dask, Zarr, xarray,
+        tensor on the CPU), a frame, or the path of a store or file, as for ``open_scores``. These are logits: any real
+        numbers. -inf gives 0.
     temperature
         T: each logit is divided by it first. Above 1 it makes probabilities more alike, below 1 less.
 
@@ -124,14 +112,15 @@ def softmax(scores: ScoresLike, temperature: SupportsFloat = 1.0) -> LazyScores:
     return activated(scores, "softmax", temperature)
 
 
-@documented
 def sigmoid(scores: ScoresLike, temperature: SupportsFloat = 1.0) -> LazyScores:
     """Return logits as probabilities, each by itself: 1 / (1 + exp(-z / T)), made while the logits are read.
 
     Parameters
     ----------
-    {scores}
-        These are logits: any real numbers. -inf gives 0, inf gives 1.
+    scores
+        N x C matrix, the classes on the last axis and samples on all others: an array (NumPy, Dask, Zarr, xarray,
+        tensor on the CPU), a frame, or the path of a store or file, as for ``open_scores``. These are logits: any real
+        numbers. -inf gives 0, inf gives 1.
     temperature
         T: each logit is divided by it first.
 
@@ -178,7 +167,7 @@ class Balanced(LazyScores):
                 f"frequencies must be {source.n_classes}, one for each class; got {self.frequencies.size}. "
                 "Count the labels with numpy.bincount(labels, minlength=C)."
             )
-        return TransformedSource(source, Balance(self.frequencies, source.dtype))
+        return source.with_transform(Balance(self.frequencies, source.dtype))
 
     def __repr__(self) -> str:
         return self._told(f"{place_of(self.scores)} divided by class frequencies")
@@ -212,7 +201,6 @@ def _count(labels: Array, n_classes: int) -> Ints:
     return np.bincount(labels[(labels >= 0) & (labels < n_classes)], minlength=n_classes)[None]
 
 
-@documented
 def balanced(scores: ScoresLike, frequencies: Array | Sequence[float]) -> LazyScores:
     """Return scores divided by the frequency of their class: macro average-k.
 
@@ -222,8 +210,10 @@ def balanced(scores: ScoresLike, frequencies: Array | Sequence[float]) -> LazySc
 
     Parameters
     ----------
-    {scores}
-        These should be probabilities.
+    scores
+        N x C matrix, the classes on the last axis and samples on all others: an array (NumPy, Dask, Zarr, xarray,
+        tensor on the CPU), a frame, or the path of a store or file, as for ``open_scores``. These should be
+        probabilities.
     frequencies
         C numbers of at least 0: how often each class occurs, as shares or counts, such as
         ``numpy.bincount(labels, minlength=C)`` of training labels. The score of a class that never occurs becomes 0.

@@ -17,7 +17,7 @@ from ..errors import BudgetError, LabelsError, ScoresError
 from ..exact.budgets import parse_budgets
 from ..exact.sums import error_of
 from ..results.datasets import build_result
-from ..sources.derived import labelled_by_itself
+from ..sources.readers import BlockReader
 from ..sources.row_values import blank, checked_matrix
 from ..sources.source import Source
 from ..statistics.regrets import set_pass, top_pass
@@ -26,12 +26,11 @@ from ..statistics.truncated import refuse_truncated
 from .inputs.lazy_scores import flat_rows, with_lead
 from .inputs.names import check_same_names, names_of
 from .inputs.sources import as_source, lazy_matrix
-from .options import BudgetsLike, LabelsLike, ScoresLike, check_nan_policy, documented, result_attrs, rounded
+from .options import BudgetsLike, LabelsLike, ScoresLike, check_nan_policy, result_attrs, rounded
 from .outcome import Outcome
 from .thresholds import score_value
 
 
-@documented
 def adaptive_gain(
     eta: ScoresLike, k: BudgetsLike, *, where: LabelsLike = None, progress: bool | None = None
 ) -> xr.Dataset:
@@ -44,9 +43,12 @@ def adaptive_gain(
     eta
         N x C matrix of the true probabilities, whose rows sum to 1; as ``scores`` elsewhere.
     k
-        Integer budget or sequence of them; one given twice counts once.
-    {where}
-    {progress}
+        Integer budget or sequence of integer budgets in 1..C; duplicates count once.
+    where
+        One boolean per sample, in any form that labels take. Samples where it is False (padding) are left out of N,
+        thresholds, sizes and errors, and their scores are not looked at. By default all samples count.
+    progress
+        Whether to show a progress bar on stderr. None logs one line per minute to ``avgk_dask`` instead.
 
     Returns
     -------
@@ -64,11 +66,14 @@ def adaptive_gain(
     ------
     BudgetError
         Where a budget is no integer in 1..C.
-    {refused_scores}
+    ScoresError, DtypeError
+        If the scores are not a matrix of real numbers, or contain NaN.
     LabelsError
         If eta is not in [0, 1] or its rows do not sum to 1.
-    {refused_memory}
-    {refused_store}
+    MemoryLimitError
+        If a task cannot fit its share of memory; checked before reading.
+    StoreError
+        If the store cannot be opened or read.
 
     Notes
     -----
@@ -91,7 +96,7 @@ def adaptive_gain(
         raise BudgetError(f"k must be an integer for a gain over top-k; got {k!r}. Use evaluate for a fractional k.")
     with running(source, progress) as run:
         with _about_eta():
-            outcome = Outcome.find(run.over(labelled_by_itself(source)), budgets)
+            outcome = Outcome.find(run.over(_labelled_by_itself(source)), budgets)
         thresholds = [_value(s.key, source) for s in outcome.selections]
         wanted = top_pass(source.dtype, source.shape[1], [int(b) for b in budgets], [float(t) for t in thresholds])
         tallies = run.read(wanted).tallies
@@ -107,7 +112,6 @@ def adaptive_gain(
     return build_result(values, {"k": [float(b) for b in budgets]}, attrs)
 
 
-@documented
 def regret(sets: ScoresLike, eta: ScoresLike, *, where: LabelsLike = None, progress: bool | None = None) -> xr.Dataset:
     """Compute how many more errors any sets make than the best sets with as many labels in all.
 
@@ -117,8 +121,11 @@ def regret(sets: ScoresLike, eta: ScoresLike, *, where: LabelsLike = None, progr
         Boolean N x C matrix, such as ``average_k_sets`` or ``predict_sets`` give, lazy or not.
     eta
         N x C matrix of the true probabilities, whose rows sum to 1; as ``scores`` elsewhere.
-    {where}
-    {progress}
+    where
+        One boolean per sample, in any form that labels take. Samples where it is False (padding) are left out of N,
+        thresholds, sizes and errors, and their scores are not looked at. By default all samples count.
+    progress
+        Whether to show a progress bar on stderr. None logs one line per minute to ``avgk_dask`` instead.
 
     Returns
     -------
@@ -141,8 +148,10 @@ def regret(sets: ScoresLike, eta: ScoresLike, *, where: LabelsLike = None, progr
         Where the sets are not boolean or not of eta's shape, or eta is no matrix of real numbers.
     LabelsError
         If eta is not in [0, 1] or its rows do not sum to 1.
-    {refused_memory}
-    {refused_store}
+    MemoryLimitError
+        If a task cannot fit its share of memory; checked before reading.
+    StoreError
+        If the store cannot be opened or read.
 
     Notes
     -----
@@ -163,7 +172,7 @@ def regret(sets: ScoresLike, eta: ScoresLike, *, where: LabelsLike = None, progr
     with running(source, progress) as run:
         (n_labels,) = run.compute([delayed(int)(members.sum(dtype=np.int64))], "count")
         with _about_eta():
-            search = find_thresholds(run.over(labelled_by_itself(source)), [n_labels])
+            search = find_thresholds(run.over(_labelled_by_itself(source)), [n_labels])
         threshold = _value(search.found[0].key, source)
         wanted = set_pass(source.dtype, source.shape[1], float(threshold))
         (tally,) = run.over(source.with_labels(members)).read(wanted).tallies
@@ -175,7 +184,6 @@ def regret(sets: ScoresLike, eta: ScoresLike, *, where: LabelsLike = None, progr
     return build_result(values, {}, result_attrs(source, run.reads, n_labels=n_labels))
 
 
-@documented
 def plug_in_regret(
     scores: ScoresLike,
     eta: ScoresLike,
@@ -191,14 +199,20 @@ def plug_in_regret(
 
     Parameters
     ----------
-    {scores}
+    scores
+        N x C matrix, the classes on the last axis and samples on all others: an array (NumPy, Dask, Zarr, xarray,
+        tensor on the CPU), a frame, or the path of a store or file, as for ``open_scores``.
     eta
         N x C matrix of the true probabilities, whose rows sum to 1.
     k
-        Budget or sequence of budgets in (0, C]; one given twice counts once. Top-k needs integers.
-    {where}
-    {nan_policy}
-    {progress}
+        Budget or sequence of budgets in (0, C]; duplicates count once. Top-k needs integers.
+    where
+        One boolean per sample, in any form that labels take. Samples where it is False (padding) are left out of N,
+        thresholds, sizes and errors, and their scores are not looked at. By default all samples count.
+    nan_policy
+        ``"raise"`` refuses NaN; ``"lowest"`` ranks NaN below all numbers and never puts it in a set.
+    progress
+        Whether to show a progress bar on stderr. None logs one line per minute to ``avgk_dask`` instead.
 
     Returns
     -------
@@ -214,12 +228,16 @@ def plug_in_regret(
 
     Raises
     ------
-    {refused_budgets}
-    {refused_scores}
+    BudgetError
+        If a budget is not a number in (0, C].
+    ScoresError, DtypeError
+        If the scores are not a matrix of real numbers, or contain NaN.
     LabelsError
         If eta is not in [0, 1] or its rows do not sum to 1, or does not fit the scores.
-    {refused_memory}
-    {refused_store}
+    MemoryLimitError
+        If a task cannot fit its share of memory; checked before reading.
+    StoreError
+        If the store cannot be opened or read.
 
     Notes
     -----
@@ -244,7 +262,7 @@ def plug_in_regret(
     budgets = parse_budgets(k, source.shape[1])
     with running(source, progress, nan_policy) as run, _about_eta():
         mine = Outcome.find(run, budgets)
-        best = Outcome.find(Run(labelled_by_itself(truth), run.compute), budgets)
+        best = Outcome.find(Run(_labelled_by_itself(truth), run.compute), budgets)
     values = {
         "top_k_error": rounded(mine.top_errors),
         "average_k_error": rounded(mine.average_errors),
@@ -267,6 +285,13 @@ def _about_eta() -> Iterator[None]:
 
 def _differences(a: list[Fraction | None], b: list[Fraction | None]) -> list[Fraction | None]:
     return [None if x is None or y is None else x - y for x, y in zip(a, b, strict=True)]
+
+
+def _labelled_by_itself(truth: Source) -> Source:
+    """Return probabilities with themselves as soft labels."""
+    blocks = truth.dask_array()
+    whole = Source(BlockReader(blocks, truth.location)).with_labels(blocks)
+    return whole if truth.mask is None else whole.with_conditions(truth.mask.conditions)
 
 
 def _value(key: int, source: Source) -> float | int:

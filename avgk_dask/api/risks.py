@@ -27,12 +27,10 @@ from .options import (
     are_several,
     asked_checkpoint,
     check_nan_policy,
-    documented,
 )
 from .thresholds import SetsAbove, check_thresholds, coordinate, fits_a_float, given_thresholds, score_value
 
 
-@documented
 def risk(
     scores: ScoresLike,
     labels: LabelsLike = None,
@@ -52,19 +50,31 @@ def risk(
 
     Parameters
     ----------
-    {scores}
-    {labels}
+    scores
+        N x C matrix, the classes on the last axis and samples on all others: an array (NumPy, Dask, Zarr, xarray,
+        tensor on the CPU), a frame, or the path of a store or file, as for ``open_scores``.
+    labels
+        N integers (negative, masked or null: unlabelled), N class names, or an N x C matrix of true probabilities; or
+        the path of a store or file that holds them. By default the labels stored with the scores.
     thresholds
         Number or sequence of numbers, or what ``threshold``, ``best_threshold`` or ``evaluate`` gave.
     cost
         What a label costs, at least 0; a float means the decimal that Python prints for it. By default the threshold
         itself, whatever its sign, which is the best threshold for that cost where the scores are the true probabilities; each
         row then has a cost of its own, and the risks of different rows do not compare.
-    {where}
-    {ignore_index}
-    {nan_policy_of_counts}
-    {progress}
-    {checkpoint}
+    where
+        One boolean per sample, in any form that labels take. Samples where it is False (padding) are left out of N,
+        thresholds, sizes and errors, and their scores are not looked at. By default all samples count.
+    ignore_index
+        Label of samples to leave out: short for ``where = labels != ignore_index``; with ``where``, samples must meet
+        both. A sample with a negative label stays: it counts for thresholds and sizes, but not for errors.
+    nan_policy
+        ``"raise"`` refuses NaN; ``"lowest"`` ranks NaN below all numbers and never puts it in a set.
+    progress
+        Whether to show a progress bar on stderr. None logs one line per minute to ``avgk_dask`` instead.
+    checkpoint
+        Path or URL of a folder that keeps intermediate results, so that an interrupted run, or one over a store that
+        has grown, reads only what is missing. Results of another request, store or version are refused.
 
     Returns
     -------
@@ -79,13 +89,16 @@ def risk(
 
     Raises
     ------
-    {refused_scores}
+    ScoresError, DtypeError
+        If the scores are not a matrix of real numbers, or contain NaN.
     LabelsError
         Where the labels do not fit the scores, or there are none.
     OptionError
         Where a threshold is no number, or the cost none of at least 0.
-    {refused_memory}
-    {refused_store}
+    MemoryLimitError
+        If a task cannot fit its share of memory; checked before reading.
+    StoreError
+        If the store cannot be opened or read.
 
     Notes
     -----
@@ -162,7 +175,6 @@ class BestThreshold(ShownAsTable):
     reads: int
 
 
-@documented
 def best_threshold(
     scores: ScoresLike,
     labels: LabelsLike = None,
@@ -183,15 +195,27 @@ def best_threshold(
 
     Parameters
     ----------
-    {scores}
-    {labels}
+    scores
+        N x C matrix, the classes on the last axis and samples on all others: an array (NumPy, Dask, Zarr, xarray,
+        tensor on the CPU), a frame, or the path of a store or file, as for ``open_scores``.
+    labels
+        N integers (negative, masked or null: unlabelled), N class names, or an N x C matrix of true probabilities; or
+        the path of a store or file that holds them. By default the labels stored with the scores.
     cost
         What a label in a set costs, where a missed label costs 1: a finite number of at least 0, as exact as budgets are.
-    {where}
-    {ignore_index}
-    {nan_policy}
-    {progress}
-    {checkpoint}
+    where
+        One boolean per sample, in any form that labels take. Samples where it is False (padding) are left out of N,
+        thresholds, sizes and errors, and their scores are not looked at. By default all samples count.
+    ignore_index
+        Label of samples to leave out: short for ``where = labels != ignore_index``; with ``where``, samples must meet
+        both. A sample with a negative label stays: it counts for thresholds and sizes, but not for errors.
+    nan_policy
+        ``"raise"`` refuses NaN; ``"lowest"`` ranks NaN below all numbers and never puts it in a set.
+    progress
+        Whether to show a progress bar on stderr. None logs one line per minute to ``avgk_dask`` instead.
+    checkpoint
+        Path or URL of a folder that keeps intermediate results, so that an interrupted run, or one over a store that
+        has grown, reads only what is missing. Results of another request, store or version are refused.
 
     Returns
     -------
@@ -200,13 +224,16 @@ def best_threshold(
 
     Raises
     ------
-    {refused_scores}
+    ScoresError, DtypeError
+        If the scores are not a matrix of real numbers, or contain NaN.
     LabelsError
         Where the labels do not fit the scores, or no sample has one.
     OptionError
         Where the cost is no finite number of at least 0.
-    {refused_memory}
-    {refused_store}
+    MemoryLimitError
+        If a task cannot fit its share of memory; checked before reading.
+    StoreError
+        If the store cannot be opened or read.
 
     Notes
     -----

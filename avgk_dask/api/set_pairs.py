@@ -20,11 +20,10 @@ from ..statistics.pairs import PairPlan, pair_pass
 from ..statistics.truncated import refuse_truncated
 from .inputs.names import class_names_of, open_once
 from .inputs.sources import as_source
-from .options import BudgetLike, LabelsLike, Named, ScoresLike, check_nan_policy, documented, result_attrs
+from .options import BudgetLike, LabelsLike, Named, ScoresLike, check_nan_policy, result_attrs
 from .sets import settle_rule
 
 
-@documented
 def set_pairs(
     scores: ScoresLike,
     k: BudgetLike,
@@ -42,17 +41,25 @@ def set_pairs(
 
     Parameters
     ----------
-    {scores}
+    scores
+        N x C matrix, the classes on the last axis and samples on all others: an array (NumPy, Dask, Zarr, xarray,
+        tensor on the CPU), a frame, or the path of a store or file, as for ``open_scores``.
     k
         Budget in (0, C].
     n_pairs
         How many pairs to return at most; ties in the count go to the lower class numbers.
     names
         A name for each class. By default those stored beside the scores.
-    {where}
-    {ignore_index}
-    {nan_policy}
-    {progress}
+    where
+        One boolean per sample, in any form that labels take. Samples where it is False (padding) are left out of N,
+        thresholds, sizes and errors, and their scores are not looked at. By default all samples count.
+    ignore_index
+        Label of samples to leave out: short for ``where = labels != ignore_index``; with ``where``, samples must meet
+        both. A sample with a negative label stays: it counts for thresholds and sizes, but not for errors.
+    nan_policy
+        ``"raise"`` refuses NaN; ``"lowest"`` ranks NaN below all numbers and never puts it in a set.
+    progress
+        Whether to show a progress bar on stderr. None logs one line per minute to ``avgk_dask`` instead.
 
     Returns
     -------
@@ -63,12 +70,16 @@ def set_pairs(
 
     Raises
     ------
-    {refused_budgets}
-    {refused_scores}
+    BudgetError
+        If a budget is not a number in (0, C].
+    ScoresError, DtypeError
+        If the scores are not a matrix of real numbers, or contain NaN.
     OptionError
         Where ``n_pairs`` is no positive integer, or there are not as many names as classes.
-    {refused_memory}
-    {refused_store}
+    MemoryLimitError
+        If a task cannot fit its share of memory; checked before reading.
+    StoreError
+        If the store cannot be opened or read.
 
     Notes
     -----

@@ -31,16 +31,15 @@ from ..exact.budgets import count_labels, parse_budgets, show
 from ..kernels.dispatch import work_on
 from ..kernels.keys import check_dtype, first_key_above, is_float
 from ..settings import DEFAULTS, setting
-from ..sources.derived import scatter_slots, spread_source
 from ..sources.row_values import SampleMask, first_samples
-from ..sources.source import Source
+from ..sources.source import Source, scatter_slots, spread_source
 from ..statistics.rules import ThresholdRule, TopRule
 from ..statistics.thresholds import find_thresholds
 from ..statistics.truncated import certify_budgets, certify_ranks, refuse_budgets, refuse_spread
 from ..store import SetBand, pack_block
 from .inputs.lazy_scores import with_lead
 from .inputs.sources import as_lazy
-from .options import BudgetsLike, LabelsLike, ScoresLike, ThresholdsLike, check_nan_policy, check_ties, documented
+from .options import BudgetsLike, LabelsLike, ScoresLike, ThresholdsLike, check_nan_policy, check_ties
 from .thresholds import check_threshold
 
 # Arrays that wait: none of their blocks is computed before a task is done.
@@ -284,7 +283,6 @@ def _window_end(rows: list[int], first: int, n_classes: int) -> int:
 # Sets: lazy boolean matrices, chunked like the scores.
 
 
-@documented
 def average_k_sets(
     scores: ScoresLike,
     k: BudgetsLike,
@@ -302,12 +300,19 @@ def average_k_sets(
 
     Parameters
     ----------
-    {scores}
+    scores
+        N x C matrix, the classes on the last axis and samples on all others: an array (NumPy, Dask, Zarr, xarray,
+        tensor on the CPU), a frame, or the path of a store or file, as for ``open_scores``.
     k
         Budget in (0, C].
-    {where}
-    {ignore_index}
-    {nan_policy}
+    where
+        One boolean per sample, in any form that labels take. Samples where it is False (padding) are left out of N,
+        thresholds, sizes and errors, and their scores are not looked at. By default all samples count.
+    ignore_index
+        Label of samples to leave out: short for ``where = labels != ignore_index``; with ``where``, samples must meet
+        both. A sample with a negative label stays: it counts for thresholds and sizes, but not for errors.
+    nan_policy
+        ``"raise"`` refuses NaN; ``"lowest"`` ranks NaN below all numbers and never puts it in a set.
     ties
         Which ties at the threshold are kept where not all fit: ``"first"`` the first ones in row-major order;
         ``"spread"`` those that come first in a fixed pseudo-random order of (sample, class), which spreads
@@ -321,11 +326,14 @@ def average_k_sets(
 
     Raises
     ------
-    {refused_budgets}
-    {refused_scores}
+    BudgetError
+        If a budget is not a number in (0, C].
+    ScoresError, DtypeError
+        If the scores are not a matrix of real numbers, or contain NaN.
     OptionError
         Where an option is none of the values it may take.
-    {refused_store}
+    StoreError
+        If the store cannot be opened or read.
 
     Notes
     -----
@@ -349,7 +357,6 @@ def average_k_sets(
     return _wrap(apply_rule(source, rule, nan_policy), source, frame, "average_k_sets", k=show(budget))
 
 
-@documented
 def top_k_sets(
     scores: ScoresLike,
     k: BudgetsLike,
@@ -364,12 +371,19 @@ def top_k_sets(
 
     Parameters
     ----------
-    {scores}
+    scores
+        N x C matrix, the classes on the last axis and samples on all others: an array (NumPy, Dask, Zarr, xarray,
+        tensor on the CPU), a frame, or the path of a store or file, as for ``open_scores``.
     k
         Integer budget in 1..C.
-    {where}
-    {ignore_index}
-    {nan_policy}
+    where
+        One boolean per sample, in any form that labels take. Samples where it is False (padding) are left out of N,
+        thresholds, sizes and errors, and their scores are not looked at. By default all samples count.
+    ignore_index
+        Label of samples to leave out: short for ``where = labels != ignore_index``; with ``where``, samples must meet
+        both. A sample with a negative label stays: it counts for thresholds and sizes, but not for errors.
+    nan_policy
+        ``"raise"`` refuses NaN; ``"lowest"`` ranks NaN below all numbers and never puts it in a set.
 
     Returns
     -------
@@ -381,8 +395,10 @@ def top_k_sets(
     ------
     BudgetError
         Where k is no integer in 1..C.
-    {refused_scores}
-    {refused_store}
+    ScoresError, DtypeError
+        If the scores are not a matrix of real numbers, or contain NaN.
+    StoreError
+        If the store cannot be opened or read.
 
     Notes
     -----
@@ -401,7 +417,6 @@ def top_k_sets(
     return _wrap(apply_rule(source, top_rule(budget, source), nan_policy), source, frame, "top_k_sets", k=show(budget))
 
 
-@documented
 def predict_sets(
     scores: ScoresLike,
     *,
@@ -417,12 +432,19 @@ def predict_sets(
 
     Parameters
     ----------
-    {scores}
+    scores
+        N x C matrix, the classes on the last axis and samples on all others: an array (NumPy, Dask, Zarr, xarray,
+        tensor on the CPU), a frame, or the path of a store or file, as for ``open_scores``.
     threshold
         Number, or what ``threshold``, ``best_threshold`` or ``evaluate`` gave for one k.
-    {where}
-    {ignore_index}
-    {nan_policy}
+    where
+        One boolean per sample, in any form that labels take. Samples where it is False (padding) are left out of N,
+        thresholds, sizes and errors, and their scores are not looked at. By default all samples count.
+    ignore_index
+        Label of samples to leave out: short for ``where = labels != ignore_index``; with ``where``, samples must meet
+        both. A sample with a negative label stays: it counts for thresholds and sizes, but not for errors.
+    nan_policy
+        ``"raise"`` refuses NaN; ``"lowest"`` ranks NaN below all numbers and never puts it in a set.
 
     Returns
     -------
@@ -434,8 +456,10 @@ def predict_sets(
     ------
     OptionError
         Where the threshold is no number, or several.
-    {refused_scores}
-    {refused_store}
+    ScoresError, DtypeError
+        If the scores are not a matrix of real numbers, or contain NaN.
+    StoreError
+        If the store cannot be opened or read.
 
     Notes
     -----

@@ -19,8 +19,9 @@ from ..errors import StoreError
 from ..exact.budgets import DEFAULT_BUDGETS, count_labels, parse_budgets
 from ..files import is_row_file
 from ..results.datasets import StoreInfo, ValuesInfo
+from ..sources.readers import StoredReader
 from ..sources.row_values import Labels, lazy_array
-from ..sources.stored import StoredSource
+from ..sources.source import Source
 from ..store import StoredArrays, open_arrays
 from ..store.read.bands import read_matrix
 from ..store.read.encoding import ENCODING_ATTRIBUTES, encoding_of
@@ -38,7 +39,7 @@ from ..store.where.addresses import Options, StoredArray
 from .inputs.lazy_scores import with_lead
 from .inputs.names import check_inputs, class_names_of, names_of
 from .inputs.sources import as_labels, check_scores, find_labels
-from .options import LabelsLike, Matrix, StoreLike, documented, is_stored
+from .options import LabelsLike, Matrix, StoreLike, is_stored
 from .straddle import n_ranked
 
 #: Chunks that a task checks one after the other, if there are enough for this many tasks; and the most tasks, so that
@@ -203,7 +204,6 @@ def open_stored(
     return replace(arrays, labels=found)
 
 
-@documented
 def verify(store: StoreLike, *, storage_options: Options | None = None, progress: bool | None = None) -> Verification:
     """Read every stored chunk of a store, of whatever origin, and list every bad one.
 
@@ -217,7 +217,8 @@ def verify(store: StoreLike, *, storage_options: Options | None = None, progress
         Path, URL, or a Zarr store, group or array already opened, as for ``open_scores``.
     storage_options
         How to reach the store, as for ``open_scores``.
-    {progress}
+    progress
+        Whether to show a progress bar on stderr. None logs one line per minute to ``avgk_dask`` instead.
 
     Returns
     -------
@@ -324,12 +325,13 @@ def info(
     """
     arrays = open_stored(store, scores, labels, storage_options, "fill")
     facts = gather_facts(arrays.scores)
-    source = StoredSource(arrays.scores, None, arrays.location)
+    reader = StoredReader(arrays.scores, arrays.location)
+    source = Source(reader)
     budgets = parse_budgets(DEFAULT_BUDGETS, source.shape[1])
     counts = [count_labels(k, source.shape[0]) for k in budgets]
     ranks = n_ranked(budgets, source.shape[1])
     memory = project(source, counts, int(max(budgets)), ranks)
-    values = None if facts.n_missing_chunks == facts.n_chunks else _values(source)
+    values = None if facts.n_missing_chunks == facts.n_chunks else _values(reader)
     return {
         "store": arrays.location,
         "zarr_format": facts.zarr_format,
@@ -378,21 +380,21 @@ def _labels(labels: Labels, ndim: int) -> str | None:
     return f"{'class numbers' if labels.ndim < ndim else 'probabilities'}, {labels.dtype}, shape {tuple(labels.shape)}{decoded}"
 
 
-def _values(source: StoredSource) -> ValuesInfo:
+def _values(reader: StoredReader) -> ValuesInfo:
     """Look at the first rows: their range, and whether they are probabilities."""
-    end = source.piece_end(0)
+    end = reader.piece_end(0)
     n = min(_SAMPLE_ROWS, end)
-    slabs = [read_matrix(source.array, (slice(0, end), slice(*part)))[:n].copy() for part in pairwise(source.classes)]
+    slabs = [read_matrix(reader.array, (slice(0, end), slice(*part)))[:n].copy() for part in pairwise(reader.classes)]
     rows = np.concatenate(slabs, axis=1).astype(np.float64)
     finite = rows[np.isfinite(rows)]
     low, high = (float(finite.min()), float(finite.max())) if finite.size else (None, None)
     if finite.size < rows.size:
         kind = "with infinities or NaN"
-    elif source.dtype.kind in "iub":
+    elif reader.dtype.kind in "iub":
         kind = "integers: counts, ranks or quantised scores"
     elif finite.min() < 0 or finite.max() > 1:
         kind = "logits or other real scores: not in [0, 1]"
-    elif np.allclose(rows.sum(1), 1, atol=2e-2 if source.dtype.itemsize == 2 else 1e-4):
+    elif np.allclose(rows.sum(1), 1, atol=2e-2 if reader.dtype.itemsize == 2 else 1e-4):
         kind = "probabilities: rows sum to 1"
     else:
         kind = "in [0, 1], rows do not sum to 1"

@@ -38,7 +38,6 @@ from .options import (
     are_several,
     asked_checkpoint,
     check_nan_policy,
-    documented,
     result_attrs,
 )
 
@@ -88,7 +87,6 @@ def _overlap(found: Ambiguity, budgets: Sequence[Fraction]) -> list[float]:
     return [float(do_overlap(int(b), found.supports)) if b.denominator == 1 else math.nan for b in budgets]
 
 
-@documented
 def straddle_strength(
     scores: ScoresLike,
     k: BudgetsLike,
@@ -107,13 +105,24 @@ def straddle_strength(
 
     Parameters
     ----------
-    {scores}
-    {budgets}
-    {where}
-    {ignore_index}
-    {nan_policy_of_ranks}
-    {progress}
-    {checkpoint}
+    scores
+        N x C matrix, the classes on the last axis and samples on all others: an array (NumPy, Dask, Zarr, xarray,
+        tensor on the CPU), a frame, or the path of a store or file, as for ``open_scores``.
+    k
+        Budget or sequence of budgets in (0, C]; duplicates count once.
+    where
+        One boolean per sample, in any form that labels take. Samples where it is False (padding) are left out of N,
+        thresholds, sizes and errors, and their scores are not looked at. By default all samples count.
+    ignore_index
+        Label of samples to leave out: short for ``where = labels != ignore_index``; with ``where``, samples must meet
+        both. A sample with a negative label stays: it counts for thresholds and sizes, but not for errors.
+    nan_policy
+        ``"raise"`` refuses NaN; ``"lowest"`` ranks NaN below all numbers and never puts it in a set.
+    progress
+        Whether to show a progress bar on stderr. None logs one line per minute to ``avgk_dask`` instead.
+    checkpoint
+        Path or URL of a folder that keeps intermediate results, so that an interrupted run, or one over a store that
+        has grown, reads only what is missing. Results of another request, store or version are refused.
 
     Returns
     -------
@@ -133,10 +142,14 @@ def straddle_strength(
 
     Raises
     ------
-    {refused_budgets}
-    {refused_scores}
-    {refused_memory}
-    {refused_store}
+    BudgetError
+        If a budget is not a number in (0, C].
+    ScoresError, DtypeError
+        If the scores are not a matrix of real numbers, or contain NaN.
+    MemoryLimitError
+        If a task cannot fit its share of memory; checked before reading.
+    StoreError
+        If the store cannot be opened or read.
 
     Notes
     -----
@@ -166,7 +179,6 @@ def straddle_strength(
     return build_result(values, {"k": [float(b) for b in budgets], **coords}, attrs)
 
 
-@documented
 def ranked_supports(
     scores: ScoresLike,
     ranks: RanksLike,
@@ -183,7 +195,9 @@ def ranked_supports(
 
     Parameters
     ----------
-    {scores}
+    scores
+        N x C matrix, the classes on the last axis and samples on all others: an array (NumPy, Dask, Zarr, xarray,
+        tensor on the CPU), a frame, or the path of a store or file, as for ``open_scores``.
     ranks
         Rank or sequence of ranks in 1..C; 1 is the highest score of each sample.
     bins
@@ -191,11 +205,19 @@ def ranked_supports(
     log
         Whether each bin is wider than the one below by the same factor instead, where all scores of the rank
         are positive and the largest is more than ten times the smallest.
-    {where}
-    {ignore_index}
-    {nan_policy_of_ranks}
-    {progress}
-    {checkpoint}
+    where
+        One boolean per sample, in any form that labels take. Samples where it is False (padding) are left out of N,
+        thresholds, sizes and errors, and their scores are not looked at. By default all samples count.
+    ignore_index
+        Label of samples to leave out: short for ``where = labels != ignore_index``; with ``where``, samples must meet
+        both. A sample with a negative label stays: it counts for thresholds and sizes, but not for errors.
+    nan_policy
+        ``"raise"`` refuses NaN; ``"lowest"`` ranks NaN below all numbers and never puts it in a set.
+    progress
+        Whether to show a progress bar on stderr. None logs one line per minute to ``avgk_dask`` instead.
+    checkpoint
+        Path or URL of a folder that keeps intermediate results, so that an interrupted run, or one over a store that
+        has grown, reads only what is missing. Results of another request, store or version are refused.
 
     Returns
     -------
@@ -210,9 +232,12 @@ def ranked_supports(
     ------
     OptionError
         Where a rank is not in 1..C, or bins is no positive integer.
-    {refused_scores}
-    {refused_memory}
-    {refused_store}
+    ScoresError, DtypeError
+        If the scores are not a matrix of real numbers, or contain NaN.
+    MemoryLimitError
+        If a task cannot fit its share of memory; checked before reading.
+    StoreError
+        If the store cannot be opened or read.
 
     Notes
     -----
@@ -251,7 +276,6 @@ def _rank_values(found: Ambiguity, ranks: Sequence[int], dtype: Dtype, n_bins: i
     return values, {"rank": list(ranks), "bin": np.arange(n_bins)}
 
 
-@documented
 def supports_overlap(
     scores: ScoresLike,
     k: BudgetsLike,
@@ -270,13 +294,24 @@ def supports_overlap(
 
     Parameters
     ----------
-    {scores}
-    {budgets}
-    {where}
-    {ignore_index}
-    {nan_policy_of_ranks}
-    {progress}
-    {checkpoint}
+    scores
+        N x C matrix, the classes on the last axis and samples on all others: an array (NumPy, Dask, Zarr, xarray,
+        tensor on the CPU), a frame, or the path of a store or file, as for ``open_scores``.
+    k
+        Budget or sequence of budgets in (0, C]; duplicates count once.
+    where
+        One boolean per sample, in any form that labels take. Samples where it is False (padding) are left out of N,
+        thresholds, sizes and errors, and their scores are not looked at. By default all samples count.
+    ignore_index
+        Label of samples to leave out: short for ``where = labels != ignore_index``; with ``where``, samples must meet
+        both. A sample with a negative label stays: it counts for thresholds and sizes, but not for errors.
+    nan_policy
+        ``"raise"`` refuses NaN; ``"lowest"`` ranks NaN below all numbers and never puts it in a set.
+    progress
+        Whether to show a progress bar on stderr. None logs one line per minute to ``avgk_dask`` instead.
+    checkpoint
+        Path or URL of a folder that keeps intermediate results, so that an interrupted run, or one over a store that
+        has grown, reads only what is missing. Results of another request, store or version are refused.
 
     Returns
     -------
@@ -285,10 +320,14 @@ def supports_overlap(
 
     Raises
     ------
-    {refused_budgets}
-    {refused_scores}
-    {refused_memory}
-    {refused_store}
+    BudgetError
+        If a budget is not a number in (0, C].
+    ScoresError, DtypeError
+        If the scores are not a matrix of real numbers, or contain NaN.
+    MemoryLimitError
+        If a task cannot fit its share of memory; checked before reading.
+    StoreError
+        If the store cannot be opened or read.
 
     Notes
     -----

@@ -38,7 +38,6 @@ from .options import (
     are_several,
     asked_checkpoint,
     check_nan_policy,
-    documented,
     result_attrs,
 )
 
@@ -109,7 +108,6 @@ def threshold(
     progress: bool | None = None,
     checkpoint: PlaceLike = None,
 ) -> Threshold | xr.Dataset: ...
-@documented
 def threshold(
     scores: ScoresLike,
     k: BudgetsLike,
@@ -127,15 +125,24 @@ def threshold(
 
     Parameters
     ----------
-    {scores}
+    scores
+        N x C matrix, the classes on the last axis and samples on all others: an array (NumPy, Dask, Zarr, xarray,
+        tensor on the CPU), a frame, or the path of a store or file, as for ``open_scores``.
     k
-        Budget or sequence of budgets in (0, C]; one given twice counts once, where it comes first.
-    {where}
-    {ignore_index}
-    {nan_policy_of_ranks}
+        Budget or sequence of budgets in (0, C]; duplicates count once.
+    where
+        One boolean per sample, in any form that labels take. Samples where it is False (padding) are left out of N,
+        thresholds, sizes and errors, and their scores are not looked at. By default all samples count.
+    ignore_index
+        Label of samples to leave out: short for ``where = labels != ignore_index``; with ``where``, samples must meet
+        both. A sample with a negative label stays: it counts for thresholds and sizes, but not for errors.
+    nan_policy
+        ``"raise"`` refuses NaN; ``"lowest"`` ranks NaN below all numbers and never puts it in a set.
     progress
-        Whether to show a progress bar, on stderr or as a widget.
-    {checkpoint}
+        Whether to show a progress bar on stderr. None logs one line per minute to ``avgk_dask`` instead.
+    checkpoint
+        Path or URL of a folder that keeps intermediate results, so that an interrupted run, or one over a store that
+        has grown, reads only what is missing. Results of another request, store or version are refused.
 
     Returns
     -------
@@ -148,9 +155,12 @@ def threshold(
     ------
     BudgetError
         Where a budget is no number in (0, C], or cannot be certain from a truncated store.
-    {refused_scores}
-    {refused_memory}
-    {refused_store}
+    ScoresError, DtypeError
+        If the scores are not a matrix of real numbers, or contain NaN.
+    MemoryLimitError
+        If a task cannot fit its share of memory; checked before reading.
+    StoreError
+        If the store cannot be opened or read.
 
     Notes
     -----
@@ -303,7 +313,6 @@ def coordinate(thresholds: list[Real]) -> Floats:
 # Set sizes as a function of the threshold, and back: the paper's function G and its generalised inverse.
 
 
-@documented
 def average_set_size_at(
     scores: ScoresLike,
     thresholds: ThresholdsLike,
@@ -321,14 +330,24 @@ def average_set_size_at(
 
     Parameters
     ----------
-    {scores}
+    scores
+        N x C matrix, the classes on the last axis and samples on all others: an array (NumPy, Dask, Zarr, xarray,
+        tensor on the CPU), a frame, or the path of a store or file, as for ``open_scores``.
     thresholds
         Number or sequence of numbers, or what ``threshold``, ``best_threshold`` or ``evaluate`` gave.
-    {where}
-    {ignore_index}
-    {nan_policy_of_counts}
-    {progress}
-    {checkpoint}
+    where
+        One boolean per sample, in any form that labels take. Samples where it is False (padding) are left out of N,
+        thresholds, sizes and errors, and their scores are not looked at. By default all samples count.
+    ignore_index
+        Label of samples to leave out: short for ``where = labels != ignore_index``; with ``where``, samples must meet
+        both. A sample with a negative label stays: it counts for thresholds and sizes, but not for errors.
+    nan_policy
+        ``"raise"`` refuses NaN; ``"lowest"`` ranks NaN below all numbers and never puts it in a set.
+    progress
+        Whether to show a progress bar on stderr. None logs one line per minute to ``avgk_dask`` instead.
+    checkpoint
+        Path or URL of a folder that keeps intermediate results, so that an interrupted run, or one over a store that
+        has grown, reads only what is missing. Results of another request, store or version are refused.
 
     Returns
     -------
@@ -339,9 +358,12 @@ def average_set_size_at(
     ------
     OptionError
         Where a threshold is no number.
-    {refused_scores}
-    {refused_memory}
-    {refused_store}
+    ScoresError, DtypeError
+        If the scores are not a matrix of real numbers, or contain NaN.
+    MemoryLimitError
+        If a task cannot fit its share of memory; checked before reading.
+    StoreError
+        If the store cannot be opened or read.
 
     Notes
     -----
@@ -369,7 +391,6 @@ def average_set_size_at(
     return result if are_several(thresholds) else result[0]
 
 
-@documented
 def threshold_at(
     scores: ScoresLike,
     average_set_sizes: BudgetsLike,
@@ -387,14 +408,24 @@ def threshold_at(
 
     Parameters
     ----------
-    {scores}
+    scores
+        N x C matrix, the classes on the last axis and samples on all others: an array (NumPy, Dask, Zarr, xarray,
+        tensor on the CPU), a frame, or the path of a store or file, as for ``open_scores``.
     average_set_sizes
         Number or sequence of numbers of at least 0, as exact as budgets are.
-    {where}
-    {ignore_index}
-    {nan_policy_of_ranks}
-    {progress}
-    {checkpoint}
+    where
+        One boolean per sample, in any form that labels take. Samples where it is False (padding) are left out of N,
+        thresholds, sizes and errors, and their scores are not looked at. By default all samples count.
+    ignore_index
+        Label of samples to leave out: short for ``where = labels != ignore_index``; with ``where``, samples must meet
+        both. A sample with a negative label stays: it counts for thresholds and sizes, but not for errors.
+    nan_policy
+        ``"raise"`` refuses NaN; ``"lowest"`` ranks NaN below all numbers and never puts it in a set.
+    progress
+        Whether to show a progress bar on stderr. None logs one line per minute to ``avgk_dask`` instead.
+    checkpoint
+        Path or URL of a folder that keeps intermediate results, so that an interrupted run, or one over a store that
+        has grown, reads only what is missing. Results of another request, store or version are refused.
 
     Returns
     -------
@@ -405,9 +436,12 @@ def threshold_at(
     ------
     BudgetError
         Where a size is negative or no finite number.
-    {refused_scores}
-    {refused_memory}
-    {refused_store}
+    ScoresError, DtypeError
+        If the scores are not a matrix of real numbers, or contain NaN.
+    MemoryLimitError
+        If a task cannot fit its share of memory; checked before reading.
+    StoreError
+        If the store cannot be opened or read.
 
     Notes
     -----

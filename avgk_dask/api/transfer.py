@@ -33,14 +33,12 @@ from .options import (
     asked_checkpoint,
     check_guarantee,
     check_nan_policy,
-    documented,
     result_attrs,
     rounded,
 )
 from .thresholds import score_value, threshold_values
 
 
-@documented
 def transfer(
     calibration_scores: ScoresLike,
     scores: ScoresLike,
@@ -65,23 +63,35 @@ def transfer(
     ----------
     calibration_scores
         n x C matrix, of any kind that ``scores`` may be; no labels of it are needed.
-    {scores}
-    {labels}
+    scores
+        N x C matrix, the classes on the last axis and samples on all others: an array (NumPy, Dask, Zarr, xarray,
+        tensor on the CPU), a frame, or the path of a store or file, as for ``open_scores``.
+    labels
+        N integers (negative, masked or null: unlabelled), N class names, or an N x C matrix of true probabilities; or
+        the path of a store or file that holds them. By default the labels stored with the scores.
     k
-        Budget or sequence of budgets in (0, C]; one given twice counts once. By default 1 to 10, or to C.
+        Budget or sequence of budgets in (0, C]; duplicates count once. By default 1 to 10, or C.
     guarantee
         ``"expected"`` takes the threshold at floor((n + 1) k - C) labels instead of floor(n k): then the expected size of
         the set of a new sample is at most k, whatever the distribution, where calibration and new samples are exchangeable.
-    {where}
-    {ignore_index}
+    where
+        One boolean per sample, in any form that labels take. Samples where it is False (padding) are left out of N,
+        thresholds, sizes and errors, and their scores are not looked at. By default all samples count.
+    ignore_index
+        Label of samples to leave out: short for ``where = labels != ignore_index``; with ``where``, samples must meet
+        both. A sample with a negative label stays: it counts for thresholds and sizes, but not for errors.
     calibration_where
         The same for the calibration scores, as ``where``.
-    {nan_policy}
-    {progress}
-    {checkpoint}
+    nan_policy
+        ``"raise"`` refuses NaN; ``"lowest"`` ranks NaN below all numbers and never puts it in a set.
+    progress
+        Whether to show a progress bar on stderr. None logs one line per minute to ``avgk_dask`` instead.
+    checkpoint
+        Path or URL of a folder that keeps intermediate results, so that an interrupted run, or one over a store that
+        has grown, reads only what is missing. Results of another request, store or version are refused.
     missing
-        What a chunk that a store does not hold means: ``"raise"`` an error that names it (the default),
-        ``"fill"`` the array's fill value.
+        What a chunk missing from a store means: ``"raise"`` an error that names it (the default), ``"fill"`` the
+        array's fill value.
 
     Returns
     -------
@@ -106,13 +116,16 @@ def transfer(
     BudgetError
         Where a budget is no number in (0, C], is too small to be guaranteed from so few calibration samples (the error
         tells how many are needed), or cannot be certain from a truncated store.
-    {refused_scores}
+    ScoresError, DtypeError
+        If the scores are not a matrix of real numbers, or contain NaN.
     LabelsError
         Where the labels do not fit the scores.
     OptionError
         Where an option is none of the values it may take, or a threshold cannot be certain on truncated scores.
-    {refused_memory}
-    {refused_store}
+    MemoryLimitError
+        If a task cannot fit its share of memory; checked before reading.
+    StoreError
+        If the store cannot be opened or read.
 
     Notes
     -----

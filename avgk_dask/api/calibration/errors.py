@@ -16,11 +16,10 @@ from ...results.registry import CALIBRATION, NEAR_THRESHOLD
 from ...statistics.losses import BinPlan, BinTally, bin_pass
 from ...statistics.thresholds import find_thresholds
 from ..inputs.labels import check_no_nan_policy, probabilities, refuse_scores
-from ..options import BudgetLike, LabelsLike, PlaceLike, ScoresLike, asked_checkpoint, documented, result_attrs, rounded
+from ..options import BudgetLike, LabelsLike, PlaceLike, ScoresLike, asked_checkpoint, result_attrs, rounded
 from ..thresholds import score_value
 
 
-@documented
 def expected_calibration_error(
     scores: ScoresLike,
     labels: LabelsLike = None,
@@ -39,15 +38,27 @@ def expected_calibration_error(
 
     Parameters
     ----------
-    {scores}
-    {labels}
+    scores
+        N x C matrix, the classes on the last axis and samples on all others: an array (NumPy, Dask, Zarr, xarray,
+        tensor on the CPU), a frame, or the path of a store or file, as for ``open_scores``.
+    labels
+        N integers (negative, masked or null: unlabelled), N class names, or an N x C matrix of true probabilities; or
+        the path of a store or file that holds them. By default the labels stored with the scores.
     n_bins
         Number of bins: [0, 1/n), [1/n, 2/n), ..., the last one closed.
-    {where}
-    {ignore_index}
-    {nan_policy_of_losses}
-    {progress}
-    {checkpoint}
+    where
+        One boolean per sample, in any form that labels take. Samples where it is False (padding) are left out of N,
+        thresholds, sizes and errors, and their scores are not looked at. By default all samples count.
+    ignore_index
+        Label of samples to leave out: short for ``where = labels != ignore_index``; with ``where``, samples must meet
+        both. A sample with a negative label stays: it counts for thresholds and sizes, but not for errors.
+    nan_policy
+        Only ``"raise"`` is supported: NaN is refused.
+    progress
+        Whether to show a progress bar on stderr. None logs one line per minute to ``avgk_dask`` instead.
+    checkpoint
+        Path or URL of a folder that keeps intermediate results, so that an interrupted run, or one over a store that
+        has grown, reads only what is missing. Results of another request, store or version are refused.
 
     Returns
     -------
@@ -66,12 +77,16 @@ def expected_calibration_error(
 
     Raises
     ------
-    {refused_probabilities}
-    {refused_without_labels}
+    ScoresError, DtypeError
+        If the scores are not probabilities in [0, 1], contain NaN, or a row of logits has an infinite maximum.
+    LabelsError
+        If the labels do not fit the scores, or there are none.
     OptionError
         Where the number of bins is none of at least 1.
-    {refused_memory}
-    {refused_store}
+    MemoryLimitError
+        If a task cannot fit its share of memory; checked before reading.
+    StoreError
+        If the store cannot be opened or read.
 
     Notes
     -----
@@ -101,7 +116,6 @@ def expected_calibration_error(
     return build_result(values, {"bin": list(range(n_bins))}, attrs, CALIBRATION)
 
 
-@documented
 def calibration_at_threshold(
     scores: ScoresLike,
     labels: LabelsLike = None,
@@ -122,19 +136,31 @@ def calibration_at_threshold(
 
     Parameters
     ----------
-    {scores}
-    {labels}
+    scores
+        N x C matrix, the classes on the last axis and samples on all others: an array (NumPy, Dask, Zarr, xarray,
+        tensor on the CPU), a frame, or the path of a store or file, as for ``open_scores``.
+    labels
+        N integers (negative, masked or null: unlabelled), N class names, or an N x C matrix of true probabilities; or
+        the path of a store or file that holds them. By default the labels stored with the scores.
     k
         Budget in (0, C].
     window
         How many ranks to each side of the threshold's, as a part of N k; in (0, 1].
     n_bins
         Number of bins, of equally many ranks each. Ties stay together, so that bins may have more or fewer.
-    {where}
-    {ignore_index}
-    {nan_policy_of_losses}
-    {progress}
-    {checkpoint}
+    where
+        One boolean per sample, in any form that labels take. Samples where it is False (padding) are left out of N,
+        thresholds, sizes and errors, and their scores are not looked at. By default all samples count.
+    ignore_index
+        Label of samples to leave out: short for ``where = labels != ignore_index``; with ``where``, samples must meet
+        both. A sample with a negative label stays: it counts for thresholds and sizes, but not for errors.
+    nan_policy
+        Only ``"raise"`` is supported: NaN is refused.
+    progress
+        Whether to show a progress bar on stderr. None logs one line per minute to ``avgk_dask`` instead.
+    checkpoint
+        Path or URL of a folder that keeps intermediate results, so that an interrupted run, or one over a store that
+        has grown, reads only what is missing. Results of another request, store or version are refused.
 
     Returns
     -------
@@ -157,14 +183,18 @@ def calibration_at_threshold(
 
     Raises
     ------
-    {refused_probabilities}
-    {refused_without_labels}
+    ScoresError, DtypeError
+        If the scores are not probabilities in [0, 1], contain NaN, or a row of logits has an infinite maximum.
+    LabelsError
+        If the labels do not fit the scores, or there are none.
     BudgetError
         Where the budget is no number in (0, C].
     OptionError
         Where the window is no number in (0, 1], or the number of bins none of at least 1.
-    {refused_memory}
-    {refused_store}
+    MemoryLimitError
+        If a task cannot fit its share of memory; checked before reading.
+    StoreError
+        If the store cannot be opened or read.
 
     Notes
     -----
