@@ -36,7 +36,7 @@ from .manifest import (
     without_notes,
 )
 
-#: A chunk may have so many bytes when decoded, or be twice its array; more is taken for damaged metadata.
+#: A chunk may have this many bytes when decoded, or be twice its array; more is taken for damaged metadata.
 _CHUNK_BYTES = 1 << 31
 _CURE = "Its metadata are damaged: restore them, or write the store again."
 

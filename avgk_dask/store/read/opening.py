@@ -248,8 +248,10 @@ def array_token(array: StoredArray) -> str:
     checks = getattr(getattr(array, "store", None), "checks", None)
     if checks is None or checks.sealed is None or checks.manifest is None:
         return uuid.uuid4().hex[:24]
-    told = "\n".join((checks.location, checks.missing, array.path, checks.sealed, table_digest(checks.manifest.table)))
-    return hashlib.sha256(told.encode()).hexdigest()[:24]
+    content = "\n".join(
+        (checks.location, checks.missing, array.path, checks.sealed, table_digest(checks.manifest.table))
+    )
+    return hashlib.sha256(content.encode()).hexdigest()[:24]
 
 
 def is_zarr(value: object) -> bool:
@@ -425,8 +427,8 @@ def _by_sample(array: StoredArray, location: str) -> StoredArray:
     """Refuse scores whose classes are not their last dimension, or whose dimensions are those of a truncated store."""
     names = tuple(getattr(array.metadata, "dimension_names", None) or array.attrs.get("_ARRAY_DIMENSIONS") or ())
     if "class" in names[:-1]:
-        told = ", ".join(map(str, names))
-        raise ScoresError(f"scores must be (sample, class); {location} holds ({told}). Transpose it first.")
+        dimensions = ", ".join(map(str, names))
+        raise ScoresError(f"scores must be (sample, class); {location} holds ({dimensions}). Transpose it first.")
     if names == ("sample", "slot"):
         raise ScoresError(
             f"scores must be (sample, class); {location} holds the slots of a truncated store. Open the whole store, "

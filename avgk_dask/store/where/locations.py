@@ -102,14 +102,14 @@ def open_cloud(url: str, options: Options, *, write: bool, required: bool) -> St
 
 
 def _split_login(url: str) -> tuple[str, str]:
-    """Return the URL of a web server without user and password, and the header that tells them, as obstore does not."""
+    """Return the URL of a web server without user and password, and the header with these, which obstore does not send."""
     parts = urlsplit(url)
     login, at, host = parts.netloc.rpartition("@")
     if not at or not url.startswith("http"):
         return url, ""
     user, _, password = map(unquote, login.partition(":"))
-    told = base64.b64encode(f"{user}:{password}".encode()).decode()
-    return urlunsplit(parts._replace(netloc=host)), f"Basic {told}"
+    secret = base64.b64encode(f"{user}:{password}".encode()).decode()
+    return urlunsplit(parts._replace(netloc=host)), f"Basic {secret}"
 
 
 def _translate(scheme: str, options: Options) -> Options | None:

@@ -295,7 +295,7 @@ class Append:
 
 
 class StagedStore(Wrapping):
-    """Wraps a finished store: a new one is written through it, of which only chunks behind those of the old are not staged."""
+    """Wraps a finished store: a new one is written through it, of which only chunks after those of the old are not staged."""
 
     def __init__(self, store: Store, n_stored: Mapping[str, int]) -> None:
         super().__init__(store)
@@ -402,7 +402,7 @@ def _told(staged: object, location: str) -> dict[str, Digest]:
 
 
 def drop_staged(store: Store, location: str) -> None:
-    """Remove what an append had begun: chunks behind those of the finished store, and then what was staged."""
+    """Remove what an append had begun: chunks after those of the finished store, and then what was staged."""
     draft = Draft.reopen(store, location)
     for name in draft.names:
         n_stored = chunk_grid(draft.group[name])[0]

@@ -30,9 +30,9 @@ from .lease_places import FOLDER, place_of, read_small
 from .leases import Holder, Lease, LeasedStore, holding, refusal, refuse_held, tell
 from .roots import check_target, clear, draft_owner, is_begun, writable
 
-#: A folder is gone for good if it has not come back after so many pauses of so many seconds.
+#: A folder is gone for good if it has not come back after this many pauses of this many seconds.
 _CALM, _PAUSE = 4, 0.05
-#: ... and is left to the next run after so many.
+#: ... and is left to the next run after this many.
 _MOST_TRIES = 200
 
 

@@ -98,7 +98,7 @@ class ScoreWriter:
         Go on with a store whose writer was interrupted: the next batch must start at sample
         ``n_samples``. Where nothing is there yet, a new store begins.
     append
-        Add rows to a finished store, behind those that are there. Its layout is that of the store: options may be left out,
+        Add rows to a finished store, after those that are there. Its layout is that of the store: options may be left out,
         and must not say otherwise. Labels are given if and only if the store has some. Where nothing is there yet, a
         new store begins, for which ``n_classes`` must be given. Refused are stores that are incomplete (resume them),
         were joined from parts, or were not written by this package.
