@@ -50,7 +50,7 @@ from ..where.addresses import (
 from .journal import write_append_record
 from .lease_places import FOLDER as LEASES
 from .leases import lease_of
-from .roots import check_target, clear, document_bytes, is_begun, read_document, write_document
+from .targets import check_target, clear, document_bytes, is_begun, read_document, write_document
 
 if TYPE_CHECKING:
     import xarray as xr

@@ -13,7 +13,7 @@ from ...arrays import Array, Bools
 from ..read.grids import LABEL_ROWS, codecs
 from ..where.addresses import Options, Writable, WritableArray, writing
 from .drafts import Draft, grown
-from .roots import writable
+from .targets import writable
 
 SET_FORMATS = ("booleans", "indices")
 #: Scores of a band whose membership is unpacked at once.

@@ -28,8 +28,7 @@ from .drafts import PART, Draft, Plan, write_rows
 from .journal import Journal, JournalRecord, RowsHash, remove_append_record
 from .lease_places import place_of
 from .leases import LeasedStore, refuse_held
-from .roots import check_target, create_parts, is_begun, part_path, writable
-from .targets import claim
+from .targets import check_target, claim, create_parts, is_begun, part_path, writable
 
 
 @dataclass(frozen=True)
