@@ -58,12 +58,12 @@ class Affine:
 
     @property
     def needs_rows(self) -> bool:
-        """Whether it must see whole rows: where it mixes classes."""
+        """Whether it must see whole rows: if it mixes classes."""
         return self.weights.ndim == 2
 
     @property
     def told(self) -> str:
-        """What it does, in words: with a hash that tells its weights from others."""
+        """What it does, in words, with a hash of its weights."""
         found = hashlib.sha256(np.concatenate([self.weights.reshape(-1), self.bias]).astype("<f8").tobytes())
         return f"weighted by {found.hexdigest()[:16]}"
 
@@ -230,7 +230,7 @@ class AffineScaling(Calibrator):
 
     @abstractmethod
     def _penalties(self, weights: Floats, bias: Floats) -> tuple[Any, Any, Any]:
-        """Return what is added to the NLL, and its gradients by weights and bias."""
+        """Return the penalty that is added to the NLL, and its gradients by weights and bias."""
 
     def _arrays(self) -> dict[str, Array]:
         assert self.weights is not None

@@ -63,11 +63,11 @@ class Calibrator(ABC):
 
     @abstractmethod
     def _arrays(self) -> dict[str, Array]:
-        """Return what was fitted, by name."""
+        """Return the fitted arrays, by name."""
 
     @abstractmethod
     def _take_arrays(self, arrays: dict[str, Array]) -> None:
-        """Take what was fitted, as ``_arrays`` gave it; ValueError where it cannot be."""
+        """Set the fitted arrays, as ``_arrays`` gave them; ValueError if they cannot be."""
 
     def save(self, path: PlaceLike) -> None:
         """Write the fitted calibrator to a JSON file, which ``calibration.load`` reads.
@@ -138,7 +138,7 @@ def logits_to_fit(
 
 
 def refuse_fit(tally: ScaleTally, source: Source) -> None:
-    """Raise where logits or labels tell nothing about probabilities."""
+    """Raise if no calibrator can be fitted to the logits and labels."""
     if tally.n_refused:
         sample = source.sample(*tally.first_refused[:2])
         raise ScoresError(
@@ -162,8 +162,8 @@ def refuse_fit(tally: ScaleTally, source: Source) -> None:
 class TemperatureScaling(Calibrator):
     """Divides logits by one number, the temperature, before the softmax; that of least NLL on a calibration set.
 
-    The order of the scores of a sample stays as it is, and so do top-k sets; average-k sets change, since scores of different samples
-    are compared there.
+    The order of the scores of a sample does not change, and neither do top-k sets. Average-k sets change, since they compare scores of
+    different samples.
 
     Attributes
     ----------
@@ -370,7 +370,7 @@ def temperature_curve(
 
 
 def _checked(temperatures: Iterable[SupportsFloat]) -> list[float]:
-    """Return temperatures as floats; refuse what is none."""
+    """Return temperatures as floats, or refuse them."""
     try:
         values = np.atleast_1d(
             np.array(temperatures if hasattr(temperatures, "__len__") else list(temperatures), float)

@@ -180,7 +180,7 @@ def calibrate(
         Where an option is none of the values it may take, or does not go with the method.
     ScoresError, DtypeError
         Where the scores are no matrix of real numbers, or hold NaN; for APS and RAPS where they are not in [0, 1] or rows sum to
-        more than 2; where a truncated store does not tell the threshold for certain.
+        more than 2; where a truncated store does not determine the threshold.
     LabelsError
         Where the labels do not fit the scores, are probabilities, or there are none; where groups do not fit.
     MemoryLimitError

@@ -158,7 +158,7 @@ def _columns(what: str, counts: CoverageCounts, n_groups: int) -> Named:
 
 
 def _p_values(what: str, counts: CoverageCounts, predictor: ConformalPredictor) -> Named:
-    """Return how likely so few hits of each class, or group, are; nothing unless each has a threshold of its own."""
+    """Return the p-value of the hits of each class, or group; nothing unless each has a threshold of its own."""
     if predictor.by != what:
         return {}
     thresholds = predictor._counts.tolist(), predictor._ranks.tolist()
