@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from abc import abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, ClassVar, Self, Unpack
 
 import numpy as np
@@ -119,7 +119,6 @@ class _Objective:
     exponent: int
     #: Penalised loss, NLL and parameters of the best call so far.
     best: tuple[float, float, Floats] | None = None
-    calls: int = field(default=0)
 
     def __call__(self, x: Floats) -> tuple[float, Floats]:
         """Return the penalised loss and its gradient."""
@@ -132,7 +131,6 @@ class _Objective:
         parts = [g + p for g, p in zip(gradient_of(tally, plan), gradients, strict=True)]
         if self.best is None or nll + more < self.best[0]:
             self.best = nll + more, nll, x.copy()
-        self.calls += 1
         return nll + more, np.concatenate([part.reshape(-1) for part in parts])
 
 

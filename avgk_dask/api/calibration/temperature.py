@@ -22,7 +22,7 @@ from ...statistics.losses import ScaleTally
 from ...statistics.scaling import BOUND, Scale, ScalePlan, TemperatureSearch, scale_pass
 from ...statistics.truncated import refuse_truncated
 from ..evaluate import evaluate_run
-from ..inputs.labels import labelled_source, logits_of
+from ..inputs.labels import labelled_source, logits_of, refuse_soft
 from ..inputs.lazy_scores import LazyScores
 from ..inputs.names import check_class_names, open_once, recorded_names
 from ..inputs.sources import as_source
@@ -130,10 +130,7 @@ def logits_to_fit(
     refuse_truncated(source, "a calibrator")
     if logits_of(source)[1]:
         raise ScoresError("logits must be those that a softmax has not seen; got probabilities. Pass its argument.")
-    if source.has_soft_labels:
-        raise LabelsError(
-            "labels must be class numbers for a calibrator; got a matrix. Pass one label for each sample."
-        )
+    refuse_soft(source, "a calibrator")
     return source
 
 
