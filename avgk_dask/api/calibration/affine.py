@@ -61,13 +61,8 @@ class Affine(Transform):
         return self.weights.ndim == 2
 
     @property
-<<<<<<< HEAD
     def made_by(self) -> str:
-        """What it does, in words: with a hash that tells its weights from others."""
-=======
-    def told(self) -> str:
         """What it does, in words, with a hash of its weights."""
->>>>>>> h_apib
         found = hashlib.sha256(np.concatenate([self.weights.reshape(-1), self.bias]).astype("<f8").tobytes())
         return f"weighted by {found.hexdigest()[:16]}"
 
