@@ -95,6 +95,17 @@ def check_result(result: object, names: Sequence[str] = ()) -> None:
         _check_dims(name, tuple(map(str, result[name].dims)))
 
 
+def check_source(
+    result: xr.Dataset, source: str, names: Sequence[str], dims: Sequence[str] = (), what: str = "result"
+) -> None:
+    """Refuse what a function did not give: a variable or attribute of its results is missing, or a dimension."""
+    check_result(result)
+    lost = [name for name in names if name not in result and name not in result.attrs]
+    if lost:
+        raise OptionError(f"{what} must be what {source} gives; got one without {lost[0]}. Pass its result.")
+    check_dimensions(result, dims)
+
+
 def check_dimensions(result: xr.Dataset, dims: Sequence[str]) -> None:
     """Refuse a part of a result in which a dimension was selected away."""
     for name in dims:

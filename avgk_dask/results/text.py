@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
 from html import escape
 
@@ -63,6 +64,13 @@ class Screen:
             return lines
         said = f"left out: {', '.join(lost)}; use a wider terminal or --json"
         return [*lines, *self.text(said, "aside")]
+
+    def page(self, table: Table | None, sentences: Sequence[str], strong: int | None = 0) -> str:
+        """Return a table, and sentences below it, as text; one of them is strong."""
+        lines = [] if table is None else [*self.table(table), ""]
+        for i, sentence in enumerate(sentences):
+            lines += self.text(sentence, "strong" if i == strong else "")
+        return "\n".join(lines)
 
     def _line(self, table: Table, number: int, row: tuple[str, ...], widths: list[int]) -> str:
         cells = []
