@@ -11,7 +11,7 @@ import click
 
 from ..errors import OptionError
 from .group import Command
-from .parameters import Call, call_options, options
+from .parameters import Call, call_options, choice_option, options
 from .printing import look, print_json, tell
 
 if TYPE_CHECKING:
@@ -30,9 +30,9 @@ _TOLD = (
 @click.argument("new_store", type=click.Path(), metavar="[STORE]", required=False)
 @options("activation samples")
 @click.option("--alpha", default="0.1", show_default=True, metavar="A", help="The error that is allowed.")
-@click.option(
-    "--method", type=click.Choice(["lac", "aps", "raps", "top_k"]), default="lac", show_default=True,
-    help="What sets are made by: scores, sums of probabilities, those with a penalty for late ranks, or ranks.",
+@choice_option(
+    "--method", words=("lac", "aps", "raps", "top_k"),
+    text="What sets are made by: scores, sums of probabilities, those with a penalty for late ranks, or ranks.",
 )  # fmt: skip
 @click.option(
     "--by",

@@ -19,6 +19,7 @@ from .parameters import (
     Call,
     budget_option,
     call_options,
+    choice_option,
     options,
     parse_storage_options,
     results_option,
@@ -62,9 +63,9 @@ _LEAST_0 = click.FloatRange(min=0)
 @click.option("--cost-of", type=click.Choice(["size", "log"]), help="What costs: the size, or its logarithm.")
 @click.option("--straddle/--no-straddle", default=True, help="Analyse the ambiguity, too (default), or not.")
 @options("ties nan missing json quiet")
-@click.option(
-    "--on-error", type=click.Choice(["raise", "report"]), default="raise", show_default=True,
-    help="Where a chunk cannot be read: stop at once, or read all others and name every bad one.",
+@choice_option(
+    "--on-error", words=("raise", "report"),
+    text="Where a chunk cannot be read: stop at once, or read all others and name every bad one.",
 )  # fmt: skip
 @options("checkpoint cluster")
 def evaluate(
@@ -242,13 +243,13 @@ class Number(click.ParamType):  # type: ignore[type-arg,unused-ignore]
     metavar="NAME",
     help="With --conformal by group: name or path, as for --labels, of the groups.",
 )
-@click.option(
-    "--rule", type=click.Choice(["average", "top"]), default="average", show_default=True,
-    help="The average-k sets, or the top-k sets.",
+@choice_option(
+    "--rule", words=("average", "top"),
+    text="The average-k sets, or the top-k sets.",
 )  # fmt: skip
-@click.option(
-    "--format", "form", type=click.Choice(["booleans", "indices"]), default="booleans", show_default=True,
-    help="A matrix sets (sample, class), or class indices with offsets (sample + 1).",
+@choice_option(
+    "--format", "form", words=("booleans", "indices"),
+    text="A matrix sets (sample, class), or class indices with offsets (sample + 1).",
 )  # fmt: skip
 @options("out overwrite ties nan missing json quiet checkpoint cluster")
 def sets(

@@ -1,4 +1,4 @@
-"""Result Datasets: built from values and the registry, checked against it, and told apart by their numbers."""
+"""Result Datasets: built from the registry and checked against it, their fingerprints, JSON text, and the kind of their scores."""
 
 from __future__ import annotations
 
@@ -169,9 +169,6 @@ def fingerprint(dataset: xr.Dataset) -> str:
     return hashed.hexdigest()
 
 
-# Results as JSON text, and back.
-
-
 def to_json(dataset: xr.Dataset) -> str:
     """Return a result as JSON text; NaN and infinities are the strings "NaN", "Infinity", "-Infinity".
 
@@ -236,9 +233,6 @@ def from_json(text: str) -> xr.Dataset:
         ) from error
 
 
-# What is known of a store without evaluating it, as ``info`` gives it: all that JSON can hold.
-
-
 class ValuesInfo(TypedDict):
     """What the first rows of a store look like."""
 
@@ -277,9 +271,6 @@ class StoreInfo(TypedDict):
     memory_limit: int
     reads: str
     advice: list[str]
-
-
-# What scores look like, and what that means for average-k: one plain sentence for people.
 
 
 #: The attribute of a result that says it, and its values.
