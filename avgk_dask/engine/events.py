@@ -160,7 +160,7 @@ class HeldEvents(State):
 
     @property
     def hits(self) -> Array:
-        """Which events are hard labels; none of soft ones."""
+        """Which events are hard labels; with soft labels, 0 for all."""
         return self.weights if self.weights.dtype.kind != "f" else np.zeros(self.weights.size, np.uint8)
 
     def between(self, low: int, high: int) -> HeldEvents:
@@ -179,7 +179,7 @@ class HeldEvents(State):
         return np.split(order, starts[1:-1])
 
     def are_ties(self, n_together: int) -> bool:
-        """Whether counting equal events of so many bands together would save much, from a look at some of the keys."""
+        """Whether counting equal events of ``n_together`` bands together would save much, judged by some of the keys."""
         keys = np.unique(self.keys[:: max(1, self.keys.size // _LOOKED_AT)][:_LOOKED_AT])
         some = np.isin(self.keys, keys)
         pairs = np.stack([self.keys[some].astype(np.int64), (self.rows[some] >> ROW_BITS) // n_together])

@@ -29,7 +29,7 @@ from .strata import StrataRanks, StrataSums, add_up
 _SUM, _VALUE = 1e-2, 1e-3
 #: Scores that are looked at together.
 _STRIP = 1 << 18
-#: An interval of so few different keys can hold any number of events, counted together.
+#: An interval of at most this many different keys can hold any number of events, counted together.
 _FEW_KEYS = 4
 #: Keys that are looked at together.
 _AT_ONCE = 1 << 20
@@ -111,7 +111,7 @@ class LookedRows(State):
     """Counts of rows that were looked at, and of those whose scores are not probabilities."""
 
     n_looked: Count
-    #: Rows whose sum is not 1, with a score below 0 or above 1, and with -inf, or 0, in more than half of the classes.
+    #: Rows whose sum is not 1; with a score below 0 or above 1; with -inf, or 0, in more than half of the classes.
     n_unnormalised: Count
     n_outside: Count
     n_infinite: Count

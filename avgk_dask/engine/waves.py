@@ -56,9 +56,9 @@ def fold(tally: ScanTally, old: ZoneTable, new: ZoneTable) -> ScanTally:
     cells = [np.flatnonzero(part.cells) for part in parts]
     return replace(
         tally,
-        cell_intervals=np.repeat(np.arange(len(parts)), [found.size for found in cells]),
+        cell_intervals=np.repeat(np.arange(len(parts)), [occurring.size for occurring in cells]),
         cells=np.concatenate(cells),
-        cell_counts=np.concatenate([part.cells[found] for part, found in zip(parts, cells, strict=True)]),
+        cell_counts=np.concatenate([part.cells[own] for part, own in zip(parts, cells, strict=True)]),
         strata=_strata_above(tally, within, parts),
         hits=np.diff(_zone_ends(hits, within, n_hits, dropped), prepend=0),
         weight_above=_weights_above(tally, within, parts),
@@ -221,8 +221,7 @@ def _histogram(ends: Ints, parts: list[_Folded], new: ZoneTable) -> BinCounts:
 def certain_bracket(scans: Sequence[tuple[ZoneTable, BinCounts]], rank: int, top: int) -> tuple[int, int]:
     """Return two keys between which the score of a rank must lie, from the counts of several scans of different rows.
 
-    Their bins differ. It is certain that at least the scores of a bin are at or above its lower end, and that none of them is
-    above its upper end.
+    Their bins differ. It is certain that the scores of a bin lie between its lower and its upper end.
     """
     lows, highs, counts = (np.concatenate(parts) for parts in zip(*(_bins(*one, top) for one in scans), strict=True))
 
@@ -366,7 +365,7 @@ class _Seen:
         if self.tally.dropped[j]:
             return low if lower else high
         wanted = position - float(self.by_zone[zone - 1]) + self.count_from(high + 1)
-        while low < high:  # the highest key with so many from it up
+        while low < high:  # the highest key with at least this many from it up
             middle = (low + high + 1) // 2
             low, high = (middle, high) if self.count_from(middle) >= wanted else (low, middle - 1)
         return low
