@@ -221,7 +221,7 @@ class Cut:
 
 
 @dataclass(frozen=True)
-class Taken:
+class Gains:
     """The gains of the sets by the events above a key and some of the ties at it."""
 
     n_above: int
@@ -274,7 +274,7 @@ class IntervalEvents:
         weight = total_weight(self.single.weights[single]) + counted.total_weight()
         return int(single.sum()) + counted.n_scores, weight
 
-    def take(self, key: int, n_wanted: int, n_classes: int) -> Taken:
+    def take(self, key: int, n_wanted: int, n_classes: int) -> Gains:
         """Take in all events above a key, and of those at it the first in row-major order, up to ``n_wanted`` in all.
 
         If the ties of a band are counted and only some of them are taken, they are left out, and the cut is pending: the
@@ -295,7 +295,7 @@ class IntervalEvents:
         for part in (above, kept):
             part.add_cells(changes)
             gains.append(part.strata_sums())
-        return Taken(
+        return Gains(
             n_above,
             n_ties,
             changes,

@@ -114,7 +114,7 @@ class SetCounts(State):
 
 
 @dataclass(frozen=True)
-class Bracketed:
+class ThresholdBracket:
     """A budget whose threshold is the score of a rank among the keys from ``low`` to ``high``; ``n_above`` scores are higher."""
 
     budget: int
@@ -140,16 +140,16 @@ class SettledKey:
 
 
 def select_from_rows(
-    parts: Sequence[HeldRows], brackets: Sequence[Bracketed], windows: Sequence[Bracketed] = ()
+    parts: Sequence[HeldRows], brackets: Sequence[ThresholdBracket], windows: Sequence[ThresholdBracket] = ()
 ) -> tuple[list[Selection], list[Fraction]]:
     """Return the outcome of each budget, and for each window the mean label weight of its highest scores."""
-    rows = _Rows.gather(parts, [*brackets, *windows])
+    rows = _AllRows.gather(parts, [*brackets, *windows])
     selections = rows.select([rows.threshold(bracket) for bracket in brackets]) if brackets else []
     return selections, rows.expected_weights([rows.threshold(bracket) for bracket in windows])
 
 
 @dataclass(frozen=True)
-class _Rows:
+class _AllRows:
     """All held rows in row-major order, in stretches for a thread each, with the keys of each part near the thresholds."""
 
     parts: Sequence[HeldRows]
@@ -158,7 +158,7 @@ class _Rows:
     all_near: Array
 
     @classmethod
-    def gather(cls, parts: Sequence[HeldRows], brackets: Sequence[Bracketed]) -> _Rows:
+    def gather(cls, parts: Sequence[HeldRows], brackets: Sequence[ThresholdBracket]) -> _AllRows:
         """Collect the keys inside the brackets."""
         stretch_of = np.cumsum([part.lengths.size for part in parts]) // _STRETCH_ROWS
         edges = [0, *(np.flatnonzero(np.diff(stretch_of)) + 1).tolist(), len(parts)]
@@ -169,7 +169,7 @@ class _Rows:
         all_near.sort()
         return cls(parts, stretches, near, all_near)
 
-    def threshold(self, b: Bracketed) -> SettledKey:
+    def threshold(self, b: ThresholdBracket) -> SettledKey:
         """Find a budget's threshold."""
         last = int(_span(self.all_near, b.low, b.high)[1])
         key = int(self.all_near[last - b.rank])

@@ -81,7 +81,7 @@ class CutPlan:
 def cut_band(slabs: Iterable[Array], labels: Array | None, band: int, plan: CutPlan) -> TieCuts:
     """Find the first scores of a band, in row-major order, that equal some keys."""
     usable = UsableLabels.of_column(labels, plan.n_classes, are_packed=plan.strata == "groups")
-    rows = _Rows(usable, plan)
+    rows = _BandRows(usable, plan)
     takers = [_Taker(wanted, rows) for wanted in plan.wanted if band in wanted.bands]
     reader = TileReader(min(taker.wanted.key for taker in takers), plan.dtype, plan.tile_scores)
     for candidates in rows.candidates(reader, checked_slabs(slabs, plan.dtype, plan.n_classes, rows.labels.given)):
@@ -90,7 +90,7 @@ def cut_band(slabs: Iterable[Array], labels: Array | None, band: int, plan: CutP
     return TieCuts(tuple(taker.cut(band) for taker in takers))
 
 
-class _Rows:
+class _BandRows:
     """The rows of a band: their labels and strata, known once all slabs have been read."""
 
     def __init__(self, labels: UsableLabels, plan: CutPlan) -> None:
@@ -120,7 +120,7 @@ class _Rows:
 class _Taker:
     """Takes the first ties at one key, stretch of rows by stretch of rows."""
 
-    def __init__(self, wanted: WantedTies, rows: _Rows) -> None:
+    def __init__(self, wanted: WantedTies, rows: _BandRows) -> None:
         self.wanted, self.missing, self.rows = wanted, wanted.n_ties, rows
         self.zones = ZoneTable.from_intervals([(wanted.key, wanted.key)], KEY_MAX)
         self.row = self.last_class = -1
