@@ -30,6 +30,8 @@ from .strata import StrataSums, add_up, distinct
 
 #: Rows of a band, at most ``2**ROW_BITS`` of them, have the numbers from ``band << ROW_BITS`` on.
 ROW_BITS = 36
+#: Keys that are counted at a time.
+_AT_ONCE = 1 << 20
 #: Keys looked at to see whether events are ties, and how often each must occur in a group of bands.
 _LOOKED_AT, _TIED = 1 << 8, 8
 
@@ -94,6 +96,10 @@ class EventTally(State):
     def n_stored(self) -> int:
         """Number of entries that the tally keeps in memory."""
         return int(self.keys.size + self.weight_keys.size + self.stratum_keys.size)
+
+    def stored_by_interval(self, floors: Ints) -> Ints:
+        """Return the number of these entries in each interval; ``floors`` are those of a ``ZoneTable``."""
+        return count_by_interval(floors, self.keys, self.weight_keys, self.stratum_keys)
 
     @property
     def n_scores(self) -> int:
@@ -198,6 +204,15 @@ class HeldEvents(State):
         step_events(starts, events.keys, events.rows, events.bases, events.hits, steps)
         groups = (events.rows >> ROW_BITS) // n_together
         return EventTally.count(groups, events.keys, steps, events.weights, events.strata)
+
+
+def count_by_interval(floors: Ints, *columns: Array) -> Ints:
+    """Return how many keys of some columns each interval has; ``floors`` are those of a ``ZoneTable``."""
+    counts = np.zeros(floors.size // 2, np.int64)
+    for keys in columns:
+        for first in range(0, keys.size, _AT_ONCE):  # all at once would take several times their memory
+            counts += np.bincount(intervals_of(floors, keys[first : first + _AT_ONCE]), minlength=counts.size)
+    return counts
 
 
 def row_numbers(band: int, rows: Array) -> Ints:

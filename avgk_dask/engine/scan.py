@@ -292,8 +292,7 @@ class _BandScan:
         zones, counted, most = self.plan.zones, self.counted, self.plan.shape.max_events
         if counted.n_stored <= most:
             return
-        stored = np.concatenate([counted.keys, counted.weight_keys, counted.stratum_keys])
-        crowd = np.bincount(intervals_of(zones.floors, stored), minlength=zones.n_intervals)
+        crowd = counted.stored_by_interval(zones.floors)
         # One key has as many entries as there are set sizes and strata: always held.
         low, high = np.array([zones.interval(j) for j in range(zones.n_intervals)], object).T
         crowd[low == high] = 0
