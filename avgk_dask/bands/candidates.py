@@ -207,8 +207,8 @@ def streamed_rows(reader: TileReader, slabs: Iterable[Array], top: TopRanks | No
     first_class = n_rows = 0
     for slab in slabs:
         n_rows = slab.shape[0]
-        for found in reader.stretches(slab, first_class):
-            parts.append((found.rows(), found.classes + np.int32(first_class), found.keys.copy()))
+        for listed in reader.stretches(slab, first_class):
+            parts.append((listed.rows(), listed.classes + np.int32(first_class), listed.keys.copy()))
         if top is not None:
             for first, tile in reader.tiles(slab):
                 top.insert(tile, first, first_class)
