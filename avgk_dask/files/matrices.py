@@ -1,4 +1,4 @@
-"""Opening score files: the format is told by the name, or for a folder by what is in it."""
+"""Opening score files, whose name or content determines the format: as a stream of row blocks, or for reading any rows."""
 
 from __future__ import annotations
 
@@ -126,8 +126,7 @@ def _check_no_names(location: str, scores: str | None, labels: str | None) -> No
         raise StoreError(f"{location} is a single array without names; got {shown(scores or labels)!r}. Drop the name.")
 
 
-# Files as scores themselves: opened for reading any rows, or held whole where they can only be read from front to back.
-
+# Files as scores themselves: opened for reading any rows, or held whole if they can only be read from front to back.
 
 #: Bytes of a file that are read at once into what is held.
 _BLOCK_BYTES = 16 << 20
@@ -194,26 +193,20 @@ def open_matrix_file(path: str, scores: str | None = None, labels: str | None = 
 
     """
     path = os.path.abspath(check_path(path.removeprefix("file://")))  # workers may have another working folder
-    marks = tuple(map(_mark, _parts_of(path))) if os.path.exists(path) else ()  # before anything of it is read
+    marks = tuple(_marks_of(path)) if os.path.exists(path) else ()  # before anything of it is read
     file = open_file(path, scores=scores, labels=labels)
     found = file.any_rows(marks) or _loaded_rows(file, marks, scores, labels)
     check_marks(marks)
     return MatrixFile(*found, file.class_names, marks)
 
 
-def _parts_of(path: str) -> Iterator[str]:
-    """Return the files that a path stands for: itself, or those of a folder."""
-    if not os.path.isdir(path):
-        yield path
-        return
-    for name in sorted(os.listdir(path)):
-        if os.path.isfile(os.path.join(path, name)):
-            yield os.path.join(path, name)
-
-
-def _mark(path: str) -> FileMark:
-    with reading(path):
-        return FileMark.of(path)
+def _marks_of(path: str) -> Iterator[FileMark]:
+    """Return the marks of the files that a path stands for: itself, or those of a folder."""
+    is_folder = os.path.isdir(path)
+    for part in [os.path.join(path, name) for name in sorted(os.listdir(path))] if is_folder else [path]:
+        if not is_folder or os.path.isfile(part):
+            with reading(part):
+                yield FileMark.of(part)
 
 
 def _loaded_rows(
@@ -222,16 +215,15 @@ def _loaded_rows(
     """Return scores and labels that are held in memory, from the first read on; at once where only reading tells how many."""
     if file.n_samples is not None:
         _check_fits(file, file.n_samples)
-    asked = scores, labels
     load = partial(_load, file.location, scores, labels)
-    mine = loaded(load, marks, *asked)  # which is gone with the last who has it
+    mine = loaded(load, marks)  # which is gone with the last who has it
     n_samples = len(mine.values()[0]) if file.n_samples is None else file.n_samples
 
     def rows(number: int, more: tuple[int, ...], dtype: Dtype) -> LoadedRows:
         shape = (n_samples, *more)
         return LoadedRows(
             location=file.location, shape=shape, dtype=dtype, part_rows=rows_of_bytes(shape, dtype),
-            load=load, marks=marks, asked=asked, number=number,
+            load=load, marks=marks, number=number,
         )  # fmt: skip
 
     return rows(0, (file.n_classes,), file.dtype), None if file.label_form is None else rows(1, *file.label_form)

@@ -1,4 +1,4 @@
-"""The npy format: headers, and streams."""
+"""npy and npz files: streams, rows at any place of a file, and members of archives. None is loaded whole or unpickled."""
 
 from __future__ import annotations
 
@@ -156,12 +156,6 @@ def open_stream(stream: BinaryIO, location: str) -> StreamFile:
     )
 
 
-# Any rows of an array in npy format: a file of its own, or a member of an npz file that is not compressed.
-#
-# Rows are read, not mapped: a mapped file that another process cuts short ends this one with a signal, and pages of a map
-# stay resident until it goes.
-
-
 #: Bytes of a column of a Fortran-ordered file that are read together, and of all columns at most: small pieces would read pages of the
 #: file several times.
 _STRIP_BYTES, _STRIPS_BYTES = 1 << 14, 1 << 25
@@ -173,7 +167,11 @@ _LOCAL_HEADER, _LENGTHS = 30, slice(26, 30)
 
 @dataclass(frozen=True, kw_only=True)
 class NpyRows(AnyRows):
-    """Rows of an array in npy format, at an offset in a file."""
+    """Rows of an array in npy format, at an offset in a file: its own, or that of a member of an npz file that is not compressed.
+
+    Rows are read, not mapped: a mapped file that another process cuts short ends this one with a signal, and pages of a map
+    stay resident until it goes.
+    """
 
     mark: FileMark
     header: NpyHeader
@@ -266,9 +264,6 @@ def _rows_at(mark: FileMark, header: NpyHeader, offset: int) -> NpyRows:
     return NpyRows(
         location=mark.path, shape=shape, dtype=dtype, part_rows=max(1, min(rows, shape[0])), mark=mark, header=header, offset=offset
     )  # fmt: skip
-
-
-# The npz format: members streamed out of the zip archive, none loaded whole.
 
 
 #: What zipfile raises on damaged, encrypted or unknown archives.

@@ -1,4 +1,8 @@
-"""What every score file gives, whatever its format: its shape, and its rows in blocks."""
+"""What every score file gives, whatever its format: its shape, and its rows in blocks, from front to back.
+
+Files that are scores themselves, without a store, also give any rows (``AnyRows``): tasks read them at their place in the
+file, or from memory if the format can only be read from front to back. A mark tells a file from another at the same path.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +14,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, fields
+from functools import partial
 from typing import Any
 from weakref import WeakValueDictionary
 
@@ -123,9 +128,6 @@ def check_labels(shape: tuple[int, ...], dtype: Dtype, location: str) -> None:
         f"labels must be integers, one per sample, or a matrix of probabilities; {location} holds {dtype} of shape "
         f"{shape}. {label_cure(dtype) if len(shape) == 1 else 'Convert them first.'}"
     )
-
-
-# Rows of a file in any order: what tasks read of files that are scores themselves, without a store.
 
 
 #: Bytes of rows that are read together, about.
@@ -259,12 +261,12 @@ _LOADED: WeakValueDictionary[object, Loaded] = WeakValueDictionary()
 _LOCK = forkable(threading.Lock())
 
 
-def loaded(load: Callable[[], tuple[Array, ...]], marks: tuple[FileMark, ...], *asked: object) -> Loaded:
-    """Return what the files of a path hold, the same for all in this process that ask for the same of it."""
+def loaded(load: partial[tuple[Array, ...]], marks: tuple[FileMark, ...]) -> Loaded:
+    """Return what the files of a path hold, the same for all in this process that load it with the same arguments."""
     with _LOCK:
-        found = _LOADED.get((marks, asked))
+        found = _LOADED.get((marks, load.args))
         if found is None:
-            found = _LOADED[marks, asked] = Loaded(load, marks)
+            found = _LOADED[marks, load.args] = Loaded(load, marks)
         return found
 
 
@@ -272,14 +274,13 @@ def loaded(load: Callable[[], tuple[Array, ...]], marks: tuple[FileMark, ...], *
 class LoadedRows(AnyRows):
     """Rows of a file that can only be read from front to back: all of it is held in memory, in each process that reads it."""
 
-    load: Callable[[], tuple[Array, ...]]
+    load: partial[tuple[Array, ...]]
     marks: tuple[FileMark, ...]
-    asked: tuple[object, ...]
-    #: Whether these are the scores, or the labels.
+    #: 0 for the scores, 1 for the labels.
     number: int
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "_loaded", loaded(self.load, self.marks, *self.asked))
+        object.__setattr__(self, "_loaded", loaded(self.load, self.marks))
 
     def fill(self, first: int, last: int, out: Array) -> None:
         """Read some rows into an array."""
