@@ -25,7 +25,7 @@ _HUB_FILES = ("state.json", "dataset_dict.json")
 
 
 def is_row_file(path: object) -> bool:
-    """Whether this is a score file of a format read here: told by its name, or for a folder by what is in it.
+    """Whether this is a score file of a format read here: determined by its name, or for a folder by its content.
 
     Examples
     --------
@@ -51,9 +51,9 @@ def open_file(path: object, *, scores: str | None = None, labels: str | None = N
     Raises
     ------
     StoreError
-        Where there is no file, it is damaged, its format is unknown, or it has nothing of that name.
+        If there is no file, it is damaged, its format is unknown, or it has nothing of that name.
     ScoresError, LabelsError, DtypeError
-        Where it holds no matrix of numbers, or labels that are no class numbers.
+        If it holds no matrix of numbers, or labels that are no class numbers.
 
     """
     if _is_stream(path) or str(path) == "-":
@@ -136,7 +136,7 @@ _ZARR = ("zarr.json", ".zgroup", ".zarray")
 
 @dataclass(frozen=True)
 class MatrixFile:
-    """A file of scores: what tasks read of it, and what is known besides."""
+    """A file of scores: the rows that tasks read, and what else is known of it."""
 
     scores: AnyRows
     labels: AnyRows | None
@@ -145,7 +145,7 @@ class MatrixFile:
 
 
 def is_matrix_file(path: object) -> bool:
-    """Return whether a path is that of a score file rather than of a store, as far as its name or what is there tells.
+    """Return whether a path is that of a score file rather than of a store, judged by its name or its content.
 
     Raises
     ------
@@ -212,7 +212,7 @@ def _marks_of(path: str) -> Iterator[FileMark]:
 def _loaded_rows(
     file: RowFile, marks: tuple[FileMark, ...], scores: str | None, labels: str | None
 ) -> tuple[AnyRows, AnyRows | None]:
-    """Return scores and labels that are held in memory, from the first read on; at once where only reading tells how many."""
+    """Return scores and labels that are held in memory, from the first read on; at once if only reading determines how many."""
     if file.n_samples is not None:
         _check_fits(file, file.n_samples)
     load = partial(_load, file.location, scores, labels)
@@ -236,7 +236,7 @@ def _load(path: str, scores: str | None, labels: str | None) -> tuple[Array, ...
     for block, some in file.blocks(_BLOCK_BYTES):
         if n + len(block) > len(found):
             _check_fits(file, n + len(block))
-            # In place: a copy beside it would take as much again.
+            # In place: a copy would take as much again.
             rows = max(n + len(block), min(2 * len(found), held_limit() // file.row_bytes))
             found.resize((rows, file.n_classes), refcheck=False)
         found[n : n + len(block)] = block

@@ -59,9 +59,9 @@ class RowFile(ABC):
         Raises
         ------
         ReadError
-            Where the file is damaged or ends early.
+            If the file is damaged or ends early.
         ScoresError, LabelsError
-            Where a row is missing, or of another length than the first.
+            If a row is missing, or of another length than the first.
 
         """
 
@@ -97,8 +97,8 @@ def reading(location: str, *causes: type[Exception]) -> Iterator[None]:
         raise
     except expected as error:
         cause = (str(error).splitlines() or [""])[0].rstrip(".") or type(error).__name__
-        told = hide(cause, environment_secrets())  # what a stream reads from may be anywhere
-        refuse(ReadError(f"{location} could not be read ({told}). Check that the file is complete and may be read."))
+        text = hide(cause, environment_secrets())  # what a stream reads from may be anywhere
+        refuse(ReadError(f"{location} could not be read ({text}). Check that the file is complete and may be read."))
 
 
 def held_limit() -> int:
@@ -138,7 +138,7 @@ _TRAVELS = 4 << 20
 
 @dataclass(frozen=True)
 class FileMark:
-    """The length and time of a file, by which it is told from another at the same path."""
+    """The length and time of a file, which distinguish it from another at the same path."""
 
     path: str
     n_bytes: int
@@ -158,7 +158,7 @@ class FileMark:
         Raises
         ------
         ReadError
-            With what to do.
+            If it is not the same file.
 
         """
         try:
@@ -198,9 +198,9 @@ class AnyRows(ABC):
         Raises
         ------
         ReadError
-            Where the file is damaged, gone, or another than when it was opened.
+            If the file is damaged, gone, or another than when it was opened.
         ScoresError, LabelsError
-            Where a row is missing, or of another length than the first.
+            If a row is missing, or of another length than the first.
 
         """
 
@@ -216,16 +216,16 @@ class AnyRows(ABC):
         return out
 
     def __reduce__(self) -> tuple[Any, ...]:
-        told = {field.name: getattr(self, field.name) for field in fields(self)}
+        values = {field.name: getattr(self, field.name) for field in fields(self)}
         if self.nbytes <= _TRAVELS:
-            with suppress(AvgkError):  # which whoever reads it will meet
-                base = {field.name: told[field.name] for field in fields(AnyRows)}
+            with suppress(AvgkError):  # which the reader will meet
+                base = {field.name: values[field.name] for field in fields(AnyRows)}
                 return _remade, (CarriedRows, {**base, "values": self.read(0, self.shape[0])})
-        return _remade, (type(self), told)
+        return _remade, (type(self), values)
 
 
-def _remade(kind: Callable[..., AnyRows], told: dict[str, Any]) -> AnyRows:
-    return kind(**told)
+def _remade(kind: Callable[..., AnyRows], values: dict[str, Any]) -> AnyRows:
+    return kind(**values)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -288,7 +288,7 @@ class LoadedRows(AnyRows):
 
 
 def rows_of_bytes(shape: tuple[int, ...], dtype: Dtype, n_bytes: int = PART_BYTES) -> int:
-    """Return how many rows of an array have about so many bytes, at least one and at most all.
+    """Return how many rows of an array have about ``n_bytes`` bytes, at least one and at most all.
 
     Examples
     --------

@@ -62,7 +62,7 @@ class FileKind:
         Raises
         ------
         StoreError
-            Where it cannot be read, is damaged, or is of another kind or version.
+            If it cannot be read, is damaged, or is of another kind or version.
 
         """
         place = self._place(path)
@@ -89,7 +89,7 @@ class FileKind:
             raise self.damaged(place, error) from error
 
     def damaged(self, path: object, error: Exception) -> StoreError:
-        """Return what tells that a file is none that this version wrote."""
+        """Return the error for a file that this version did not write."""
         why = str(error).rstrip(".")
         return StoreError(f"{self.what} must be a file that save wrote; got {shown(path)}: {why}. {self.cure}")
 
@@ -119,7 +119,7 @@ def packed(array: Array, name: str = "float64") -> Content:
 
 
 def unpacked(form: Content, name: str = "float64") -> Array:
-    """Return the array that ``packed`` gave; ValueError where it is none, or not finite."""
+    """Return the array that ``packed`` gave; ValueError if it is damaged, or not finite."""
     data = base64.b64decode(form[name], validate=True)
     shape = tuple(int(n) for n in form["shape"])
     if len(data) != 8 * math.prod(shape):

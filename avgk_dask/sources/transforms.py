@@ -180,7 +180,7 @@ class Slots(Transform):
 # Activations: what a softmax or a sigmoid makes of logits.
 
 
-#: Scores that are turned at once: so many stay in a core's cache.
+#: Scores that are turned at once: they stay in a core's cache.
 _STRIP = 1 << 17
 
 
@@ -195,7 +195,7 @@ def _is_narrow(stored: Dtype) -> bool:
 
 
 def _strips(block: Array) -> Iterator[tuple[slice, Array]]:
-    """Yield rows of a block, as float32 where that holds them exactly, else as float64, and where they stand."""
+    """Yield rows of a block, as float32 where that holds them exactly, else as float64, and their place."""
     dtype = np.float32 if _is_narrow(block.dtype) else np.float64
     step = max(1, _STRIP // max(1, block.shape[1]))
     for first in range(0, len(block), step):
@@ -372,12 +372,12 @@ class Affine(Transform):
 
     @property
     def needs_rows(self) -> bool:
-        """Whether it must see whole rows: where it mixes classes."""
+        """Whether it must see whole rows: if it mixes classes."""
         return self.weights.ndim == 2
 
     @property
     def made_by(self) -> str:
-        """What it does, in words: with a hash that tells its weights from others."""
+        """What it does, in words, with a hash of its weights."""
         found = hashlib.sha256(np.concatenate([self.weights.reshape(-1), self.bias]).astype("<f8").tobytes())
         return f"weighted by {found.hexdigest()[:16]}"
 
