@@ -290,7 +290,7 @@ def ahead_memory(source: Source) -> int:
     A process reads ahead at most a share of its memory, and only whole slabs: those that are larger than this share when
     stored are not read ahead, and if they are smaller, so is the one that is held.
     """
-    most = min(source.reader.ahead_bytes, _thread_memory() // AHEAD_SHARE)
+    most = min(source.reader.ahead_bytes(), _thread_memory() // AHEAD_SHARE)
     return max(0, min(most, 2 * most - source.slab_bytes()))
 
 

@@ -13,7 +13,8 @@ import numpy as np
 from ..arrays import Array, Dtype, Floats, Ints
 from ..bands.passes import Pass
 from ..bands.rows import RowChecks
-from ..kernels.dispatch import mix_rows, scaled_losses, softmax_wide
+from ..kernels.dispatch import scaled_losses, softmax_wide
+from ..sources.transforms import affine_logits
 from .losses import GradientTally, LossSums, ScaleTally
 
 #: Added to exponents, so that none is negative.
@@ -96,17 +97,6 @@ class AffinePlan:
 def affine_pass(plan: AffinePlan) -> Pass:
     """Return the pass that sums the NLL of weighted logits, and its gradient."""
     return Pass("gradient", tally_gradient, plan, GradientTally, holds_rows=True, state_bytes=16 * plan.weights.size)
-
-
-def affine_logits(scores: Array, weights: Floats, bias: Floats) -> Floats:
-    """Return logits times their weights, or mixed by a matrix, plus the bias; in one order, whatever the rows."""
-    wide = np.ascontiguousarray(scores, np.float64)
-    if weights.ndim == 1:
-        with np.errstate(over="ignore", invalid="ignore"):
-            return wide * weights + bias
-    found = np.empty((len(wide), len(weights)))
-    mix_rows(wide, np.ascontiguousarray(weights.T), bias, found)
-    return found
 
 
 def tally_gradient(slabs: Iterable[Array], labels: Array, band: int, plan: AffinePlan) -> GradientTally:
