@@ -366,10 +366,8 @@ def split_entries(
     if labels is None:
         labels = np.full(entries.n_rows, -1, np.int64)
     split = Split(entries.keys.size, np.dtype(np.int64))
-    n_events = split_rows(
-        entries.offsets, entries.keys, entries.classes, zones.arrays(), above, histogram, labels, label_zones,
-        0, 0, split.columns,
-    )  # fmt: skip
+    listed, tallies = (entries.keys, entries.classes, entries.offsets), (above, label_zones, histogram)
+    n_events = split_rows(listed, zones.arrays(), tallies, labels, 0, 0, split.columns)
     return above, label_zones, split, n_events
 
 

@@ -1,128 +1,49 @@
-"""The costs of labels, by group: singly as long as they are few, in bins beyond."""
+"""What it costs a set to hold a class, and the rule of conformal sets: the classes that cost at most a level.
+
+The level is the cost of a calibration label. So LAC, APS, RAPS and top-k differ in nothing but what a class costs:
+
+``lac``    the order key of its score, reversed
+``top_k``  its rank in its row
+``aps``    the sum of the probabilities of the ranks down to its own, each rounded once to a multiple of ``2**-bits``
+``raps``   that, and a penalty for each rank beyond ``k_reg``
+
+Costs are integers, the least for the class that enters first. They add up to the same sum in any order, so that no chunking
+changes a bit.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from typing import Annotated, Protocol, Self
 
 import numpy as np
 
 from ..arrays import Array, Bools, Dtype, Floats, Ints
-from ..bands.passes import Pass, SampleGroups
 from ..bands.probabilities import rows_outside
 from ..bands.rows import RowChecks
-from ..engine.strata import add_up
-from ..exact.coverage import quantile_rank
+from ..errors import ScoresError
 from ..kernels.dispatch import rank_in_row
-from ..kernels.keys import HALF_NAN, KEY_MAX, carrier, encode, is_float, is_half, sample_draws
-from ..records import OWN, Counts, State
-from .losses import ProbabilityTally
-
-
-@dataclass(frozen=True)
-class CostHistogram(State):
-    """How many labels of each group have a cost in each bin of ``2**shift``, the least shift with which the bins fit.
-
-    More costs can only raise the shift, so that the histogram is the same for any order of merging. With shift 0 nothing is lost.
-    ``most_bins`` is at least twice the number of groups: costs of both signs never join.
-    """
-
-    most_bins: Annotated[int, OWN]
-    shift: Annotated[int, OWN]
-    #: By group, then by bin, both ascending.
-    groups: Annotated[Ints, OWN]
-    bins: Annotated[Ints, OWN]
-    counts: Annotated[Ints, OWN]
-
-    @classmethod
-    def of(cls, groups: Ints, costs: Ints, most_bins: int) -> Self:
-        """Return the histogram of some costs."""
-        return cls._fitted(most_bins, 0, groups, costs, np.ones(costs.size, np.int64))
-
-    def nothing(self) -> Self:
-        """Return the histogram of no cost."""
-        none = np.zeros(0, np.int64)
-        return type(self)(self.most_bins, 0, none, none, none)
-
-    @classmethod
-    def merge(cls, states: Sequence[Self]) -> Self:
-        """Return the histogram of all costs together."""
-        if len(states) == 1:
-            return states[0]
-        shift = max(part.shift for part in states)
-        columns = [(part.groups, part.bins >> (shift - part.shift), part.counts) for part in states]
-        groups, bins, counts = (np.concatenate(column) for column in zip(*columns, strict=True))
-        return cls._fitted(states[0].most_bins, shift, groups, bins, counts)
-
-    @classmethod
-    def _fitted(cls, most_bins: int, shift: int, groups: Ints, bins: Ints, counts: Ints) -> Self:
-        """Return the histogram with equal bins joined, and then neighbours until they fit."""
-        (groups, bins), counts = add_up((groups, bins), counts)
-        more = 0
-        if bins.size > most_bins:
-            low, high = 1, 63
-            while low < high:
-                middle = (low + high) // 2
-                low, high = (low, middle) if _n_distinct(groups, bins >> middle) <= most_bins else (middle + 1, high)
-            more = low
-            (groups, bins), counts = add_up((groups, bins >> more), counts)
-        return cls(most_bins, shift + more, groups, bins, counts)
-
-    def totals(self, n_groups: int) -> Ints:
-        """Return how many labels each group has."""
-        found = np.zeros(n_groups, np.int64)
-        np.add.at(found, self.groups, self.counts)
-        return found
-
-    def find(self, ranks: Ints) -> tuple[Ints, Ints]:
-        """Return of each group the bin of the cost of a rank, and its rank within the bin; 0 where the rank is not there.
-
-        Ranks count from 1, the least cost first; 0 asks for nothing.
-        """
-        up_to = np.cumsum(self.counts)
-        firsts = np.searchsorted(self.groups, np.arange(ranks.size))
-        before = np.concatenate([[0], up_to])[firsts]
-        there = (ranks > 0) & (ranks <= self.totals(ranks.size))
-        index = np.searchsorted(up_to, before + ranks)[there]
-        bins, left = np.zeros(ranks.size, np.int64), np.zeros(ranks.size, np.int64)
-        bins[there] = self.bins[index]
-        left[there] = (before + ranks)[there] - (up_to[index] - self.counts[index])
-        return bins, left
-
-
-def _n_distinct(groups: Ints, bins: Ints) -> int:
-    """Return how many distinct pairs there are, in order."""
-    return 1 + int(np.count_nonzero((np.diff(groups) != 0) | (np.diff(bins) != 0)))
-
-
-@dataclass(frozen=True)
-class CostTally(ProbabilityTally):
-    """The costs of the labels of the bands read so far."""
-
-    costs: CostHistogram
-
-
-# What it costs a set to hold a class: conformity scores as integers, the least for the class that enters first.
-#
-# A set holds the classes whose cost is at most a level, and the level is the cost of a calibration label. So LAC, APS, RAPS and
-# top-k differ in nothing but what a class costs:
-#
-# ``lac``    the order key of its score, reversed
-# ``top_k``  its rank in its row
-# ``aps``    the sum of the probabilities of the ranks down to its own, each rounded once to a multiple of ``2**-bits``
-# ``raps``   that, and a penalty for each rank beyond ``k_reg``
-#
-# Integers add up to the same sum in any order, so that no chunking changes a bit.
-
+from ..kernels.keys import (
+    HALF_NAN,
+    KEY_MAX,
+    carrier,
+    decode,
+    encode,
+    is_float,
+    is_half,
+    key_range,
+    sample_draws,
+)
 
 #: What a class costs that no set may hold: one whose score is NaN.
 NEVER = KEY_MAX
 #: Rows of probabilities may sum to this much: costs of all classes fit an integer of 64 bits.
 MOST_SUM = 2
-#: Bits that are left for a probability, at least, beside a penalty.
+#: The least number of bits that a penalty leaves for a probability.
 _LEAST_BITS = 40
+#: Scores that are worked on at once.
+_TILE = 1 << 17
 
 
 def cost_bits(penalty: Fraction, k_reg: int, n_classes: int) -> int:
@@ -177,17 +98,20 @@ class Costs:
 
     def of_labels(self, scores: Array, labels: Ints, samples: Ints) -> Ints:
         """Return the cost of each row's label, none of which is negative, given the numbers of the rows' samples."""
+        rows, n_classes = np.arange(labels.size), scores.shape[1]
         if self.method == "lac":
-            return ~encode(scores[np.arange(labels.size), labels])
-        ranks = self._label_ranks(scores, labels)
+            return ~encode(scores[rows, labels])
+        tile, ranks = carrier(scores), np.empty(labels.size, np.int64)
+        rank_in_row(tile, labels, ranks)
+        if is_half(scores.dtype):
+            ranks[tile[rows, labels] == HALF_NAN] = n_classes + 1
         if self.method == "top_k":
-            return np.where(ranks > scores.shape[1], NEVER, ranks)
-        chances = scores.astype(np.float64)
-        own = chances[np.arange(labels.size), labels]
-        earlier = chances > own[:, None]
-        earlier |= (chances == own[:, None]) & (np.arange(scores.shape[1]) <= labels[:, None])
-        sums: Ints = np.where(earlier, self._units(chances), 0).sum(1)
-        return sums + self._penalties(ranks) - self._parts(own[:, None], samples)[:, 0]
+            return np.where(ranks > n_classes, NEVER, ranks)
+        p = scores.astype(np.float64)
+        own = p[rows, labels][:, None]
+        earlier = (p > own) | ((p == own) & (np.arange(n_classes) <= labels[:, None]))
+        sums: Ints = np.where(earlier, self._units(p), 0).sum(1)
+        return sums + self._penalties(ranks) - self._parts(own, samples)[:, 0]
 
     def of_all(self, scores: Array, samples: Ints) -> Ints:
         """Return what each class of whole rows costs."""
@@ -195,8 +119,12 @@ class Costs:
         if self.method == "lac":
             return keys
         order = np.argsort(keys, axis=1, kind="stable")
+        if self.method == "top_k":
+            by_rank: Ints = np.broadcast_to(np.arange(1, scores.shape[1] + 1), scores.shape)
+        else:
+            by_rank = self._sums(np.take_along_axis(scores.astype(np.float64), order, axis=1), samples)
         found = np.empty(scores.shape, np.int64)
-        np.put_along_axis(found, order, self._by_rank(scores, order, samples), axis=1)
+        np.put_along_axis(found, order, by_rank, axis=1)
         if is_float(scores.dtype):
             found[scores != scores] = NEVER
         return found
@@ -205,97 +133,24 @@ class Costs:
         """Return the costs of each row's ranks, ascending, of probabilities: as many as ``of_all`` in less time."""
         return self._sums(-np.sort(-scores.astype(np.float64), axis=1), samples)
 
-    def _by_rank(self, scores: Array, order: Ints, samples: Ints) -> Ints:
-        if self.method == "top_k":
-            return np.broadcast_to(np.arange(1, scores.shape[1] + 1), scores.shape)
-        return self._sums(np.take_along_axis(scores.astype(np.float64), order, axis=1), samples)
-
-    def _sums(self, chances: Floats, samples: Ints) -> Ints:
+    def _sums(self, p: Floats, samples: Ints) -> Ints:
         """Return the costs of descending probabilities."""
-        sums: Ints = np.cumsum(self._units(chances), axis=1)
-        return sums + self._penalties(np.arange(1, chances.shape[1] + 1)) - self._parts(chances, samples)
+        sums: Ints = np.cumsum(self._units(p), axis=1)
+        return sums + self._penalties(np.arange(1, p.shape[1] + 1)) - self._parts(p, samples)
 
-    def _units(self, chances: Floats) -> Ints:
+    def _units(self, p: Floats) -> Ints:
         """Return probabilities in whole units."""
-        return np.rint(chances * 2.0**self.bits).astype(np.int64)
+        return np.rint(p * 2.0**self.bits).astype(np.int64)
 
     def _penalties(self, ranks: Ints) -> Ints:
         return self.penalty * np.maximum(ranks - self.k_reg, 0)
 
-    def _parts(self, chances: Floats, samples: Ints) -> Ints:
+    def _parts(self, p: Floats, samples: Ints) -> Ints:
         """Return the part of each probability that a row's random number takes off."""
         if self.seed is None:
-            return np.zeros((len(chances), 1), np.int64)
+            return np.zeros((len(p), 1), np.int64)
         draws = sample_draws(self.seed, self.stream, samples)
-        return self._units(chances * draws[:, None])
-
-    @staticmethod
-    def _label_ranks(scores: Array, labels: Ints) -> Ints:
-        """Return the rank of each row's label, one past the last where its score is NaN."""
-        tile = carrier(scores)
-        ranks = np.empty(labels.size, np.int64)
-        rank_in_row(tile, labels, ranks)
-        if is_half(scores.dtype):
-            ranks[tile[np.arange(labels.size), labels] == HALF_NAN] = scores.shape[1] + 1
-        return ranks
-
-
-# What a band's labels cost: all that a conformal threshold is found from.
-
-
-#: Scores that are worked on at once.
-_TILE = 1 << 17
-#: Bytes of a bin of a histogram of costs.
-_BIN_BYTES = 24
-
-
-@dataclass(frozen=True)
-class CostPlan:
-    """What is common to all bands: what labels cost, how they are grouped, and which costs are counted.
-
-    ``by`` is ``""`` for one group, ``"class"`` for one a class, ``"group"`` where the labels' column tells it.
-    """
-
-    dtype: Dtype
-    n_classes: int
-    costs: Costs
-    by: str
-    most_bins: int
-    first_rows: tuple[int, ...]
-    #: Costs of a group are counted that are in its bin of ``2**shift``; all of them where there are no bins.
-    shift: int = 0
-    bins: Ints | None = None
-    #: Of which groups they are.
-    is_open: Ints | None = None
-
-    def within(self, groups: Ints, costs: Ints) -> tuple[Ints, Ints]:
-        """Return those that are counted."""
-        if self.bins is None or self.is_open is None:
-            return groups, costs
-        mine = (self.is_open[groups] > 0) & ((costs >> self.shift) == self.bins[groups])
-        return groups[mine], costs[mine]
-
-
-def cost_pass(plan: CostPlan, n_samples: int) -> Pass:
-    """Return the pass that counts the costs of labels, of so many samples."""
-    most = _BIN_BYTES * min(plan.most_bins, n_samples)
-    return Pass("conformal", tally_costs, plan, CostTally, holds_rows=True, state_bytes=most)
-
-
-def tally_costs(slabs: Iterable[Array], labels: Array, band: int, plan: CostPlan) -> CostTally:
-    """Return the costs of one band's labels."""
-    hard, groups = SampleGroups(plan.n_classes, plan.by == "group").split(labels)
-    checks = RowChecks.of(slabs, hard, band, plan.dtype, plan.n_classes)
-    mine = checks.labels.hard
-    assert mine is not None
-    rows = np.flatnonzero(mine >= 0)
-    costs = np.zeros(len(mine), np.int64)
-    for first, scores in checked_tiles(checks, plan.costs):
-        part = rows[np.searchsorted(rows, first) : np.searchsorted(rows, first + len(scores))]
-        costs[part] = plan.costs.of_labels(scores[part - first], mine[part], plan.first_rows[band] + part)
-    of = np.zeros(rows.size, np.int64) if plan.by == "" else (mine if groups is None else groups)[rows]
-    found = CostHistogram.of(*plan.within(of, costs[rows]), plan.most_bins)
-    return CostTally(**checks.fields(), costs=found)
+        return self._units(p * draws[:, None])
 
 
 def checked_tiles(checks: RowChecks, costs: Costs) -> Iterator[tuple[int, Array]]:
@@ -310,145 +165,97 @@ def checked_tiles(checks: RowChecks, costs: Costs) -> Iterator[tuple[int, Array]
             yield first, scores
 
 
-# The cost of a rank among the costs of all labels, or of those of each group: what conformal thresholds are.
-#
-# Costs are counted singly as long as they are few. Beyond, they are counted in bins, and a second read counts those in the one
-# bin of each group that holds its rank.
-
-
 @dataclass(frozen=True)
-class QuantileSearch:
-    """What is known after some reads: the labels of each group, and the bin in which the cost of its rank lies."""
+class CostRule:
+    """Takes the classes whose cost is at most the level of all, of the class, or of the sample's group.
 
-    plan: CostPlan
-    n_samples: int
-    n_groups: int
-    alpha: Fraction
-    #: Of each group the labels, the rank that is asked for, and the rank within the bin; 0 where it is beyond all labels.
-    counts: Ints | None = None
-    ranks: Ints | None = None
-    left: Ints | None = None
-    bins: Ints | None = None
-    #: Bins are of ``2**shift`` costs.
-    shift: int = 64
-    first: CostTally | None = None
+    ``by`` is ``""``, ``"class"`` or ``"group"``; ``levels`` are one, one per class, or one per group.
+    """
 
-    def next_pass(self) -> Pass | None:
-        """Return the next pass; none once bins are single costs."""
-        if self.shift == 0 or (self.left is not None and not self.left.any()):
-            return None
-        if self.bins is None or self.left is None:
-            return cost_pass(self.plan, self.n_samples)
-        plan = replace(self.plan, shift=self.shift, bins=self.bins, is_open=self.left)
-        return cost_pass(plan, self.n_samples)
-
-    def advance(self, state: CostTally) -> QuantileSearch:
-        """Take what a pass has found."""
-        found = state.costs
-        if self.left is None:
-            counts = found.totals(self.n_groups)
-            ranks = np.array([quantile_rank(n, self.alpha) for n in counts.tolist()], np.int64)
-            known = replace(self, counts=counts, ranks=ranks, left=np.where(ranks <= counts, ranks, 0), first=state)
-            return known.advance(state)
-        bins, left = found.find(self.left)
-        return replace(self, bins=bins, left=left, shift=found.shift)
-
-    def levels(self) -> Ints:
-        """Return of each group the cost of its rank; that of everything where it has too few labels, or it is NaN."""
-        assert self.bins is not None
-        assert self.left is not None
-        most = self.plan.costs.everything
-        return np.where(self.left > 0, np.minimum(self.bins, most), most)
-
-
-# What sets hold: how many have each size, and how many of those hold their label, also by class and by group.
-
-
-@dataclass(frozen=True)
-class CoverageCounts(State):
-    """Of each group of samples: how many there are, how many of them have a label and hold it, and their sizes added up."""
-
-    n_samples: Counts
-    n_labelled: Counts
-    n_hits: Counts
-    sizes: Counts
-
-    @classmethod
-    def of(cls, groups: Array, sizes: Ints, labelled: Bools, hits: Bools, n_groups: int) -> Self:
-        """Count samples, given the group, the size of the set, and whether there is a label and whether it is inside."""
-        totals = np.zeros(n_groups, np.int64)
-        np.add.at(totals, groups, sizes)
-        n_all, n_labelled, n_hits = (
-            np.bincount(which, minlength=n_groups) for which in (groups, groups[labelled], groups[hits])
-        )
-        return cls(n_all, n_labelled, n_hits, totals)
-
-
-@dataclass(frozen=True)
-class CoverageTally(ProbabilityTally):
-    """The sets of the bands read so far."""
-
-    by_size: CoverageCounts
-    #: Of labelled samples, by their class.
-    by_class: CoverageCounts
-    by_group: CoverageCounts
-
-
-# What known sets hold of a band: their sizes, and whether the labels are inside.
-
-
-class SizedRule(Protocol):
-    """A rule that counts sets, and finds labels in them, without making them."""
+    costs: Costs
+    levels: Ints
+    by: str = ""
+    #: Which of the levels no class reaches, of scores that are all below their threshold; None if none is such.
+    empty: Bools | None = None
+    #: The group of each row that will be looked at.
+    groups: Ints | None = None
 
     @property
-    def costs(self) -> Costs:
-        """What classes cost."""
+    def needs_rows(self) -> bool:
+        """Whether it must see whole rows at once."""
+        return self.costs.needs_rows
 
-    def for_rows(self, groups: Ints | None) -> Self:
+    def for_rows(self, groups: Ints | None) -> CostRule:
         """Return the rule for rows of these groups."""
+        return replace(self, groups=groups)
+
+    def choose(self, scores: Array, first_row: int, first_class: int, n_classes: int) -> Bools:
+        """Return the members among a block of scores that starts at this row and class of a matrix of so many classes."""
+        classes = slice(first_class, first_class + scores.shape[1])
+        if self.costs.method == "lac":
+            return self._reaching(scores, classes)
+        self._refuse(scores)
+        limits = self._by_block(self.levels, classes)
+        chosen, step = np.empty(scores.shape, bool), max(1, _TILE // scores.shape[1])
+        for first in range(0, len(scores), step):
+            rows = slice(first, min(first + step, len(scores)))
+            costs = self.costs.of_all(scores[rows], first_row + np.arange(rows.start, rows.stop))
+            chosen[rows] = costs <= (limits[rows] if self.by == "group" else limits)
+        return chosen
 
     def sizes(self, scores: Array, samples: Ints) -> Ints:
         """Return the size of each row's set, given the numbers of the rows' samples."""
+        limits, method = self._by_block(self.levels, slice(None)), self.costs.method
+        if method == "lac":
+            members = self._reaching(scores, slice(None))
+        elif self.by == "class":
+            members = self.costs.of_all(scores, samples) <= limits
+        elif method == "top_k":
+            return np.minimum(np.sum(scores == scores, axis=1, dtype=np.int64), limits.reshape(-1))
+        else:
+            members = self.costs.sorted_costs(scores, samples) <= limits
+        found: Ints = np.sum(members, axis=1, dtype=np.int64)
+        return found
 
     def holds(self, scores: Array, labels: Ints, samples: Ints) -> Bools:
         """Return whether each row's set holds its label; never where that is negative."""
+        rows, held = np.flatnonzero(labels >= 0), np.zeros(labels.size, bool)
+        mine = labels[rows]
+        costs = self.costs.of_labels(scores[rows], mine, samples[rows])
+        held[rows] = costs <= self._by_label(self.levels, rows, mine)
+        if self.empty is not None:
+            held[rows] &= ~self._by_label(self.empty, rows, mine)
+        return held
+
+    def _reaching(self, scores: Array, classes: slice) -> Bools:
+        """Return which scores of a block of some classes reach the threshold of LAC."""
+        reached = _at_least(scores, ~self._by_block(self.levels, classes))
+        return reached if self.empty is None else reached & ~self._by_block(self.empty, classes)
+
+    def _by_block(self, values: Array, classes: slice) -> Array:
+        """Return values of the levels so that they compare with a block of whole rows, or of some classes."""
+        if self.by == "class":
+            return values[classes]
+        if self.by == "group":
+            assert self.groups is not None
+            return np.asarray(values[self.groups][:, None])
+        return values[:1, None]
+
+    def _by_label(self, values: Array, rows: Ints, labels: Ints) -> Array:
+        """Return values of the levels for the labels of some rows."""
+        limits = self._by_block(values, slice(None)).reshape(-1)
+        return limits[labels] if self.by == "class" else limits[rows] if self.by else limits
+
+    def _refuse(self, scores: Array) -> None:
+        if self.costs.bad_rows(scores).size:
+            raise ScoresError(
+                f"scores must be probabilities that sum to 1 in each row for the method {self.costs.method!r}; got others. "
+                "Pass softmax(scores) if they are logits."
+            )
 
 
-@dataclass(frozen=True)
-class CoveragePlan:
-    """The rule, how the labels' column tells groups, of which there are so many, and where the bands begin."""
-
-    dtype: Dtype
-    n_classes: int
-    rule: SizedRule
-    groups: SampleGroups
-    n_groups: int
-    first_rows: tuple[int, ...]
-
-
-def coverage_pass(plan: CoveragePlan) -> Pass:
-    """Return the pass that counts sets."""
-    n_counts = 4 * (2 * plan.n_classes + 1 + plan.n_groups)
-    return Pass("coverage", tally_coverage, plan, CoverageTally, holds_rows=True, state_bytes=8 * n_counts)
-
-
-def tally_coverage(slabs: Iterable[Array], labels: Array | None, band: int, plan: CoveragePlan) -> CoverageTally:
-    """Return the counts of one band."""
-    given, groups = plan.groups.split(labels)
-    checks = RowChecks.of(slabs, given, band, plan.dtype, plan.n_classes)
-    n_rows, hard = len(checks.rows), checks.labels.hard
-    hard = np.full(n_rows, -1, np.int64) if hard is None else hard
-    sizes, hits = np.zeros(n_rows, np.int64), np.zeros(n_rows, bool)
-    for first, scores in checked_tiles(checks, plan.rule.costs):
-        rows = slice(first, first + len(scores))
-        rule = plan.rule.for_rows(None if groups is None else groups[rows])
-        samples = plan.first_rows[band] + np.arange(rows.start, rows.stop)
-        sizes[rows], hits[rows] = rule.sizes(scores, samples), rule.holds(scores, hard[rows], samples)
-    mine = hard >= 0
-    names = np.zeros(n_rows, np.int64) if groups is None else groups
-    return CoverageTally(
-        **checks.fields(),
-        by_size=CoverageCounts.of(sizes, sizes, mine, hits, plan.n_classes + 1),
-        by_class=CoverageCounts.of(hard[mine], sizes[mine], mine[mine], hits[mine], plan.n_classes),
-        by_group=CoverageCounts.of(names, sizes, mine, hits, plan.n_groups),
-    )
+def _at_least(scores: Array, keys: Ints) -> Bools:
+    """Return which scores have a key of at least these, the highest of which is one of their dtype; NaN never."""
+    # In the scores' own dtype, or that of their kernels, which is several times as fast.
+    lowest = key_range(scores.dtype)[0]
+    return np.asarray(carrier(scores) >= carrier(decode(np.maximum(keys, lowest), scores.dtype)))

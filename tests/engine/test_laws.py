@@ -38,7 +38,9 @@ from avgk_dask.kernels.keys import encode
 from avgk_dask.kernels.zones import EdgeTable
 from avgk_dask.records import Record, Several
 from avgk_dask.statistics.above import AbovePlan, beside, scan_beside
-from avgk_dask.statistics.costs import CostHistogram, CostPlan, Costs, CoveragePlan, tally_costs, tally_coverage
+from avgk_dask.statistics.cost_quantiles import CostHistogram, CostPlan, tally_costs
+from avgk_dask.statistics.costs import CostRule, Costs
+from avgk_dask.statistics.coverage import CoveragePlan, tally_coverage
 from avgk_dask.statistics.group_scan import CellCounts, scan_groups
 from avgk_dask.statistics.group_search import GroupSearch
 from avgk_dask.statistics.label_ranks import EdgePlan, LabelPlan, tally_edges, tally_labels
@@ -46,7 +48,7 @@ from avgk_dask.statistics.losses import BinPlan, LossPlan, tally_bins, tally_los
 from avgk_dask.statistics.paired_rows import KnownSets, tell_band, telling_pass
 from avgk_dask.statistics.pairs import PairPlan, count_pairs
 from avgk_dask.statistics.regrets import RegretPlan, tally_tops
-from avgk_dask.statistics.rules import CostRule, ThresholdRule
+from avgk_dask.statistics.rules import ThresholdRule
 from avgk_dask.statistics.scaling import AffinePlan, Scale, ScalePlan, tally_gradient, tally_scales
 from avgk_dask.statistics.smallest_budget import TargetPlan, tally_target
 from avgk_dask.statistics.truncated import SlotPlan, tally_group_slots, tally_last_slots

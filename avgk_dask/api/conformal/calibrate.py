@@ -16,7 +16,8 @@ from ...exact.coverage import quantile_rank
 from ...kernels.keys import check_dtype, key_range
 from ...settings import setting
 from ...sources.source import Source
-from ...statistics.costs import CostPlan, Costs, QuantileSearch
+from ...statistics.cost_quantiles import CostPlan, QuantileSearch
+from ...statistics.costs import Costs
 from ...statistics.truncated import certify_first_key, certify_ranks
 from ..inputs.labels import Groups
 from ..inputs.names import open_once, recorded_names

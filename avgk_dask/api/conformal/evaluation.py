@@ -19,9 +19,9 @@ from ...masks import refuse_masked
 from ...results.datasets import build_result
 from ...results.registry import COVERAGE
 from ...sources.source import Source
-from ...statistics.costs import CoverageCounts, CoveragePlan, CoverageTally, coverage_pass
+from ...statistics.costs import CostRule
+from ...statistics.coverage import CoverageCounts, CoveragePlan, CoverageTally, coverage_pass
 from ...statistics.losses import ProbabilityTally
-from ...statistics.rules import CostRule
 from ...statistics.truncated import certify_first_key
 from ..options import BudgetsLike, Named, result_attrs
 

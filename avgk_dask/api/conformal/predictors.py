@@ -17,8 +17,8 @@ from ...files.sealed import DAMAGE, FileKind, packed, unpacked
 from ...kernels.keys import check_dtype
 from ...results.text import ShownAsTable
 from ...sources.source import Source
-from ...statistics.costs import Costs
-from ...statistics.rules import CostRule, TopRule
+from ...statistics.costs import CostRule, Costs
+from ...statistics.rules import TopRule
 from ...statistics.truncated import certify_ranks
 from ..inputs.labels import Groups
 from ..inputs.lazy_scores import with_lead
