@@ -136,12 +136,6 @@ class CostPlan:
         return groups[mine], costs[mine]
 
 
-def cost_pass(plan: CostPlan, n_samples: int) -> Pass:
-    """Return the pass that counts the costs of labels, of so many samples."""
-    most = _BIN_BYTES * min(plan.most_bins, n_samples)
-    return Pass("conformal", tally_costs, plan, CostTally, holds_rows=True, state_bytes=most)
-
-
 def tally_costs(slabs: Iterable[Array], labels: Array, band: int, plan: CostPlan) -> CostTally:
     """Return the costs of one band's labels."""
     hard, groups = SampleGroups(plan.n_classes, plan.by == "group").split(labels)
@@ -179,10 +173,10 @@ class QuantileSearch:
         """Return the next pass; none once bins are single costs."""
         if self.shift == 0 or (self.left is not None and not self.left.any()):
             return None
-        if self.bins is None or self.left is None:
-            return cost_pass(self.plan, self.n_samples)
-        plan = replace(self.plan, shift=self.shift, bins=self.bins, is_open=self.left)
-        return cost_pass(plan, self.n_samples)
+        plan, most = self.plan, _BIN_BYTES * min(self.plan.most_bins, self.n_samples)
+        if self.bins is not None:
+            plan = replace(plan, shift=self.shift, bins=self.bins, is_open=self.left)
+        return Pass("conformal", tally_costs, plan, CostTally, holds_rows=True, state_bytes=most)
 
     def advance(self, state: CostTally) -> QuantileSearch:
         """Take what a pass has found."""
