@@ -169,13 +169,10 @@ class TileReader:
             self.note_half_nan(tile, first, first_class)
             n_rows, n_classes = tile.shape
             listing = Listing(n_classes, min(_STREAMED, n_rows * n_classes), n_rows, 0, self.dtype)
-            offsets, classes, keys, scratch = listing.arrays()
             nothing = ranking_space(tile.shape, 0, self.dtype)
             row = 0
             while row < n_rows:
-                stop, n_nan, first_nan = gather_above(
-                    *self.as_arguments(tile), row, offsets, classes, keys, *nothing, scratch
-                )
+                stop, n_nan, first_nan = gather_above(self.as_arguments(tile), row, listing.arrays(), nothing)
                 self.note_nan(tile, n_nan, first_nan, first, first_class)
                 yield listing.candidates(first + row, stop - row)
                 row = stop

@@ -369,10 +369,8 @@ def split_candidates(
     if labels is None:
         labels = np.full(candidates.n_rows, -1, np.int64)
     split = Split(candidates.keys.size, np.dtype(np.int64))
-    n_events = split_rows(
-        candidates.offsets, candidates.keys, candidates.classes, zones.arrays(), above, histogram, labels, label_zones,
-        0, 0, split.columns,
-    )  # fmt: skip
+    listed, tallies = (candidates.keys, candidates.classes, candidates.offsets), (above, label_zones, histogram)
+    n_events = split_rows(listed, zones.arrays(), tallies, labels, 0, 0, split.columns)
     return above, label_zones, split, n_events
 
 

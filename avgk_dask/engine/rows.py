@@ -106,10 +106,8 @@ class SetCounts(State):
         sums = np.zeros((2, names.size, n), np.int64)
         mine = np.split(strata, np.cumsum([part.lengths.size for part in parts])[:-1])
         for part, left, of_rows in zip(parts, ties, mine, strict=True):
-            count_sets(
-                part.keys, part.lengths, part.label_indices, zones.arrays(), thresholds, left.copy(),
-                cells, hits, of_rows, *sums,
-            )  # fmt: skip
+            rows, by_stratum = (part.keys, part.lengths, part.label_indices), (of_rows, *sums)
+            count_sets(rows, zones.arrays(), thresholds, left.copy(), cells, hits, by_stratum)
         return cls(cells, hits, StrataSums(names, *sums))
 
 
