@@ -12,7 +12,7 @@ import traceback
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, TextIO
+from typing import Any
 
 import click
 
@@ -163,18 +163,11 @@ def _telling_leftovers(quiet: bool) -> Iterator[None]:
         warnings.simplefilter("ignore", ResultWarning)  # commands say that themselves
         show = warnings.showwarning
 
-        def tell(
-            message: Warning | str,
-            category: type[Warning],
-            filename: str,
-            lineno: int,
-            file: TextIO | None = None,
-            line: str | None = None,
-        ) -> None:
+        def tell(message: Warning | str, category: type[Warning], *place: Any, **more: Any) -> None:
             if issubclass(category, LeftoverWarning):
                 tell_error(f"avgk: {message}")
             else:
-                show(clean(str(message)), category, filename, lineno, file, line)
+                show(clean(str(message)), category, *place, **more)
 
         warnings.showwarning = tell
         yield

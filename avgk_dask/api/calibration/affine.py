@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from abc import abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, ClassVar, Self, Unpack
 
 import numpy as np
@@ -57,12 +57,12 @@ class Affine(Transform):
 
     @property
     def needs_rows(self) -> bool:
-        """Whether it must see whole rows: where it mixes classes."""
+        """Whether it must see whole rows: if it mixes classes."""
         return self.weights.ndim == 2
 
     @property
     def made_by(self) -> str:
-        """What it does, in words: with a hash that tells its weights from others."""
+        """What it does, in words, with a hash of its weights."""
         found = hashlib.sha256(np.concatenate([self.weights.reshape(-1), self.bias]).astype("<f8").tobytes())
         return f"weighted by {found.hexdigest()[:16]}"
 
@@ -114,7 +114,6 @@ class _Objective:
     exponent: int
     #: Penalised loss, NLL and parameters of the best call so far.
     best: tuple[float, float, Floats] | None = None
-    calls: int = field(default=0)
 
     def __call__(self, x: Floats) -> tuple[float, Floats]:
         """Return the penalised loss and its gradient."""
@@ -127,7 +126,6 @@ class _Objective:
         parts = [g + p for g, p in zip(gradient_of(tally, plan), gradients, strict=True)]
         if self.best is None or nll + more < self.best[0]:
             self.best = nll + more, nll, x.copy()
-        self.calls += 1
         return nll + more, np.concatenate([part.reshape(-1) for part in parts])
 
 
@@ -226,7 +224,7 @@ class AffineScaling(Calibrator):
 
     @abstractmethod
     def _penalties(self, weights: Floats, bias: Floats) -> tuple[Any, Any, Any]:
-        """Return what is added to the NLL, and its gradients by weights and bias."""
+        """Return the penalty that is added to the NLL, and its gradients by weights and bias."""
 
     def _arrays(self) -> dict[str, Array]:
         assert self.weights is not None
