@@ -14,7 +14,7 @@ from ..results.text import Screen
 from .downloads import comparison_columns, difference_columns, downloads
 from .figures import comparison_pictures
 from .frame import MOST_NAME, MOST_OPEN, clipped, clipped_cells, fold, provenance, render, spaced, write_page
-from .tables import Table, fixed, percent, stderr_of, with_error
+from .tables import Table, fixed, percent, share
 from .text import listed, stderr_sentence
 
 #: What p-values of clear differences are below, and below what they are not told exactly.
@@ -37,10 +37,14 @@ def comparison_headline(result: xr.Dataset) -> str:
         return "Without labelled samples there are no errors to compare."
     pairs = {float(k): _best_two(result, k) for k in result.k.values}
     clear = {k: pair for k, pair in pairs.items() if is_clear(pair)}
+    largest = max(clear or pairs)
+    (best, error), (second, other) = _told_of(pairs[largest])
     if not clear:
-        return _no_clear_best(pairs)
-    largest = max(clear)
-    (best, error), (second, other) = _told_of(clear[largest])
+        nowhere = "" if len(pairs) == 1 else " At the other budgets there is none either."
+        return (
+            f"At k = {largest:g} there is no clear difference between the average-k errors of {best} ({error}) and {second} "
+            f"({other}): {_gap(pairs[largest])}.{nowhere}"
+        )
     first = f"At k = {largest:g}, average-k makes the fewest errors with {best}: {error}, {_gap(clear[largest])} less than with {second} ({other})."
     others: dict[str, list[float]] = {}
     for k, pair in clear.items():
@@ -50,17 +54,6 @@ def comparison_headline(result: xr.Dataset) -> str:
     unclear = [k for k in pairs if k not in clear]
     return "".join(
         [first, *told, *([f" At k = {listed(unclear)} the best two do not clearly differ."] if unclear else [])]
-    )
-
-
-def _no_clear_best(pairs: dict[float, xr.Dataset]) -> str:
-    """Say that the best two models differ clearly at no budget, and by how much at the largest."""
-    k = max(pairs)
-    (best, error), (second, other) = _told_of(pairs[k])
-    nowhere = "" if len(pairs) == 1 else " At the other budgets there is none either."
-    return (
-        f"At k = {k:g} there is no clear difference between the average-k errors of {best} ({error}) and {second} ({other}): "
-        f"{_gap(pairs[k])}.{nowhere}"
     )
 
 
@@ -232,9 +225,8 @@ def models_table(result: xr.Dataset) -> Table:
     for k in result.k.values:
         for name in result.model.values:
             one = result.sel(k=k, model=name)
-            errors = [with_error(float(one[n]), stderr_of(one, n)) for n in ("top_k_error", "average_k_error")]
-            gain = with_error(float(one.relative_gain), stderr_of(one, "relative_gain"), 1, "+")
-            rows.append((f"{k:g}", str(name), *errors, gain))
+            cells = share(one, "top_k_error"), share(one, "average_k_error"), share(one, "relative_gain", 1, "+")
+            rows.append((f"{k:g}", str(name), *cells))
     return Table(("k", "model", "top-k error", "avg-k error", "gain"), rows, ("gain", "top-k error"), ("model",))
 
 
@@ -262,7 +254,7 @@ def differences_table(result: xr.Dataset) -> Table:
 
 def points(one: xr.Dataset, name: str = "difference") -> str:
     """Return a difference in points with its standard error."""
-    return with_error(float(one[name]), stderr_of(one, name), 2, "+").replace("%", "points")
+    return share(one, name, 2, "+").replace("%", "points")
 
 
 def against_table(result: xr.Dataset) -> Table | None:
@@ -274,8 +266,7 @@ def against_table(result: xr.Dataset) -> Table | None:
         its, others = result.sel(k=k, model=model), result.sel(k=k, model=other)
         is_better = float(others.top_k_error) < float(its.top_k_error)
         if is_better and float(one.average_against_top) < -plot.CLEAR * float(one.average_against_top_stderr):
-            average = with_error(float(its.average_k_error), stderr_of(its, "average_k_error"))
-            top = with_error(float(others.top_k_error), stderr_of(others, "top_k_error"))
+            average, top = share(its, "average_k_error"), share(others, "top_k_error")
             rows.append((f"{k:g}", str(model), average, str(other), top, points(one, "average_against_top")))
     header = ("k", "average-k of", "avg-k error", "top-k of", "top-k error", "difference")
     least = ("top-k error", "avg-k error")

@@ -14,7 +14,7 @@ from ..results.registry import CONFORMAL_METHODS
 from ..results.text import Screen
 from .figures import coverage_pictures
 from .frame import clipped, clipped_cells, fold, provenance, render, write_page
-from .tables import Table, number, percent, size_quartiles, stderr_of, with_error
+from .tables import Table, number, percent, share, size_quartiles, with_error
 
 #: Classes or groups that a table of a terminal shows, those of the least coverage first; and those that a page shows.
 _FEW, _MOST = 20, 50
@@ -79,7 +79,7 @@ def coverage_table(result: xr.Dataset) -> Table:
     header = ("coverage", "set size", "quartiles", "macro coverage", "classes < 50 %")
     below = float(result.share_below.sel(level=0.5)) if 0.5 in result.get("level", ()) else math.nan
     row = (
-        with_error(float(result.coverage), stderr_of(result, "coverage")),
+        share(result, "coverage"),
         number(float(result.average_set_size)),
         "/".join(map(str, size_quartiles(result.set_size_count.values))),
         percent(float(result.macro_coverage)) if "macro_coverage" in result else "",

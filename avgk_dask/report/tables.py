@@ -62,6 +62,11 @@ def stderr_of(one: xr.Dataset, name: str) -> float:
     return float(one[f"{name}_stderr"]) if f"{name}_stderr" in one else math.nan
 
 
+def share(one: xr.Dataset, name: str, digits: int = 2, sign: str = "-") -> str:
+    """Return a variable in percent with its standard error, if it has one; nothing for NaN."""
+    return with_error(float(one[name]), stderr_of(one, name), digits, sign)
+
+
 def number(value: float) -> str:
     """Return a number in a few digits; nothing for NaN."""
     return "" if math.isnan(value) else f"{value + 0.0:.4g}"
@@ -96,12 +101,12 @@ def results_table(result: xr.Dataset) -> Table:
             tones[i, "gain"] = "aside"
         elif not math.isnan(float(one.relative_gain)):
             tones[i, "gain"] = "good" if float(one.relative_gain) > 0 else "bad"
-        errors = [with_error(float(one[name]), stderr_of(one, name)) for name in ("top_k_error", "average_k_error")]
         rows.append((
             f"{k:g}",
             _score(one.threshold),
-            *errors,
-            with_error(float(one.relative_gain), stderr_of(one, "relative_gain"), 1, "+"),
+            share(one, "top_k_error"),
+            share(one, "average_k_error"),
+            share(one, "relative_gain", 1, "+"),
             "/".join(map(str, size_quartiles(one.set_size_count.values))),
             f"{int(one.n_ties):,}",
             f"{int(one.n_kept):,}",
@@ -181,9 +186,6 @@ def tie_table(result: xr.Dataset) -> Table | None:
             errors = (low, float(one.average_k_error_expected), high, float(one.average_k_error))
             rows.append((f"{k:g}", f"{int(one.n_ties):,}", f"{int(one.n_kept):,}", *map(percent, errors)))
     return Table(header, rows) if rows else None
-
-
-# What sets are worth, in words and as a table.
 
 
 #: What utilities are called in a header.

@@ -11,7 +11,7 @@ import xarray as xr
 from .. import plot
 from ..results.datasets import are_probabilities, kind_sentence
 from ..results.text import Screen
-from .tables import check_evaluation, fixed, percent, results_table, stderr_of, transfer_table, with_error
+from .tables import check_evaluation, fixed, percent, results_table, share, stderr_of, transfer_table, with_error
 
 
 def print_table(result: xr.Dataset, *, width: int | None = None, colour: bool = False) -> str:
@@ -272,19 +272,13 @@ def answer(result: xr.Dataset, curve: xr.Dataset | None = None) -> str:
         return headline(result)
     one = result.isel(k=int(np.argmax(result.k.values)))
     k = float(one.k)
-    error = with_error(float(one.average_k_error), stderr_of(one, "average_k_error"))
-    told = f"With {k:g} labels per sample on average, average-{k:g} misses {error} of the labels."
-    near = [_near(curve, whole) for whole in (math.floor(k), math.ceil(k))]
-    between = " and ".join(part for part in near if part)
+    told = (
+        f"With {k:g} labels per sample on average, average-{k:g} misses {share(one, 'average_k_error')} of the labels."
+    )
+    curve = result if curve is None else curve  # the budgets of the result are all fractional here
+    known = [near for near in (math.floor(k), math.ceil(k)) if near in curve.k.values]
+    between = " and ".join(f"top-{near} misses {share(curve.sel(k=float(near)), 'top_k_error')}" for near in known)
     return f"{told} Of top-k, {between}." if between else f"{told} Top-k has no sets of {k:g} labels to compare with."
-
-
-def _near(curve: xr.Dataset | None, k: int) -> str:
-    """Return the top-k error of an integer budget in words; nothing where it is not known."""
-    if curve is None or k not in curve.k.values:
-        return ""
-    one = curve.sel(k=float(k))
-    return f"top-{k} misses {with_error(float(one.top_k_error), stderr_of(one, 'top_k_error'))}"
 
 
 def bound_sentence(result: xr.Dataset) -> str:
@@ -311,10 +305,10 @@ def shared_out(quartiles: tuple[int, int, int]) -> str:
 def error_words(one: xr.Dataset, is_clear: bool) -> str:
     """Return both errors of an integer budget and the gain in words; nothing without labels."""
     k = f"{float(one.k):g}"
-    average, top = (with_error(float(one[n]), stderr_of(one, n)) for n in ("average_k_error", "top_k_error"))
+    average, top = share(one, "average_k_error"), share(one, "top_k_error")
     if not average:
         return ""
-    gain = with_error(float(one.relative_gain), stderr_of(one, "relative_gain"), 1, "+")
+    gain = share(one, "relative_gain", 1, "+")
     clear = "" if is_clear else ", no clear difference"
     points = percent(float(one.adaptive_gain)).replace("%", "points")
     told = f"gain {gain}{clear}" if gain else f"gain {points}"
