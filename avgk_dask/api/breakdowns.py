@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from typing import Literal
 
 import numpy as np
 import xarray as xr
@@ -12,9 +13,8 @@ import xarray as xr
 from ..arrays import Array, Floats, Ints
 from ..axis_names import name_list, refuse_reordered
 from ..engine.memory import Strata
-from ..engine.run import Run, running
+from ..engine.run import Run
 from ..engine.strata import StrataRanks
-from ..errors import OptionError
 from ..exact.budgets import DEFAULT_BUDGETS, count_labels_of_each, largest_integer, parse_budgets
 from ..kernels.keys import NAN_KEY, decode
 from ..results.datasets import build_result
@@ -27,11 +27,13 @@ from .inputs.names import class_names_of, open_once
 from .options import (
     BudgetsLike,
     LabelsLike,
+    Missing,
     Named,
+    NanPolicy,
     PlaceLike,
+    ScanOptions,
     ScoresLike,
-    asked_checkpoint,
-    check_nan_policy,
+    check_word,
     result_attrs,
 )
 from .outcome import GroupCounts, Grouping, Outcome, rank_sums
@@ -39,6 +41,8 @@ from .thresholds import score_value, threshold_values
 
 #: Standard deviations to either side that hold 95 % of a normal distribution.
 Z95 = 1.959963984540054
+#: One threshold for all groups, or one for each.
+Thresholds = Literal["shared", "own"]
 
 
 def group_values(counts: Sequence[GroupCounts], budgets: Sequence[Fraction]) -> Named:
@@ -163,14 +167,14 @@ def breakdown(
     k: BudgetsLike = DEFAULT_BUDGETS,
     by: LabelsLike = "class",
     *,
-    thresholds: str = "shared",
+    thresholds: Thresholds = "shared",
     names: Sequence[str] | None = None,
     where: LabelsLike = None,
     ignore_index: int | None = None,
-    nan_policy: str = "raise",
+    nan_policy: NanPolicy = "raise",
     progress: bool | None = None,
     checkpoint: PlaceLike = None,
-    missing: str | None = None,
+    missing: Missing | None = None,
 ) -> xr.Dataset:
     """Break errors and set sizes down by class, or by groups of samples: which are the trouble?
 
@@ -264,18 +268,18 @@ def breakdown(
     ([[0.0, 1.0, 1.0]], [0.667])
 
     """
-    check_nan_policy(nan_policy)
-    if thresholds not in ("shared", "own"):
-        raise OptionError(f"thresholds must be 'shared' or 'own'; got {thresholds!r}. Use one of these.")
+    check_word("thresholds", thresholds, Thresholds)
+    options = ScanOptions(
+        where=where, ignore_index=ignore_index, nan_policy=nan_policy, progress=progress, checkpoint=checkpoint,
+        missing=missing,
+    )  # fmt: skip
     scores = open_once(scores, missing)
-    source = labelled_source(
-        scores, labels, "breakdown", where=where, ignore_index=ignore_index, missing=missing, hard=True
-    )
+    source = labelled_source(scores, labels, "breakdown", hard=True, **options.opening)
     refuse_soft(source, "breakdown")
     budgets = parse_budgets(k, source.n_classes)
     grouped, grouping, groups = _grouped(source, scores, labels, by, where, missing)
-    request = {"by": grouping.kind, "nan_policy": nan_policy} | ({"thresholds": "own"} if thresholds == "own" else {})
-    with running(grouped, progress, nan_policy, asked_checkpoint(checkpoint, "breakdown", **request)) as run:
+    request = {"by": grouping.kind} | ({"thresholds": "own"} if thresholds == "own" else {})
+    with options.run(grouped, "breakdown", **request) as run:
         count = own_thresholds if thresholds == "own" else _shared_threshold
         found = count(run, budgets, grouping, groups.size)
     # Groups of samples none of which exists are no groups; classes are there whether they occur or not.

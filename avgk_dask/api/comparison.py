@@ -12,7 +12,7 @@ from scipy.stats import binom, false_discovery_control
 
 from ..arrays import Array, Bools, Floats, Ints
 from ..engine.progress import phase
-from ..engine.run import running, showing
+from ..engine.run import showing
 from ..errors import LabelsError, OptionError, ScoresError, naming, warn_of
 from ..exact.budgets import DEFAULT_BUDGETS, parse_budgets
 from ..results.datasets import build_result, kind_sentence
@@ -20,10 +20,10 @@ from ..results.registry import COMPARISON
 from ..sources.source import Source
 from ..statistics.paired_rows import ToldRows
 from ..statistics.thresholds import tell_rows
-from .evaluate import find_outcome, result_of
+from .evaluate import find_outcome, outcome_result
 from .inputs.labels import Groups, class_labels, labelled_source, refuse_soft
 from .inputs.names import check_same_names, names_of, open_once
-from .options import BudgetsLike, LabelsLike, Named, ScoresLike, check_nan_policy
+from .options import BudgetsLike, LabelsLike, Missing, Named, NanPolicy, ScanOptions, ScoresLike
 from .outcome import (
     HIT,
     LABELLED,
@@ -181,9 +181,9 @@ def compare(
     where: LabelsLike = None,
     ignore_index: int | None = None,
     clusters: LabelsLike = None,
-    nan_policy: str = "raise",
+    nan_policy: NanPolicy = "raise",
     progress: bool | None = None,
-    missing: str | None = None,
+    missing: Missing | None = None,
 ) -> xr.Dataset:
     """Compare models on the same samples: errors, paired differences with standard errors, and exact tests.
 
@@ -279,7 +279,10 @@ def compare(
     (True, True)
 
     """
-    check_nan_policy(nan_policy)
+    options = ScanOptions(
+        straddle=straddle, where=where, ignore_index=ignore_index, clusters=clusters, nan_policy=nan_policy,
+        progress=progress, missing=missing,
+    )  # fmt: skip
     named = _checked_models(models)
     for name, scores in named.items():
         with naming(name):
@@ -288,9 +291,7 @@ def compare(
     sources = {}
     for name, scores in named.items():
         with naming(name):
-            sources[name] = labelled_source(
-                scores, labels, "compare", where=where, ignore_index=ignore_index, missing=missing, hard=True
-            )
+            sources[name] = labelled_source(scores, labels, "compare", hard=True, **options.opening)
     _check_alike(sources)
     if labels is None:
         _check_labels({name: _existing_labels(sources[name], scores, missing) for name, scores in named.items()})
@@ -302,10 +303,10 @@ def compare(
     budgets = parse_budgets(k, first.n_classes)
     results, found = [], []
     for name, source in sources.items():
-        with naming(name), running(source, progress, nan_policy) as run:
-            outcome = find_outcome(run, budgets, straddle, keeps_rows=True)
+        with naming(name), options.run(source) as run:
+            outcome = find_outcome(run, budgets, options, keeps_rows=True)
             told = tell_rows(run, outcome.search)
-            results.append(result_of(run, outcome, straddle))
+            results.append(outcome_result(outcome, straddle, run.reads))
             found.append(Model(outcome.slim(), told))
     if codes is not None and first.mask is not None:
         codes = codes[first.mask.samples()]

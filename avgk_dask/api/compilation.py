@@ -24,6 +24,7 @@ from .conformal.calibrate import calibrate
 from .curves import error_curve, smallest_k
 from .ensembles import ensemble
 from .evaluate import evaluate
+from .options import check_flag
 from .probabilities import sigmoid, softmax
 from .risks import best_threshold
 from .sets import top_k_sets
@@ -86,6 +87,7 @@ def compile_kernels(*, dtypes: Iterable[str] = DTYPES, progress: bool | None = N
     0
 
     """
+    check_flag("progress", progress, or_none=True)
     kinds = [check_dtype(dtype) for dtype in dtypes]
     works = [(work, dtype) for dtype in kinds for work in _WORKS]
     with counting("compiling", "part", len(works), progress) as advance, _timing() as spans:

@@ -12,7 +12,7 @@ import numpy as np
 import xarray as xr
 
 from ..arrays import Ints
-from ..engine.run import Run, drive, running
+from ..engine.run import Run, drive
 from ..errors import BudgetError, LabelsError, OptionError
 from ..exact.budgets import as_float, parse_budget
 from ..exact.sums import error_of
@@ -22,16 +22,15 @@ from ..statistics.label_ranks import LabelRankSearch
 from ..statistics.smallest_budget import SmallestSearch
 from ..statistics.thresholds import find_thresholds
 from ..statistics.truncated import certify_budgets, certify_ranks, refuse_truncated
-from .inputs.labels import labelled_source
-from .inputs.sources import as_source
+from .inputs.labels import labelled_source, refuse_soft
 from .options import (
     BudgetLike,
     LabelsLike,
     Named,
+    NanPolicy,
     PlaceLike,
+    ScanOptions,
     ScoresLike,
-    asked_checkpoint,
-    check_nan_policy,
     result_attrs,
 )
 from .thresholds import score_value
@@ -46,7 +45,7 @@ def error_curve(
     *,
     where: LabelsLike = None,
     ignore_index: int | None = None,
-    nan_policy: str = "raise",
+    nan_policy: NanPolicy = "raise",
     progress: bool | None = None,
     checkpoint: PlaceLike = None,
 ) -> xr.Dataset:
@@ -112,16 +111,12 @@ def error_curve(
     ([0.5, 0.0, 0.0], [0.5, 0.0, 0.0])
 
     """
-    check_nan_policy(nan_policy)
-    source = as_source(scores, labels, where=where, ignore_index=ignore_index)
-    if source.labels is None:
-        raise LabelsError(
-            "labels must be given for an error curve; got None, and none are stored beside the scores. "
-            "Pass class numbers or probabilities."
-        )
+    options = ScanOptions(
+        where=where, ignore_index=ignore_index, nan_policy=nan_policy, progress=progress, checkpoint=checkpoint
+    )  # fmt: skip
+    source = labelled_source(scores, labels, "an error curve", **options.opening)
     refuse_truncated(source, "an error curve, which goes up to K = C", in_any_order=True)
-    asked = asked_checkpoint(checkpoint, "error_curve", nan_policy=nan_policy)
-    with running(source, progress, nan_policy, asked) as run:
+    with options.run(source, "error_curve") as run:
         source = run.source
         n_labelled, top, average = (_soft_curves if source.has_soft_labels else _hard_curves)(run)
     n_classes = source.shape[1]
@@ -220,7 +215,7 @@ def smallest_k(
     max_error: BudgetLike,
     where: LabelsLike = None,
     ignore_index: int | None = None,
-    nan_policy: str = "raise",
+    nan_policy: NanPolicy = "raise",
     progress: bool | None = None,
     checkpoint: PlaceLike = None,
 ) -> SmallestK:
@@ -287,13 +282,13 @@ def smallest_k(
     (0.5, 1)
 
     """
-    check_nan_policy(nan_policy)
+    options = ScanOptions(
+        where=where, ignore_index=ignore_index, nan_policy=nan_policy, progress=progress, checkpoint=checkpoint
+    )  # fmt: skip
     target = _check_target(max_error)
-    source = labelled_source(scores, labels, "smallest_k", where=where, ignore_index=ignore_index, hard=True)
-    if source.has_soft_labels:
-        raise LabelsError("labels must be class numbers for smallest_k; got a matrix. Pass one label for each sample.")
-    asked = asked_checkpoint(checkpoint, "smallest_k", max_error=str(target), nan_policy=nan_policy)
-    with running(source, progress, nan_policy, asked) as run:
+    source = labelled_source(scores, labels, "smallest_k", hard=True, **options.opening)
+    refuse_soft(source, "smallest_k")
+    with options.run(source, "smallest_k", max_error=str(target)) as run:
         search = drive(SmallestSearch(run.source.dtype, run.source.shape[1], target), run)
         return _found(search, run)
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import partial
-from typing import Any, SupportsFloat, Unpack
+from typing import Any, Literal, SupportsFloat, Unpack
 
 import dask.array as da
 import numpy as np
@@ -24,10 +24,13 @@ from ..sources.row_values import Labels, lazy_array
 from ..sources.source import Source
 from ..statistics.truncated import refuse_truncated
 from ..store.read.manifest import table_digest
-from .inputs.lazy_scores import LazyScores, SourceOptions
+from .inputs.lazy_scores import LazyScores
 from .inputs.names import check_inputs, check_same_names, frame_of, names_of
 from .inputs.sources import aligned, as_source, existing
-from .options import LabelsLike, ScoresLike, is_stored
+from .options import LabelsLike, ScoresLike, SourceOptions, check_word, is_stored
+
+#: What an ensemble is the mean of.
+Mean = Literal["probabilities", "logits"]
 
 
 @dataclass(frozen=True, repr=False, eq=False)
@@ -74,7 +77,7 @@ class Ensemble(LazyScores):
 
 
 def ensemble(
-    members: Iterable[ScoresLike], weights: Iterable[SupportsFloat] | None = None, of: str = "probabilities"
+    members: Iterable[ScoresLike], weights: Iterable[SupportsFloat] | None = None, of: Mean = "probabilities"
 ) -> LazyScores:
     """Return the weighted mean of several models' scores, made while they are read.
 
@@ -130,8 +133,7 @@ def ensemble(
     0.4375
 
     """
-    if of not in ("probabilities", "logits"):
-        raise OptionError(f"of must be 'probabilities' or 'logits'; got {of!r}. Leave it out for probabilities.")
+    check_word("of", of, Mean, "Leave it out for probabilities.")
     given = _check_list(members)
     mean = Ensemble(given, _shares(weights, len(given)), of)
     check_same_names(numbered(given))

@@ -8,14 +8,13 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from fractions import Fraction
-from typing import TypedDict, Unpack
 
 import numpy as np
 import xarray as xr
 
 from ..engine.plan import ROW_BYTES
 from ..engine.ranked import narrow_dtype
-from ..engine.run import Run, computing, running, showing
+from ..engine.run import Run, computing, showing
 from ..errors import MemoryLimitError, OptionError, ReadError, refuse, warn_of
 from ..exact.budgets import DEFAULT_BUDGETS, MOST_IN_CURVE, parse_budgets, whole_budgets
 from ..files import is_row_file
@@ -35,12 +34,13 @@ from .inputs.sources import as_source, opened
 from .options import (
     BudgetsLike,
     LabelsLike,
+    Missing,
     Named,
+    NanPolicy,
     PlaceLike,
+    ScanOptions,
     ScoresLike,
-    asked_checkpoint,
-    check_nan_policy,
-    check_ties,
+    Ties,
     is_stored,
     result_attrs,
     rounded,
@@ -130,14 +130,14 @@ def evaluate(
     k: BudgetsLike = DEFAULT_BUDGETS,
     *,
     straddle: bool = True,
-    ties: str = "first",
+    ties: Ties = "first",
     where: LabelsLike = None,
     ignore_index: int | None = None,
     clusters: LabelsLike = None,
-    nan_policy: str = "raise",
+    nan_policy: NanPolicy = "raise",
     progress: bool | None = None,
     checkpoint: PlaceLike = None,
-    missing: str | None = None,
+    missing: Missing | None = None,
     on_error: str = "raise",
 ) -> xr.Dataset:
     """Evaluate top-k and average-k classification for all budgets in one scan.
@@ -285,67 +285,62 @@ def evaluate(
     (0.111, 0.0)
 
     """
-    result, _ = evaluate_with_curve(
-        scores, labels, k, most=0, straddle=straddle, ties=ties, where=where, ignore_index=ignore_index, clusters=clusters,
-        nan_policy=nan_policy, progress=progress, checkpoint=checkpoint, missing=missing, on_error=on_error,
+    options = ScanOptions(
+        straddle=straddle, ties=ties, where=where, ignore_index=ignore_index, clusters=clusters, nan_policy=nan_policy,
+        progress=progress, checkpoint=checkpoint, missing=missing,
     )  # fmt: skip
+    result, _ = evaluate_with_curve(scores, labels, k, options, most=0, on_error=on_error)
     warn_of(kind_sentence(result))
     return result
 
 
-class Options(TypedDict, total=False):
-    """The options of ``evaluate``."""
-
-    straddle: bool
-    ties: str
-    where: LabelsLike
-    ignore_index: int | None
-    clusters: LabelsLike
-    nan_policy: str
-    progress: bool | None
-    checkpoint: PlaceLike
-    missing: str | None
-    on_error: str
-
-
 def evaluate_with_curve(
     scores: ScoresLike,
-    labels: LabelsLike = None,
-    k: BudgetsLike = DEFAULT_BUDGETS,
+    labels: LabelsLike,
+    k: BudgetsLike,
+    options: ScanOptions,
     *,
     most: int = MOST_IN_CURVE,
-    **options: Unpack[Options],
+    on_error: str = "raise",
 ) -> tuple[xr.Dataset, xr.Dataset | None]:
-    """Return what ``evaluate`` gives, and the same for every integer budget up to ``most``, without straddle strengths.
+    """Return the result of ``evaluate``, and one for every integer budget up to ``most``, without straddle strengths.
 
-    Both come from one scan. The curve ends where it would no longer be cheap (see ``cheap_budgets``); there is none where ``most``
-    is 0, and where memory has no space for more budgets than were asked for.
+    Both come from one scan. The curve ends where it would no longer be cheap (see ``cheap_budgets``). There is none if
+    ``most`` is 0, or if the memory does not suffice for more budgets than ``k``.
     """
-    ties, nan_policy = options.get("ties", "first"), options.get("nan_policy", "raise")
-    where, missing, progress = options.get("where"), options.get("missing"), options.get("progress")
-    straddle, clusters = options.get("straddle", True), options.get("clusters")
-    check_nan_policy(nan_policy)
-    check_ties(ties)
-    with showing(progress), reporting(options.get("on_error", "raise"), (scores, labels, where), progress, missing):
-        source = as_source(scores, labels, missing=missing, where=where, ignore_index=options.get("ignore_index"))
-        refuse_spread(source, ties)
+    straddle = options.straddle
+    with (
+        showing(options.progress),
+        reporting(on_error, (scores, labels, options.where), options.progress, options.missing),
+    ):
+        source = as_source(scores, labels, **options.opening)
+        refuse_spread(source, options.ties)
         budgets = parse_budgets(k, source.n_classes)
         grouping = Grouping()
-        if clusters is not None:
+        if options.clusters is not None:
             refuse_without_classes(source, "clusters")
-            groups = Groups.of(clusters, scores, source, "clusters", missing, labels=labels, where=where)
+            groups = Groups.of(
+                options.clusters, scores, source, "clusters", options.missing, labels=labels, where=options.where
+            )
             names = groups.names()
             source, grouping = groups.beside_labels(source, names), Grouping("groups", names.size)
-        asked = asked_checkpoint(
-            options.get("checkpoint"), "evaluate", straddle=straddle, ties=ties, nan_policy=nan_policy
-        )
-        with running(source, progress, nan_policy, asked) as run:
+        with options.run(source, "evaluate", straddle=bool(straddle), ties=options.ties) as run:
             curve = whole_budgets(cheap_budgets(source, budgets, most))
-            result, every = _found(run, budgets, curve, straddle, ties, grouping)
-    for found in (result, every):
-        if ties != "first" and found is not None:
-            found.attrs["ties"] = ties
-    return result, every
+            more = tuple(budget for budget in curve if budget not in budgets)
+            try:
+                outcome = find_outcome(run, budgets, options, grouping, more=more)
+            except MemoryLimitError:
+                if not more:
+                    raise
+                curve, outcome = (), find_outcome(run, budgets, options, grouping)
+            results = [outcome_result(replace(outcome, budgets=budgets), straddle, run.reads)]
+            if curve:
+                whole = outcome_result(outcome, straddle=False, reads=run.reads)
+                results.append(whole.isel(k=[outcome.budgets.index(budget) for budget in curve]))
+    if options.ties != "first":
+        for result in results:
+            result.attrs["ties"] = options.ties
+    return results[0], results[1] if curve else None
 
 
 #: Scores that a scan holds for each that a budget takes, since brackets are wider than thresholds.
@@ -353,10 +348,10 @@ _HELD_PER_LABEL = 1.25
 
 
 def cheap_budgets(source: Source, budgets: tuple[Fraction, ...], most: int) -> int:
-    """Return the largest integer budget, up to ``most``, that costs little beside those asked for; 0 where none does.
+    """Return the largest integer budget, up to ``most``, that adds little to the cost of ``budgets``; 0 if none does.
 
-    That is as long as the rows of a scan are held (``avgk.kept-bytes``), and twice the time: beyond, a hundred brackets hold nearly all
-    events. Of truncated scores larger budgets may be uncertain.
+    A scan is cheap as long as it holds its rows (``avgk.kept-bytes``): beyond that it takes twice the time, since a hundred
+    brackets hold nearly all events. Larger budgets may be uncertain for truncated scores.
     """
     n_samples, n_columns = source.shape
     if source.truncation is not None:
@@ -368,78 +363,44 @@ def cheap_budgets(source: Source, budgets: tuple[Fraction, ...], most: int) -> i
     return min(most, n_columns, fitting) if fitting >= max(budgets) else 0
 
 
-def _found(
-    run: Run,
-    budgets: tuple[Fraction, ...],
-    curve: tuple[Fraction, ...],
-    straddle: bool,
-    ties: str,
-    grouping: Grouping,
-) -> tuple[xr.Dataset, xr.Dataset | None]:
-    """Return the result of the budgets, and that of a curve where there is one, from one scan."""
-    more = tuple(budget for budget in curve if budget not in budgets)
-    try:
-        outcome = find_outcome(run, budgets, straddle, ties, grouping, more=more)
-    except MemoryLimitError:
-        if not more:
-            raise
-        curve, outcome = (), find_outcome(run, budgets, straddle, ties, grouping)
-    result = result_of(run, replace(outcome, budgets=budgets), straddle)
-    if not curve:
-        return result, None
-    places = [outcome.budgets.index(budget) for budget in curve]
-    return result, result_of(run, outcome, straddle=False).isel(k=places)
-
-
-def evaluate_run(
-    run: Run,
-    budgets: tuple[Fraction, ...],
-    straddle: bool = False,
-    ties: str = "first",
-    clusters: Grouping | None = None,
-) -> xr.Dataset:
-    """Return the result of a run; clusters come with the labels."""
-    return result_of(run, find_outcome(run, budgets, straddle, ties, clusters), straddle)
-
-
 def find_outcome(
     run: Run,
     budgets: tuple[Fraction, ...],
-    straddle: bool,
-    ties: str = "first",
-    clusters: Grouping | None = None,
+    options: ScanOptions,
+    grouping: Grouping | None = None,
     *,
     more: tuple[Fraction, ...] = (),
     keeps_rows: bool = False,
 ) -> Outcome:
-    """Find all that a result tells, and refuse what is not certain; ``more`` budgets follow, without their ambiguity."""
-    n_classes = run.source.n_classes
-    ranked = n_ranked(budgets, run.source.shape[1]) if straddle else 0
+    """Find the outcome of all budgets, and refuse what is not certain; ``more`` budgets follow without their ambiguity."""
+    source, straddle = run.source, options.straddle
     refuse_budgets(run, budgets, straddle=straddle)
-    outcome = Outcome.find(run, (*budgets, *more), n_ranked=ranked, ties=ties, grouping=clusters, keeps_rows=keeps_rows)
+    outcome = Outcome.find(
+        run,
+        (*budgets, *more),
+        n_ranked=n_ranked(budgets, source.shape[1]) if straddle else 0,
+        ties=options.ties,
+        grouping=grouping,
+        keeps_rows=keeps_rows,
+    )
     outcome = replace(outcome, search=settle_extremes(run, outcome.search))
-    needed = [n_ranked([budget], n_classes) for budget in budgets] if straddle else None
+    needed = [n_ranked([budget], source.n_classes) for budget in budgets] if straddle else None
     certify_budgets(run, budgets, [s.key for s in outcome.selections[: len(budgets)]], needed)
     return outcome
 
 
-def result_of(run: Run, outcome: Outcome, straddle: bool) -> xr.Dataset:
-    """Return the outcome of a run as a Dataset."""
-    return outcome_result(outcome, straddle, run.reads)
-
-
 def outcome_result(outcome: Outcome, straddle: bool, reads: int) -> xr.Dataset:
-    """Return an outcome as a Dataset, whatever it took to read."""
+    """Build the result Dataset of an outcome."""
     source, budgets = outcome.source, outcome.budgets
     values, coords = _values(outcome)
     if straddle:
-        ranked = n_ranked(budgets, source.shape[1])
-        ambiguity = analyse(outcome.tally.ranked.first(ranked), integers(budgets), source.dtype, source.n_classes)
+        ranked = outcome.tally.ranked.first(n_ranked(budgets, source.shape[1]))
+        ambiguity = analyse(ranked, integers(budgets), source.dtype, source.n_classes)
         more, ranks = ambiguity_values(ambiguity, budgets, source)
         values, coords = values | more, coords | ranks
+    clusters: Named = {"n_clusters": outcome.n_groups} if outcome.grouping.n else {}
     kind = score_kind(source, outcome.tally.looked)
-    told: Named = {"n_clusters": outcome.n_groups} if outcome.grouping.n else {}
-    attrs = result_attrs(source, reads, n_labelled=outcome.tally.n_labelled, **told, **kind)
+    attrs = result_attrs(source, reads, n_labelled=outcome.tally.n_labelled, **clusters, **kind)
     return build_result(values, coords, attrs)
 
 

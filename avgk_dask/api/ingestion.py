@@ -40,7 +40,7 @@ from ..store.where.locations import MOST_NAMES
 from ..store.write.leases import LeasedStore
 from .inputs.names import as_class_numbers, check_inputs, compute_frame, names_of
 from .inputs.sources import find_labels, in_numpy
-from .options import LabelsLike, ScoresLike, StoreLike, is_stored
+from .options import LabelsLike, Missing, ScoresLike, StoreLike, check_flag, check_missing, is_stored
 from .stores import verify
 
 #: Bytes of scores read at once.
@@ -136,7 +136,7 @@ def ingest(
     top_m: int | None = None,
     append: bool = False,
     overwrite: bool = False,
-    missing: str = "raise",
+    missing: Missing = "raise",
     storage_options: Options | None = None,
     out_options: Options | None = None,
     progress: bool | None = None,
@@ -205,6 +205,10 @@ def ingest(
     True
 
     """
+    check_flag("append", append)
+    check_flag("overwrite", overwrite)
+    check_flag("progress", progress, or_none=True)
+    check_missing(missing)
     rows = _open_rows(scores, scores_name, labels_name, storage_options, missing)
     if rows.n_samples == 0:
         raise _no_samples(rows)

@@ -15,7 +15,7 @@ from ..results.registry import LOSSES
 from ..sources.source import Source
 from ..statistics.losses import PAIRS, LossPlan, LossTally, loss_pass
 from .inputs.labels import check_no_nan_policy, logits_of, probabilities, refuse_scores
-from .options import LabelsLike, Named, PlaceLike, ScoresLike, asked_checkpoint, result_attrs
+from .options import LabelsLike, Named, PlaceLike, ScoresLike, asked_checkpoint, check_flag, result_attrs
 
 #: The constants of strong properness, and whether they are shared out among the classes. Those of the losses that
 #: ``one_versus_all`` sums are the ones of the binary losses, as Agarwal (2014) defines them.
@@ -422,6 +422,7 @@ def _mean_losses(
 ) -> tuple[list[float], Named]:
     """Return the means of some losses, and the attributes of a result."""
     check_no_nan_policy(nan_policy)
+    check_flag("progress", progress, or_none=True)
     source, link, temperature = logits_of(given)
     plan = LossPlan(source.dtype, source.shape[1], names, link, temperature)
     with running(source, progress, nan_policy, asked_checkpoint(checkpoint, "losses", nan_policy=nan_policy)) as run:

@@ -19,10 +19,10 @@ from ..sources.row_values import blank, lazy_array
 from ..sources.source import Source
 from ..statistics.truncated import refuse_truncated
 from .inputs.labels import labelled_source, refuse_soft
-from .inputs.lazy_scores import LazyScores, SourceOptions, place_of
+from .inputs.lazy_scores import LazyScores, place_of
 from .inputs.names import class_vector, frame_of
 from .inputs.sources import as_source
-from .options import LabelsLike, ScoresLike, is_stored
+from .options import LabelsLike, ScoresLike, SourceOptions, is_stored
 
 #: Temperatures beyond these, or below their inverse, are refused: no model is calibrated by them.
 _MOST = 2.0**64

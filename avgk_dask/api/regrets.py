@@ -12,7 +12,7 @@ import xarray as xr
 from dask.delayed import delayed
 
 from ..axis_names import check_axes
-from ..engine.run import Run, running
+from ..engine.run import Run
 from ..errors import BudgetError, LabelsError, ScoresError
 from ..exact.budgets import parse_budgets
 from ..exact.sums import error_of
@@ -26,7 +26,7 @@ from ..statistics.truncated import refuse_truncated
 from .inputs.lazy_scores import flat_rows, with_lead
 from .inputs.names import check_same_names, names_of
 from .inputs.sources import as_source, lazy_matrix
-from .options import BudgetsLike, LabelsLike, ScoresLike, check_nan_policy, result_attrs, rounded
+from .options import BudgetsLike, LabelsLike, NanPolicy, ScanOptions, ScoresLike, result_attrs, rounded
 from .outcome import Outcome
 from .thresholds import score_value
 
@@ -89,12 +89,13 @@ def adaptive_gain(
     True
 
     """
-    source = as_source(eta, own_labels=False, where=where)
+    options = ScanOptions(where=where, progress=progress)
+    source = as_source(eta, own_labels=False, **options.opening)
     refuse_truncated(source, "a gain", in_any_order=True)
     budgets = parse_budgets(k, source.shape[1])
     if any(b.denominator != 1 for b in budgets):
         raise BudgetError(f"k must be an integer for a gain over top-k; got {k!r}. Use evaluate for a fractional k.")
-    with running(source, progress) as run:
+    with options.run(source) as run:
         with _about_eta():
             outcome = Outcome.find(run.over(labelled_by_itself(source)), budgets)
         thresholds = [_value(s.key, source) for s in outcome.selections]
@@ -165,11 +166,12 @@ def regret(sets: ScoresLike, eta: ScoresLike, *, where: LabelsLike = None, progr
     0.125
 
     """
-    source = as_source(eta, own_labels=False, where=where)
+    options = ScanOptions(where=where, progress=progress)
+    source = as_source(eta, own_labels=False, **options.opening)
     refuse_truncated(source, "a regret")
     members = _as_sets(sets, source)
     check_axes([names_of(eta, "eta"), names_of(sets, "sets", "labels")], len(source.lead), ScoresError)
-    with running(source, progress) as run:
+    with options.run(source) as run:
         (n_labels,) = run.compute([delayed(int)(members.sum(dtype=np.int64))], "count")
         with _about_eta():
             search = find_thresholds(run.over(labelled_by_itself(source)), [n_labels])
@@ -190,7 +192,7 @@ def plug_in_regret(
     k: BudgetsLike,
     *,
     where: LabelsLike = None,
-    nan_policy: str = "raise",
+    nan_policy: NanPolicy = "raise",
     progress: bool | None = None,
 ) -> xr.Dataset:
     """Compute the regret of the top-k and average-k sets of estimated scores against those of the true probabilities.
@@ -252,15 +254,15 @@ def plug_in_regret(
     (0.25, 0.5)
 
     """
-    check_nan_policy(nan_policy)
-    truth = as_source(eta, own_labels=False, where=where)
+    options = ScanOptions(where=where, nan_policy=nan_policy, progress=progress)
+    truth = as_source(eta, own_labels=False, **options.opening)
     refuse_truncated(truth, "a regret")
     in_memory = isinstance(eta, (np.ndarray, da.Array, xr.DataArray, list, tuple))
     known = eta if in_memory else with_lead(truth.dask_array(), truth.lead)
     check_same_names({"scores": scores, "eta": eta})
-    source = as_source(scores, known, where=where)
+    source = as_source(scores, known, **options.opening)
     budgets = parse_budgets(k, source.shape[1])
-    with running(source, progress, nan_policy) as run, _about_eta():
+    with options.run(source) as run, _about_eta():
         mine = Outcome.find(run, budgets)
         best = Outcome.find(Run(labelled_by_itself(truth), run.compute), budgets)
     values = {

@@ -9,7 +9,6 @@ from numbers import Real
 
 import xarray as xr
 
-from ..engine.run import running
 from ..errors import BudgetError, OptionError
 from ..exact.budgets import parse_budget
 from ..results.datasets import build_result
@@ -21,12 +20,12 @@ from .inputs.labels import labelled_source
 from .options import (
     BudgetLike,
     LabelsLike,
+    NanPolicy,
     PlaceLike,
+    ScanOptions,
     ScoresLike,
     ThresholdsLike,
     are_several,
-    asked_checkpoint,
-    check_nan_policy,
 )
 from .thresholds import SetsAbove, check_thresholds, coordinate, fits_a_float, given_thresholds, score_value
 
@@ -39,7 +38,7 @@ def risk(
     cost: BudgetLike | None = None,
     where: LabelsLike = None,
     ignore_index: int | None = None,
-    nan_policy: str = "raise",
+    nan_policy: NanPolicy = "raise",
     progress: bool | None = None,
     checkpoint: PlaceLike = None,
 ) -> xr.Dataset:
@@ -112,8 +111,10 @@ def risk(
     [0.25, 0.65]
 
     """
-    check_nan_policy(nan_policy)
-    source = labelled_source(scores, labels, "a risk", where=where, ignore_index=ignore_index)
+    options = ScanOptions(
+        where=where, ignore_index=ignore_index, nan_policy=nan_policy, progress=progress, checkpoint=checkpoint
+    )  # fmt: skip
+    source = labelled_source(scores, labels, "a risk", **options.opening)
     if thresholds is None:
         raise OptionError(
             "thresholds must be a number or a sequence of numbers; got None. Pass those whose sets are asked for."
@@ -121,8 +122,7 @@ def risk(
     thresholds = given_thresholds(thresholds)
     wanted = check_thresholds(thresholds)
     costs = [_finite(t) for t in wanted] if cost is None else [_check_cost(cost)] * len(wanted)
-    asked = asked_checkpoint(checkpoint, "risk", nan_policy=nan_policy)
-    with running(source, progress, nan_policy, asked) as run:
+    with options.run(source, "risk") as run:
         source = run.source
         above = SetsAbove.read(run, wanted)
     sizes = [Fraction(n, source.shape[0]) for n in above.n_labels]
@@ -182,7 +182,7 @@ def best_threshold(
     cost: BudgetLike,
     where: LabelsLike = None,
     ignore_index: int | None = None,
-    nan_policy: str = "raise",
+    nan_policy: NanPolicy = "raise",
     progress: bool | None = None,
     checkpoint: PlaceLike = None,
 ) -> BestThreshold:
@@ -248,11 +248,12 @@ def best_threshold(
     (0.25, 2.5)
 
     """
-    check_nan_policy(nan_policy)
-    source = labelled_source(scores, labels, "a risk", where=where, ignore_index=ignore_index)
+    options = ScanOptions(
+        where=where, ignore_index=ignore_index, nan_policy=nan_policy, progress=progress, checkpoint=checkpoint
+    )  # fmt: skip
+    source = labelled_source(scores, labels, "a risk", **options.opening)
     exact = _check_cost(cost)
-    asked = asked_checkpoint(checkpoint, "best_threshold", nan_policy=nan_policy)
-    with running(source, progress, nan_policy, asked) as run:
+    with options.run(source, "best_threshold") as run:
         source = run.source
         best = least_risk(run, exact).best
         certify_least_risk(run, best, exact)

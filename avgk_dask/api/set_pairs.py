@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import xarray as xr
 
 from ..arrays import Floats
 from ..axis_names import name_list, refuse_reordered
-from ..engine.run import running
 from ..errors import OptionError
 from ..exact.budgets import parse_one
 from ..results.datasets import build_result, check_result
@@ -20,7 +19,17 @@ from ..statistics.pairs import PairPlan, pair_pass
 from ..statistics.truncated import refuse_truncated
 from .inputs.names import class_names_of, open_once
 from .inputs.sources import as_source
-from .options import BudgetLike, LabelsLike, Named, ScoresLike, check_nan_policy, result_attrs
+from .options import (
+    BudgetLike,
+    LabelsLike,
+    Named,
+    NanPolicy,
+    ScanOptions,
+    ScoresLike,
+    check_count,
+    check_word,
+    result_attrs,
+)
 from .sets import settle_rule
 
 
@@ -32,7 +41,7 @@ def set_pairs(
     names: Sequence[str] | None = None,
     where: LabelsLike = None,
     ignore_index: int | None = None,
-    nan_policy: str = "raise",
+    nan_policy: NanPolicy = "raise",
     progress: bool | None = None,
 ) -> xr.Dataset:
     """Count which classes are in average-k sets together, and return the most frequent pairs.
@@ -95,18 +104,17 @@ def set_pairs(
     ([0, 1], [1, 2], [2, 1])
 
     """
-    check_nan_policy(nan_policy)
-    if isinstance(n_pairs, bool) or not isinstance(n_pairs, (int, np.integer)) or n_pairs < 1:
-        raise OptionError(f"n_pairs must be a positive integer; got {n_pairs!r}. Pass how many pairs you want.")
+    check_count("n_pairs", n_pairs, "Pass how many pairs you want.")
+    options = ScanOptions(where=where, ignore_index=ignore_index, nan_policy=nan_policy, progress=progress)
     scores = open_once(scores)
-    source = as_source(scores, own_labels=ignore_index is not None, where=where, ignore_index=ignore_index)
+    source = as_source(scores, own_labels=ignore_index is not None, **options.opening)
     refuse_truncated(source, "set_pairs")
     budget, n_classes = parse_one(k, source.n_classes), source.n_classes
     known = class_names_of(scores) if names is None else names
     known = None if known is None else name_list(known, n_classes, "names")
     if known is not None and names is not None:
         refuse_reordered(known, class_names_of(scores))
-    with running(source, progress, nan_policy) as run:
+    with options.run(source) as run:
         selection, rule = settle_rule(run, budget, "first")
         plan = PairPlan(source.dtype, n_classes, rule, tuple(source.rows), setting("tile-scores"))
         n_labels = selection.n_above + selection.n_kept
@@ -206,8 +214,8 @@ def set_utility(
     check_result(result, ["set_hit_count"])
     names = [utility] if isinstance(utility, str) else list(dict.fromkeys(utility))
     for name in names or [""]:
-        _check_choice("utility", name, _UTILITIES)
-    _check_choice("cost_of", cost_of, _COSTS)
+        check_word("utility", name, _UTILITIES)
+    check_word("cost_of", cost_of, _COSTS)
     for name, value in (("beta", beta), ("cost", cost)):
         if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value) or value < 0:
             raise OptionError(f"{name} must be a number of at least 0; got {value!r}. Pass a float such as 1.0.")
@@ -232,8 +240,3 @@ def _utilities(result: xr.Dataset, utility: str, beta: float, cost: float, cost_
     ]
     top = (1 - result["top_k_error"].values) * _UTILITIES[utility](k, beta) - _COSTS[cost_of](k) * cost
     return np.array(average), top
-
-
-def _check_choice(name: str, value: object, choices: Mapping[str, object]) -> None:
-    if not isinstance(value, str) or value not in choices:
-        raise OptionError(f"{name} must be {' or '.join(map(repr, choices))}; got {value!r}. Use one of these.")

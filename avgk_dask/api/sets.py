@@ -40,7 +40,7 @@ from ..statistics.truncated import certify_budgets, certify_ranks, refuse_budget
 from ..store import SetBand, pack_block
 from .inputs.lazy_scores import with_lead
 from .inputs.sources import as_lazy
-from .options import BudgetsLike, LabelsLike, ScoresLike, ThresholdsLike, check_nan_policy, check_ties
+from .options import BudgetsLike, LabelsLike, NanPolicy, ScanOptions, ScoresLike, ThresholdsLike, Ties
 from .thresholds import check_threshold
 
 # Arrays that wait: none of their blocks is computed before a task is done.
@@ -290,8 +290,8 @@ def average_k_sets(
     *,
     where: LabelsLike = None,
     ignore_index: int | None = None,
-    nan_policy: str = "raise",
-    ties: str = "first",
+    nan_policy: NanPolicy = "raise",
+    ties: Ties = "first",
 ) -> da.Array | xr.DataArray:
     """Return the average-k sets: every label above one global threshold, floor(N k) in all, exactly.
 
@@ -350,9 +350,8 @@ def average_k_sets(
            [1, 1, 0]])
 
     """
-    check_nan_policy(nan_policy)
-    check_ties(ties)
-    source, frame = as_lazy(scores, where=where, ignore_index=ignore_index)
+    options = ScanOptions(where=where, ignore_index=ignore_index, nan_policy=nan_policy, ties=ties)
+    source, frame = as_lazy(scores, **options.opening)
     (budget,) = parse_budgets([k], source.n_classes)
     rule = find_rule(source, budget, nan_policy, ties)
     return _wrap(apply_rule(source, rule, nan_policy), source, frame, "average_k_sets", k=show(budget))
@@ -364,7 +363,7 @@ def top_k_sets(
     *,
     where: LabelsLike = None,
     ignore_index: int | None = None,
-    nan_policy: str = "raise",
+    nan_policy: NanPolicy = "raise",
 ) -> da.Array | xr.DataArray:
     """Return the top-k sets: each row's k highest scores, among equals the lowest class index first.
 
@@ -412,8 +411,8 @@ def top_k_sets(
     array([[1, 0, 1, 0]])
 
     """
-    check_nan_policy(nan_policy)
-    source, frame = as_lazy(scores, where=where, ignore_index=ignore_index)
+    options = ScanOptions(where=where, ignore_index=ignore_index, nan_policy=nan_policy)
+    source, frame = as_lazy(scores, **options.opening)
     (budget,) = parse_budgets([k], source.n_classes)
     return _wrap(apply_rule(source, top_rule(budget, source), nan_policy), source, frame, "top_k_sets", k=show(budget))
 
@@ -424,7 +423,7 @@ def predict_sets(
     threshold: ThresholdsLike,
     where: LabelsLike = None,
     ignore_index: int | None = None,
-    nan_policy: str = "raise",
+    nan_policy: NanPolicy = "raise",
 ) -> da.Array | xr.DataArray:
     """Return the sets {score > threshold} for a threshold found elsewhere, such as on a calibration set.
 
@@ -473,8 +472,8 @@ def predict_sets(
     array([[1, 0, 0]])
 
     """
-    check_nan_policy(nan_policy)
-    source, frame = as_lazy(scores, where=where, ignore_index=ignore_index)
+    options = ScanOptions(where=where, ignore_index=ignore_index, nan_policy=nan_policy)
+    source, frame = as_lazy(scores, **options.opening)
     value, rule = check_threshold(threshold), rule_above(threshold, source)
     return _wrap(apply_rule(source, rule, nan_policy), source, frame, "predict_sets", threshold=float(value))
 

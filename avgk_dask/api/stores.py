@@ -39,7 +39,7 @@ from ..store.where.addresses import Options, StoredArray
 from .inputs.lazy_scores import with_lead
 from .inputs.names import check_inputs, class_names_of, names_of
 from .inputs.sources import as_labels, check_scores, find_labels
-from .options import LabelsLike, Matrix, StoreLike, is_stored
+from .options import LabelsLike, Matrix, Missing, StoreLike, check_flag, check_missing, is_stored
 from .straddle import n_ranked
 
 #: Chunks a task checks, one after the other.
@@ -68,7 +68,7 @@ def open_scores(
     scores: str | None = None,
     labels: LabelsLike = None,
     storage_options: Options | None = None,
-    missing: str = "raise",
+    missing: Missing = "raise",
 ) -> xr.Dataset:
     """Open a score store or file as a lazy Dataset with ``scores``, and ``labels`` where present; reads metadata only.
 
@@ -134,6 +134,7 @@ def open_scores(
     {'sample': 3, 'class': 3}
 
     """
+    check_missing(missing)
     arrays = open_stored(store, scores, labels, storage_options, missing)
     check_scores(arrays.scores)
     dims = _dimensions(arrays)
@@ -234,6 +235,7 @@ def verify(store: StoreLike, *, storage_options: Options | None = None, progress
     True
 
     """
+    check_flag("progress", progress, or_none=True)
     arrays = open_all(store, storage_options=storage_options)
     with computing(progress) as compute:
         return Verification.merge([verify_array(array, compute) for array in arrays])

@@ -10,7 +10,6 @@ import numpy as np
 import xarray as xr
 
 from ..arrays import Dtype
-from ..engine.run import running
 from ..errors import OptionError
 from ..exact.budgets import parse_budgets
 from ..results.datasets import build_result
@@ -32,12 +31,14 @@ from .options import (
     BudgetsLike,
     LabelsLike,
     Named,
+    NanPolicy,
     PlaceLike,
     RanksLike,
+    ScanOptions,
     ScoresLike,
     are_several,
-    asked_checkpoint,
-    check_nan_policy,
+    check_count,
+    check_flag,
     result_attrs,
 )
 
@@ -93,7 +94,7 @@ def straddle_strength(
     *,
     where: LabelsLike = None,
     ignore_index: int | None = None,
-    nan_policy: str = "raise",
+    nan_policy: NanPolicy = "raise",
     progress: bool | None = None,
     checkpoint: PlaceLike = None,
 ) -> xr.Dataset:
@@ -168,13 +169,13 @@ def straddle_strength(
     0.037
 
     """
-    check_nan_policy(nan_policy)
-    source = as_source(scores, own_labels=False, where=where, ignore_index=ignore_index)
+    options = ScanOptions(
+        where=where, ignore_index=ignore_index, nan_policy=nan_policy, progress=progress, checkpoint=checkpoint
+    )  # fmt: skip
+    source = as_source(scores, own_labels=False, **options.opening)
     budgets = parse_budgets(k, source.n_classes)
     certify_ranks(source, n_ranked(budgets, source.n_classes), "k")
-    found, attrs = _scan(
-        source, n_ranked(budgets, source.shape[1]), integers(budgets), nan_policy, progress, checkpoint
-    )
+    found, attrs = _scan(source, n_ranked(budgets, source.shape[1]), integers(budgets), options)
     values, coords = _straddle_values(found, budgets, source)
     return build_result(values, {"k": [float(b) for b in budgets], **coords}, attrs)
 
@@ -187,7 +188,7 @@ def ranked_supports(
     log: bool = False,
     where: LabelsLike = None,
     ignore_index: int | None = None,
-    nan_policy: str = "raise",
+    nan_policy: NanPolicy = "raise",
     progress: bool | None = None,
     checkpoint: PlaceLike = None,
 ) -> xr.Dataset:
@@ -252,13 +253,15 @@ def ranked_supports(
     ([0.4, 0.2], [0.7, 0.4])
 
     """
-    check_nan_policy(nan_policy)
-    source = as_source(scores, own_labels=False, where=where, ignore_index=ignore_index)
+    options = ScanOptions(
+        where=where, ignore_index=ignore_index, nan_policy=nan_policy, progress=progress, checkpoint=checkpoint
+    )  # fmt: skip
+    source = as_source(scores, own_labels=False, **options.opening)
     wanted = _check_ranks(ranks, source.n_classes)
     certify_ranks(source, max(wanted), "ranks")
-    if isinstance(bins, bool) or not isinstance(bins, (int, np.integer)) or bins < 1:
-        raise OptionError(f"bins must be a positive integer; got {bins!r}. Pass at least 1.")
-    found, attrs = _scan(source, max(wanted), [], nan_policy, progress, checkpoint)
+    check_count("bins", bins, "Pass at least 1.")
+    check_flag("log", log)
+    found, attrs = _scan(source, max(wanted), [], options)
     values, coords = _rank_values(found, wanted, source.dtype, int(bins), log)
     return build_result(values, coords, attrs)
 
@@ -282,7 +285,7 @@ def supports_overlap(
     *,
     where: LabelsLike = None,
     ignore_index: int | None = None,
-    nan_policy: str = "raise",
+    nan_policy: NanPolicy = "raise",
     progress: bool | None = None,
     checkpoint: PlaceLike = None,
 ) -> xr.DataArray:
@@ -341,27 +344,21 @@ def supports_overlap(
     [1.0, 1.0, 0.0]
 
     """
-    check_nan_policy(nan_policy)
-    source = as_source(scores, own_labels=False, where=where, ignore_index=ignore_index)
+    options = ScanOptions(
+        where=where, ignore_index=ignore_index, nan_policy=nan_policy, progress=progress, checkpoint=checkpoint
+    )  # fmt: skip
+    source = as_source(scores, own_labels=False, **options.opening)
     budgets = parse_budgets(k, source.n_classes)
     n_ranks = min(source.n_classes, max(math.ceil(b) + 1 for b in budgets))
     certify_ranks(source, n_ranks, "k")
-    found, attrs = _scan(source, n_ranks, [], nan_policy, progress, checkpoint)
+    found, attrs = _scan(source, n_ranks, [], options)
     values = {"supports_overlap": _overlap(found, budgets)}
     return build_result(values, {"k": [float(b) for b in budgets]}, attrs)["supports_overlap"]
 
 
-def _scan(
-    source: Source,
-    n_ranks: int,
-    budgets: list[int],
-    nan_policy: str,
-    progress: bool | None,
-    checkpoint: PlaceLike,
-) -> tuple[Ambiguity, Named]:
+def _scan(source: Source, n_ranks: int, budgets: list[int], options: ScanOptions) -> tuple[Ambiguity, Named]:
     """Read the ranked scores, and nothing else."""
-    asked = asked_checkpoint(checkpoint, "straddle", nan_policy=nan_policy)
-    with running(source, progress, nan_policy, asked) as run:
+    with options.run(source, "straddle") as run:
         source = run.source
         search = find_thresholds(run, [], n_ranked=n_ranks)
     assert search.first_tally is not None

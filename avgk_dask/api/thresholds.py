@@ -14,7 +14,7 @@ import numpy as np
 import xarray as xr
 
 from ..arrays import Array, Dtype, Floats
-from ..engine.run import Run, running
+from ..engine.run import Run
 from ..engine.ties import Selection
 from ..errors import BudgetError, OptionError
 from ..exact.budgets import count_labels, is_scalar, parse_budget, parse_budgets
@@ -32,12 +32,12 @@ from .options import (
     BudgetsLike,
     LabelsLike,
     Named,
+    NanPolicy,
     PlaceLike,
+    ScanOptions,
     ScoresLike,
     ThresholdsLike,
     are_several,
-    asked_checkpoint,
-    check_nan_policy,
     result_attrs,
 )
 
@@ -82,7 +82,7 @@ def threshold(
     *,
     where: LabelsLike = None,
     ignore_index: int | None = None,
-    nan_policy: str = "raise",
+    nan_policy: NanPolicy = "raise",
     progress: bool | None = None,
     checkpoint: PlaceLike = None,
 ) -> Threshold: ...
@@ -93,7 +93,7 @@ def threshold(
     *,
     where: LabelsLike = None,
     ignore_index: int | None = None,
-    nan_policy: str = "raise",
+    nan_policy: NanPolicy = "raise",
     progress: bool | None = None,
     checkpoint: PlaceLike = None,
 ) -> xr.Dataset: ...
@@ -104,7 +104,7 @@ def threshold(
     *,
     where: LabelsLike = None,
     ignore_index: int | None = None,
-    nan_policy: str = "raise",
+    nan_policy: NanPolicy = "raise",
     progress: bool | None = None,
     checkpoint: PlaceLike = None,
 ) -> Threshold | xr.Dataset: ...
@@ -114,7 +114,7 @@ def threshold(
     *,
     where: LabelsLike = None,
     ignore_index: int | None = None,
-    nan_policy: str = "raise",
+    nan_policy: NanPolicy = "raise",
     progress: bool | None = None,
     checkpoint: PlaceLike = None,
 ) -> Threshold | xr.Dataset:
@@ -174,12 +174,13 @@ def threshold(
     Threshold(value=0.3, n_above=3, n_ties=1, n_kept=0, budget=3)
 
     """
-    check_nan_policy(nan_policy)
-    source = as_source(scores, own_labels=False, where=where, ignore_index=ignore_index)
+    options = ScanOptions(
+        where=where, ignore_index=ignore_index, nan_policy=nan_policy, progress=progress, checkpoint=checkpoint
+    )  # fmt: skip
+    source = as_source(scores, own_labels=False, **options.opening)
     budgets = parse_budgets(k, source.n_classes)
     counts = [count_labels(b, source.shape[0]) for b in budgets]
-    asked = asked_checkpoint(checkpoint, "threshold", nan_policy=nan_policy)
-    with running(source, progress, nan_policy, asked) as run:
+    with options.run(source, "threshold") as run:
         source = run.source
         refuse_budgets(run, budgets)
         search = find_thresholds(run, counts)
@@ -319,7 +320,7 @@ def average_set_size_at(
     *,
     where: LabelsLike = None,
     ignore_index: int | None = None,
-    nan_policy: str = "raise",
+    nan_policy: NanPolicy = "raise",
     progress: bool | None = None,
     checkpoint: PlaceLike = None,
 ) -> xr.DataArray:
@@ -376,12 +377,13 @@ def average_set_size_at(
     [2.5, 1.5]
 
     """
-    check_nan_policy(nan_policy)
-    source = as_source(scores, own_labels=False, where=where, ignore_index=ignore_index)
+    options = ScanOptions(
+        where=where, ignore_index=ignore_index, nan_policy=nan_policy, progress=progress, checkpoint=checkpoint
+    )  # fmt: skip
+    source = as_source(scores, own_labels=False, **options.opening)
     thresholds = given_thresholds(thresholds)
     wanted = check_thresholds(thresholds)
-    asked = asked_checkpoint(checkpoint, "average_set_size_at", nan_policy=nan_policy)
-    with running(source, progress, nan_policy, asked) as run:
+    with options.run(source, "average_set_size_at") as run:
         source = run.source
         above = SetsAbove.read(run, wanted)
     sizes = [n / source.shape[0] for n in above.n_labels]
@@ -397,7 +399,7 @@ def threshold_at(
     *,
     where: LabelsLike = None,
     ignore_index: int | None = None,
-    nan_policy: str = "raise",
+    nan_policy: NanPolicy = "raise",
     progress: bool | None = None,
     checkpoint: PlaceLike = None,
 ) -> xr.DataArray:
@@ -455,8 +457,10 @@ def threshold_at(
     [0.6, 0.4, 0.4]
 
     """
-    check_nan_policy(nan_policy)
-    source = as_source(scores, own_labels=False, where=where, ignore_index=ignore_index)
+    options = ScanOptions(
+        where=where, ignore_index=ignore_index, nan_policy=nan_policy, progress=progress, checkpoint=checkpoint
+    )  # fmt: skip
+    source = as_source(scores, own_labels=False, **options.opening)
     refuse_masked(average_set_sizes, "average_set_sizes")
     given = list(average_set_sizes) if are_several(average_set_sizes) else [average_set_sizes]
     try:
@@ -469,8 +473,7 @@ def threshold_at(
         )
     budgets = [min(size, Fraction(source.n_classes)) for size in sizes]
     counts = [count_labels(budget, source.shape[0]) for budget in budgets]
-    asked = asked_checkpoint(checkpoint, "threshold_at", nan_policy=nan_policy)
-    with running(source, progress, nan_policy, asked) as run:
+    with options.run(source, "threshold_at") as run:
         source = run.source
         refuse_budgets(run, budgets)
         search = find_thresholds(run, counts)

@@ -6,12 +6,12 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import partial
+from typing import Literal
 
 import xarray as xr
 
 from ..arrays import Dtype
-from ..engine.run import Run, running
+from ..engine.run import Run
 from ..errors import ScoresError
 from ..exact.budgets import DEFAULT_BUDGETS, count_guaranteed, count_labels, parse_budgets
 from ..exact.sums import error_of
@@ -27,16 +27,20 @@ from .inputs.sources import as_source
 from .options import (
     BudgetsLike,
     LabelsLike,
+    Missing,
     Named,
+    NanPolicy,
     PlaceLike,
+    ScanOptions,
     ScoresLike,
-    asked_checkpoint,
-    check_guarantee,
-    check_nan_policy,
+    check_word,
     result_attrs,
     rounded,
 )
 from .thresholds import score_value, threshold_values
+
+#: What is promised of the thresholds' sets on new samples.
+Guarantee = Literal["expected", None]
 
 
 def transfer(
@@ -45,14 +49,14 @@ def transfer(
     labels: LabelsLike = None,
     k: BudgetsLike = DEFAULT_BUDGETS,
     *,
-    guarantee: str | None = None,
+    guarantee: Guarantee = None,
     where: LabelsLike = None,
     ignore_index: int | None = None,
     calibration_where: LabelsLike = None,
-    nan_policy: str = "raise",
+    nan_policy: NanPolicy = "raise",
     progress: bool | None = None,
     checkpoint: PlaceLike = None,
-    missing: str | None = None,
+    missing: Missing | None = None,
 ) -> xr.Dataset:
     """Find thresholds on calibration scores, and what sizes and errors their sets have on other scores.
 
@@ -150,19 +154,21 @@ def transfer(
     ([0.35], [1.5], [0.0])
 
     """
-    check_nan_policy(nan_policy)
-    check_guarantee(guarantee)
+    check_word("guarantee", guarantee, Guarantee, "Leave it out for none.")
+    options = ScanOptions(
+        where=where, ignore_index=ignore_index, nan_policy=nan_policy, progress=progress, checkpoint=checkpoint,
+        missing=missing,
+    )  # fmt: skip
     calibration_scores, scores = open_once(calibration_scores, missing), open_once(scores, missing)
     calibration = as_source(calibration_scores, own_labels=False, missing=missing, where=calibration_where)
-    source = as_source(scores, labels, missing=missing, where=where, ignore_index=ignore_index)
+    source = as_source(scores, labels, **options.opening)
     _check_classes(calibration, source)
     check_same_classes(scores, calibration_scores, "calibration_scores")
     budgets = parse_budgets(k, source.n_classes)
     counts = _calibration_counts(calibration, budgets, guarantee)
-    asked = partial(asked_checkpoint, checkpoint, "transfer", nan_policy=nan_policy)
-    with running(calibration, progress, nan_policy, asked(folder="calibration")) as run:
+    with options.run(calibration, "transfer", folder="calibration") as run:
         known = _Known.find(run, budgets, counts)
-    with running(source, progress, nan_policy, asked(folder="scores")) as run:
+    with options.run(source, "transfer", folder="scores") as run:
         found = _Transferred.find(run, budgets, known)
     attrs = {
         "n_calibration_samples": calibration.shape[0],

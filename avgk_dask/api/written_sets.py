@@ -13,7 +13,7 @@ from typing import TypedDict
 import dask.array as da
 
 from ..engine.progress import phase
-from ..engine.run import counting, running
+from ..engine.run import counting
 from ..errors import OptionError
 from ..exact.budgets import parse_budgets
 from ..results.datasets import plain_json
@@ -31,13 +31,15 @@ from .inputs.sources import as_lazy
 from .options import (
     BudgetLike,
     LabelsLike,
+    NanPolicy,
     PlaceLike,
+    ScanOptions,
     ScoresLike,
     StoreLike,
     ThresholdsLike,
-    asked_checkpoint,
-    check_nan_policy,
-    check_ties,
+    Ties,
+    check_flag,
+    check_word,
 )
 from .sets import apply_rule, rule_above, set_windows, settle_rule, top_rule
 from .thresholds import check_threshold, score_value
@@ -52,16 +54,13 @@ class SetChoice:
     rule: str = "average"
     k: BudgetLike | None = None
     threshold: ThresholdsLike | None = None
-    ties: str = "first"
-    nan_policy: str = "raise"
+    ties: Ties = "first"
+    nan_policy: NanPolicy = "raise"
     predictor: ConformalPredictor | None = None
     groups: LabelsLike = None
 
     def __post_init__(self) -> None:
-        check_nan_policy(self.nan_policy)
-        check_ties(self.ties)
-        if self.rule not in RULES:
-            raise OptionError(f"rule must be one of {', '.join(RULES)}; got {self.rule!r}. Choose one of them.")
+        check_word("rule", self.rule, RULES)
         needed = {"threshold": "threshold", "conformal": "predictor"}.get(self.rule, "k")
         given = [name for name in ("k", "threshold", "predictor") if getattr(self, name) is not None]
         if given != [needed]:
@@ -149,13 +148,17 @@ def write_sets(
     ([0, 1, 3], [0, 0, 1], 0.3)
 
     """
-    if format not in SET_FORMATS:
-        raise OptionError(f"format must be one of {', '.join(SET_FORMATS)}; got {format!r}. Choose one of them.")
+    check_word("format", format, SET_FORMATS)
+    check_flag("overwrite", overwrite)
+    options = ScanOptions(
+        ties=choice.ties, nan_policy=choice.nan_policy, where=where, ignore_index=ignore_index, progress=progress,
+        checkpoint=checkpoint,
+    )  # fmt: skip
     target = Target.of(out, out_options, overwrite, apart_from=[*places_of(scores), *places_of(where)])
-    source, _ = as_lazy(scores, where=where, ignore_index=ignore_index)
+    source, _ = as_lazy(scores, **options.opening)
     names = class_names_of(scores)
     with target as place, _writing_thread() as thread:
-        sets, facts = _choose(source, scores, choice, progress, checkpoint)
+        sets, facts = _choose(source, scores, choice, options)
         grid = _grid(source, sets)
         writer = thread.submit(
             SetsWriter, place, grid, format, overwrite=overwrite, options=out_options
@@ -173,9 +176,7 @@ def write_sets(
     return found
 
 
-def _choose(
-    source: Source, scores: ScoresLike, choice: SetChoice, progress: bool | None, checkpoint: PlaceLike
-) -> tuple[da.Array, RuleFacts]:
+def _choose(source: Source, scores: ScoresLike, choice: SetChoice, options: ScanOptions) -> tuple[da.Array, RuleFacts]:
     """Return the lazy sets, and what is known of their rule."""
     facts = _NOTHING.copy()
     if choice.predictor is not None:
@@ -193,8 +194,7 @@ def _choose(
     if choice.rule == "top":
         return apply_rule(source, top_rule(budget, source), choice.nan_policy), facts
     # Found once, and not again for every window, as lazy sets would.
-    asked = asked_checkpoint(checkpoint, "sets", ties=choice.ties, nan_policy=choice.nan_policy)
-    with running(source, progress, choice.nan_policy, asked) as run:
+    with options.run(source, "sets", ties=options.ties) as run:
         found, rule = settle_rule(run, budget, choice.ties)
     facts = {
         **facts, "k": float(budget), "threshold": score_value(found.key, source.dtype), "n_above": found.n_above,

@@ -33,6 +33,8 @@ from .printing import ResultsFolder, look, print_json, remark, shows_progress, t
 if TYPE_CHECKING:
     from ..api.calibration.affine import AffineScaling
     from ..api.calibration.temperature import TemperatureScaling
+    from ..api.options import NanPolicy
+    from ..api.transfer import Guarantee
 
 
 @click.command(cls=Command, short_help="Fit a calibrator to logits and their labels.")
@@ -129,8 +131,8 @@ def _calibrator(method: str, options: dict[str, float]) -> TemperatureScaling | 
 @quiet_option
 @checkpoint_options
 @cluster_options
-def transfer(chosen: StoreChoice, samples: SampleChoice, calibration: str, k: list[Fraction], guarantee: str | None, calibration_scores: str | None,
-             calibration_option: tuple[str, ...], out: pathlib.Path | None, as_json: bool, nan_policy: str, missing: str,
+def transfer(chosen: StoreChoice, samples: SampleChoice, calibration: str, k: list[Fraction], guarantee: Guarantee, calibration_scores: str | None,
+             calibration_option: tuple[str, ...], out: pathlib.Path | None, as_json: bool, nan_policy: NanPolicy, missing: str,
              quiet: bool, checkpoint: str | None, checkpoint_option: tuple[str, ...],
              **where: Unpack[ClusterChoice]) -> None:  # fmt: skip
     """Set sizes and errors that the thresholds of one store have on another.

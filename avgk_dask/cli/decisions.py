@@ -7,7 +7,7 @@ import time
 from contextlib import nullcontext
 from dataclasses import replace
 from fractions import Fraction
-from typing import Unpack
+from typing import TYPE_CHECKING, Unpack
 
 import click
 
@@ -34,6 +34,10 @@ from .parameters import (
     store_options,
 )
 from .printing import ResultsFolder, look, remark, shows_progress
+
+if TYPE_CHECKING:
+    from ..api.breakdowns import Thresholds
+    from ..api.options import NanPolicy
 
 
 @click.command(cls=Command, short_help="Errors and set sizes by class or group, the worst first.")
@@ -62,8 +66,8 @@ from .printing import ResultsFolder, look, remark, shows_progress
 @quiet_option
 @checkpoint_options
 @cluster_options
-def breakdown(chosen: StoreChoice, samples: SampleChoice, k: list[Fraction], by: str, thresholds: str, worst: int, out: pathlib.Path | None, n_pairs: int | None,
-              as_json: bool, nan_policy: str, missing: str, quiet: bool, checkpoint: str | None, checkpoint_option: tuple[str, ...],
+def breakdown(chosen: StoreChoice, samples: SampleChoice, k: list[Fraction], by: str, thresholds: Thresholds, worst: int, out: pathlib.Path | None, n_pairs: int | None,
+              as_json: bool, nan_policy: NanPolicy, missing: str, quiet: bool, checkpoint: str | None, checkpoint_option: tuple[str, ...],
               **where: Unpack[ClusterChoice]) -> None:  # fmt: skip
     """Errors and set sizes of each class, or of groups of samples, and the worst of them.
 
@@ -133,7 +137,7 @@ def breakdown(chosen: StoreChoice, samples: SampleChoice, k: list[Fraction], by:
 @quiet_option
 @cluster_options
 def compare(chosen: StoreChoice, samples: SampleChoice, others: tuple[str, ...], k: list[Fraction] | None, names: tuple[str, ...],
-            clusters_name: str | None, out: pathlib.Path | None, straddle: bool, as_json: bool, nan_policy: str, missing: str,
+            clusters_name: str | None, out: pathlib.Path | None, straddle: bool, as_json: bool, nan_policy: NanPolicy, missing: str,
             quiet: bool, **where: Unpack[ClusterChoice]) -> None:  # fmt: skip
     """Errors of several models on the same samples, their differences sample by sample, and exact tests.
 
@@ -215,7 +219,7 @@ def _bare_name(store: str) -> str:
 @json_option
 @quiet_option
 @cluster_options
-def pairs(chosen: StoreChoice, samples: SampleChoice, k: list[Fraction], most: int, as_json: bool, nan_policy: str,
+def pairs(chosen: StoreChoice, samples: SampleChoice, k: list[Fraction], most: int, as_json: bool, nan_policy: NanPolicy,
           missing: str, quiet: bool, **where: Unpack[ClusterChoice]) -> None:  # fmt: skip
     """Which classes are in average-k sets together, the most frequent pairs first.
 

@@ -43,6 +43,7 @@ from .parameters import (
 from .printing import ResultsFolder, look, print_json, remark, shows_progress, tell
 
 if TYPE_CHECKING:
+    from ..api.options import NanPolicy, Ties
     from ..results.datasets import Result
 
 
@@ -147,7 +148,7 @@ def utility_options(command: Callable[..., None]) -> Callable[..., None]:
 @checkpoint_options
 @cluster_options
 def evaluate(chosen: StoreChoice, samples: SampleChoice, utilities: UtilityChoice, k: list[Fraction] | None, max_error: str | None, out: pathlib.Path | None, reliability: bool, curve: bool, clusters_name: str | None, by: str | None,
-             as_json: bool, straddle: bool, ties: str, nan_policy: str, missing: str, quiet: bool, on_error: str, checkpoint: str | None, checkpoint_option: tuple[str, ...],
+             as_json: bool, straddle: bool, ties: Ties, nan_policy: NanPolicy, missing: str, quiet: bool, on_error: str, checkpoint: str | None, checkpoint_option: tuple[str, ...],
              **where: Unpack[ClusterChoice]) -> None:  # fmt: skip
     """Thresholds, errors, gains, set sizes and ambiguity of a store, all budgets in one scan.
 
@@ -171,6 +172,7 @@ def evaluate(chosen: StoreChoice, samples: SampleChoice, utilities: UtilityChoic
     from ..api.breakdowns import breakdown
     from ..api.curves import smallest_k
     from ..api.evaluate import evaluate_with_curve as run
+    from ..api.options import ScanOptions
     from ..exact.budgets import DEFAULT_BUDGETS, MOST_IN_CURVE, parse_budget
     from ..plot import best_budget
     from ..report import write_report
@@ -197,18 +199,15 @@ def evaluate(chosen: StoreChoice, samples: SampleChoice, utilities: UtilityChoic
                 least = smallest_k(scores, max_error=max_error, **shared)
                 k = [budget for budget in (parse_budget(least.k), Fraction(least.top_k)) if budget]
             start = time.perf_counter()
-            result, every = run(
-                scores,
-                None,
-                k or DEFAULT_BUDGETS,
-                most=MOST_IN_CURVE if curve and out is not None else 0,
+            options = ScanOptions(
                 straddle=straddle,
                 ties=ties,
                 clusters=open_column(chosen, clusters_name, "--clusters", missing),
                 **shared,
                 checkpoint=checkpoint_place(checkpoint, checkpoint_option),
-                on_error=on_error,
             )
+            most = MOST_IN_CURVE if curve and out is not None else 0
+            result, every = run(scores, None, k or DEFAULT_BUDGETS, options, most=most, on_error=on_error)
             groups = None
             if by is not None:
                 column = by if by == "class" else open_column(chosen, by, "--by", missing)
@@ -274,7 +273,7 @@ def _calibration(scores: object, result: Result, samples: Existing) -> dict[str,
 @quiet_option
 @checkpoint_options
 @cluster_options
-def threshold(chosen: StoreChoice, samples: SampleChoice, k: list[Fraction], as_json: bool, nan_policy: str, missing: str,
+def threshold(chosen: StoreChoice, samples: SampleChoice, k: list[Fraction], as_json: bool, nan_policy: NanPolicy, missing: str,
               quiet: bool, checkpoint: str | None, checkpoint_option: tuple[str, ...],
               **where: Unpack[ClusterChoice]) -> None:  # fmt: skip
     """The threshold of each budget, exactly, with the scores above it, its ties and those kept.
@@ -353,7 +352,7 @@ class Number(click.ParamType):  # type: ignore[type-arg,unused-ignore]
 @checkpoint_options
 @cluster_options
 def sets(chosen: StoreChoice, samples: SampleChoice, k: list[Fraction] | None, limit: float | None, predictor_file: str | None, groups_name: str | None, rule: str, form: str,
-         out: str, out_option: tuple[str, ...], overwrite: bool, ties: str, nan_policy: str, missing: str, as_json: bool, quiet: bool,
+         out: str, out_option: tuple[str, ...], overwrite: bool, ties: Ties, nan_policy: NanPolicy, missing: str, as_json: bool, quiet: bool,
          checkpoint: str | None, checkpoint_option: tuple[str, ...], **where: Unpack[ClusterChoice]) -> None:  # fmt: skip
     """Write the sets of a budget, or of a threshold, to a new store, out of core.
 

@@ -14,6 +14,7 @@ import click
 from ..errors import AvgkError, BudgetError, OptionError
 
 if TYPE_CHECKING:
+    from ..api.options import NanPolicy
     from ..arrays import Array
     from ..store import StoredArrays
 
@@ -295,7 +296,7 @@ class Existing(TypedDict):
 class Shared(Existing):
     """What functions that a command calls one after the other have in common."""
 
-    nan_policy: str
+    nan_policy: NanPolicy
     progress: bool | None
 
 

@@ -31,10 +31,10 @@ from ...statistics.scaling import (
     scale_pass,
 )
 from ...statistics.truncated import refuse_truncated
-from ..inputs.lazy_scores import LazyScores, SourceOptions, place_of
+from ..inputs.lazy_scores import LazyScores, place_of
 from ..inputs.names import frame_of, open_once, recorded_names
 from ..inputs.sources import as_source
-from ..options import LabelsLike, ScoresLike
+from ..options import LabelsLike, ScoresLike, SourceOptions, check_flag
 from .temperature import Calibrator, logits_to_fit, refuse_fit
 
 
@@ -185,6 +185,7 @@ class AffineScaling(Calibrator):
             Whether to show a progress bar on stderr. None logs one line per minute to ``avgk_dask`` instead.
 
         """
+        check_flag("progress", progress, or_none=True)
         logits = open_once(logits)
         source = logits_to_fit(logits, labels, where, ignore_index)
         _check_rows(source)

@@ -16,7 +16,7 @@ from ...results.registry import CALIBRATION, NEAR_THRESHOLD
 from ...statistics.losses import BinPlan, BinTally, bin_pass
 from ...statistics.thresholds import find_thresholds
 from ..inputs.labels import check_no_nan_policy, probabilities, refuse_scores
-from ..options import BudgetLike, LabelsLike, PlaceLike, ScoresLike, asked_checkpoint, result_attrs, rounded
+from ..options import BudgetLike, LabelsLike, PlaceLike, ScoresLike, asked_checkpoint, check_flag, result_attrs, rounded
 from ..thresholds import score_value
 
 
@@ -101,6 +101,7 @@ def expected_calibration_error(
 
     """
     check_no_nan_policy(nan_policy)
+    check_flag("progress", progress, or_none=True)
     exact = [Fraction(i, n_bins) for i in range(_check_bins(n_bins) + 1)]
     source = probabilities(scores, labels, "a calibration error", where, ignore_index)
     edges = tuple(_least_float_from(edge) for edge in exact)
@@ -210,6 +211,7 @@ def calibration_at_threshold(
 
     """
     check_no_nan_policy(nan_policy)
+    check_flag("progress", progress, or_none=True)
     n_bins, part = _check_bins(n_bins), _check_window(window)
     source = probabilities(scores, labels, "calibration at a threshold", where, ignore_index)
     budget = parse_one(k, source.n_classes)

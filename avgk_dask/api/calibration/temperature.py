@@ -21,12 +21,12 @@ from ...sources.source import Source
 from ...statistics.losses import ScaleTally
 from ...statistics.scaling import BOUND, Scale, ScalePlan, TemperatureSearch, scale_pass
 from ...statistics.truncated import refuse_truncated
-from ..evaluate import evaluate_run
+from ..evaluate import find_outcome, outcome_result
 from ..inputs.labels import labelled_source, logits_of
 from ..inputs.lazy_scores import LazyScores
 from ..inputs.names import check_class_names, open_once, recorded_names
 from ..inputs.sources import as_source
-from ..options import BudgetLike, LabelsLike, PlaceLike, ScoresLike, asked_checkpoint
+from ..options import BudgetLike, LabelsLike, PlaceLike, ScanOptions, ScoresLike, asked_checkpoint, check_flag
 from ..probabilities import softmax
 
 _KIND = FileKind("calibrator", "avgk_dask calibrator", 2, "Fit and save it again.")
@@ -258,6 +258,7 @@ class TemperatureScaling(Calibrator):
             that has grown, reads only what is missing. Results of another request, store or version are refused.
 
         """
+        check_flag("progress", progress, or_none=True)
         logits = open_once(logits)
         source = logits_to_fit(logits, labels, where, ignore_index)
         with running(source, progress, "raise", asked_checkpoint(checkpoint, "temperature")) as run:
@@ -389,6 +390,7 @@ def temperature_curve(
     ([0.764, 0.611], [0.3, 0.3])
 
     """
+    options = ScanOptions(straddle=False, where=where, ignore_index=ignore_index, progress=progress)
     values = _checked(temperatures)
     source = logits_to_fit(logits, labels, where, ignore_index)
     budget = parse_one(k, source.n_classes)
@@ -400,7 +402,7 @@ def temperature_curve(
     for value in values:
         probabilities = as_source(softmax(logits, temperature=value), labels, where=where, ignore_index=ignore_index)
         with running(probabilities, progress) as run:
-            found.append(evaluate_run(run, (budget,)))
+            found.append(outcome_result(find_outcome(run, (budget,), options), straddle=False, reads=run.reads))
     errors = {name: [one[name].item() for one in found] for name in ("top_k_error", "average_k_error")}
     nll = [tally.losses.mean(i, tally.n_labelled) for i in range(len(values))]
     attrs = {**found[0].attrs, "k": float(found[0].k[0]), "reads": 1 + sum(one.attrs["reads"] for one in found)}

@@ -21,7 +21,7 @@ from ...statistics.truncated import certify_first_key, certify_ranks
 from ..inputs.labels import Groups
 from ..inputs.names import open_once, recorded_names
 from ..inputs.sources import as_source
-from ..options import BudgetLike, LabelsLike, ScoresLike, check_nan_policy
+from ..options import BudgetLike, LabelsLike, ScoresLike, check_flag, check_nan_policy
 from .evaluation import refuse_sums
 from .methods import AskedSets, Told, are_everything, check_method_on, shown_thresholds
 from .predictors import ConformalPredictor
@@ -193,6 +193,7 @@ def calibrate(
 
     """
     check_nan_policy(nan_policy)
+    check_flag("progress", progress, or_none=True)
     asked = AskedSets.of(alpha, method, by, seed, penalty, k_reg)
     scores = open_once(scores, missing)
     source = as_source(scores, labels, missing=missing, where=where, ignore_index=ignore_index)

@@ -24,7 +24,7 @@ from ..inputs.labels import Groups
 from ..inputs.lazy_scores import with_lead
 from ..inputs.names import check_class_names, class_names_of, open_once
 from ..inputs.sources import as_lazy, as_source
-from ..options import BudgetsLike, LabelsLike, PlaceLike, ScoresLike, check_nan_policy
+from ..options import BudgetsLike, LabelsLike, PlaceLike, ScoresLike, check_flag, check_nan_policy
 from ..sets import apply_rule
 from .evaluation import Calibrated, checked_options, evaluate_rule
 from .methods import are_everything, check_method_on, levels_for
@@ -285,6 +285,7 @@ class ConformalPredictor(ShownAsTable):
 
         """
         check_nan_policy(nan_policy)
+        check_flag("progress", progress, or_none=True)
         scores = open_once(scores, missing)
         source = as_source(scores, labels, missing=missing, where=where, ignore_index=ignore_index)
         self._check(source, scores, nan_policy)

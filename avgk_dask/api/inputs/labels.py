@@ -111,8 +111,8 @@ def refuse_scores(tally: ProbabilityTally, source: Source, link: str) -> None:
 
 
 def check_no_nan_policy(nan_policy: str) -> None:
-    """Refuse any way with NaN but to refuse it."""
-    if nan_policy != "raise":
+    """Refuse any policy but ``"raise"``."""
+    if not isinstance(nan_policy, str) or nan_policy != "raise":
         raise OptionError(
             f"nan_policy must be 'raise' for a loss; got {nan_policy!r}. Correct the NaN, or leave those samples out."
         )

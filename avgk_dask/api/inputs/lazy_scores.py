@@ -7,7 +7,7 @@ import os
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from numbers import Integral
-from typing import Any, TypedDict, Unpack
+from typing import Any, Unpack
 
 import dask.array as da
 import numpy as np
@@ -20,7 +20,7 @@ from ...sources.row_values import Condition, Labels, checked_where, lazy_array, 
 from ...sources.source import Source
 from ...store import StoredArrays, check_chunks, shown
 from ...store.read.encoding import decoded_dtype
-from ..options import LabelsLike, Matrix, is_stored
+from ..options import LabelsLike, Matrix, SourceOptions, is_stored
 
 
 def flat_column(values: Matrix, n_samples: int) -> Matrix:
@@ -65,15 +65,6 @@ def with_lead(values: Any, lead: tuple[int, ...]) -> Any:
 
 
 # Scores that are made of others while these are read: nothing is stored, and every function takes them.
-
-
-class SourceOptions(TypedDict, total=False):
-    """What a source is made with, besides scores and labels."""
-
-    own_labels: bool
-    missing: str | None
-    where: LabelsLike
-    ignore_index: int | None
 
 
 class LazyScores(ABC):

@@ -34,7 +34,7 @@ from ...store import StoredArrays, is_zarr, open_arrays, open_labels, shown
 from ...store.read.checked import bare_store
 from ...store.read.opening import coordinate_of, is_text, read_values
 from ...store.where.addresses import StoredArray
-from ..options import LabelsLike, ScoresLike, is_stored
+from ..options import LabelsLike, ScoresLike, check_missing, is_stored
 from .lazy_scores import LazyScores
 
 
@@ -115,6 +115,7 @@ def compute_frame(values: Any) -> Any:
 
 def open_once(scores: ScoresLike, missing: str | None = None) -> ScoresLike:
     """Return scores that are used several times: a store opened, a frame of Dask computed, anything else unchanged."""
+    check_missing(missing)
     if isinstance(scores, (str, os.PathLike)) or is_zarr(scores):
         return open_arrays(scores, missing=missing)
     return compute_frame(scores)

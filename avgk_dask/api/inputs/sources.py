@@ -222,13 +222,17 @@ def _as_matrix(scores: object, missing: str | None) -> Matrix:
 
 
 def as_lazy(
-    scores: ScoresLike, *, where: LabelsLike = None, ignore_index: int | None = None
+    scores: ScoresLike,
+    *,
+    where: LabelsLike = None,
+    ignore_index: int | None = None,
+    missing: str | None = None,
 ) -> tuple[Source, xr.DataArray | None]:
-    """Return the source of the scores alone, and the DataArray they came in (None otherwise)."""
+    """Return the source of the scores alone, and the DataArray they came in, or None."""
+    source = as_source(scores, own_labels=False, where=where, ignore_index=ignore_index, missing=missing)
     if isinstance(scores, LazyScores):
-        return as_source(scores, own_labels=False, where=where, ignore_index=ignore_index), scores.frame
+        return source, scores.frame
     frame = scores["scores"] if isinstance(scores, xr.Dataset) else scores
-    source = as_source(scores, own_labels=False, where=where, ignore_index=ignore_index)
     if not isinstance(frame, xr.DataArray) or source.truncation is not None:  # the frame of slots fits no sets
         return source, None
     return source, _ordered(frame)
