@@ -243,9 +243,9 @@ def breakdown(
     ScoresError, DtypeError
         If the scores are not a matrix of real numbers, or contain NaN.
     LabelsError
-        Where the labels do not fit the scores, are probabilities, or there are none.
+        If the labels do not fit the scores, are probabilities, or there are none.
     OptionError
-        Where an option is none of the values it may take, or there are not as many names as groups.
+        If an option is not one of the values it may take, or there are not as many names as groups.
     MemoryLimitError
         If a task cannot fit its share of memory; checked before reading.
     StoreError

@@ -245,11 +245,11 @@ def compare(
     ScoresError, DtypeError
         If the scores are not a matrix of real numbers, or contain NaN.
     LabelsError
-        Where labels do not fit the scores, are probabilities, there are none, or those of two models differ.
+        If labels do not fit the scores, are probabilities, there are none, or those of two models differ.
     ScoresError
-        Where models have other samples or classes than the first, or in another order, by their shapes, coordinates or names.
+        If models have other samples or classes than the first, or in another order, by their shapes, coordinates or names.
     OptionError
-        Where there are fewer than two models.
+        If there are fewer than two models.
     MemoryLimitError
         If a task cannot fit its share of memory; checked before reading.
     StoreError
@@ -258,7 +258,7 @@ def compare(
     Warns
     -----
     ResultWarning
-        Where the scores of a model are no probabilities, or most of each row is absent.
+        If the scores of a model are not probabilities, or most of each row is absent.
 
     Notes
     -----

@@ -90,7 +90,7 @@ def error_curve(
     ScoresError, DtypeError
         If the scores are not a matrix of real numbers, or contain NaN.
     LabelsError
-        Where the labels do not fit the scores, or there are none.
+        If the labels do not fit the scores, or there are none.
     MemoryLimitError
         If a task cannot fit its share of memory; checked before reading.
     StoreError
@@ -255,14 +255,14 @@ def smallest_k(
     Raises
     ------
     BudgetError
-        Where no budget reaches the target (labels have NaN for their scores), or the least cannot be certain from a
+        If no budget reaches the target (labels have NaN for their scores), or the least cannot be certain from a
         truncated store.
     ScoresError, DtypeError
         If the scores are not a matrix of real numbers, or contain NaN.
     LabelsError
-        Where the labels do not fit the scores, are probabilities, or no sample has one.
+        If the labels do not fit the scores, are probabilities, or no sample has one.
     OptionError
-        Where the target is no number from 0 to 1.
+        If the target is not a number from 0 to 1.
     MemoryLimitError
         If a task cannot fit its share of memory; checked before reading.
     StoreError

@@ -105,9 +105,9 @@ def ensemble(
     Raises
     ------
     OptionError
-        Where there is no member, a weight is no positive number or missing, or ``of`` is none of its values.
+        If there is no member, a weight is not a positive number or missing, or ``of`` is not one of its values.
     ScoresError
-        Where the members' shapes or coordinates differ, or one is truncated; later, where one holds NaN, or infinities of
+        If the members' shapes or coordinates differ, or one is truncated; later, if one holds NaN, or infinities of
         both signs meet.
     LabelsError
         Later, where members have different labels, and no others are given.

@@ -249,13 +249,13 @@ def evaluate(
     Raises
     ------
     BudgetError
-        Where a budget is no number in (0, C], or cannot be certain from a truncated store.
+        If a budget is not a number in (0, C], or cannot be certain from a truncated store.
     ScoresError, DtypeError
         If the scores are not a matrix of real numbers, or contain NaN.
     LabelsError
-        Where the labels do not fit the scores.
+        If the labels do not fit the scores.
     OptionError
-        Where an option is none of the values it may take.
+        If an option is not one of the values it may take.
     MemoryLimitError
         If a task cannot fit its share of memory; checked before reading.
     StoreError
@@ -264,7 +264,7 @@ def evaluate(
     Warns
     -----
     ResultWarning
-        Where the scores are no probabilities, or most of each row is absent.
+        If the scores are not probabilities, or most of each row is absent.
 
     Notes
     -----

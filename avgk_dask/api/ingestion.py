@@ -182,13 +182,13 @@ def ingest(
     Raises
     ------
     StoreError
-        Where the source is not there or has no such column, or ``out`` exists or cannot be written.
+        If the source is not there or has no such column, or ``out`` exists or cannot be written.
     ReadError
-        Where a part of the source could not be read, or the new store does not hold what was written.
+        If a part of the source could not be read, or the new store does not hold what was written.
     ScoresError, LabelsError, DtypeError
-        Where scores or labels have a wrong shape, type or value.
+        If scores or labels have a wrong shape, type or value.
     OptionError
-        Where an option is none of the values it may take.
+        If an option is not one of the values it may take.
 
     Notes
     -----

@@ -105,7 +105,7 @@ def softmax(scores: ScoresLike, temperature: SupportsFloat = 1.0) -> LazyScores:
     Raises
     ------
     OptionError
-        Where the temperature is no positive number.
+        If the temperature is not a positive number.
     ScoresError
         Later, where a row's largest logit is infinite: the sample is named.
 
@@ -145,7 +145,7 @@ def sigmoid(scores: ScoresLike, temperature: SupportsFloat = 1.0) -> LazyScores:
     Raises
     ------
     OptionError
-        Where the temperature is no positive number.
+        If the temperature is not a positive number.
 
     Notes
     -----
@@ -240,7 +240,7 @@ def balanced(scores: ScoresLike, frequencies: Array | Sequence[float]) -> LazySc
     Raises
     ------
     OptionError
-        Where the frequencies are no numbers of at least 0, all of them are 0, or (later) they are not as many as the classes.
+        If the frequencies are not numbers of at least 0, all of them are 0, or (later) they are not as many as the classes.
 
     Notes
     -----

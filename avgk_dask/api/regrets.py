@@ -65,7 +65,7 @@ def adaptive_gain(
     Raises
     ------
     BudgetError
-        Where a budget is no integer in 1..C.
+        If a budget is not an integer in 1..C.
     ScoresError, DtypeError
         If the scores are not a matrix of real numbers, or contain NaN.
     LabelsError
@@ -146,7 +146,7 @@ def regret(sets: ScoresLike, eta: ScoresLike, *, where: LabelsLike = None, progr
     Raises
     ------
     ScoresError, DtypeError
-        Where the sets are not boolean or not of eta's shape, or eta is no matrix of real numbers.
+        If the sets are not boolean or not of eta's shape, or eta is not a matrix of real numbers.
     LabelsError
         If eta is not in [0, 1] or its rows do not sum to 1.
     MemoryLimitError

@@ -91,9 +91,9 @@ def risk(
     ScoresError, DtypeError
         If the scores are not a matrix of real numbers, or contain NaN.
     LabelsError
-        Where the labels do not fit the scores, or there are none.
+        If the labels do not fit the scores, or there are none.
     OptionError
-        Where a threshold is no number, or the cost none of at least 0.
+        If a threshold is not a number, or the cost is negative.
     MemoryLimitError
         If a task cannot fit its share of memory; checked before reading.
     StoreError
@@ -227,9 +227,9 @@ def best_threshold(
     ScoresError, DtypeError
         If the scores are not a matrix of real numbers, or contain NaN.
     LabelsError
-        Where the labels do not fit the scores, or no sample has one.
+        If the labels do not fit the scores, or no sample has one.
     OptionError
-        Where the cost is no finite number of at least 0.
+        If the cost is not a finite number of at least 0.
     MemoryLimitError
         If a task cannot fit its share of memory; checked before reading.
     StoreError

@@ -84,7 +84,7 @@ def set_pairs(
     ScoresError, DtypeError
         If the scores are not a matrix of real numbers, or contain NaN.
     OptionError
-        Where ``n_pairs`` is no positive integer, or there are not as many names as classes.
+        If ``n_pairs`` is not a positive integer, or there are not as many names as classes.
     MemoryLimitError
         If a task cannot fit its share of memory; checked before reading.
     StoreError
@@ -190,9 +190,9 @@ def set_utility(
     Raises
     ------
     OptionError
-        Where the result has no hard labels, or an option is none of the values it may take.
+        If the result has no hard labels, or an option is not one of the values it may take.
     DtypeError
-        Where ``result`` is no Dataset.
+        If ``result`` is not a Dataset.
 
     Notes
     -----

@@ -323,7 +323,7 @@ def average_k_sets(
     -------
     DataArray or dask Array
         Boolean, N x C, lazy, chunked like the scores; a DataArray where the scores are one. Scores of more dimensions give
-        sets of their shape. Samples that do not exist have empty sets.
+        sets of their shape. Samples left out have empty sets.
 
     Raises
     ------
@@ -332,7 +332,7 @@ def average_k_sets(
     ScoresError, DtypeError
         If the scores are not a matrix of real numbers, or contain NaN.
     OptionError
-        Where an option is none of the values it may take.
+        If an option is not one of the values it may take.
     StoreError
         If the store cannot be opened or read.
 
@@ -389,12 +389,12 @@ def top_k_sets(
     -------
     DataArray or dask Array
         Boolean, N x C, lazy, chunked like the scores; a DataArray where the scores are one. Scores of more dimensions give
-        sets of their shape. Samples that do not exist have empty sets.
+        sets of their shape. Samples left out have empty sets.
 
     Raises
     ------
     BudgetError
-        Where k is no integer in 1..C.
+        If k is not an integer in 1..C.
     ScoresError, DtypeError
         If the scores are not a matrix of real numbers, or contain NaN.
     StoreError
@@ -450,12 +450,12 @@ def predict_sets(
     -------
     DataArray or dask Array
         Boolean, N x C, lazy, chunked like the scores; a DataArray where the scores are one. Scores of more dimensions give
-        sets of their shape. Samples that do not exist have empty sets.
+        sets of their shape. Samples left out have empty sets.
 
     Raises
     ------
     OptionError
-        Where the threshold is no number, or several.
+        If the threshold is not a number, or is several.
     ScoresError, DtypeError
         If the scores are not a matrix of real numbers, or contain NaN.
     StoreError

@@ -105,13 +105,13 @@ def open_scores(
     Raises
     ------
     StoreError
-        Where there is no store, no array of that name, or the store's writer did not finish.
+        If there is no store, no array of that name, or the store's writer did not finish.
     ScoresError
-        Where the scores are no matrix (sample, class).
+        If the scores are not a matrix (sample, class).
     LabelsError, DtypeError
-        Where the labels do not fit the scores, or either has a dtype that cannot be used.
+        If the labels do not fit the scores, or either has a dtype that cannot be used.
     OptionError
-        Where ``missing`` or the option ``client`` is none of the values it may take.
+        If ``missing`` or the option ``client`` is not one of the values it may take.
 
     Notes
     -----
@@ -219,7 +219,7 @@ def verify(store: StoreLike, *, storage_options: Options | None = None, progress
     Raises
     ------
     StoreError
-        Where there is no store, its writer did not finish, or its manifest is damaged.
+        If there is no store, its writer did not finish, or its manifest is damaged.
 
     Notes
     -----
@@ -297,7 +297,7 @@ def info(
     Raises
     ------
     StoreError
-        Where there is no store, no array of that name, or the store's writer did not finish.
+        If there is no store, no array of that name, or the store's writer did not finish.
 
     Notes
     -----

@@ -232,7 +232,7 @@ def ranked_supports(
     Raises
     ------
     OptionError
-        Where a rank is not in 1..C, or bins is no positive integer.
+        If a rank is not in 1..C, or bins is not a positive integer.
     ScoresError, DtypeError
         If the scores are not a matrix of real numbers, or contain NaN.
     MemoryLimitError

@@ -154,7 +154,7 @@ def threshold(
     Raises
     ------
     BudgetError
-        Where a budget is no number in (0, C], or cannot be certain from a truncated store.
+        If a budget is not a number in (0, C], or cannot be certain from a truncated store.
     ScoresError, DtypeError
         If the scores are not a matrix of real numbers, or contain NaN.
     MemoryLimitError
@@ -358,7 +358,7 @@ def average_set_size_at(
     Raises
     ------
     OptionError
-        Where a threshold is no number.
+        If a threshold is not a number.
     ScoresError, DtypeError
         If the scores are not a matrix of real numbers, or contain NaN.
     MemoryLimitError
@@ -437,7 +437,7 @@ def threshold_at(
     Raises
     ------
     BudgetError
-        Where a size is negative or no finite number.
+        If a size is negative or not finite.
     ScoresError, DtypeError
         If the scores are not a matrix of real numbers, or contain NaN.
     MemoryLimitError

@@ -118,14 +118,14 @@ def transfer(
     Raises
     ------
     BudgetError
-        Where a budget is no number in (0, C], is too small to be guaranteed from so few calibration samples (the error
+        If a budget is not a number in (0, C], is too small to be guaranteed from so few calibration samples (the error
         tells how many are needed), or cannot be certain from a truncated store.
     ScoresError, DtypeError
         If the scores are not a matrix of real numbers, or contain NaN.
     LabelsError
-        Where the labels do not fit the scores.
+        If the labels do not fit the scores.
     OptionError
-        Where an option is none of the values it may take, or a threshold cannot be certain on truncated scores.
+        If an option is not one of the values it may take, or a threshold cannot be certain on truncated scores.
     MemoryLimitError
         If a task cannot fit its share of memory; checked before reading.
     StoreError

@@ -144,7 +144,7 @@ class Groups:
         Raises
         ------
         DtypeError, LabelsError
-            Where they are no integers, or not one a sample.
+            If they are not integers, or not one per sample.
 
         """
         given = compute_frame(given)

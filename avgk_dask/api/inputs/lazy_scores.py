@@ -46,7 +46,7 @@ def flat_labels(labels: object, shape: tuple[int, ...]) -> Matrix:
     Raises
     ------
     LabelsError
-        Where they fit neither the samples nor the scores.
+        If they fit neither the samples nor the scores.
 
     """
     known = isinstance(labels, da.Array) or is_stored(labels) or hasattr(labels, "shape")
@@ -181,9 +181,9 @@ def sample_conditions(
     Raises
     ------
     DtypeError, ScoresError
-        Where ``where`` is not boolean, or not one value a sample.
+        If ``where`` is not boolean, or not one value per sample.
     OptionError, LabelsError
-        Where ``ignore_index`` is no integer, or there are no class numbers.
+        If ``ignore_index`` is not an integer, or there are no class numbers.
 
     """
     found = [] if where is None else [Condition(_as_where(where, lead))]
