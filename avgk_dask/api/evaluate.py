@@ -150,15 +150,16 @@ def evaluate(
     Parameters
     ----------
     scores
-        N x C matrix, the classes on the last axis and samples on all others: an array (NumPy, Dask, Zarr, xarray,
-        tensor on the CPU), a frame, or the path of a store or file, as for ``open_scores``.
+        N x C matrix, classes last, all other axes samples: any array, a frame, or the path of a store or file. Arrays
+        are those of NumPy, Dask, Zarr, xarray and tensors on the CPU; frames have a column per class; files are those
+        that ``open_scores`` takes.
     labels
         N integers (negative, masked or null: unlabelled), N class names, or an N x C matrix of true probabilities; or
         the path of a store or file that holds them. By default the labels stored with the scores.
     k
         Budget or sequence of budgets in (0, C]; duplicates count once. Top-k needs integers. By default 1 to 10, or C.
     straddle
-        Whether to analyse the ambiguity, too: straddle strengths and the supports of the ranked scores,
+        Whether to also analyse the ambiguity: straddle strengths and the supports of the ranked scores,
         in the same scan. For budgets up to k there are k (k + 1) / 2 strengths: for k = 100 they take
         several times as long as the scan.
     ties
@@ -166,11 +167,11 @@ def evaluate(
         order, as in the paper's listing; ``"spread"`` those that come first in a fixed pseudo-random
         order of (sample, class), the same for any chunking, for one more read.
     where
-        One boolean per sample, in any form that labels take. Samples where it is False (padding) are left out of N,
-        thresholds, sizes and errors, and their scores are not looked at. By default all samples count.
+        One boolean per sample: those where it is False (padding) are left out altogether. By default all count. It
+        takes any form that labels take. Scores of samples that are left out are not looked at.
     ignore_index
-        Label of samples to leave out: short for ``where = labels != ignore_index``; with ``where``, samples must meet
-        both. A sample with a negative label stays: it counts for thresholds and sizes, but not for errors.
+        Label of samples to leave out: short for ``where = labels != ignore_index``; with ``where``, both apply. A
+        negative label is different: its sample counts for thresholds and sizes, but not for errors.
     clusters
         One integer per sample, such as its document or patient: samples of a cluster may be alike, and standard errors
         are those of independent clusters. Nothing else changes. By default each sample is independent.
@@ -179,8 +180,9 @@ def evaluate(
     progress
         Whether to show a progress bar on stderr. None logs one line per minute to ``avgk_dask`` instead.
     checkpoint
-        Path or URL of a folder that keeps intermediate results, so that an interrupted run, or one over a store that
-        has grown, reads only what is missing. Results of another request, store or version are refused.
+        Path or URL of a folder for intermediate results: a run that is repeated there reads only what is missing. That
+        may be an interrupted run, or one over a store that has grown. Results of another request, store or version are
+        refused.
     missing
         What a chunk missing from a store means: ``"raise"`` an error that names it (the default), ``"fill"`` the
         array's fill value.
@@ -191,13 +193,13 @@ def evaluate(
     Returns
     -------
     Dataset
-        Over ``k``, with the variables below, each described in its ``attrs``. Without labels all errors and gains
-        are NaN; for a fractional k all that needs an integer is (top-k, gains, straddle, overlap). The
-        attributes are ``n_samples, n_classes, n_labelled, store, versions, reads``, and ``score_kind``: a
-        thousand samples are looked at, and if more than a tenth are not ``"probabilities"``, it is ``"outside [0, 1]"``,
-        ``"rows do not sum to 1"`` or ``"mostly absent"`` (-inf in most classes). Of truncated stores it is left out.
-        ``made_by`` says what was done to the scores that were read, such as a softmax; ``n_left_out`` how many samples
-        do not exist; ``ties`` that they are spread, where they are.
+        Over ``k``, with the variables below, each described in its ``attrs``. Without labels all errors and gains are
+        NaN; for a fractional k all that needs an integer is (top-k, gains, straddle, overlap). The attributes are
+        ``n_samples, n_classes, n_labelled, store, versions, reads``, and ``score_kind``: a thousand samples are looked
+        at, and if more than a tenth are not ``"probabilities"``, it is ``"outside [0, 1]"``, ``"rows do not sum to 1"``
+        or ``"mostly absent"`` (-inf in most classes). Truncated stores do not have it. ``made_by`` says what was
+        done to the scores that were read, such as a softmax; ``n_left_out`` is the number of samples left out; ``ties``
+        that they are spread, where they are.
     ``threshold``
         lambda: the (B + 1)-th largest of all N C scores, B = floor(N k); the smallest one where B = N C.
     ``n_above, n_ties, n_kept``
@@ -205,23 +207,24 @@ def evaluate(
     ``average_set_size``
         (n_above + n_kept) / N, which is B / N (less where NaN ranks lowest and the numbers run out).
     ``average_k_error, top_k_error``
-        Fraction of the labelled samples whose label is outside its set; with soft labels
-        1 - (sum of the labels inside the sets) / N, or 0 where that is negative because rows sum to more than 1 by rounding.
+        Fraction of the labelled samples whose label is outside its set; with soft labels 1 - (sum of the labels inside
+        the sets) / N, or 0 where that is negative because rows sum to more than 1 by rounding.
     ``average_k_error_lowest, average_k_error_highest, average_k_error_expected``
         The least, the greatest and the mean average-k error over all ways to keep n_kept of the n_ties.
     ``adaptive_gain``
         top_k_error - average_k_error.
     ``average_k_error_stderr, top_k_error_stderr, adaptive_gain_stderr, relative_gain_stderr``
         With hard labels, the standard errors of these: how far they are from those of all samples there could be, by
-        chance. That the threshold is found on the same samples, and that both errors are of the same samples, is taken into
-        account. Twice the standard error to either side covers the true value 95 times in 100, unless only a handful of samples, or
-        of clusters, are in error: then it is too small. NaN of a single sample or cluster; those of gains also where ``ties="spread"`` cut ties.
+        chance. That the threshold is found on the same samples, and that both errors are of the same samples, is taken
+        into account. Twice the standard error to either side covers the true value 95 times in 100, unless only a
+        handful of samples, or of clusters, are in error: then it is too small. NaN of a single sample or cluster; those
+        of gains also where ``ties="spread"`` cut ties.
     ``relative_gain``
         adaptive_gain / top_k_error; NaN where that is 0.
     ``set_size_count(k, size)``
         Number of samples whose average-k set has that size.
     ``set_hit_count(k, size)``
-        With hard labels, number of those whose set holds the label, too.
+        With hard labels, number of these samples whose set holds the label.
     ``plug_in_bound``
         With soft labels only: the mean over samples of the sum over classes of abs(label - score). No more
         than that can both errors exceed those of the best sets; NaN where a score is not in [0, 1].
@@ -236,12 +239,12 @@ def evaluate(
         The sum of d[k, o] over the orders; for k > C / 2 that of order 1 alone. Where the scores are the true
         probabilities, adaptive_gain is at least that; for others it only describes them.
     ``straddle_strength_error, straddle_weight_error, straddle_bound_error``
-        How far strength, weight and bound can be from the exact values; 0 when these are exact, as they are up
+        How far strength, weight and bound can be from the exact values; 0 when these are exact, which holds up
         to 33 million ranked scores (N times twice the largest k; half as many of 64 bits).
     ``support_low(rank), support_high(rank)``
         Smallest and largest value of the score of that rank over all samples.
     ``ranked_count(rank, bin), bin_low(rank, bin)``
-        Histogram of each rank: so many samples have a score from ``bin_low`` up to the next bin's.
+        Histogram of each rank: the number of samples with a score from ``bin_low`` up to the next bin's.
     ``supports_overlap``
         1 where support_high[k + 1] > support_low[k], else 0. Where the scores are the true probabilities,
         average-k makes fewer errors than top-k if and only if it is 1.
@@ -256,10 +259,8 @@ def evaluate(
         If the labels do not fit the scores.
     OptionError
         If an option is not one of the values it may take.
-    MemoryLimitError
-        If a task cannot fit its share of memory; checked before reading.
-    StoreError
-        If the store cannot be opened or read.
+    MemoryLimitError, StoreError
+        If a task cannot fit its share of memory (checked before reading), or the store cannot be opened or read.
 
     Warns
     -----
@@ -268,13 +269,13 @@ def evaluate(
 
     Notes
     -----
-    Cost: each chunk is read once, and a pilot of at most 10 % of the chunks (or 8) before, for any number of
-    budgets; up to 2**18 scores there is no pilot. One more read where the pilot was misled; one more of each
-    band where a cut through very many ties falls; one more of all, and of a second pilot, with ``ties="spread"``
-    where ties are cut; two more with soft labels and very many ties; one more of a truncated store. Three of any chunk
-    at most in our tests without these options, on data made to mislead. ``attrs["reads"]`` is the number of full reads in this call.
-    A task takes the memory of a few chunks (``info`` estimates it), the process in which results come
-    together a few hundred MB.
+    Cost: each chunk is read once, and a pilot of at most 10 % of the chunks (or 8) before, for any number of budgets;
+    up to 2**18 scores there is no pilot. One more read where the pilot was misled; one more of each band where a cut
+    through very many ties falls; one more of all, and of a second pilot, with ``ties="spread"`` where ties are cut; two
+    more with soft labels and very many ties; one more of a truncated store. Three of any chunk at most in our tests
+    without these options, on data made to mislead. ``attrs["reads"]`` is the number of full reads in this call. A task
+    takes the memory of a few chunks (``info`` estimates it), the process in which results come together a few hundred
+    MB.
 
     Examples
     --------
@@ -350,8 +351,8 @@ _HELD_PER_LABEL = 1.25
 def cheap_budgets(source: Source, budgets: tuple[Fraction, ...], most: int) -> int:
     """Return the largest integer budget, up to ``most``, that adds little to the cost of ``budgets``; 0 if none does.
 
-    A scan is cheap as long as it holds its rows (``avgk.kept-bytes``): beyond that it takes twice the time, since a hundred
-    brackets hold nearly all events. Larger budgets may be uncertain for truncated scores.
+    A scan is cheap as long as it holds its rows (``avgk.kept-bytes``): beyond that it takes twice the time, since a
+    hundred brackets hold nearly all events. Larger budgets may be uncertain for truncated scores.
     """
     n_samples, n_columns = source.shape
     if source.truncation is not None:
@@ -372,7 +373,7 @@ def find_outcome(
     more: tuple[Fraction, ...] = (),
     keeps_rows: bool = False,
 ) -> Outcome:
-    """Find the outcome of all budgets, and refuse what is not certain; ``more`` budgets follow without their ambiguity."""
+    """Find the outcome of all budgets, and refuse uncertain ones; ``more`` budgets follow without their ambiguity."""
     source, straddle = run.source, options.straddle
     refuse_budgets(run, budgets, straddle=straddle)
     outcome = Outcome.find(

@@ -58,9 +58,9 @@ class Ingestion(ShownAsTable):
     n_samples, n_classes
         Shape of the scores that were written, or appended; no samples if a run that was killed had appended them.
     has_labels
-        Whether labels were stored beside them.
+        Whether labels were stored with them.
     rounding
-        What storing did to the scores; None where every value is stored as it is.
+        What storing did to the scores; None if every value is stored exactly.
     class_names
         Names of the columns where each class was one; else None.
     ignored
@@ -144,8 +144,8 @@ def ingest(
     """Copy scores of another format, or of another Zarr store, into a store that reads fast; verified at the end.
 
     What fails leaves nothing behind, and a local store that was to be overwritten as it was (on an object store it is
-    removed first); so does a store that was to be appended to, wherever it is. An append that was killed at any time may be
-    run again: rows that it had added are known by a hash, and not added twice (``LeftoverWarning``).
+    removed first); so does a store that was to be appended to, wherever it is. An append that was killed at any time
+    may be run again: rows that it had added are known by a hash, and not added twice (``LeftoverWarning``).
 
     Parameters
     ----------
@@ -153,7 +153,7 @@ def ingest(
         Path of an .npy, .npz, .parquet, .csv, .arrow or .feather file, a folder of Parquet or Arrow files
         (a Hugging Face dataset, say), ``-`` for an .npy stream on standard input, or a Zarr store.
     labels
-        Path of a file or store with the labels, or an array; by default those found beside the scores, under a usual
+        Path of a file or store with the labels, or an array; by default those found with the scores, under a usual
         name (``labels``, ``label``; ``y``, ``y_true``, ``targets`` or ``target`` where they can be nothing else).
     out
         Path or URL of the new store, or of the one to append to.
@@ -175,9 +175,9 @@ def ingest(
     Returns
     -------
     Ingestion
-        With ``ok``, ``n_samples``, ``n_classes``, ``has_labels``, ``rounding`` (None where every value is stored as it is),
-        ``class_names`` (where each class was a named column), ``ignored`` (members or columns that were not used) and
-        ``verification``, what ``verify`` found.
+        With ``ok``, ``n_samples``, ``n_classes``, ``has_labels``, ``rounding`` (None where every value is stored as it
+        is), ``class_names`` (where each class was a named column), ``ignored`` (members or columns that were not used)
+        and ``verification``, what ``verify`` found.
 
     Raises
     ------
@@ -192,8 +192,8 @@ def ingest(
 
     Notes
     -----
-    Cost: one read of the source, one write, and one read of what was written, to verify it. Memory stays bounded however
-    large the source: blocks of 16 MB of a file, of up to 128 MB of another store (a whole shard where it has
+    Cost: one read of the source, one write, and one read of what was written, to verify it. Memory stays bounded
+    however large the source: blocks of 16 MB of a file, of up to 128 MB of another store (a whole shard where it has
     shards). Parquet files with one column per class need about 2 MB for each column.
 
     Examples

@@ -42,24 +42,20 @@ def nll(
     Parameters
     ----------
     scores
-        N x C matrix, the classes on the last axis and samples on all others: an array (NumPy, Dask, Zarr, xarray,
-        tensor on the CPU), a frame, or the path of a store or file, as for ``open_scores``.
+        N x C matrix, classes last, all other axes samples: any array, a frame, or the path of a store or file.
     labels
         N integers (negative, masked or null: unlabelled), N class names, or an N x C matrix of true probabilities; or
         the path of a store or file that holds them. By default the labels stored with the scores.
     where
-        One boolean per sample, in any form that labels take. Samples where it is False (padding) are left out of N,
-        thresholds, sizes and errors, and their scores are not looked at. By default all samples count.
+        One boolean per sample: those where it is False (padding) are left out altogether. By default all count.
     ignore_index
-        Label of samples to leave out: short for ``where = labels != ignore_index``; with ``where``, samples must meet
-        both. A sample with a negative label stays: it counts for thresholds and sizes, but not for errors.
+        Label of samples to leave out: short for ``where = labels != ignore_index``; with ``where``, both apply.
     nan_policy
         Only ``"raise"`` is supported: NaN is refused.
     progress
         Whether to show a progress bar on stderr. None logs one line per minute to ``avgk_dask`` instead.
     checkpoint
-        Path or URL of a folder that keeps intermediate results, so that an interrupted run, or one over a store that
-        has grown, reads only what is missing. Results of another request, store or version are refused.
+        Path or URL of a folder for intermediate results: a run that is repeated there reads only what is missing.
 
     Returns
     -------
@@ -73,10 +69,8 @@ def nll(
         If the scores are not probabilities in [0, 1], contain NaN, or a row of logits has an infinite maximum.
     LabelsError
         If the labels do not fit the scores, or there are none.
-    MemoryLimitError
-        If a task cannot fit its share of memory; checked before reading.
-    StoreError
-        If the store cannot be opened or read.
+    MemoryLimitError, StoreError
+        If a task cannot fit its share of memory (checked before reading), or the store cannot be opened or read.
 
     Notes
     -----
@@ -115,24 +109,20 @@ def brier(
     Parameters
     ----------
     scores
-        N x C matrix, the classes on the last axis and samples on all others: an array (NumPy, Dask, Zarr, xarray,
-        tensor on the CPU), a frame, or the path of a store or file, as for ``open_scores``.
+        N x C matrix, classes last, all other axes samples: any array, a frame, or the path of a store or file.
     labels
         N integers (negative, masked or null: unlabelled), N class names, or an N x C matrix of true probabilities; or
         the path of a store or file that holds them. By default the labels stored with the scores.
     where
-        One boolean per sample, in any form that labels take. Samples where it is False (padding) are left out of N,
-        thresholds, sizes and errors, and their scores are not looked at. By default all samples count.
+        One boolean per sample: those where it is False (padding) are left out altogether. By default all count.
     ignore_index
-        Label of samples to leave out: short for ``where = labels != ignore_index``; with ``where``, samples must meet
-        both. A sample with a negative label stays: it counts for thresholds and sizes, but not for errors.
+        Label of samples to leave out: short for ``where = labels != ignore_index``; with ``where``, both apply.
     nan_policy
         Only ``"raise"`` is supported: NaN is refused.
     progress
         Whether to show a progress bar on stderr. None logs one line per minute to ``avgk_dask`` instead.
     checkpoint
-        Path or URL of a folder that keeps intermediate results, so that an interrupted run, or one over a store that
-        has grown, reads only what is missing. Results of another request, store or version are refused.
+        Path or URL of a folder for intermediate results: a run that is repeated there reads only what is missing.
 
     Returns
     -------
@@ -145,10 +135,8 @@ def brier(
         If the scores are not probabilities in [0, 1], contain NaN, or a row of logits has an infinite maximum.
     LabelsError
         If the labels do not fit the scores, or there are none.
-    MemoryLimitError
-        If a task cannot fit its share of memory; checked before reading.
-    StoreError
-        If the store cannot be opened or read.
+    MemoryLimitError, StoreError
+        If a task cannot fit its share of memory (checked before reading), or the store cannot be opened or read.
 
     Notes
     -----
@@ -185,8 +173,7 @@ def one_versus_all(
     Parameters
     ----------
     scores
-        N x C matrix, the classes on the last axis and samples on all others: an array (NumPy, Dask, Zarr, xarray,
-        tensor on the CPU), a frame, or the path of a store or file, as for ``open_scores``.
+        N x C matrix, classes last, all other axes samples: any array, a frame, or the path of a store or file.
     labels
         N integers (negative, masked or null: unlabelled), N class names, or an N x C matrix of true probabilities; or
         the path of a store or file that holds them. By default the labels stored with the scores.
@@ -194,18 +181,15 @@ def one_versus_all(
         ``"logistic"``: l(+1, p) = -log p, l(-1, p) = -log(1 - p). ``"squared"``: (1 - p)**2 and p**2. ``"exponential"``:
         sqrt((1 - p) / p) and sqrt(p / (1 - p)).
     where
-        One boolean per sample, in any form that labels take. Samples where it is False (padding) are left out of N,
-        thresholds, sizes and errors, and their scores are not looked at. By default all samples count.
+        One boolean per sample: those where it is False (padding) are left out altogether. By default all count.
     ignore_index
-        Label of samples to leave out: short for ``where = labels != ignore_index``; with ``where``, samples must meet
-        both. A sample with a negative label stays: it counts for thresholds and sizes, but not for errors.
+        Label of samples to leave out: short for ``where = labels != ignore_index``; with ``where``, both apply.
     nan_policy
         Only ``"raise"`` is supported: NaN is refused.
     progress
         Whether to show a progress bar on stderr. None logs one line per minute to ``avgk_dask`` instead.
     checkpoint
-        Path or URL of a folder that keeps intermediate results, so that an interrupted run, or one over a store that
-        has grown, reads only what is missing. Results of another request, store or version are refused.
+        Path or URL of a folder for intermediate results: a run that is repeated there reads only what is missing.
 
     Returns
     -------
@@ -220,10 +204,8 @@ def one_versus_all(
         If the labels do not fit the scores, or there are none.
     OptionError
         Where the loss is none of these.
-    MemoryLimitError
-        If a task cannot fit its share of memory; checked before reading.
-    StoreError
-        If the store cannot be opened or read.
+    MemoryLimitError, StoreError
+        If a task cannot fit its share of memory (checked before reading), or the store cannot be opened or read.
 
     Notes
     -----
@@ -259,26 +241,22 @@ def evaluate_losses(
     Parameters
     ----------
     scores
-        N x C matrix, the classes on the last axis and samples on all others: an array (NumPy, Dask, Zarr, xarray,
-        tensor on the CPU), a frame, or the path of a store or file, as for ``open_scores``.
+        N x C matrix, classes last, all other axes samples: any array, a frame, or the path of a store or file.
     labels
         N integers (negative, masked or null: unlabelled), N class names, or an N x C matrix of true probabilities; or
         the path of a store or file that holds them. By default the labels stored with the scores.
     losses
         Of ``"nll", "brier"`` and those that ``one_versus_all`` has: ``"logistic", "squared", "exponential"``.
     where
-        One boolean per sample, in any form that labels take. Samples where it is False (padding) are left out of N,
-        thresholds, sizes and errors, and their scores are not looked at. By default all samples count.
+        One boolean per sample: those where it is False (padding) are left out altogether. By default all count.
     ignore_index
-        Label of samples to leave out: short for ``where = labels != ignore_index``; with ``where``, samples must meet
-        both. A sample with a negative label stays: it counts for thresholds and sizes, but not for errors.
+        Label of samples to leave out: short for ``where = labels != ignore_index``; with ``where``, both apply.
     nan_policy
         Only ``"raise"`` is supported: NaN is refused.
     progress
         Whether to show a progress bar on stderr. None logs one line per minute to ``avgk_dask`` instead.
     checkpoint
-        Path or URL of a folder that keeps intermediate results, so that an interrupted run, or one over a store that
-        has grown, reads only what is missing. Results of another request, store or version are refused.
+        Path or URL of a folder for intermediate results: a run that is repeated there reads only what is missing.
 
     Returns
     -------
@@ -297,10 +275,8 @@ def evaluate_losses(
         If the labels do not fit the scores, or there are none.
     OptionError
         Where a loss is none of these.
-    MemoryLimitError
-        If a task cannot fit its share of memory; checked before reading.
-    StoreError
-        If the store cannot be opened or read.
+    MemoryLimitError, StoreError
+        If a task cannot fit its share of memory (checked before reading), or the store cannot be opened or read.
 
     Notes
     -----

@@ -167,8 +167,9 @@ class ScanOptions:
     ) -> AbstractContextManager[Run]:
         """Lend the run of a function over a source.
 
-        ``request`` is what a checkpoint of the run must agree in besides ``nan_policy``: all that changes what the function
-        reads or finds, but for budgets. Functions that read several matrices keep each in a ``folder`` of its own.
+        ``request`` is what a checkpoint of the run must agree in besides ``nan_policy``: all that changes what the
+        function reads or finds, but for budgets. Functions that read several matrices keep each in a ``folder`` of its
+        own.
         """
         kept = asked_checkpoint(self.checkpoint, function, folder=folder, nan_policy=self.nan_policy, **request)
         return running(source, self.progress, self.nan_policy, kept)

@@ -1,4 +1,4 @@
-"""The paper's gain and regret where the true probabilities eta are known."""
+"""The paper's gain and regret for known probabilities: ``adaptive_gain``, ``regret`` and ``plug_in_regret``."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from .thresholds import score_value
 def adaptive_gain(
     eta: ScoresLike, k: BudgetsLike, *, where: LabelsLike = None, progress: bool | None = None
 ) -> xr.Dataset:
-    """Compute how many fewer errors the best average-k sets make than the best top-k sets, in both of the paper's forms.
+    """Compute how many fewer errors the best average-k sets make than the best top-k sets, in both forms of the paper.
 
     Where the true probabilities eta are known, the best sets are those of eta itself.
 
@@ -45,16 +45,16 @@ def adaptive_gain(
     k
         Integer budget or sequence of integer budgets in 1..C; duplicates count once.
     where
-        One boolean per sample, in any form that labels take. Samples where it is False (padding) are left out of N,
-        thresholds, sizes and errors, and their scores are not looked at. By default all samples count.
+        One boolean per sample: those where it is False (padding) are left out altogether. By default all count.
     progress
         Whether to show a progress bar on stderr. None logs one line per minute to ``avgk_dask`` instead.
 
     Returns
     -------
     Dataset
-        Over ``k``. Both gains are exact sums rounded once, computed apart, and equal to the last bit (no error is below 0,
-        though: where rows of eta sum to more than 1 by rounding, the gain may differ from that of the errors by as much).
+        Over ``k``. Both gains are exact sums rounded once, computed apart, and equal to the last bit (no error is below
+        0, though: where rows of eta sum to more than 1 by rounding, the gain may differ from that of the errors by as
+        much).
     ``threshold, top_k_error, average_k_error``
         As in ``evaluate``, with eta as scores and as soft labels.
     ``adaptive_gain``
@@ -70,15 +70,13 @@ def adaptive_gain(
         If the scores are not a matrix of real numbers, or contain NaN.
     LabelsError
         If eta is not in [0, 1] or its rows do not sum to 1.
-    MemoryLimitError
-        If a task cannot fit its share of memory; checked before reading.
-    StoreError
-        If the store cannot be opened or read.
+    MemoryLimitError, StoreError
+        If a task cannot fit its share of memory (checked before reading), or the store cannot be opened or read.
 
     Notes
     -----
-    Cost: two reads of eta, and a pilot before; more where the pilot was misled, as for ``evaluate``. Tasks of the second
-    read hold whole rows of a chunk.
+    Cost: two reads of eta, and a pilot before; more where the pilot was misled, as for ``evaluate``. Tasks of the
+    second read hold whole rows of a chunk.
 
     Examples
     --------
@@ -98,7 +96,7 @@ def adaptive_gain(
     with options.run(source) as run:
         with _about_eta():
             outcome = Outcome.find(run.over(labelled_by_itself(source)), budgets)
-        thresholds = [_value(s.key, source) for s in outcome.selections]
+        thresholds = [score_value(s.key, source.dtype) for s in outcome.selections]
         wanted = top_pass(source.dtype, source.shape[1], [int(b) for b in budgets], [float(t) for t in thresholds])
         tallies = run.read(wanted).tallies
     sums = [t.symmetric_difference(Fraction(value)) for t, value in zip(tallies, thresholds, strict=True)]
@@ -123,8 +121,7 @@ def regret(sets: ScoresLike, eta: ScoresLike, *, where: LabelsLike = None, progr
     eta
         N x C matrix of the true probabilities, whose rows sum to 1; as ``scores`` elsewhere.
     where
-        One boolean per sample, in any form that labels take. Samples where it is False (padding) are left out of N,
-        thresholds, sizes and errors, and their scores are not looked at. By default all samples count.
+        One boolean per sample: those where it is False (padding) are left out altogether. By default all count.
     progress
         Whether to show a progress bar on stderr. None logs one line per minute to ``avgk_dask`` instead.
 
@@ -149,10 +146,8 @@ def regret(sets: ScoresLike, eta: ScoresLike, *, where: LabelsLike = None, progr
         If the sets are not boolean or not of eta's shape, or eta is not a matrix of real numbers.
     LabelsError
         If eta is not in [0, 1] or its rows do not sum to 1.
-    MemoryLimitError
-        If a task cannot fit its share of memory; checked before reading.
-    StoreError
-        If the store cannot be opened or read.
+    MemoryLimitError, StoreError
+        If a task cannot fit its share of memory (checked before reading), or the store cannot be opened or read.
 
     Notes
     -----
@@ -175,7 +170,7 @@ def regret(sets: ScoresLike, eta: ScoresLike, *, where: LabelsLike = None, progr
         (n_labels,) = run.compute([delayed(int)(members.sum(dtype=np.int64))], "count")
         with _about_eta():
             search = find_thresholds(run.over(labelled_by_itself(source)), [n_labels])
-        threshold = _value(search.found[0].key, source)
+        threshold = score_value(search.found[0].key, source.dtype)
         wanted = set_pass(source.dtype, source.shape[1], float(threshold))
         (tally,) = run.over(source.with_labels(members)).read(wanted).tallies
     n_samples = source.shape[0]
@@ -202,15 +197,13 @@ def plug_in_regret(
     Parameters
     ----------
     scores
-        N x C matrix, the classes on the last axis and samples on all others: an array (NumPy, Dask, Zarr, xarray,
-        tensor on the CPU), a frame, or the path of a store or file, as for ``open_scores``.
+        N x C matrix, classes last, all other axes samples: any array, a frame, or the path of a store or file.
     eta
         N x C matrix of the true probabilities, whose rows sum to 1.
     k
         Budget or sequence of budgets in (0, C]; duplicates count once. Top-k needs integers.
     where
-        One boolean per sample, in any form that labels take. Samples where it is False (padding) are left out of N,
-        thresholds, sizes and errors, and their scores are not looked at. By default all samples count.
+        One boolean per sample: those where it is False (padding) are left out altogether. By default all count.
     nan_policy
         ``"raise"`` refuses NaN; ``"lowest"`` ranks NaN below all numbers and never puts it in a set.
     progress
@@ -236,14 +229,13 @@ def plug_in_regret(
         If the scores are not a matrix of real numbers, or contain NaN.
     LabelsError
         If eta is not in [0, 1] or its rows do not sum to 1, or does not fit the scores.
-    MemoryLimitError
-        If a task cannot fit its share of memory; checked before reading.
-    StoreError
-        If the store cannot be opened or read.
+    MemoryLimitError, StoreError
+        If a task cannot fit its share of memory (checked before reading), or the store cannot be opened or read.
 
     Notes
     -----
-    Cost: one read of the scores and two of eta, and a pilot of each before; more where a pilot was misled, as for ``evaluate``.
+    Cost: one read of the scores and two of eta, and a pilot of each before; more where a pilot was misled, as for
+    ``evaluate``.
 
     Examples
     --------
@@ -278,7 +270,7 @@ def plug_in_regret(
 
 @contextmanager
 def _about_eta() -> Iterator[None]:
-    """Let refusals of labels speak of eta, which is both scores and labels here."""
+    """Name eta instead of labels in errors: it is both the scores and the labels here."""
     try:
         yield
     except LabelsError as error:
@@ -289,12 +281,8 @@ def _differences(a: list[Fraction | None], b: list[Fraction | None]) -> list[Fra
     return [None if x is None or y is None else x - y for x, y in zip(a, b, strict=True)]
 
 
-def _value(key: int, source: Source) -> float | int:
-    return score_value(key, source.dtype)
-
-
 def _as_sets(sets: ScoresLike, source: Source) -> da.Array:
-    """Return sets as a Dask array, if they are boolean and fit; those of samples that do not exist are empty."""
+    """Return sets as a Dask array, if they are boolean and fit; those of samples left out are empty."""
     array, shape = lazy_matrix(sets, "sets"), (*source.lead, source.shape[1])
     if array.dtype != bool or tuple(array.shape) != tuple(shape):
         raise ScoresError(

@@ -1,4 +1,4 @@
-"""``set_pairs``: which classes are in sets together."""
+"""``set_pairs``: which classes are in sets together; and ``set_utility``: the value of sets by size and hits."""
 
 from __future__ import annotations
 
@@ -51,20 +51,17 @@ def set_pairs(
     Parameters
     ----------
     scores
-        N x C matrix, the classes on the last axis and samples on all others: an array (NumPy, Dask, Zarr, xarray,
-        tensor on the CPU), a frame, or the path of a store or file, as for ``open_scores``.
+        N x C matrix, classes last, all other axes samples: any array, a frame, or the path of a store or file.
     k
         Budget in (0, C].
     n_pairs
         How many pairs to return at most; ties in the count go to the lower class numbers.
     names
-        A name for each class. By default those stored beside the scores.
+        A name for each class. By default those stored with the scores.
     where
-        One boolean per sample, in any form that labels take. Samples where it is False (padding) are left out of N,
-        thresholds, sizes and errors, and their scores are not looked at. By default all samples count.
+        One boolean per sample: those where it is False (padding) are left out altogether. By default all count.
     ignore_index
-        Label of samples to leave out: short for ``where = labels != ignore_index``; with ``where``, samples must meet
-        both. A sample with a negative label stays: it counts for thresholds and sizes, but not for errors.
+        Label of samples to leave out: short for ``where = labels != ignore_index``; with ``where``, both apply.
     nan_policy
         ``"raise"`` refuses NaN; ``"lowest"`` ranks NaN below all numbers and never puts it in a set.
     progress
@@ -73,9 +70,9 @@ def set_pairs(
     Returns
     -------
     Dataset
-        Over ``pair``, the most frequent first: ``class_a`` and ``class_b``, their ``name_a`` and ``name_b`` where names are
-        known, ``count``, the number of sets that hold both, and ``n_sets_a``, ``n_sets_b``, those that hold each. The
-        attribute ``n_pairs`` tells how many different pairs there are.
+        Over ``pair``, the most frequent first: ``class_a`` and ``class_b``, their ``name_a`` and ``name_b`` where names
+        are known, ``count``, the number of sets that hold both, and ``n_sets_a``, ``n_sets_b``, those that hold each.
+        The attribute ``n_pairs`` is the number of different pairs.
 
     Raises
     ------
@@ -85,15 +82,13 @@ def set_pairs(
         If the scores are not a matrix of real numbers, or contain NaN.
     OptionError
         If ``n_pairs`` is not a positive integer, or there are not as many names as classes.
-    MemoryLimitError
-        If a task cannot fit its share of memory; checked before reading.
-    StoreError
-        If the store cannot be opened or read.
+    MemoryLimitError, StoreError
+        If a task cannot fit its share of memory (checked before reading), or the store cannot be opened or read.
 
     Notes
     -----
-    Cost: two reads: one finds the threshold, one the sets. What comes together grows with the number of different pairs,
-    16 bytes each, of which there are at most C (C - 1) / 2.
+    Cost: two reads: one finds the threshold, one the sets. What comes together grows with the number of different
+    pairs, 16 bytes each, of which there are at most C (C - 1) / 2.
 
     Examples
     --------
@@ -135,9 +130,6 @@ def set_pairs(
     return build_result(values, {"pair": np.arange(order.size)}, attrs, PAIRS)
 
 
-# ``set_utility``: what sets are worth, from how many there are of each size and how many hold their label.
-
-
 #: What a set of some size that holds its label is worth; beta is that of F-beta.
 _UTILITIES: dict[str, Callable[[Floats, float], Floats]] = {
     "accuracy": lambda size, beta: np.ones_like(size),
@@ -163,8 +155,8 @@ def set_utility(
 ) -> xr.Dataset:
     """Compute the utility of the sets of a result, as a function of k.
 
-    A set Y that holds its label is worth ``g(|Y|)``, any other nothing; each costs something besides:
-    utility = (sum of ``g(|Y|)`` over the sets with their label) / n - cost * (sum of ``c(|Y|)`` over all sets) / N, n the number of
+    A set Y that holds its label is worth ``g(|Y|)``, any other nothing; each also has a cost: utility = (sum of
+    ``g(|Y|)`` over the sets with their label) / n - cost * (sum of ``c(|Y|)`` over all sets) / N, n the number of
     labelled samples.
 
     Parameters
@@ -174,7 +166,7 @@ def set_utility(
     utility
         g: ``"f"`` (1 + beta**2) / (size + beta**2), the F-measure of a set with one right label; ``"discounted"``
         1 / size; ``"u65"`` 1.6 / size - 0.6 / size**2 and ``"u80"`` 2.2 / size - 1.2 / size**2 (Zaffalon et al., 2012);
-        ``"accuracy"`` 1. Or several of these: the result is then over ``utility``, too.
+        ``"accuracy"`` 1. Or several of these: the result is then also over ``utility``.
     beta
         That of ``"f"``: above 1, a missed label weighs more than a large set.
     cost

@@ -1,4 +1,8 @@
-"""The ambiguity analysis: straddle strengths and supports, in one scan with everything else or alone."""
+"""The ambiguity analysis: straddle strengths and supports of the ranked scores.
+
+``evaluate`` gets it from its own scan (``ambiguity_values``); ``straddle_strength``, ``ranked_supports`` and
+``supports_overlap`` scan the ranked scores alone.
+"""
 
 from __future__ import annotations
 
@@ -98,7 +102,7 @@ def straddle_strength(
     progress: bool | None = None,
     checkpoint: PlaceLike = None,
 ) -> xr.Dataset:
-    """Compute the straddle strengths of integer budgets (NaN for others): how much the ambiguity differs between samples.
+    """Compute the straddle strengths of integer budgets: how much the ambiguity differs between samples.
 
     ``straddle_strength[k, order]`` is the mean, over all N * N ordered pairs of samples x and x', of
     max(0, s(x)[k + order] - s(x')[k + 1 - order]), where s(x) are the sample's scores in descending
@@ -107,23 +111,19 @@ def straddle_strength(
     Parameters
     ----------
     scores
-        N x C matrix, the classes on the last axis and samples on all others: an array (NumPy, Dask, Zarr, xarray,
-        tensor on the CPU), a frame, or the path of a store or file, as for ``open_scores``.
+        N x C matrix, classes last, all other axes samples: any array, a frame, or the path of a store or file.
     k
         Budget or sequence of budgets in (0, C]; duplicates count once.
     where
-        One boolean per sample, in any form that labels take. Samples where it is False (padding) are left out of N,
-        thresholds, sizes and errors, and their scores are not looked at. By default all samples count.
+        One boolean per sample: those where it is False (padding) are left out altogether. By default all count.
     ignore_index
-        Label of samples to leave out: short for ``where = labels != ignore_index``; with ``where``, samples must meet
-        both. A sample with a negative label stays: it counts for thresholds and sizes, but not for errors.
+        Label of samples to leave out: short for ``where = labels != ignore_index``; with ``where``, both apply.
     nan_policy
         ``"raise"`` refuses NaN; ``"lowest"`` ranks NaN below all numbers and never puts it in a set.
     progress
         Whether to show a progress bar on stderr. None logs one line per minute to ``avgk_dask`` instead.
     checkpoint
-        Path or URL of a folder that keeps intermediate results, so that an interrupted run, or one over a store that
-        has grown, reads only what is missing. Results of another request, store or version are refused.
+        Path or URL of a folder for intermediate results: a run that is repeated there reads only what is missing.
 
     Returns
     -------
@@ -147,10 +147,8 @@ def straddle_strength(
         If a budget is not a number in (0, C].
     ScoresError, DtypeError
         If the scores are not a matrix of real numbers, or contain NaN.
-    MemoryLimitError
-        If a task cannot fit its share of memory; checked before reading.
-    StoreError
-        If the store cannot be opened or read.
+    MemoryLimitError, StoreError
+        If a task cannot fit its share of memory (checked before reading), or the store cannot be opened or read.
 
     Notes
     -----
@@ -197,8 +195,7 @@ def ranked_supports(
     Parameters
     ----------
     scores
-        N x C matrix, the classes on the last axis and samples on all others: an array (NumPy, Dask, Zarr, xarray,
-        tensor on the CPU), a frame, or the path of a store or file, as for ``open_scores``.
+        N x C matrix, classes last, all other axes samples: any array, a frame, or the path of a store or file.
     ranks
         Rank or sequence of ranks in 1..C; 1 is the highest score of each sample.
     bins
@@ -207,18 +204,15 @@ def ranked_supports(
         Whether each bin is wider than the one below by the same factor instead, where all scores of the rank
         are positive and the largest is more than ten times the smallest.
     where
-        One boolean per sample, in any form that labels take. Samples where it is False (padding) are left out of N,
-        thresholds, sizes and errors, and their scores are not looked at. By default all samples count.
+        One boolean per sample: those where it is False (padding) are left out altogether. By default all count.
     ignore_index
-        Label of samples to leave out: short for ``where = labels != ignore_index``; with ``where``, samples must meet
-        both. A sample with a negative label stays: it counts for thresholds and sizes, but not for errors.
+        Label of samples to leave out: short for ``where = labels != ignore_index``; with ``where``, both apply.
     nan_policy
         ``"raise"`` refuses NaN; ``"lowest"`` ranks NaN below all numbers and never puts it in a set.
     progress
         Whether to show a progress bar on stderr. None logs one line per minute to ``avgk_dask`` instead.
     checkpoint
-        Path or URL of a folder that keeps intermediate results, so that an interrupted run, or one over a store that
-        has grown, reads only what is missing. Results of another request, store or version are refused.
+        Path or URL of a folder for intermediate results: a run that is repeated there reads only what is missing.
 
     Returns
     -------
@@ -235,10 +229,8 @@ def ranked_supports(
         If a rank is not in 1..C, or bins is not a positive integer.
     ScoresError, DtypeError
         If the scores are not a matrix of real numbers, or contain NaN.
-    MemoryLimitError
-        If a task cannot fit its share of memory; checked before reading.
-    StoreError
-        If the store cannot be opened or read.
+    MemoryLimitError, StoreError
+        If a task cannot fit its share of memory (checked before reading), or the store cannot be opened or read.
 
     Notes
     -----
@@ -298,23 +290,19 @@ def supports_overlap(
     Parameters
     ----------
     scores
-        N x C matrix, the classes on the last axis and samples on all others: an array (NumPy, Dask, Zarr, xarray,
-        tensor on the CPU), a frame, or the path of a store or file, as for ``open_scores``.
+        N x C matrix, classes last, all other axes samples: any array, a frame, or the path of a store or file.
     k
         Budget or sequence of budgets in (0, C]; duplicates count once.
     where
-        One boolean per sample, in any form that labels take. Samples where it is False (padding) are left out of N,
-        thresholds, sizes and errors, and their scores are not looked at. By default all samples count.
+        One boolean per sample: those where it is False (padding) are left out altogether. By default all count.
     ignore_index
-        Label of samples to leave out: short for ``where = labels != ignore_index``; with ``where``, samples must meet
-        both. A sample with a negative label stays: it counts for thresholds and sizes, but not for errors.
+        Label of samples to leave out: short for ``where = labels != ignore_index``; with ``where``, both apply.
     nan_policy
         ``"raise"`` refuses NaN; ``"lowest"`` ranks NaN below all numbers and never puts it in a set.
     progress
         Whether to show a progress bar on stderr. None logs one line per minute to ``avgk_dask`` instead.
     checkpoint
-        Path or URL of a folder that keeps intermediate results, so that an interrupted run, or one over a store that
-        has grown, reads only what is missing. Results of another request, store or version are refused.
+        Path or URL of a folder for intermediate results: a run that is repeated there reads only what is missing.
 
     Returns
     -------
@@ -327,10 +315,8 @@ def supports_overlap(
         If a budget is not a number in (0, C].
     ScoresError, DtypeError
         If the scores are not a matrix of real numbers, or contain NaN.
-    MemoryLimitError
-        If a task cannot fit its share of memory; checked before reading.
-    StoreError
-        If the store cannot be opened or read.
+    MemoryLimitError, StoreError
+        If a task cannot fit its share of memory (checked before reading), or the store cannot be opened or read.
 
     Notes
     -----

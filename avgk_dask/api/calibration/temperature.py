@@ -246,16 +246,13 @@ class TemperatureScaling(Calibrator):
             N integers (negative, masked or null: unlabelled) or N class names; or the path of a store or file that
             holds them. By default the labels stored with the scores.
         where
-            One boolean per sample, in any form that labels take. Samples where it is False (padding) are left out of N,
-            thresholds, sizes and errors, and their scores are not looked at. By default all samples count.
+            One boolean per sample: those where it is False (padding) are left out altogether. By default all count.
         ignore_index
-            Label of samples to leave out: short for ``where = labels != ignore_index``; with ``where``, samples must
-            meet both. A sample with a negative label stays: it counts for thresholds and sizes, but not for errors.
+            Label of samples to leave out: short for ``where = labels != ignore_index``; with ``where``, both apply.
         progress
             Whether to show a progress bar on stderr. None logs one line per minute to ``avgk_dask`` instead.
         checkpoint
-            Path or URL of a folder that keeps intermediate results, so that an interrupted run, or one over a store
-            that has grown, reads only what is missing. Results of another request, store or version are refused.
+            Path or URL of a folder for intermediate results: a run that is repeated there reads only what is missing.
 
         """
         check_flag("progress", progress, or_none=True)
@@ -345,11 +342,9 @@ def temperature_curve(
     temperatures
         Positive numbers. By default 17 of them from 1/4 to 4.
     where
-        One boolean per sample, in any form that labels take. Samples where it is False (padding) are left out of N,
-        thresholds, sizes and errors, and their scores are not looked at. By default all samples count.
+        One boolean per sample: those where it is False (padding) are left out altogether. By default all count.
     ignore_index
-        Label of samples to leave out: short for ``where = labels != ignore_index``; with ``where``, samples must meet
-        both. A sample with a negative label stays: it counts for thresholds and sizes, but not for errors.
+        Label of samples to leave out: short for ``where = labels != ignore_index``; with ``where``, both apply.
     progress
         Whether to show a progress bar on stderr. None logs one line per minute to ``avgk_dask`` instead.
 
@@ -372,10 +367,8 @@ def temperature_curve(
         If the scores are not a matrix of real numbers, or contain NaN.
     LabelsError
         Where there are no class numbers, or only one.
-    MemoryLimitError
-        If a task cannot fit its share of memory; checked before reading.
-    StoreError
-        If the store cannot be opened or read.
+    MemoryLimitError, StoreError
+        If a task cannot fit its share of memory (checked before reading), or the store cannot be opened or read.
 
     Notes
     -----

@@ -116,8 +116,7 @@ def calibrate(
     Parameters
     ----------
     scores
-        N x C matrix, the classes on the last axis and samples on all others: an array (NumPy, Dask, Zarr, xarray,
-        tensor on the CPU), a frame, or the path of a store or file, as for ``open_scores``.
+        N x C matrix, classes last, all other axes samples: any array, a frame, or the path of a store or file.
     labels
         N integers (negative, masked or null: unlabelled) or N class names; or the path of a store or file that holds
         them. By default the labels stored with the scores.
@@ -138,11 +137,9 @@ def calibrate(
     penalty, k_reg
         Those of RAPS: a number of at least 0, by default 0.01, and an integer of at least 0, by default 5.
     where
-        One boolean per sample, in any form that labels take. Samples where it is False (padding) are left out of N,
-        thresholds, sizes and errors, and their scores are not looked at. By default all samples count.
+        One boolean per sample: those where it is False (padding) are left out altogether. By default all count.
     ignore_index
-        Label of samples to leave out: short for ``where = labels != ignore_index``; with ``where``, samples must meet
-        both. A sample with a negative label stays: it counts for thresholds and sizes, but not for errors.
+        Label of samples to leave out: short for ``where = labels != ignore_index``; with ``where``, both apply.
     nan_policy
         ``"raise"`` refuses NaN; ``"lowest"`` ranks NaN below all numbers and never puts it in a set.
     progress
@@ -165,10 +162,8 @@ def calibrate(
         more than 2; where a truncated store does not tell the threshold for certain.
     LabelsError
         Where the labels do not fit the scores, are probabilities, or there are none; where groups do not fit.
-    MemoryLimitError
-        If a task cannot fit its share of memory; checked before reading.
-    StoreError
-        If the store cannot be opened or read.
+    MemoryLimitError, StoreError
+        If a task cannot fit its share of memory (checked before reading), or the store cannot be opened or read.
 
     Notes
     -----

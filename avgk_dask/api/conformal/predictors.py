@@ -146,17 +146,14 @@ class ConformalPredictor(ShownAsTable):
         Parameters
         ----------
         scores
-            N x C matrix, the classes on the last axis and samples on all others: an array (NumPy, Dask, Zarr, xarray,
-            tensor on the CPU), a frame, or the path of a store or file, as for ``open_scores``.
+            N x C matrix, classes last, all other axes samples: any array, a frame, or the path of a store or file.
         groups
             The group of each sample, an integer, where the predictor is by group. One that was not met in calibration gets
             sets of all classes.
         where
-            One boolean per sample, in any form that labels take. Samples where it is False (padding) are left out of N,
-            thresholds, sizes and errors, and their scores are not looked at. By default all samples count.
+            One boolean per sample: those where it is False (padding) are left out altogether. By default all count.
         ignore_index
-            Label of samples to leave out: short for ``where = labels != ignore_index``; with ``where``, samples must
-            meet both. A sample with a negative label stays: it counts for thresholds and sizes, but not for errors.
+            Label of samples to leave out: short for ``where = labels != ignore_index``; with ``where``, both apply.
         nan_policy
             ``"raise"`` refuses NaN; ``"lowest"`` ranks NaN below all numbers and never puts it in a set.
 
@@ -212,8 +209,7 @@ class ConformalPredictor(ShownAsTable):
         Parameters
         ----------
         scores
-            N x C matrix, the classes on the last axis and samples on all others: an array (NumPy, Dask, Zarr, xarray,
-            tensor on the CPU), a frame, or the path of a store or file, as for ``open_scores``.
+            N x C matrix, classes last, all other axes samples: any array, a frame, or the path of a store or file.
         labels
             N integers (negative, masked or null: unlabelled) or N class names; or the path of a store or file that
             holds them. By default the labels stored with the scores.
@@ -224,11 +220,9 @@ class ConformalPredictor(ShownAsTable):
         confidence
             The probability of the interval of hits, between 0 and 1.
         where
-            One boolean per sample, in any form that labels take. Samples where it is False (padding) are left out of N,
-            thresholds, sizes and errors, and their scores are not looked at. By default all samples count.
+            One boolean per sample: those where it is False (padding) are left out altogether. By default all count.
         ignore_index
-            Label of samples to leave out: short for ``where = labels != ignore_index``; with ``where``, samples must
-            meet both. A sample with a negative label stays: it counts for thresholds and sizes, but not for errors.
+            Label of samples to leave out: short for ``where = labels != ignore_index``; with ``where``, both apply.
         nan_policy
             ``"raise"`` refuses NaN; ``"lowest"`` ranks NaN below all numbers and never puts it in a set.
         progress
@@ -265,10 +259,8 @@ class ConformalPredictor(ShownAsTable):
             As for ``sets``.
         LabelsError
             Where labels or groups do not fit the scores, or labels are probabilities.
-        MemoryLimitError
-            If a task cannot fit its share of memory; checked before reading.
-        StoreError
-            If the store cannot be opened or read.
+        MemoryLimitError, StoreError
+            If a task cannot fit its share of memory (checked before reading), or the store cannot be opened or read.
 
         Notes
         -----
