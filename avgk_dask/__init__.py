@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
 from importlib import import_module
-from importlib.machinery import ModuleSpec
-from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from .errors import (
     AvgkError,
@@ -157,42 +154,6 @@ def __dir__() -> list[str]:
     return [*__all__, "__version__", *_SUBMODULES]
 
 
-class _AfterXarray:
-    """Registers the accessor ``.avgk`` once xarray is imported: importing it for that alone would cost half a second."""
-
-    def find_spec(
-        self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
-    ) -> ModuleSpec | None:
-        """Find xarray as the other finders do, and add to what its import does."""
-        if name != "xarray":
-            return None
-        others = (finder.find_spec for finder in sys.meta_path if finder is not self and hasattr(finder, "find_spec"))
-        spec = next((found for find in others if (found := find(name, path, target)) is not None), None)
-        if spec is not None and spec.loader is not None:
-            spec.loader = _Registering(spec.loader, self)  # type: ignore[assignment]
-        return spec
-
-
-class _Registering:
-    """Loads xarray as its own loader does, then registers the accessor and leaves no trace."""
-
-    def __init__(self, loader: Any, finder: _AfterXarray) -> None:
-        self._loader, self._finder = loader, finder
-
-    def create_module(self, spec: ModuleSpec) -> ModuleType | None:
-        made: ModuleType | None = self._loader.create_module(spec)
-        return made
-
-    def exec_module(self, module: ModuleType) -> None:
-        assert module.__spec__ is not None
-        module.__spec__.loader = module.__loader__ = self._loader
-        self._loader.exec_module(module)
-        import_module(f"{__name__}.api.accessor")
-        if self._finder in sys.meta_path:
-            sys.meta_path.remove(self._finder)
-
-
+# Importing xarray for its accessor alone would cost half a second: without it, ``import avgk_dask.xarray`` registers ``.avgk``.
 if sys.modules.get("xarray") is not None:
-    import_module(f"{__name__}.api.accessor")
-else:
-    sys.meta_path.insert(0, _AfterXarray())
+    import_module(f"{__name__}.xarray")

@@ -125,12 +125,15 @@ def check_names(ours: AxisNames | None, theirs: AxisNames | None, axis: str, ref
     at = _first_difference(mine, other)
     if at is None:
         return
-    got = " and ".join(
-        f"{_shown(names, at, axis)} in {of}" for names, of in ((mine, ours.owner), (other, theirs.owner))
+    own, got = (
+        f"no {axis}"
+        if at >= names.size
+        else f"{repr(str(names[at])) if isinstance(names[at], str) else names[at]!s:.80}"
+        for names in (mine, other)
     )
     raise refusal(
-        f"{theirs.owner} must have the {axis} names of {ours.owner}, in the same order; at position {at} there is {got}. "
-        f"{_cure(ours, theirs, mine, other, axis)}"
+        f"{theirs.owner} must have the {axis} names of {ours.owner}, in the same order; at position {at} there is "
+        f"{own} in {ours.owner} and {got} in {theirs.owner}. {_cure(ours, theirs, mine, other, axis)}"
     )
 
 
@@ -227,9 +230,8 @@ def _as_numbers(names: Array) -> Ints | None:
     if names.dtype.kind in "iu":
         return names.astype(np.int64)
     if names.dtype.kind == "f":
-        return (
-            names.astype(np.int64) if (np.isfinite(names) & (np.abs(names) < 2**53) & (names % 1 == 0)).all() else None
-        )
+        are_whole = (np.isfinite(names) & (np.abs(names) < 2**53) & (names % 1 == 0)).all()
+        return names.astype(np.int64) if are_whole else None
     if names.dtype.kind not in "OUT" or not all(_DIGITS.fullmatch(str(name)) for name in names):
         return None
     return np.array([int(float(str(name))) if "." in str(name) else int(str(name)) for name in names], np.int64)
@@ -239,20 +241,18 @@ def _as_numbers(names: Array) -> Ints | None:
 _DIGITS = re.compile(r"-?[0-9]{1,18}(\.0)?")
 
 
-def _comparable(mine: Array, other: Array) -> tuple[Array, Array]:
-    """Return names of two inputs as arrays that can be compared: times in one unit."""
-    times = [_as_times(names) for names in (mine, other)]
+def _comparable(*inputs: Array) -> tuple[Array, ...]:
+    """Return the names of two inputs as arrays that can be compared: times, those of pandas also, in one unit."""
+    times = [
+        np.array([name.to_datetime64() for name in names])
+        if names.dtype.kind == "O" and names.size and all(hasattr(name, "to_datetime64") for name in names)
+        else names
+        for names in inputs
+    ]
     if times[0].dtype.kind == times[1].dtype.kind and times[0].dtype.kind in "mM":
         unit = np.promote_types(times[0].dtype, times[1].dtype)
-        return times[0].astype(unit), times[1].astype(unit)
-    return mine, other
-
-
-def _as_times(names: Array) -> Array:
-    """Return timestamps of pandas as NumPy's; other names unchanged."""
-    if names.dtype.kind == "O" and names.size and all(hasattr(name, "to_datetime64") for name in names):
-        return np.array([name.to_datetime64() for name in names])
-    return names
+        return tuple(names.astype(unit) for names in times)
+    return inputs
 
 
 def _first_difference(mine: Array, other: Array) -> int | None:
@@ -286,32 +286,22 @@ def _cure(ours: AxisNames, theirs: AxisNames, mine: Array, other: Array, axis: s
     for of, names in ((ours.owner, first), (theirs.owner, second)):
         if len(set(names)) < len(names):
             return f"{of} has duplicate names: give each {axis} a name of its own, then align them.{by_position}"
-    if set(first) != set(second):
-        lacks = next((name for name in first if name not in set(second)), None)
-        who, name = (
-            (ours.owner, next(n for n in second if n not in set(first))) if lacks is None else (theirs.owner, lacks)
-        )
-        return (
-            f"The two have different {axis}{'es' if axis == 'class' else 's'}: {who} has no {name!r:.80}.{by_position}"
-        )
+    for who, names, others in ((theirs.owner, first, set(second)), (ours.owner, second, set(first))):
+        name = next((name for name in names if name not in others), None)
+        if name is not None:
+            axes = "classes" if axis == "class" else f"{axis}s"
+            return f"The two have different {axes}: {who} has no {name!r:.80}.{by_position}"
     for selected, by in ((theirs, ours), (ours, theirs)):
         if selected.selection and by.expression:
             return f"Align them with {selected.selection.format(by.expression)}.{by_position}"
     return f"Put {theirs.owner} in the order of {ours.owner}.{by_position}"
 
 
-def _shown(names: Array, at: int, axis: str) -> str:
-    if at >= names.size:
-        return f"no {axis}"
-    return f"{str(names[at])!r:.80}" if isinstance(names[at], str) else f"{names[at]!s:.80}"
-
-
 def _as_objects(names: Sequence[object]) -> Array:
     """Return names as an array of one dimension; NumPy alone would take tuples for rows."""
-    found = np.empty(len(names), object)
-    for i, name in enumerate(names):
-        found[i] = name
-    return found
+    array = np.empty(len(names), object)
+    array[:] = names
+    return array
 
 
 def name_list(names: Any, n: int, what: str, order: Sequence[object] | None = None) -> list[str]:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from .api.calibration.affine import MatrixScaling, VectorScaling
-from .api.calibration.temperature import Calibrator, TemperatureScaling, damaged, read_calibrator, temperature_curve
+from .api.calibration.temperature import CALIBRATOR_FILE, Calibrator, TemperatureScaling, temperature_curve
 from .api.inputs.lazy_scores import LazyScores
 from .api.options import PlaceLike, ScoresLike
 from .errors import OptionError
@@ -86,9 +88,9 @@ def load(path: PlaceLike) -> Calibrator:
     True
 
     """
-    method, told, arrays = read_calibrator(path)
-    try:
-        (kind,) = (kind for kind in _KINDS if method == kind.METHOD)
-        return kind._restored(told, arrays)
-    except (KeyError, ValueError, TypeError) as error:
-        raise damaged(path, error) from error
+    return CALIBRATOR_FILE.read(path, _restore)
+
+
+def _restore(content: dict[str, Any]) -> Calibrator:
+    (kind,) = (kind for kind in _KINDS if content["method"] == kind.METHOD)
+    return kind._restore(content["fit"], content["arrays"])

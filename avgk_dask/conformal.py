@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from .api.conformal.calibrate import calibrate, restored_predictor
-from .api.conformal.predictors import DAMAGE, ConformalPredictor, damaged, read_predictor
+from .api.conformal.calibrate import calibrate, restore_predictor
+from .api.conformal.predictors import PREDICTOR_FILE, ConformalPredictor
 from .api.options import PlaceLike
 
 __all__ = ["ConformalPredictor", "calibrate", "load"]
@@ -41,8 +41,4 @@ def load(path: PlaceLike) -> ConformalPredictor:
     True
 
     """
-    content = read_predictor(path)
-    try:
-        return restored_predictor(content)
-    except DAMAGE as error:
-        raise damaged(path, error) from error
+    return PREDICTOR_FILE.read(path, restore_predictor)

@@ -14,7 +14,7 @@ import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from typing import NamedTuple
 from urllib.parse import quote, quote_plus, unquote, unquote_plus
 
 HIDDEN = "***"
@@ -60,16 +60,22 @@ def shown(location: object) -> str:
     text = os.fspath(location) if isinstance(location, (str, os.PathLike)) else str(location)
     if not _URL.search(text):
         return text
-    told: list[str] = []
-    clear = True  # a password or query that holds :: goes on behind it
+    return "::".join(
+        link.shown() if link else part if clear and "@" not in part else HIDDEN
+        for part, link, clear in _read_links(text)
+    )
+
+
+def _read_links(text: str) -> Iterator[tuple[str, _Link | None, bool]]:
+    """Return each link of a chain, taken apart if it is a URL, and whether no password or query began before it.
+
+    One that holds ``::`` goes on in the links after it.
+    """
+    clear = True
     for part in _links(text):
         link = _Link.of(part)
-        if link is None:
-            told.append(part if clear and "@" not in part else HIDDEN)
-        else:
-            told.append(link.shown())
-            clear = clear and not (link.user or link.query)
-    return "::".join(told)
+        yield part, link, clear
+        clear = clear and not (link and (link.user or link.query))
 
 
 def _links(text: str) -> list[str]:
@@ -103,9 +109,8 @@ def shown_address(address: object) -> str:
     return shown(address) if "://" in str(address) else shown(f"http://{address}").removeprefix("http://")
 
 
-@dataclass(frozen=True)
-class _Link:
-    """A URL: what comes before and behind its user and password, and its query with the fragment."""
+class _Link(NamedTuple):
+    """A URL: its scheme, its user and password, what follows them, and its query with the fragment."""
 
     scheme: str
     user: str
@@ -213,18 +218,13 @@ def _value_secrets(value: str, is_named: bool) -> Iterator[str]:
 
 def _url_secrets(text: str) -> Iterator[str]:
     """Return what is secret in a URL, and the parts that its readers split it into."""
-    clear = True
-    for part in _links(text):
-        link = _Link.of(part)
+    for part, link, clear in _read_links(text):
         if link is None:
-            if not clear:
-                yield part
+            yield from [] if clear else [part]
             continue
-        clear = clear and not (link.user or link.query)
         if link.user:
-            yield link.user
             name, colon, password = link.user.partition(":")
-            yield from [password] if colon else [name]
+            yield from (link.user, password if colon else name)
             yield from [name] if colon and len(name) >= LEAST else []
             pieces = re.split(r"[/?#@:]", password)
             yield from pieces if len(pieces) > 1 else []
@@ -234,9 +234,9 @@ def _url_secrets(text: str) -> Iterator[str]:
 
 def environment_secrets() -> tuple[str, ...]:
     """Return the secrets among the variables of the environment: those of clouds, and of addresses such as a proxy's."""
-    found = [v for n, v in os.environ.items() if n.startswith(_CLOUD_VARIABLES) and SECRET_NAME.search(n)]
+    named = [v for n, v in os.environ.items() if n.startswith(_CLOUD_VARIABLES) and SECRET_NAME.search(n)]
     addresses = [v for v in os.environ.values() if "@" in v and "://" in v]
-    return tuple(secret for secret in (*found, *secrets_of(addresses)) if len(secret) >= LEAST)
+    return tuple(secret for secret in (*named, *secrets_of(addresses)) if len(secret) >= LEAST)
 
 
 def hide(text: str, secrets: Iterable[str] = ()) -> str:

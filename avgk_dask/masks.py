@@ -35,14 +35,16 @@ def plain_array(values: object, what: str = "scores", refusal: Refusal = ScoresE
     return np.asarray(found)
 
 
-def plain_labels(values: object) -> Array:
+def plain_labels(values: Any) -> Array:
     """Return labels in memory as a plain NumPy array: hard ones with -1 where they are missing, soft ones as they are."""
     values = _computed(values)
     if isinstance(values, (list, tuple)) and not any(isinstance(v, list | tuple) or np.ndim(v) for v in values[:1]):
         return _from_elements(values)
     missing = _nulls_of(values)
     if missing is not None and missing.any() and missing.ndim == 1:
-        return _scattered(_as_array(_without(values, missing), "labels", LabelsError), missing)
+        drop = getattr(values, "drop_null", None) or getattr(values, "drop_nulls", None)  # of Arrow, of polars
+        present = drop() if drop else values[~missing]
+        return _scattered(_as_array(present, "labels", LabelsError), missing)
     found = _read(values, "labels", LabelsError)
     if isinstance(found, np.ma.MaskedArray) and found.ndim < 2:
         masked = np.ma.getmaskarray(found)
@@ -57,8 +59,10 @@ def _read(values: object, what: str, refusal: Refusal) -> Array:
     if isinstance(values, np.ndarray):
         return values
     refuse_other_kinds(values, what, refusal)
-    if isinstance(values, (list, tuple)):
-        return _from_rows(values, what, refusal)
+    if isinstance(values, (list, tuple)):  # rows, or rows of rows: none may be masked or have nulls
+        kinds = {kind for kind in set(map(type, values)) if _has_own_nulls(kind)}
+        rows = [plain_array(row, what, refusal) if type(row) in kinds else row for row in values] if kinds else values
+        return _as_array(rows, what, refusal)
     columns = _columns_of(values)
     if columns is not None:
         return _stacked(columns, what, refusal)
@@ -81,14 +85,21 @@ def plain_block(block: object, what: str = "scores", refusal: Refusal = ScoresEr
     return np.asarray(block)
 
 
-def refuse_other_kinds(values: object, what: str, refusal: Refusal) -> None:
+def refuse_other_kinds(values: Any, what: str, refusal: Refusal) -> None:
     """Refuse arrays of NumPy's masked type, whatever their mask, and sparse ones."""
     if isinstance(values, np.ma.MaskedArray):
-        raise refusal(_masked_text(what))
+        value = "-numpy.inf" if what == "scores" else "0"  # what ranks last, or is not in
+        raise refusal(
+            f"{what} must not be masked; got a masked array. Fill them first, for example with {what}.filled({value}) or "
+            f"dask.array.ma.filled({what}, {value})."
+        )
     for method in ("toarray", "todense"):  # of scipy.sparse, and of the package sparse
         if hasattr(values, method) and not isinstance(values, np.ndarray):
+            shape, dtype = getattr(values, "shape", None), getattr(values, "dtype", None)
+            known = bool(shape) and isinstance(dtype, np.dtype)
+            size = f", which takes {math.prod(shape) * dtype.itemsize:,} bytes" if known else ""  # type: ignore[arg-type, union-attr]
             raise DtypeError(
-                f"{what} must be dense; got the sparse {_kind(values)}. Convert them with {what}.{method}(){_dense_bytes(values)}, "
+                f"{what} must be dense; got the sparse {_kind(values)}. Convert them with {what}.{method}(){size}, "
                 f"blocks of a Dask array with map_blocks(lambda block: block.{method}()): what is not stored becomes 0."
             )
 
@@ -99,14 +110,6 @@ def refuse_masked(values: object, what: str) -> None:
         raise OptionError(
             f"{what} must not be masked; got a masked array. Pass the numbers that count, such as {what}.compressed()."
         )
-
-
-def _dense_bytes(values: Any) -> str:
-    """Return how much memory a sparse matrix takes when it is not, in words."""
-    shape, dtype = getattr(values, "shape", None), getattr(values, "dtype", None)
-    if not shape or not isinstance(dtype, np.dtype):
-        return ""
-    return f", which takes {math.prod(shape) * dtype.itemsize:,} bytes"
 
 
 def check_label_dtype(dtype: object, ndim: int) -> None:
@@ -245,14 +248,8 @@ def _is_missing(value: object) -> bool:
     return bool(np.ma.getmaskarray(value).all()) if isinstance(value, np.ma.MaskedArray) else True
 
 
-def _from_rows(values: Sequence[object], what: str, refusal: Refusal) -> Array:
-    """Return rows, or rows of rows, as one array; none of them may be masked or have nulls."""
-    if any(map(_is_looked_into, set(map(type, values)))):
-        values = [plain_array(row, what, refusal) if _is_looked_into(type(row)) else row for row in values]
-    return _as_array(values, what, refusal)
-
-
-def _is_looked_into(kind: type) -> bool:
+def _has_own_nulls(kind: type) -> bool:
+    """Return whether rows of a type have to be read one by one: sequences, masked arrays, columns."""
     if issubclass(kind, (list, tuple, np.ma.MaskedArray)):
         return True
     return hasattr(kind, "__array__") and not issubclass(kind, (np.ndarray, np.generic))
@@ -305,13 +302,6 @@ def _nulls_of(values: object) -> Bools | None:
     return None
 
 
-def _without(values: Any, missing: Bools) -> object:
-    for method in ("drop_null", "drop_nulls"):  # of Arrow, of polars
-        if hasattr(values, method):
-            return getattr(values, method)()
-    return values[~missing]
-
-
 def _as_array(values: object, what: str, refusal: Refusal) -> Array:
     try:
         return np.asanyarray(values)
@@ -326,14 +316,11 @@ def _array_cure(values: Any, what: str) -> str:
     """Say what to call for something that NumPy cannot read: of tensors of torch, all that is needed."""
     if type(values).__module__.split(".")[0] != "torch":
         return "Convert them to one array first."
-    calls = {
-        ".detach()": getattr(values, "requires_grad", False),
-        ".to_dense()": getattr(values, "is_sparse", False),
-        ".cpu()": getattr(getattr(values, "device", None), "type", "cpu") != "cpu",
-        ".float()": "bfloat16" in str(getattr(values, "dtype", "")),
-    }
-    needed = "".join(call for call, is_needed in calls.items() if is_needed) or ".numpy()"
-    return f"Pass {what}{needed}."
+    calls = ".detach()" if getattr(values, "requires_grad", False) else ""
+    calls += ".to_dense()" if getattr(values, "is_sparse", False) else ""
+    calls += ".cpu()" if getattr(getattr(values, "device", None), "type", "cpu") != "cpu" else ""
+    calls += ".float()" if "bfloat16" in str(getattr(values, "dtype", "")) else ""
+    return f"Pass {what}{calls or '.numpy()'}."
 
 
 def _kind(values: object) -> str:
@@ -346,14 +333,6 @@ def inexact_text(what: str, value: object, place: str) -> str:
     return (
         f"{what} in columns of different types become float64, which does not hold all integers beyond 2**53; got {value} "
         f"at {place}. Cast all columns to one type."
-    )
-
-
-def _masked_text(what: str) -> str:
-    value = "-numpy.inf" if what == "scores" else "0"  # what ranks last, or is not in
-    return (
-        f"{what} must not be masked; got a masked array. Fill them first, for example with {what}.filled({value}) or "
-        f"dask.array.ma.filled({what}, {value})."
     )
 
 

@@ -16,11 +16,11 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from functools import cache
 from itertools import chain
-from typing import Annotated, Any, ClassVar, Protocol, Self, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, ClassVar, Self, get_args, get_origin, get_type_hints
 
 import numpy as np
 from numpy.typing import NDArray
@@ -44,21 +44,9 @@ class Merging:
     nothing: Callable[[Any], Any]
 
 
-class OfBand(Protocol):
-    """Part of a state that comes from one band."""
-
-    @property
-    def band(self) -> int:
-        """Number of the band."""
-
-
-def _each(columns: list[tuple[State, ...]]) -> tuple[State, ...]:
+def _merge_each(columns: list[tuple[State, ...]]) -> tuple[State, ...]:
     filled = [column for column in columns if column]
     return tuple(type(parts[0]).merge(list(parts)) for parts in zip(*filled, strict=True))
-
-
-def _in_order(parts: list[tuple[OfBand, ...]]) -> tuple[OfBand, ...]:
-    return tuple(sorted(chain.from_iterable(parts), key=lambda part: part.band))
 
 
 #: Numbers and arrays of counts: added.
@@ -68,12 +56,11 @@ LEAST = Merging(min, lambda value: (BEYOND,) * len(value) if isinstance(value, t
 MOST = Merging(max, lambda _: -1)
 #: Flags: set where any is.
 ANY = Merging(np.logical_or.reduce, np.zeros_like)
-#: Arrays, and tuples: one after the other; tuples of parts of bands in the order of the bands.
+#: Arrays: one after the other. Tuples of parts that have a number ``band``: in the order of the bands.
 JOINED = Merging(np.concatenate, lambda value: value[:0])
-CHAINED = Merging(lambda parts: tuple(chain.from_iterable(parts)), lambda _: ())
-BY_BAND = Merging(_in_order, lambda _: ())
+BY_BAND = Merging(lambda parts: tuple(sorted(chain.from_iterable(parts), key=lambda part: part.band)), lambda _: ())
 #: Tuples of states: the first with the first, and so on; no states at all are nothing.
-EACH = Merging(_each, lambda _: ())
+EACH = Merging(_merge_each, lambda _: ())
 #: Fields that merge only together, in a ``merge`` and a ``nothing`` of the state's own.
 OWN = Merging(lambda values: NotImplemented, lambda value: NotImplemented)
 #: What all states of one pass have in common.
@@ -112,16 +99,13 @@ class Record:
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, Array]) -> Self:
-        """Return the record that ``to_arrays`` gave.
+        """Return the record that ``to_arrays`` gave; raise ReadError if they are of another kind or version, or damaged."""
+        return cls._restore(lambda: (json.loads(np.asarray(arrays[FORM], np.uint8).tobytes()), arrays))
 
-        Raises
-        ------
-        ReadError
-            Where the arrays are of another kind or version, or damaged.
-
-        """
+    @classmethod
+    def _restore(cls, load: Callable[[], tuple[object, Mapping[str, Array]]]) -> Self:
         try:
-            found = _unpacked(json.loads(np.asarray(arrays[FORM], np.uint8).tobytes()), arrays)
+            found = _unpacked(*load())
         except _DAMAGE as error:
             raise ReadError(
                 f"a stored state must be what this version writes; got {error}. Compute it again."
@@ -135,35 +119,23 @@ class Record:
         arrays: dict[str, Array] = {}
         form = _packed(self, "", arrays)
         data = [np.ascontiguousarray(array, array.dtype.newbyteorder("<")) for array in arrays.values()]
-        told = [[name, d.dtype.str, a.shape, d.nbytes] for (name, a), d in zip(arrays.items(), data, strict=True)]
-        head = json.dumps([form, told]).encode()
+        layout = [[name, d.dtype.str, a.shape, d.nbytes] for (name, a), d in zip(arrays.items(), data, strict=True)]
+        head = json.dumps([form, layout]).encode()
         return [len(head).to_bytes(8, "little"), head, *(array.reshape(-1).view(np.uint8).data for array in data)]
 
     @classmethod
     def from_bytes(cls, data: bytes | memoryview) -> Self:
-        """Return the record whose pieces of bytes ``to_parts`` gave, one after the other.
-
-        Raises
-        ------
-        ReadError
-            Where the bytes are of another kind or version, or no record.
-
-        """
-        try:
-            return cls.from_arrays(_arrays_in(memoryview(data)))
-        except _DAMAGE as error:
-            raise ReadError(
-                f"a stored state must be what this version writes; got {error}. Compute it again."
-            ) from error
+        """Return the record whose pieces of bytes ``to_parts`` gave, one after the other; raise ReadError as ``from_arrays``."""
+        return cls._restore(lambda: _split(memoryview(data)))
 
     def digest(self) -> str:
         """Return the SHA-256 of all it holds, as hexadecimal digits; the same on every machine."""
-        found = hashlib.sha256()
+        digest = hashlib.sha256()
         for name, array in sorted(self.to_arrays().items()):
             little = np.ascontiguousarray(array, array.dtype.newbyteorder("<"))
-            found.update(f"{name} {little.dtype.str} {array.shape}\n".encode())
-            found.update(little.tobytes())
-        return found.hexdigest()
+            digest.update(f"{name} {little.dtype.str} {array.shape}\n".encode())
+            digest.update(little.tobytes())
+        return digest.hexdigest()
 
 
 class State(Record):
@@ -174,10 +146,15 @@ class State(Record):
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
-        hints = get_type_hints(cls, include_extras=True)
-        cls._MERGING = {
-            name: _merging(cls, name, hint) for name, hint in hints.items() if get_origin(hint) is not ClassVar
-        }
+        cls._MERGING = {}
+        for name, hint in get_type_hints(cls, include_extras=True).items():
+            rule = next((part for part in get_args(hint) if isinstance(part, Merging)), None)
+            if isinstance(hint, type) and issubclass(hint, State):
+                rule = Merging(hint.merge, hint.nothing)
+            if rule is None and get_origin(hint) is not ClassVar:
+                raise TypeError(f"{cls.__name__}.{name} does not say how it merges")
+            if rule is not None:
+                cls._MERGING[name] = rule
 
     @classmethod
     def merge(cls, states: Sequence[Self]) -> Self:
@@ -194,16 +171,6 @@ class State(Record):
     def nothing(self) -> Self:
         """Return the state of nothing: merged with this one, or one like it, it changes nothing."""
         return type(self)(**{n: rule.nothing(getattr(self, n)) for n, rule in self._MERGING.items()})
-
-
-def _merging(cls: type[State], name: str, hint: object) -> Merging:
-    """Return how a field of a state merges: as annotated, or as the state that it is."""
-    rule = next((part for part in get_args(hint) if isinstance(part, Merging)), None)
-    if rule is None and isinstance(hint, type) and issubclass(hint, State):
-        rule = Merging(hint.merge, hint.nothing)
-    if rule is None:
-        raise TypeError(f"{cls.__name__}.{name} does not say how it merges")
-    return rule
 
 
 @dataclass(frozen=True)
@@ -223,17 +190,17 @@ def _bytes_of(value: object) -> int:
     return 32
 
 
-def _arrays_in(data: memoryview) -> dict[str, Array]:
-    """Return the arrays in bytes: the length of a JSON text, that text, and the arrays one after the other."""
+def _split(data: memoryview) -> tuple[object, dict[str, Array]]:
+    """Return the form and the arrays in the bytes that ``to_parts`` lays out."""
     place = 8 + int.from_bytes(data[:8], "little")
-    form, told = json.loads(bytes(data[8:place]))
-    arrays = {FORM: np.frombuffer(json.dumps(form).encode(), np.uint8)}
-    for name, dtype, shape, n_bytes in told:
+    form, layout = json.loads(bytes(data[8:place]))
+    arrays = {}
+    for name, dtype, shape, n_bytes in layout:
         if not re.fullmatch(r"[<|][biuf][1248]", dtype) or n_bytes < 0:
             raise ValueError(f"an array of dtype {dtype!r}")
         arrays[name] = np.frombuffer(data[place : place + n_bytes], dtype).reshape(shape).copy()
         place += n_bytes
-    return arrays
+    return form, arrays
 
 
 def _packed(value: object, name: str, arrays: dict[str, Array]) -> object:
@@ -260,17 +227,15 @@ def _unpacked(form: object, arrays: Mapping[str, Array]) -> object:
     if form["version"] != kind.VERSION:
         raise ValueError(f"version {form['version']} of {form['kind']}, not {kind.VERSION}")
     values = {name: _unpacked(part, arrays) for name, part in form["fields"].items()}
-    for name, hint in _hints(kind).items():  # type: ignore[arg-type]
-        if not _is_a(values[name], hint):
-            raise ValueError(f"{form['kind']}.{name} that is not what it should be")
+    for field in fields(kind):  # type: ignore[arg-type]
+        if not _is_a(values[field.name], _hints(kind)[field.name]):  # type: ignore[arg-type]
+            raise ValueError(f"{form['kind']}.{field.name} that is not what it should be")
     return kind(**values)
 
 
 @cache
-def _hints(kind: type[Record]) -> dict[str, Any]:
-    """Return the types of the fields of a record."""
-    hints = get_type_hints(kind)
-    return {field.name: hints[field.name] for field in fields(kind)}  # type: ignore[arg-type]
+def _hints(kind: type) -> dict[str, Any]:
+    return get_type_hints(kind)
 
 
 def _is_a(value: object, hint: Any) -> bool:
@@ -287,8 +252,3 @@ def _is_a(value: object, hint: Any) -> bool:
     if hint in (int, float) and isinstance(value, bool):
         return False
     return isinstance(value, (int, float) if hint is float else hint)
-
-
-def all_states() -> Iterable[type[State]]:
-    """Return every kind of state there is."""
-    return [kind for kind in Record._KINDS.values() if issubclass(kind, State) and kind is not State]

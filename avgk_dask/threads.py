@@ -1,4 +1,4 @@
-"""The process: its threads, for work on what has come together in it, its memory, and whether its task is still wanted."""
+"""The process: its threads, its memory, the cluster that Dask would compute on, and what a fork leaves of them."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _PARENT_CLIENTS: WeakSet[Any] = WeakSet()
 
 
 def in_forked_child(function: Callable[[], Any]) -> None:
-    """Call a function in each process that is forked from this one: only the thread that forks goes on there."""
+    """Call a function in each process forked from this one: only the thread that forks goes on there."""
     if hasattr(os, "register_at_fork"):
         os.register_at_fork(after_in_child=function)
 
@@ -74,21 +74,17 @@ def n_task_threads() -> int:
 
 
 def cluster_workers() -> list[dict[str, Any]]:
-    """Return what is known of the workers of the cluster that Dask would use; none where this process computes itself."""
+    """Return the scheduler's record of each worker of the cluster that Dask would use; none if this process computes."""
     client = cluster_client()
     return [] if client is None else list(client.scheduler_info(n_workers=-1)["workers"].values())
 
 
 def cluster_client() -> Any:
-    """Return the distributed client that Dask would compute with; None for a local scheduler.
+    """Return the distributed client that Dask would compute with, or None for a local scheduler.
 
-    Raises
-    ------
-    ClusterError
-        If the client was created before this process was forked.
-
+    Raises ClusterError if the client was created before this process was forked.
     """
-    if "distributed" not in sys.modules:  # whoever has a client has imported it
+    if "distributed" not in sys.modules:  # so there is no client
         return None
     client = getattr(get_scheduler(), "__self__", None)
     if not hasattr(client, "scheduler_info"):
@@ -102,15 +98,15 @@ def cluster_client() -> Any:
 
 
 def local_scheduler() -> Any:
-    """Return the scheduler of this process where nobody has asked for another one; None for Dask's own choice.
+    """Return the scheduler of this process if no other one is configured, or None for Dask's own choice.
 
-    Dask would import distributed to look for a client, which takes half a second. Whoever has one has imported it.
+    Dask would import distributed to look for a client, which takes half a second. Without that import there is none.
     """
     return None if "distributed" in sys.modules or config.get("scheduler", None) else threaded.get
 
 
 def in_threads(function: Callable[[Item], Value], items: Iterable[Item]) -> list[Value]:
-    """Return a function's value of each item, in order, worked out on several threads.
+    """Return a function's value of each item, in order, computed on several threads.
 
     Examples
     --------
@@ -118,13 +114,13 @@ def in_threads(function: Callable[[Item], Value], items: Iterable[Item]) -> list
     [1, 2, 3]
 
     """
-    held = list(items)
-    n = min(n_threads(), len(held))
+    items = list(items)
+    n = min(n_threads(), len(items))
     if n <= 1:
-        return [function(item) for item in held]
+        return [function(item) for item in items]
     with ThreadPoolExecutor(n, thread_name_prefix="avgk") as pool:
-        # What this thread knows of its work, the others know, too.
-        return list(pool.map(lambda context, item: context.run(function, item), [copy_context() for _ in held], held))
+        contexts = [copy_context() for _ in items]  # such as the phase and the problem size that this thread has set
+        return list(pool.map(lambda context, item: context.run(function, item), contexts, items))
 
 
 def process_memory() -> int:
@@ -146,13 +142,13 @@ def machine_memory() -> int:
 
 
 def give_back_memory() -> None:
-    """Give memory that is free back to the system, where the C library keeps it: pieces of it would add up from wave to wave."""
+    """Return free memory to the system, which the C library keeps: pieces of it would add up from wave to wave."""
     with suppress(OSError, AttributeError):  # another C library
         ctypes.CDLL(None).malloc_trim(0)
 
 
 def is_cancelled() -> bool:
-    """Whether this thread works on a task of a Dask worker that nobody wants any longer."""
+    """Whether this thread works on a task of a Dask worker that was cancelled."""
     worker = _worker()
     try:
         task = None if worker is None else worker.state.tasks.get(worker.get_current_task())
@@ -162,7 +158,7 @@ def is_cancelled() -> bool:
 
 
 def _worker() -> Any:
-    """Return the Dask worker whose task this thread works on; None where there is none."""
+    """Return the Dask worker whose task this thread works on, or None."""
     if "distributed" not in sys.modules:
         return None
     try:

@@ -104,7 +104,9 @@ def bare_read(array: Any) -> int:
 def own_read(path: pathlib.Path) -> int:
     """Read every chunk once the way evaluate does, for local files without zarr, and keep nothing."""
     source = as_source(path)
-    read = dask.delayed(lambda band: sum(len(slab) for slabs in source.reader.read_bands([band]) for slab in slabs))
+    read = dask.delayed(
+        lambda band: sum(len(slab) for slabs in source.reader.band_reader.read_bands([band]) for slab in slabs)
+    )
     return sum(dask.compute(*[read(band) for band in range(source.n_bands)]))
 
 

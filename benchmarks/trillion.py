@@ -86,7 +86,7 @@ import dask
 from dask.sizeof import sizeof
 
 import avgk_dask as avgk
-from avgk_dask.passes import run as run_module
+from avgk_dask.engine import run as run_module
 from avgk_dask.engine.run import Run
 
 
@@ -106,13 +106,13 @@ def main():
         return state
 
     def watched_task(source, what, kept=None):
-        task = task_of(source, what, kept)
+        task, reads = task_of(source, what, kept)
         sizes = [len(cloudpickle.dumps(node)) for key, node in task.dask.items() if str(key).startswith("avgk-scan")]
         shared = sum(len(cloudpickle.dumps(node)) for key, node in task.dask.items() if "plan" in str(key) or "avgk-store" in str(key) or "avgk-labels" in str(key))
         if sizes:
             told["graph"] = max(told["graph"], sum(sizes) + shared)
             told["per_task"] = max(told["per_task"], max(sizes))
-        return task
+        return task, reads
 
     Run.read, run_module.pass_task = watched_read, watched_task
     if workers:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import functools
+import itertools
 import pathlib
 import re
 import subprocess
@@ -24,7 +25,7 @@ sources report
 engine
 statistics
 api testing
-calibration conformal losses
+calibration conformal losses xarray
 cli
 __main__
 """
@@ -44,7 +45,7 @@ OWNERS = {
     "pyarrow": {"files"},
     "dask": {"settings", "threads", "sources", "engine", "api", "testing"},
     "distributed": {"engine", "api", "cli"},
-    "xarray": {"results", "store", "api", "plot", "report", "testing"},
+    "xarray": {"results", "store", "api", "plot", "report", "testing", "xarray"},
     "matplotlib": {"plot", "report"},
     "click": {"cli"},
     "jinja2": {"report"},
@@ -135,3 +136,37 @@ def test_public_names__are_all_there_and_imported_late():
     )
     done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
     assert done.stdout.strip() == "[]"
+
+
+#: Prints the modules in the order in which one evaluation of a local store first calls them.
+TRACE = """
+import pathlib, sys, tempfile
+import dask
+import avgk_dask as avgk
+from avgk_dask.testing import Simulation, simulate_store
+
+package = str(pathlib.Path(avgk.__file__).parent) + "/"
+modules = {}
+
+def note(frame, event, argument):
+    if event == "call" and frame.f_code.co_filename.startswith(package) and frame.f_code.co_name != "<module>":
+        modules.setdefault(frame.f_code.co_filename.removeprefix(package))
+
+with tempfile.TemporaryDirectory() as folder:
+    simulate_store(folder + "/scores.zarr", Simulation(3_000, 200), chunks=(500, 200))
+    with dask.config.set({"scheduler": "synchronous", "avgk.small-scores": 1}):
+        avgk.evaluate(folder + "/scores.zarr", k=[1, 2, 3])
+        sys.setprofile(note)
+        avgk.evaluate(folder + "/scores.zarr", k=[1, 2, 3])
+        sys.setprofile(None)
+print(*modules)
+"""
+#: How often the way of a score changes the folder. Lower it when it falls.
+MOST_ROOM_CHANGES = 36
+
+
+def test_evaluate__goes_through_the_rooms_with_few_changes():
+    done = subprocess.run([sys.executable, "-c", TRACE], check=True, capture_output=True, text=True)
+    rooms = [module.split("/")[0] for module in done.stdout.split() if "/" in module]
+    changes = sum(before != after for before, after in itertools.pairwise(rooms))
+    assert changes <= MOST_ROOM_CHANGES, " > ".join(room for room, _ in itertools.groupby(rooms))

@@ -17,11 +17,10 @@ import xarray as xr
 from ..axis_names import axes_of, check_names, default_names
 from ..errors import DtypeError, LabelsError, OptionError, ScoresError
 from ..masks import refuse_masked
-from ..sources.activations import Softmax
-from ..sources.derived import TransformedSource
-from ..sources.ensembles import EnsembleSource, lenient, mean_dtype
+from ..sources.ensembles import EnsembleReader, lenient, mean_dtype
 from ..sources.row_values import Labels, lazy_array
 from ..sources.source import Source
+from ..sources.transforms import Softmax
 from ..statistics.truncated import refuse_truncated
 from ..store.read.manifest import table_digest
 from .inputs.lazy_scores import LazyScores
@@ -56,12 +55,13 @@ class Ensemble(LazyScores):
         masked = where is not None or ignored is not None
         members = [lenient(source) if masked else source for source in sources]
         plain, of_logits = [source.with_labels(None) for source in members], self.of == "logits"
-        kept = existing(EnsembleSource(plain, self.weights, found, in_float64=of_logits), where, ignored)
+        reader = EnsembleReader(plain, self.weights, in_float64=of_logits)
+        kept = existing(Source(reader).with_labels(found), where, ignored)
         kept = kept if options.get("own_labels", True) or labels is not None else kept.with_labels(None)
         if not of_logits:
             return kept
         to = mean_dtype(sources)
-        return TransformedSource(kept, Softmax(1.0, kept.dtype, kept.location, kept.mask is not None, rounded_to=to))
+        return kept.with_transform(Softmax(1.0, kept.dtype, kept.location, kept.mask is not None, rounded_to=to))
 
     @property
     def parts(self) -> Sequence[object]:  # noqa: D102

@@ -1,11 +1,7 @@
-"""``on_error="report"``: where a chunk cannot be read, all are checked, and the error names every bad one."""
+"""``evaluate``: every budget's threshold, errors, gains and set sizes from one scan."""
 
 from __future__ import annotations
 
-import os
-import re
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import replace
 from fractions import Fraction
 
@@ -14,23 +10,17 @@ import xarray as xr
 
 from ..engine.plan import ROW_BYTES
 from ..engine.ranked import narrow_dtype
-from ..engine.run import Run, computing, showing
-from ..errors import MemoryLimitError, OptionError, ReadError, refuse, warn_of
+from ..engine.run import Run, showing
+from ..errors import MemoryLimitError, warn_of
 from ..exact.budgets import DEFAULT_BUDGETS, MOST_IN_CURVE, parse_budgets, whole_budgets
-from ..files import is_row_file
 from ..results.datasets import build_result, kind_sentence
 from ..settings import setting
-from ..sources.row_values import stored_array
 from ..sources.source import Source
 from ..statistics.straddle import analyse
 from ..statistics.thresholds import settle_extremes
 from ..statistics.truncated import certify_budgets, refuse_budgets, refuse_spread
-from ..store import StoredArrays, Verification
-from ..store.read.checked import rows_of
-from ..store.where.addresses import StoredArray
 from .inputs.labels import Groups, refuse_without_classes
-from .inputs.lazy_scores import LazyScores
-from .inputs.sources import as_source, opened
+from .inputs.sources import as_source
 from .options import (
     BudgetsLike,
     LabelsLike,
@@ -41,87 +31,13 @@ from .options import (
     ScanOptions,
     ScoresLike,
     Ties,
-    is_stored,
     result_attrs,
     rounded,
     score_kind,
 )
 from .outcome import Grouping, Outcome, error_bars
-from .stores import verify_array
 from .straddle import ambiguity_values, integers, n_ranked
 from .thresholds import score_value, threshold_values
-
-#: Bad chunks that an error names; it carries all of them.
-_NAMED = 20
-#: Variables of a Dataset of scores.
-_NAMES = ("scores", "labels", "class_index")
-
-
-@contextmanager
-def reporting(
-    on_error: str, given: Sequence[object], progress: bool | None, missing: str | None = None
-) -> Iterator[None]:
-    """Turn a failed read into an error that names every bad chunk of what was given, where that is asked for."""
-    if on_error not in ("raise", "report"):
-        raise OptionError(f"on_error must be 'raise' or 'report'; got {on_error!r}. Leave it out to stop at once.")
-    try:
-        yield
-    except ReadError as error:
-        found = _bad_chunks(given, progress, missing) if on_error == "report" else ()
-        if not found:
-            raise
-        refuse(_told(found, error))
-
-
-def _bad_chunks(given: Sequence[object], progress: bool | None, missing: str | None) -> tuple[tuple[str, str], ...]:
-    """Read all chunks of stored scores, labels and classes, and return the bad ones with what is wrong."""
-    arrays = [array for value in given for array in _stored_in(value, missing)]
-    if not arrays:
-        return ()
-    with computing(progress) as compute:
-        return Verification.merge([verify_array(array, compute) for array in arrays]).damaged
-
-
-def _stored_in(value: object, missing: str | None) -> list[StoredArray]:
-    """Return the stored arrays in what was given as scores or labels."""
-    if isinstance(value, LazyScores):
-        return [array for part in value.parts for array in _stored_in(part, missing)]
-    if isinstance(value, xr.Dataset):
-        return [array for name in _NAMES if name in value for array in _stored_in(value[name], missing)]
-    if isinstance(value, xr.DataArray):
-        stored = stored_array(value.data)
-        return [] if stored is None else [stored]
-    if isinstance(value, (str, os.PathLike)) and is_row_file(value):
-        return []  # files have no chunks
-    found = opened(value, missing) if not isinstance(value, StoredArrays) else value
-    parts = (found.scores, found.labels, found.class_index) if isinstance(found, StoredArrays) else (found,)
-    return [array for array in parts if is_stored(array) and rows_of(array) is None]
-
-
-def _told(found: tuple[tuple[str, str], ...], error: ReadError) -> ReadError:
-    found = tuple(sorted(found, key=_in_order))
-    named = "; ".join(_named(*one) for one in found[:_NAMED])
-    more = f"; and {len(found) - _NAMED:,} more" if len(found) > _NAMED else ""
-    chunks, them = ("1 chunk", "it") if len(found) == 1 else (f"{len(found):,} chunks", "them")
-    told = ReadError(
-        f"{chunks} cannot be read, and nothing was computed; all others can: {named}{more}. Restore {them}, or write the store again."
-    )
-    told.chunks = found
-    return told
-
-
-def _named(key: str, what: str) -> str:
-    """Return what is wrong with a chunk, which it names."""
-    text = what.partition(". ")[0]
-    return text if key in text else f"{key}: {text}"
-
-
-def _in_order(found: tuple[str, str]) -> list[tuple[int, str]]:
-    """Return what chunks are ordered by: the numbers in their keys as numbers."""
-    return [(int(part), "") if part.isdigit() else (-1, part) for part in re.split(r"(\d+)", found[0])]
-
-
-# ``evaluate``: every budget's threshold, errors, gains and set sizes from one scan.
 
 
 def evaluate(
@@ -138,7 +54,6 @@ def evaluate(
     progress: bool | None = None,
     checkpoint: PlaceLike = None,
     missing: Missing | None = None,
-    on_error: str = "raise",
 ) -> xr.Dataset:
     """Evaluate top-k and average-k classification for all budgets in one scan.
 
@@ -186,9 +101,6 @@ def evaluate(
     missing
         What a chunk missing from a store means: ``"raise"`` an error that names it (the default), ``"fill"`` the
         array's fill value.
-    on_error
-        What happens where a chunk cannot be read: ``"raise"`` stops at once; ``"report"`` reads all others, and the
-        error that follows names every bad one (its attribute ``chunks`` holds them all). There is no result either way.
 
     Returns
     -------
@@ -290,7 +202,7 @@ def evaluate(
         straddle=straddle, ties=ties, where=where, ignore_index=ignore_index, clusters=clusters, nan_policy=nan_policy,
         progress=progress, checkpoint=checkpoint, missing=missing,
     )  # fmt: skip
-    result, _ = evaluate_with_curve(scores, labels, k, options, most=0, on_error=on_error)
+    result, _ = evaluate_with_curve(scores, labels, k, options, most=0)
     warn_of(kind_sentence(result))
     return result
 
@@ -302,7 +214,6 @@ def evaluate_with_curve(
     options: ScanOptions,
     *,
     most: int = MOST_IN_CURVE,
-    on_error: str = "raise",
 ) -> tuple[xr.Dataset, xr.Dataset | None]:
     """Return the result of ``evaluate``, and one for every integer budget up to ``most``, without straddle strengths.
 
@@ -310,10 +221,7 @@ def evaluate_with_curve(
     ``most`` is 0, or if the memory does not suffice for more budgets than ``k``.
     """
     straddle = options.straddle
-    with (
-        showing(options.progress),
-        reporting(on_error, (scores, labels, options.where), options.progress, options.missing),
-    ):
+    with showing(options.progress):
         source = as_source(scores, labels, **options.opening)
         refuse_spread(source, options.ties)
         budgets = parse_budgets(k, source.n_classes)

@@ -14,7 +14,7 @@ from numpy.typing import DTypeLike
 
 from ..arrays import Array
 from ..axis_names import Axes, names_from_list
-from ..engine.progress import now_telling
+from ..engine.progress import current_progress
 from ..engine.run import counting
 from ..errors import LABELS_CURE, LabelsError, OptionError, ReadError, ScoresError
 from ..files import RowFile, is_row_file, open_file
@@ -22,12 +22,12 @@ from ..files.names import is_pickle
 from ..results.text import ShownAsTable
 from ..store import (
     ScoreWriter,
-    Target,
     Verification,
     appendable,
     check_chunks,
     is_begun,
     is_zarr,
+    new_target,
     open_arrays,
     remove_append_record,
     writable,
@@ -213,7 +213,7 @@ def ingest(
     if rows.n_samples == 0:
         raise _no_samples(rows)
     given = None if labels is None else _open_labels(labels, rows, storage_options, missing)
-    target: AbstractContextManager[LeasedStore] = Target.of(out, out_options, overwrite, apart_from=[scores, labels])
+    target: AbstractContextManager[LeasedStore] = new_target(out, out_options, overwrite, apart_from=[scores, labels])
     if append and is_begun(writable(out, out_options)[0]):
         target = appendable(out, out_options)  # which stays unchanged until the writer ends
     attributes = {"class_names": rows.class_names} if rows.class_names and len(rows.class_names) <= MOST_NAMES else {}
@@ -318,7 +318,7 @@ def _copy(
             raise LabelsError(
                 f"labels must be one for each of the {last} samples; got {labels.shape[0]}. {LABELS_CURE}"
             )
-        now_telling(mine=True).enter("writing")  # what is left of it
+        current_progress(mine=True).enter("writing")  # what is left of it
 
 
 def _no_samples(rows: RowFile | _StoreRows) -> ScoresError:

@@ -12,7 +12,6 @@ from ..engine.run import running
 from ..errors import OptionError
 from ..results.datasets import build_result
 from ..results.registry import LOSSES
-from ..sources.source import Source
 from ..statistics.losses import PAIRS, LossPlan, LossTally, loss_pass
 from .inputs.labels import check_no_nan_policy, logits_of, probabilities, refuse_scores
 from .options import LabelsLike, Named, PlaceLike, ScoresLike, asked_checkpoint, check_flag, result_attrs
@@ -69,8 +68,10 @@ def nll(
         If the scores are not probabilities in [0, 1], contain NaN, or a row of logits has an infinite maximum.
     LabelsError
         If the labels do not fit the scores, or there are none.
-    MemoryLimitError, StoreError
-        If a task cannot fit its share of memory (checked before reading), or the store cannot be opened or read.
+    MemoryLimitError
+        If a task cannot fit its share of memory; checked before reading.
+    StoreError
+        If the store cannot be opened or read.
 
     Notes
     -----
@@ -86,9 +87,7 @@ def nll(
     2000.0
 
     """
-    return _mean_losses(
-        probabilities(scores, labels, "a loss", where, ignore_index), ("nll",), nan_policy, progress, checkpoint
-    )[0][0]
+    return _mean_losses(scores, labels, ("nll",), where, ignore_index, nan_policy, progress, checkpoint)[0][0]
 
 
 def brier(
@@ -135,8 +134,10 @@ def brier(
         If the scores are not probabilities in [0, 1], contain NaN, or a row of logits has an infinite maximum.
     LabelsError
         If the labels do not fit the scores, or there are none.
-    MemoryLimitError, StoreError
-        If a task cannot fit its share of memory (checked before reading), or the store cannot be opened or read.
+    MemoryLimitError
+        If a task cannot fit its share of memory; checked before reading.
+    StoreError
+        If the store cannot be opened or read.
 
     Notes
     -----
@@ -149,9 +150,7 @@ def brier(
     0.21875
 
     """
-    return _mean_losses(
-        probabilities(scores, labels, "a loss", where, ignore_index), ("brier",), nan_policy, progress, checkpoint
-    )[0][0]
+    return _mean_losses(scores, labels, ("brier",), where, ignore_index, nan_policy, progress, checkpoint)[0][0]
 
 
 def one_versus_all(
@@ -204,8 +203,10 @@ def one_versus_all(
         If the labels do not fit the scores, or there are none.
     OptionError
         Where the loss is none of these.
-    MemoryLimitError, StoreError
-        If a task cannot fit its share of memory (checked before reading), or the store cannot be opened or read.
+    MemoryLimitError
+        If a task cannot fit its share of memory; checked before reading.
+    StoreError
+        If the store cannot be opened or read.
 
     Notes
     -----
@@ -220,9 +221,7 @@ def one_versus_all(
     """
     if loss not in _BINARY:
         raise OptionError(f"loss must be one of {', '.join(_BINARY)}; got {loss!r}. Leave it out for the logistic one.")
-    return _mean_losses(
-        probabilities(scores, labels, "a loss", where, ignore_index), (loss,), nan_policy, progress, checkpoint
-    )[0][0]
+    return _mean_losses(scores, labels, (loss,), where, ignore_index, nan_policy, progress, checkpoint)[0][0]
 
 
 def evaluate_losses(
@@ -275,8 +274,10 @@ def evaluate_losses(
         If the labels do not fit the scores, or there are none.
     OptionError
         Where a loss is none of these.
-    MemoryLimitError, StoreError
-        If a task cannot fit its share of memory (checked before reading), or the store cannot be opened or read.
+    MemoryLimitError
+        If a task cannot fit its share of memory; checked before reading.
+    StoreError
+        If the store cannot be opened or read.
 
     Notes
     -----
@@ -293,9 +294,7 @@ def evaluate_losses(
     names = [losses] if isinstance(losses, str) else list(dict.fromkeys(losses))
     if not names or any(name not in PAIRS for name in names):
         raise OptionError(f"losses must be some of {', '.join(PAIRS)}; got {losses!r}. Name those that are wanted.")
-    means, attrs = _mean_losses(
-        probabilities(scores, labels, "a loss", where, ignore_index), tuple(names), nan_policy, progress, checkpoint
-    )
+    means, attrs = _mean_losses(scores, labels, tuple(names), where, ignore_index, nan_policy, progress, checkpoint)
     constants = [mu(name, int(str(attrs["n_classes"]))) for name in names]
     return build_result({"mean_loss": means, "mu": constants}, {"loss": names}, attrs, LOSSES)
 
@@ -390,19 +389,17 @@ def regret_bound(name: str, regret: float, n_classes: int | None = None) -> floa
 
 
 def _mean_losses(
-    given: Source,
-    names: tuple[str, ...],
-    nan_policy: str,
-    progress: bool | None,
-    checkpoint: PlaceLike,
-) -> tuple[list[float], Named]:
-    """Return the means of some losses, and the attributes of a result."""
+    scores: ScoresLike, labels: LabelsLike, names: tuple[str, ...], where: LabelsLike, ignore_index: int | None,
+    nan_policy: str, progress: bool | None, checkpoint: PlaceLike,
+) -> tuple[list[float], Named]:  # fmt: skip
+    """Return the means of some losses, and the attributes of a result; one read."""
+    estimates = probabilities(scores, labels, "a loss", where, ignore_index)
     check_no_nan_policy(nan_policy)
     check_flag("progress", progress, or_none=True)
-    source, link, temperature = logits_of(given)
+    source, link, temperature = logits_of(estimates)
     plan = LossPlan(source.dtype, source.shape[1], names, link, temperature)
     with running(source, progress, nan_policy, asked_checkpoint(checkpoint, "losses", nan_policy=nan_policy)) as run:
         tally: LossTally = run.read(loss_pass(plan))
         refuse_scores(tally, run.source, link)
     means = [tally.losses.mean(i, tally.n_labelled) for i in range(len(names))]
-    return means, result_attrs(given, run.reads, n_labelled=tally.n_labelled)
+    return means, result_attrs(estimates, run.reads, n_labelled=tally.n_labelled)

@@ -15,13 +15,13 @@ import numpy as np
 import xarray as xr
 
 from ..arrays import Array
-from ..engine.checkpoint import Asked
+from ..engine.checkpoint import CheckpointKey
 from ..engine.run import Run, running
 from ..engine.tally import LookedRows
 from ..errors import OptionError
 from ..results.datasets import ATTRIBUTE, CUT, OUTSIDE, PROBABILITIES, UNNORMALISED, versions
-from ..sources.activations import BALANCED
 from ..sources.source import Source
+from ..sources.transforms import BALANCED
 from ..store import is_zarr
 from ..store.where.addresses import StoredArray
 
@@ -183,10 +183,10 @@ def _check_checkpoint(place: PlaceLike) -> None:
         )
 
 
-def asked_checkpoint(place: PlaceLike, function: str, *, folder: str = "", **request: object) -> Asked | None:
+def asked_checkpoint(place: PlaceLike, function: str, *, folder: str = "", **request: object) -> CheckpointKey | None:
     """Return the checkpoint that a call of a function asks for, or None if it asks for none."""
     _check_checkpoint(place)
-    return None if place is None else Asked(place, function, request, folder)
+    return None if place is None else CheckpointKey(place, function, request, folder)
 
 
 # What all results share: the attributes that record their inputs, and how values are rounded.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, SupportsFloat, Unpack
 
@@ -11,11 +11,9 @@ import numpy as np
 
 from ..arrays import Array, Floats, Ints
 from ..errors import AvgkError, OptionError
-from ..sources.activations import Balance, Sigmoid, Softmax
-from ..sources.derived import TransformedSource
-from ..sources.reading import Transform
 from ..sources.row_values import blank, lazy_array
 from ..sources.source import Source
+from ..sources.transforms import ACTIVATIONS, Balance
 from ..statistics.truncated import refuse_truncated
 from .inputs.labels import labelled_source, refuse_soft
 from .inputs.lazy_scores import LazyScores, place_of
@@ -38,7 +36,7 @@ class Activated(LazyScores):
     def as_source(self, labels: LabelsLike, **options: Unpack[SourceOptions]) -> Source:  # noqa: D102
         logits = as_source(self.scores, labels, **options)
         refuse_truncated(logits, f"a {self.activation}")
-        return TransformedSource(logits, _TRANSFORMS[self.activation](self, logits))
+        return logits.with_transform(ACTIVATIONS[self.activation].of(logits, self.temperature))
 
     def __repr__(self) -> str:
         return self._told(f"{self.activation} of {place_of(self.scores)}, temperature {self.temperature:g}")
@@ -48,22 +46,11 @@ class Activated(LazyScores):
         return (self.scores,)
 
 
-def _softmax(what: Activated, logits: Source) -> Transform:
-    return Softmax(what.temperature, logits.dtype, logits.location, logits.mask is not None)
-
-
-def _sigmoid(what: Activated, logits: Source) -> Transform:
-    return Sigmoid(what.temperature, logits.dtype)
-
-
-_TRANSFORMS: dict[str, Callable[[Activated, Source], Transform]] = {"softmax": _softmax, "sigmoid": _sigmoid}
-
-
 def activated(scores: ScoresLike, activation: str, temperature: SupportsFloat = 1.0) -> Activated:
     """Return the probabilities that an activation makes of logits."""
-    if activation not in _TRANSFORMS:
+    if activation not in ACTIVATIONS:
         raise OptionError(
-            f"activation must be {' or '.join(map(repr, _TRANSFORMS))}; got {activation!r}. Use one of these."
+            f"activation must be {' or '.join(map(repr, ACTIVATIONS))}; got {activation!r}. Use one of these."
         )
     try:
         value = float(temperature)
@@ -170,7 +157,7 @@ class Balanced(LazyScores):
                 f"frequencies must be {source.n_classes}, one for each class; got {self.frequencies.size}. "
                 "Count the labels with numpy.bincount(labels, minlength=C)."
             )
-        return TransformedSource(source, Balance(self.frequencies, source.dtype))
+        return source.with_transform(Balance(self.frequencies, source.dtype))
 
     def __repr__(self) -> str:
         return self._told(f"{place_of(self.scores)} divided by class frequencies")

@@ -17,7 +17,7 @@ from ..errors import BudgetError, LabelsError, ScoresError
 from ..exact.budgets import parse_budgets
 from ..exact.sums import error_of
 from ..results.datasets import build_result
-from ..sources.derived import labelled_by_itself
+from ..sources.readers import BlockReader
 from ..sources.row_values import blank, checked_matrix
 from ..sources.source import Source
 from ..statistics.regrets import set_pass, top_pass
@@ -95,7 +95,7 @@ def adaptive_gain(
         raise BudgetError(f"k must be an integer for a gain over top-k; got {k!r}. Use evaluate for a fractional k.")
     with options.run(source) as run:
         with _about_eta():
-            outcome = Outcome.find(run.over(labelled_by_itself(source)), budgets)
+            outcome = Outcome.find(run.over(_labelled_by_itself(source)), budgets)
         thresholds = [score_value(s.key, source.dtype) for s in outcome.selections]
         wanted = top_pass(source.dtype, source.shape[1], [int(b) for b in budgets], [float(t) for t in thresholds])
         tallies = run.read(wanted).tallies
@@ -169,7 +169,7 @@ def regret(sets: ScoresLike, eta: ScoresLike, *, where: LabelsLike = None, progr
     with options.run(source) as run:
         (n_labels,) = run.compute([delayed(int)(members.sum(dtype=np.int64))], "count")
         with _about_eta():
-            search = find_thresholds(run.over(labelled_by_itself(source)), [n_labels])
+            search = find_thresholds(run.over(_labelled_by_itself(source)), [n_labels])
         threshold = score_value(search.found[0].key, source.dtype)
         wanted = set_pass(source.dtype, source.shape[1], float(threshold))
         (tally,) = run.over(source.with_labels(members)).read(wanted).tallies
@@ -256,7 +256,7 @@ def plug_in_regret(
     budgets = parse_budgets(k, source.shape[1])
     with options.run(source) as run, _about_eta():
         mine = Outcome.find(run, budgets)
-        best = Outcome.find(Run(labelled_by_itself(truth), run.compute), budgets)
+        best = Outcome.find(Run(_labelled_by_itself(truth), run.compute), budgets)
     values = {
         "top_k_error": rounded(mine.top_errors),
         "average_k_error": rounded(mine.average_errors),
@@ -279,6 +279,13 @@ def _about_eta() -> Iterator[None]:
 
 def _differences(a: list[Fraction | None], b: list[Fraction | None]) -> list[Fraction | None]:
     return [None if x is None or y is None else x - y for x, y in zip(a, b, strict=True)]
+
+
+def _labelled_by_itself(truth: Source) -> Source:
+    """Return probabilities with themselves as soft labels."""
+    blocks = truth.dask_array()
+    whole = Source(BlockReader(blocks, truth.location)).with_labels(blocks)
+    return whole if truth.mask is None else whole.with_conditions(truth.mask.conditions)
 
 
 def _as_sets(sets: ScoresLike, source: Source) -> da.Array:

@@ -36,9 +36,8 @@ from ..exact.budgets import parse_budgets, show
 from ..kernels.dispatch import work_on
 from ..kernels.keys import check_dtype, first_key_above, is_float
 from ..settings import DEFAULTS, setting
-from ..sources.derived import scatter_slots, spread_source
 from ..sources.row_values import SampleMask, first_samples
-from ..sources.source import Source
+from ..sources.source import Source, scatter_slots, spread_source
 from ..statistics.rules import ThresholdRule, TopRule
 from ..statistics.thresholds import find_thresholds
 from ..statistics.truncated import certify_ranks, refuse_spread

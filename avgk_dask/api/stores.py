@@ -19,13 +19,13 @@ from ..errors import StoreError
 from ..exact.budgets import DEFAULT_BUDGETS, count_labels, parse_budgets
 from ..files import is_row_file
 from ..results.datasets import StoreInfo, ValuesInfo
+from ..sources.readers import StoredReader
 from ..sources.row_values import Labels, lazy_array
-from ..sources.stored import StoredSource
+from ..sources.source import Source
 from ..store import StoredArrays, open_arrays
 from ..store.read.bands import read_matrix
 from ..store.read.encoding import ENCODING_ATTRIBUTES, encoding_of
-from ..store.read.listing import chunk_key
-from ..store.read.manifest import chunk_grid
+from ..store.read.manifest import chunk_grid, index_of
 from ..store.read.opening import open_all
 from ..store.read.presence import (
     StoreFacts,
@@ -42,20 +42,30 @@ from .inputs.sources import as_labels, check_scores, find_labels
 from .options import LabelsLike, Matrix, Missing, StoreLike, check_flag, check_missing, is_stored
 from .straddle import n_ranked
 
-#: Chunks a task checks, one after the other.
-_STRETCH = 16
+#: Chunks that a task checks one after the other, at least, and the most tasks: graph and results stay small.
+_STRETCH, _MOST_TASKS = 16, 10_000
 
 
 def verify_array(array: Any, compute: Compute) -> Verification:
-    """Verify an array: first its metadata and which chunks are there, then the bytes of those that are."""
+    """Verify an array: first its metadata and which chunks are there, then the bytes of those that are.
+
+    A task decodes one chunk at a time, and gets the numbers of its first and last chunk, not a list of keys.
+    """
     listed = Verification.merge([verify_metadata(array), verify_listing(array)])
-    known = {key for key, _ in listed.damaged}
-    chunks = [chunk for chunk in np.ndindex(*chunk_grid(array)) if chunk_key(array, chunk) not in known]
+    grid = chunk_grid(array)
+    n_chunks = math.prod(grid)
+    size = max(_STRETCH, -(-n_chunks // _MOST_TASKS))
+    bad: dict[int, set[tuple[int, ...]]] = {}
+    for key, _ in listed.damaged:
+        index = index_of(array.path, key)
+        if index and len(index) == len(grid):
+            bad.setdefault(int(np.ravel_multi_index(index, grid)) // size, set()).add(index)
     verify = dask.delayed(verify_stretch, pure=False)
     shared = dask.delayed(array, traverse=False)
-    tasks = [verify(shared, chunks[i : i + _STRETCH]) for i in range(0, len(chunks), _STRETCH)]
+    tasks = [
+        verify(shared, i * size, min((i + 1) * size, n_chunks), bad.get(i, set())) for i in range(-(-n_chunks // size))
+    ]
     read = Verification.merge(compute(tasks, "verify")) if tasks else Verification(0, 0, (), True)
-    n_chunks = math.prod(chunk_grid(array))
     return Verification(n_chunks, read.n_bytes, listed.damaged + read.damaged, listed.has_manifest)
 
 
@@ -196,11 +206,11 @@ def open_stored(
 
 
 def verify(store: StoreLike, *, storage_options: Options | None = None, progress: bool | None = None) -> Verification:
-    """Read every stored chunk of a store and check it, against the store's manifest where it has one.
+    """Read every stored chunk of a store, of whatever origin, and list every bad one.
 
     Stores written by this package have a manifest: a changed, swapped, lost or shortened chunk is found with
-    certainty but for one in 2**64. In other stores lost, empty and undecodable chunks are found, and
-    changed bytes only where their codec has a checksum.
+    certainty but for one in 2**64. In other stores each chunk is decoded: lost, empty and undecodable chunks are
+    found, and changed bytes only if their codec has a checksum. A bad chunk does not end the run.
 
     Parameters
     ----------
@@ -215,7 +225,7 @@ def verify(store: StoreLike, *, storage_options: Options | None = None, progress
     -------
     Verification
         With ``ok`` (nothing is wrong), ``n_chunks``, ``n_bytes`` read, ``damaged`` (pairs of a chunk's store key and
-        what is wrong) and ``has_manifest``.
+        what is wrong; for a shard, which of its inner chunks cannot be decoded) and ``has_manifest``.
 
     Raises
     ------
@@ -224,7 +234,8 @@ def verify(store: StoreLike, *, storage_options: Options | None = None, progress
 
     Notes
     -----
-    Cost: one read of everything stored. Chunks in a manifest are hashed, not decoded.
+    Cost: one read of everything stored. Chunks in a manifest are hashed, not decoded. Memory: one chunk (or shard) per thread,
+    and 8 bytes per chunk of the store.
 
     Examples
     --------
@@ -313,12 +324,13 @@ def info(
     """
     arrays = open_stored(store, scores, labels, storage_options, "fill")
     facts = gather_facts(arrays.scores)
-    source = StoredSource(arrays.scores, None, arrays.location)
+    reader = StoredReader(arrays.scores, arrays.location)
+    source = Source(reader)
     budgets = parse_budgets(DEFAULT_BUDGETS, source.shape[1])
     counts = [count_labels(k, source.shape[0]) for k in budgets]
     ranks = n_ranked(budgets, source.shape[1])
     memory = project(source, counts, int(max(budgets)), ranks)
-    values = None if facts.n_missing_chunks == facts.n_chunks else _values(source)
+    values = None if facts.n_missing_chunks == facts.n_chunks else _values(reader)
     kept = f"the {arrays.scores.shape[1]} largest of {arrays.n_classes} scores of each row"
     truncated = None if arrays.n_classes is None else kept
     return {
@@ -363,21 +375,21 @@ def _labels(labels: Labels, ndim: int) -> str | None:
     return f"{'class numbers' if labels.ndim < ndim else 'probabilities'}, {labels.dtype}, shape {tuple(labels.shape)}{decoded}"
 
 
-def _values(source: StoredSource) -> ValuesInfo:
+def _values(reader: StoredReader) -> ValuesInfo:
     """Look at the first rows: their range, and whether they are probabilities."""
-    end = source.piece_end(0)
+    end = reader.piece_end(0)
     n = min(_SAMPLE_ROWS, end)
-    slabs = [read_matrix(source.array, (slice(0, end), slice(*part)))[:n].copy() for part in pairwise(source.classes)]
+    slabs = [read_matrix(reader.array, (slice(0, end), slice(*part)))[:n].copy() for part in pairwise(reader.classes)]
     rows = np.concatenate(slabs, axis=1).astype(np.float64)
     finite = rows[np.isfinite(rows)]
     low, high = (float(finite.min()), float(finite.max())) if finite.size else (None, None)
     if finite.size < rows.size:
         kind = "with infinities or NaN"
-    elif source.dtype.kind in "iub":
+    elif reader.dtype.kind in "iub":
         kind = "integers: counts, ranks or quantised scores"
     elif finite.min() < 0 or finite.max() > 1:
         kind = "logits or other real scores: not in [0, 1]"
-    elif np.allclose(rows.sum(1), 1, atol=2e-2 if source.dtype.itemsize == 2 else 1e-4):
+    elif np.allclose(rows.sum(1), 1, atol=2e-2 if reader.dtype.itemsize == 2 else 1e-4):
         kind = "probabilities: rows sum to 1"
     else:
         kind = "in [0, 1], rows do not sum to 1"

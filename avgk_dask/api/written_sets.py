@@ -17,10 +17,9 @@ from ..engine.run import counting
 from ..errors import OptionError
 from ..exact.budgets import parse_budgets
 from ..results.datasets import plain_json
-from ..sources.derived import FilteredSource
+from ..sources.readers import StoredReader
 from ..sources.source import Source
-from ..sources.stored import StoredSource
-from ..store import SET_FORMATS, SetBand, SetGrid, SetsWriter, Target, shown
+from ..store import SET_FORMATS, SetBand, SetGrid, SetsWriter, new_target, shown
 from ..store.read.grids import chunks_of, shards_of
 from ..store.where.addresses import Options
 from ..store.where.locations import MOST_NAMES
@@ -138,7 +137,7 @@ def write_sets(
         ties=choice.ties, nan_policy=choice.nan_policy, where=where, ignore_index=ignore_index, progress=progress,
         checkpoint=checkpoint,
     )  # fmt: skip
-    target = Target.of(out, out_options, overwrite, apart_from=[*places_of(scores), *places_of(where)])
+    target = new_target(out, out_options, overwrite, apart_from=[*places_of(scores), *places_of(where)])
     source, _ = as_lazy(scores, **options.opening)
     names = class_names_of(scores)
     with target as place, _writing_thread() as thread:
@@ -189,9 +188,9 @@ def _choose(
 
 
 def _grid(source: Source, sets: da.Array) -> SetGrid:
-    inner = source.inner if isinstance(source, FilteredSource) else source
-    if isinstance(inner, StoredSource) and inner.array.ndim == 2:
-        return SetGrid(inner.shape, chunks_of(inner.array), shards_of(inner.array))
+    reader = source.reader
+    if isinstance(reader, StoredReader) and reader.array.ndim == 2 and not source.transforms:
+        return SetGrid(reader.shape, chunks_of(reader.array), shards_of(reader.array))
     rows, classes = (max(sizes) for sizes in sets.chunks)
     return SetGrid(sets.shape, (rows, classes))
 

@@ -1,4 +1,9 @@
-"""Blocks of the users' own Dask arrays: plain NumPy arrays that are what the metadata promise, or refused."""
+"""The blocks of a band: checked against the metadata, then searched for candidates, the scores at or above a floor.
+
+Blocks come from stores and from users' own Dask arrays. ``promised_block``, ``checked_slabs`` and the ``check_`` functions return
+them as plain NumPy arrays, or refuse them. ``TileReader`` lists the candidates of each row, with their classes and keys, and
+``TopRanks`` finds each row's highest scores.
+"""
 
 from __future__ import annotations
 
@@ -16,11 +21,17 @@ from ..kernels.dispatch import gather_above, rank_top
 from ..kernels.keys import HALF_NAN, Keys, carrier, carrier_bits, carrier_floor, is_half
 from ..masks import plain_block, plain_labels, with_unlabelled
 
+NO_INDEX = np.iinfo(np.int64).max
+#: Candidates listed at a time, so that they stay in cache; of slabs, as many as are worth a call of the kernel.
+LISTED = 1 << 12
+_STREAMED = 1 << 17
+#: Rows listed at a time.
+_ROWS = 1 << 10
 _CURE = "Correct the dtype and chunks of the array."
 
 
 def promised_block(block: Any, dtype: Dtype, shape: tuple[int, ...] | None = None, what: str = "scores") -> Array:
-    """Return a block of a matrix as a plain array in native byte order; refuse one of another dtype, or shape if that is known."""
+    """Return a block of a matrix as a plain array in native byte order; refuse another dtype, or shape if it is known."""
     plain = plain_block(block, what)
     if plain.dtype.newbyteorder("=") != dtype or plain.ndim != 2 or shape not in (None, plain.shape):
         raise ScoresError(
@@ -30,8 +41,14 @@ def promised_block(block: Any, dtype: Dtype, shape: tuple[int, ...] | None = Non
     return plain.astype(dtype, copy=False)  # of the other byte order, it would be taken for other numbers
 
 
-def promised_labels(block: Any, shape: tuple[int, ...]) -> Array:
-    """Return a block of labels as a plain array, hard ones as int64 with -1 where one is masked or missing."""
+def check_block(block: Any, dtype: Dtype, what: str, block_info: Any = None) -> Array:
+    """Do ``promised_block`` for ``map_blocks``."""
+    return promised_block(block, dtype, _shape(block_info), what)
+
+
+def check_labels(block: Any, block_info: Any = None) -> Array:
+    """Return a block of labels as a plain array; hard ones are int64, with -1 for masked and missing ones."""
+    shape = _shape(block_info)
     hard = len(shape) == 1
     labels = plain_labels(block) if hard else plain_block(block, "labels", LabelsError)
     if labels.shape != shape:
@@ -43,16 +60,6 @@ def promised_labels(block: Any, shape: tuple[int, ...]) -> Array:
         cure = f"{_CURE} {label_cure(labels.dtype)}" if hard else _CURE
         raise LabelsError(f"labels must be {kind}, as their metadata promise; got a block of {labels.dtype}. {cure}")
     return with_unlabelled(labels, np.zeros(shape, bool)) if hard else labels
-
-
-def check_block(block: Any, dtype: Dtype, what: str, block_info: Any = None) -> Array:
-    """Do ``promised_block`` for ``map_blocks``."""
-    return promised_block(block, dtype, _shape(block_info), what)
-
-
-def check_labels(block: Any, block_info: Any = None) -> Array:
-    """Do ``promised_labels`` for ``map_blocks``."""
-    return promised_labels(block, _shape(block_info))
 
 
 def check_where(block: Any, block_info: Any = None) -> Array:
@@ -70,19 +77,9 @@ def _shape(block_info: Any) -> tuple[int, ...]:
     return tuple(int(stop) - int(start) for start, stop in block_info[0]["array-location"])
 
 
-# From a band's blocks to the scores worth attention: those at or above a floor, row by row.
-
-
-NO_INDEX = np.iinfo(np.int64).max
-#: Scores listed at a time, and a row more: what stays in cache; where rows come in slabs, what is worth a call.
-LISTED = 1 << 12
-_STREAMED = 1 << 17
-_ROWS = 1 << 10
-
-
 @dataclass(frozen=True)
-class Entries:
-    """The listed scores of a stretch of rows: those of row i are ``offsets[i]:offsets[i + 1]``."""
+class Candidates:
+    """The candidates of a stretch of rows: those of row i are ``offsets[i]:offsets[i + 1]``."""
 
     first_row: int
     offsets: Ints
@@ -94,19 +91,19 @@ class Entries:
         """Number of rows in the stretch."""
         return self.offsets.size - 1
 
-    def at_least(self, key: int) -> Entries:
-        """Return the entries from a key up."""
+    def at_least(self, key: int) -> Candidates:
+        """Return the candidates from a key up."""
         keep = self.keys >= key
         offsets = np.concatenate([[0], np.cumsum(keep)])[self.offsets]
-        return Entries(self.first_row, offsets, self.classes[keep], self.keys[keep])
+        return Candidates(self.first_row, offsets, self.classes[keep], self.keys[keep])
 
     def rows(self) -> Ints:
-        """Return the row of each entry, counted from the band's first row."""
+        """Return the row of each candidate, counted from the band's first row."""
         return self.first_row + np.repeat(np.arange(self.n_rows), np.diff(self.offsets))
 
 
 class Listing:
-    """Space for the entries of a stretch of rows, used again for every stretch."""
+    """Space for the candidates of a stretch of rows, used again for every stretch."""
 
     def __init__(self, n_classes: int, n_listed: int, n_rows: int, width: int, dtype: Dtype) -> None:
         self.offsets = np.empty(n_rows + 1, np.int64)
@@ -123,15 +120,15 @@ class Listing:
         """Return the space in the order the kernels take it."""
         return self.offsets, self.classes, self.keys, self.scratch
 
-    def entries(self, first_row: int, n_rows: int) -> Entries:
-        """Return what is listed of these rows; good until the space is used again."""
+    def candidates(self, first_row: int, n_rows: int) -> Candidates:
+        """Return the candidates of these rows, which are valid until the space is used again."""
         offsets = self.offsets[: n_rows + 1]
         n = int(offsets[-1])
-        return Entries(first_row, offsets, self.classes[:n], self.keys[:n])
+        return Candidates(first_row, offsets, self.classes[:n], self.keys[:n])
 
 
 class TileReader:
-    """Reads blocks of scores in tiles, and notes the NaN in them."""
+    """Reads blocks of scores in tiles, lists their candidates, and counts their NaN."""
 
     def __init__(self, floor: int, dtype: Dtype, tile_scores: int) -> None:
         self.floor = carrier_floor(floor, dtype)
@@ -142,7 +139,7 @@ class TileReader:
         self.first_nan = (NO_INDEX, NO_INDEX)
 
     def tiles(self, block: Array) -> Iterator[tuple[int, Array]]:
-        """Return (first row, tile) of a block: the whole of it, or stretches of rows where it must be converted."""
+        """Return (first row, tile) of a block: the whole block, or stretches of rows if it must be converted."""
         step = max(1, self.tile_scores // block.shape[1])
         if carrier(block[:0]).dtype == block.dtype:
             step = block.shape[0]
@@ -154,20 +151,20 @@ class TileReader:
         return (tile, *carrier_bits(tile), self.floor)
 
     def note_nan(self, tile: Array, n_nan: int, first_nan: int, first_row: int, first_class: int = 0) -> None:
-        """Keep the count and the first index of the NaN that a kernel met in a tile."""
+        """Add the NaN that a kernel counted in a tile, and keep the first index."""
         if n_nan:
             row, class_ = divmod(first_nan, tile.shape[1])
             self.n_nan += n_nan
             self.first_nan = min(self.first_nan, (first_row + row, first_class + class_))
 
     def note_half_nan(self, tile: Array, first_row: int, first_class: int = 0) -> None:
-        """Find the NaN in a tile of half floats, whose keys are numbers to the kernels."""
+        """Count the NaN in a tile of half floats, whose keys are numbers to the kernels."""
         if is_half(self.dtype) and tile.min() == HALF_NAN:
             nan = np.flatnonzero(tile == HALF_NAN)
             self.note_nan(tile, nan.size, int(nan[0]), first_row, first_class)
 
-    def stretches(self, block: Array, first_class: int = 0) -> Iterator[Entries]:
-        """Return the entries of stretches of rows; each is good until the next."""
+    def stretches(self, block: Array, first_class: int = 0) -> Iterator[Candidates]:
+        """Return the candidates of stretches of rows; each is valid until the next one is read."""
         for first, tile in self.tiles(block):
             self.note_half_nan(tile, first, first_class)
             n_rows, n_classes = tile.shape
@@ -180,12 +177,12 @@ class TileReader:
                     *self.as_arguments(tile), row, offsets, classes, keys, *nothing, scratch
                 )
                 self.note_nan(tile, n_nan, first_nan, first, first_class)
-                yield listing.entries(first + row, stop - row)
+                yield listing.candidates(first + row, stop - row)
                 row = stop
 
 
 def checked_slabs(slabs: Iterable[Array], dtype: Dtype, n_classes: int, labels: Array | None) -> Iterator[Array]:
-    """Return the slabs of a band, and refuse those that are not what their metadata promised."""
+    """Return the slabs of a band; refuse those that differ from their metadata."""
     n_rows, first_class = None if labels is None else len(labels), 0
     for block in slabs:
         slab = promised_block(block, dtype)
@@ -204,14 +201,14 @@ def checked_slabs(slabs: Iterable[Array], dtype: Dtype, n_classes: int, labels: 
         )
 
 
-def streamed_rows(reader: TileReader, slabs: Iterable[Array], top: TopRanks | None) -> Iterator[Entries]:
-    """Read a band slab by slab along the classes, then return the entries of stretches of its rows."""
+def streamed_rows(reader: TileReader, slabs: Iterable[Array], top: TopRanks | None) -> Iterator[Candidates]:
+    """Read a band slab by slab along the classes, then return the candidates of stretches of its rows."""
     parts: list[tuple[Ints, Array, Keys]] = []
     first_class = n_rows = 0
     for slab in slabs:
         n_rows = slab.shape[0]
-        for entries in reader.stretches(slab, first_class):
-            parts.append((entries.rows(), entries.classes + np.int32(first_class), entries.keys.copy()))
+        for found in reader.stretches(slab, first_class):
+            parts.append((found.rows(), found.classes + np.int32(first_class), found.keys.copy()))
         if top is not None:
             for first, tile in reader.tiles(slab):
                 top.insert(tile, first, first_class)
@@ -223,17 +220,17 @@ def streamed_rows(reader: TileReader, slabs: Iterable[Array], top: TopRanks | No
     for first in range(0, n_rows, step):
         part = offsets[first : first + step + 1]
         mine = order[part[0] : part[-1]]
-        yield Entries(first, part - part[0], classes[mine], keys[mine])
+        yield Candidates(first, part - part[0], classes[mine], keys[mine])
 
 
 def no_ranked(n_rows: int, n_ranks: int, dtype: Dtype) -> Array:
-    """Return space for the highest scores of some rows, as carriers; NaN where there can be one."""
+    """Return space for the highest scores of some rows, as carriers, filled with NaN or, for integers, 0."""
     empty = carrier(np.empty((0, 0), dtype))
     return np.full((n_rows, n_ranks), np.nan if empty.dtype.kind == "f" else 0, empty.dtype)
 
 
 def ranking_space(shape: tuple[int, ...], n_ranks: int, dtype: Dtype) -> tuple[Array, int, Any]:
-    """Return what ``gather_above`` needs to find each row's highest scores: where to, the lanes, the missing score."""
+    """Return what ``gather_above`` needs to find each row's highest scores: the space, the lanes, the missing score."""
     n_rows, n_classes = shape
     ranked = no_ranked(n_rows, n_ranks, dtype)
     return ranked, lanes_for(n_ranks, n_classes), no_ranked(1, 1, dtype)[0, 0]
@@ -249,7 +246,7 @@ class TopRanks:
         self._half = is_half(dtype)
 
     def insert(self, tile: Array, first_row: int, first_class: int) -> None:
-        """Take in a tile of the rows from ``first_row`` and the classes from ``first_class``."""
+        """Add a tile of the rows from ``first_row`` and the classes from ``first_class``."""
         rows = slice(first_row, first_row + tile.shape[0])
         width = lanes_for(self.scores.shape[1], tile.shape[1])
         rank_top(tile, first_class, self.scores[rows], self.classes[rows], self.n_filled[rows], width)
@@ -257,7 +254,7 @@ class TopRanks:
             self.classes[rows][self.scores[rows] == HALF_NAN] = -1
 
     def ranks_of(self, labels: Ints, n_ranks: int) -> Ints:
-        """Return each label's rank, ``n_ranks`` + 1 for all beyond, 0 for no label."""
+        """Return each label's rank; ``n_ranks`` + 1 for all beyond, and 0 for no label."""
         is_it = self.classes[:, :n_ranks] == labels[:, None]
         ranks = np.where(is_it.any(1), is_it.argmax(1) + 1, n_ranks + 1)
         return np.where(labels < 0, 0, ranks)

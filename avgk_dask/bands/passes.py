@@ -1,4 +1,9 @@
-"""Passes: what one read of the bands does, as plain data. Searches ask for them, and ``passes.run.drive`` reads them."""
+"""Passes: what one read of the bands does, as plain data, with the labels that tasks receive and the counts of bad data.
+
+A *search* asks for one ``Pass`` after another until it knows its answer, and ``engine.run.drive`` reads them. ``Together`` makes
+one search of several that share reads. ``UsableLabels`` are the labels of a band with the bad ones blanked, ``SampleGroups``
+splits a column that holds labels and groups, and ``CheckedTally`` counts what every pass over scores and labels refuses.
+"""
 
 from __future__ import annotations
 
@@ -22,27 +27,26 @@ Work = Callable[[Iterable[Array], Any, int, Any], State]
 class Pass:
     """One read: a plan, the same for all bands, the work on a band, and the state that the bands' states merge into."""
 
-    #: Names the tasks, and the stage that progress tells of.
+    #: Names the tasks, and the stage in the progress.
     name: str
     work: Work
     plan: Any
     state: type[State]
     #: The bands to read; None for all.
     bands: tuple[int, ...] | None = None
-    #: The class chunk to read of each of those bands, instead of the whole of it.
+    #: The class chunk to read of each of those bands, instead of whole bands.
     columns: tuple[int, ...] | None = None
-    #: Where states are large: at most so many tasks, each of which adds one band's to the last.
+    #: The most tasks, for large states: each task then merges every band's state with the last one.
     max_tasks: int | None = None
-    #: Whether the work holds a band's whole rows, and at how many keys it counts scores: what its memory depends on.
+    #: Whether the work holds a band's whole rows, and at how many keys it counts scores. Its memory depends on both.
     holds_rows: bool = False
     n_edges: int = 0
-    #: Bytes that the state of any number of bands may have, beside what adds up: large ones are merged few at a time. And
-    #: bytes that it has for each row.
+    #: Bytes of the state of any number of bands, of which large ones are merged few at a time, and bytes for each row.
     state_bytes: int = 0
     sum_bytes: int = 0
     #: Whether it is one of several that read all bands once, together.
     is_wave: bool = False
-    #: Whether, with the passes before it, all bands have been read once more.
+    #: Whether all bands have been read once more after this pass and those before it.
     completes: bool = False
 
     @property
@@ -52,23 +56,23 @@ class Pass:
 
 
 class Search(Protocol):
-    """What asks for passes until it knows the answer. Pure: it reads nothing, and ``advance`` returns a new one."""
+    """Asks for passes until it knows its answer. Pure: it reads nothing, and ``advance`` returns a new search."""
 
     def next_pass(self) -> Pass | None:
-        """Return the pass that is needed next; None once the answer is known."""
+        """Return the next pass; None once the answer is known."""
 
     def advance(self, state: Any) -> Self:
-        """Return the search that knows what a pass has found."""
+        """Return the search after a pass, given the state of all bands."""
 
 
 @dataclass(frozen=True)
 class Together:
-    """Several searches as one: passes over the same bands share a read."""
+    """Several searches as one, whose passes over the same bands share a read."""
 
     searches: tuple[Any, ...]
 
     def next_pass(self) -> Pass | None:
-        """Return one pass that does the work of all that can share a read."""
+        """Return one pass that does the work of all passes that can share a read."""
         shared = [what for what in self._passes() if what is not None]
         if not shared:
             return None
@@ -100,7 +104,7 @@ class Together:
         return [what if what is not None and what.bands == bands else None for what in wanted]
 
     def advance(self, state: Several) -> Together:
-        """Hand each search its part."""
+        """Advance each search that took part by its state."""
         parts = iter(state.parts)
         pairs = zip(self.searches, self._passes(), strict=True)
         return Together(tuple(search if what is None else search.advance(next(parts)) for search, what in pairs))
@@ -108,20 +112,17 @@ class Together:
 
 def work_together(slabs: Iterable[Array], labels: Any, number: int, plan: tuple[Pass, ...]) -> Several:
     """Do the work of several passes on one band, which is held whole."""
-    # A slab that is read is good until the next one is asked for; blocks that came in a list stay.
+    # A slab that is read is valid until the next one is read; blocks that came in a list stay.
     held = slabs if isinstance(slabs, list) else [copy.copy(slab) for slab in slabs]
     return Several(tuple(what.work(iter(held), labels, number, what.plan) for what in plan))
 
 
-# Labels and groups of samples in one column, as tasks are handed labels.
-
-
-#: Values a label may have beside the classes: unlabelled, one too many, and further out of range.
+#: Values a label may have besides the classes: unlabelled, one too many, and further out of range.
 _OTHERS = 3
 
 
 def pack(labels: Array, groups: Ints, n_classes: int) -> Ints:
-    """Return one number for each sample's label and group; labels out of range stay so.
+    """Return one number per sample for its label and its group; labels out of range stay out of range.
 
     Examples
     --------
@@ -137,20 +138,17 @@ def pack(labels: Array, groups: Ints, n_classes: int) -> Ints:
 
 @dataclass(frozen=True)
 class SampleGroups:
-    """How a column tells the labels, and the groups where samples have some."""
+    """Splits the column that a task receives as labels, in which labels may be packed together with groups."""
 
     n_classes: int
     are_packed: bool = True
 
     def split(self, column: Array | None) -> tuple[Array | None, Ints | None]:
-        """Return labels and groups; no groups where the column has labels alone."""
+        """Return labels and groups, or no groups if the column holds only labels."""
         if not self.are_packed or column is None:
             return column, None
         groups, labels = np.divmod(column.astype(np.int64), self.n_classes + _OTHERS)
         return labels - 1, groups
-
-
-# What every pass over scores and labels counts: rows, labels, and the data that must be refused.
 
 
 #: Band, row in it, class.
@@ -179,9 +177,6 @@ class CheckedTally(State):
     n_labelled: Count
 
 
-# Labels as a band's tally takes them.
-
-
 #: No label: larger than any.
 _NO_LABEL = 2**64 - 1
 _NO_FAULTS = SoftFaults(np.zeros(0, np.int64), np.zeros(0, np.int64))
@@ -191,7 +186,7 @@ _NO_FAULTS = SoftFaults(np.zeros(0, np.int64), np.zeros(0, np.int64))
 class UsableLabels:
     """The hard or the soft labels of a band, with the bad ones blanked, the rows of those, and the range of hard ones.
 
-    ``least`` is the least label that is not negative, ``most`` the largest bad one (-1 where there is none).
+    ``least`` is the least label that is not negative, ``most`` the largest bad one (-1 if there is none).
     """
 
     hard: Ints | None = None
@@ -199,14 +194,13 @@ class UsableLabels:
     bad: Ints | tuple[int, ...] = ()
     least: int = _NO_LABEL
     most: int = -1
-    #: What is wrong with soft labels.
     soft_faults: SoftFaults = _NO_FAULTS
-    #: The groups of the rows, where they came with the labels.
+    #: The groups of the rows, if they came with the labels.
     groups: Array | None = None
 
     @classmethod
     def of(cls, labels: Array | None, n_classes: int) -> UsableLabels:
-        """Return what is usable of labels as they came."""
+        """Return the usable labels among those of a band."""
         if labels is None:
             return cls()
         if labels.ndim == 2:
@@ -219,12 +213,12 @@ class UsableLabels:
         least = int(hard.view(np.uint64).min(initial=_NO_LABEL))  # negative ones are large there
         most = int(labels[bad].max(initial=0)) if bad.size else -1
         hard[bad] = -1
-        hard[hard < 0] = -1  # which stands for any negative one
+        hard[hard < 0] = -1
         return cls(hard, None, bad, least, most)
 
     @classmethod
     def of_column(cls, column: Array | None, n_classes: int, *, are_packed: bool) -> UsableLabels:
-        """Return what is usable of labels, and the groups where both are in one column."""
+        """Return the usable labels of a column, and its groups if both are packed in it."""
         labels, groups = SampleGroups(n_classes, are_packed).split(column)
         return replace(cls.of(labels, n_classes), groups=None if groups is None else groups.astype(np.int32))
 
@@ -233,8 +227,15 @@ class UsableLabels:
         """The labels, of whichever kind."""
         return self.hard if self.soft is None else self.soft
 
+    @property
+    def n_labelled(self) -> int:
+        """Number of rows that have a label."""
+        if self.hard is None:
+            return 0 if self.soft is None else len(self.soft)
+        return int((self.hard >= 0).sum())
+
     def strata(self, kind: str, n_rows: int) -> Array:
-        """Return what each row is counted by: its class, 0 for none and each one higher; its group; or 0 for all."""
+        """Return the stratum of each row: its class + 1, or 0 without a label; its group; or 0 for all."""
         if kind == "groups":
             assert self.groups is not None
             return self.groups
@@ -243,7 +244,7 @@ class UsableLabels:
         return np.zeros(n_rows, np.int8)
 
     def faults(self, band: int) -> dict[str, Any]:
-        """Return what a tally keeps of bad labels, by the names of its fields."""
+        """Return the fields of a ``CheckedTally`` about bad labels, by their names."""
         first = (band, int(self.bad[0]), 0) if len(self.bad) else NOWHERE
         off = self.soft_faults.off
         return {

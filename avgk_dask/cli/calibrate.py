@@ -1,45 +1,27 @@
-"""``avgk calibrate``."""
+"""``avgk calibrate`` and ``avgk transfer``."""
 
 from __future__ import annotations
 
 import pathlib
-from contextlib import nullcontext
 from dataclasses import replace
 from fractions import Fraction
-from typing import TYPE_CHECKING, Unpack
+from typing import TYPE_CHECKING
 
 import click
 
 from ..errors import OptionError
-from .clusters import ClusterChoice, cluster, cluster_options
 from .group import Command
-from .parameters import (
-    SampleChoice,
-    StoreChoice,
-    activation_options,
-    budget_option,
-    checkpoint_options,
-    checkpoint_place,
-    json_option,
-    labelled_store_options,
-    missing_option,
-    nan_option,
-    parse_storage_options,
-    quiet_option,
-    sample_options,
-)
-from .printing import ResultsFolder, look, print_json, remark, shows_progress, tell
+from .parameters import NO_LABELS, Call, budget_option, call_options, options, parse_storage_options, results_option
+from .printing import ResultsFolder, print_json, tell
 
 if TYPE_CHECKING:
     from ..api.calibration.affine import AffineScaling
     from ..api.calibration.temperature import TemperatureScaling
-    from ..api.options import NanPolicy
     from ..api.transfer import Guarantee
 
 
 @click.command(cls=Command, short_help="Fit a calibrator to logits and their labels.")
-@labelled_store_options
-@sample_options
+@call_options("store labels arrays samples")
 @click.option(
     "--method", type=click.Choice(["temperature", "vector", "matrix"]), default="temperature", show_default=True,
     help="One number for all logits, a weight and a bias a class, or a matrix.",
@@ -59,12 +41,10 @@ if TYPE_CHECKING:
     type=click.IntRange(min=1),
     help="Steps of the optimiser, at most; each is a read.  [default: 500]",
 )
-@missing_option
-@json_option
-@quiet_option
-@cluster_options
-def calibrate(chosen: StoreChoice, samples: SampleChoice, method: str, out: str, penalty: float | None, bias_penalty: float | None,
-              max_iterations: int | None, missing: str, as_json: bool, quiet: bool, **where: Unpack[ClusterChoice]) -> None:  # fmt: skip
+@options("missing json quiet cluster")
+def calibrate(
+    call: Call, method: str, out: str, penalty: float | None, bias_penalty: float | None, max_iterations: int | None
+) -> None:
     """Fit what makes probabilities of logits to a calibration store, by the least NLL, and write it to a file.
 
     STORE has logits and labels, or is a file of logits, as for avgk evaluate, and LABELS has the labels. Other commands take the file as --calibration.
@@ -75,13 +55,13 @@ def calibrate(chosen: StoreChoice, samples: SampleChoice, method: str, out: str,
     """
     asked = {"penalty": penalty, "bias_penalty": bias_penalty, "max_iterations": max_iterations}
     calibrator = _calibrator(method, {name: value for name, value in asked.items() if value is not None})
-    arrays = chosen.open(missing)
-    with cluster(where, quiet):
-        calibrator.fit(arrays, **samples.open(chosen), progress=shows_progress(quiet))
+    arrays = call.open()
+    with call.computing():
+        calibrator.fit(arrays, **call.existing(), progress=call.progress)
     calibrator.save(out)
     if calibrator.message:
-        remark(calibrator.message, quiet)
-    if not as_json:
+        call.remark(calibrator.message)
+    if not call.as_json:
         tell(f"{calibrator}, {calibrator.n_reads} reads; wrote {out}")
         return
     names = ("nll_before", "nll_after", "n_reads", "n_iterations", "converged", "message")
@@ -103,14 +83,9 @@ def _calibrator(method: str, options: dict[str, float]) -> TemperatureScaling | 
     return found
 
 
-# ``avgk transfer``.
-
-
 @click.command(cls=Command, short_help="Thresholds of one store on another.")
 @click.argument("calibration", type=click.Path())
-@labelled_store_options
-@activation_options
-@sample_options
+@call_options("store labels arrays activation samples")
 @budget_option("Budgets: 5 or 1,3,5 or 1:10 or 0.5,2.5.", required=True)
 @click.option(
     "--guarantee", type=click.Choice(["expected"]),
@@ -120,21 +95,12 @@ def _calibrator(method: str, options: dict[str, float]) -> TemperatureScaling | 
 @click.option(
     "--calibration-option", multiple=True, metavar="KEY=VALUE", help="How to reach CALIBRATION, such as anon=true."
 )
-@click.option(
-    "--out",
-    type=click.Path(path_type=pathlib.Path),
-    help="Write metrics.json and metrics.zarr here, over those of an earlier run.",
-)
-@nan_option
-@missing_option
-@json_option
-@quiet_option
-@checkpoint_options
-@cluster_options
-def transfer(chosen: StoreChoice, samples: SampleChoice, calibration: str, k: list[Fraction], guarantee: Guarantee, calibration_scores: str | None,
-             calibration_option: tuple[str, ...], out: pathlib.Path | None, as_json: bool, nan_policy: NanPolicy, missing: str,
-             quiet: bool, checkpoint: str | None, checkpoint_option: tuple[str, ...],
-             **where: Unpack[ClusterChoice]) -> None:  # fmt: skip
+@results_option("Write metrics.json and metrics.zarr here, over those of an earlier run.")
+@options("nan missing json quiet checkpoint cluster")
+def transfer(
+    call: Call, calibration: str, k: list[Fraction], guarantee: Guarantee, calibration_scores: str | None,
+    calibration_option: tuple[str, ...], out: pathlib.Path | None,
+) -> None:  # fmt: skip
     """Set sizes and errors that the thresholds of one store have on another.
 
     CALIBRATION is the store whose scores give the thresholds (it needs no labels), STORE the one they are used on; both may
@@ -147,33 +113,21 @@ def transfer(chosen: StoreChoice, samples: SampleChoice, calibration: str, k: li
     Example: avgk transfer scores.zarr scores.zarr -k 5 --guarantee expected
     """
     from ..api.transfer import transfer as run
-    from ..report.text import print_transfer
-    from ..results.datasets import to_json
+    from ..report import print_transfer
 
-    folder = nullcontext() if out is None else ResultsFolder(out, with_report=False)
-    with folder:
-        options = parse_storage_options(calibration_option, "--calibration-option")
-        arrays = chosen.open(missing)
-        existing = samples.open(chosen)
-        chosen = chosen.with_frequencies(arrays, existing)
-        other = replace(chosen, store=calibration, scores=calibration_scores, labels=None, options=options)
-        known = other.open(missing, with_labels=False)
-        with cluster(where, quiet):
+    with ResultsFolder(out, quiet=call.quiet, with_report=False) as folder:
+        storage = parse_storage_options(calibration_option, "--calibration-option")
+        arrays, existing = call.open(), call.existing()
+        call = call.with_frequencies(arrays, existing)
+        other = replace(call, store=calibration, scores_name=calibration_scores, labels=None, storage_options=storage)
+        known = other.open(with_labels=False)
+        with call.computing():
             result = run(
-                other.scored(known),
-                chosen.scored(arrays),
-                None,
-                k,
-                guarantee=guarantee,
-                **existing,
-                nan_policy=nan_policy,
-                progress=shows_progress(quiet),
-                checkpoint=checkpoint_place(checkpoint, checkpoint_option),
-            )
+                other.scored(known, existing), call.scored(arrays, existing), None, k, guarantee=guarantee,
+                **existing, **call.how, checkpoint=call.checkpoint_place,
+            )  # fmt: skip
         result.attrs.update(store=arrays.location, calibration_store=known.location)
-        if isinstance(folder, ResultsFolder):
-            folder.write(result)
-            remark(f"wrote {folder.out / 'metrics.json'} and metrics.zarr", quiet)
-    click.echo(to_json(result) if as_json else print_transfer(result, **look()))
+        folder.write(result)
+    call.show(result, print_transfer)
     if not result.attrs["n_labelled"]:
-        remark("errors need labels: name them with --labels NAME, or give a file with --labels labels.npy", quiet)
+        call.remark(NO_LABELS)

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from logging import CRITICAL, getLogger
-from typing import Any, TypedDict, TypeVar
+from typing import Any, TypedDict
 
 import click
 
 from ..credentials import environment_secrets, hide, secrets_of, shown, shown_address
 from ..errors import OptionError, ReadError, WriteError, refuse
 from .printing import remark
-
-Decorated = TypeVar("Decorated", bound=Callable[..., object])
 
 #: Workers that may die in one task before it is given up, where all of them are replaced: each takes seconds to begin.
 _MOST_DEATHS = 20
@@ -32,20 +30,15 @@ class ClusterChoice(TypedDict):
     performance_report: str | None
 
 
-def cluster_options(command: Decorated) -> Decorated:
-    """Add the options that choose where to compute."""
-    for option in (
-        click.option(
-            "--performance-report", type=click.Path(dir_okay=False), help="Write the cluster's report (HTML)."
-        ),
-        click.option("--memory-limit", metavar="BYTES", help="Memory of each local worker, such as 4GB."),
-        click.option("--threads", type=click.IntRange(min=1), help="Threads of each local worker."),
-        click.option("--workers", type=click.IntRange(min=1), help="Start so many local worker processes."),
-        click.option("--scheduler-file", type=click.Path(), help="Use the cluster that wrote this file."),
-        click.option("--scheduler", metavar="ADDRESS", help="Use the cluster at this address."),
-    ):
-        command = option(command)
-    return command
+#: The options that choose where to compute.
+CLUSTER_OPTIONS = (
+    click.option("--scheduler", metavar="ADDRESS", help="Use the cluster at this address."),
+    click.option("--scheduler-file", type=click.Path(), help="Use the cluster that wrote this file."),
+    click.option("--workers", type=click.IntRange(min=1), help="Start so many local worker processes."),
+    click.option("--threads", type=click.IntRange(min=1), help="Threads of each local worker."),
+    click.option("--memory-limit", metavar="BYTES", help="Memory of each local worker, such as 4GB."),
+    click.option("--performance-report", type=click.Path(dir_okay=False), help="Write the cluster's report (HTML)."),
+)
 
 
 @contextmanager

@@ -5,27 +5,15 @@ from __future__ import annotations
 import json
 import time
 from dataclasses import replace
-from functools import partial
-from typing import TYPE_CHECKING, Unpack
+from typing import TYPE_CHECKING
 
 import click
 
 from ..errors import OptionError
-from .clusters import ClusterChoice, cluster, cluster_options
+from ..results.registry import CONFORMAL_METHODS
 from .group import Command
-from .parameters import (
-    SampleChoice,
-    StoreChoice,
-    activation_options,
-    json_option,
-    missing_option,
-    nan_option,
-    open_column,
-    quiet_option,
-    sample_options,
-    store_options,
-)
-from .printing import look, print_json, remark, shows_progress, tell
+from .parameters import Call, call_options, options
+from .printing import look, print_json, tell
 
 if TYPE_CHECKING:
     from ..conformal import ConformalPredictor
@@ -39,13 +27,12 @@ _TOLD = (
 
 
 @click.command(cls=Command, short_help="Sets that hold the label with a given probability.")
-@partial(store_options, metavar="CALIBRATION")
+@call_options("calibration arrays")
 @click.argument("new_store", type=click.Path(), metavar="[STORE]", required=False)
-@activation_options
-@sample_options
+@options("activation samples")
 @click.option("--alpha", default="0.1", show_default=True, metavar="A", help="The error that is allowed.")
 @click.option(
-    "--method", type=click.Choice(["lac", "aps", "raps", "top_k"]), default="lac", show_default=True,
+    "--method", type=click.Choice(list(CONFORMAL_METHODS)), default="lac", show_default=True,
     help="What sets are made by: scores, sums of probabilities, those with a penalty for late ranks, or ranks.",
 )  # fmt: skip
 @click.option(
@@ -68,14 +55,11 @@ _TOLD = (
     type=click.Path(dir_okay=False),
     help="With STORE: write what its sets are to this HTML file, over one that is there.",
 )
-@nan_option
-@missing_option
-@json_option
-@quiet_option
-@cluster_options
-def conformal(chosen: StoreChoice, samples: SampleChoice, new_store: str | None, alpha: str, method: str, by: str | None, new_by: str | None, penalty: str | None,
-              k_reg: int | None, seed: int | None, new_labels: str | None, out: str | None, report: str | None, nan_policy: str, missing: str,
-              as_json: bool, quiet: bool, **where: Unpack[ClusterChoice]) -> None:  # fmt: skip
+@options("nan missing json quiet cluster")
+def conformal(
+    call: Call, new_store: str | None, alpha: str, method: str, by: str | None, new_by: str | None, penalty: str | None,
+    k_reg: int | None, seed: int | None, new_labels: str | None, out: str | None, report: str | None,
+) -> None:  # fmt: skip
     """Find the threshold whose sets hold the label of a new sample with probability 1 - alpha.
 
     CALIBRATION has scores and labels; both stores may be files, as for avgk evaluate. Where STORE is given, the sets of its samples are counted: coverage, sizes, and whether
@@ -90,46 +74,40 @@ def conformal(chosen: StoreChoice, samples: SampleChoice, new_store: str | None,
     Example: avgk conformal scores.zarr scores.zarr --by labels --report page.html
     """
     from ..conformal import calibrate
-    from ..files import is_row_file
     from ..report import write_coverage
 
-    _check_options(new_store, by, new_by, report)
-    if new_store is not None and new_labels is None and chosen.labels is not None and is_row_file(chosen.labels):
-        raise OptionError(
-            "--new-labels must tell the labels of STORE; got --labels with a file of those of CALIBRATION. Name a file with the others."
-        )
-    arrays, existing = chosen.open(missing), samples.open(chosen)
-    groups = by if by == "class" else open_column(chosen, by, "--by", missing)
-    with cluster(where, quiet):
+    _check_options(call, new_store, by, new_by, new_labels, report)
+    arrays, existing = call.open(), call.existing()
+    groups = call.groups(by)
+    with call.computing():
         start = time.perf_counter()
-        chosen = chosen.with_frequencies(arrays, existing)
-        other = replace(chosen, store=new_store or chosen.store, labels=new_labels or chosen.labels)
-        opened = None if new_store is None else other.open(missing)
-        new_groups = (
-            None if opened is None or by in (None, "class") else open_column(other, new_by or by, "--new-by", missing)
-        )
+        call = call.with_frequencies(arrays, existing)
+        other = replace(call, store=new_store or call.store, labels=new_labels or call.labels)
+        opened = None if new_store is None else other.open()
+        by_name = opened is not None and by not in (None, "class")
+        new_groups = other.column(new_by or by, "--new-by") if by_name else None
         found = calibrate(
-            chosen.scored(arrays), None, alpha, method, groups, seed, penalty=penalty, k_reg=k_reg,
-            **existing, nan_policy=nan_policy, progress=shows_progress(quiet),
+            call.scored(arrays, existing), None, alpha, method, groups, seed, penalty=penalty, k_reg=k_reg,
+            **existing, **call.how,
         )  # fmt: skip
         if out is not None:
             found.save(out)
-            remark(f"wrote {out}", quiet)
+            call.remark(f"wrote {out}")
         result = None
         if opened is not None:
-            result = found.evaluate(
-                other.scored(opened), groups=new_groups, **samples.open(other), nan_policy=nan_policy,
-                progress=shows_progress(quiet),
-            )  # fmt: skip
+            known = other.existing()
+            result = found.evaluate(other.scored(opened, known), groups=new_groups, **known, **call.how)
             result.attrs["store"] = opened.location
             if report is not None:
                 write_coverage(result, report, seconds=time.perf_counter() - start)
-                remark(f"wrote {report}", quiet)
-    _print(found, result, out, as_json)
+                call.remark(f"wrote {report}")
+    _print(found, result, out, call.as_json)
 
 
-def _check_options(new_store: str | None, by: str | None, new_by: str | None, report: str | None) -> None:
-    """Refuse options that speak of a second store, or of its groups, where there are none."""
+def _check_options(
+    call: Call, new_store: str | None, by: str | None, new_by: str | None, new_labels: str | None, report: str | None
+) -> None:
+    """Refuse options that speak of a second store, its labels or its groups, where there are none."""
     from ..credentials import shown
     from ..files import is_row_file
 
@@ -141,17 +119,21 @@ def _check_options(new_store: str | None, by: str | None, new_by: str | None, re
         raise OptionError(
             f"--new-by must tell the groups of STORE; got --by {shown(by)} alone. Name a file with those groups."
         )
+    if new_store is not None and new_labels is None and call.labels is not None and is_row_file(call.labels):
+        raise OptionError(
+            "--new-labels must tell the labels of STORE; got --labels with a file of those of CALIBRATION. Name a file with the others."
+        )
 
 
 def _print(found: ConformalPredictor, result: Result | None, out: str | None, as_json: bool) -> None:
-    from ..report.text import print_coverage
-    from ..results.datasets import plain_json, to_json
+    from ..report import print_coverage
+    from ..results.datasets import to_json
 
     if not as_json:
         tell(repr(found).partition(": ")[2])
         if result is not None:
             click.echo(f"\n{print_coverage(result, **look())}")
         return
-    told = {name: getattr(found, name) for name in _TOLD}
-    plain = {name: plain_json(value.tolist() if hasattr(value, "tolist") else value) for name, value in told.items()}
-    print_json({"file": out, **plain, "result": None if result is None else json.loads(to_json(result))})
+    values = ((name, getattr(found, name)) for name in _TOLD)
+    told = {name: value.tolist() if hasattr(value, "tolist") else value for name, value in values}
+    print_json({"file": out, **told, "result": None if result is None else json.loads(to_json(result))})

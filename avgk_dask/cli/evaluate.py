@@ -1,125 +1,44 @@
-"""The options of utilities of sets."""
+"""``avgk evaluate``, ``avgk threshold`` and ``avgk sets``."""
 
 from __future__ import annotations
 
-import functools
 import pathlib
 import time
-from collections.abc import Callable
-from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import asdict
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from ..errors import OptionError
-from .clusters import ClusterChoice, cluster, cluster_options
 from .group import Command
 from .parameters import (
     BY,
     CLUSTERS,
-    Existing,
-    SampleChoice,
-    Shared,
-    StoreChoice,
-    activation_options,
+    NO_LABELS,
+    Call,
     budget_option,
-    checkpoint_options,
-    checkpoint_place,
-    json_option,
-    labelled_store_options,
-    missing_option,
-    nan_option,
-    open_column,
-    out_options,
-    overwrite_option,
+    call_options,
+    options,
     parse_storage_options,
-    quiet_option,
-    sample_options,
-    store_options,
-    ties_option,
+    results_option,
 )
-from .printing import ResultsFolder, look, print_json, remark, shows_progress, tell
+from .printing import ResultsFolder, look, print_json, tell
 
 if TYPE_CHECKING:
-    from ..api.options import NanPolicy, Ties
     from ..results.datasets import Result
 
-
-@dataclass(frozen=True)
-class UtilityChoice:
-    """Which utilities of sets are asked for."""
-
-    names: tuple[str, ...]
-    beta: float | None
-    cost: float | None
-    cost_of: str | None
-
-    def __post_init__(self) -> None:
-        given = [name for name in ("beta", "cost", "cost_of") if getattr(self, name) is not None]
-        if given and not self.names:
-            option = f"--{given[0].replace('_', '-')}"
-            raise OptionError(f"{option} must come with --utility; got it alone. Add --utility f.")
-        if self.beta is not None and "f" not in self.names:
-            raise OptionError(f"--beta must come with --utility f; got --utility {self.names[0]}. Leave it out.")
-
-    def of(self, result: Result) -> Result | None:
-        """Return the utilities of a result, along ``utility``; None where none are asked for."""
-        from ..api.set_pairs import set_utility
-
-        if not self.names:
-            return None
-        beta = 1.0 if self.beta is None else self.beta
-        return set_utility(result, self.names, beta=beta, cost=self.cost or 0.0, cost_of=self.cost_of or "size")
-
-
-def utility_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Add the options of utilities, as one argument ``utilities``."""
-
-    @functools.wraps(command)
-    def with_utilities(
-        *args: object,
-        utility: tuple[str, ...],
-        beta: float | None,
-        cost: float | None,
-        cost_of: str | None,
-        **rest: object,
-    ) -> None:
-        command(*args, utilities=UtilityChoice(utility, beta, cost, cost_of), **rest)
-
-    made: Callable[..., None] = with_utilities
-    least = click.FloatRange(min=0)
-    for option in (
-        click.option("--cost-of", type=click.Choice(["size", "log"]), help="What costs: the size, or its logarithm."),
-        click.option("--cost", type=least, metavar="RATE", help="What a set's size takes off its utility, such as 0.01."),
-        click.option("--beta", type=least, metavar="B", help="Of --utility f: above 1, a miss weighs more than size."),
-        click.option(
-            "--utility", multiple=True, type=click.Choice(["f", "discounted", "u65", "u80", "accuracy"]),
-            help="What sets are worth, too: F-measure, 1 / size, u65, u80; may be given several times.",
-        ),
-    ):  # fmt: skip
-        made = option(made)
-    return made
-
-
-# ``avgk evaluate``, ``avgk threshold`` and ``avgk sets``.
+_LEAST_0 = click.FloatRange(min=0)
 
 
 @click.command(cls=Command, short_help="Errors, gains, thresholds and ambiguity of a store or file.")
-@labelled_store_options
-@activation_options
-@sample_options
+@call_options("store labels arrays activation samples")
 @budget_option("Budgets: 5 or 1,3,5 or 1:10 or 0.5,2.5.  [default: 1:10, or all classes if fewer]")
 @click.option(
     "--max-error", metavar="E",
     help="Instead of -k: the least k whose error is at most this, and the least K of top-k. Two more reads.",
 )  # fmt: skip
-@click.option(
-    "--out",
-    type=click.Path(path_type=pathlib.Path),
-    help="Write metrics.json, metrics.zarr and report.html here, over those of an earlier run.",
-)
+@results_option("Write metrics.json, metrics.zarr and report.html here, over those of an earlier run.")
 @click.option(
     "--reliability", is_flag=True, help="With --out: a section on calibration in the report, for three more reads."
 )
@@ -134,22 +53,19 @@ def utility_options(command: Callable[..., None]) -> Callable[..., None]:
     metavar="NAME",
     help=f"{BY} The worst for the budget of the headline are in the text and the report, for one more read.",
 )
-@utility_options
-@click.option("--straddle/--no-straddle", default=True, help="Analyse the ambiguity, too (default), or not.")
-@ties_option
-@nan_option
-@missing_option
-@json_option
-@quiet_option
 @click.option(
-    "--on-error", type=click.Choice(["raise", "report"]), default="raise", show_default=True,
-    help="Where a chunk cannot be read: stop at once, or read all others and name every bad one.",
+    "--utility", multiple=True, type=click.Choice(["f", "discounted", "u65", "u80", "accuracy"]),
+    help="What sets are worth, too: F-measure, 1 / size, u65, u80; may be given several times.",
 )  # fmt: skip
-@checkpoint_options
-@cluster_options
-def evaluate(chosen: StoreChoice, samples: SampleChoice, utilities: UtilityChoice, k: list[Fraction] | None, max_error: str | None, out: pathlib.Path | None, reliability: bool, curve: bool, clusters_name: str | None, by: str | None,
-             as_json: bool, straddle: bool, ties: Ties, nan_policy: NanPolicy, missing: str, quiet: bool, on_error: str, checkpoint: str | None, checkpoint_option: tuple[str, ...],
-             **where: Unpack[ClusterChoice]) -> None:  # fmt: skip
+@click.option("--beta", type=_LEAST_0, metavar="B", help="Of --utility f: above 1, a miss weighs more than size.")
+@click.option("--cost", type=_LEAST_0, metavar="RATE", help="What a set's size takes off its utility, such as 0.01.")
+@click.option("--cost-of", type=click.Choice(["size", "log"]), help="What costs: the size, or its logarithm.")
+@click.option("--straddle/--no-straddle", default=True, help="Analyse the ambiguity, too (default), or not.")
+@options("ties nan missing json quiet checkpoint cluster")
+def evaluate(
+    call: Call, k: list[Fraction] | None, max_error: str | None, out: pathlib.Path | None, reliability: bool, curve: bool,
+    clusters_name: str | None, by: str | None, utility: tuple[str, ...], straddle: bool, **rates: Any,
+) -> None:  # fmt: skip
     """Thresholds, errors, gains, set sizes and ambiguity of a store, all budgets in one scan.
 
     STORE is a Zarr store (a path or URL), or a file: .npy, .npz, .parquet, .csv, .arrow or .feather. LABELS is a file or store of
@@ -173,81 +89,77 @@ def evaluate(chosen: StoreChoice, samples: SampleChoice, utilities: UtilityChoic
     from ..api.curves import smallest_k
     from ..api.evaluate import evaluate_with_curve as run
     from ..api.options import ScanOptions
+    from ..api.set_pairs import set_utility
     from ..exact.budgets import DEFAULT_BUDGETS, MOST_IN_CURVE, parse_budget
     from ..plot import best_budget
-    from ..report import write_report
+    from ..report import print_breakdown, print_table, print_utilities, write_report
+    from ..results.datasets import kind_sentence
 
+    _check_utilities(utility, rates)
     if reliability and out is None:
         raise OptionError(
             "--reliability must come with --out; got it alone. Add --out DIR: it is a section of the report."
         )
     if max_error is not None and k is not None:
         raise OptionError("--max-error must stand for the budgets; got -k, too. Leave one of them out.")
-    if by is not None and as_json and out is None:
+    if by is not None and call.as_json and out is None:
         raise OptionError(
             "--by must come with --out or without --json; got it for JSON alone. Use avgk breakdown --json."
         )
-    folder = nullcontext() if out is None else ResultsFolder(out)
-    with folder:
-        arrays, existing = chosen.open(missing), samples.open(chosen)
+    with ResultsFolder(out, quiet=call.quiet) as folder:
+        arrays, existing = call.open(), call.existing()
         if by is not None and (arrays.labels is None or arrays.labels.ndim != arrays.scores.ndim - 1):
             raise OptionError("--by must come with class numbers as labels; got none. Name them with --labels NAME.")
-        with cluster(where, quiet):
-            scores, least = chosen.with_frequencies(arrays, existing).scored(arrays), None
-            shared: Shared = {**existing, "nan_policy": nan_policy, "progress": shows_progress(quiet)}
+        with call.computing():
+            scores, least = call.scored(arrays, existing), None
+            shared = existing | call.how
             if max_error is not None:
                 least = smallest_k(scores, max_error=max_error, **shared)
                 k = [budget for budget in (parse_budget(least.k), Fraction(least.top_k)) if budget]
             start = time.perf_counter()
-            options = ScanOptions(
-                straddle=straddle,
-                ties=ties,
-                clusters=open_column(chosen, clusters_name, "--clusters", missing),
-                **shared,
-                checkpoint=checkpoint_place(checkpoint, checkpoint_option),
+            clusters = call.column(clusters_name, "--clusters")
+            scan = ScanOptions(
+                straddle=straddle, ties=call.ties, clusters=clusters, **shared, checkpoint=call.checkpoint_place
             )
             most = MOST_IN_CURVE if curve and out is not None else 0
-            result, every = run(scores, None, k or DEFAULT_BUDGETS, options, most=most, on_error=on_error)
-            groups = None
-            if by is not None:
-                column = by if by == "class" else open_column(chosen, by, "--by", missing)
-                groups = breakdown(scores, None, best_budget(result), column, **shared)
+            result, every = run(scores, None, k or DEFAULT_BUDGETS, scan, most=most)
+            groups = None if by is None else breakdown(scores, None, best_budget(result), call.groups(by), **shared)
             seconds = time.perf_counter() - start
             tables = _calibration(scores, result, existing) if reliability else None
             if reliability and tables is None:
-                remark("no section on calibration: it needs labels, and scores that are probabilities", quiet)
+                call.remark("no section on calibration: it needs labels, and scores that are probabilities")
         result.attrs["store"] = arrays.location
         if least is not None:
             result.attrs |= {"max_error": least.max_error, "smallest_k": least.k, "smallest_top_k": least.top_k}
         if arrays.fingerprint:
             result.attrs["fingerprint"] = arrays.fingerprint
-        worth = utilities.of(result)
-        if worth is not None:
+        worth = None
+        if utility:
+            worth = set_utility(result, utility, **{name: rate for name, rate in rates.items() if rate is not None})
             result = result.assign(worth.drop_vars("threshold").data_vars).assign_attrs(worth.attrs)
-        if isinstance(folder, ResultsFolder):
-            parts: dict[str, Any] = {"calibration": tables, "breakdown": groups, "utilities": worth, "curve": every}
-            folder.write(result, lambda path: write_report(result, path, seconds=seconds, **parts))
-            remark(f"wrote {folder.out / 'report.html'}, metrics.json and metrics.zarr", quiet)
-    _show(result, groups, worth, as_json, quiet)
-
-
-def _show(result: Result, groups: Result | None, worth: Result | None, as_json: bool, quiet: bool) -> None:
-    """Print a result, and a breakdown and utilities where there are some."""
-    from ..report import print_breakdown, print_table, print_utilities
-    from ..results.datasets import kind_sentence, to_json
-
-    click.echo(to_json(result) if as_json else print_table(result, **look()))
-    if groups is not None and not as_json:
+        parts = {"calibration": tables, "breakdown": groups, "utilities": worth, "curve": every}
+        folder.write(result, write_report, seconds=seconds, **parts)
+    call.show(result, print_table)
+    if groups is not None and not call.as_json:
         click.echo(f"\n{print_breakdown(groups, **look())}")
-    if worth is not None and not as_json:
+    if worth is not None and not call.as_json:
         click.echo(f"\n{print_utilities(worth, **look())}")
-    if as_json and kind_sentence(result):  # the table says it
-        remark(kind_sentence(result), quiet)
+    if call.as_json and kind_sentence(result):  # the table says it
+        call.remark(kind_sentence(result))
     if not result.attrs["n_labelled"]:
-        remark("errors need labels: name them with --labels NAME, or give a file with --labels labels.npy", quiet)
+        call.remark(NO_LABELS)
 
 
-def _calibration(scores: object, result: Result, samples: Existing) -> dict[str, Result] | None:
+def _check_utilities(utility: tuple[str, ...], rates: dict[str, object]) -> None:
+    """Refuse rates of utilities (beta, cost, cost_of) that were not asked for."""
+    first = next((name for name, rate in rates.items() if rate is not None), None)
+    if first is not None and not utility:
+        raise OptionError(f"--{first.replace('_', '-')} must come with --utility; got it alone. Add --utility f.")
+    if rates["beta"] is not None and "f" not in utility:
+        raise OptionError(f"--beta must come with --utility f; got --utility {utility[0]}. Leave it out.")
+
+
+def _calibration(scores: object, result: Result, existing: dict[str, Any]) -> dict[str, Result] | None:
     """Return how far scores are calibrated, all of them and at the threshold of the budget that a report speaks of.
 
     None where nothing can be told: there are no labels, or the scores are no probabilities.
@@ -258,24 +170,15 @@ def _calibration(scores: object, result: Result, samples: Existing) -> dict[str,
 
     if not result.attrs["n_labelled"] or result.attrs.get(ATTRIBUTE) != PROBABILITIES:
         return None
-    near = calibration_at_threshold(scores, k=best_budget(result), **samples)
-    return {"": expected_calibration_error(scores, **samples), "near the threshold": near}
+    near = calibration_at_threshold(scores, k=best_budget(result), **existing)
+    return {"": expected_calibration_error(scores, **existing), "near the threshold": near}
 
 
 @click.command(cls=Command, short_help="The exact threshold of each budget.")
-@store_options
-@activation_options
-@sample_options
+@call_options("store arrays activation samples")
 @budget_option("Budgets: 5 or 1,3,5 or 1:10 or 0.5,2.5.", required=True)
-@nan_option
-@missing_option
-@json_option
-@quiet_option
-@checkpoint_options
-@cluster_options
-def threshold(chosen: StoreChoice, samples: SampleChoice, k: list[Fraction], as_json: bool, nan_policy: NanPolicy, missing: str,
-              quiet: bool, checkpoint: str | None, checkpoint_option: tuple[str, ...],
-              **where: Unpack[ClusterChoice]) -> None:  # fmt: skip
+@options("nan missing json quiet checkpoint cluster")
+def threshold(call: Call, k: list[Fraction]) -> None:
     """The threshold of each budget, exactly, with the scores above it, its ties and those kept.
 
     STORE is a store or a file, as for avgk evaluate.
@@ -284,16 +187,13 @@ def threshold(chosen: StoreChoice, samples: SampleChoice, k: list[Fraction], as_
     """
     from ..api.thresholds import threshold as run
 
-    arrays, existing = chosen.open(missing), samples.open(chosen)
-    with cluster(where, quiet):
-        place = checkpoint_place(checkpoint, checkpoint_option)
-        found = run(
-            chosen.with_frequencies(arrays, existing).scored(arrays), k, **existing, nan_policy=nan_policy, progress=shows_progress(quiet),
-            checkpoint=place,
-        )  # fmt: skip
+    arrays, existing = call.open(), call.existing()
+    with call.computing():
+        place = call.checkpoint_place
+        found = run(call.scored(arrays, existing), k, **existing, **call.how, checkpoint=place)
     names = ("threshold", "n_above", "n_ties", "n_kept")
     rows = [{"k": float(found.k[i]), **{n: found[n][i].item() for n in names}} for i in range(found.sizes["k"])]
-    if as_json:
+    if call.as_json:
         print_json(rows)
         return
     for row in rows:
@@ -317,9 +217,7 @@ class Number(click.ParamType):  # type: ignore[type-arg,unused-ignore]
 
 
 @click.command(cls=Command, short_help="Write average-k or top-k sets to a store.")
-@store_options
-@activation_options
-@sample_options
+@call_options("store arrays activation samples")
 @budget_option("Budget: labels per sample on average, such as 5 or 2.5.")
 @click.option("--threshold", "limit", type=Number(), help="Take all scores above this, instead of a budget.")
 @click.option(
@@ -342,18 +240,11 @@ class Number(click.ParamType):  # type: ignore[type-arg,unused-ignore]
     "--format", "form", type=click.Choice(["booleans", "indices"]), default="booleans", show_default=True,
     help="A matrix sets (sample, class), or class indices with offsets (sample + 1).",
 )  # fmt: skip
-@out_options
-@overwrite_option
-@ties_option
-@nan_option
-@missing_option
-@json_option
-@quiet_option
-@checkpoint_options
-@cluster_options
-def sets(chosen: StoreChoice, samples: SampleChoice, k: list[Fraction] | None, limit: float | None, predictor_file: str | None, groups_name: str | None, rule: str, form: str,
-         out: str, out_option: tuple[str, ...], overwrite: bool, ties: Ties, nan_policy: NanPolicy, missing: str, as_json: bool, quiet: bool,
-         checkpoint: str | None, checkpoint_option: tuple[str, ...], **where: Unpack[ClusterChoice]) -> None:  # fmt: skip
+@options("out overwrite ties nan missing json quiet checkpoint cluster")
+def sets(
+    call: Call, k: list[Fraction] | None, limit: float | None, predictor_file: str | None, groups_name: str | None,
+    rule: str, form: str, out: str, out_option: tuple[str, ...], overwrite: bool,
+) -> None:  # fmt: skip
     """Write the sets of a budget, or of a threshold, to a new store, out of core.
 
     STORE is a store or a file, as for avgk evaluate. As indices, the set of sample i is classes[offsets[i]:offsets[i + 1]]. Samples that do not exist have empty sets.
@@ -368,8 +259,6 @@ def sets(chosen: StoreChoice, samples: SampleChoice, k: list[Fraction] | None, l
 
     avgk sets scores.zarr --conformal conformal.json --out covered.zarr writes sets with a promised coverage.
     """
-    from dataclasses import asdict
-
     from ..api.written_sets import SetChoice, write_sets
     from ..conformal import load
     from ..store import shown
@@ -385,17 +274,16 @@ def sets(chosen: StoreChoice, samples: SampleChoice, k: list[Fraction] | None, l
     if predictor_file is not None or limit is not None:
         rule = "conformal" if limit is None else "threshold"
     predictor = None if predictor_file is None else load(predictor_file)
-    counted = samples.ignore_index is not None or chosen.balanced == "labels"
-    arrays, existing = chosen.open(missing, with_labels=counted), samples.open(chosen)
-    groups = open_column(chosen, groups_name, "--groups", missing)
-    choice = SetChoice(rule, k[0] if k else None, limit, ties, nan_policy, predictor, groups)
-    with cluster(where, quiet):
+    counted = call.ignore_index is not None or call.balanced == "labels"
+    arrays, existing = call.open(with_labels=counted), call.existing()
+    groups = call.column(groups_name, "--groups")
+    choice = SetChoice(rule, k[0] if k else None, limit, call.ties, call.nan_policy, predictor, groups)
+    with call.computing():
         found = write_sets(
-            chosen.with_frequencies(arrays, existing).scored(arrays), out, choice, **existing, format=form, overwrite=overwrite, progress=shows_progress(quiet),
-            out_options=parse_storage_options(out_option, "--out-option"),
-            checkpoint=checkpoint_place(checkpoint, checkpoint_option),
+            call.scored(arrays, existing), out, choice, **existing, format=form, overwrite=overwrite, progress=call.progress,
+            out_options=parse_storage_options(out_option, "--out-option"), checkpoint=call.checkpoint_place,
         )  # fmt: skip
-    if as_json:
+    if call.as_json:
         print_json({"store": shown(out), **asdict(found)})
         return
     what = rule if found.k is None else f"{rule}-{found.k:g}"

@@ -56,9 +56,9 @@ def tell(text: str) -> None:
 
 def tell_error(text: str) -> None:
     """Print a sentence on stderr: one line, or as many as it takes on a terminal."""
-    from ..engine.progress import now_telling
+    from ..engine.progress import current_progress
 
-    with now_telling().aside():
+    with current_progress().aside():
         click.echo("\n".join(_wrapped(text, sys.stderr)), err=True)
 
 
@@ -78,9 +78,9 @@ def status(quiet: bool) -> Iterator[None]:
     if not shows_progress(quiet):
         yield
         return
-    from ..engine.progress import StatusLine, told_by
+    from ..engine.progress import StatusLine, report_to
 
-    with told_by(StatusLine()):
+    with report_to(StatusLine()):
         yield
 
 
@@ -138,35 +138,37 @@ _NAMES = ("metrics.json", "metrics.zarr", "report.html")
 
 
 class ResultsFolder:
-    """A folder for results, which no other run may write meanwhile: nothing half-written is left in it.
+    """A folder for results, which no other run may write meanwhile: nothing half-written is left in it. Without one, nothing is written."""
 
-    Only those of ``evaluate`` and ``compare`` have a report.
-    """
-
-    def __init__(self, out: pathlib.Path, *, with_report: bool = True) -> None:
+    def __init__(self, out: pathlib.Path | None, *, quiet: bool = True, with_report: bool = True) -> None:
         if is_url(out):
             raise OptionError(f"--out must be a folder on this machine; got {shown(out)!r}. Choose a local one.")
-        self.out, self.names = out, _NAMES if with_report else _NAMES[:2]
+        self.out, self.quiet, self.names = out, quiet, _NAMES if with_report else _NAMES[:2]
 
     def __enter__(self) -> Self:
         from ..store import claim, writable, writing
 
-        store, location = writable(self.out)
-        with writing(location):
-            self._leased = claim(store, location, lambda: check_out(self.out, self.names))
+        if self.out is not None:
+            out = self.out
+            store, location = writable(out)
+            with writing(location):
+                self._leased = claim(store, location, lambda: check_out(out, self.names))
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._leased.release()
+        if self.out is not None:
+            self._leased.release()
 
-    def write(self, result: Result, write_page: Callable[[pathlib.Path], None] | None = None) -> None:
-        """Write all results to a folder beside their own first, then move them in."""
+    def write(self, result: Result, write_page: Callable[..., None] | None = None, **parts: object) -> None:
+        """Write all results to a folder beside their own first, then move them in; say so unless quiet."""
         from ..engine.progress import phase
         from ..results.datasets import to_json
         from ..store import Aside, write_result, writing
 
+        if self.out is None:
+            return
         is_done = False
         with phase("writing"), writing(str(self.out)):
             aside = Aside.under(self._leased.lease, self.out.resolve())
@@ -175,12 +177,16 @@ class ResultsFolder:
                 (aside.new / "metrics.json").write_text(to_json(result), encoding="utf-8")
                 write_result(result, aside.new / "metrics.zarr")
                 if write_page is not None:
-                    write_page(aside.new / "report.html")
+                    write_page(result, aside.new / "report.html", **parts)
                 self._leased.lease.check(surely=True)
                 aside.move_in()
                 is_done = True
             finally:
                 aside.remove(for_good=not is_done)
+        if write_page is None:
+            remark(f"wrote {self.out / 'metrics.json'} and metrics.zarr", self.quiet)
+        else:
+            remark(f"wrote {self.out / 'report.html'}, metrics.json and metrics.zarr", self.quiet)
 
 
 def check_out(out: pathlib.Path, names: tuple[str, ...] = _NAMES) -> None:

@@ -1,9 +1,15 @@
 """What each command prints with ``--json``, as JSON Schema: ``avgk schema COMMAND`` prints it.
 
-Numbers that JSON cannot hold are the strings "NaN", "Infinity" and "-Infinity".
+Result Datasets are described by the tables of ``results.registry``: what a table always has is required. Other documents
+are lists of properties, and a property that several commands print is declared once. Numbers that JSON cannot hold are
+the strings "NaN", "Infinity" and "-Infinity".
 """
 
 from __future__ import annotations
+
+from collections.abc import Mapping
+
+from ..results.registry import BREAKDOWN, CONFORMAL_METHODS, COVERAGE, PAIRED, PAIRS, TRANSFERRED, VARIABLES, Variable
 
 Schema = dict[str, object]
 
@@ -25,12 +31,38 @@ def _list(items: Schema) -> Schema:
     return {"type": "array", "items": items}
 
 
-def _object(description: str = "", **properties: Schema) -> Schema:
-    """Return the schema of an object that has all these properties and no others."""
-    said = {"description": description} if description else {}
+def _one_of(*values: object) -> Schema:
+    return {"enum": list(values)}
+
+
+#: What properties hold that have the same name in all commands, or in all but one.
+_PROPERTIES: dict[str, Schema] = {
+    **dict.fromkeys(("store", "file", "source", "made_by", "dtype", "message", "rounding", "truncated", "encoding"), _TEXT),
+    **dict.fromkeys(("labels", "kind", "report"), _TEXT),
+    **dict.fromkeys(("converged", "has_labels", "has_manifest", "ok", "soft"), _FLAG),
+    **dict.fromkeys(("n_samples", "n_classes", "levels"), _SIZE),
+    **dict.fromkeys(("n_above", "n_ties", "n_kept", "n_labelled", "n_labels", "n_left_out", "n_pairs", "n_nan"), _COUNT),
+    **dict.fromkeys(("n_chunks", "n_missing_chunks", "n_bytes", "n_stored_bytes", "n_rows_sampled"), _COUNT),
+    **dict.fromkeys(("reads", "n_reads", "n_iterations", "k_reg", "seed"), _COUNT),
+    **dict.fromkeys(("task_memory", "merge_memory", "client_memory", "memory_limit"), _COUNT),
+    **dict.fromkeys(("threshold", "alpha", "penalty", "nll_before", "nll_after", "low", "high", "ambiguity"), _NUMBER),
+    **dict.fromkeys(("class_names", "ignored", "codecs", "advice"), _list(_TEXT)),
+    **dict.fromkeys(("chunks", "shards"), _list(_SIZE)),
+    "k": _BUDGET,
+    "ties": _one_of("first", "spread"),
+    "method": _one_of(*CONFORMAL_METHODS),
+}  # fmt: skip
+
+
+def _object(names: str, description: str = "", **special: Schema) -> Schema:
+    """Return the schema of an object that has all the named properties and no others; those with ``?`` may be null."""
+    known, properties = _PROPERTIES | special, {}
+    for name in names.split():
+        bare = name.removesuffix("?")
+        properties[bare] = known[bare] if name == bare else _or_null(known[bare])
     return {
         "type": "object",
-        **said,
+        **({"description": description} if description else {}),
         "properties": properties,
         "required": list(properties),
         "additionalProperties": False,
@@ -38,26 +70,31 @@ def _object(description: str = "", **properties: Schema) -> Schema:
 
 
 _VARIABLE = _object(
+    "dims dtype data attrs",
     "One array of the result: its values nested along the dimensions.",
     dims=_list(_TEXT),
-    dtype=_TEXT,
     data={
         "anyOf": [_NUMBER, {"type": "array"}],
         "description": 'Numbers, nested as deep as there are dimensions; "NaN", "Infinity" and "-Infinity" are text.',
     },
     attrs={"type": "object"},
 )
-
-_ATTRS = {"n_samples": _SIZE, "n_classes": _SIZE, "n_labelled": _COUNT, "store": _TEXT, "reads": _COUNT}
 _FINGERPRINT: Schema = {"type": "string", "description": "SHA-256 of the manifest of the stored scores."}
 
 
-def _dataset(variables: list[str], attrs: dict[str, Schema], *, labelled: bool = True) -> Schema:
-    """Return the schema of a result Dataset that has these variables, and these attributes beside those all have."""
-    needed = {name: kind for name, kind in _ATTRS.items() if labelled or name != "n_labelled"} | attrs
+def _dataset(
+    names: str, table: Mapping[str, Variable], attrs: str = "n_samples n_classes n_labelled store reads", **special: Schema
+) -> Schema:  # fmt: skip
+    """Return the schema of a result Dataset that has these variables, all that a table always has, and these attributes."""
+    needed = {name: _PROPERTIES[name] for name in attrs.split()} | special
     return _object(
+        "variables coords attrs",
         "An xarray Dataset; avgk_dask.results.datasets.from_json gives it back.",
-        variables={"type": "object", "required": variables, "additionalProperties": _VARIABLE},
+        variables={
+            "type": "object",
+            "required": [*names.split(), *(name for name, variable in table.items() if variable.always)],
+            "additionalProperties": _VARIABLE,
+        },
         coords=_list(_TEXT),
         attrs={
             "type": "object",
@@ -68,171 +105,65 @@ def _dataset(variables: list[str], attrs: dict[str, Schema], *, labelled: bool =
 
 
 #: Errors are "NaN" where there are no labels, and what needs an integer k where k is none.
-_RESULT = _dataset(
-    [
-        "k", "threshold", "n_above", "n_ties", "n_kept", "average_set_size", "average_k_error", "top_k_error",
-        "adaptive_gain", "relative_gain", "set_size_count",
-    ],
-    {},
+_RESULT = _dataset("k", VARIABLES)
+_COVERED = _dataset(
+    "size", COVERAGE,
+    method=_TEXT, alpha=_NUMBER, by=_one_of("none", "class", "group"), n_calibration=_SIZE, confidence=_NUMBER,
 )  # fmt: skip
-_TRANSFERRED = _dataset(
-    [
-        "k", "threshold", "average_set_size", "average_set_size_stderr", "average_k_error",
-        "own_threshold", "own_average_set_size", "own_average_k_error",
-    ],
-    {
-        "n_calibration_samples": _SIZE, "calibration_store": _TEXT, "calibration_reads": _COUNT,
-        "guarantee": {"enum": ["none", "expected"]},
-    },
-)  # fmt: skip
-
 #: One number, or one for each class.
 _EACH: Schema = {"anyOf": [_NUMBER, _list(_NUMBER)]}
-_COVERED = _dataset(
-    [
-        "coverage", "coverage_stderr", "average_set_size", "n_hits", "hits_low", "hits_high", "p_value_low",
-        "p_value_high", "size", "set_size_count", "set_hit_count", "size_coverage",
-    ],
-    {
-        "method": _TEXT, "alpha": _NUMBER, "by": {"enum": ["none", "class", "group"]}, "n_calibration": _SIZE, "confidence": _NUMBER,
-    },
-)  # fmt: skip
-_BROKEN_DOWN = _dataset(
-    # "threshold", or with a threshold for each group "group_threshold", is there, too.
-    ["k", "group", "n_samples", "n_labelled", "average_k_error", "average_k_error_low", "average_k_error_high",
-     "top_k_error", "adaptive_gain", "average_set_size", "macro_average_k_error", "macro_top_k_error"],
-    {"by": {"enum": ["class", "group"]}},
-)  # fmt: skip
-_COMPARED = _dataset(
-    ["k", "model", "other", "rule", "average_k_error", "top_k_error", "difference", "difference_stderr", "discordant",
-     "mcnemar_p", "mcnemar_p_adjusted", "average_against_top", "average_against_top_stderr"],
-    {"store": _list(_TEXT)},
-)  # fmt: skip
+_DAMAGED: Schema = {
+    "description": "The store key of a chunk, and what is wrong with it.",
+    **_list(_TEXT), "minItems": 2, "maxItems": 2,
+}  # fmt: skip
 
 _BODIES: dict[str, Schema] = {
     "evaluate": _RESULT,
-    "compare": _COMPARED,
-    "breakdown": _BROKEN_DOWN,
-    "pairs": _dataset(
-        ["pair", "class_a", "class_b", "count", "n_sets_a", "n_sets_b"], {"k": _BUDGET, "n_pairs": _COUNT}, labelled=False
+    "compare": _dataset("k model other rule average_k_error top_k_error", PAIRED, store=_list(_TEXT)),
+    "breakdown": _dataset("k group", BREAKDOWN, by=_one_of("class", "group")),
+    "pairs": _dataset("pair", PAIRS, "n_samples n_classes store reads k n_pairs"),
+    "threshold": _list(_object("k threshold n_above n_ties n_kept", "One budget.")),
+    "transfer": _dataset(
+        "k", TRANSFERRED, n_calibration_samples=_SIZE, calibration_store=_TEXT, calibration_reads=_COUNT,
+        guarantee=_one_of("none", "expected"),
     ),
-    "threshold": _list(
-        _object("One budget.", k=_BUDGET, threshold=_NUMBER, n_above=_COUNT, n_ties=_COUNT, n_kept=_COUNT)
-    ),
-    "transfer": _TRANSFERRED,
     "calibrate": _object(
+        "file method temperature? nll_before nll_after n_reads n_iterations converged message",
         "The fit; the file holds what was fitted.",
-        file=_TEXT,
-        method={"enum": ["temperature", "vector", "matrix"]},
-        temperature=_or_null({"type": "number", "exclusiveMinimum": 0}),
-        nll_before=_NUMBER,
-        nll_after=_NUMBER,
-        n_reads=_COUNT,
-        n_iterations=_COUNT,
-        converged=_FLAG,
-        message=_TEXT,
+        method=_one_of("temperature", "vector", "matrix"), temperature=_BUDGET,
     ),
     "conformal": _object(
+        "file? method alpha by? groups? threshold rank n_calibration n_classes penalty k_reg seed? reads result?",
         "The predictor, and what its sets are on the second store, where there is one.",
-        file=_or_null(_TEXT),
-        method={"enum": ["lac", "aps", "raps", "top_k"]},
-        alpha=_NUMBER,
-        by=_or_null({"enum": ["class", "group"]}),
-        groups=_or_null(_list({"type": "integer"})),
-        threshold=_EACH,
-        rank=_EACH,
-        n_calibration=_EACH,
-        n_classes=_SIZE,
-        penalty=_NUMBER,
-        k_reg=_COUNT,
-        seed=_or_null(_COUNT),
-        reads=_COUNT,
-        result=_or_null(_COVERED),
+        by=_one_of("class", "group"), groups=_list({"type": "integer"}), threshold=_EACH, rank=_EACH, n_calibration=_EACH,
+        result=_COVERED,
     ),
     "sets": _object(
+        "store rule k? threshold? n_above? n_ties? n_kept? ties? method? alpha? source made_by n_left_out n_samples n_classes "
+        "format n_labels",
         "What was written; all but store are attributes of the new store, too.",
-        store=_TEXT,
-        rule={"enum": ["average", "top", "threshold", "conformal"]},
-        k=_or_null(_BUDGET),
-        threshold=_or_null(_NUMBER),
-        n_above=_or_null(_COUNT),
-        n_ties=_or_null(_COUNT),
-        n_kept=_or_null(_COUNT),
-        ties=_or_null({"enum": ["first", "spread"]}),
-        method=_or_null({"enum": ["lac", "aps", "raps", "top_k"]}),
-        alpha=_or_null(_NUMBER),
-        source=_TEXT,
-        made_by=_TEXT,
-        n_left_out=_COUNT,
-        n_samples=_SIZE,
-        n_classes=_SIZE,
-        format={"enum": ["booleans", "indices"]},
-        n_labels=_COUNT,
+        rule=_one_of("average", "top", "threshold", "conformal"), format=_one_of("booleans", "indices"),
     ),
     "ingest": _object(
+        "store n_samples n_classes has_labels rounding? class_names? ignored n_chunks n_bytes",
         "The new store, which was verified.",
-        store=_TEXT,
-        n_samples=_SIZE,
-        n_classes=_SIZE,
-        has_labels=_FLAG,
-        rounding=_or_null(_TEXT),
-        class_names=_or_null(_list(_TEXT)),
-        ignored=_list(_TEXT),
-        n_chunks=_COUNT,
-        n_bytes=_COUNT,
     ),
     "info": _object(
-        store=_TEXT,
-        zarr_format={"enum": [2, 3, None]},
-        n_samples=_SIZE,
-        n_classes=_SIZE,
-        truncated=_or_null(_TEXT),
-        dtype=_TEXT,
-        rounding=_or_null(_TEXT),
-        encoding=_or_null(_TEXT),
-        chunks=_list(_SIZE),
-        shards=_or_null(_list(_SIZE)),
-        codecs=_list(_TEXT),
-        n_chunks=_COUNT,
-        n_bytes=_COUNT,
-        n_stored_bytes=_or_null(_COUNT),
-        n_missing_chunks=_or_null(_COUNT),
-        has_manifest=_FLAG,
-        labels=_or_null(_TEXT),
-        values=_or_null(
-            _object(kind=_TEXT, low=_or_null(_NUMBER), high=_or_null(_NUMBER), n_nan=_COUNT, n_rows_sampled=_COUNT)
-        ),
-        task_memory=_COUNT,
-        merge_memory=_COUNT,
-        client_memory=_COUNT,
-        memory_limit=_COUNT,
-        reads=_TEXT,
-        advice=_list(_TEXT),
+        "store zarr_format n_samples n_classes truncated? dtype rounding? encoding? chunks shards? codecs n_chunks n_bytes "
+        "n_stored_bytes? n_missing_chunks? has_manifest labels? values? task_memory merge_memory client_memory memory_limit "
+        "reads advice",
+        zarr_format=_one_of(2, 3, None), values=_object("kind low? high? n_nan n_rows_sampled"), reads=_TEXT,
     ),
     "verify": _object(
+        "ok n_chunks n_bytes has_manifest damaged",
         "Printed where chunks are damaged, too; the exit status is then 1.",
-        ok=_FLAG,
-        n_chunks=_COUNT,
-        n_bytes=_COUNT,
-        has_manifest=_FLAG,
-        damaged=_list({
-            "description": "The store key of a chunk, and what is wrong with it.",
-            **_list(_TEXT), "minItems": 2, "maxItems": 2,
-        }),
+        damaged=_list(_DAMAGED),
     ),
-    "join": _object(store=_TEXT, n_samples=_SIZE, n_classes=_SIZE, has_labels=_FLAG),
+    "join": _object("store n_samples n_classes has_labels"),
     "simulate": _object(
-        store=_TEXT,
-        n_samples=_SIZE,
-        n_classes=_SIZE,
-        example=_or_null({"enum": [1, 2, 3, 4]}),
-        seed=_COUNT,
-        dtype=_TEXT,
-        ambiguity=_NUMBER,
-        levels=_or_null(_SIZE),
-        soft=_FLAG,
+        "store n_samples n_classes example? seed dtype ambiguity levels? soft", example=_one_of(1, 2, 3, 4)
     ),
-    "demo": _object(store=_TEXT, report=_TEXT, result=_RESULT),
+    "demo": _object("store report result", result=_RESULT),
 }  # fmt: skip
 
 SCHEMAS: dict[str, Schema] = {

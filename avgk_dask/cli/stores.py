@@ -1,4 +1,4 @@
-"""``avgk ingest``, ``avgk verify``, ``avgk join`` and ``avgk info``."""
+"""``avgk ingest``, ``verify``, ``join``, ``info``, ``simulate``, ``demo`` and ``compile``: what makes stores, and looks at them."""
 
 from __future__ import annotations
 
@@ -6,60 +6,33 @@ import json
 import pathlib
 import sys
 import time
-from typing import TYPE_CHECKING, Unpack
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from ..credentials import shown
 from ..errors import OptionError
-from .clusters import ClusterChoice, cluster, cluster_options
-from .group import FAILED, Command
-from .parameters import (
-    LayoutChoice,
-    StoreChoice,
-    json_option,
-    labelled_store_options,
-    layout_options,
-    missing_option,
-    out_options,
-    overwrite_option,
-    parse_storage_options,
-    quiet_option,
-    storage_option,
-)
+from .clusters import cluster
+from .group import FAILED, Command, spelled
+from .parameters import Call, call_options, options, parse_storage_options
 from .printing import ResultsFolder, look, print_json, shows_progress, tell
 
 if TYPE_CHECKING:
     from ..api.ingestion import Ingestion
-    from ..api.options import Missing
     from ..results.datasets import Result
-
-
-class IngestChoice(LayoutChoice):
-    """What to ingest, and how it is stored, as the options say it."""
-
-    scores_name: str | None
-    labels_name: str | None
-    append: bool
-    overwrite: bool
-    missing: Missing
 
 
 @click.command(cls=Command, short_help="Make a store of a file or another store.")
 @click.argument("scores", type=click.Path(allow_dash=True))
 @click.argument("labels", type=click.Path(), required=False)
-@out_options
+@options("out")
 @click.option("--scores", "scores_name", metavar="NAME", help="Column, member or array that holds the scores.")
 @click.option("--labels", "labels_name", metavar="NAME", help="Column, member or array that holds the labels.")
-@layout_options
+@options("layout")
 @click.option("--append", is_flag=True, help="Add the rows to the finished store at --out, laid out as that is.")
-@overwrite_option
-@missing_option
-@storage_option
-@json_option
-@quiet_option
+@options("overwrite missing storage json quiet")
 def ingest(scores: str, labels: str | None, out: str, storage_option: tuple[str, ...], out_option: tuple[str, ...],
-           as_json: bool, quiet: bool, **how: Unpack[IngestChoice]) -> None:  # fmt: skip
+           as_json: bool, quiet: bool, **how: Any) -> None:  # fmt: skip
     """Copy scores from a file or another store into a store that reads fast, and verify it.
 
     SCORES is an .npy, .npz, .parquet, .csv, .arrow or .feather file, a folder of Parquet or Arrow files,
@@ -108,13 +81,8 @@ def _print_ingestion(found: Ingestion, store: str) -> None:
 
 @click.command(cls=Command, short_help="Check every chunk of a store.")
 @click.argument("store", type=click.Path())
-@storage_option
-@json_option
-@quiet_option
-@cluster_options
-def verify(
-    store: str, storage_option: tuple[str, ...], as_json: bool, quiet: bool, **where: Unpack[ClusterChoice]
-) -> None:
+@options("storage json quiet cluster")
+def verify(store: str, storage_option: tuple[str, ...], as_json: bool, quiet: bool, **where: Any) -> None:
     """Read every chunk of a store and check it; exit status 1 where any is damaged.
 
     Example: avgk verify scores.zarr
@@ -124,7 +92,7 @@ def verify(
     with phase("opening"):
         from ..api.stores import verify as run
 
-    with cluster(where, quiet):
+    with cluster(where, quiet):  # type: ignore[arg-type]
         found = run(store, storage_options=parse_storage_options(storage_option), progress=shows_progress(quiet))
     if as_json:
         print_json({"ok": found.ok, "n_chunks": found.n_chunks, "n_bytes": found.n_bytes,
@@ -141,9 +109,7 @@ def verify(
 @click.command(cls=Command, short_help="Make one store of the parts of several writers.")
 @click.argument("store", type=click.Path())
 @click.option("--parts", type=click.IntRange(min=1), help="Number of parts that must be there.")
-@storage_option
-@json_option
-@quiet_option
+@options("storage json quiet")
 def join(store: str, parts: int | None, storage_option: tuple[str, ...], as_json: bool, quiet: bool) -> None:
     """Make one store of the parts that several processes wrote with ScoreWriter(..., part=i).
 
@@ -163,10 +129,8 @@ def join(store: str, parts: int | None, storage_option: tuple[str, ...], as_json
 
 
 @click.command(cls=Command, short_help="What a store holds and costs, and advice.")
-@labelled_store_options
-@json_option
-@quiet_option
-def info(chosen: StoreChoice, as_json: bool, quiet: bool) -> None:
+@call_options("store labels arrays json quiet")
+def info(call: Call) -> None:
     """What a store or file holds, what evaluating it costs, and how its layout could be better.
 
     STORE and LABELS are as for avgk evaluate.
@@ -175,17 +139,13 @@ def info(chosen: StoreChoice, as_json: bool, quiet: bool) -> None:
     """
     from ..api.stores import info as run
     from ..report import print_info
-    from .group import spelled
 
-    found = run(chosen.store, scores=chosen.scores, labels=chosen.labels, storage_options=chosen.options)
+    found = run(call.store, scores=call.scores_name, labels=call.labels, storage_options=call.storage_options)
     found["advice"] = [spelled(text) for text in found["advice"]]
-    if as_json:
+    if call.as_json:
         print_json(found)
     else:
         click.echo(print_info(found, **look()))
-
-
-# ``avgk simulate`` and ``avgk demo``: data with known answers, and the whole product on it.
 
 
 @click.command(cls=Command, short_help="Write a store of simulated scores.")
@@ -198,9 +158,7 @@ def info(chosen: StoreChoice, as_json: bool, quiet: bool) -> None:
 @click.option("--ambiguity", type=float, default=1.0, show_default=True, help="How much samples differ in ambiguity.")
 @click.option("--levels", type=click.IntRange(min=1), help="Round scores to so many levels, for ties.")
 @click.option("--soft", is_flag=True, help="Store the true probabilities as labels.")
-@overwrite_option
-@json_option
-@quiet_option
+@options("overwrite json quiet")
 def simulate(out: str, example: int | None, samples: int, classes: int, seed: int, dtype: str, ambiguity: float,
              levels: int | None, soft: bool, overwrite: bool, as_json: bool, quiet: bool) -> None:  # fmt: skip
     """Simulated scores with labels: the paper's examples, or large data with chosen ambiguity.
@@ -261,8 +219,7 @@ def _is_simulated(store: pathlib.Path) -> bool:
 )
 @click.option("--samples", type=click.IntRange(min=1), default=50_000, show_default=True, help="Number of samples.")
 @click.option("--classes", type=click.IntRange(min=10), default=1_000, show_default=True, help="Number of classes.")
-@json_option
-@quiet_option
+@options("json quiet")
 def demo(out: pathlib.Path, samples: int, classes: int, as_json: bool, quiet: bool) -> None:
     """The whole product in one command: simulate a store, evaluate it, write the report.
 
@@ -279,7 +236,7 @@ def demo(out: pathlib.Path, samples: int, classes: int, as_json: bool, quiet: bo
     _check_demo(out)
     with results as folder:
         result, curve, seconds = _simulate_and_evaluate(store, samples, classes, shows_progress(quiet))
-        folder.write(result, lambda path: write_report(result, path, seconds=seconds, curve=curve))
+        folder.write(result, write_report, seconds=seconds, curve=curve)
     if as_json:
         print_json({"store": str(store), "report": str(out / "report.html"), "result": json.loads(to_json(result))})
         return
@@ -305,12 +262,9 @@ def _simulate_and_evaluate(
     return result, curve, seconds
 
 
-# ``avgk compile``.
-
-
 @click.command(cls=Command, name="compile", short_help="Compile ahead what large matrices need.")
 @click.option("--dtype", "dtypes", metavar="NAME", multiple=True, help="Only for scores of this type; may be repeated.")
-@quiet_option
+@options("quiet")
 def compile_ahead(dtypes: tuple[str, ...], quiet: bool) -> None:
     """Compile ahead what evaluating large matrices needs, once for all later runs: in an image, on each worker.
 

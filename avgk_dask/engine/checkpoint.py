@@ -1,15 +1,15 @@
-"""Checkpoints: what a run has found so far, kept at a path or URL, so that another run reads only what is missing.
+"""Checkpoints: the states of a run so far, kept at a path or URL, so that another run reads only what is missing.
 
-Four kinds of files:
+There are four kinds of files:
 
-- ``request.json``: what was asked for, of what store, by which version. Another request is refused.
+- ``request.json``: the function, its options, the store and the version. Another request is refused.
 - ``bands``: where bands begin, and the stamps of their scores and labels. A store that has grown keeps its bands.
 - ``searches/S/W``: the plan and the bands of wave W of search S. They are read again in the same way.
 - ``states/PASS/NAME``: the state of some bands, or of all. The name is a hash of which bands, and of their stamps.
 
-The hash of a file covers its name and the request: one that was put in the place of another is damaged, and so not used.
-Everything is found by what was read and how. So an interrupted run, one over a grown store, and one for other budgets are the
-same thing: what is there is used, and the rest is read.
+The hash of a file covers its name and the request, so that a file in the place of another counts as damaged and is not used.
+Names follow from what was read and how. An interrupted run, one over a grown store, and one for other budgets are therefore
+the same: states that are there are used, and the rest is read.
 """
 
 from __future__ import annotations
@@ -18,35 +18,40 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from importlib.metadata import PackageNotFoundError, version
+from itertools import chain, pairwise
+from typing import Any, TypeVar
 
 import numpy as np
+from dask.delayed import Delayed
 
 from ..arrays import Ints
 from ..bands.passes import Pass
 from ..errors import OptionError, ReadError
 from ..records import Record, State
-from ..sources.activations import Softmax
-from ..sources.derived import Slots
-from ..sources.reading import SpreadTies, Transform
 from ..sources.source import Source
-from ..store.read.listing import join_stamps
+from ..sources.transforms import Slots, Softmax, SpreadTies, Transform
+from ..store.read.listing import band_stamps, hash_rows, join_stamps
 from ..store.write.shelves import Shelf
 from .plan import ScanPlan, Script, Wave
-from .tasks import Keeper, token_of
+from .tasks import Keeper, as_delayed, hash_labels, task, token_of
 
 #: Raised whenever files mean something else.
 FORMAT = 4
 _CURE = "Use another place for the checkpoint, or remove it."
 _REQUEST, _BANDS, _HASH = "request.json", "bands", "hash"
+#: Tasks that hash class numbers: these are few bytes.
+_MOST_TASKS = 32
+
+AnyRecord = TypeVar("AnyRecord", bound=Record)
 
 
 @dataclass(frozen=True)
-class Asked:
-    """A checkpoint as it is asked for: where, and of which request."""
+class CheckpointKey:
+    """Where a checkpoint is, and the request it belongs to."""
 
     place: object
     function: str
-    #: All that changes what a function reads or finds, but for budgets.
+    #: The options that change what the function reads or returns, except budgets.
     request: Mapping[str, object]
     #: A folder inside it, for functions that read several matrices.
     folder: str = ""
@@ -63,8 +68,8 @@ class Bands(Record):
     @classmethod
     def of(cls, source: Source, labels: Sequence[int]) -> Bands:
         """Return the bands of a source whose labels have these hashes."""
-        found = np.array([source.row_stamps(), labels], np.uint64).view(np.int64)
-        return cls(np.asarray(source.whole.rows, np.int64), *found)
+        stamps = np.array([source.row_stamps(), labels], np.uint64).view(np.int64)
+        return cls(np.asarray(source.whole.rows, np.int64), *stamps)
 
     def name(self, numbers: Sequence[int]) -> str:
         """Return a name of some bands, the same only where these and all that they hold are the same."""
@@ -111,11 +116,10 @@ class KeptPass:
 
 @dataclass
 class Checkpoint:
-    """What a run keeps, and what earlier ones kept."""
+    """The files of one request: those of this run, and those of earlier ones."""
 
     shelf: Shelf
     bands: Bands
-    #: What it is of.
     source: Source
     #: The search that is under way, and its waves so far.
     _search: int = field(default=-1)
@@ -124,13 +128,10 @@ class Checkpoint:
     def begin_search(self) -> Script:
         """Begin the next search of the run; return the waves of an earlier run of it."""
         self._search, self._wave = self._search + 1, 0
-        found: list[Wave] = []
-        while (data := self.shelf.read(self._wave_name(len(found)))) is not None:
-            try:
-                found.append(Wave.from_bytes(data))
-            except ReadError:
-                break
-        return tuple(found)
+        waves: list[Wave] = []
+        while (wave := _load(Wave, self.shelf.read(self._wave_name(len(waves))))) is not None:
+            waves.append(wave)
+        return tuple(waves)
 
     def note(self, what: Pass) -> None:
         """Keep the plan of a wave, before it is read."""
@@ -162,7 +163,7 @@ class Checkpoint:
 
     def _bands_of(self, source: Source) -> Bands | None:
         """Return the bands of a source: those of the run, without their labels where it has none; None for any other."""
-        if source.stored_array is not self.source.stored_array or source.rows != self.source.rows:
+        if source.reader.stored_array is not self.source.reader.stored_array or source.rows != self.source.rows:
             return None
         if source.labels is None:
             return replace(self.bands, labels=self.bands.labels * 0)
@@ -170,35 +171,37 @@ class Checkpoint:
 
 
 def open_checkpoint(
-    asked: Asked, source: Source, label_hashes: Callable[[Source], Sequence[int]]
+    key: CheckpointKey, source: Source, compute: Callable[[list[Delayed], str], list[Any]]
 ) -> tuple[Checkpoint, Source]:
     """Open or begin a checkpoint; return it, and the source with the bands of the run that began it.
-
-    ``label_hashes`` hashes the labels of each band of a source.
 
     Raises
     ------
     OptionError
-        Where the checkpoint is of another request, store or version, which the error names.
+        If the checkpoint is of another request, store or version, which the error names.
 
     """
-    if source.stored_array is None:
-        source.row_stamps()  # which says why there are none
-    whole = Shelf.at(asked.place)
-    shelf = whole.within(asked.folder)
-    _refuse_inside(shelf, source)
-    if asked.folder and whole.read_plain(_REQUEST) is not None:
+    if source.reader.stored_array is None:
+        source.row_stamps()  # raises, and says why there are none
+    whole = Shelf.at(key.place)
+    shelf = whole.within(key.folder)
+    store = source.location.rstrip("/")
+    if store and f"{shelf.location.rstrip('/')}/".startswith(f"{store}/"):
+        raise OptionError(
+            f"checkpoint must not be inside the store; got {shelf.location}. Name a folder of its own for it."
+        )
+    if key.folder and whole.read_plain(_REQUEST) is not None:
         raise OptionError(f"checkpoint must be of the same request; got {whole.location}, of another one. {_CURE}")
-    told = _told(asked, source)
-    _compare(shelf, told)
-    shelf = replace(shelf, owner=token_of(told))
-    saved = _saved_bands(shelf)
+    request = _request(key, source)
+    _compare(shelf, request)
+    shelf = replace(shelf, owner=token_of(request))
+    saved = _load(Bands, shelf.read(_BANDS))
     if saved is not None:
         source = _with_bands(source, saved, shelf)
-    bands = Bands.of(source, label_hashes(source))
+    bands = Bands.of(source, _label_hashes(source, compute))
     if saved is not None:
         _compare_bands(shelf, saved, bands, source)
-    shelf.write_plain(_REQUEST, [json.dumps({**told, _HASH: token_of(told)}, indent=1, sort_keys=True).encode()])
+    shelf.write_plain(_REQUEST, [json.dumps({**request, _HASH: token_of(request)}, indent=1, sort_keys=True).encode()])
     shelf.write(_BANDS, bands.to_parts())
     return Checkpoint(shelf, bands, source), source
 
@@ -208,38 +211,26 @@ def _unplaced(transform: Transform) -> Transform:
     return replace(transform, location="") if isinstance(transform, (Softmax, Slots)) else transform
 
 
-def _refuse_inside(shelf: Shelf, source: Source) -> None:
-    """Refuse a checkpoint inside the store that it is of."""
-    store = source.location.rstrip("/")
-    if store and f"{shelf.location.rstrip('/')}/".startswith(f"{store}/"):
-        raise OptionError(
-            f"checkpoint must not be inside the store; got {shelf.location}. Name a folder of its own for it."
-        )
-
-
-def _told(asked: Asked, source: Source) -> dict[str, object]:
-    """Return what a checkpoint is of, in plain words and values."""
+def _request(key: CheckpointKey, source: Source) -> dict[str, object]:
+    """Return the request of a checkpoint in plain words and values."""
     labels = "none" if source.labels is None else "probabilities" if source.has_soft_labels else "class numbers"
     facts = {"classes": source.n_classes, "dtype": source.dtype.name, "labels": labels}
     if source.made_by:
         facts["made by"] = source.made_by
     if source.mask is not None:
         facts["where"] = "given"
-    if source.stored_array is not None:
-        facts["missing"] = source.stored_array.store_path.store.checks.missing
-    asked_for = {"function": asked.function, **{name: str(value) for name, value in asked.request.items()}}
-    return {"format": FORMAT, "avgk_dask": _version(), **asked_for, **facts}
-
-
-def _version() -> str:
+    if source.reader.stored_array is not None:
+        facts["missing"] = source.reader.stored_array.store_path.store.checks.missing
     try:
-        return version("avgk_dask")
+        mine = version("avgk_dask")
     except PackageNotFoundError:
-        return "unknown"
+        mine = "unknown"
+    options = {name: str(value) for name, value in key.request.items()}
+    return {"format": FORMAT, "avgk_dask": mine, "function": key.function, **options, **facts}
 
 
-def _compare(shelf: Shelf, told: Mapping[str, object]) -> None:
-    """Refuse a checkpoint of something else; begin anew where its request is damaged."""
+def _compare(shelf: Shelf, request: Mapping[str, object]) -> None:
+    """Refuse a checkpoint of another request; begin anew if its request is damaged."""
     data = shelf.read_plain(_REQUEST)
     if data is None:
         return
@@ -249,18 +240,37 @@ def _compare(shelf: Shelf, told: Mapping[str, object]) -> None:
         return
     if before.pop(_HASH, None) != token_of(before) and before.get("format") == FORMAT:
         return
-    names = [name for name in {**before, **told} if before.get(name) != told.get(name)]
+    names = [name for name in {**before, **request} if before.get(name) != request.get(name)]
     if names:
-        differ = "; ".join(f"{name} was {before.get(name)!r} and is {told.get(name)!r}" for name in sorted(names))
+        differ = "; ".join(f"{name} was {before.get(name)!r} and is {request.get(name)!r}" for name in sorted(names))
         raise OptionError(f"checkpoint must be of the same request; got {shelf.location}, where {differ}. {_CURE}")
 
 
-def _saved_bands(shelf: Shelf) -> Bands | None:
-    data = shelf.read(_BANDS)
+def _load(kind: type[AnyRecord], data: memoryview | None) -> AnyRecord | None:
+    """Return the record in the bytes of a file; None if there is none, or another version wrote it."""
     try:
-        return None if data is None else Bands.from_bytes(data)
+        return None if data is None else kind.from_bytes(data)
     except ReadError:
         return None
+
+
+def _label_hashes(source: Source, compute: Callable[[list[Delayed], str], list[Any]]) -> list[int]:
+    """Return a hash of the labels of each band: of their values, or of stored probabilities that of their chunks."""
+    whole = source.whole
+    labels: Any = whole.labels
+    if labels is None:
+        hashes = [0] * whole.n_bands
+    elif isinstance(labels, np.ndarray):
+        hashes = [hash_rows(labels[first:last]) for first, last in pairwise(whole.rows)]
+    elif labels.ndim == 2 and hasattr(labels, "store_path"):
+        hashes = [int(stamp) for stamp in band_stamps(labels, whole.rows)]
+    else:
+        groups = whole.groups(_MOST_TASKS if labels.ndim == 1 else None)
+        name = f"avgk-stamps-{token_of(whole.token, groups)}"
+        keys = {f"{name}-{numbers[0]}": numbers for numbers in groups}
+        tasks = {key: task(key, hash_labels, whole.labels_of(numbers), numbers) for key, numbers in keys.items()}
+        hashes = list(chain.from_iterable(compute(as_delayed(list(tasks), tasks, whole.collections(), name), "labels")))
+    return [hashes[place] for place in source.places]
 
 
 def _with_bands(source: Source, saved: Bands, shelf: Shelf) -> Source:

@@ -1,4 +1,10 @@
-"""What goes wrong on clusters, in words: why nothing is finished, and what distributed's own errors mean."""
+"""Tasks on a cluster, watched: stalls are diagnosed while they last, and faults of the cluster become errors of ours.
+
+``Watch`` submits the tasks of a pass and waits for them. If nothing is finished for a while, it asks the scheduler why
+(``diagnose_stall``) and reports it. Tasks that distributed gives up because their workers died are tried again unless they are
+the cause (``Suspects``). ``naming_faults`` turns distributed's own errors into a ``ClusterError`` that says what to do. This
+module is imported late, since it imports distributed.
+"""
 
 from __future__ import annotations
 
@@ -23,35 +29,35 @@ from distributed.comm import CommClosedError
 from ..errors import AvgkError, ClusterError
 from ..settings import setting
 from .graph import Reads
-from .progress import LOGGER, Telling
+from .progress import LOGGER, Progress
 
 _MEMORY_CURE = (
     "Use workers with more memory or fewer threads, or store the scores in smaller chunks; "
     "avgk info shows the memory that a worker needs."
 )
 _WAIT_CURE = "The setting avgk.stall-limit says how long a run waits."
-#: How often a task is tried again that distributed has given up: one that ends its workers itself, for all we know, and
-#: one whose workers were not the only ones that died.
+#: How often a task that distributed has given up is tried again: one that may itself end its workers, and one whose workers
+#: were not the only ones that died.
 _MORE_DEATHS, _MORE_OF_OTHERS = 2, 20
 #: Seconds that a scheduler has to answer.
 _ANSWER_SECONDS = 10
-#: What distributed raises where the connection is gone, and where no worker may take a task.
+#: What distributed raises if the connection is gone, and if no worker may take a task.
 _LOST = (CommClosedError, ClosedClientError, CancelledError, asyncio.CancelledError)
 _UNWORKED = tuple(
     getattr(scheduler, name) for name in ("NoWorkerError", "NoValidWorkerError") if hasattr(scheduler, name)
 )
-
-
-def lost_text() -> str:
-    """Return what to say where tasks are gone with their scheduler."""
-    return (
-        "the cluster must keep its tasks until they are finished; got them cancelled: its scheduler was lost or restarted. "
-        "Check that it runs, and start again."
-    )
+#: The clients whose dashboard has been reported.
+_REPORTED: WeakSet[Any] = WeakSet()
+#: The least seconds between two looks at a cluster on which nothing is finished.
+_LEAST_PAUSE = 0.05
+_LOST_TEXT = (
+    "the cluster must keep its tasks until they are finished; got them cancelled: its scheduler was lost or restarted. "
+    "Check that it runs, and start again."
+)
 
 
 def fault_text(error: BaseException, client: Any, reads: Reads | None) -> str | None:
-    """Return what an error of distributed means; None for errors of tasks, and our own."""
+    """Return what an error of distributed means; None for errors of tasks and errors of ours."""
     if isinstance(error, AvgkError):
         return None
     if isinstance(error, KilledWorker):
@@ -61,7 +67,7 @@ def fault_text(error: BaseException, client: Any, reads: Reads | None) -> str | 
     if isinstance(error, _UNWORKED):
         return f"the cluster must have workers that may take the tasks; got none. Start some. {_WAIT_CURE}"
     if isinstance(error, _LOST) or (isinstance(error, OSError) and client.status != "running"):
-        return lost_text()
+        return _LOST_TEXT
     return None
 
 
@@ -120,17 +126,17 @@ class Suspects:
 
 
 @dataclass(frozen=True)
-class Trouble:
-    """Why nothing is finished and what to do, and the tasks of others that are running: those of users' own arrays."""
+class StallDiagnosis:
+    """Why nothing is finished and what to do, and the running tasks that are not ours: those of users' own arrays."""
 
     text: str
     others: frozenset[str] = frozenset()
 
 
 def retry_tasks(client: Any, keys: list[str]) -> None:
-    """Let a cluster try tasks again that failed, with all that they wait for.
+    """Let a cluster try failed tasks again, with all that they wait for.
 
-    ``Client.retry`` does the same, but fails where one of those is a task of which the client has no future.
+    ``Client.retry`` does the same, but fails if the client has no future of one of these tasks.
     """
 
     async def retry() -> None:
@@ -141,15 +147,15 @@ def retry_tasks(client: Any, keys: list[str]) -> None:
     client.sync(retry)
 
 
-def find_trouble(client: Any, seconds: float, reads: Reads | None) -> Trouble:
+def diagnose_stall(client: Any, seconds: float, reads: Reads | None) -> StallDiagnosis:
     """Ask a cluster why no task has finished for some seconds."""
     try:
         workers = list(_ask(client, "identity", n_workers=-1)["workers"].values())
         running = [str(key) for keys in _ask(client, "processing").values() for key in keys]
     except (OSError, *_LOST):  # TimeoutError is an OSError
-        return Trouble("the scheduler does not answer. Check that it runs, and that its machine is in reach.")
+        return StallDiagnosis("the scheduler does not answer. Check that it runs, and that its machine is in reach.")
     others = frozenset(key for key in running if not key.startswith("avgk-"))
-    return Trouble(_why(workers, seconds) or _still_running(running, len(workers), reads), others)
+    return StallDiagnosis(_why(workers, seconds) or _still_running(running, len(workers), reads), others)
 
 
 def _ask(client: Any, what: str, **arguments: Any) -> Any:
@@ -198,28 +204,19 @@ def _count(n: int, what: str) -> str:
     return f"{n} {what}{'' if n == 1 else 's'}"
 
 
-# Tasks on a cluster, watched: what goes wrong there is said while it lasts, and ends the run with an error of ours.
-
-
-#: The clients whose dashboard was told of.
-_TOLD: WeakSet[Any] = WeakSet()
-#: The least seconds between two looks at a cluster on which nothing is finished.
-_LEAST_PAUSE = 0.05
-
-
 def new_dashboard(client: Any) -> str | None:
-    """Return the address of a cluster's dashboard, the first time that it is asked for; None where there is none."""
-    if client in _TOLD:
+    """Return the address of a cluster's dashboard the first time; afterwards, and if there is none, return None."""
+    if client in _REPORTED:
         return None
-    _TOLD.add(client)
-    with suppress(Exception):  # no dashboard, or nobody who tells
+    _REPORTED.add(client)
+    with suppress(Exception):  # no dashboard, or an unknown one
         return client.dashboard_link or None
     return None
 
 
 @contextmanager
 def naming_faults(client: Any, reads: Reads | None = None) -> Iterator[None]:
-    """Turn what distributed raises when a cluster fails into an error of ours; what tasks raise stays as it is."""
+    """Turn what distributed raises when a cluster fails into an error of ours; errors of tasks are left unchanged."""
     try:
         yield
     except (Exception, asyncio.CancelledError) as error:
@@ -230,10 +227,10 @@ def naming_faults(client: Any, reads: Reads | None = None) -> Iterator[None]:
 
 
 class Watch:
-    """Computes tasks on a cluster and watches them: each is submitted once, and tells when it is finished."""
+    """Computes tasks on a cluster and watches them: each is submitted once, and reports when it is finished."""
 
-    def __init__(self, client: Any, telling: Telling, shares: dict[str, int], reads: Reads | None) -> None:
-        self._client, self._telling, self._shares, self._reads = client, telling, shares, reads
+    def __init__(self, client: Any, progress: Progress, shares: dict[str, int], reads: Reads | None) -> None:
+        self._client, self._progress, self._shares, self._reads = client, progress, shares, reads
         self._events: SimpleQueue[Any] = SimpleQueue()
         self._last = self._said = monotonic()
         self._others: frozenset[str] | None = None
@@ -266,7 +263,7 @@ class Watch:
         return [Delayed(key, root.dask, layer=root.__dask_layers__()[0]) for key in sorted(keys)]
 
     def _await(self, futures: list[Any], wanted: set[str]) -> None:
-        """Wait for all. A result that is merged stays nowhere: a future that is held would keep it in memory."""
+        """Wait for all. Futures of results that are merged are released at once: they would keep them in memory."""
         waiting = {future.key: future for future in futures}
         for future in futures:
             future.add_done_callback(self._events.put)
@@ -277,11 +274,11 @@ class Watch:
             if future.status == "error":
                 self._try_again(future, waiting)
             elif future.status == "cancelled":
-                raise ClusterError(lost_text())
+                raise ClusterError(_LOST_TEXT)
             elif future.status == "finished":
                 del waiting[future.key]
                 self._finished.add(str(future.key))
-                self._telling.advance(self._shares.get(future.key, 0))
+                self._progress.advance(self._shares.get(future.key, 0))
                 if future.key not in wanted:
                     future.release()
 
@@ -292,13 +289,13 @@ class Watch:
             str(error.task), find_deaths(self._client), self._finished
         ):
             future.result()  # raises what the task raised
-        self._telling.say(f"workers died in the task {error.task}: it is tried again")
+        self._progress.say(f"workers died in the task {error.task}: it is tried again")
         retry_tasks(self._client, [key for key, one in waiting.items() if one.status == "error"])
         for one in waiting.values():
             one.add_done_callback(self._events.put)
 
     def _gather(self, futures: list[Any]) -> list[Any]:
-        """Return the results; where one is lost on its way, it is computed again."""
+        """Return the results; one that is lost on its way is computed again."""
 
         async def gather() -> list[Any]:
             return list(await self._client.gather(futures, asynchronous=True))
@@ -324,31 +321,31 @@ class Watch:
 
     def _pause(self) -> float:
         due = min(self._said + setting("stall-seconds"), self._last + setting("stall-limit"))
-        return float(max(_LEAST_PAUSE, min(due - monotonic(), self._telling.look())))
+        return float(max(_LEAST_PAUSE, min(due - monotonic(), self._progress.look())))
 
     def _look(self) -> None:
-        """Say why nothing is finished, each time that it has lasted; end the run once it has lasted too long."""
+        """Report why nothing is finished, again and again; end the run once it has lasted too long."""
         now = monotonic()
         at_end = now - self._last >= setting("stall-limit")
         if not at_end and now - self._said < setting("stall-seconds"):
             return
-        trouble = find_trouble(self._client, now - self._last, self._reads)
-        if self._others is not None and trouble.others != self._others:  # the tasks of somebody's array are finished
+        stall = diagnose_stall(self._client, now - self._last, self._reads)
+        if self._others is not None and stall.others != self._others:  # the tasks of somebody's array are finished
             self._last = self._said = now
-            self._others = trouble.others
+            self._others = stall.others
             return
-        self._others, self._said = trouble.others, now
+        self._others, self._said = stall.others, now
         if at_end:
-            raise ClusterError(f"the cluster must finish tasks; got none in {now - self._last:.0f} s: {trouble.text}")
-        self._telling.say(f"no task has finished for {now - self._last:.0f} s: {trouble.text}")
+            raise ClusterError(f"the cluster must finish tasks; got none in {now - self._last:.0f} s: {stall.text}")
+        self._progress.say(f"no task has finished for {now - self._last:.0f} s: {stall.text}")
 
 
 @contextmanager
 def _seceded() -> Iterator[None]:
-    """Leave the thread of a task, where this is one, to other tasks while it waits for some."""
+    """Leave the thread to other tasks while it waits, if this is the thread of a task."""
     try:
         distributed.secede()
-    except (KeyError, ValueError, AttributeError):  # no task
+    except (KeyError, ValueError, AttributeError):  # it is not
         yield
         return
     try:

@@ -1,11 +1,13 @@
-"""Counted events: where ties make the scores near a threshold many, equal ones of a band, or of some bands, are counted together.
+"""Events: the scores inside the intervals of a scan, held singly, or counted together if they are many ties.
 
-An event is a score inside an interval of a scan, as the change it makes to a set: once it is in, the set
-of its row has a certain size, and its label hits grow by a weight. Row sizes telescope: moving the
-threshold past an event turns one set of ``size - 1`` into one of ``size``. Its *step* tells that size, whether it is the label,
-and whether the label is in the set then (see ``step_events``). So set sizes and errors for
-*every* threshold inside an interval follow from the events, without the rows. Only a cut through the
-counted ties of some bands needs their rows again.
+An event is a score as the change it makes to the set of its row: once it is in, the set has a certain size, and the label weight
+inside grows by a weight. Moving the threshold past an event turns one set of ``size - 1`` into one of ``size``, so that set sizes
+and errors for *every* threshold inside an interval follow from the events, without the rows.
+
+``HeldEvents`` are single ones, each with its key, its row and the cell of the row's set above the interval. ``EventTally`` counts
+equal events of a band, or of some bands: its *step* says the size of the set once the event is in, whether it is the label, and
+whether the label is in the set then (see ``step_events``). Only a cut through the counted ties of some bands needs their rows
+again. ``IntervalEvents`` are the events of one interval of either kind, and say what the sets gain by some of them.
 """
 
 from __future__ import annotations
@@ -13,25 +15,32 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Annotated, Any, NamedTuple, Self
+from typing import Annotated, Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..arrays import Array, Dtype, Ints
-from ..bands.candidates import Entries
+from ..bands.candidates import Candidates
 from ..exact.sums import ExactSums, total_weight
 from ..kernels.dispatch import group_order, move_cells, split_rows, step_events
 from ..kernels.zones import ZoneTable, intervals_of
 from ..records import JOINED, State
 from .strata import StrataSums, add_up, distinct
 
+#: Rows of a band, at most ``2**ROW_BITS`` of them, have the numbers from ``band << ROW_BITS`` on.
+ROW_BITS = 36
+#: Keys looked at to see whether events are ties, and how often each must occur in a group of bands.
+_LOOKED_AT, _TIED = 1 << 8, 8
+
+
 Column = Annotated[Ints, JOINED]
+ArrayColumn = Annotated[Array, JOINED]
 
 
 @dataclass(frozen=True)
 class EventTally(State):
-    """How many events of each (key, group of bands, step) there are, with the weights (hits or soft labels) they bring."""
+    """The number of events of each (key, group of bands, step), with their weights: hits or soft labels."""
 
     keys: Column
     groups: Column
@@ -42,7 +51,7 @@ class EventTally(State):
     weight_groups: Column
     weight_limbs: Column
     weight_amounts: Column
-    #: How many events of each (key, group, stratum) there are, and the hard labels among them.
+    #: The number of events of each (key, group, stratum), and of hard labels among them.
     stratum_keys: Column
     stratum_groups: Column
     strata: Column
@@ -83,12 +92,12 @@ class EventTally(State):
 
     @property
     def n_stored(self) -> int:
-        """How many entries the tally keeps in memory."""
+        """Number of entries that the tally keeps in memory."""
         return int(self.keys.size + self.weight_keys.size + self.stratum_keys.size)
 
     @property
     def n_scores(self) -> int:
-        """How many scores the events stand for."""
+        """Number of scores that the events stand for."""
         return int(self.counts.sum())
 
     def select(self, keep: Callable[[Ints, Ints], Any]) -> EventTally:
@@ -98,44 +107,38 @@ class EventTally(State):
             (self.weight_keys, self.weight_groups, self.weight_limbs, self.weight_amounts),
             (self.stratum_keys, self.stratum_groups, self.strata, self.stratum_counts, self.stratum_hits),
         )
-        found = [(table, np.flatnonzero(keep(table[0], table[1]))) for table in tables]
-        return EventTally(*(column[mine] for table, mine in found for column in table))
+        rows = [np.flatnonzero(keep(table[0], table[1])) for table in tables]
+        return EventTally(*(column[mine] for table, mine in zip(tables, rows, strict=True) for column in table))
+
+    def between(self, low: int, high: int) -> EventTally:
+        """Return the events whose keys lie between two, both included."""
+        return self.select(lambda keys, _: (keys >= low) & (keys <= high))
+
+    def above(self, key: int) -> EventTally:
+        """Return the events above a key."""
+        return self.select(lambda keys, _: keys > key)
 
     def total_weight(self) -> Fraction:
         """Return the exact sum of the weights."""
         return ExactSums.gathered(self.weight_limbs, self.weight_amounts)
 
     def strata_sums(self) -> StrataSums:
-        """Return what the strata gain once the events are in."""
+        """Return the sums that the strata gain once the events are in."""
         return StrataSums.added(self.strata, self.stratum_hits, self.stratum_counts)
 
     def add_cells(self, changes: Ints) -> None:
-        """Add to what the number of sets of each cell changes by."""
+        """Add the events to the changes of the number of sets of each cell."""
         size, is_label, inside = self.steps >> 2, self.steps >> 1 & 1, self.steps & 1
         np.add.at(changes, 2 * size + inside, self.counts)
         np.subtract.at(changes, 2 * (size - 1) + inside - is_label, self.counts)
 
 
-# The events that a scan holds singly, and what the sets gain by those of one interval.
-#
-# An event (see ``counted_events``) is held as its key, its row and the cell of the row's set above the interval,
-# while events are few enough; of a band with many ties they are counted instead.
-
-
-#: Rows of a band, at most ``2**ROW_BITS`` of them, have the numbers from ``band << ROW_BITS`` on.
-ROW_BITS = 36
-#: Keys looked at to see whether events are ties, and how often each must occur in a group of bands.
-_LOOKED_AT, _TIED = 1 << 8, 8
-
-ArrayColumn = Annotated[Array, JOINED]
-
-
 @dataclass(frozen=True)
 class HeldEvents(State):
-    """Single events, in the order in which bands came; those of a row stand together, in the order of its classes."""
+    """Single events, in the order in which bands came; those of a row are together, in the order of its classes."""
 
     keys: ArrayColumn
-    #: The event's row, as ``row_numbers`` tells.
+    #: The event's row, numbered by ``row_numbers``.
     rows: ArrayColumn
     #: The cell of the row's set above the interval that the event lies in: twice its size, and 1 if the label is in it.
     bases: ArrayColumn
@@ -161,7 +164,7 @@ class HeldEvents(State):
         return self.weights if self.weights.dtype.kind != "f" else np.zeros(self.weights.size, np.uint8)
 
     def between(self, low: int, high: int) -> HeldEvents:
-        """Return the events whose keys lie between two, which count as well."""
+        """Return the events whose keys lie between two, both included."""
         return self.select(np.flatnonzero((self.keys >= low) & (self.keys <= high)))
 
     def in_order(self) -> HeldEvents:
@@ -183,11 +186,11 @@ class HeldEvents(State):
         return bool(np.unique(pairs, axis=1).shape[1] * _TIED <= some.sum())
 
     def strata_sums(self) -> StrataSums:
-        """Return what the strata gain once the events are in."""
+        """Return the sums that the strata gain once the events are in."""
         return StrataSums.added(self.strata, self.hits)
 
     def counted(self, floors: Ints, n_together: int = 1) -> EventTally:
-        """Count equal events of a band, or of so many bands, together."""
+        """Count equal events of a band, or of ``n_together`` bands, together."""
         indices = self.by_interval(floors)
         events = self.select(np.concatenate(indices))
         starts = np.cumsum([0, *(mine.size for mine in indices)])
@@ -219,26 +222,19 @@ class Cut:
 
 @dataclass(frozen=True)
 class Taken:
-    """What the sets gain by the events above a key and some of the ties at it."""
+    """The gains of the sets by the events above a key and some of the ties at it."""
 
     n_above: int
     n_ties: int
-    #: By cell, what the number of sets of that cell changes by; and what the strata gain.
+    #: The changes of the number of sets of each cell, and the gains of the strata.
     changes: Ints
     strata: StrataSums
     weight_above: Fraction
-    #: The weight of the ties taken, and of all; the single ones, where there are no others of any weight.
+    #: The weight of the ties taken, and of all ties; the weights of single ties, if no others have any weight.
     weight_kept: Fraction
     weight_ties: Fraction
     tie_weights: Array | None
     cut: Cut | None
-
-
-class Weighed(NamedTuple):
-    """A number of scores, and their label weight."""
-
-    n_scores: int
-    weight: Fraction
 
 
 @dataclass(frozen=True)
@@ -255,17 +251,16 @@ class IntervalEvents:
         cls, single: HeldEvents, counted: EventTally, interval: tuple[int, int], n_together: int = 1
     ) -> IntervalEvents:
         """Return the events of an interval, given its single ones, and the counted ones of all."""
-        low, high = interval
-        return cls(single, counted.select(lambda keys, _: (keys >= low) & (keys <= high)), n_together)
+        return cls(single, counted.between(*interval), n_together)
 
     @property
     def n_scores(self) -> int:
-        """How many scores the events stand for."""
+        """Number of scores that the events stand for."""
         return int(self.single.keys.size) + self.counted.n_scores
 
     def key_at_rank(self, rank: int, low: int, high: int) -> int:
         """Return the key of the score of this rank, 1 for the highest, known to lie between two keys."""
-        near = self.counted.select(lambda keys, _: (keys >= low) & (keys <= high))
+        near = self.counted.between(low, high)
         single = self.single.keys[(self.single.keys >= low) & (self.single.keys <= high)]
         rank -= int((self.single.keys > high).sum()) + int(self.counted.counts[self.counted.keys > high].sum())
         keys = np.concatenate([single, near.keys])
@@ -273,50 +268,47 @@ class IntervalEvents:
         counts = np.concatenate([np.ones(single.size, np.int64), near.counts])[order]
         return int(keys[order[np.searchsorted(np.cumsum(counts), rank)]])
 
-    def weighed(self, keep: Callable[[Array], Array]) -> Weighed:
-        """Return how many scores the events stand for whose keys satisfy a condition, and their label weight."""
+    def weigh(self, keep: Callable[[Array], Array]) -> tuple[int, Fraction]:
+        """Return the number of scores whose keys satisfy a condition, and their label weight."""
         single, counted = keep(self.single.keys), self.counted.select(lambda keys, _: keep(keys))
         weight = total_weight(self.single.weights[single]) + counted.total_weight()
-        return Weighed(int(single.sum()) + counted.n_scores, weight)
+        return int(single.sum()) + counted.n_scores, weight
 
     def take(self, key: int, n_wanted: int, n_classes: int) -> Taken:
         """Take in all events above a key, and of those at it the first in row-major order, up to ``n_wanted`` in all.
 
-        Where the ties of a band are counted and only some of them are taken, they are left out, and the cut is
-        pending: the band must be read again to know which of them come first.
+        If the ties of a band are counted and only some of them are taken, they are left out, and the cut is pending: the
+        band must be read again to know which of them come first.
         """
-        ties = np.flatnonzero(self.single.keys == key)
-        counted_ties = self.counted.select(lambda keys, _: keys == key)
-        n_above = int((self.single.keys > key).sum()) + int(self.counted.counts[self.counted.keys > key].sum())
+        single, above, counted_ties = self.single, self.counted.above(key), self.counted.between(key, key)
+        entering, ties = single.keys > key, np.flatnonzero(single.keys == key)
+        weight_above = total_weight(single.weights * entering) + above.total_weight()
+        n_above = int(entering.sum()) + above.n_scores
         n_ties = ties.size + counted_ties.n_scores
         n_kept = min(n_wanted - n_above, n_ties)
         cut, n_single, last_group = self._cut(ties, counted_ties, n_kept) if n_kept else (None, 0, -1)
-        changes = np.zeros(2 * n_classes + 2, np.int64)
-        single = self.single
-        move_cells(single.keys, single.rows, single.bases, single.hits, key, n_single, changes)
-        above = self.counted.select(lambda keys, _: keys > key)
         kept = counted_ties.select(lambda _, groups: groups <= last_group)
-        entering = single.keys > key
+        changes = np.zeros(2 * n_classes + 2, np.int64)
+        move_cells(single.keys, single.rows, single.bases, single.hits, key, n_single, changes)
         entering[ties[:n_single]] = True
         gains = [StrataSums.added(single.strata[entering], single.hits[entering])]
         for part in (above, kept):
             part.add_cells(changes)
             gains.append(part.strata_sums())
-        weight_above = total_weight(self.single.weights * (self.single.keys > key)) + above.total_weight()
         return Taken(
             n_above,
             n_ties,
             changes,
             StrataSums.merge(gains),
             weight_above,
-            total_weight(self.single.weights[ties[:n_single]]) + kept.total_weight(),
-            total_weight(self.single.weights[ties]) + counted_ties.total_weight(),
-            None if counted_ties.weight_keys.size else self.single.weights[ties],
+            total_weight(single.weights[ties[:n_single]]) + kept.total_weight(),
+            total_weight(single.weights[ties]) + counted_ties.total_weight(),
+            None if counted_ties.weight_keys.size else single.weights[ties],
             cut if n_kept < n_ties else None,
         )
 
     def _cut(self, ties: Ints, counted: EventTally, n_kept: int) -> tuple[Cut, int, int]:
-        """Return where the first so many ties end, how many of the single ones they are, and the last group of the counted."""
+        """Return where the first ``n_kept`` ties end, how many of them are single, and the last group of the counted ones."""
         single_bands = self.single.rows[ties] >> ROW_BITS
         groups = np.concatenate([single_bands // self.n_together, counted.groups])
         names, which = np.unique(groups, return_inverse=True)
@@ -329,13 +321,10 @@ class IntervalEvents:
             n_single = n_before + n_here
             band = int(single_bands[n_single - 1])
             return Cut(band, int((single_bands[:n_single] == band).sum()), pending=False), n_single, group
-        # Where a group's ties are all kept, but not those of later ones, it is still to be told in which band they end.
+        # If a group's ties are all kept, but not those of later ones, the band in which they end is still unknown.
         if n_kept < through[last] or (self.n_together > 1 and n_kept < through[-1]):
             return Cut(group * self.n_together, n_here, True, self.n_together), n_before, group - 1
         return Cut(group * self.n_together, n_here, False), int((groups[: ties.size] <= group).sum()), group
-
-
-# Splitting entries by intervals of keys: counts above, histograms by zone, and events inside.
 
 
 class Split:
@@ -346,35 +335,34 @@ class Split:
         self.columns = tuple(np.empty(n, dtype) for dtype in dtypes)
 
     def held(self, n: int, band: int, first_row: int, strata: Array, soft: Array | None = None) -> HeldEvents:
-        """Return the first n events; their rows are counted from ``first_row`` on, and ``strata`` are those of the band's rows."""
+        """Return the first n events, whose rows are counted from ``first_row``; ``strata`` are those of the band's rows."""
         _, keys, rows, bases, classes, hits = (column[:n] for column in self.columns)
         mine = rows + np.int32(first_row)
         weights = hits.copy() if soft is None else soft[mine, classes]
         return HeldEvents(keys.copy(), row_numbers(band, mine), bases.copy(), weights, strata[mine])
 
 
-def split_entries(
-    entries: Entries, zones: ZoneTable, histogram: Array, labels: Ints | None = None
+def split_candidates(
+    candidates: Candidates, zones: ZoneTable, histogram: Array, labels: Ints | None = None
 ) -> tuple[NDArray[np.int32], NDArray[np.int32], Split, int]:
-    """Split entries by the zones; adds to the histogram of each zone.
+    """Split candidates by the zones, and add them to the histogram of each zone.
 
-    Returns the number of scores of each row above each interval, the zone of its label, the events inside, and how many
-    they are.
+    Return the number of scores of each row above each interval, the zone of its label, the events inside, and their number.
     """
-    above = np.empty((entries.n_rows, zones.n_intervals), np.int32)
-    label_zones = np.empty(entries.n_rows, np.int32)
+    above = np.empty((candidates.n_rows, zones.n_intervals), np.int32)
+    label_zones = np.empty(candidates.n_rows, np.int32)
     if labels is None:
-        labels = np.full(entries.n_rows, -1, np.int64)
-    split = Split(entries.keys.size, np.dtype(np.int64))
+        labels = np.full(candidates.n_rows, -1, np.int64)
+    split = Split(candidates.keys.size, np.dtype(np.int64))
     n_events = split_rows(
-        entries.offsets, entries.keys, entries.classes, zones.arrays(), above, histogram, labels, label_zones,
+        candidates.offsets, candidates.keys, candidates.classes, zones.arrays(), above, histogram, labels, label_zones,
         0, 0, split.columns,
     )  # fmt: skip
     return above, label_zones, split, n_events
 
 
 def label_weights(labels: Array | None, rows: Ints, classes: Ints) -> Array:
-    """Return the weight that hard or soft labels put on each (row, class): 0 where there are none."""
+    """Return the weight that hard or soft labels put on each (row, class); 0 without labels."""
     if labels is None:
         return np.zeros(rows.size, np.uint8)
     if labels.ndim == 2:

@@ -1,4 +1,9 @@
-"""Caps: how much of what a scan finds may come together in one process."""
+"""The memory bound: what a task, the process that merges and the client take at their peaks, checked before anything is read.
+
+``Caps`` are how many rows, events and ranked scores a scan may hold over all bands together. ``fitting_shape`` lowers them until
+the ``Projection`` of a scan fits the smallest worker, and refuses a scan that never fits. ``check_pass_memory`` does the same
+for any other pass. All numbers are upper estimates; slow tests compare them with measured peaks.
+"""
 
 from __future__ import annotations
 
@@ -28,6 +33,16 @@ _MOST_BAND_EVENTS, _LEAST_EVENTS = 1 << 20, 1 << 20
 _LOOKED = 1 << 10
 #: How far caps may be lowered to fit small workers.
 _LOWEST = 1 / 16
+#: Bytes of a process before it has read anything: numba's compiler and zarr, most of it.
+IDLE_BYTES = 250 << 20
+#: Of a worker's limit, the share up to which it neither spills nor pauses.
+_USABLE = 0.7
+#: The share beyond which its nanny ends a worker.
+_MOST = 0.95
+#: The share that caps are lowered to, as long as no straddle strength becomes less exact: distributed begins to watch there.
+_EASY = 0.55
+#: What histograms of ranked scores take where they are analysed, as exact integers, in times of what they take as arrays.
+_ANALYSED = 10
 
 
 class Strata(NamedTuple):
@@ -115,24 +130,48 @@ def _looked(rows: Sequence[int]) -> bytes:
     return np.stack([bands, samples - bounds[bands]]).tobytes()
 
 
-# The memory bound: what a task, the worker that merges and the client take at their peaks, as functions, checked before running.
+@dataclass(frozen=True)
+class MergeLimit:
+    """The bytes of the smallest worker, or of this machine if its own threads do everything, and the tasks at a time."""
+
+    n_bytes: int
+    n_threads: int
+    is_cluster: bool
 
 
-#: Bytes of a process before it has read anything: numba's compiler and zarr, most of it.
-IDLE_BYTES = 250 << 20
-#: Of a worker's limit, the share up to which it neither spills nor pauses.
-_USABLE = 0.7
-#: The share beyond which its nanny ends a worker.
-_MOST = 0.95
-#: The share that caps are lowered to, as long as no straddle strength becomes less exact: distributed begins to watch there.
-_EASY = 0.55
-#: What histograms of ranked scores take where they are analysed, as exact integers, in times of what they take as arrays.
-_ANALYSED = 10
+def merge_limit() -> MergeLimit:
+    """Return what the process may take in which states come together."""
+    workers = _workers()
+    if workers:
+        limit, threads = min((w["memory_limit"], -w["nthreads"]) for w in workers)
+        return MergeLimit(int(limit * _USABLE), -threads, is_cluster=True)
+    return MergeLimit(machine_memory(), n_threads(), is_cluster=False)
+
+
+def _workers() -> list[dict[str, Any]]:
+    """Return the workers that have a limit of memory."""
+    return [worker for worker in cluster_workers() if worker["memory_limit"]]
+
+
+def memory_limit() -> int:
+    """Return the bytes a task may take: the setting, or a worker thread's share of what an idle worker leaves free."""
+    configured = setting("memory-limit")
+    if configured is not None:
+        from dask.utils import parse_bytes
+
+        return int(parse_bytes(configured))
+    return _thread_memory(_MOST, IDLE_BYTES)
+
+
+def _thread_memory(share: float = 1, idle: int = 0) -> int:
+    """Return a thread's part of the memory: of a share of that of a worker, less what it takes when idle."""
+    parts = [(worker["memory_limit"] * share - idle) / max(worker["nthreads"], 1) for worker in _workers()]
+    return max(0, int(min(parts))) if parts else machine_memory() // n_threads()
 
 
 @dataclass(frozen=True)
 class Projection:
-    """Upper estimates, in bytes, of what a scan takes beyond an idle process."""
+    """Upper estimates, in bytes, of what a pass takes beyond an idle process."""
 
     #: One task; where states come together, with the last of them; the process that asked, with what it does at the end.
     task: int
@@ -140,14 +179,53 @@ class Projection:
     client: int
 
     @classmethod
+    def of_states(cls, task: int, sum_bytes: int, state_bytes: int) -> Projection:
+        """Project a pass, given the bytes of a task, of what adds up over all rows, and of any state."""
+        merge = 2 * sum_bytes + (fan_in_of(state_bytes) + 2) * state_bytes + (32 << 20)
+        return cls(task, merge, 5 * sum_bytes // 2 + _ANALYSED * state_bytes + (32 << 20))
+
+    @classmethod
     def of(cls, source: Source, shape: ScanShape, budgets: Sequence[int]) -> Projection:
         """Project a scan for budgets, which are numbers of labels in all."""
-        return cls(_scan_task(source, shape, budgets), *_together(shape.sum_bytes, shape.state_bytes))
+        return cls.of_states(_scan_task(source, shape, budgets), shape.sum_bytes, shape.state_bytes)
+
+    def merging(self, limit: MergeLimit) -> int:
+        """Return what the process takes that merges while its other threads work."""
+        client = 0 if limit.is_cluster else self.client
+        return IDLE_BYTES + self.merge + client + (limit.n_threads - 1) * self.task
+
+    def fits(self, limit: MergeLimit, share: float = 1.0) -> bool:
+        """Return whether merging fits a limit, or a share of it if it is that of a worker."""
+        return self.merging(limit) <= (limit.n_bytes * share if limit.is_cluster else limit.n_bytes)
+
+    def check(self, source: Source) -> None:
+        """Refuse a pass that cannot fit."""
+        most = memory_limit()
+        if self.task > most:
+            raise MemoryLimitError(
+                f"a task must fit the memory of a worker thread; got {self.task / 1e6:,.0f} MB needed for a band of "
+                f"{source.rows[1] - source.rows[0]} rows x {source.shape[1]} classes, and {most / 1e6:,.0f} MB allowed. "
+                "Store the scores in chunks of fewer rows (about 10 MB each), or use workers with more memory or fewer "
+                "threads."
+            )
+        limit = merge_limit()
+        if not self.fits(limit):
+            who = "worker" if limit.is_cluster else "process"
+            raise MemoryLimitError(
+                f"what all tasks give must fit the memory of one {who}; got {self.merging(limit) / 1e6:,.0f} MB needed, and "
+                f"{limit.n_bytes / 1e6:,.0f} MB allowed. Use workers with more memory or fewer threads, fewer budgets, or "
+                "straddle=False."
+            )
 
 
 def project(source: Source, budgets: Sequence[int], n_ranks: int = 0, n_ranked: int = 0) -> Projection:
     """Return what finding thresholds takes with the caps that will be used."""
     return Projection.of(source, fitting_shape(source, budgets, n_ranks, n_ranked, refuse=False), budgets)
+
+
+def fits(source: Source, shape: ScanShape, budgets: Sequence[int]) -> bool:
+    """Return whether the states of a scan of some shape can come together."""
+    return Projection.of(source, shape, budgets).fits(merge_limit())
 
 
 def fitting_shape(
@@ -160,41 +238,25 @@ def fitting_shape(
     *,
     refuse: bool = True,
 ) -> ScanShape:
-    """Return the shape of scans with the highest caps that fit the workers; refuse what fits none.
+    """Return the shape of scans with the highest caps that fit the workers; refuse a scan that fits none.
 
     Raises
     ------
     MemoryLimitError
-        Where a task, or what comes together with the lowest caps, cannot fit.
+        If a task, or what comes together with the lowest caps, cannot fit.
 
     """
     limit, most = merge_limit(), memory_limit()
     for group in Caps.configured().lowered():
         shapes = [caps.scan_shape(source, n_ranks, n_ranked, with_distance, strata) for caps in group]
-        needed = [Projection.of(source, shape, budgets) for shape in shapes]
+        projected = [(shape, Projection.of(source, shape, budgets)) for shape in shapes]
         for share in (_EASY / _USABLE, 1.0):
-            for shape, one in zip(shapes, needed, strict=True):
-                if one.task <= most and _fits(one, limit, share):
-                    return _allowed(shape, one, source, refuse)
-    return _allowed(shapes[-1], needed[-1], source, refuse)
-
-
-def _allowed(shape: ScanShape, needed: Projection, source: Source, refuse: bool) -> ScanShape:
+            for shape, needed in projected:
+                if needed.task <= most and needed.fits(limit, share):
+                    return shape
     if refuse:
-        _refuse_tasks(needed.task, source)
-        _refuse_merges(needed.task, needed.merge, needed.client)
+        needed.check(source)
     return shape
-
-
-def fits(source: Source, shape: ScanShape, budgets: Sequence[int]) -> bool:
-    """Return whether what a scan of some shape finds can come together."""
-    return _fits(Projection.of(source, shape, budgets), merge_limit())
-
-
-def _fits(needed: Projection, limit: MergeLimit, share: float = 1.0) -> bool:
-    """Return whether what is needed fits a limit, or a share of it where that is of a worker."""
-    allowed = limit.n_bytes * share if limit.is_cluster else limit.n_bytes
-    return _merging(needed.task, needed.merge, needed.client, limit) <= allowed
 
 
 def _scan_task(source: Source, shape: ScanShape, budgets: Sequence[int]) -> int:
@@ -222,102 +284,27 @@ def _scan_task(source: Source, shape: ScanShape, budgets: Sequence[int]) -> int:
     return int(slab + tile + buffers + per_row + labels + listed + ranked + events + (8 << 20))
 
 
-def _together(sum_bytes: int, state_bytes: int) -> tuple[int, int]:
-    """Return what merging takes, and what the client does with what is merged."""
-    merge = 2 * sum_bytes + (fan_in_of(state_bytes) + 2) * state_bytes + (32 << 20)
-    client = 5 * sum_bytes // 2 + _ANALYSED * state_bytes + (32 << 20)
-    return merge, client
-
-
 def ahead_memory(source: Source) -> int:
     """Return what a task may have read ahead, beside the stored bytes of the slab that it holds.
 
     A process reads ahead at most a share of its memory, and only whole slabs: those that are larger than this share when
     stored are not read ahead, and if they are smaller, so is the one that is held.
     """
-    most = min(source.ahead_bytes(), _thread_memory() // AHEAD_SHARE)
+    most = min(source.reader.ahead_bytes, _thread_memory() // AHEAD_SHARE)
     return max(0, min(most, 2 * most - source.slab_bytes()))
 
 
-@dataclass(frozen=True)
-class MergeLimit:
-    """The bytes of the smallest worker, or of this machine where its own threads do everything, and the tasks at a time."""
-
-    n_bytes: int
-    n_threads: int
-    is_cluster: bool
-
-
-def merge_limit() -> MergeLimit:
-    """Return what the process may take in which states come together."""
-    workers = _workers()
-    if workers:
-        limit, threads = min((w["memory_limit"], -w["nthreads"]) for w in workers)
-        return MergeLimit(int(limit * _USABLE), -threads, is_cluster=True)
-    return MergeLimit(machine_memory(), n_threads(), is_cluster=False)
-
-
-def _merging(task: int, merge: int, client: int, limit: MergeLimit) -> int:
-    """Return what the process takes that merges while its other threads work."""
-    if limit.is_cluster:
-        return IDLE_BYTES + merge + (limit.n_threads - 1) * task
-    return IDLE_BYTES + merge + client + (limit.n_threads - 1) * task
-
-
-def _workers() -> list[dict[str, Any]]:
-    """Return the workers that have a limit of memory."""
-    return [worker for worker in cluster_workers() if worker["memory_limit"]]
-
-
-def memory_limit() -> int:
-    """Return the bytes a task may take: the setting, or a worker thread's share of what an idle worker leaves free."""
-    configured = setting("memory-limit")
-    if configured is not None:
-        from dask.utils import parse_bytes
-
-        return int(parse_bytes(configured))
-    return _thread_memory(_MOST, IDLE_BYTES)
-
-
-def _thread_memory(share: float = 1, idle: int = 0) -> int:
-    """Return a thread's part of the memory: of a share of that of a worker, less what it takes when idle."""
-    parts = [(worker["memory_limit"] * share - idle) / max(worker["nthreads"], 1) for worker in _workers()]
-    return max(0, int(min(parts))) if parts else machine_memory() // n_threads()
-
-
 def check_pass_memory(source: Source, what: Pass) -> None:
-    """Refuse a pass whose tasks, or what they give, cannot fit."""
+    """Refuse a pass whose tasks, or the states of all of them, cannot fit."""
     task = edges_memory(source, what.n_edges) if what.holds_rows else 0
-    _refuse_tasks(task, source)
-    _refuse_merges(task, *_together(what.sum_bytes * source.shape[0], what.state_bytes))
+    Projection.of_states(task, what.sum_bytes * source.shape[0], what.state_bytes).check(source)
 
 
 def edges_memory(source: Source, n_edges: int) -> int:
-    """Return an upper estimate of what a task takes that counts scores at so many keys: it holds a band's whole rows."""
+    """Return an upper estimate of what a task takes that counts scores at ``n_edges`` keys: it holds a band's whole rows."""
     n_rows = int(np.diff(source.rows).max())
     soft = source.has_soft_labels
     band = n_rows * source.shape[1]
     needed, held = 3 * max(source.band_bytes(), source.whole.band_bytes()), source.held_bytes()
     needed = (needed + held if source.is_made else max(needed, held)) + 40 * n_rows + 16 * band * soft
     return needed + ahead_memory(source) + n_edges * (10 * 32 + 1200 * soft) + (64 << 20)
-
-
-def _refuse_tasks(needed: int, source: Source) -> None:
-    limit = memory_limit()
-    if needed > limit:
-        raise MemoryLimitError(
-            f"a task must fit the memory of a worker thread; got {needed / 1e6:,.0f} MB needed for a band of "
-            f"{source.rows[1] - source.rows[0]} rows x {source.shape[1]} classes, and {limit / 1e6:,.0f} MB allowed. "
-            "Store the scores in chunks of fewer rows (about 10 MB each), or use workers with more memory or fewer threads."
-        )
-
-
-def _refuse_merges(task: int, merge: int, client: int) -> None:
-    limit = merge_limit()
-    needed = _merging(task, merge, client, limit)
-    if needed > limit.n_bytes:
-        who = "worker" if limit.is_cluster else "process"
-        raise MemoryLimitError(
-            f"what all tasks give must fit the memory of one {who}; got {needed / 1e6:,.0f} MB needed, and "
-            f"{limit.n_bytes / 1e6:,.0f} MB allowed. Use workers with more memory or fewer threads, fewer budgets, or straddle=False."
-        )

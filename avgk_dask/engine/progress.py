@@ -1,7 +1,8 @@
-"""Telling where a call is: by one bar over all of its stages, by log lines, or not at all.
+"""Progress of a call: one bar over all of its stages, log lines, or nothing.
 
-A *stage* is counted, as a scan is in bytes. A *phase* has a name alone: opening, compiling, settling, writing. It is shown in place of the bar
-while it lasts, on a terminal or in a notebook.
+A *stage* is counted, such as a scan in bytes. A *phase* has only a name: opening, compiling, settling, writing. While it lasts,
+it is shown in place of the bar, on a terminal or in a notebook. ``Progress`` keeps both and shows nothing; ``LogLines``, ``Bar``
+and ``StatusLine`` show them. ``report_to`` says which one is in charge; code anywhere names its phases with ``phase``.
 """
 
 from __future__ import annotations
@@ -33,15 +34,15 @@ def _clean(record: logging.LogRecord) -> bool:
 LOGGER.addFilter(_clean)
 
 
-class Telling:
-    """Where a call is. This one keeps it to itself; what goes wrong is logged all the same."""
+class Progress:
+    """The stage and the phase of a call. This class shows neither; problems are logged in any case."""
 
     def __init__(self) -> None:
         self.stage, self.unit, self.n_done, self.total, self.phase = "", "", 0, 0, ""
         self._before = ""
 
     def begin(self, stage: str, unit: str, total: int | None, is_wave: bool = False) -> None:
-        """Begin a stage, of which so many units are to be done; a wave goes on with the one before it."""
+        """Begin a stage of ``total`` units; a wave goes on with the one before it."""
         if is_wave and stage == self.stage and self.n_done < self.total:
             self.enter("")
             return
@@ -50,21 +51,21 @@ class Telling:
         self._begun()
 
     def advance(self, n: int) -> None:
-        """Tell that so many more units are done."""
+        """Report that ``n`` more units are done."""
         self.n_done += n
 
     def enter(self, phase: str) -> None:
-        """Enter a phase, until a stage begins or another phase; the empty one goes back to the stage."""
+        """Enter a phase, until a stage or another phase begins; the empty one goes back to the stage."""
         if phase != self.phase:
             self.phase = phase
             self._entered()
 
     def look(self) -> float:
-        """Tell what is due by now; return the seconds until more may be."""
+        """Show what is due by now; return the seconds until more may be."""
         return math.inf
 
     def compiling(self, begins: bool) -> None:
-        """Tell that kernels are being compiled, from now on or no longer; called by the thread that compiles."""
+        """Report that compiling kernels begins, or ends; called by the thread that compiles."""
         if begins and self.phase != "compiling":
             self._before = self.phase
             self.enter("compiling")
@@ -72,70 +73,73 @@ class Telling:
             self.enter(self._before)
 
     def say(self, text: str) -> None:
-        """Say what goes wrong."""
+        """Report a problem."""
         LOGGER.warning(text)
 
     @contextmanager
     def aside(self) -> Iterator[None]:
-        """Make room for lines of somebody else's on stderr."""
+        """Make room for other lines on stderr."""
         yield
 
     def close(self) -> None:
-        """Tell no more."""
+        """End."""
 
     def _begun(self) -> None: ...
 
     def _entered(self) -> None: ...
 
 
-#: What tells of the calls under way, the innermost last: tasks in threads of their own tell of their phases, too.
-_TELLING: list[Telling] = [Telling()]
-#: What tells of the call that this code is a part of, whatever other threads do.
-_MINE: ContextVar[Telling | None] = ContextVar("telling", default=None)
+#: The progress of the calls under way, the innermost last. Tasks run in other threads and report their phases to it.
+_ALL: list[Progress] = [Progress()]
+#: The progress of the call that this code is a part of, whatever other threads do.
+_MINE: ContextVar[Progress | None] = ContextVar("progress", default=None)
 
 
 @contextmanager
-def told_by(telling: Telling) -> Iterator[Telling]:
-    """Let phases be told by this meanwhile, and close it."""
-    _TELLING.append(telling)
-    before = _MINE.set(telling)
+def report_to(progress: Progress) -> Iterator[Progress]:
+    """Report stages and phases to this progress meanwhile, and close it."""
+    _ALL.append(progress)
+    before = _MINE.set(progress)
     try:
-        yield telling
+        yield progress
     finally:
         _MINE.reset(before)
-        _TELLING.remove(telling)
-        telling.close()
+        _ALL.remove(progress)
+        progress.close()
 
 
-def now_telling(*, mine: bool = False) -> Telling:
-    """Return what tells of the innermost call under way; with ``mine``, of the one that this code is a part of, or nothing."""
-    return _TELLING[-1] if not mine else _MINE.get() or _TELLING[0]
+def current_progress(*, mine: bool = False) -> Progress:
+    """Return the progress of the innermost call under way.
+
+    With ``mine``, that of the call that this code is a part of, or one that shows nothing if there is no such call.
+    """
+    return _ALL[-1] if not mine else _MINE.get() or _ALL[0]
 
 
 @contextmanager
 def phase(name: str) -> Iterator[None]:
-    """Name what is done meanwhile, and has no count: shown by a bar, on a terminal or in a notebook; silent otherwise.
+    """Name a phase meanwhile: shown by a bar, on a terminal or in a notebook; silent otherwise.
 
     Examples
     --------
     >>> with phase("compiling"):
-    ...     now_telling().phase
+    ...     current_progress().phase
     'compiling'
-    >>> now_telling().phase
+    >>> current_progress().phase
     ''
 
     """
-    telling = _MINE.get() or now_telling()
-    before = telling.phase
-    telling.enter(name)
+    progress = _MINE.get() or current_progress()
+    before = progress.phase
+    progress.enter(name)
     try:
         yield
     finally:
-        telling.enter(before)
+        progress.enter(before)
 
 
-class LogLines(Telling):
-    """A line in the log each ``avgk.log-seconds``: how much is done, how fast, and the time left."""
+class LogLines(Progress):
+    """A line in the log every ``avgk.log-seconds``: how much is done, how fast, and the time left."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -187,7 +191,7 @@ def _clock(seconds: float) -> str:
     return f"{hours} h {minutes} min" if hours else f"{minutes} min {rest} s" if minutes else f"{rest} s"
 
 
-class Bar(Telling):
+class Bar(Progress):
     """One bar over all stages, opened with the first: a widget in a notebook that can show one, else text on stderr."""
 
     def __init__(self) -> None:
@@ -251,11 +255,11 @@ class Bar(Telling):
         self._bar.close()
 
 
-class StatusLine(Telling):
-    """Phases alone, on one line of a terminal, which is empty again when they end: for what is done before and after bars."""
+class StatusLine(Progress):
+    """Phases alone, on one line of a terminal that is empty again when they end: for work before and after bars."""
 
     def _entered(self) -> None:
-        self._draw("" if not self.phase else f"avgk {self.phase}")
+        self._draw(f"avgk {self.phase}" if self.phase else "")
 
     def _draw(self, text: str) -> None:
         width = terminal_size(sys.stderr).columns - 1
@@ -277,7 +281,7 @@ class StatusLine(Telling):
 
 
 def terminal_size(stream: TextIO) -> os.terminal_size:
-    """Return the size of the terminal that a stream is; what ``COLUMNS`` and ``LINES`` say first, and 80 x 24 where nobody tells."""
+    """Return the size of a stream's terminal: ``COLUMNS`` and ``LINES`` if set, then its own, then 80 x 24."""
     try:
         own = os.get_terminal_size(stream.fileno())
     except (OSError, ValueError, AttributeError):  # no terminal
@@ -290,7 +294,7 @@ def terminal_size(stream: TextIO) -> os.terminal_size:
 def new_bar(**options: Any) -> Any:
     """Return a bar: a widget in a notebook that can show one, else text on stderr."""
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # a notebook without ipywidgets is none to warn about: it gets text
+        warnings.simplefilter("ignore")  # a notebook without ipywidgets gets text, and needs no warning
         from tqdm.auto import tqdm
     if any(base.__module__ == "tqdm.notebook" for base in tqdm.__mro__):
         return tqdm(**options)

@@ -1,4 +1,11 @@
-"""The scan of one band: from its slabs to its tally."""
+"""The scan of one band, from its slabs to its ``ScanTally``: what every search for thresholds does with the scores.
+
+The rows of ordinary stores come whole, with hard labels: one compiled call per stretch of rows lists the candidates above the
+plan's floor, ranks the label, counts the scores by bins, and holds the candidates' keys (``_hold_rows``) or the events inside the
+plan's intervals (``_scan_rows``). Rows in several slabs, or with soft labels, take a second way: their candidates are listed slab
+by slab, and then split by the intervals (``_take``). Both ways give the same tally. Events that are many ties are counted
+together, and intervals with too many events are dropped.
+"""
 
 from __future__ import annotations
 
@@ -8,15 +15,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..arrays import Array, Dtype, Floats, Ints
-from ..bands.candidates import Entries, Listing, TileReader, TopRanks, checked_slabs, ranking_space, streamed_rows
+from ..arrays import Array, Ints
+from ..bands.candidates import Candidates, Listing, TileReader, TopRanks, checked_slabs, ranking_space, streamed_rows
 from ..bands.passes import NOWHERE, UsableLabels
 from ..exact.sums import ExactSums
 from ..kernels.constants import lanes_for
 from ..kernels.dispatch import count_bins, count_cells, hold_rows, scan_rows
 from ..kernels.keys import HALF_NAN, KEY_MAX, encode, is_half, key_range
 from ..kernels.zones import N_BINS, intervals_of
-from .events import EventTally, HeldEvents, Split, split_entries
+from .events import EventTally, HeldEvents, Split, split_candidates
 from .plan import ScanPlan, ScanShape
 from .ranked import MOST_FUSED, RankedTally, narrow_dtype, partitioned_top
 from .rows import HeldRows
@@ -25,15 +32,18 @@ from .tally import BinCounts, DistanceTally, RowLook, ScanTally
 
 #: Events that a scan writes before it returns from its kernel.
 EVENT_SPACE = 1 << 17
-#: Where a band has more than this share of the events it may hold, some are looked at to see whether
-#: they are ties, and each key of ties then occurs so many times.
+#: If a band has more than this share of the events it may hold, so many keys are looked at to see whether they are ties:
+#: whether each occurs so many times.
 _MANY, _LOOKED_AT, _TIED = 1 / 16, 1 << 12, 8
 #: Scores that a band's sample has at least.
 _LEAST_SAMPLE = 1 << 13
 
 
 def sampled(n_rows: int, n_classes: int) -> tuple[int, int]:
-    """Return how many rows of a band enter the sample histogram, and the step between their classes: about one score in a hundred, of small bands more."""
+    """Return the number of rows of a band in the sample histogram, and the step between their classes.
+
+    The sample is about one score in a hundred, and more of small bands.
+    """
     wanted = max(_LEAST_SAMPLE, n_rows * n_classes >> 7)
     n_taken = min(n_rows, -(-wanted // n_classes))
     return n_taken, max(1, n_taken * n_classes // wanted)
@@ -42,7 +52,7 @@ def sampled(n_rows: int, n_classes: int) -> tuple[int, int]:
 def scan_band(slabs: Iterable[Array], labels: Array | None, band: int, plan: ScanPlan) -> ScanTally:
     """Read one band, given as blocks along the classes, and tally it.
 
-    ``labels`` is one integer a row, or the soft labels of all classes, or None.
+    ``labels`` is one integer per row, or the soft labels of all classes, or None.
     """
     return _BandScan(labels, band, plan).scan(slabs)
 
@@ -56,7 +66,7 @@ class _BandScan:
         self.labels = UsableLabels.of_column(labels, plan.shape.n_classes, are_packed=packed)
         self.hard, self.soft = self.labels.hard, self.labels.soft
         n = plan.zones.n_intervals
-        #: Of stretches of rows: their scores above each interval, and the zones of their labels.
+        #: For stretches of rows: the number of scores of each row above each interval, and the zones of the labels.
         self.above_parts: list[NDArray[np.int32]] = []
         self.zone_parts: list[NDArray[np.int32]] = []
         self.weight_above = ExactSums.zeros(0 if self.soft is None else n)
@@ -78,49 +88,42 @@ class _BandScan:
         n_rows = first.shape[0]
         self.histogram = plan.zones.no_histogram(n_rows * plan.shape.n_classes)
         looked = plan.shape.looked_in(self.band)
-        self.look = RowLook(looked[looked < n_rows], plan.shape.dtype)  # the plan of a script may be of others
+        self.look = RowLook(looked[looked < n_rows], plan.shape.dtype)  # the plan of a script may be of other bands
         self._take_sample(first)
         self.look.take(first)
-        self._name_strata(n_rows)
+        # Ranks and strata of all rows: labels are beyond all ranks until they are found.
+        self.ranks = np.zeros(n_rows, np.int32)
+        if self.hard is not None:
+            self.ranks[self.hard >= 0] = plan.shape.n_ranks + 1
+        by_rank = plan.shape.strata == "ranks"
+        self.strata: Array = self.ranks if by_rank else self.labels.strata(plan.shape.strata, n_rows)
         if first.shape[1] == plan.shape.n_classes and self.soft is None:
             self._take_rows(reader, first)
         else:
             n_top = max(plan.shape.n_ranks, plan.shape.n_ranked)
             top = TopRanks(n_rows, n_top, plan.shape.dtype) if n_top else None
-            for entries in streamed_rows(reader, self._sampled(first, slabs), top):
-                if top is not None and entries.first_row == 0:  # all slabs have been read
+            for candidates in streamed_rows(reader, self._sampled(first, slabs), top):
+                if top is not None and candidates.first_row == 0:  # all slabs have been read
                     self._take_ranks(top)
-                self._take(entries)
+                self._take(candidates)
         return self._finish(n_rows, reader)
 
-    def _name_strata(self, n_rows: int) -> None:
-        """Begin with the ranks of all labels, and the strata of all rows."""
-        self.ranks = np.zeros(n_rows, np.int32)
-        if self.hard is not None:
-            self.ranks[self.hard >= 0] = self.plan.shape.n_ranks + 1
-        if self.plan.shape.strata == "ranks":
-            self.strata: Array = self.ranks
-        else:
-            self.strata = self.labels.strata(self.plan.shape.strata, n_rows)
-
     def _take_rows(self, reader: TileReader, block: Array) -> None:
-        """Scan a block of whole rows: the way of ordinary stores, in as few calls as possible."""
-        plan = self.plan
+        """Scan a block of whole rows in as few calls as possible."""
+        plan, dtype = self.plan, self.plan.shape.dtype
         n_ranks = 0 if self.hard is None else plan.shape.n_ranks
         labels = np.full(block.shape[0], -1, np.int64) if self.hard is None else self.hard
         fused = plan.shape.n_ranked if plan.shape.n_ranked <= MOST_FUSED else 0
         with plan.pool.lend(lambda: _Space(plan, fused)) as space:
             for first, tile in reader.tiles(block):
                 mine = labels[first : first + tile.shape[0]]
-                if is_half(plan.shape.dtype):
+                if is_half(dtype):
                     reader.note_half_nan(tile, first)
                     mine = self._without_nan(tile, mine)
-                indices, ranks = np.empty(mine.size, np.int32), self.ranks[first : first + tile.shape[0]]
-                ranking, n_nan_before = ranking_space(tile.shape, fused, plan.shape.dtype), reader.n_nan
+                label_space = mine, np.empty(mine.size, np.int32), self.ranks[first : first + tile.shape[0]], n_ranks
+                ranking, n_nan_before = ranking_space(tile.shape, fused, dtype), reader.n_nan
                 scan = self._hold_rows if plan.with_rows else self._scan_rows
-                for n_nan, first_nan in scan(
-                    reader.as_arguments(tile), first, (mine, indices, ranks, n_ranks), ranking, space
-                ):
+                for n_nan, first_nan in scan(reader.as_arguments(tile), first, label_space, ranking, space):
                     reader.note_nan(tile, n_nan, first_nan, first)
                 self._rank_taken_out(first, tile.shape[0])
                 if fused:
@@ -157,7 +160,7 @@ class _BandScan:
             yield nan[0], nan[1]
 
     def _rank_taken_out(self, first: int, n_rows: int) -> None:
-        """Give half-float labels whose score is NaN, and which were not looked for, the rank beyond all others."""
+        """Give half-float labels whose score is NaN, which were not looked for, the rank beyond all others."""
         if self.hard is not None and is_half(self.plan.shape.dtype):
             mine = slice(first, first + n_rows)
             ranks = self.ranks[mine]
@@ -165,16 +168,16 @@ class _BandScan:
 
     def _rank_many(self, tile: Array, has_nan: bool) -> None:
         """Keep more ranks than are found while scanning."""
-        n_ranked = self.plan.shape.n_ranked
-        step = max(1, self.plan.shape.tile_scores // tile.shape[1])
+        shape = self.plan.shape
+        step = max(1, shape.tile_scores // tile.shape[1])
         for first in range(0, tile.shape[0], step):
             rows = tile[first : first + step]
-            if not has_nan or is_half(self.plan.shape.dtype):  # a half float's NaN is the smallest number here
-                self._hold_ranked(partitioned_top(rows, n_ranked))
-                continue
-            top = TopRanks(rows.shape[0], n_ranked, self.plan.shape.dtype)
-            top.insert(rows, 0, 0)
-            self._hold_ranked(top.scores)
+            if not has_nan or is_half(shape.dtype):  # a half float's NaN is the smallest number here
+                self._hold_ranked(partitioned_top(rows, shape.n_ranked))
+            else:
+                top = TopRanks(rows.shape[0], shape.n_ranked, shape.dtype)
+                top.insert(rows, 0, 0)
+                self._hold_ranked(top.scores)
 
     def _hold_ranked(self, scores: Array) -> None:
         self.ranked.append(RankedTally.from_rows(scores, self.plan.shape.dtype, self.plan.shape.ranked_bins))
@@ -197,7 +200,7 @@ class _BandScan:
             yield slab
 
     def _take_distance(self, slab: Array, first_class: int) -> None:
-        """Add how far a slab's scores are from the soft labels."""
+        """Add the distance of a slab's scores from the soft labels."""
         if self.soft is None or not self.plan.shape.with_distance:
             return
         step = max(1, self.plan.shape.tile_scores // slab.shape[1])
@@ -207,57 +210,66 @@ class _BandScan:
             self.distance = DistanceTally.merge([self.distance, DistanceTally.from_block(slab[rows], labels)])
 
     def _take_sample(self, block: Array) -> None:
-        """Count some of the scores below the floor, too; where every score is listed, there are none."""
-        if self.plan.floor <= key_range(self.plan.shape.dtype)[0]:
+        """Count a sample of all scores, since those below the floor are not listed; needless if every score is."""
+        dtype, n_rows = self.plan.shape.dtype, block.shape[0]
+        if self.plan.floor <= key_range(dtype)[0]:
             return
-        n_rows = block.shape[0]
         n_taken, step = sampled(n_rows, self.plan.shape.n_classes)
         some = block[(2 * np.arange(n_taken) + 1) * n_rows // (2 * n_taken), ::step]
-        keys = encode(np.ascontiguousarray(some, self.plan.shape.dtype)).reshape(-1)
+        keys = encode(np.ascontiguousarray(some, dtype)).reshape(-1)
         taken = np.zeros(N_BINS, np.int64)
         count_bins(keys, self.plan.sample_base, self.plan.sample_shift, taken)
         self.sample += taken * (step * n_rows // n_taken)
 
     def _take_ranks(self, top: TopRanks) -> None:
-        if self.plan.shape.n_ranked:
-            self._hold_ranked(top.scores[:, : self.plan.shape.n_ranked])
+        shape = self.plan.shape
+        if shape.n_ranked:
+            self._hold_ranked(top.scores[:, : shape.n_ranked])
         if self.soft is not None:
-            row, rank = np.nonzero(top.classes[:, : self.plan.shape.n_ranks] >= 0)
+            row, rank = np.nonzero(top.classes[:, : shape.n_ranks] >= 0)
             self.weight_at_rank.add(self.soft[row, top.classes[row, rank]], rank)
-        elif self.hard is not None and self.plan.shape.n_ranks:
-            self.ranks[:] = top.ranks_of(self.hard, self.plan.shape.n_ranks)
+        elif self.hard is not None and shape.n_ranks:
+            self.ranks[:] = top.ranks_of(self.hard, shape.n_ranks)
 
-    def _take(self, entries: Entries) -> None:
-        """Split a tile's entries by the intervals, and hold what the split yields."""
-        plan = self.plan
-        mine = slice(entries.first_row, entries.first_row + entries.n_rows)
+    def _take(self, candidates: Candidates) -> None:
+        """Split the candidates of a stretch of rows by the intervals, and hold their keys or the events inside."""
+        zones = self.plan.zones
+        mine = slice(candidates.first_row, candidates.first_row + candidates.n_rows)
         labels = None if self.hard is None else self.hard[mine]
-        if plan.with_rows:
-            for zone, floor in list(enumerate(plan.zones.floors.tolist()))[plan.zones.first_zone :]:
-                ceiling = plan.zones.zone_ceiling(zone, KEY_MAX)
-                inside = entries.keys[(entries.keys >= floor) & (entries.keys <= ceiling)]
-                count_bins(inside, floor, plan.zones.shifts[zone], self.histogram[zone])
-            self.rows.append(_held_rows(self.band, entries, labels, self.strata[mine], narrow_dtype(plan.shape.dtype)))
+        if self.plan.with_rows:
+            for zone, floor in list(enumerate(zones.floors.tolist()))[zones.first_zone :]:
+                ceiling = zones.zone_ceiling(zone, KEY_MAX)
+                inside = candidates.keys[(candidates.keys >= floor) & (candidates.keys <= ceiling)]
+                count_bins(inside, floor, zones.shifts[zone], self.histogram[zone])
+            self._hold_candidates(candidates, labels)
             return
-        above, label_zones, split, n_events = split_entries(entries, plan.zones, self.histogram, labels)
+        above, label_zones, split, n_events = split_candidates(candidates, zones, self.histogram, labels)
         self.above_parts.append(above)
         self.zone_parts.append(label_zones)
         if self.soft is not None:
-            self._take_weight_above(entries, self.soft)
-        self._hold(split, n_events, entries.first_row)
+            # Each listed weight counts from the first interval below its score. Interval j lies below a key that is in the gap
+            # above it or higher.
+            weights = self.soft[candidates.rows(), candidates.classes]
+            gaps = zones.floors[0::2][zones.first_zone :]
+            n_below = np.searchsorted(gaps[::-1], candidates.keys, side="right")
+            inner = n_below > 0
+            self.weight_above.add(weights[inner], zones.n_intervals - n_below[inner])
+        self._hold(split, n_events, candidates.first_row)
 
-    def _take_weight_above(self, entries: Entries, soft: Floats) -> None:
-        """Add each listed weight to the first interval that lies below its score."""
-        weights = soft[entries.rows(), entries.classes]
-        # Interval j lies below a key that is in its gap or higher, that is from the gap's floor up.
-        zones = self.plan.zones
-        gaps = zones.floors[0::2][zones.first_zone :]
-        n_below = np.searchsorted(gaps[::-1], entries.keys, side="right")
-        inner = n_below > 0
-        self.weight_above.add(weights[inner], zones.n_intervals - n_below[inner])
+    def _hold_candidates(self, candidates: Candidates, labels: Ints | None) -> None:
+        """Keep candidates as held rows."""
+        lengths = np.diff(candidates.offsets).astype(np.int32)
+        indices = np.full(lengths.size, -1, np.int32)
+        if labels is not None:
+            rows = candidates.rows() - candidates.first_row
+            hits = np.flatnonzero(candidates.classes == labels[rows])
+            indices[rows[hits]] = hits - candidates.offsets[rows[hits]]
+        keys = candidates.keys.astype(narrow_dtype(self.plan.shape.dtype))
+        strata = self.strata[candidates.first_row : candidates.first_row + candidates.n_rows]
+        self.rows.append(HeldRows(self.band, keys, lengths, indices, strata))
 
     def _hold(self, split: Split, n_events: int, first_row: int) -> None:
-        """Keep the events of some rows; count equal ones together where they are ties or grow too many."""
+        """Keep the events of some rows; count equal ones together if they are ties or grow too many."""
         plan = self.plan
         self.held.append(split.held(n_events, self.band, first_row, self.strata, self.soft))
         n_held = sum(part.keys.size for part in self.held)
@@ -307,7 +319,7 @@ class _BandScan:
             n_nan=reader.n_nan,
             first_nan=(self.band, *reader.first_nan) if reader.n_nan else NOWHERE,
             **self.labels.faults(self.band),
-            n_labelled=n_rows if self.soft is not None else 0 if self.hard is None else int((self.hard >= 0).sum()),
+            n_labelled=self.labels.n_labelled,
             rank_counts=np.bincount(self.ranks, minlength=shape.n_ranks + 2),
             cell_intervals=cell_intervals,
             cells=cells,
@@ -338,28 +350,17 @@ class _BandScan:
 
 
 class _Space:
-    """What a scan of whole rows works in."""
+    """The buffers of a scan of whole rows."""
 
     def __init__(self, plan: ScanPlan, n_ranked: int) -> None:
         self.listing = Listing.small(plan.shape.n_classes, lanes_for(n_ranked, plan.shape.n_classes), plan.shape.dtype)
         self.events = Split(self.listing.keys.size + EVENT_SPACE, narrow_dtype(plan.shape.dtype))
 
 
-def _held_rows(band: int, entries: Entries, labels: Ints | None, strata: Array, dtype: Dtype) -> HeldRows:
-    """Return a stretch of entries as held rows."""
-    lengths = np.diff(entries.offsets).astype(np.int32)
-    indices = np.full(lengths.size, -1, np.int32)
-    if labels is not None:
-        rows = entries.rows() - entries.first_row
-        hits = np.flatnonzero(entries.classes == labels[rows])
-        indices[rows[hits]] = hits - entries.offsets[rows[hits]]
-    return HeldRows(band, entries.keys.astype(dtype), lengths, indices, strata)
-
-
 def band_counts(above: NDArray[np.int32], shape: ScanShape) -> Ints:
-    """Return the scores of a band above each interval, in units of ``2**band_unit``, as if the band were as long as any.
+    """Return the scores of a band above each interval, in units of ``2**band_unit``, scaled to the rows of the largest band.
 
-    They tell how much bands differ. The unit is such that a million squares fit an integer.
+    They show how much bands differ. The unit is such that a million squares fit an integer.
     """
     return np.asarray(above.sum(0, dtype=np.int64) * shape.band_rows // above.shape[0] >> shape.band_unit)
 
@@ -371,7 +372,7 @@ def _are_ties(keys: Array) -> bool:
 
 
 def _sparse_cells(above: NDArray[np.int32], label_zones: NDArray[np.int32]) -> tuple[Ints, Ints, Ints]:
-    """Return (interval, cell, count) of the cells of rows, given their scores above each interval, and their labels' zones."""
+    """Return (interval, cell, count) of the cells of rows, given the scores of each above each interval and its label's zone."""
     n_intervals, width = above.shape[1], 2 * int(above.max(initial=0)) + 2
     if n_intervals * width > 4 * above.size:
         intervals = np.arange(n_intervals)
@@ -380,5 +381,5 @@ def _sparse_cells(above: NDArray[np.int32], label_zones: NDArray[np.int32]) -> t
         return values // width, values % width, counts
     table = np.zeros((n_intervals, width), np.int64)
     count_cells(above, label_zones, table)
-    intervals, found = np.nonzero(table)
-    return intervals, found, table[intervals, found]
+    intervals, occurring = np.nonzero(table)
+    return intervals, occurring, table[intervals, occurring]

@@ -1,4 +1,11 @@
-"""Evidence: what a scan found, and the outcome of a budget as it is read off it."""
+"""The search for thresholds: a pilot, one scan, and another scan only of brackets that failed.
+
+``ThresholdSearch`` asks for passes until every budget is settled. The pilot guesses a bracket of keys for each threshold. The scan
+counts everything and holds the scores inside the brackets, either whole rows or events, in one pass or in waves with ever
+narrower brackets. Its counts then prove for each budget in which bracket the threshold lies (``_locate``), and the outcome is
+read off the events (``select_from_events``) or the held rows. A bracket that failed is scanned again with a narrower one. At
+last, the bands in which a cut through counted ties falls are read again.
+"""
 
 from __future__ import annotations
 
@@ -34,10 +41,16 @@ from .waves import (
     spread_bands,
 )
 
+#: Scans no search can need: brackets shrink at least 64-fold with each, from 2**64 keys down to one.
+MOST_SCANS = 30
+#: Events a band may hold in a second scan, whose brackets are narrow: they may all lie in one band, as in sorted data.
+RESCAN_EVENTS = 1 << 19
+_CHANGED = "scores must stay the same from one read to the next; got others. Store them first."
+
 
 @dataclass(frozen=True)
 class Evidence:
-    """What a scan found, as all budgets look at it."""
+    """The tally of a scan, with the tables that all budgets need."""
 
     tally: ScanTally
     plan: ScanPlan
@@ -49,7 +62,7 @@ class Evidence:
         return self.tally.histogram.table()
 
     def events(self, j: int) -> IntervalEvents:
-        """Return the events of interval j: those of the last one asked for are kept, for budgets that share it."""
+        """Return the events of interval j; those of the last interval are kept, for budgets that share it."""
         if j not in self._events:
             interval = self.plan.zones.interval(j)
             mine = self.tally.events.between(*interval).in_order()
@@ -64,7 +77,7 @@ class Evidence:
 
 
 def narrowest_bin(evidence: Evidence, zone: int, rank: int, top: int) -> tuple[int, int, int]:
-    """Return the bin of a zone that holds the score of this rank from the zone's top, a hard bracket, and the count above."""
+    """Return the bracket of the bin that holds the score of this rank from a zone's top, and the count above it in the zone."""
     bins, plan = evidence.table[zone], evidence.plan
     from_top = np.cumsum(bins[::-1])
     index = int(np.searchsorted(from_top, rank))
@@ -92,20 +105,20 @@ class Located:
 
 
 def expected_weight(evidence: Evidence, at: Located) -> Fraction:
-    """Return the mean label weight that so many scores have, over all ways to keep ties."""
+    """Return the label weight of a budget's highest scores, averaged over all ways to keep ties."""
     events = evidence.events(at.j)
     key = events.key_at_rank(at.rank, *at.near)
-    above, ties = events.weighed(lambda keys: keys > key), events.weighed(lambda keys: keys == key)
-    n_kept = min(at.budget - at.n_before - above.n_scores, ties.n_scores)
-    return at.weight_before(evidence.tally) + above.weight + Fraction(n_kept, ties.n_scores) * ties.weight
+    n_above, weight_above = events.weigh(lambda keys: keys > key)
+    n_ties, tie_weight = events.weigh(lambda keys: keys == key)
+    n_kept = min(at.budget - at.n_before - n_above, n_ties)
+    return at.weight_before(evidence.tally) + weight_above + Fraction(n_kept, n_ties) * tie_weight
 
 
 def select_from_events(evidence: Evidence, at: Located) -> Selection:
     """Read a budget's outcome off the events of the interval that provably holds its threshold."""
-    tally, plan, budget, j = evidence.tally, evidence.plan, at.budget, at.j
-    events = evidence.events(at.j)
+    tally, budget, events = evidence.tally, at.budget, evidence.events(at.j)
     key = events.key_at_rank(at.rank, *at.near)
-    taken = events.take(key, budget - at.n_before, plan.shape.n_classes)
+    taken = events.take(key, budget - at.n_before, evidence.plan.shape.n_classes)
     n_above, n_ties = at.n_before + taken.n_above, taken.n_ties
     n_kept = min(budget - n_above, n_ties)
     soft = len(tally.weight_above) > 0
@@ -114,57 +127,47 @@ def select_from_events(evidence: Evidence, at: Located) -> Selection:
     extremes = None
     if not soft or taken.tie_weights is not None or n_kept in (0, n_ties) or not tie_weight:
         extremes = extreme_weights(n_ties, n_kept, tie_weight, taken.tie_weights if soft else None)
-    cells = changed_cells(base_cells(tally, j), taken.changes)
-    strata = StrataSums.merge([tally.strata.columns([j]), taken.strata])
+    cells = changed_cells(base_cells(tally, at.j), taken.changes)
+    strata = StrataSums.merge([tally.strata.columns([at.j]), taken.strata])
     counts = n_above, n_ties, n_kept, cells
     return Selection(budget, key, *counts, weight, taken.cut, above, tie_weight, extremes, strata)
 
 
 def select_nan(tally: ScanTally, budget: int) -> Selection:
-    """Return the outcome where no score is a number."""
+    """Return the outcome if no score is a number."""
     cells, none = np.array([tally.n_rows, 0], np.int64), Fraction(0)
     counts = 0, tally.n_nan, 0, cells
     return Selection(budget, NAN_KEY, *counts, none, None, none, none, (none, none), StrataSums.empty())
 
 
-# The search for thresholds: scan, prove, and look again only where a bracket failed.
-
-
-#: Scans no search can need: brackets shrink at least 64-fold with each, from 2**64 keys down to one.
-MOST_SCANS = 30
-#: Events a band may hold in a second scan, whose brackets are narrow: they may all lie in one band, as in sorted data.
-RESCAN_EVENTS = 1 << 19
-_CHANGED = "scores must stay the same from one read to the next; got others. Store them first."
-
-
 @dataclass(frozen=True)
 class ThresholdSearch:
-    """What is known between two passes: pilot, scan, scans of what failed, and the cuts through ties."""
+    """The state of the search between two passes."""
 
     shape: ScanShape
     budgets: tuple[int, ...]
     #: The pilot, until it has been read.
     pilot: Pass | None
-    #: The next scan; None before the pilot, and once every budget is settled.
+    #: The plan of the next scan; None before the pilot, and once every budget is settled.
     plan: ScanPlan | None = None
     #: Whether to read again the bands in which a cut through counted ties falls.
     cuts_ties: bool = True
     found: dict[int, Selection] = field(default_factory=dict)
-    #: Of each budget, one somewhat smaller, where label weights of the scores between are wanted; and the weight it has.
+    #: Start rank of each budget's density window, if these are needed, and the label weight of the scores above it.
     windows: tuple[int, ...] = ()
     window_weights: dict[int, Fraction] = field(default_factory=dict)
     n_scans: int = 0
-    #: Positions of the budgets that are still to be settled, and of their windows, which come behind them.
+    #: Positions of the budgets that are still to be settled; windows come after the budgets.
     open: tuple[int, ...] = ()
     first_tally: ScanTally | None = None
     #: Whether the first tally keeps its rows, and down to which key it does.
     keeps_rows: bool = False
     kept_floor: int | None = None
-    #: Of a scan in waves: the bands read so far, all that they gave, and the counts of each wave.
+    #: In a scan in waves: the number of bands read, their tally, and the zones and counts of each wave.
     n_seen: int = 0
     so_far: ScanTally | None = None
     waves: tuple[tuple[ZoneTable, BinCounts], ...] = ()
-    #: Waves of an earlier run of the first scan, which come before any others; and how many of them have been read.
+    #: The waves of an earlier run of the first scan, which come before any others, and how many of them have been read.
     script: Script = ()
     n_scripted: int = 0
 
@@ -180,21 +183,23 @@ class ThresholdSearch:
         keeps_rows: bool = False,
         script: Script = (),
     ) -> ThresholdSearch:
-        """Begin with the pilot, where there is one, or as an earlier run did; else with a scan that keeps everything."""
-        all_open = tuple(range(len(budgets) + len(windows)))
-        begun = cls(shape, tuple(budgets), pilot, cuts_ties=cuts_ties, windows=tuple(windows), open=all_open)
-        begun = replace(begun, keeps_rows=keeps_rows)
+        """Begin as an earlier run did, or with the pilot if there is one, else with a scan that keeps everything."""
+        search = cls(
+            shape,
+            tuple(budgets),
+            pilot,
+            cuts_ties=cuts_ties,
+            windows=tuple(windows),
+            open=tuple(range(len(budgets) + len(windows))),
+            keeps_rows=keeps_rows,
+        )
         script = fitting_script(script, shape)
         if script:
-            return begun._as_before(script)
-        return begun if pilot else replace(begun, plan=begun._first_plan(None))
-
-    def _as_before(self, script: Script) -> ThresholdSearch:
-        """Return the search that reads the waves of a script first."""
-        plan = script[0].plan
-        shape = adopted_shape(self.shape, plan.shape)
-        assert shape is not None  # for the script fits
-        return replace(self, shape=shape, pilot=None, plan=plan, script=script)
+            plan = script[0].plan
+            adopted = adopted_shape(shape, plan.shape)
+            assert adopted is not None  # for the script fits
+            return replace(search, shape=adopted, pilot=None, plan=plan, script=script)
+        return search if pilot else replace(search, plan=search._first_plan(None))
 
     def _first_plan(self, sample: PilotSample | None) -> ScanPlan:
         shape = self.shape
@@ -216,13 +221,14 @@ class ThresholdSearch:
             if n_next == self.shape.n_bands:
                 return scan
             last = self.n_seen + n_next
-            bands = spread_bands(self.shape.n_bands, self.n_seen, last, self._scripted_bands())
+            scripted = [band for wave in self.script for band in wave.bands.tolist()]
+            bands = spread_bands(self.shape.n_bands, self.n_seen, last, scripted)
             return replace(scan, bands=bands, is_wave=True, completes=last == self.shape.n_bands)
         cut = {i: s for i, s in self.found.items() if s.cut is not None and s.cut.pending}
         return cut_pass(self.shape, cut) if cut and self.cuts_ties else None
 
     def advance(self, state: PilotSample | ScanTally | TieCuts) -> ThresholdSearch:
-        """Take what the last pass found."""
+        """Return the search after a pass, given the state that it returned."""
         if isinstance(state, PilotSample):
             return replace(self, pilot=None, plan=self._first_plan(state))
         if isinstance(state, TieCuts):
@@ -230,7 +236,7 @@ class ThresholdSearch:
         return self._after_wave(state)
 
     def _with_ties(self, state: TieCuts) -> dict[int, Selection]:
-        """Return the outcomes that were waiting for ties; scores that have changed since are refused."""
+        """Return the outcomes that were waiting for ties; refuse scores that have changed since the scan."""
         try:
             budgets = {cut.budget for cut in state.cuts}
             return {i: self.found[i].with_ties(c for c in state.cuts if c.budget == i) for i in budgets}
@@ -247,7 +253,7 @@ class ThresholdSearch:
         return next_wave(self.shape, self.n_seen, int(self.so_far.stored_events().sum()))
 
     def _after_wave(self, tally: ScanTally) -> ThresholdSearch:
-        """Take in a wave, and go on with narrower brackets; settle the budgets after the last one."""
+        """Merge a wave and go on with narrower brackets; settle the budgets after the last wave."""
         assert self.plan is not None
         n_seen = self.n_seen + self._wave()
         waves = (*self.waves, (self.plan.zones, tally.histogram))
@@ -258,7 +264,7 @@ class ThresholdSearch:
         return after._as_scripted(merged, self.plan) or after._narrowed(merged, self.plan)
 
     def _as_scripted(self, merged: ScanTally, plan: ScanPlan) -> ThresholdSearch | None:
-        """Go on with the next wave of the script; None where there is none, or its brackets do not fit what was found."""
+        """Go on with the next wave of the script; None if there is none, or if its brackets do not fit the counts."""
         n_scripted = self.n_scripted + 1
         if n_scripted >= len(self.script):
             return None
@@ -270,9 +276,10 @@ class ThresholdSearch:
         return replace(self, so_far=so_far, plan=following, n_scripted=n_scripted)
 
     def _narrowed(self, merged: ScanTally, plan: ScanPlan) -> ThresholdSearch:
-        """Go on with the narrower brackets that the counts allow; or, with what a checkpoint kept, as before while that fits.
+        """Go on with the narrower brackets that the counts allow.
 
-        Wide brackets serve a store that grows again, and other budgets. Held rows need none.
+        Brackets stay wide after a script while all they will hold fits, to serve a store that grows again, and other budgets.
+        Held rows need no narrower ones.
         """
         after, plan = replace(self, n_scripted=len(self.script)), grown_plan(plan, self.shape)
         if plan.with_rows or (self.script and expected_held(plan.shape, self.n_seen, merged.n_stored) <= 1):
@@ -281,16 +288,13 @@ class ThresholdSearch:
         return replace(after, so_far=so_far, plan=plan)
 
     def _spans(self, n_nan: int = 0) -> list[Span]:
-        """Return the ranks whose scores are wanted for each budget: that of its threshold, and where its window begins."""
+        """Return the ranks whose scores each open budget needs: that of its threshold, and where its window begins."""
         spans: dict[int, list[int]] = {}
         for i in self.open:
             rank = min((*self.budgets, *self.windows)[i] + 1, self.shape.n_scores - n_nan)
             if rank:
                 spans.setdefault(i % len(self.budgets), []).append(rank)
         return [(min(ranks), max(ranks)) for ranks in spans.values()]
-
-    def _scripted_bands(self) -> list[int]:
-        return [band for wave in self.script for band in wave.bands.tolist()]
 
     def _after_scan(self, tally: ScanTally) -> ThresholdSearch:
         """Settle the budgets that a scan proves, and plan the next one for the others."""
@@ -324,9 +328,8 @@ class ThresholdSearch:
         again: dict[int, tuple[int, int]] = {}
         rows: dict[int, Bracketed] = {}
         n, tally = len(self.budgets), evidence.tally
-        for i in sorted(self.open, key=lambda i: (i % n, i)):  # a window beside its budget: they share events
-            settle = self._settle if i < n else self._settle_window
-            outcome = settle(evidence, (*self.budgets, *self.windows)[i])
+        for i in sorted(self.open, key=lambda i: (i % n, i)):  # a window after its budget: they share events
+            outcome = self._settle(evidence, (*self.budgets, *self.windows)[i], i >= n)
             if isinstance(outcome, Bracketed):
                 rows[i] = outcome
             elif isinstance(outcome, tuple):
@@ -334,14 +337,14 @@ class ThresholdSearch:
             else:
                 settled[i] = outcome
         if rows:
-            asked, windows = [i for i in rows if i < n], [i for i in rows if i >= n]
-            selections, weights = select_from_rows(tally.rows, [rows[i] for i in asked], [rows[i] for i in windows])
-            settled |= {i: self._with_nan(s, tally) for i, s in zip(asked, selections, strict=True)}
+            budgets, windows = [i for i in rows if i < n], [i for i in rows if i >= n]
+            selections, weights = select_from_rows(tally.rows, [rows[i] for i in budgets], [rows[i] for i in windows])
+            settled |= {i: self._with_nan(s, tally) for i, s in zip(budgets, selections, strict=True)}
             settled |= dict(zip(windows, weights, strict=True))
         return settled, again
 
     def _next_plan(self, brackets: list[tuple[int, int]]) -> ScanPlan:
-        """Plan another scan: the first has ranked all labels; with fewer budgets to find there is space for finer bins."""
+        """Plan another scan: the first one has ranked all labels, and with fewer budgets there is space for finer bins."""
         max_events = max(self.shape.max_events, min(RESCAN_EVENTS, 16 * self.shape.max_events))
         n_ranks = self.shape.n_ranks if self.shape.strata == "ranks" else 0
         shape = replace(self.shape, n_ranks=n_ranks, n_ranked=0, with_distance=False)
@@ -349,7 +352,7 @@ class ThresholdSearch:
         return plan_scan(rest, brackets, *key_range(rest.dtype))
 
     def _with_nan(self, s: Selection, tally: ScanTally) -> Selection:
-        """Return the outcome where the (B+1)-th largest is a NaN: all numbers are above it."""
+        """Return the outcome with a NaN as its threshold if the budget covers all numbers, else unchanged."""
         n_real = self.shape.n_scores - tally.n_nan
         if not tally.n_nan or s.budget < n_real:
             return s
@@ -366,34 +369,33 @@ class ThresholdSearch:
             extremes=(none, none),
         )
 
-    def _settle(self, evidence: Evidence, budget: int) -> Selection | Bracketed | tuple[int, int]:
-        """Return the outcome for a budget, or how the held rows give it, or a narrower bracket that must be searched."""
-        rank = self._rank(budget, evidence.tally)
-        if rank == 0:
-            return select_nan(evidence.tally, budget)
-        found = self._locate(evidence, budget, rank)
-        return (
-            self._with_nan(select_from_events(evidence, found), evidence.tally) if isinstance(found, Located) else found
-        )
+    def _settle(
+        self, evidence: Evidence, budget: int, is_window: bool
+    ) -> Selection | Fraction | Bracketed | tuple[int, int]:
+        """Return the outcome for a budget, or for a window the label weight of its highest scores.
 
-    def _settle_window(self, evidence: Evidence, budget: int) -> Fraction | Bracketed | tuple[int, int]:
-        """Return the label weight that so many scores have, or how the held rows give it, or a bracket to be searched."""
-        rank = self._rank(budget, evidence.tally)
+        From held rows both follow later, from where the threshold is ``Bracketed``. If the scan does not prove where it is,
+        return the bracket that must be scanned.
+        """
+        rank = min(budget + 1, self.shape.n_scores - evidence.tally.n_nan)
         if rank == 0:
-            return Fraction(0)
-        found = self._locate(evidence, budget, rank)
-        return expected_weight(evidence, found) if isinstance(found, Located) else found
+            return Fraction(0) if is_window else select_nan(evidence.tally, budget)
+        place = self._locate(evidence, budget, rank)
+        if not isinstance(place, Located):
+            return place
+        if is_window:
+            return expected_weight(evidence, place)
+        return self._with_nan(select_from_events(evidence, place), evidence.tally)
 
     def _locate(self, evidence: Evidence, budget: int, rank: int) -> Located | Bracketed | tuple[int, int]:
-        """Return which events hold the score of a rank, or which keys of held rows, or a bracket that must be searched."""
+        """Return which events hold the score of a rank, or which keys of held rows, or a bracket that must be scanned."""
         tally, plan = evidence.tally, evidence.plan
         by_zone = evidence.by_zone
         zone = int(np.searchsorted(by_zone, rank))
         if zone == by_zone.size:
-            n_listed = int(by_zone[-1])
             if self.n_scans >= 1:
                 return key_range(self.shape.dtype)[0], plan.floor - 1
-            return bracket_below(tally, plan, self.shape, rank, n_listed)
+            return bracket_below(tally, plan, self.shape, rank, int(by_zone[-1]))
         n_before = int(by_zone[zone - 1]) if zone else 0
         low, high, n_higher = narrowest_bin(evidence, zone, rank - n_before, key_range(self.shape.dtype)[1])
         if plan.with_rows and not tally.dropped.any():
@@ -402,13 +404,9 @@ class ThresholdSearch:
             return Located(zone // 2, budget, n_before, rank - n_before, (low, high))
         return certain_bracket(self.waves, rank, key_range(self.shape.dtype)[1])
 
-    def _rank(self, budget: int, tally: ScanTally) -> int:
-        """Return the rank of a budget's threshold among all scores that are numbers, as far as these are known."""
-        return min(budget + 1, self.shape.n_scores - tally.n_nan)
-
 
 def cut_pass(shape: ScanShape, selections: Mapping[int, Selection]) -> Pass:
-    """Return the pass over the bands in which cuts fall that finds where the kept ties end, by the budget's position."""
+    """Return the pass over the bands in which cuts fall; it finds where the kept ties end, by the budget's position."""
     wanted = tuple(WantedTies(s.cut.bands, i, s.key, s.cut.n_ties) for i, s in selections.items() if s.cut is not None)
     plan = CutPlan(wanted, shape.dtype, shape.n_classes, shape.tile_scores, shape.n_ranks, shape.strata)
     bands = {band for ties in wanted for band in ties.bands if not shape.n_bands or band < shape.n_bands}

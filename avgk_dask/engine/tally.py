@@ -1,4 +1,8 @@
-"""Counts by bins, as large as what was counted: most bins of a small band are empty."""
+"""The tally of a scan: everything that one read of some bands contributes to every budget's result.
+
+``ScanTally`` merges over bands. Its parts are tables of counts (``BinCounts``), the exact distance of probabilities from soft
+labels (``DistanceTally``), and a look at some rows that shows whether the scores are probabilities (``RowLook``).
+"""
 
 from __future__ import annotations
 
@@ -21,10 +25,19 @@ from .ranked import RankedTally
 from .rows import HeldRows
 from .strata import StrataRanks, StrataSums, add_up
 
+#: By rounding, the sum of a row of probabilities may be this far from 1, and a score this far beyond 0 and 1.
+_SUM, _VALUE = 1e-2, 1e-3
+#: Scores that are looked at together.
+_STRIP = 1 << 18
+#: An interval of so few different keys can hold any number of events, counted together.
+_FEW_KEYS = 4
+#: Keys that are looked at together.
+_AT_ONCE = 1 << 20
+
 
 @dataclass(frozen=True)
 class BinCounts(State):
-    """A table of counts, of which only those that are not zero are held: their flat indices, ascending, and the counts."""
+    """A table of counts, most of which are 0: the flat indices of the others, ascending, and their counts."""
 
     shape: Annotated[tuple[int, ...], OWN]
     cells: Annotated[Array, OWN]
@@ -60,14 +73,11 @@ class BinCounts(State):
         return type(self)(self.shape, self.cells[:0], np.zeros(0, np.int32))
 
 
-# How far scores are from soft labels: the exact sum of |label - score|, for scores that are probabilities.
-
-
 @dataclass(frozen=True)
 class DistanceTally(State):
-    """The sums of the higher and of the lower of label and score: their difference is exact, each |label - score| is not.
+    """The sum of |label - score|, as the sums of the higher and of the lower of both: each |label - score| would be rounded.
 
-    ``n_outside`` counts scores that are not in [0, 1], where there is nothing to tell.
+    ``n_outside`` counts scores outside [0, 1], for which it is not defined.
     """
 
     n_outside: Count
@@ -90,24 +100,15 @@ class DistanceTally(State):
         return cls(0, ExactSums.of(higher), ExactSums.of(lower))
 
     def mean(self, n_samples: int) -> Fraction | None:
-        """Return the sum over classes of |label - score|, averaged over samples; None where scores lie outside [0, 1]."""
+        """Return the sum over classes of |label - score|, averaged over samples; None if scores lie outside [0, 1]."""
         if self.n_outside:
             return None
         return (self.higher[0] - self.lower[0]) / n_samples
 
 
-# What some rows of each band look like: probabilities, or other scores.
-
-
-#: How far from 1 the sum of a row may be, and beyond 0 and 1 a score, by rounding; more for dtypes that are coarser.
-_SUM, _VALUE = 1e-2, 1e-3
-#: Scores that are looked at together.
-_STRIP = 1 << 18
-
-
 @dataclass(frozen=True)
 class LookedRows(State):
-    """Counts of rows that were looked at, and of those whose scores are no probabilities."""
+    """Counts of rows that were looked at, and of those whose scores are not probabilities."""
 
     n_looked: Count
     #: Rows whose sum is not 1, with a score below 0 or above 1, and with -inf, or 0, in more than half of the classes.
@@ -152,36 +153,27 @@ class RowLook:
             self.n_zero[which] += (values == 0).sum(1)
 
     def counts(self) -> LookedRows:
-        """Return what was seen; rows with NaN do not count."""
+        """Return the counts; rows with NaN do not count."""
         seen = ~np.isnan(self.low)
         outside = (self.low < -self.value_off) | (self.high > 1 + self.value_off)
         off = ~(np.abs(self.sums - 1) <= self.sum_off)
         half = self.n_classes / 2
-        found = (seen, seen & off, seen & outside, seen & (self.n_infinite > half), seen & (self.n_zero > half))
-        return LookedRows(*(int(which.sum()) for which in found))
-
-
-# What one read of some bands contributes to every budget's result.
-
-
-#: Different keys of which any number of events can be held, counted together.
-_FEW_KEYS = 4
-#: Keys that are looked at together.
-_AT_ONCE = 1 << 20
+        kinds = (seen, seen & off, seen & outside, seen & (self.n_infinite > half), seen & (self.n_zero > half))
+        return LookedRows(*(int(which.sum()) for which in kinds))
 
 
 @dataclass(frozen=True)
 class ScanTally(CheckedTally):
     """Counts, histograms and events of the bands read so far."""
 
-    #: Labels at each rank 1..; the first and the last entry take those that are in no top-k set, and are not read.
+    #: Labels at each rank 1..; the first and the last entry count those that are in no top-k set, and are not read.
     rank_counts: Counts
-    #: Sets of each (interval, cell) when only the scores above the interval are in, sparse: a cell is twice the size of a
-    #: set, and 1 more if the label is in it.
+    #: Sets of each (interval, cell) if only the scores above the interval are in, sparse: a cell is twice the size of a set,
+    #: plus 1 if the label is in it.
     cell_intervals: Annotated[Ints, JOINED]
     cells: Annotated[Ints, JOINED]
     cell_counts: Annotated[Ints, JOINED]
-    #: The same by strata, a column for each interval; and the ranks of the labels of each stratum, where strata are given.
+    #: The same by strata, a column for each interval, and the ranks of the labels of each stratum.
     strata: StrataSums
     strata_ranks: StrataRanks
     #: Hard labels in each zone; soft labels' exact weight above each interval, and at each rank.
@@ -209,39 +201,35 @@ class ScanTally(CheckedTally):
     band_squares: Counts
     #: The scores of each rank.
     ranked: RankedTally
-    #: How far the scores are from the soft labels.
     distance: DistanceTally
-    #: What some rows of each band look like.
     looked: LookedRows
 
     def settled(self) -> Self:
         """Return the tally with equal cells counted together, and without its rows if they are too many."""
         (intervals, cells), counts = add_up((self.cell_intervals, self.cells), self.cell_counts)
-        found = replace(self, cell_intervals=intervals, cells=cells, cell_counts=counts)
+        tally = replace(self, cell_intervals=intervals, cells=cells, cell_counts=counts)
         if self.max_held and sum(part.keys.size for part in self.rows) > self.max_held:
-            return replace(found, rows=(), dropped=np.ones_like(self.dropped))
-        return found._within_limit() if self.n_stored > self.max_events else found
+            return replace(tally, rows=(), dropped=np.ones_like(self.dropped))
+        return tally._within_limit() if self.n_stored > self.max_events else tally
 
     @property
     def n_stored(self) -> int:
-        """How many single events and entries of counted ones are held."""
+        """Number of single events and of entries of counted ones."""
         return int(self.events.keys.size) + self.counted.n_stored
 
     def stored_events(self) -> Ints:
-        """Return how many of those each interval has."""
+        """Return the number of these in each interval."""
         counts = np.zeros(self.floors.size // 2, np.int64)
         counted = self.counted
         for keys in (self.events.keys, counted.keys, counted.weight_keys, counted.stratum_keys):
-            for first in range(
-                0, keys.size, _AT_ONCE
-            ):  # what is made of all at once would take several times their memory
+            for first in range(0, keys.size, _AT_ONCE):  # all at once would take several times their memory
                 counts += np.bincount(intervals_of(self.floors, keys[first : first + _AT_ONCE]), minlength=counts.size)
         return counts
 
     def _within_limit(self) -> Self:
-        """Count the events of intervals with more than their share together; drop those of which there are still too many.
+        """Count the events of intervals with more than their share together, and drop intervals that still have too many.
 
-        An interval of few different keys is never dropped: each has as many entries as there are groups and set sizes.
+        An interval of few different keys is never dropped: each key has as many entries as there are groups and set sizes.
         """
         share = self.max_events // self.dropped.size
         keys = np.unique(np.concatenate([np.unique(self.events.keys), self.counted.keys]))
@@ -253,16 +241,13 @@ class ScanTally(CheckedTally):
             mine &= few[interval_of]
         together = self.events.select(mine).counted(self.floors, self.n_together)
         counted = EventTally.merge([self.counted, together])
-        found = replace(self, events=self.events.select(~mine), counted=counted)
-        return found._without((found.stored_events() > share) & ~few)
-
-    def _without(self, gone: Bools) -> Self:
-        """Return the tally without the events of some intervals."""
+        tally = replace(self, events=self.events.select(~mine), counted=counted)
+        gone = (tally.stored_events() > share) & ~few
         if not gone.any():
-            return self
+            return tally
         return replace(
-            self,
-            events=self.events.select(~gone[intervals_of(self.floors, self.events.keys)]),
-            counted=self.counted.select(lambda keys, _: ~gone[intervals_of(self.floors, keys)]),
-            dropped=self.dropped | gone,
+            tally,
+            events=tally.events.select(~gone[intervals_of(self.floors, tally.events.keys)]),
+            counted=tally.counted.select(lambda keys, _: ~gone[intervals_of(self.floors, keys)]),
+            dropped=tally.dropped | gone,
         )

@@ -1,4 +1,9 @@
-"""What we need of Dask's own tasks, in their current form: the one place that knows the classes for them."""
+"""Tasks: how they are made of Dask's own classes, and what they do on the workers.
+
+This is the one module that knows Dask's classes for tasks. A worker needs it and nothing above it, so that it imports neither
+Dask's arrays nor pandas. ``read_bands`` and ``read_chunks`` do the work of a pass; ``read_kept`` stands before them if a
+checkpoint keeps the states that they return.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +22,8 @@ from ..bands.passes import Pass
 from ..errors import ReadError
 from ..kernels.dispatch import work_on
 from ..records import EACH, Count, State
-from ..sources.reading import Key, Preparation, chunks_of, kept_rows, labels_of, masks_of, slabs_of
+from ..sources.reading import Key, chunks_of, kept_rows, labels_of, masks_of, slabs_of
+from ..sources.transforms import Preparation
 from ..store.read.listing import hash_rows
 from ..store.write.shelves import Shelf
 
@@ -55,14 +61,9 @@ def as_delayed(keys: Iterable[str], graph: Graph, collections: list[Any], name: 
     return [Delayed(key, layers, layer=name) for key in keys]
 
 
-# Kept states: what tasks find stays in a checkpoint, by a name that tells what was read and how.
-#
-# Apart from what plans them, so that a worker need not import Dask's arrays.
-
-
 @dataclass(frozen=True)
 class KeptState(State):
-    """The state of some bands, and how many of the tasks it is of have read scores: the others found theirs kept."""
+    """The state of some bands, and how many of their tasks have read scores: the others found their states in a checkpoint."""
 
     state: Annotated[tuple[State, ...], EACH]
     n_readers: Count
@@ -70,7 +71,7 @@ class KeptState(State):
 
 @dataclass(frozen=True)
 class Keeper:
-    """Keeps the states of one pass."""
+    """Keeps the states of one pass, by names that tell which bands they are of."""
 
     shelf: Shelf
     kind: type[State]
@@ -104,9 +105,6 @@ def hash_labels(labels: Any, numbers: Sequence[int]) -> list[int]:
         return [hash_rows(mine) for mine in each]
 
 
-# What tasks do on the workers. Apart from what builds graphs, so that a worker need not import Dask's arrays.
-
-
 @dataclass(frozen=True)
 class Assignment:
     """What all tasks of a pass share: the pass, and what happens to scores before its work."""
@@ -129,21 +127,24 @@ class Assignment:
 
 
 @dataclass(frozen=True)
-class BandNumbers:
-    """The numbers of some bands, and those by which they are read: the same where all samples exist."""
+class TaskNumbers:
+    """What one task of a pass reads."""
 
+    #: The numbers of its bands; in a pass over single chunks, those of the chunks.
     numbers: Sequence[int]
+    #: The numbers by which these bands are read: the same if all samples exist.
     places: Sequence[int]
+    #: The band and the class chunk of each chunk.
+    chunks: Sequence[tuple[int, int]] = ()
 
 
-def read_bands(bands: Any, labels: Any, masks: Any, which: BandNumbers, assignment: Assignment, n_held: int) -> State:
+def read_bands(bands: Any, labels: Any, masks: Any, which: TaskNumbers, assignment: Assignment, n_held: int) -> State:
     """Do the work of a pass on some bands, one after the other, and return the state of all.
 
     Up to ``n_held`` states are held before they are merged.
     """
     places = which.places
     states: list[State] = []
-    merge = assignment.what.state.merge
     # Closed at once on an error, whose traceback would keep them open.
     with (
         closing(slabs_of(bands, places)) as each,
@@ -153,24 +154,15 @@ def read_bands(bands: Any, labels: Any, masks: Any, which: BandNumbers, assignme
         for slabs, mine, kept, number in zip(each, all_labels, all_masks, which.numbers, strict=True):
             states.append(assignment.work(slabs, mine, kept, number, number))
             if len(states) == n_held:
-                states = [merge(states)]
-    return merge(states)
+                states = [merge_states(states)]
+    return merge_states(states)
 
 
-@dataclass(frozen=True)
-class ChunkNumbers:
-    """The numbers of some chunks, the (band, class chunk) of each, and the numbers by which their bands are read."""
-
-    numbers: Sequence[int]
-    chunks: Sequence[tuple[int, int]]
-    places: Sequence[int]
-
-
-def read_chunks(reader: Any, chunks: list[Any], masks: Any, which: ChunkNumbers, assignment: Assignment) -> State:
+def read_chunks(reader: Any, chunks: list[Any], masks: Any, which: TaskNumbers, assignment: Assignment) -> State:
     """Do the work of a pass on single chunks, and return the state of all."""
     with closing(chunks_of(reader, chunks)) as each, closing(masks_of(masks, assignment.ignored, which.places)) as kept:
-        found = zip(each, kept, which.numbers, which.chunks, strict=True)
-        return merge_states([assignment.work(slabs, None, mine, number, *at) for slabs, mine, number, at in found])
+        parts = zip(each, kept, which.numbers, which.chunks, strict=True)
+        return merge_states([assignment.work(slabs, None, mine, number, *at) for slabs, mine, number, at in parts])
 
 
 def merge_states(states: list[State]) -> State:

@@ -12,14 +12,14 @@ from typing import Annotated
 import numpy as np
 
 from ..arrays import Array, Dtype, Ints
-from ..bands.candidates import Entries, TileReader, TopRanks, checked_slabs, streamed_rows
+from ..bands.candidates import Candidates, TileReader, TopRanks, checked_slabs, streamed_rows
 from ..bands.passes import Pass, UsableLabels
 from ..exact.sums import ExactSums, smallest_unit
 from ..kernels.dispatch import move_cells
 from ..kernels.keys import KEY_MAX, encode
 from ..kernels.zones import ZoneTable
 from ..records import BY_BAND, EACH, Record, State
-from .events import Cut, label_weights, split_entries
+from .events import Cut, label_weights, split_candidates
 from .ranked import LEAST_BINS, KeyHistogram
 from .strata import StrataSums
 
@@ -78,9 +78,9 @@ def cut_band(slabs: Iterable[Array], labels: Array | None, band: int, plan: CutP
     rows = _Rows(usable, plan)
     takers = [_Taker(wanted, rows) for wanted in plan.wanted if band in wanted.bands]
     reader = TileReader(min(taker.wanted.key for taker in takers), plan.dtype, plan.tile_scores)
-    for entries in rows.entries(reader, checked_slabs(slabs, plan.dtype, plan.n_classes, rows.labels.given)):
+    for candidates in rows.entries(reader, checked_slabs(slabs, plan.dtype, plan.n_classes, rows.labels.given)):
         for taker in takers:
-            taker.take(entries)
+            taker.take(candidates)
     return TieCuts(tuple(taker.cut(band) for taker in takers))
 
 
@@ -91,7 +91,7 @@ class _Rows:
         self.labels, self.plan = labels, plan
         self.top: TopRanks | None = None
 
-    def entries(self, reader: TileReader, slabs: Iterable[Array]) -> Iterator[Entries]:
+    def entries(self, reader: TileReader, slabs: Iterable[Array]) -> Iterator[Candidates]:
         """Return the listed scores of stretches of rows."""
         parts = iter(slabs)
         first = next(parts)
@@ -121,14 +121,14 @@ class _Taker:
         self.changes, self.weight = np.zeros(2 * rows.plan.n_classes + 2, np.int64), ExactSums.zeros(1)
         self.strata = StrataSums.empty()
 
-    def take(self, entries: Entries) -> None:
+    def take(self, candidates: Candidates) -> None:
         """Take what is still missing from a stretch of rows."""
         if not self.missing:
             return
-        from_key, labels = entries.at_least(self.wanted.key), self.rows.labels
+        from_key, labels = candidates.at_least(self.wanted.key), self.rows.labels
         mine = slice(from_key.first_row, from_key.first_row + from_key.n_rows)
         hard = None if labels.hard is None else labels.hard[mine]
-        _, _, split, n_events = split_entries(from_key, self.zones, self.zones.no_histogram(), hard)
+        _, _, split, n_events = split_candidates(from_key, self.zones, self.zones.no_histogram(), hard)
         taken = min(n_events, self.missing)
         if taken:
             _, keys, rows, bases, classes, hits = (column[:taken] for column in split.columns)

@@ -1,7 +1,9 @@
-"""Folding: what a scan found, as if it had looked for narrower intervals from the start.
+"""Waves: a large store is scanned a part at a time, each with the narrower brackets that the counts so far allow.
 
-Events that are no longer inside an interval are known one by one. So they become counts: of scores and labels above the
-intervals that are left, and of the sets' sizes there.
+At any moment, only the scores inside the current brackets are held. Brackets narrow with the square root of the number of rows
+read, so that they fit a fixed limit for any number of samples, in one read of the store. ``narrow`` finds the next brackets, and
+``fold`` turns a tally into the one that the narrower intervals would have given from the start: events that are no longer inside
+an interval become counts of scores, labels and set sizes above it.
 """
 
 from __future__ import annotations
@@ -10,7 +12,6 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import ClassVar, Self
 
 import numpy as np
 
@@ -26,12 +27,21 @@ from .plan import ScanPlan, ScanShape
 from .strata import StrataSums
 from .tally import BinCounts, ScanTally
 
+#: Shares of the events that may be held: waves are planned for the first, and brackets are narrowed to the second, since how
+#: many events they will hold is guessed.
+_PLANNED, _BETWEEN = 1 / 3, 2 / 3
+#: A wave reads at least this share of what was read before it, and this many bands.
+_LEAST_GROWTH, _LEAST_BANDS = 1 / 4, 8
+#: The least standard errors that brackets reach to either side; brackets with fewer would often fail, which costs a read.
+_LEAST_REACH = 3.0
+_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+
 
 def fold(tally: ScanTally, old: ZoneTable, new: ZoneTable) -> ScanTally:
     """Return a tally by other zones, each of whose intervals lies within an old one.
 
-    The bins of gaps are not known any more: what they hold is in the first one. An interval whose events were dropped must
-    be left as it was.
+    The bins of gaps are lost: all their scores are in the first one. An interval whose events were dropped must be left
+    unchanged.
     """
     within = intervals_of(old.floors, new.floors[1::2])
     parts = []
@@ -84,13 +94,13 @@ def base_cells(tally: ScanTally, j: int) -> Ints:
 def cells_above(tally: ScanTally, zones: ZoneTable, j: int, key: int) -> Ints:
     """Return how many rows are in each cell with their scores above a key of interval j, whose events are held."""
     mine = IntervalEvents.of(tally.events.between(*zones.interval(j)), tally.counted, zones.interval(j))
-    above = IntervalEvents(HeldEvents.empty(), mine.counted.select(lambda keys, _: keys > key))
+    above = IntervalEvents(HeldEvents.empty(), mine.counted.above(key))
     return _moved(base_cells(tally, j), above, mine.single, key)
 
 
 @dataclass(frozen=True)
 class _Folded:
-    """One new interval: what lies inside, and of the old interval's events above it their scores, hits, cells and strata."""
+    """One new interval: the events inside, and the scores, hits, cells and strata of the old interval's events above it."""
 
     events: HeldEvents
     counted: EventTally
@@ -104,22 +114,26 @@ class _Folded:
 
     @classmethod
     def of(cls, old: IntervalEvents, interval: tuple[int, int], cells: Ints, dropped: bool) -> _Folded:
-        low, high = interval
-        keys = old.single.keys
         if dropped:
             none = HeldEvents.empty(), EventTally.empty()
             return cls(*none, cells, StrataSums.empty(), (0, 0), (0, 0), ExactSums.zeros(1))
-        above = IntervalEvents(old.single.select(keys > high), old.counted.select(lambda k, _: k > high))
+        low, high = interval
+        keys = old.single.keys
+        above = IntervalEvents(old.single.select(keys > high), old.counted.above(high))
         inside = (keys >= low) & (keys <= high)
         events = old.single.select(inside)
         events = replace(events, bases=(events.bases + _moved_in_row(old.single, high)[inside]).astype(np.int32))
-        strata = StrataSums.merge([above.single.strata_sums(), above.counted.strata_sums()])
-        counted = old.counted.select(lambda k, _: (k >= low) & (k <= high))
-        cells = _moved(cells, above, old.single, high)
+        counted = old.counted.between(low, high)
         inner = IntervalEvents(events, counted)
-        n_scores, n_hits = (above.n_scores, inner.n_scores), (_hits(above), _hits(inner))
-        ends = (n_scores[0], sum(n_scores)), (n_hits[0], sum(n_hits))
-        return cls(events, counted, cells, strata, *ends, _soft_weight(above))
+        return cls(
+            events,
+            counted,
+            _moved(cells, above, old.single, high),
+            StrataSums.merge([above.single.strata_sums(), above.counted.strata_sums()]),
+            (above.n_scores, above.n_scores + inner.n_scores),
+            (_hits(above), _hits(above) + _hits(inner)),
+            _soft_weight(above),
+        )
 
 
 def _strata_above(tally: ScanTally, within: Ints, parts: list[_Folded]) -> StrataSums:
@@ -133,7 +147,7 @@ def _strata_above(tally: ScanTally, within: Ints, parts: list[_Folded]) -> Strat
 
 
 def _moved(cells: Ints, above: IntervalEvents, single: HeldEvents, high: int) -> Ints:
-    """Return the cells of the sets with all events above a key taken in."""
+    """Return the cells of the sets once all events above a key are in."""
     most = int(single.bases.max(initial=0)) + 2 * _longest_row(single) + 1, int(above.counted.steps.max(initial=0)) // 2
     changes = np.zeros(max(cells.size, *(cell + 2 for cell in most)), np.int64)
     move_cells(single.keys, single.rows, single.bases, single.hits, high, 0, changes)
@@ -162,21 +176,21 @@ def _moved_in_row(events: HeldEvents, high: int) -> Ints:
 
 
 def _hits(events: IntervalEvents) -> int:
-    """Return the hard labels among events; 0 for soft ones."""
+    """Return the number of hard labels among events; 0 for soft ones."""
     if events.single.weights.dtype.kind == "f":
         return 0
     return int(total_weight(events.single.weights) + events.counted.total_weight())
 
 
 def _zone_ends(cumulative: Ints, within: Ints, parts: list[tuple[int, int]], dropped: Bools) -> Ints:
-    """Return, for the new zones from the top down, a count of all down to the end of each."""
+    """Return, for the new zones from the top down, the count of all scores down to the end of each."""
     ends = cumulative[2 * within][:, None] + np.array(parts, np.int64)
     ends[dropped, 1] = cumulative[2 * within + 1][dropped]
     return np.asarray(ends.reshape(-1))
 
 
 def _weights_above(tally: ScanTally, within: Ints, parts: list[_Folded]) -> ExactSums:
-    """Return the soft labels above each new interval."""
+    """Return the weight of the soft labels above each new interval."""
     if not len(tally.weight_above):
         return tally.weight_above
     sums = tally.weight_above.taken(within)
@@ -186,14 +200,14 @@ def _weights_above(tally: ScanTally, within: Ints, parts: list[_Folded]) -> Exac
 
 
 def _soft_weight(events: IntervalEvents) -> ExactSums:
-    """Return the soft labels of events, as one sum; nothing of hard ones."""
+    """Return the weight of the soft labels of events, as one sum; 0 for hard ones."""
     total = ExactSums.of(events.single.weights) if events.single.weights.dtype.kind == "f" else ExactSums.zeros(1)
     total.add_scattered(0, events.counted.weight_limbs, events.counted.weight_amounts)
     return total
 
 
 def _histogram(ends: Ints, parts: list[_Folded], new: ZoneTable) -> BinCounts:
-    """Return the counts by zone and bin: of the events inside by bins, of all else in the first bin."""
+    """Return the counts by zone and bin: events inside an interval by bins, all other scores in the first bin."""
     table = np.zeros((new.floors.size, new.n_bins), np.int64)
     for i, part in enumerate(parts):
         low, shift = int(new.floors[2 * i + 1]), new.shifts[2 * i + 1]
@@ -207,15 +221,16 @@ def _histogram(ends: Ints, parts: list[_Folded], new: ZoneTable) -> BinCounts:
 def certain_bracket(scans: Sequence[tuple[ZoneTable, BinCounts]], rank: int, top: int) -> tuple[int, int]:
     """Return two keys between which the score of a rank must lie, from the counts of several scans of different rows.
 
-    Their bins differ. What is certain: at least so many scores are at or above a bin's lower end, and at most so many above
-    its upper end.
+    Their bins differ. It is certain that at least the scores of a bin are at or above its lower end, and that none of them is
+    above its upper end.
     """
     lows, highs, counts = (np.concatenate(parts) for parts in zip(*(_bins(*one, top) for one in scans), strict=True))
-    found = []
-    for edges in (lows, highs):
+
+    def at_rank(edges: Ints) -> int:
         order = np.argsort(edges)[::-1]
-        found.append(int(edges[order[np.searchsorted(np.cumsum(counts[order]), rank)]]))
-    return found[0], found[1]
+        return int(edges[order[np.searchsorted(np.cumsum(counts[order]), rank)]])
+
+    return at_rank(lows), at_rank(highs)
 
 
 def _bins(zones: ZoneTable, histogram: BinCounts, top: int) -> tuple[Ints, Ints, Array]:
@@ -230,26 +245,10 @@ def _bins(zones: ZoneTable, histogram: BinCounts, top: int) -> tuple[Ints, Ints,
     return np.array(lows, np.int64), np.array(highs, np.int64), histogram.counts.astype(np.int64)
 
 
-# Waves: a large store is scanned a part at a time, each with the narrower brackets that the counts so far allow.
-#
-# What must be held at any moment is what lies inside the current brackets. They narrow with the square root of what was read,
-# so that it fits a fixed limit for any number of samples, in one read.
-
-
-#: The share of the events that may be held which waves are planned for, and the most that brackets may hold between them:
-#: brackets are guessed, and so is what they will hold.
-_PLANNED, _BETWEEN = 1 / 3, 2 / 3
-#: A wave reads at least this share of what was read before it, and this many bands.
-_LEAST_GROWTH, _LEAST_BANDS = 1 / 4, 8
-#: The least standard errors that brackets reach to either side; fewer would often fail, and cost a read.
-_LEAST_REACH = 3.0
-_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
-
-
 def spread_bands(n_bands: int, first: int, last: int, read: Sequence[int] = ()) -> tuple[int, ...]:
-    """Return some bands of a fixed order in which any first ones are spread evenly over the store, and of no fixed period.
+    """Return the bands from ``first`` to ``last`` in a fixed order that spreads any first ones evenly over the store.
 
-    Those that were read before come before all others.
+    The order has no period. Bands that an earlier run has read come before all others.
 
     Examples
     --------
@@ -266,14 +265,14 @@ def spread_bands(n_bands: int, first: int, last: int, read: Sequence[int] = ()) 
 
 
 def first_wave(shape: ScanShape, expected: float) -> int:
-    """Return how many bands the first wave reads, given the events expected in all; all of them where those fit."""
+    """Return how many bands the first wave reads: all of them if the expected events fit."""
     share = _PLANNED * shape.all_events / max(expected, 1.0)
     n_bands = max(int(share * shape.n_bands), _LEAST_BANDS)
     return shape.n_bands if share >= 1 or n_bands >= shape.n_bands else n_bands
 
 
 def next_wave(shape: ScanShape, n_seen: int, n_held: int) -> int:
-    """Return how many bands the next wave reads: as many as may be held of."""
+    """Return how many bands the next wave reads, given the events held of those seen."""
     left = shape.n_bands - n_seen
     space = _PLANNED * shape.all_events - n_held
     fitting = int(space / max(n_held / n_seen, 1e-9)) if space > 0 else 0
@@ -281,27 +280,27 @@ def next_wave(shape: ScanShape, n_seen: int, n_held: int) -> int:
 
 
 def expected_held(shape: ScanShape, n_seen: int, n_held: int) -> float:
-    """Return what the same brackets will hold of all bands, as a share of what they may."""
+    """Return how many events the same brackets will hold of all bands, as a share of the number allowed."""
     return n_held / n_seen * shape.n_bands / max(_BETWEEN * shape.all_events, 1)
 
 
-def narrow(tally: ScanTally, plan: ScanPlan, spans: Sequence[Span], n_seen: int) -> tuple[ScanTally, ScanPlan]:
-    """Return what was found so far by narrower brackets, and the plan with them."""
-    return _narrowed(_Seen.of(tally, plan, n_seen), spans, _BETWEEN, 1.0)
-
-
-def narrow_wide(
-    tally: ScanTally, plan: ScanPlan, spans: Sequence[Span], n_seen: int, share: float, reach: float
+def narrow(
+    tally: ScanTally,
+    plan: ScanPlan,
+    spans: Sequence[Span],
+    n_seen: int,
+    *,
+    share: float = _BETWEEN,
+    reach: float = 1.0,
+    looks_inside: bool = False,
 ) -> tuple[ScanTally, ScanPlan]:
-    """Do the same where brackets are so wide that what lies above them tells nothing of what lies above the thresholds.
+    """Return the tally and the plan of a scan with narrower brackets, after ``n_seen`` bands.
 
-    The new ones reach ``reach`` times as far as is usual, or less where they would hold more than a share of the events.
+    The new ones reach ``reach`` times as far as is usual, or less if they would hold more than a share of the events. If old
+    brackets are so wide that the scores above them tell little of those above the thresholds, ``looks_inside`` measures how
+    bands differ from the events inside.
     """
-    return _narrowed(_WideSeen.of(tally, plan, n_seen), spans, share, reach)
-
-
-def _narrowed(seen: _Seen, spans: Sequence[Span], share: float, reach: float) -> tuple[ScanTally, ScanPlan]:
-    tally, plan = seen.tally, seen.plan
+    seen = _Seen.of(tally, plan, n_seen, looks_inside)
     limit = share * plan.shape.all_events
     while True:
         brackets = join_brackets([seen.bracket(span, reach) for span in spans])
@@ -320,23 +319,23 @@ class _Seen:
     tally: ScanTally
     plan: ScanPlan
     n_seen: int
+    looks_inside: bool
     by_zone: Ints
     #: The keys of single events, ascending; those of counted ones, and how many scores there are from each up.
     single: Array
     counted: Ints
     n_from: Ints
-    #: Whether bands are looked at inside the intervals.
-    looks_inside: ClassVar[bool] = False
 
     @classmethod
-    def of(cls, tally: ScanTally, plan: ScanPlan, n_seen: int) -> Self:
+    def of(cls, tally: ScanTally, plan: ScanPlan, n_seen: int, looks_inside: bool) -> _Seen:
         order = np.argsort(tally.counted.keys)
         n_from = np.cumsum(tally.counted.counts[order][::-1])[::-1]
         by_zone = np.cumsum(tally.histogram.table().sum(1))
-        return cls(tally, plan, n_seen, by_zone, np.sort(tally.events.keys), tally.counted.keys[order], n_from)
+        single, counted = np.sort(tally.events.keys), tally.counted.keys[order]
+        return cls(tally, plan, n_seen, looks_inside, by_zone, single, counted, n_from)
 
     def count_from(self, key: int) -> int:
-        """Return how many scores the events from a key up stand for."""
+        """Return the number of scores that the events from a key up stand for."""
         n = 0
         ends = np.iinfo(self.single.dtype)
         if key <= ends.max:  # of its own dtype: else NumPy would convert all the keys
@@ -347,7 +346,7 @@ class _Seen:
         return n
 
     def bracket(self, span: Span, reach: float) -> tuple[int, int]:
-        """Return the keys between which the scores of some ranks among all probably lie; nothing beyond the old intervals."""
+        """Return the keys between which the scores of some ranks among all probably lie, within the old intervals."""
         shape = self.plan.shape
         n_numbers = self.tally.n_rows * shape.n_classes - self.tally.n_nan
         first, last = (min(rank * self.tally.n_rows / shape.n_samples, n_numbers) for rank in span)
@@ -372,39 +371,36 @@ class _Seen:
             low, high = (middle, high) if self.count_from(middle) >= wanted else (low, middle - 1)
         return low
 
-    def _interval(self, position: float) -> int:
-        """Return the interval that a position from the top lies in, or in the gap above which."""
-        return min(int(np.searchsorted(self.by_zone, position)) // 2, self.plan.zones.n_intervals - 1)
-
     @cached_property
     def _margins(self) -> dict[float, float]:
-        """What is known, by position: each looks at all events of an interval."""
+        """The margins that are known, by position: each takes a look at all events of an interval."""
         return {}
 
     def _margin(self, target: float) -> float:
-        """Return how far the number of scores above a position, as seen so far, may be from its share of all."""
+        """Return how far the number of scores above a position, as seen so far, may be from its share of all.
+
+        The larger of two estimates: from how rows differ, and from how bands differ if there are two or more.
+        """
         if target not in self._margins:
-            j = self._interval(target)
-            key, (low, high) = self._key_at(target, lower=True), self.plan.zones.interval(j)
-            is_inside = low <= key <= high and not self.tally.dropped[j]
-            zones = self.plan.zones
-            cells = cells_above(self.tally, zones, j, key) if is_inside else base_cells(self.tally, j)
-            spread = self._spread_inside(j, key, high) if is_inside else self._band_spread(j)
-            n_bands = self.n_seen if is_inside and self.looks_inside else self.tally.n_bands
-            self._margins[target] = max(self._by_row(cells), self._by_band(n_bands, spread))
+            tally, zones = self.tally, self.plan.zones
+            # The interval that the position lies in, or in the gap above it.
+            j = min(int(np.searchsorted(self.by_zone, target)) // 2, zones.n_intervals - 1)
+            key, (low, high) = self._key_at(target, lower=True), zones.interval(j)
+            is_inside = low <= key <= high and not tally.dropped[j]
+            cells = cells_above(tally, zones, j, key) if is_inside else base_cells(tally, j)
+            by_row = REACH * math.sqrt(tally.n_rows * _variance(cells, np.arange(cells.size) // 2) * self._left_out)
+            n_bands, spread = tally.n_bands, self._band_spread(j)
+            if is_inside and self.looks_inside:
+                n_bands, spread = self.n_seen, self._spread_above(key, high, spread)
+            by_band = reach_of(n_bands) * math.sqrt(self.n_seen * spread * self._left_out) if n_bands >= 2 else 0.0
+            self._margins[target] = max(by_row, by_band)
         return self._margins[target]
 
-    def _spread_inside(self, j: int, key: int, high: int) -> float:
-        """Return the variance between bands of the number of scores above a key of interval j: that above the interval, here."""
-        return self._band_spread(j)
-
-    def _by_row(self, cells: Ints) -> float:
-        """Return the margin where rows differ as the sets of these cells do."""
-        return REACH * math.sqrt(self.tally.n_rows * _variance(cells, np.arange(cells.size) // 2) * self._left_out)
-
-    def _by_band(self, m: int, spread: float) -> float:
-        """Return the margin where bands differ by a variance that m of them have."""
-        return reach_of(m) * math.sqrt(self.n_seen * spread * self._left_out) if m >= 2 else 0.0
+    def _spread_above(self, key: int, high: int, spread: float) -> float:
+        """Return the variance between bands of the scores above a key, given that of those above its interval."""
+        inside = (self.tally.events.keys > key) & (self.tally.events.keys <= high)
+        counts = np.bincount(self.tally.events.rows[inside] >> ROW_BITS, minlength=self.n_seen)
+        return (math.sqrt(spread) + float(counts.std())) ** 2
 
     @property
     def _left_out(self) -> float:
@@ -418,18 +414,6 @@ class _Seen:
         return spread * m / max(m - 1, 1) * 4.0**self.plan.shape.band_unit
 
 
-class _WideSeen(_Seen):
-    """The same, where bands are looked at inside the intervals, too."""
-
-    looks_inside = True
-
-    def _spread_inside(self, j: int, key: int, high: int) -> float:
-        tally = self.tally
-        inside = (tally.events.keys > key) & (tally.events.keys <= high)
-        counts = np.bincount(tally.events.rows[inside] >> ROW_BITS, minlength=self.n_seen)
-        return (math.sqrt(self._band_spread(j)) + float(counts.std())) ** 2
-
-
 def _variance(counts: Ints, values: Ints) -> float:
     n = max(int(counts.sum()), 1)
     mean = float((counts * values).sum()) / n
@@ -437,10 +421,10 @@ def _variance(counts: Ints, values: Ints) -> float:
 
 
 def _nested(seen: _Seen, brackets: Sequence[tuple[int, int]]) -> ZoneTable:
-    """Return zones whose intervals are what the brackets leave of the old ones.
+    """Return zones whose intervals are the parts of the old ones inside the brackets.
 
-    Intervals of a single key stay. Those whose events were dropped are of no more use, but for the lowest, whose floor is
-    that of the scan.
+    Intervals of a single key stay. Those whose events were dropped are of no more use, except the lowest, whose floor is that
+    of the scan.
     """
     plan, old = seen.plan, seen.plan.zones
     intervals: list[tuple[int, int]] = []

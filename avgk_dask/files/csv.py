@@ -13,9 +13,10 @@ from decimal import Decimal
 import numpy as np
 
 from ..errors import LabelsError, ScoresError
-from .arrow import ArrowBatch, ArrowSchema, load_arrow
+from .columns import ArrowBatch, load_arrow
 from .names import LABEL_NAMES, OTHER_LABEL_NAMES, find_name, listed
 from .rows import reading
+from .tables import Table
 
 #: Longest line that is read: a million classes of 64 characters each.
 _LONGEST_LINE = 1 << 26
@@ -24,7 +25,7 @@ _LEAST_TEXT, _MOST_TEXT = 1 << 20, 1 << 24
 _CONVERSION = re.compile(r"In CSV column #(\d+): (?:Row #(\d+): )?CSV conversion error to \w+: (.*)")
 
 
-class CsvTable:
+class CsvTable(Table):
     """A CSV file: every column but the labels is float64, the labels are int64.
 
     The first line is a header unless all of its fields are numbers. Without one the columns are
@@ -43,10 +44,10 @@ class CsvTable:
         self._second = second
         self._longest = max(sum(map(len, line)) + len(line) for line in (first, second))
         self._is_empty = self._has_header and not second
-        self.n_rows: int | None = 0 if self._is_empty else None
+        self.n_rows = 0 if self._is_empty else None
         self._check_header(first)
         self._label = self._label_name(labels)
-        self.schema: ArrowSchema = arrow.schema(
+        self.schema = arrow.schema(
             [(name, arrow.int64() if name == self._label else arrow.float64()) for name in self._names]
         )
 

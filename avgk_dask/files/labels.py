@@ -10,12 +10,13 @@ import numpy as np
 from ..arrays import Array, Dtype, Floats
 from ..credentials import shown
 from ..errors import LABELS_CURE, LabelsError, StoreError
-from .arrow import Table, label_array, label_column
+from .columns import label_array, label_column
 from .csv import CsvTable
 from .matrices import as_table, check_path
 from .names import LABEL_NAMES, check_plain, listed, path_advice
 from .npy import NPY_ERRORS, map_header, read_headers, read_member
 from .rows import check_labels, held_limit, reading
+from .tables import Table
 
 #: Rows and bytes of a column of labels read at once.
 _ROWS, _BYTES = 1 << 16, 1 << 24
@@ -98,7 +99,7 @@ def _column(table: Table, path: str, most: int | None) -> Array:
     start = n = 0
     for batch in table.batches([name], _ROWS, _BYTES):
         width = parts[0].shape[1] if parts and parts[0].ndim == 2 else None
-        parts.append(label_array(batch.column(name), width, start, what))
+        parts.append(label_array(batch, name, width, start, path))
         start, n = start + batch.num_rows, n + parts[-1].size
         _check_number(n, parts[-1].itemsize, most, what)
     return np.concatenate(parts) if parts else np.empty(0, np.int64)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 import re
 import sys
@@ -16,12 +15,11 @@ import numpy as np
 from ..arrays import Array, Dtype
 from ..credentials import is_url, shown
 from ..errors import LabelsError, StoreError
-from .arrow import Table, TableFile, open_table
 from .csv import CsvTable
 from .names import CSV_SUFFIXES, SUFFIXES, check_plain, file_advice, path_advice
-from .npy import NpyFile, NpzFile, member_rows, open_npy, open_npz, open_stream, read_headers
-from .parquet import ArrowTable, ParquetTable, hub_files, in_range, table_rows
+from .npy import open_npy, open_npz, open_stream
 from .rows import AnyRows, FileMark, LoadedRows, RowFile, check_marks, held_limit, loaded, reading, rows_of_bytes
+from .tables import ArrowTable, ParquetTable, Table, hub_files, in_range, open_table
 
 _HUB_FILES = ("state.json", "dataset_dict.json")
 
@@ -198,7 +196,7 @@ def open_matrix_file(path: str, scores: str | None = None, labels: str | None = 
     path = os.path.abspath(check_path(path.removeprefix("file://")))  # workers may have another working folder
     marks = tuple(map(_mark, _parts_of(path))) if os.path.exists(path) else ()  # before anything of it is read
     file = open_file(path, scores=scores, labels=labels)
-    found = _any_rows(file, marks) or _loaded_rows(file, marks, scores, labels)
+    found = file.any_rows(marks) or _loaded_rows(file, marks, scores, labels)
     check_marks(marks)
     return MatrixFile(*found, file.class_names, marks)
 
@@ -218,20 +216,6 @@ def _mark(path: str) -> FileMark:
         return FileMark.of(path)
 
 
-def _any_rows(file: RowFile, marks: tuple[FileMark, ...]) -> tuple[AnyRows, AnyRows | None] | None:
-    """Return scores and labels whose rows can be read in any order; None where they cannot."""
-    if isinstance(file, NpyFile):
-        return file.rows, None
-    if isinstance(file, TableFile):
-        return table_rows(file, marks)
-    if not isinstance(file, NpzFile):
-        return None
-    members = [member_rows(file.location, name) for name in file.members]
-    if members[0] is None or members[-1] is None:
-        return None
-    return members[0], members[1] if file.has_labels else None
-
-
 def _loaded_rows(
     file: RowFile, marks: tuple[FileMark, ...], scores: str | None, labels: str | None
 ) -> tuple[AnyRows, AnyRows | None]:
@@ -243,23 +227,14 @@ def _loaded_rows(
     mine = loaded(load, marks, *asked)  # which is gone with the last who has it
     n_samples = len(mine.values()[0]) if file.n_samples is None else file.n_samples
 
-    def rows(number: int, shape: tuple[int, ...], dtype: Dtype) -> LoadedRows:
+    def rows(number: int, more: tuple[int, ...], dtype: Dtype) -> LoadedRows:
+        shape = (n_samples, *more)
         return LoadedRows(
             location=file.location, shape=shape, dtype=dtype, part_rows=rows_of_bytes(shape, dtype),
             load=load, marks=marks, asked=asked, number=number,
         )  # fmt: skip
 
-    labels_too = rows(1, *_label_form(file, n_samples)) if file.has_labels else None
-    return rows(0, (n_samples, file.n_classes), file.dtype), labels_too
-
-
-def _label_form(file: RowFile, n_samples: int) -> tuple[tuple[int, ...], Dtype]:
-    """Return the shape and dtype of the labels in a file that has them."""
-    if isinstance(file, NpzFile):
-        header = read_headers(file.location)[file.members[1]]
-        return header.shape, header.dtype.newbyteorder("=")
-    soft = file.columns.label_dtype if isinstance(file, TableFile) else None
-    return ((n_samples,), np.dtype(np.int64)) if soft is None else ((n_samples, file.n_classes), soft)
+    return rows(0, (file.n_classes,), file.dtype), None if file.label_form is None else rows(1, *file.label_form)
 
 
 def _load(path: str, scores: str | None, labels: str | None) -> tuple[Array, ...]:
@@ -270,7 +245,7 @@ def _load(path: str, scores: str | None, labels: str | None) -> tuple[Array, ...
         if n + len(block) > len(found):
             _check_fits(file, n + len(block))
             # In place: a copy beside it would take as much again.
-            rows = max(n + len(block), min(2 * len(found), held_limit() // _row_bytes(file)))
+            rows = max(n + len(block), min(2 * len(found), held_limit() // file.row_bytes))
             found.resize((rows, file.n_classes), refcheck=False)
         found[n : n + len(block)] = block
         n += len(block)
@@ -288,18 +263,9 @@ def _load(path: str, scores: str | None, labels: str | None) -> tuple[Array, ...
 
 def _check_fits(file: RowFile, n_samples: int) -> None:
     """Refuse a file that is larger than one that is held may be."""
-    n_bytes, limit = n_samples * _row_bytes(file), held_limit()
+    n_bytes, limit = n_samples * file.row_bytes, held_limit()
     if n_bytes > limit:
         raise StoreError(
             f"scores, with their labels, must have at most {limit:,} bytes in a file that can only be read from front to back (the setting avgk.file-bytes, "
             f"and a quarter of the memory); {file.location} has {n_bytes:,}{'' if file.n_samples else ' or more'}. {file_advice(file.location)}"
         )
-
-
-def _row_bytes(file: RowFile) -> int:
-    """Return the bytes of a row of scores, and of its label."""
-    n_bytes = file.n_classes * file.dtype.itemsize
-    if not file.has_labels:
-        return n_bytes
-    shape, dtype = _label_form(file, 1)
-    return n_bytes + math.prod(shape[1:]) * dtype.itemsize

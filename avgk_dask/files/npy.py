@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import struct
 import zipfile
@@ -48,10 +49,7 @@ class NpyHeader:
     @property
     def nbytes(self) -> int:
         """How many bytes the numbers take."""
-        count = self.dtype.itemsize
-        for length in self.shape:
-            count *= length
-        return count
+        return math.prod(self.shape) * self.dtype.itemsize
 
 
 def read_header(stream: Readable, location: str) -> NpyHeader:
@@ -216,13 +214,6 @@ def _read_at(file: int, offset: int, out: Array) -> None:
         n += more
 
 
-def npy_rows(path: str) -> NpyRows:
-    """Open an npy file; reads its header."""
-    mark = FileMark.of(path)
-    header, offset = map_header(path)
-    return _rows_at(mark, header, offset)
-
-
 @dataclass(frozen=True, kw_only=True)
 class NpyFile(RowFile):
     """An npy file, in blocks."""
@@ -235,13 +226,19 @@ class NpyFile(RowFile):
         for start in range(0, n_samples, rows):
             yield self.rows.read(start, min(start + rows, n_samples)), None
 
+    def any_rows(self, marks: tuple[FileMark, ...]) -> tuple[AnyRows, None]:
+        """Return the rows."""
+        return self.rows, None
+
 
 def open_npy(path: str) -> NpyFile:
     """Open an npy file of scores; reads its header only."""
-    header, _ = map_header(path)
+    with reading(path):
+        mark = FileMark.of(path)
+    header, offset = map_header(path)
     n_samples, n_classes = check_matrix(header.shape, path)
-    dtype = check_dtype(header.dtype, path)
-    return NpyFile(location=path, n_samples=n_samples, n_classes=n_classes, dtype=dtype, rows=npy_rows(path))
+    dtype, rows = check_dtype(header.dtype, path), _rows_at(mark, header, offset)
+    return NpyFile(location=path, n_samples=n_samples, n_classes=n_classes, dtype=dtype, rows=rows)
 
 
 def member_rows(path: str, name: str) -> NpyRows | None:
@@ -298,6 +295,13 @@ class NpzFile(RowFile):
                 # The archive's checksum is compared at the end of a member, so the end must be read.
                 stream.read(1)
 
+    def any_rows(self, marks: tuple[FileMark, ...]) -> tuple[AnyRows, AnyRows | None] | None:
+        """Return the rows of members that are not compressed."""
+        members = [member_rows(self.location, name) for name in self.members]
+        if members[0] is None or members[-1] is None:
+            return None
+        return members[0], members[1] if self.has_labels else None
+
 
 def open_npz(path: str, scores: str | None, labels: str | None) -> NpzFile:
     """Open an npz file of scores, with labels where it has some; reads the members' headers only."""
@@ -317,7 +321,7 @@ def open_npz(path: str, scores: str | None, labels: str | None) -> NpzFile:
         n_samples=shape[0],
         n_classes=shape[1],
         dtype=check_dtype(headers[scores].dtype, path),
-        has_labels=labels is not None,
+        label_form=None if labels is None else (headers[labels].shape[1:], headers[labels].dtype.newbyteorder("=")),
         members=members,
         ignored=tuple(name for name in headers if name not in members),
     )

@@ -24,21 +24,24 @@ from ..threads import forkable
 _MEMORY_SHARE = 4
 #: The scores (rows x classes) of some consecutive rows, and their labels where the file has them.
 Block = tuple[Array, Array | None]
+#: The shape of a sample's labels, and their dtype.
+LabelForm = tuple[tuple[int, ...], Dtype]
 
 
 @dataclass(frozen=True, kw_only=True)
 class RowFile(ABC):
     """A score file, opened but not read: what is known of it, and its rows in blocks.
 
-    ``n_samples`` is None where only reading tells (CSV). ``class_names`` are known where each
-    class is a named column; ``ignored`` are the members or columns that are neither scores nor labels.
+    ``n_samples`` is None if only reading determines it (CSV). ``label_form`` is the shape of a sample's labels and their
+    dtype, or None if there are none. ``class_names`` are known if each class is a named column; ``ignored`` are the members
+    or columns that are neither scores nor labels.
     """
 
     location: str
     n_samples: int | None
     n_classes: int
     dtype: Dtype
-    has_labels: bool = False
+    label_form: LabelForm | None = None
     class_names: list[str] | None = None
     ignored: tuple[str, ...] = ()
 
@@ -56,6 +59,21 @@ class RowFile(ABC):
             Where a row is missing, or of another length than the first.
 
         """
+
+    def any_rows(self, marks: tuple[FileMark, ...]) -> tuple[AnyRows, AnyRows | None] | None:
+        """Return scores and labels whose rows can be read in any order, or None if rows come only from front to back."""
+        return None
+
+    @property
+    def has_labels(self) -> bool:
+        """Whether the file has labels."""
+        return self.label_form is not None
+
+    @property
+    def row_bytes(self) -> int:
+        """Bytes of a row of scores, and of its labels."""
+        shape, dtype = self.label_form or ((0,), self.dtype)
+        return self.n_classes * self.dtype.itemsize + math.prod(shape) * dtype.itemsize
 
     def rows_per_block(self, max_bytes: int) -> int:
         """Return how many rows of scores fit into ``max_bytes``, at least one."""

@@ -1,4 +1,7 @@
-"""Small results as files: JSON with a version and a hash, written at once or not at all, and never pickle."""
+"""Small results as files: JSON with a version and a hash, written at once or not at all, and never pickle.
+
+Arrays of 8-byte numbers are stored as base64 of their little-endian bytes, with their shape.
+"""
 
 from __future__ import annotations
 
@@ -9,8 +12,9 @@ import json
 import math
 import os
 import tempfile
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -19,31 +23,35 @@ from ..credentials import shown
 from ..errors import OptionError, StoreError, WriteError, refuse
 
 Content = dict[str, Any]
+T = TypeVar("T")
 
 #: What a damaged file may raise while it is taken apart.
-DAMAGE = (ArithmeticError, ValueError, KeyError, TypeError, AttributeError, RecursionError, binascii.Error)
+_DAMAGE = (ArithmeticError, ValueError, KeyError, TypeError, AttributeError, RecursionError, binascii.Error)
 
 
 @dataclass(frozen=True)
 class FileKind:
-    """A kind of file: what it is called in refusals, how it names itself, its version, and what to do about a bad one."""
+    """A kind of file: its name in messages, how it names itself, its version, what to do about a bad one, and the dtype of its arrays."""
 
     what: str
     format: str
     version: int
     cure: str
+    dtype: str
 
     def write(self, path: object, content: Content) -> None:
         """Write a file; what was there is replaced at once, or stays."""
         place = self._place(path)
-        whole = {"format": self.format, "version": self.version, **content}
+        whole = {"format": self.format, "version": self.version, **self._packed(content)}
         text = json.dumps({**whole, "sha256": _digest(whole)}, indent=1)
         folder, draft = os.path.dirname(os.path.abspath(place)), ""
         try:
             with tempfile.NamedTemporaryFile("w", dir=folder, prefix=".avgk-", delete=False, encoding="utf-8") as file:
                 draft = file.name
                 file.write(text)
-            os.chmod(draft, 0o666 & ~_umask())
+            umask = os.umask(0o077)
+            os.umask(umask)
+            os.chmod(draft, 0o666 & ~umask)
             os.replace(draft, place)
         except BaseException as error:
             if draft and os.path.exists(draft):
@@ -56,13 +64,13 @@ class FileKind:
                 )
             )
 
-    def read(self, path: object) -> Content:
-        """Return what was written.
+    def read(self, path: object, restore: Callable[[Content], T]) -> T:
+        """Return what ``restore`` makes of the content that was written.
 
         Raises
         ------
         StoreError
-            Where it cannot be read, is damaged, or is of another kind or version.
+            If the file cannot be read, is damaged, or is of another kind or version, or if its content cannot be restored.
 
         """
         place = self._place(path)
@@ -77,7 +85,6 @@ class FileKind:
                 raise ValueError(f"it is of version {content['version']}, not {self.version}")
             if content.pop("sha256") != _digest(content):
                 raise ValueError("its hash is not that of what it holds")
-            return content
         except OSError as error:
             refuse(
                 StoreError(
@@ -85,13 +92,16 @@ class FileKind:
                     "Check the path."
                 )
             )
-        except DAMAGE as error:
-            raise self.damaged(place, error) from error
+        except _DAMAGE as error:
+            raise self._damaged(place, error) from error
+        try:
+            return restore(self._unpacked(content))
+        except _DAMAGE as error:
+            raise self._damaged(place, error) from error
 
-    def damaged(self, path: object, error: Exception) -> StoreError:
-        """Return what tells that a file is none that this version wrote."""
+    def _damaged(self, place: str, error: Exception) -> StoreError:
         why = str(error).rstrip(".")
-        return StoreError(f"{self.what} must be a file that save wrote; got {shown(path)}: {why}. {self.cure}")
+        return StoreError(f"{self.what} must be a file that save wrote; got {shown(place)}: {why}. {self.cure}")
 
     def _place(self, path: object) -> str:
         if not isinstance(path, (str, os.PathLike)) or not os.fspath(path) or "://" in str(path):
@@ -101,30 +111,30 @@ class FileKind:
             )
         return str(os.fspath(path))
 
+    def _packed(self, value: Any) -> Any:
+        """Return a value, or a dict of values, with its arrays as dicts of text."""
+        if isinstance(value, dict):
+            return {name: self._packed(part) for name, part in value.items()}
+        if not isinstance(value, np.ndarray):
+            return value
+        data = np.ascontiguousarray(value, np.dtype(self.dtype).newbyteorder("<"))
+        return {"shape": list(data.shape), self.dtype: base64.b64encode(data.tobytes()).decode()}
 
-def _umask() -> int:
-    mask = os.umask(0o077)
-    os.umask(mask)
-    return mask
+    def _unpacked(self, value: Any) -> Any:
+        """Return what ``_packed`` was given; ValueError if an array is not one, or not finite."""
+        if not isinstance(value, dict):
+            return value
+        if value.keys() != {"shape", self.dtype}:
+            return {name: self._unpacked(part) for name, part in value.items()}
+        data = base64.b64decode(value[self.dtype], validate=True)
+        shape = tuple(int(n) for n in value["shape"])
+        if len(data) != 8 * math.prod(shape):
+            raise ValueError("an array is not as long as its shape says")
+        array: Array = np.frombuffer(data, np.dtype(self.dtype).newbyteorder("<")).astype(self.dtype).reshape(shape)
+        if not np.isfinite(array).all():
+            raise ValueError("an array holds numbers that are not finite")
+        return array
 
 
 def _digest(content: Content) -> str:
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
-
-
-def packed(array: Array, name: str = "float64") -> Content:
-    """Return an array of 8-byte numbers as base64 of little-endian bytes."""
-    data = np.ascontiguousarray(array, np.dtype(name).newbyteorder("<"))
-    return {"shape": list(data.shape), name: base64.b64encode(data.tobytes()).decode()}
-
-
-def unpacked(form: Content, name: str = "float64") -> Array:
-    """Return the array that ``packed`` gave; ValueError where it is none, or not finite."""
-    data = base64.b64decode(form[name], validate=True)
-    shape = tuple(int(n) for n in form["shape"])
-    if len(data) != 8 * math.prod(shape):
-        raise ValueError("an array is not as long as its shape says")
-    array = np.frombuffer(data, np.dtype(name).newbyteorder("<")).astype(name).reshape(shape)
-    if not np.isfinite(array).all():
-        raise ValueError("an array holds numbers that are not finite")
-    return array

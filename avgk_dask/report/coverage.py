@@ -10,6 +10,7 @@ import xarray as xr
 from ..credentials import shown
 from ..errors import OptionError
 from ..results.datasets import check_result
+from ..results.registry import CONFORMAL_METHODS
 from .downloads import clipped, clipped_cells, first_rows
 from .figures import coverage_pictures
 from .page import provenance, render, write_page
@@ -27,12 +28,6 @@ _SECTIONS = (
     ("provenance", "Provenance"),
 )
 _PROMISED_OF = {"class": "for the samples of each class", "group": "for the samples of each group"}
-_METHODS = {
-    "lac": "all classes whose score reaches a threshold",
-    "aps": "the highest classes until their probabilities add up to a threshold",
-    "raps": "the highest classes until their probabilities, with a penalty for late ranks, add up to a threshold",
-    "top_k": "the same number of highest classes for each sample",
-}
 
 
 def render_coverage(result: xr.Dataset, *, seconds: float | None = None, written: str | None = None) -> str:
@@ -127,7 +122,7 @@ def coverage_headline(result: xr.Dataset) -> str:
 def _promise(result: xr.Dataset) -> str:
     by = {"class": ", with a threshold for each class", "group": ", with a threshold for each group"}
     method = str(result.attrs["method"])
-    return f"A set holds {_METHODS.get(method, method)} ({method}){by.get(str(result.attrs['by']), '')}."
+    return f"A set holds {CONFORMAL_METHODS.get(method, method)} ({method}){by.get(str(result.attrs['by']), '')}."
 
 
 def sizes_table(result: xr.Dataset) -> Table:

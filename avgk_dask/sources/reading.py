@@ -1,26 +1,23 @@
-"""What may happen to scores between reading and ordering them.
+"""What tasks read, on the workers: bands, chunks, labels and masks, and the mean of several matrices.
 
-The stored dtype and the one that is ranked are two things: a transform turns the slabs of a band, as they are stored, into
-those that scans see. Kept apart from what builds graphs: it runs inside the tasks.
+Apart from what plans it, so that a worker imports no Dask arrays, which bring some 100 MB of xarray and pandas.
 """
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Generator, Iterable, Iterator, Sequence
-from contextlib import closing
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import chain, islice, pairwise
 from threading import Lock
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import numpy as np
 
-from ..arrays import Array, Bools, Dtype, Ints
-from ..bands.candidates import checked_slabs, promised_block
+from ..arrays import Array, Bools, Dtype, Floats, Ints
+from ..bands.candidates import checked_slabs
 from ..errors import ScoresError
-from ..kernels.keys import encode, spread_keys
 from ..masks import plain_block
 from ..store.read.bands import BandReader, read_array
 from ..store.read.checked import is_local
@@ -28,104 +25,10 @@ from ..store.read.grids import outer_sizes
 from ..store.read.listing import hash_rows
 from ..store.where.addresses import StoredArray
 from ..threads import n_threads
+from .transforms import Preparation
 
-
-@runtime_checkable
-class GivesSlabs(Protocol):
-    """A transform of whole rows that need not give them whole."""
-
-    @property
-    def gives_slabs(self) -> bool:
-        """Whether it can give them in slabs."""
-
-    def slabs(self, block: Array, first_row: int, classes: Sequence[int]) -> Iterator[Array]:
-        """Return whole rows in slabs between some classes, one after the other."""
-
-
-class Transform(Protocol):
-    """Turns stored scores into those that are ranked, block by block."""
-
-    @property
-    def dtype(self) -> Dtype:
-        """The dtype of what it gives."""
-
-    @property
-    def needs_rows(self) -> bool:
-        """Whether it must see whole rows; else any block of the matrix will do."""
-
-    @property
-    def told(self) -> str:
-        """What it does, in words; nothing where it only arranges the scores."""
-
-    def width(self, n_stored: int) -> int:
-        """Return the number of columns that it makes of those stored."""
-
-    def apply(self, block: Array, first_row: int, first_class: int) -> Array:
-        """Return a block that starts at this row and class of the matrix, transformed."""
-
-
-def join_slabs(slabs: Iterable[Any], dtype: Dtype, n_classes: int) -> Array:
-    """Return a band in one piece, which is good until the next band is asked for."""
-    each = checked_slabs(slabs, dtype, n_classes, None)
-    first = next(each)
-    if first.shape[1] == n_classes:
-        return first
-    # A slab is good until the next is asked for.
-    band = np.empty((len(first), n_classes), dtype)
-    band[:, : first.shape[1]], done = first, first.shape[1]
-    for slab in each:
-        band[:, done : done + slab.shape[1]] = slab
-        done += slab.shape[1]
-    return band
-
-
-def transform_slabs(
-    transform: Transform, slabs: Iterable[Any], dtype: Dtype, first_row: int, first_class: int = 0
-) -> Iterator[Array]:
-    """Return slabs stored as ``dtype``, of which the first starts at this row and class of the matrix, transformed one by one."""
-    for block in (promised_block(slab, dtype) for slab in slabs):
-        yield transform.apply(block, first_row, first_class)
-        first_class += block.shape[1]
-
-
-@dataclass(frozen=True)
-class SpreadTies:
-    """Turns scores into keys in which the ties at the chosen keys, which ascend, are in a fixed pseudo-random order."""
-
-    chosen: tuple[int, ...]
-    n_classes: int
-    stored: Dtype
-
-    @property
-    def dtype(self) -> Dtype:
-        """The dtype of keys."""
-        return np.dtype(np.int64)
-
-    @property
-    def needs_rows(self) -> bool:
-        """Whether it must see whole rows: any block will do."""
-        return False
-
-    @property
-    def told(self) -> str:
-        """What it does, in words: nothing to the scores themselves."""
-        return ""
-
-    def width(self, n_stored: int) -> int:
-        """Return the number of columns: the same."""
-        return n_stored
-
-    def apply(self, block: Array, first_row: int, first_class: int) -> Array:
-        """Return the refined keys of a block."""
-        keys = encode(np.ascontiguousarray(block, self.stored))
-        return spread_keys(keys, np.array(self.chosen, np.int64), first_row, first_class, self.n_classes)
-
-
-# What tasks read of stored arrays, on the workers. Apart from what plans it, so that a worker imports no Dask arrays.
-#
-# Those bring xarray and pandas along, some 100 MB of a worker's memory.
-
-
+#: Scores that are added at once: as many as stay in a core's cache.
+_STRIP = 1 << 15
 #: Class numbers read at once, and how many times so many are held.
 _LABELS_AT_ONCE, _LABEL_BLOCKS = 1 << 17, 4
 
@@ -221,17 +124,88 @@ class StoredChunk:
         return [(self.rows, slice(*ends)) for ends in pairwise([self.first_class, *inside, self.last_class])]
 
 
-class Combining(ABC):
-    """Makes bands of those of several matrices. It stands before their arguments, in a list; of a chunk, its band does."""
+@dataclass(frozen=True)
+class MixedForm:
+    """What one of several matrices is like as it is mixed: its weight, its dtype, and what happens to it before."""
 
-    @abstractmethod
+    weight: float
+    dtype: Dtype
+    preparations: tuple[Preparation, ...]
+
+    def prepared(self, slabs: Iterable[Array], band: int) -> Iterable[Array]:
+        """Return the slabs of a band as they are mixed."""
+        for preparation in self.preparations:
+            slabs = preparation.prepare(slabs, band)
+        return slabs
+
+
+class Mixture:
+    """Makes bands of those of several matrices. It comes first in the list of their arguments; for a chunk, its band does.
+
+    Travels to each worker once.
+    """
+
+    # Not a dataclass: Dask would look for tasks inside one, field by field.
+    def __init__(self, forms: Sequence[MixedForm], classes: Sequence[int], dtype: Dtype) -> None:
+        self.forms, self.classes, self.dtype = tuple(forms), tuple(classes), dtype
+
     def bands(self, arguments: Sequence[Any], numbers: Sequence[int]) -> Generator[Iterable[Array]]:
-        """Return the slabs of each of some bands, given those of each matrix as an argument of a task."""
+        """Return the slabs of the mean of each of some bands, given those of each matrix as an argument of a task."""
+        with ExitStack() as stack:
+            readers = [stack.enter_context(closing(slabs_of(argument, numbers))) for argument in arguments]
+            for number in numbers:
+                found = zip(self.forms, readers, strict=True)
+                yield self._slabs([form.prepared(next(reader), number) for form, reader in found])
+
+    def _slabs(self, members: Sequence[Iterable[Array]]) -> Iterator[Array]:
+        """Return the mean between the class bounds that all have, one after the other. The last member is asked last."""
+        n_classes = self.classes[-1]
+        streams = [checked_slabs(m, f.dtype, n_classes, None) for m, f in zip(members, self.forms, strict=True)]
+        for first, last in pairwise(self.classes):
+            total: Floats | None = None
+            for stream, form in zip(streams, self.forms, strict=True):
+                total = _add(total, stream, last - first, form.weight)
+            assert total is not None
+            yield rounded(total, self.dtype)
+        for stream in streams:
+            next(stream, None)  # which refuses what is too short
+
+
+def _add(total: Floats | None, stream: Iterator[Array], n_classes: int, weight: float) -> Floats | None:
+    """Add the next slabs of a matrix, as many as have so many classes, to a sum; begin one where there is none."""
+    begun, done = total is not None, 0
+    while done < n_classes:
+        slab = next(stream, None)
+        if slab is None:
+            break
+        total = np.empty((len(slab), n_classes)) if total is None else total
+        add_weighed(total[:, done : done + slab.shape[1]], slab, weight, begun=begun)
+        done += slab.shape[1]
+    return total
+
+
+def add_weighed(total: Floats, block: Array, weight: float, *, begun: bool) -> None:
+    """Add the weight times a block to a sum, or begin it with that: in float64, score by score."""
+    step = max(1, _STRIP // max(1, block.shape[1]))
+    with np.errstate(invalid="ignore"):  # inf - inf is NaN, which is told of where it is met
+        for first in range(0, len(block), step):
+            part = block[first : first + step].astype(np.float64)
+            part *= weight
+            if begun:
+                total[first : first + step] += part
+            else:
+                total[first : first + step] = part
+
+
+def rounded(total: Floats, dtype: Dtype) -> Array:
+    """Return sums in the dtype of the mean, rounded once."""
+    with np.errstate(over="ignore"):
+        return total.astype(dtype, copy=False)
 
 
 def slabs_of(bands: Any, numbers: Sequence[int]) -> Generator[Iterable[Array]]:
     """Return the slabs of each of some bands, one after the other, inside a task."""
-    if isinstance(bands, list) and bands and isinstance(bands[0], Combining):
+    if isinstance(bands, list) and bands and isinstance(bands[0], Mixture):
         yield from bands[0].bands(bands[1:], numbers)
     else:
         yield from bands.read_bands(numbers) if isinstance(bands, BandReader) else bands
@@ -239,7 +213,7 @@ def slabs_of(bands: Any, numbers: Sequence[int]) -> Generator[Iterable[Array]]:
 
 def chunks_of(reader: Any, chunks: Sequence[Any]) -> Generator[Iterable[Array]]:
     """Return the slabs of each of some chunks: those that are read now, or the blocks that came."""
-    if isinstance(reader, Combining):
+    if isinstance(reader, Mixture):
         for band, *arguments in chunks:
             yield from ([np.concatenate(list(slabs), axis=1)] for slabs in reader.bands(arguments, [band]))
     elif not isinstance(reader, BandReader):
@@ -249,29 +223,6 @@ def chunks_of(reader: Any, chunks: Sequence[Any]) -> Generator[Iterable[Array]]:
         with closing(reader.read_parts(list(chain.from_iterable(parts)))) as slabs:
             for mine in parts:
                 yield islice(slabs, len(mine))
-
-
-@dataclass(frozen=True)
-class Preparation:
-    """What tasks need to know to transform the slabs they read: how they are stored, and where bands and chunks begin."""
-
-    transform: Transform
-    dtype: Dtype
-    n_stored: int
-    rows: tuple[int, ...]
-    columns: tuple[int, ...]
-    #: Bounds of the slabs that it gives of whole rows.
-    classes: tuple[int, ...]
-
-    def prepare(self, slabs: Iterable[Array], band: int, column: int = 0) -> Iterable[Array]:
-        """Return the slabs of a band from a class chunk on, transformed."""
-        if self.transform.needs_rows:
-            block, first_row = join_slabs(slabs, self.dtype, self.n_stored), self.rows[band]
-            if len(self.classes) > 2:
-                assert isinstance(self.transform, GivesSlabs)
-                return self.transform.slabs(block, first_row, self.classes)
-            return [self.transform.apply(block, first_row, 0)]
-        return transform_slabs(self.transform, slabs, self.dtype, self.rows[band], self.columns[column])
 
 
 def labels_of(bands: Any, labels: Any, numbers: Sequence[int]) -> Generator[Array | None]:

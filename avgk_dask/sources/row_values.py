@@ -1,4 +1,4 @@
-"""Stored arrays as Dask arrays, and back."""
+"""Arrays and columns as tasks get them: stored arrays as Dask arrays and back, labels, and which samples exist."""
 
 from __future__ import annotations
 
@@ -202,15 +202,20 @@ class Condition(NamedTuple):
 
 
 class SampleMask:
-    """The samples that exist: those that meet all conditions. Tasks read the conditions of their bands, as they read labels."""
+    """The samples that exist: those that meet all conditions. Tasks read the conditions of their bands, as they read labels.
 
-    def __init__(self, conditions: Sequence[Condition], rows: Sequence[int]) -> None:
+    ``rows`` are the bounds of bands. ``ends`` gives for each band a row up to which ``counts`` counts separately: that up to
+    which a pilot reads it.
+    """
+
+    def __init__(self, conditions: Sequence[Condition], rows: Sequence[int], ends: Sequence[int] | None = None) -> None:
         self.conditions, self.rows = tuple(conditions), rows
+        self._ends = rows[1:] if ends is None else ends
         self._columns = [RowValues(fit_rows(condition.values, rows), rows) for condition in self.conditions]
 
     @property
     def ignored(self) -> tuple[int | None, ...]:
-        """The label that each condition ignores; None where its values are what it says."""
+        """The label that each condition ignores, or None if its values are themselves the condition."""
         return tuple(condition.ignored for condition in self.conditions)
 
     @property
@@ -218,24 +223,13 @@ class SampleMask:
         """A name of the mask, the same only where the mask is."""
         return str(tokenize([column.token for column in self._columns], self.ignored))
 
-    def of(self, bands: Sequence[int]) -> list[Argument]:
-        """Return the conditions of some bands, as an argument of a task."""
-        return [column.of(bands) for column in self._columns]
+    @cached_property
+    def counts(self) -> Ints:
+        """How many samples of each band exist before its end, how many in all, and a hash of which ones.
 
-    def collections(self) -> list[Any]:
-        """Return the Dask collections whose tasks the keys name."""
-        return list(chain.from_iterable(column.collections() for column in self._columns))
-
-    def with_rows(self, rows: Sequence[int]) -> SampleMask:
-        """Return the same mask in other bands."""
-        return SampleMask(self.conditions, rows)
-
-    def count(self, ends: Sequence[int]) -> Ints:
-        """Return for each band how many samples exist before one of its rows, how many in all, and a hash of which ones.
-
-        ``ends`` are those rows. Computed at once, in tasks where not all is in memory: three numbers for each band.
+        Computed in tasks unless all is in memory: three numbers for each band.
         """
-        sizes = [end - first for end, first in zip(ends, self.rows[:-1], strict=True)]
+        sizes = [end - first for end, first in zip(self._ends, self.rows[:-1], strict=True)]
         n_bands = len(self.rows) - 1
         groups = [range(i, min(i + _COUNTED, n_bands)) for i in range(0, n_bands, _COUNTED)]
         count = delayed(count_kept, pure=False) if self.collections() else count_kept
@@ -246,6 +240,20 @@ class SampleMask:
             for group in groups
         ]
         return np.concatenate(dask.compute(*parts))
+
+    @cached_property
+    def places(self) -> list[int]:
+        """The numbers of the bands that have samples."""
+        places: list[int] = np.flatnonzero(self.counts[:, 1]).tolist()
+        return places
+
+    def of(self, bands: Sequence[int]) -> list[Argument]:
+        """Return the conditions of some bands, as an argument of a task."""
+        return [column.of(bands) for column in self._columns]
+
+    def collections(self) -> list[Any]:
+        """Return the Dask collections whose tasks the keys name."""
+        return list(chain.from_iterable(column.collections() for column in self._columns))
 
     def band(self, number: int) -> Bools:
         """Return which samples of one band exist."""
@@ -296,5 +304,5 @@ def _blank(block: Array, kept: Bools, value: Array | int) -> Array:
 def first_samples(mask: SampleMask, sizes: Sequence[int]) -> Ints:
     """Return how many samples exist before each of the blocks of these sizes."""
     bounds = [0, *np.cumsum(sizes).tolist()]
-    counts = mask.with_rows(bounds).count([last for _, last in pairwise(bounds)])[:, 1]
+    counts = SampleMask(mask.conditions, bounds).counts[:, 1]
     return np.concatenate([[0], np.cumsum(counts)[:-1]])

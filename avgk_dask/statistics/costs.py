@@ -1,4 +1,8 @@
-"""The costs of labels, by group: singly as long as they are few, in bins beyond."""
+"""Conformal thresholds and what their sets hold: the costs of labels by group, the cost at a rank of them, and coverage.
+
+Costs are counted singly as long as they are few. Beyond, they are counted in bins, and a second read counts those in the one
+bin of each group that holds its rank. What a class costs is in ``bands.conformal``.
+"""
 
 from __future__ import annotations
 
@@ -9,16 +13,19 @@ from typing import Annotated, Protocol, Self
 
 import numpy as np
 
-from ..arrays import Array, Bools, Dtype, Floats, Ints
+from ..arrays import Array, Bools, Dtype, Ints
+from ..bands.conformal import ConformalMethod
 from ..bands.passes import Pass, SampleGroups
-from ..bands.probabilities import rows_outside
 from ..bands.rows import RowChecks
 from ..engine.strata import add_up
 from ..exact.coverage import quantile_rank
-from ..kernels.dispatch import rank_in_row
-from ..kernels.keys import HALF_NAN, KEY_MAX, carrier, encode, is_float, is_half, sample_draws
 from ..records import OWN, Counts, State
 from .losses import ProbabilityTally
+
+#: Scores that are worked on at once.
+_TILE = 1 << 17
+#: Bytes of a bin of a histogram of costs.
+_BIN_BYTES = 24
 
 
 @dataclass(frozen=True)
@@ -104,151 +111,6 @@ class CostTally(ProbabilityTally):
     costs: CostHistogram
 
 
-# What it costs a set to hold a class: conformity scores as integers, the least for the class that enters first.
-#
-# A set holds the classes whose cost is at most a level, and the level is the cost of a calibration label. So LAC, APS, RAPS and
-# top-k differ in nothing but what a class costs:
-#
-# ``lac``    the order key of its score, reversed
-# ``top_k``  its rank in its row
-# ``aps``    the sum of the probabilities of the ranks down to its own, each rounded once to a multiple of ``2**-bits``
-# ``raps``   that, and a penalty for each rank beyond ``k_reg``
-#
-# Integers add up to the same sum in any order, so that no chunking changes a bit.
-
-
-#: What a class costs that no set may hold: one whose score is NaN.
-NEVER = KEY_MAX
-#: Rows of probabilities may sum to this much: costs of all classes fit an integer of 64 bits.
-MOST_SUM = 2
-#: Bits that are left for a probability, at least, beside a penalty.
-_LEAST_BITS = 40
-
-
-def cost_bits(penalty: Fraction, k_reg: int, n_classes: int) -> int:
-    """Return in how many bits behind the point probabilities are added up; negative where a penalty leaves too few.
-
-    Examples
-    --------
-    >>> cost_bits(Fraction(0), 0, 1000), cost_bits(Fraction(1, 100), 5, 1000), cost_bits(Fraction(10**9), 0, 1000)
-    (60, 58, -1)
-
-    """
-    most = MOST_SUM + penalty * max(0, n_classes - k_reg)
-    bits = 62 - (int(most) + 1).bit_length()
-    return bits if bits >= _LEAST_BITS else -1
-
-
-@dataclass(frozen=True)
-class Costs:
-    """A method, and all that its costs depend on beside the scores."""
-
-    method: str
-    dtype: Dtype
-    bits: int = 0
-    #: In units of ``2**-bits``.
-    penalty: int = 0
-    k_reg: int = 0
-    #: Costs are less by a part of the class's own probability, one random number a sample.
-    seed: int | None = None
-    stream: int = 0
-
-    @property
-    def needs_rows(self) -> bool:
-        """Whether whole rows must be seen at once."""
-        return self.method != "lac"
-
-    @property
-    def sums_probabilities(self) -> bool:
-        """Whether scores must be probabilities."""
-        return self.method in ("aps", "raps")
-
-    @property
-    def everything(self) -> int:
-        """The level up to which every class costs whose score is a number."""
-        return KEY_MAX if self.method == "lac" and not is_float(self.dtype) else KEY_MAX - 1
-
-    def bad_rows(self, scores: Array) -> Ints:
-        """Return the rows that are no probabilities; none where they need not be."""
-        if not self.sums_probabilities:
-            return np.zeros(0, np.int64)
-        sums = scores.sum(1, dtype=np.float64)
-        return np.union1d(rows_outside(scores), np.flatnonzero(sums > MOST_SUM))
-
-    def of_labels(self, scores: Array, labels: Ints, samples: Ints) -> Ints:
-        """Return the cost of each row's label, none of which is negative, given the numbers of the rows' samples."""
-        if self.method == "lac":
-            return ~encode(scores[np.arange(labels.size), labels])
-        ranks = self._label_ranks(scores, labels)
-        if self.method == "top_k":
-            return np.where(ranks > scores.shape[1], NEVER, ranks)
-        chances = scores.astype(np.float64)
-        own = chances[np.arange(labels.size), labels]
-        earlier = chances > own[:, None]
-        earlier |= (chances == own[:, None]) & (np.arange(scores.shape[1]) <= labels[:, None])
-        sums: Ints = np.where(earlier, self._units(chances), 0).sum(1)
-        return sums + self._penalties(ranks) - self._parts(own[:, None], samples)[:, 0]
-
-    def of_all(self, scores: Array, samples: Ints) -> Ints:
-        """Return what each class of whole rows costs."""
-        keys = ~encode(scores)
-        if self.method == "lac":
-            return keys
-        order = np.argsort(keys, axis=1, kind="stable")
-        found = np.empty(scores.shape, np.int64)
-        np.put_along_axis(found, order, self._by_rank(scores, order, samples), axis=1)
-        if is_float(scores.dtype):
-            found[scores != scores] = NEVER
-        return found
-
-    def sorted_costs(self, scores: Array, samples: Ints) -> Ints:
-        """Return the costs of each row's ranks, ascending, of probabilities: as many as ``of_all`` in less time."""
-        return self._sums(-np.sort(-scores.astype(np.float64), axis=1), samples)
-
-    def _by_rank(self, scores: Array, order: Ints, samples: Ints) -> Ints:
-        if self.method == "top_k":
-            return np.broadcast_to(np.arange(1, scores.shape[1] + 1), scores.shape)
-        return self._sums(np.take_along_axis(scores.astype(np.float64), order, axis=1), samples)
-
-    def _sums(self, chances: Floats, samples: Ints) -> Ints:
-        """Return the costs of descending probabilities."""
-        sums: Ints = np.cumsum(self._units(chances), axis=1)
-        return sums + self._penalties(np.arange(1, chances.shape[1] + 1)) - self._parts(chances, samples)
-
-    def _units(self, chances: Floats) -> Ints:
-        """Return probabilities in whole units."""
-        return np.rint(chances * 2.0**self.bits).astype(np.int64)
-
-    def _penalties(self, ranks: Ints) -> Ints:
-        return self.penalty * np.maximum(ranks - self.k_reg, 0)
-
-    def _parts(self, chances: Floats, samples: Ints) -> Ints:
-        """Return the part of each probability that a row's random number takes off."""
-        if self.seed is None:
-            return np.zeros((len(chances), 1), np.int64)
-        draws = sample_draws(self.seed, self.stream, samples)
-        return self._units(chances * draws[:, None])
-
-    @staticmethod
-    def _label_ranks(scores: Array, labels: Ints) -> Ints:
-        """Return the rank of each row's label, one past the last where its score is NaN."""
-        tile = carrier(scores)
-        ranks = np.empty(labels.size, np.int64)
-        rank_in_row(tile, labels, ranks)
-        if is_half(scores.dtype):
-            ranks[tile[np.arange(labels.size), labels] == HALF_NAN] = scores.shape[1] + 1
-        return ranks
-
-
-# What a band's labels cost: all that a conformal threshold is found from.
-
-
-#: Scores that are worked on at once.
-_TILE = 1 << 17
-#: Bytes of a bin of a histogram of costs.
-_BIN_BYTES = 24
-
-
 @dataclass(frozen=True)
 class CostPlan:
     """What is common to all bands: what labels cost, how they are grouped, and which costs are counted.
@@ -258,7 +120,7 @@ class CostPlan:
 
     dtype: Dtype
     n_classes: int
-    costs: Costs
+    method: ConformalMethod
     by: str
     most_bins: int
     first_rows: tuple[int, ...]
@@ -290,30 +152,24 @@ def tally_costs(slabs: Iterable[Array], labels: Array, band: int, plan: CostPlan
     assert mine is not None
     rows = np.flatnonzero(mine >= 0)
     costs = np.zeros(len(mine), np.int64)
-    for first, scores in checked_tiles(checks, plan.costs):
+    for first, scores in checked_tiles(checks, plan.method):
         part = rows[np.searchsorted(rows, first) : np.searchsorted(rows, first + len(scores))]
-        costs[part] = plan.costs.of_labels(scores[part - first], mine[part], plan.first_rows[band] + part)
+        costs[part] = plan.method.label_costs(scores[part - first], mine[part], plan.first_rows[band] + part)
     of = np.zeros(rows.size, np.int64) if plan.by == "" else (mine if groups is None else groups)[rows]
     found = CostHistogram.of(*plan.within(of, costs[rows]), plan.most_bins)
     return CostTally(**checks.fields(), costs=found)
 
 
-def checked_tiles(checks: RowChecks, costs: Costs) -> Iterator[tuple[int, Array]]:
+def checked_tiles(checks: RowChecks, method: ConformalMethod) -> Iterator[tuple[int, Array]]:
     """Return (first row, scores) of stretches of a band's rows, which are looked at first; none once any are refused."""
     step = max(1, _TILE // checks.rows.shape[1])
     for first in range(0, len(checks.rows), step):
         scores = checks.rows[first : first + step]
         checks.note_nan(scores, first)
-        if costs.sums_probabilities and not checks.n_nan:
-            checks.refuse(first + costs.bad_rows(scores))
-        if not (costs.sums_probabilities and (checks.n_nan or checks.n_refused)):
+        if method.sums_probabilities and not checks.n_nan:
+            checks.refuse(first + method.bad_rows(scores))
+        if not (method.sums_probabilities and (checks.n_nan or checks.n_refused)):
             yield first, scores
-
-
-# The cost of a rank among the costs of all labels, or of those of each group: what conformal thresholds are.
-#
-# Costs are counted singly as long as they are few. Beyond, they are counted in bins, and a second read counts those in the one
-# bin of each group that holds its rank.
 
 
 @dataclass(frozen=True)
@@ -357,11 +213,8 @@ class QuantileSearch:
         """Return of each group the cost of its rank; that of everything where it has too few labels, or it is NaN."""
         assert self.bins is not None
         assert self.left is not None
-        most = self.plan.costs.everything
+        most = self.plan.method.everything
         return np.where(self.left > 0, np.minimum(self.bins, most), most)
-
-
-# What sets hold: how many have each size, and how many of those hold their label, also by class and by group.
 
 
 @dataclass(frozen=True)
@@ -394,14 +247,11 @@ class CoverageTally(ProbabilityTally):
     by_group: CoverageCounts
 
 
-# What known sets hold of a band: their sizes, and whether the labels are inside.
-
-
 class SizedRule(Protocol):
     """A rule that counts sets, and finds labels in them, without making them."""
 
     @property
-    def costs(self) -> Costs:
+    def method(self) -> ConformalMethod:
         """What classes cost."""
 
     def for_rows(self, groups: Ints | None) -> Self:
@@ -439,7 +289,7 @@ def tally_coverage(slabs: Iterable[Array], labels: Array | None, band: int, plan
     n_rows, hard = len(checks.rows), checks.labels.hard
     hard = np.full(n_rows, -1, np.int64) if hard is None else hard
     sizes, hits = np.zeros(n_rows, np.int64), np.zeros(n_rows, bool)
-    for first, scores in checked_tiles(checks, plan.rule.costs):
+    for first, scores in checked_tiles(checks, plan.rule.method):
         rows = slice(first, first + len(scores))
         rule = plan.rule.for_rows(None if groups is None else groups[rows])
         samples = plan.first_rows[band] + np.arange(rows.start, rows.stop)

@@ -1,8 +1,8 @@
-"""Counts of scores and labels by cells, with the range of keys that each holds."""
+"""One read for the thresholds of groups: the scores inside the brackets of each row's group, held or counted in cells."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields, replace
 from itertools import pairwise
 from typing import Annotated, Any, Self
@@ -21,10 +21,16 @@ from ..records import ANY, BY_BAND, OWN, SAME, State
 
 Column = Annotated[Ints, OWN]
 
+#: Cells that all brackets share; and the least number that each has, for up to ``MOST_GROUPS`` brackets, and the most.
+_ALL_CELLS, _LEAST_CELLS, _MOST_CELLS = 1 << 20, 1 << 8, 1 << 16
+MOST_GROUPS = 1 << 14
+#: Bytes of a cell in a state: five numbers.
+_CELL_BYTES = 40
+
 
 @dataclass(frozen=True)
 class CellCounts(State):
-    """Of each cell that holds any scores, ascending: how many, the labels among them, and the lowest and the highest key."""
+    """The cells that hold any scores, ascending: the number of scores and of labels, and the lowest and the highest key."""
 
     cells: Column
     scores: Column
@@ -61,16 +67,9 @@ class CellCounts(State):
         firsts = np.flatnonzero(np.diff(ordered, prepend=-1))
         if not firsts.size:
             return cls.empty()
-        return cls(
-            ordered[firsts],
-            np.add.reduceat(scores[order], firsts),
-            np.add.reduceat(labels[order], firsts),
-            np.minimum.reduceat(lows[order], firsts),
-            np.maximum.reduceat(highs[order], firsts),
-        )
-
-
-# What one read of some bands contributes to the thresholds of groups.
+        n_scores, n_labels = (np.add.reduceat(column[order], firsts) for column in (scores, labels))
+        low, high = np.minimum.reduceat(lows[order], firsts), np.maximum.reduceat(highs[order], firsts)
+        return cls(ordered[firsts], n_scores, n_labels, low, high)
 
 
 @dataclass(frozen=True)
@@ -78,8 +77,8 @@ class GroupTally(CheckedTally):
     """The scores inside the brackets of all groups: their keys, or their counts in cells; and the ranks of the labels of each group."""
 
     strata_ranks: StrataRanks
-    #: The keys of each row inside each bracket, as rows whose stratum is the bracket, as long as they are no more than ``max_held``
-    #: in all (0: none are held); and whether they were more.
+    #: The keys of each row inside each bracket, as rows whose stratum is the bracket, while there are at most ``max_held``
+    #: in all (0: none are held); and whether there were more.
     max_held: Annotated[int, SAME]
     rows: Annotated[tuple[HeldRows, ...], BY_BAND]
     dropped: Annotated[Bools, ANY]
@@ -91,15 +90,6 @@ class GroupTally(CheckedTally):
         if self.rows and sum(part.keys.size for part in self.rows) > self.max_held:
             return replace(self, rows=(), dropped=np.ones_like(self.dropped))
         return self
-
-
-# The scan of one band for thresholds of groups: the scores inside the brackets of each row's group, one by one or counted.
-
-
-#: Bytes of a cell in a state: five numbers.
-_CELL_BYTES = 40
-#: What rows that are not scanned have of bad data.
-_NO_CHECKS = {"n_nan": 0, "first_nan": NOWHERE, **UsableLabels().faults(0), "n_labelled": 0}
 
 
 @dataclass(frozen=True)
@@ -122,10 +112,25 @@ class GroupBrackets:
     #: Where the cells of each bracket begin, and the last one's end.
     cells: Ints
 
-    @property
-    def n_cells(self) -> int:
-        """Number of all cells."""
-        return int(self.cells[-1])
+    @classmethod
+    def in_cells(
+        cls, starts: Ints, lows: Ints, highs: Ints, firsts: Ints, lasts: Ints, usual: tuple[int, int]
+    ) -> GroupBrackets:
+        """Cut brackets into cells between the lowest and the highest ``usual`` key, as far as a bracket holds such keys."""
+        by_sample = lows == highs
+        low, high = np.maximum(lows, usual[0]), np.minimum(highs, usual[1])
+        low, high = np.where(low < high, (low, high), (lows, highs))
+        base, top = np.where(by_sample, (firsts, lasts), (low, high))
+        spans = np.maximum(
+            top.view(np.uint64) - base.view(np.uint64), (by_sample & (firsts == lasts)).astype(np.uint64)
+        )
+        least = min(_LEAST_CELLS, _LEAST_CELLS * MOST_GROUPS // lows.size)
+        most = min(_MOST_CELLS, max(_ALL_CELLS // lows.size, least, 2))
+        shifts = np.zeros(lows.size, np.uint64)
+        while (wide := (spans >> shifts) >= most).any():
+            shifts += wide
+        cells = np.concatenate([[0], np.cumsum((spans >> shifts).astype(np.int64) + 1)])
+        return cls(starts, lows, highs, firsts, lasts, base, shifts.view(np.int64), cells)
 
     @property
     def are_samples(self) -> Bools:
@@ -136,17 +141,6 @@ class GroupBrackets:
     def are_rows(self) -> Bools:
         """Whether brackets are single samples."""
         return np.asarray(self.are_samples & (self.first_samples == self.last_samples))
-
-    def have(self, groups: Array) -> Bools:
-        """Return whether groups have any brackets."""
-        return np.asarray(np.diff(self.starts)[groups] > 0)
-
-    def find(self, part: HeldRows, samples: Ints) -> Ints:
-        """Return the bracket of each key of some rows, whose strata are their groups; -1 where it is in none."""
-        found = np.empty(part.keys.size, np.int64)
-        bounds = self.lows, self.highs, self.first_samples, self.last_samples
-        find_brackets(part.keys, part.lengths, part.strata, samples, self.starts, bounds, found)
-        return found
 
     def cells_of(self, brackets: Ints, keys: Array, samples: Ints, are_after: Bools) -> Ints:
         """Return the cells of scores inside brackets, given which come after the label of their row."""
@@ -176,7 +170,7 @@ class GroupPlan:
 def group_pass(plan: GroupPlan) -> Pass:
     """Return the pass over all bands."""
     shape = plan.scan.shape
-    state = shape.strata_bytes + (0 if plan.max_held else _CELL_BYTES * plan.brackets.n_cells)
+    state = shape.strata_bytes + (0 if plan.max_held else _CELL_BYTES * int(plan.brackets.cells[-1]))
     n_keys = min(plan.max_held, shape.n_scores)
     n_rows = min(n_keys, shape.n_samples) if plan.is_first else n_keys  # later ones may be of one key each
     held = n_keys * shape.key_bytes + n_rows * ROW_BYTES
@@ -186,45 +180,30 @@ def group_pass(plan: GroupPlan) -> Pass:
 
 
 def scan_groups(slabs: Iterable[Array], labels: Array, band: int, plan: GroupPlan) -> GroupTally:
-    """Read one band, whose whole rows are held, and tally what lies inside the brackets."""
-    shape = plan.scan.shape
+    """Read one band, whose whole rows are held, and tally the scores inside the brackets."""
+    shape, brackets = plan.scan.shape, plan.brackets
     usable = UsableLabels.of_column(labels, shape.n_classes, are_packed=shape.strata == "groups")
     groups = usable.strata(shape.strata, len(labels))
-    mine = np.ones(len(labels), bool) if plan.is_first else plan.brackets.have(groups)
-    block = _whole_rows(checked_slabs(slabs, shape.dtype, shape.n_classes, usable.given), mine, shape.n_classes)
-    if not mine.any():
-        return _tally(plan, _NO_CHECKS | {"n_rows": len(labels)}, StrataRanks.empty(), (), np.zeros(0, np.int64))
-    found = scan_band([block], labels[mine], band, plan.scan)
-    checks = {field.name: getattr(found, field.name) for field in fields(CheckedTally)} | {"n_rows": len(labels)}
-    ranks = found.strata_ranks if plan.is_first else StrataRanks.empty()
-    return _tally(plan, checks, ranks, found.rows, plan.first_rows[band] + np.flatnonzero(mine))
-
-
-def _whole_rows(slabs: Iterable[Array], mine: Bools, n_classes: int) -> Array:
-    """Return some rows of a band as one block; a slab of all of them as it is: it is good until the next one is asked for."""
-    parts = []
-    for slab in slabs:
-        if mine.all() and slab.shape[1] == n_classes:
-            return slab
-        parts.append(slab[mine])
-    return np.concatenate(parts, axis=1)
-
-
-def _tally(
-    plan: GroupPlan, checks: Mapping[str, Any], ranks: StrataRanks, rows: Sequence[HeldRows], samples: Ints
-) -> GroupTally:
-    """Return what is inside the brackets of rows with these numbers."""
-    ends = np.cumsum([0, *(part.lengths.size for part in rows)])
+    mine = np.ones(len(labels), bool) if plan.is_first else np.diff(brackets.starts)[groups] > 0
+    block = _rows_of(checked_slabs(slabs, shape.dtype, shape.n_classes, usable.given), mine, shape.n_classes)
+    checks: dict[str, Any] = {"n_nan": 0, "first_nan": NOWHERE, **UsableLabels().faults(0), "n_labelled": 0}
+    ranks, rows = StrataRanks.empty(), tuple[HeldRows, ...]()
+    if mine.any():
+        found = scan_band([block], labels[mine], band, plan.scan)
+        checks = {field.name: getattr(found, field.name) for field in fields(CheckedTally)}
+        ranks, rows = found.strata_ranks if plan.is_first else ranks, found.rows
+    samples = plan.first_rows[band] + np.flatnonzero(mine)
     held, counted = [], [CellCounts.empty()]
+    ends = np.cumsum([0, *(part.lengths.size for part in rows)])
     for part, (first, last) in zip(rows, pairwise(ends), strict=True):
-        inside = _Inside.of(part, plan.brackets, samples[first:last])
+        keys, at, which, are_labels, are_after = _keys_inside(part, brackets, samples[first:last])
         if plan.max_held:
-            held.append(inside.rows())
+            several = bool((np.diff(brackets.starts) > 1).any())
+            held.append(_rows_by_bracket(band, keys, at, which, are_labels, several=several))
         else:
-            cells = plan.brackets.cells_of(inside.brackets, inside.keys, inside.samples, inside.are_after)
-            counted.append(CellCounts.of(cells, inside.keys, inside.are_labels))
+            counted.append(CellCounts.of(brackets.cells_of(which, keys, at, are_after), keys, are_labels))
     return GroupTally(
-        **checks,
+        **checks | {"n_rows": len(labels)},
         strata_ranks=ranks,
         max_held=plan.max_held,
         rows=tuple(held),
@@ -233,43 +212,42 @@ def _tally(
     ).settled()
 
 
-@dataclass(frozen=True)
-class _Inside:
-    """The keys of some rows that are inside brackets, row by row: the sample and the bracket of each, and whether it is, or comes after, the label."""
+def _rows_of(slabs: Iterable[Array], mine: Bools, n_classes: int) -> Array:
+    """Return some rows of a band as one block; one slab of all of them uncopied: it is good until the next is asked for."""
+    parts = []
+    for slab in slabs:
+        if mine.all() and slab.shape[1] == n_classes:
+            return slab
+        parts.append(slab[mine])
+    return np.concatenate(parts, axis=1)
 
-    band: int
-    #: Whether groups have more than one bracket.
-    several: bool
-    keys: Array
-    samples: Ints
-    brackets: Ints
-    are_labels: Bools
-    are_after: Bools
 
-    @classmethod
-    def of(cls, part: HeldRows, brackets: GroupBrackets, samples: Ints) -> _Inside:
-        """Look for the keys of rows with these numbers that are inside the brackets of their groups."""
-        found = brackets.find(part, samples)
-        n, firsts = part.keys.size, np.cumsum(part.lengths) - part.lengths
-        labels = np.repeat(np.where(part.label_indices >= 0, firsts + part.label_indices, n), part.lengths)
-        places = np.arange(n)
-        columns: list[Array] = [part.keys, np.repeat(samples, part.lengths), found, places == labels, places > labels]
-        inside = found >= 0
-        if not inside.all():
-            columns = [column[inside] for column in columns]
-        return cls(part.band, bool((np.diff(brackets.starts) > 1).any()), *columns)
+def _keys_inside(part: HeldRows, brackets: GroupBrackets, samples: Ints) -> tuple[Array, Ints, Ints, Bools, Bools]:
+    """Return the keys of rows, whose strata are their groups, that are inside brackets, row by row.
 
-    def rows(self) -> HeldRows:
-        """Return them as rows of one bracket each."""
-        keys, samples, brackets, are_labels = self.keys, self.samples, self.brackets, self.are_labels
-        if self.several:
-            order = np.lexsort((brackets, samples))  # stable: ties stay in order
-            keys, samples = keys[order], samples[order]
-            brackets, are_labels = brackets[order], are_labels[order]
-        firsts = np.flatnonzero(np.diff(samples, prepend=-1) | np.diff(brackets, prepend=-1))
-        places = np.flatnonzero(are_labels)
-        runs = np.searchsorted(firsts, places, side="right") - 1
-        label_indices = np.full(firsts.size, -1, np.int32)
-        label_indices[runs] = places - firsts[runs]
-        lengths, strata = np.diff(firsts, append=keys.size), brackets[firsts]
-        return HeldRows(self.band, keys, lengths.astype(np.int32), label_indices, strata.astype(np.int32))
+    And of each the sample, the bracket, whether it is its row's label, and whether it comes after that.
+    """
+    n, firsts, which = part.keys.size, np.cumsum(part.lengths) - part.lengths, np.empty(part.keys.size, np.int64)
+    bounds = brackets.lows, brackets.highs, brackets.first_samples, brackets.last_samples
+    find_brackets(part.keys, part.lengths, part.strata, samples, brackets.starts, bounds, which)
+    labels = np.repeat(np.where(part.label_indices >= 0, firsts + part.label_indices, n), part.lengths)
+    places, inside = np.arange(n), which >= 0
+    columns: list[Array] = [part.keys, np.repeat(samples, part.lengths), which, places == labels, places > labels]
+    keys, at, brackets_of, are_labels, are_after = columns if inside.all() else [column[inside] for column in columns]
+    return keys, at, brackets_of, are_labels, are_after
+
+
+def _rows_by_bracket(
+    band: int, keys: Array, samples: Ints, brackets: Ints, are_labels: Bools, *, several: bool
+) -> HeldRows:
+    """Return keys as rows of one sample and bracket each; ``several`` if a row may have keys in more than one bracket."""
+    if several:
+        order = np.lexsort((brackets, samples))  # stable: ties stay in order
+        keys, samples, brackets, are_labels = keys[order], samples[order], brackets[order], are_labels[order]
+    firsts = np.flatnonzero(np.diff(samples, prepend=-1) | np.diff(brackets, prepend=-1))
+    places = np.flatnonzero(are_labels)
+    runs = np.searchsorted(firsts, places, side="right") - 1
+    label_indices = np.full(firsts.size, -1, np.int32)
+    label_indices[runs] = places - firsts[runs]
+    lengths, strata = np.diff(firsts, append=keys.size), brackets[firsts]
+    return HeldRows(band, keys, lengths.astype(np.int32), label_indices, strata.astype(np.int32))

@@ -12,7 +12,7 @@ import numpy as np
 
 from ..arrays import Array, Dtype, Floats, Ints
 from ..bands.passes import CheckedTally, Pass, Place
-from ..bands.probabilities import Chances, chances_of, grown, rows_outside, sums_of_rows
+from ..bands.probabilities import Probabilities, exponential, probabilities_of, rows_outside, sums_of_rows
 from ..bands.rows import RowChecks
 from ..exact.sums import ExactSums
 from ..records import LEAST, MOST, Count, Counts, State
@@ -113,7 +113,7 @@ class GradientTally(ProbabilityTally):
 
 
 #: Of each loss what a class costs where it is the label, and where it is not: a loss is the sum over all classes.
-PAIRS: dict[str, Callable[[Chances], tuple[Floats, Floats]]] = {
+PAIRS: dict[str, Callable[[Probabilities], tuple[Floats, Floats]]] = {
     "nll": lambda c: (c.costs, np.zeros_like(c.costs)),
     "brier": lambda c: (c.q * c.q * 0.5, c.p * c.p * 0.5),
     "logistic": lambda c: (c.costs, c.other_costs),
@@ -124,14 +124,14 @@ PAIRS: dict[str, Callable[[Chances], tuple[Floats, Floats]]] = {
 _TINY = 1e-290
 
 
-def _exponential(chances: Chances) -> tuple[Floats, Floats]:
+def _exponential(chances: Probabilities) -> tuple[Floats, Floats]:
     """Return sqrt(q / p) and sqrt(p / q), also where p or q is too small for a float."""
     p, q = chances.p, chances.q
     on, off = np.sqrt(q / p), np.sqrt(p / q)
     tiny = np.nonzero((p < _TINY) | (q < _TINY))
     if tiny[0].size:
         half = (chances.costs[tiny] - chances.other_costs[tiny]) * 0.5
-        on[tiny], off[tiny] = grown(half), grown(-half)
+        on[tiny], off[tiny] = exponential(half), exponential(-half)
     return on, off
 
 
@@ -156,14 +156,14 @@ def tally_losses(slabs: Iterable[Array], labels: Array | None, band: int, plan: 
     checks = RowChecks.of(slabs, labels, band, plan.dtype, plan.n_classes)
     found = [np.zeros((len(plan.losses), 0))]
     for first, scores, mine in checks.strips():
-        chances = chances_of(scores, plan.link, plan.temperature)
+        chances = probabilities_of(scores, plan.link, plan.temperature)
         checks.refuse(first + chances.bad_rows())
         if mine is not None and not checks.n_refused and not checks.n_nan:
             found.append(np.array([_row_losses(chances, mine, loss) for loss in plan.losses]))
     return LossTally(**checks.fields(), losses=LossSums.of(np.concatenate(found, axis=1)))
 
 
-def _row_losses(chances: Chances, labels: Array, loss: str) -> Floats:
+def _row_losses(chances: Probabilities, labels: Array, loss: str) -> Floats:
     """Return the loss of each row; 0 without a label."""
     if loss == "nll" and labels.ndim == 1:
         return chances.label_costs(labels)

@@ -1,4 +1,4 @@
-"""The rule of a threshold: scores above it, and some of its ties."""
+"""Rules of sets: which scores of a block are members, by a threshold, by rank in their row, or by a conformal method."""
 
 from __future__ import annotations
 
@@ -8,9 +8,12 @@ import numpy as np
 
 from ..arrays import Array, Bools, Ints
 from ..bands.candidates import TopRanks
+from ..bands.conformal import ConformalMethod
 from ..errors import ScoresError
-from ..kernels.keys import KEY_MAX, NAN_KEY, carrier, decode, encode, key_range, spread_keys
-from .costs import Costs
+from ..kernels.keys import KEY_MAX, NAN_KEY, carrier, encode, spread_keys
+
+#: Scores whose costs are in memory at once.
+_TILE = 1 << 17
 
 
 @dataclass(frozen=True)
@@ -50,9 +53,6 @@ class ThresholdRule:
         return chosen
 
 
-# The rule of top-k: the k highest scores of each row.
-
-
 @dataclass(frozen=True)
 class TopRule:
     """Takes the k highest scores of each row, among equals the lowest class first; NaN never."""
@@ -74,13 +74,6 @@ class TopRule:
         return chosen
 
 
-# The rule of conformal sets: classes that cost no more than a level.
-
-
-#: Scores whose costs are in memory at once.
-_TILE = 1 << 17
-
-
 @dataclass(frozen=True)
 class CostRule:
     """Takes the classes whose cost is at most the level of all, of the class, or of the sample's group.
@@ -88,7 +81,7 @@ class CostRule:
     ``by`` is ``""``, ``"class"`` or ``"group"``; ``levels`` are one, one a class, or one a group.
     """
 
-    costs: Costs
+    method: ConformalMethod
     levels: Ints
     by: str = ""
     #: Which of the levels no class reaches, of scores that are all below their threshold; None if none is such.
@@ -99,7 +92,7 @@ class CostRule:
     @property
     def needs_rows(self) -> bool:
         """Whether it must see whole rows at once."""
-        return self.costs.needs_rows
+        return self.method.needs_rows
 
     def for_rows(self, groups: Ints | None) -> CostRule:
         """Return the rule for rows of these groups."""
@@ -107,46 +100,39 @@ class CostRule:
 
     def choose(self, scores: Array, first_row: int, first_class: int, n_classes: int) -> Bools:
         """Return the members among a block of scores that starts at this row and class of a matrix of so many classes."""
+        if self.method.bad_rows(scores).size:
+            raise ScoresError(
+                f"scores must be probabilities that sum to 1 in each row for the method {self.method.name!r}; got others. "
+                "Pass softmax(scores) if they are logits."
+            )
         classes = slice(first_class, first_class + scores.shape[1])
-        if self.costs.method == "lac":
-            return self._reaching(scores, classes)
-        self._refuse(scores)
-        limits = self._by_block(self.levels, classes)
-        chosen, step = np.empty(scores.shape, bool), max(1, _TILE // scores.shape[1])
+        limits, chosen = self._by_block(self.levels, classes), np.empty(scores.shape, bool)
+        step = max(1, _TILE // scores.shape[1] if self.needs_rows else len(scores))
         for first in range(0, len(scores), step):
             rows = slice(first, min(first + step, len(scores)))
-            costs = self.costs.of_all(scores[rows], first_row + np.arange(rows.start, rows.stop))
-            chosen[rows] = costs <= (limits[rows] if self.by == "group" else limits)
-        return chosen
+            mine = limits[rows] if self.by == "group" else limits
+            chosen[rows] = self.method.members(scores[rows], mine, first_row + np.arange(rows.start, rows.stop))
+        return chosen if self.empty is None else chosen & ~self._by_block(self.empty, classes)
 
     def sizes(self, scores: Array, samples: Ints) -> Ints:
         """Return the size of each row's set, given the numbers of the rows' samples."""
-        limits, method = self._by_block(self.levels, slice(None)), self.costs.method
-        if method == "lac":
-            members = self._reaching(scores, slice(None))
-        elif self.by == "class":
-            members = self.costs.of_all(scores, samples) <= limits
-        elif method == "top_k":
-            return np.minimum(np.sum(scores == scores, axis=1, dtype=np.int64), limits.reshape(-1))
-        else:
-            members = self.costs.sorted_costs(scores, samples) <= limits
-        found: Ints = np.sum(members, axis=1, dtype=np.int64)
-        return found
+        limits = self._by_block(self.levels, slice(None))
+        if self.by != "class" and self.empty is None:
+            return self.method.set_sizes(scores, limits, samples)
+        members = self.method.members(scores, limits, samples)
+        if self.empty is not None:
+            members &= ~self._by_block(self.empty, slice(None))
+        return np.asarray(np.sum(members, axis=1, dtype=np.int64))
 
     def holds(self, scores: Array, labels: Ints, samples: Ints) -> Bools:
         """Return whether each row's set holds its label; never where that is negative."""
         rows, held = np.flatnonzero(labels >= 0), np.zeros(labels.size, bool)
         mine = labels[rows]
-        costs = self.costs.of_labels(scores[rows], mine, samples[rows])
+        costs = self.method.label_costs(scores[rows], mine, samples[rows])
         held[rows] = costs <= self._by_label(self.levels, rows, mine)
         if self.empty is not None:
             held[rows] &= ~self._by_label(self.empty, rows, mine)
         return held
-
-    def _reaching(self, scores: Array, classes: slice) -> Bools:
-        """Return which scores of a block of some classes reach the threshold of LAC."""
-        reached = _at_least(scores, ~self._by_block(self.levels, classes))
-        return reached if self.empty is None else reached & ~self._by_block(self.empty, classes)
 
     def _by_block(self, values: Array, classes: slice) -> Array:
         """Return values of the levels so that they compare with a block of whole rows, or of some classes."""
@@ -161,17 +147,3 @@ class CostRule:
         """Return values of the levels for the labels of some rows."""
         limits = self._by_block(values, slice(None)).reshape(-1)
         return limits[labels] if self.by == "class" else limits[rows] if self.by else limits
-
-    def _refuse(self, scores: Array) -> None:
-        if self.costs.bad_rows(scores).size:
-            raise ScoresError(
-                f"scores must be probabilities that sum to 1 in each row for the method {self.costs.method!r}; got others. "
-                "Pass softmax(scores) if they are logits."
-            )
-
-
-def _at_least(scores: Array, keys: Ints) -> Bools:
-    """Return which scores have a key of at least these, the highest of which is one of their dtype; NaN never."""
-    # In the scores' own dtype, or that of their kernels, which is several times as fast.
-    lowest = key_range(scores.dtype)[0]
-    return np.asarray(carrier(scores) >= carrier(decode(np.maximum(keys, lowest), scores.dtype)))

@@ -19,11 +19,11 @@ from ..engine.search import ThresholdSearch
 from ..engine.ties import ExtremesSearch, Selection
 from ..exact.budgets import count_labels, largest_integer
 from ..settings import setting
-from ..sources.derived import spread_source
-from ..sources.source import Source
+from ..sources.source import Source, spread_source
 from ..threads import in_threads
 from .above import AbovePlan, BesideSearch
-from .group_search import GENEROUS, MOST_GROUPS, GroupSearch
+from .group_scan import MOST_GROUPS
+from .group_search import GENEROUS, GroupSearch
 from .label_ranks import RiskSearch
 from .paired_rows import ALL_TIES, KnownSets, ToldRows, telling_pass
 
@@ -83,7 +83,7 @@ def _begun(
     keeps_rows: bool = False,
 ) -> ThresholdSearch:
     """Begin a search, as an earlier run did where a checkpoint has kept that."""
-    script = run.begin_search()
+    script = () if run.checkpoint is None else run.checkpoint.begin_search()
     if script and not fits(run.source, grown_plan(script[0].plan, shape).shape, budgets):  # of larger workers
         script = ()
     pilot = pilot_pass(run.source, budgets)

@@ -1,4 +1,8 @@
-"""What truncated rows may have discarded: nothing above the highest of their last stored scores."""
+"""What is certain from truncated scores: what no discarded score could change. The rest is refused.
+
+No score that was discarded is above the highest of the last stored scores of all rows. Sources that hold all scores are
+certain: nothing is read for them.
+"""
 
 from __future__ import annotations
 
@@ -35,60 +39,46 @@ class LastSlots(State):
 
 @dataclass(frozen=True)
 class GroupSlots(State):
-    """Of each group the highest key of its rows' last stored scores, and how many scores are above a key of its own."""
+    """For each group the highest key of its rows' last stored scores, and how many scores are above a key of its own."""
 
     highest: Annotated[Ints, HIGHEST_OF_EACH]
     n_above: Counts
 
 
-# A band's last stored scores: none that was discarded is above them.
-
-
 @dataclass(frozen=True)
 class SlotPlan:
-    """Which of the columns holds the last stored score."""
+    """Which of the columns holds the last stored score, and a key for each group."""
 
     dtype: Dtype
     n_columns: int
     last: int
+    keys: Ints | None = None
 
 
-def last_slot_pass(dtype: Dtype, n_columns: int, n_slots: int) -> Pass:
-    """Return the pass that finds the highest of all rows' last stored scores."""
-    return Pass("discarded", tally_last_slots, SlotPlan(dtype, n_columns, n_slots - 1), LastSlots)
+def _slot_pass(source: Source, keys: Ints | None = None) -> Pass:
+    """Return the pass that finds the highest last stored score of all rows, or of each group; groups come with labels."""
+    assert source.truncation is not None
+    plan = SlotPlan(source.dtype, source.shape[1], source.truncation.n_slots - 1, keys)
+    if keys is None:
+        return Pass("discarded", tally_last_slots, plan, LastSlots)
+    return Pass("discarded", tally_group_slots, plan, GroupSlots, state_bytes=16 * keys.size)
 
 
 def tally_last_slots(slabs: Iterable[Array], labels: Array | None, band: int, plan: SlotPlan) -> LastSlots:
     """Return the highest last stored score of one band."""
-    first, highest = 0, []
+    first, highest = 0, NAN_KEY
     for slab in checked_slabs(slabs, plan.dtype, plan.n_columns, None):
         if first <= plan.last < first + slab.shape[1]:
-            column = np.ascontiguousarray(slab[:, plan.last - first], plan.dtype)
-            highest.append(int(encode(column).max()))
+            highest = int(encode(np.ascontiguousarray(slab[:, plan.last - first], plan.dtype)).max())
         first += slab.shape[1]
-    return LastSlots(highest[0])
+    return LastSlots(highest)
 
 
-@dataclass(frozen=True)
-class GroupSlotPlan:
-    """Which of the columns holds the last stored score, and a key of each group."""
-
-    dtype: Dtype
-    n_columns: int
-    last: int
-    keys: Ints
-
-
-def group_slot_pass(dtype: Dtype, n_columns: int, n_slots: int, keys: Ints) -> Pass:
-    """Return the pass that finds the highest of the last stored scores of each group's rows, and counts scores above its key; groups come with labels."""
-    plan = GroupSlotPlan(dtype, n_columns, n_slots - 1, keys)
-    return Pass("discarded", tally_group_slots, plan, GroupSlots, state_bytes=16 * keys.size)
-
-
-def tally_group_slots(slabs: Iterable[Array], labels: Array, band: int, plan: GroupSlotPlan) -> GroupSlots:
-    """Return what one band's groups may have discarded."""
+def tally_group_slots(slabs: Iterable[Array], labels: Array, band: int, plan: SlotPlan) -> GroupSlots:
+    """Return the highest last stored score of each group in one band, and the scores above each group's key."""
     _, groups = SampleGroups(plan.n_columns).split(labels)
     assert groups is not None
+    assert plan.keys is not None
     highest, n_above = np.full(plan.keys.size, NAN_KEY), np.zeros(plan.keys.size, np.int64)
     first = 0
     for slab in checked_slabs(slabs, plan.dtype, plan.n_columns, groups):
@@ -100,9 +90,10 @@ def tally_group_slots(slabs: Iterable[Array], labels: Array, band: int, plan: Gr
     return GroupSlots(highest, n_above)
 
 
-# What is certain from truncated scores: what no discarded score could change. The rest is refused.
-#
-# Sources that hold all scores are certain as they are: nothing is read for them.
+def _truncation(source: Source) -> Truncation | None:
+    """Return how a source was truncated, or None if it discarded nothing."""
+    what = source.truncation
+    return None if what is None or what.is_whole else what
 
 
 def _kept(what: Truncation) -> str:
@@ -111,14 +102,11 @@ def _kept(what: Truncation) -> str:
 
 def _highest_discarded(run: Run) -> int:
     """Return the key up to which scores may have been discarded. One read."""
-    source = run.source
-    assert source.truncation is not None
-    wanted = last_slot_pass(source.dtype, source.shape[1], source.truncation.n_slots)
-    return int(run.over(source.with_labels(None)).read(wanted).highest)
+    return int(run.over(run.source.with_labels(None)).read(_slot_pass(run.source)).highest)
 
 
 def _n_above(run: Run, key: int) -> int:
-    """Return how many stored scores are above a key. One read, where there can be any."""
+    """Return how many stored scores are above a key. One read, unless there are none."""
     source = run.source
     if key >= key_range(source.dtype)[1]:
         return 0
@@ -127,13 +115,7 @@ def _n_above(run: Run, key: int) -> int:
 
 
 def refuse_truncated(source: Source, what: str, *, in_any_order: bool = False) -> None:
-    """Refuse truncated rows where whole ones are needed; ``in_any_order`` takes those of which nothing was discarded.
-
-    Raises
-    ------
-    ScoresError
-
-    """
+    """Refuse truncated rows where whole ones are needed; ``in_any_order`` takes those of which nothing was discarded."""
     found = source.truncation
     if found is not None and not (in_any_order and found.is_whole):
         raise ScoresError(
@@ -142,13 +124,7 @@ def refuse_truncated(source: Source, what: str, *, in_any_order: bool = False) -
 
 
 def refuse_spread(source: Source, ties: str) -> None:
-    """Refuse another order of ties than the first ones of truncated rows, whose classes are not in order.
-
-    Raises
-    ------
-    OptionError
-
-    """
+    """Refuse another order of ties than the first ones of truncated rows, whose classes are not in order."""
     if source.truncation is not None and ties != "first":
         raise OptionError(
             f"ties must be 'first' for a truncated store; got {ties!r}. Leave it out, or store whole rows."
@@ -157,8 +133,8 @@ def refuse_spread(source: Source, ties: str) -> None:
 
 def refuse_budgets(run: Run, budgets: Sequence[Fraction], *, straddle: bool = False) -> None:
     """Refuse budgets that are larger than the rows that are left, before anything else is read."""
-    what = run.source.truncation
-    if what is not None and not what.is_whole and max(budgets) > what.n_slots:
+    what = _truncation(run.source)
+    if what is not None and max(budgets) > what.n_slots:
         raise BudgetError(_refusal(run, what, max(budgets), _highest_discarded(run), straddle))
 
 
@@ -175,8 +151,8 @@ def certify_budgets(
         With the largest budget that is certain.
 
     """
-    what = run.source.truncation
-    if what is None or what.is_whole:
+    what = _truncation(run.source)
+    if what is None:
         return
     highest = _highest_discarded(run)
     for i, (budget, key) in enumerate(zip(budgets, keys, strict=True)):
@@ -186,9 +162,9 @@ def certify_budgets(
 
 
 def certify_groups(run: Run, budgets: Sequence[Fraction], keys: Ints, n_samples: Ints, groups: Ints) -> None:
-    """Refuse budgets whose answer for some group the discarded scores could change, given the keys of thresholds by budget and group.
+    """Refuse budgets whose answer for some group the discarded scores could change, given the keys of thresholds.
 
-    One more read.
+    These are by budget and group. One more read.
 
     Raises
     ------
@@ -196,16 +172,15 @@ def certify_groups(run: Run, budgets: Sequence[Fraction], keys: Ints, n_samples:
         With the largest budget that is certain for the first such group.
 
     """
-    what = run.source.truncation
-    if what is None or what.is_whole:
+    what = _truncation(run.source)
+    if what is None:
         return
-    wanted = run.source.dtype, run.source.shape[1], what.n_slots
-    highest = run.read(group_slot_pass(*wanted, np.full(keys.shape[1], KEY_MAX))).highest
+    highest = run.read(_slot_pass(run.source, np.full(keys.shape[1], KEY_MAX))).highest
     uncertain = (keys <= highest)[:, groups]
     if uncertain.any():
         group = groups[np.flatnonzero(uncertain.any(0))[0]]
         budget = budgets[int(np.flatnonzero(keys[:, group] <= highest[group])[0])]
-        n_sure = int(run.read(group_slot_pass(*wanted, highest)).n_above[group])
+        n_sure = int(run.read(_slot_pass(run.source, highest)).n_above[group])
         raise BudgetError(_certain(what, budget, n_sure, int(n_samples[group])))
 
 
@@ -229,15 +204,9 @@ def _certain(what: Truncation, budget: Fraction, n_sure: int, n_samples: int, st
 
 
 def certify_ranks(source: Source, n_ranks: int, got: str) -> None:
-    """Refuse ranks that are not stored of every row; those that are stored are the same as in whole rows.
-
-    Raises
-    ------
-    BudgetError
-
-    """
-    what = source.truncation
-    if what is not None and not what.is_whole and n_ranks > what.n_slots:
+    """Refuse ranks that are not stored of every row; those that are stored are the same as in whole rows."""
+    what = _truncation(source)
+    if what is not None and n_ranks > what.n_slots:
         raise BudgetError(
             f"{got} must need at most {what.n_slots} ranks to be certain from {_kept(what)}; got one that needs {n_ranks}. "
             "Use a smaller one, or a store with more of them."
@@ -245,15 +214,9 @@ def certify_ranks(source: Source, n_ranks: int, got: str) -> None:
 
 
 def certify_thresholds(run: Run, thresholds: Sequence[Any], first_keys: Sequence[int]) -> None:
-    """Refuse thresholds that discarded scores could exceed, given the first key above each. One more read.
-
-    Raises
-    ------
-    OptionError
-
-    """
-    what = run.source.truncation
-    if what is None or what.is_whole:
+    """Refuse thresholds that discarded scores could exceed, given the first key above each. One more read."""
+    what = _truncation(run.source)
+    if what is None:
         return
     highest = _highest_discarded(run)
     for threshold, first in zip(thresholds, first_keys, strict=True):
@@ -266,15 +229,9 @@ def certify_thresholds(run: Run, thresholds: Sequence[Any], first_keys: Sequence
 
 
 def certify_first_key(run: Run, first: int, what: str) -> None:
-    """Refuse sets of all scores from a key up that could hold discarded ones. One more read.
-
-    Raises
-    ------
-    ScoresError
-
-    """
-    found = run.source.truncation
-    if found is not None and not found.is_whole and first <= _highest_discarded(run):
+    """Refuse sets of all scores from a key up that could hold discarded ones. One more read."""
+    found = _truncation(run.source)
+    if found is not None and first <= _highest_discarded(run):
         raise ScoresError(
             f"{what} must exceed every score that was discarded to be certain from {_kept(found)}; got one that does not. "
             "Use a larger alpha, or a store with more of them."
@@ -286,14 +243,9 @@ def certify_least_risk(run: Run, best: Risk, cost: Fraction) -> None:
 
     Sets of a lower threshold than all that is stored of every row hold at least what lies above that: their risk is at least
     its cost.
-
-    Raises
-    ------
-    ScoresError
-
     """
-    what = run.source.truncation
-    if what is None or what.is_whole:
+    what = _truncation(run.source)
+    if what is None:
         return
     highest = _highest_discarded(run)
     if best.first_key <= highest or cost * Fraction(_n_above(run, highest), run.source.shape[0]) < best.risk:

@@ -1,27 +1,19 @@
 """Zarr, obstore and fsspec: opening score stores, planning bands, writing. Nothing else imports zarr."""
 
 from .read.bands import BandReader, plan_bands
-from .read.grids import CODECS, Layout
+from .read.grids import Layout
 from .read.opening import StoredArrays, is_sealed, is_zarr, open_arrays, open_labels
 from .read.presence import Verification, check_chunks, verify_listing, verify_stretch
 from .where.addresses import shown, writing
-from .write.drafts import (
-    Draft,
-    holds_anything,
-    is_begun,
-    is_store,
-    remove_append_record,
-    writable,
-    write_result,
-    write_rows,
-)
+from .write.drafts import Draft, write_result, write_rows
 from .write.joining import join_parts
+from .write.journal import remove_append_record
+from .write.roots import holds_anything, is_begun, is_store, writable
 from .write.stored_sets import SET_FORMATS, SetBand, SetGrid, SetsWriter, pack_block
-from .write.targets import Aside, Target, appendable, claim, recover, written_whole
+from .write.targets import Aside, appendable, claim, new_target, recover, written_whole
 from .write.writer import ScoreWriter
 
 __all__ = [
-    "CODECS",
     "SET_FORMATS",
     "Aside",
     "BandReader",
@@ -32,7 +24,6 @@ __all__ = [
     "SetGrid",
     "SetsWriter",
     "StoredArrays",
-    "Target",
     "Verification",
     "appendable",
     "check_chunks",
@@ -43,6 +34,7 @@ __all__ = [
     "is_store",
     "is_zarr",
     "join_parts",
+    "new_target",
     "open_arrays",
     "open_labels",
     "pack_block",

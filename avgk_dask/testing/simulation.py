@@ -17,13 +17,13 @@ import xarray as xr
 from numpy.typing import DTypeLike
 
 from ..arrays import Array
-from ..engine.progress import now_telling
+from ..engine.progress import current_progress
 from ..engine.run import Compute, computing
 from ..errors import ScoresError
 from ..kernels.keys import check_dtype
-from ..store import Draft, Layout, Target, shown, writable, write_rows, writing
+from ..store import Draft, Layout, new_target, shown, writable, write_rows, writing
+from ..store.read.manifest import Digests
 from ..store.where.addresses import WritableArray
-from ..store.write.drafts import Digests
 
 _EXAMPLES = (1, 2, 3, 4)
 #: Of 300 consecutive rows, how many are in zones 1, 2, 3: Example 3 has the weights 3/100, 191/300, 1/3.
@@ -280,7 +280,7 @@ def simulate_store(
     layout = Layout.of(spec.n_classes, item, chunk_rows=chunks[0] if chunks else None)
     layout = replace(layout, chunk_columns=chunks[1]) if chunks else layout
     layout = replace(layout, chunk_rows=min(layout.chunk_rows, spec.n_samples))
-    target = Target.of(path, None, overwrite, apart_from=[])
+    target = new_target(path, None, overwrite, apart_from=[])
     with target as place, writing(shown(path), path), computing(progress) as compute:
         _simulate_into(place, spec, layout, soft, overwrite, compute)
 
@@ -300,7 +300,7 @@ def _simulate_into(
         for first in range(0, spec.n_samples, layout.rows)
     ]
     written = compute(tasks, "simulate")
-    now_telling(mine=True).enter("writing")  # what is left of it
+    current_progress(mine=True).enter("writing")  # what is left of it
     for digests, _ in written:
         draft.digests |= digests
     if not soft:  # at once: their chunks span many chunks of scores

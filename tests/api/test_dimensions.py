@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from zarr.storage import ObjectStore
 
 import avgk_dask as avgk
+import avgk_dask.xarray  # registers .avgk
 from avgk_dask.api.inputs.sources import as_source
 from avgk_dask.api.written_sets import SetChoice, write_sets
 from avgk_dask.testing import CountingStore, Simulation

@@ -232,7 +232,7 @@ def test_results__of_many_batches_take_one_loop(dtype):
         for straddle in (False, True):
             evaluator = feed(avgk.Evaluator(40, straddle=straddle), scores, labels, range(0, 3000, 64))
             expected = avgk.evaluate(scores, labels, straddle=straddle)
-            assert evaluator._scan.scan.n_bands > 20
+            assert evaluator._state.scan.scan.n_bands > 20
             same(evaluator.result(), expected)
 
 
@@ -252,7 +252,7 @@ def test_results__of_narrowed_brackets_are_those_of_evaluate():
     scores, labels = probabilities(20_000, 20)
     with tiny(20_000, **{"avgk.task-bytes": 8000}):
         evaluator = feed(avgk.Evaluator(20, [1, 2]), scores, labels, range(0, 20_000, 500))
-        assert len(evaluator._scan.scan.waves) > 1
+        assert len(evaluator._state.scan.scan.waves) > 1
         same(evaluator.result(), avgk.evaluate(scores, labels, k=[1, 2], straddle=False))
 
 
@@ -545,7 +545,7 @@ def test_evaluator__on_imagenet_equals_evaluate_of_the_whole(data):
         rows, theirs = scores[order], labels[order]
         with dask.config.set({"avgk.task-bytes": 1 << 19, "avgk.small-scores": 1 << 16}):
             evaluator = feed(avgk.Evaluator(1000, straddle=True), rows, theirs, range(0, 5000, 64))
-            assert evaluator._scan.scan.n_bands > 20
+            assert evaluator._state.scan.scan.n_bands > 20
             same(evaluator.result(), avgk.evaluate(rows, theirs))
 
 

@@ -15,11 +15,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import avgk_dask as avgk
+import avgk_dask.xarray  # registers .avgk
 from avgk_dask.files import matrices as matrix_files
 from avgk_dask.files import npy as npy_rows
 from avgk_dask.files.npy import NpyRows
-from avgk_dask.files.parquet import TableRows
 from avgk_dask.files.rows import CarriedRows, LoadedRows
+from avgk_dask.files.tables import TableRows
 from avgk_dask.store import open_arrays
 from avgk_dask.store.read.checked import rows_of
 from avgk_dask.store.where.locations import FileStore
@@ -405,7 +406,7 @@ def test_files_without_order__are_refused_beyond_the_limit_with_what_to_do(tmp_p
 
 def test_large_row_groups__are_held_whole(tmp_path, monkeypatch):
     path, _ = make(tmp_path, "groups.parquet")
-    monkeypatch.setattr("avgk_dask.files.parquet._MOST_BYTES", 500)
+    monkeypatch.setattr("avgk_dask.files.tables._MOST_BYTES", 500)
     assert isinstance(rows_of(open_arrays(path).scores), LoadedRows)
     same(avgk.evaluate(path, k=2), avgk.evaluate(SCORES, LABELS, k=2))
 

@@ -9,6 +9,7 @@ import pytest
 import xarray as xr
 
 import avgk_dask as avgk
+import avgk_dask.xarray  # registers .avgk
 
 N, C = 120, 6
 RNG = np.random.default_rng(0)

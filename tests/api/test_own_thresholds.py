@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from zarr.storage import MemoryStore
 
 import avgk_dask as avgk
-from avgk_dask.statistics import group_search as group_targets
+from avgk_dask.statistics import group_scan
 from avgk_dask.testing import CountingStore, Simulation, oracle_breakdown, oracle_threshold, strategies
 
 #: All keys held, few of them, none: then cells are counted, as many as usual or very few.
@@ -52,8 +52,8 @@ def test_own_thresholds__equal_the_definition(engine, data, monkeypatch):
     kept = np.array(data.draw(st.lists(st.booleans(), min_size=n, max_size=n).filter(any)))
     lazy = da.from_array(scores, chunks=data.draw(strategies.chunkings(scores.shape)))
     config, n_cells = ENGINES[engine]
-    monkeypatch.setattr(group_targets, "_ALL_CELLS", n_cells)
-    monkeypatch.setattr(group_targets, "_LEAST_CELLS", min(n_cells // 4, 256))
+    monkeypatch.setattr(group_scan, "_ALL_CELLS", n_cells)
+    monkeypatch.setattr(group_scan, "_LEAST_CELLS", min(n_cells // 4, 256))
     options = {"thresholds": "own", "where": kept}
     with dask.config.set(config), dask.config.set(scheduler="synchronous"):
         by_class = avgk.breakdown(lazy, labels, ks, **options)

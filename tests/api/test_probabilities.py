@@ -16,7 +16,7 @@ from zarr.storage import MemoryStore
 import avgk_dask as avgk
 from avgk_dask.kernels.numpy import exponentials as plain
 from avgk_dask.results import datasets as json_text
-from avgk_dask.sources import derived as transformed
+from avgk_dask.sources import source as sources
 from avgk_dask.testing import CountingStore, strategies
 
 RNG = np.random.default_rng(11)
@@ -65,9 +65,9 @@ def test_softmax__of_large_bands_is_given_in_slabs_of_the_same_bits(dtype, monke
     stored = zarr.create_array(MemoryStore(), data=logits, chunks=(500, 17))
     whole = as_text(avgk.evaluate(avgk.softmax(stored), LABELS, [1, 2.5], where=where))
     curve = avgk.error_curve(avgk.softmax(stored), LABELS)
-    monkeypatch.setattr(transformed, "_WHOLE_BYTES", 1)
+    monkeypatch.setattr(sources, "_WHOLE_BYTES", 1)
     assert len(avgk.softmax(stored).as_source(None).classes) == 2  # short rows
-    monkeypatch.setattr(transformed, "_LONG_ROW", 1)
+    monkeypatch.setattr(sources, "_LONG_ROW", 1)
     with dask.config.set({"avgk.slab-bytes": 1 << 12, "avgk.small-scores": 0}):
         source = avgk.softmax(stored).as_source(None)
         assert (len(source.classes) > 5) == (dtype in ("f4", "f2", "i1"))

@@ -13,8 +13,8 @@ import zarr
 from zarr.storage import MemoryStore
 
 import avgk_dask as avgk
+from avgk_dask.sources.readers import StoredReader
 from avgk_dask.sources.row_values import stored_array
-from avgk_dask.sources.stored import StoredSource
 from avgk_dask.testing import CountingStore
 
 SCORES = np.random.default_rng(1).dirichlet(np.ones(8), 120).astype(np.float32)
@@ -49,9 +49,9 @@ def test_open_scores__is_read_like_the_store_itself(path):
     assert stored_array(opened.scores.data) is not None
     from avgk_dask.api.inputs.sources import as_source
 
-    assert isinstance(as_source(opened), StoredSource)
-    assert isinstance(as_source(opened.scores), StoredSource)
-    assert not isinstance(as_source(opened.isel(sample=slice(0, 10))), StoredSource)
+    assert isinstance(as_source(opened).reader, StoredReader)
+    assert isinstance(as_source(opened.scores).reader, StoredReader)
+    assert not isinstance(as_source(opened.isel(sample=slice(0, 10))).reader, StoredReader)
     direct = avgk.evaluate(path, k=[1, 2.5])
     assert avgk.evaluate(opened, k=[1, 2.5]).identical(direct)
     assert avgk.evaluate(opened.isel(sample=slice(0, 60)), k=2).equals(avgk.evaluate(SCORES[:60], LABELS[:60], 2))

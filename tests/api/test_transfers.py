@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from zarr.storage import MemoryStore
 
 import avgk_dask as avgk
+import avgk_dask.xarray  # registers .avgk
 from avgk_dask.testing import CountingStore, Simulation, oracle_transfer, strategies
 
 

@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import avgk_dask as avgk
+import avgk_dask.xarray  # registers .avgk
 from avgk_dask.api.written_sets import SetChoice, write_sets
 from avgk_dask.testing import CountingStore, Simulation
 from avgk_dask.testing.strategies import budgets, chunkings, hard_labels, score_matrices, soft_labels

@@ -30,7 +30,6 @@ def toy(tmp_path_factory):
     return path
 
 
-@pytest.mark.slow
 def test_evaluate__prints_a_table_and_what_it_means(toy, run):
     done = run("evaluate", toy, "-k", "1:3")
     assert (done.returncode, done.stderr) == (0, "")
@@ -45,7 +44,6 @@ def test_evaluate__prints_json_that_comes_back(toy, run):
     assert result.drop_attrs().identical(avgk.evaluate(toy, k=[0.5, 2]).drop_attrs())
 
 
-@pytest.mark.slow
 def test_evaluate__writes_its_three_files(toy, tmp_path, run):
     for _ in range(2):  # and again over its own
         done = run("evaluate", toy, "-k", 2, "--out", tmp_path / "out")
@@ -77,7 +75,6 @@ def test_evaluate__puts_every_k_into_the_report_and_no_more_into_the_metrics(tmp
     assert one.k.values.tolist() == [1, 2.5]
 
 
-@pytest.mark.slow
 def test_commands__run_on_a_local_cluster(toy, tmp_path):
     pytest.importorskip("distributed")
     done = avgk_process("evaluate", toy, "-k", "2", "--workers", 1, "--threads", 1)

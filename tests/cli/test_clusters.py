@@ -12,7 +12,7 @@ from click.testing import CliRunner
 
 import avgk_dask as avgk
 from avgk_dask.cli import clusters, main
-from avgk_dask.engine import progress as telling
+from avgk_dask.engine import progress as progress_module
 
 distributed = pytest.importorskip("distributed")
 
@@ -57,7 +57,7 @@ def test_log__is_printed_where_stderr_is_no_terminal(folder, run, quiet):
 @pytest.mark.slow
 def test_cluster__of_our_own_replaces_workers_that_are_killed(folder, run, monkeypatch):
     """Also all at once, while they begin, when a nanny would give up."""
-    made, killed, advance = [], [], telling.Telling.advance
+    made, killed, advance = [], [], progress_module.Progress.advance
     start = distributed.LocalCluster.adapt
 
     def adapt(self, **options):
@@ -73,7 +73,7 @@ def test_cluster__of_our_own_replaces_workers_that_are_killed(folder, run, monke
 
     monkeypatch.setattr(distributed.LocalCluster, "adapt", adapt)
     expected = run("threshold", "scores.zarr", "-k", "1,2.5", cwd=folder)
-    monkeypatch.setattr(telling.Telling, "advance", kill)
+    monkeypatch.setattr(progress_module.Progress, "advance", kill)
     done = run("threshold", "scores.zarr", "-k", "1,2.5", "--workers", 2, "--threads", 1, "--quiet", cwd=folder)
     assert (done.returncode, done.stdout, done.stderr) == (0, expected.stdout, "")
     assert len(killed) == 3

@@ -22,7 +22,6 @@ def stores(tmp_path):
     return tmp_path
 
 
-@pytest.mark.slow
 def test_compare__prints_both_tables_and_writes_a_page(stores, run):
     done = run("compare", "small.zarr", "large.zarr", "-k", "1,2", "--out", "found", "--quiet", cwd=stores)
     lines = done.stdout.splitlines()

@@ -51,7 +51,7 @@ def test_commands__interrupted_leave_nothing_new(command, own_folder, run, inter
         assert names(own_folder) == before
 
 
-@pytest.mark.slow
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("number, status, said", ENDINGS)
 @pytest.mark.parametrize(
     "command",

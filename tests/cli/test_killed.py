@@ -16,8 +16,6 @@ import pytest
 import avgk_dask as avgk
 from avgk_dask.store.write.leases import Process
 
-pytestmark = pytest.mark.slow
-
 # Runs a command in children of its own that are killed before the n-th change to the file system, for some n or all, and
 # then once more; prints what was there in between, how the second run ended and what is there then. Children, since starting Python
 # and importing all takes longer than the rest.
@@ -142,6 +140,7 @@ def without_traces(tree):
     return {name: data for name, data in tree.items() if not re.search(r"/\.avgk-lease|/journal|\.partial$", name)}
 
 
+@pytest.mark.slow
 @MOST
 @pytest.mark.parametrize(
     "command",
@@ -163,6 +162,7 @@ def test_new_store__whose_run_was_killed_is_written_by_the_next(start, tmp_path,
             assert same(without_traces(after), whole, "^$"), n
 
 
+@pytest.mark.slow
 @MOST
 @pytest.mark.parametrize(
     "command",
@@ -211,6 +211,7 @@ def test_demo__is_run_again_after_any_kill(start, tmp_path, out, most):
         assert same(after, whole), n
 
 
+@pytest.mark.slow
 @MOST
 def test_join__is_repeated_after_any_kill(start, tmp_path, most):
     whole, found = kills(start, tmp_path, "join parts.zarr", most)
@@ -301,6 +302,7 @@ def test_store__that_a_killed_run_had_moved_aside_is_named_to_readers(own_folder
     assert not folder.exists()
 
 
+@pytest.mark.slow
 def test_writer__killed_while_it_replaces_a_store_leaves_none_that_seems_whole(tmp_path):
     """Whatever is left of the old one says that it is incomplete, and does not mix with a resumed one."""
     import numpy as np

@@ -190,7 +190,6 @@ def test_terminal__has_its_width_colours_and_phases_in_order(folder, tmp_path):
     assert 50 < max(map(len, plain.splitlines())) <= 60
 
 
-@pytest.mark.slow
 def test_terminal__with_a_pipe_for_results_keeps_them_plain_and_whole(folder):
     shown, piped = on_pty(60, "evaluate", "small.zarr", "-k", "1:3", cwd=folder, piped=True)
     assert "avgk scan" in shown

@@ -18,7 +18,7 @@ import xarray as xr
 import avgk_dask as avgk
 from avgk_dask.api.inputs.sources import as_source
 from avgk_dask.bands.passes import Pass
-from avgk_dask.engine import progress as telling
+from avgk_dask.engine import progress as progress_module
 from avgk_dask.engine.run import running
 from avgk_dask.statistics.label_ranks import edge_pass
 from avgk_dask.testing import Simulation, simulate_store
@@ -62,14 +62,14 @@ def signal_all(numbers, what):
 @pytest.fixture
 def after_task(monkeypatch):
     """Give a function that sets what happens once so many tasks are finished."""
-    wanted, n_finished, advance = {}, [0], telling.Telling.advance
+    wanted, n_finished, advance = {}, [0], progress_module.Progress.advance
 
     def counted(self, n):
         advance(self, n)
         n_finished[0] += 1
         wanted.pop(n_finished[0], lambda: None)()
 
-    monkeypatch.setattr(telling.Telling, "advance", counted)
+    monkeypatch.setattr(progress_module.Progress, "advance", counted)
     return wanted.__setitem__
 
 
@@ -92,7 +92,6 @@ def failing_at(number, fail):
     return work
 
 
-@pytest.mark.slow
 def test_workers__that_are_killed_change_no_bit(store, after_task):
     with cluster(settings={"distributed.scheduler.allowed-failures": 20}) as (made, _):
         for n in (5, 25, 45):
@@ -142,7 +141,6 @@ def test_workers__that_are_paused_end_the_run_with_what_to_do(store, progress, c
     assert "memory is full" in caplog.text
 
 
-@pytest.mark.slow
 def test_clusters__without_workers_end_the_run(store):
     with (
         cluster(0, SOON, processes=False),
@@ -159,7 +157,6 @@ def test_clusters__whose_scheduler_gives_up_on_workers_end_the_run(store):
         avgk.evaluate(store, k=1)
 
 
-@pytest.mark.slow
 def test_stalls__of_running_tasks_name_the_first(store):
     def wait():
         distributed.Event("go").wait()
@@ -182,15 +179,15 @@ def test_stalls__are_none_where_tasks_of_a_lazy_array_are_finished(monkeypatch):
 
     from avgk_dask.engine import cluster as watching
 
-    looks, find_trouble = [], watching.find_trouble
+    looks, diagnose_stall = [], watching.diagnose_stall
 
     def look(*arguments):
-        found = find_trouble(*arguments)
+        found = diagnose_stall(*arguments)
         looks.append(found)
         distributed.Queue("go").put(1)
         return found
 
-    monkeypatch.setattr(watching, "find_trouble", look)
+    monkeypatch.setattr(watching, "diagnose_stall", look)
     avgk.threshold(np.ones((6, 3)), 1)  # compiled
     with cluster(1, SOON, processes=False):
         lazy = da.ones((6, 3), chunks=(1, 3)).map_blocks(block, meta=np.ones((0, 0))).rechunk((6, 3))
@@ -248,7 +245,6 @@ def test_interrupts__cancel_what_is_under_way(store, after_task):
         assert not client.futures
 
 
-@pytest.mark.slow
 def test_schedulers__that_are_lost_end_the_run(store, after_task, tmp_path):
     commands = [
         ["scheduler", "--port", "0", "--dashboard-address", ":0", "--scheduler-file", str(tmp_path / "at.json")],
@@ -284,13 +280,13 @@ def test_calls__inside_a_task_leave_its_thread_to_others(store):
 
 
 def watched_bars(monkeypatch):
-    bars, made = [], telling.new_bar
+    bars, made = [], progress_module.new_bar
 
     def watched(**options):
         bars.append(made(**options))
         return bars[-1]
 
-    monkeypatch.setattr(telling, "new_bar", watched)
+    monkeypatch.setattr(progress_module, "new_bar", watched)
     return bars
 
 

@@ -6,14 +6,14 @@ import logging
 
 import pytest
 
-from avgk_dask.engine.progress import Bar, LogLines, Telling
+from avgk_dask.engine.progress import Bar, LogLines, Progress
 
 
 def test_log_lines__tell_of_compiling_once(caplog):
-    telling = LogLines()
+    progress = LogLines()
     with caplog.at_level(logging.INFO, "avgk_dask"):
-        telling.compiling(True)
-        telling.compiling(False)
+        progress.compiling(True)
+        progress.compiling(False)
     assert [record.message.split(",")[0] for record in caplog.records] == ["compiling kernels"]
 
 
@@ -29,16 +29,16 @@ def test_bars__name_compiling_and_then_the_stage_again(capfd):
 
 
 @pytest.mark.parametrize("begins", [True, False])
-def test_tellings__that_keep_to_themselves_say_nothing(begins, capfd, caplog):
-    Telling().compiling(begins)
+def test_progress__that_keep_to_themselves_say_nothing(begins, capfd, caplog):
+    Progress().compiling(begins)
     assert capfd.readouterr().err == ""
     assert caplog.records == []
 
 
 def test_compiling__told_twice_goes_back_to_the_phase_before():
-    telling = Telling()
-    telling.enter("settling")
-    telling.compiling(True)
-    telling.compiling(True)
-    telling.compiling(False)
-    assert telling.phase == "settling"
+    progress = Progress()
+    progress.enter("settling")
+    progress.compiling(True)
+    progress.compiling(True)
+    progress.compiling(False)
+    assert progress.phase == "settling"

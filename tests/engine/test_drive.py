@@ -11,14 +11,12 @@ import zarr
 import avgk_dask as avgk
 from avgk_dask.api.inputs.sources import as_source
 from avgk_dask.bands.passes import Pass, Together
-from avgk_dask.bands.rows import outcome_pass
 from avgk_dask.engine.graph import pass_task
 from avgk_dask.engine.memory import Caps
 from avgk_dask.engine.run import Run, drive
 from avgk_dask.engine.search import ThresholdSearch
 from avgk_dask.engine.tally import ScanTally
 from avgk_dask.statistics.label_ranks import LabelRankSearch, edge_pass
-from avgk_dask.statistics.rules import ThresholdRule
 from avgk_dask.statistics.thresholds import pilot_pass
 from avgk_dask.testing import CountingStore, Simulation, simulate_store
 
@@ -82,12 +80,8 @@ def test_together__reads_a_pilot_alone_first(counted):
 def test_passes__that_hold_whole_rows_are_refused_where_they_cannot_fit(counted):
     source = counted[1]
     labels = LabelRankSearch(source.dtype, source.shape[1])
-    rule = ThresholdRule(0)
-    outcome = outcome_pass(
-        [rule], lambda outcomes: None, ScanTally, dtype=source.dtype, n_classes=8, first_rows=source.rows
-    )
     with dask.config.set({"avgk.memory-limit": "1 MB"}):
-        for what in (labels.next_pass(), Together((labels,)).next_pass(), outcome):
+        for what in (labels.next_pass(), Together((labels,)).next_pass()):
             with pytest.raises(avgk.MemoryLimitError):
                 Run(source).read(what)
 
@@ -99,7 +93,7 @@ def test_names__of_other_groups_of_bands_are_others(tmp_path, settings):
     for chosen in ({}, settings):
         with dask.config.set(chosen):
             source = as_source(tmp_path / "a.zarr")
-            names.append(set(pass_task(source, searches(source)[0].next_pass()).dask))
+            names.append(set(pass_task(source, searches(source)[0].next_pass())[0].dask))
     shared = {"-".join(key.split("-")[:2]) for key in names[0] & names[1]}
     same_reader = {"avgk-labels"} if "avgk.slab-bytes" in settings else {"avgk-store", "avgk-labels"}
     assert shared == same_reader
@@ -122,7 +116,7 @@ def test_bands__read_first_and_later_merge_to_the_whole(counted, first):
 
 
 def keys_of(source):
-    return set(pass_task(source, edge_pass(source.dtype, source.shape[1], np.array([3, 9]))).dask)
+    return set(pass_task(source, edge_pass(source.dtype, source.shape[1], np.array([3, 9])))[0].dask)
 
 
 def test_names__are_a_hash_of_what_is_computed(tmp_path):
@@ -135,7 +129,7 @@ def test_names__are_a_hash_of_what_is_computed(tmp_path):
     assert not own & other
     assert not own & keys_of(as_source(paths[0], np.zeros(200, int)))
     source = as_source(paths[0])
-    more = set(pass_task(source, edge_pass(source.dtype, 5, np.array([3, 10]))).dask)
+    more = set(pass_task(source, edge_pass(source.dtype, 5, np.array([3, 10])))[0].dask)
     assert {key for key in own & more if key.startswith("avgk-pla")} == set()
 
 

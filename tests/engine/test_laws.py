@@ -22,6 +22,7 @@ from hypothesis import strategies as st
 
 import avgk_dask
 from avgk_dask import records
+from avgk_dask.bands.conformal import Lac, TopK
 from avgk_dask.bands.passes import SampleGroups, pack
 from avgk_dask.engine.pilot import sample_block
 from avgk_dask.engine.plan import ScanShape
@@ -38,7 +39,7 @@ from avgk_dask.kernels.keys import encode
 from avgk_dask.kernels.zones import EdgeTable
 from avgk_dask.records import Record, Several
 from avgk_dask.statistics.above import AbovePlan, beside, scan_beside
-from avgk_dask.statistics.costs import CostHistogram, CostPlan, Costs, CoveragePlan, tally_costs, tally_coverage
+from avgk_dask.statistics.costs import CostHistogram, CostPlan, CoveragePlan, tally_costs, tally_coverage
 from avgk_dask.statistics.group_scan import CellCounts, scan_groups
 from avgk_dask.statistics.group_search import GroupSearch
 from avgk_dask.statistics.label_ranks import EdgePlan, LabelPlan, tally_edges, tally_labels
@@ -49,7 +50,7 @@ from avgk_dask.statistics.regrets import RegretPlan, tally_tops
 from avgk_dask.statistics.rules import CostRule, ThresholdRule
 from avgk_dask.statistics.scaling import AffinePlan, Scale, ScalePlan, tally_gradient, tally_scales
 from avgk_dask.statistics.smallest_budget import TargetPlan, tally_target
-from avgk_dask.statistics.truncated import GroupSlotPlan, SlotPlan, tally_group_slots, tally_last_slots
+from avgk_dask.statistics.truncated import SlotPlan, tally_group_slots, tally_last_slots
 from avgk_dask.testing import strategies
 
 #: Weights as order keys, from 0 to 1.
@@ -150,12 +151,12 @@ def first_rows(drawn):
 
 
 def cost_plan(drawn, most_bins=2, by=""):
-    return CostPlan(F8, drawn.n_classes, Costs("lac", F8), by, most_bins, first_rows(drawn))
+    return CostPlan(F8, drawn.n_classes, Lac(F8), by, most_bins, first_rows(drawn))
 
 
 def coverages(drawn):
     groups = SampleGroups(drawn.n_classes)
-    rule = CostRule(Costs("top_k", F8), np.array([1, 2]), "group")
+    rule = CostRule(TopK(F8), np.array([1, 2]), "group")
     plan = CoveragePlan(F8, drawn.n_classes, rule, groups, 2, first_rows(drawn))
     labels = [pack(hard, np.arange(len(hard)) % 2, drawn.n_classes) for hard in drawn.hard]
     return numbered(drawn, tally_coverage, labels, plan)
@@ -273,7 +274,7 @@ KINDS = {
     ),
     "GroupSlots": (
         lambda d: numbered(
-            d, tally_group_slots, in_two_groups(d), GroupSlotPlan(F8, d.n_classes, d.n_classes - 1, np.array([d.key, d.key + 1]))
+            d, tally_group_slots, in_two_groups(d), SlotPlan(F8, d.n_classes, d.n_classes - 1, np.array([d.key, d.key + 1]))
         ),
         lambda d: lambda t: t.digest(),
     ),
@@ -360,7 +361,8 @@ def test_kinds__are_all_there_are():
         "ProbabilityTally",
         "RegretTally",
     }  # part of others
-    declared = {kind.__name__ for kind in records.all_states() if kind.__module__.startswith("avgk_dask.")}
+    kinds = [kind for kind in records.Record._KINDS.values() if kind.__module__.startswith("avgk_dask.")]
+    declared = {kind.__name__ for kind in kinds if issubclass(kind, records.State) and kind is not records.State}
     assert declared == tested
 
 

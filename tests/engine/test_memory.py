@@ -23,7 +23,8 @@ from avgk_dask.engine.memory import Caps, memory_limit, project
 from avgk_dask.engine.search import ThresholdSearch
 from avgk_dask.engine.tally import RowLook
 from avgk_dask.records import Several
-from avgk_dask.sources.stored import PastSource
+from avgk_dask.sources.readers import ShapeOnlyReader
+from avgk_dask.sources.source import Source
 from avgk_dask.statistics.regrets import RegretPlan, tally_sets, tally_tops
 from avgk_dask.testing import CountingStore, Simulation, simulate_store
 from avgk_dask.threads import n_task_threads
@@ -185,7 +186,7 @@ def test_graph__holds_numbers_and_no_labels(tmp_path):
         with dask.config.set({"avgk.band-bytes": 0, "avgk.task-bytes": 1}):
             source = as_source(path)
             shape = Caps.configured().scan_shape(source, 10)
-            graph = pass_task(source, ThresholdSearch.begin(shape, [n]).next_pass()).dask
+            graph = pass_task(source, ThresholdSearch.begin(shape, [n]).next_pass())[0].dask
         tasks = [len(cloudpickle.dumps(node)) for key, node in graph.items() if str(key).startswith("avgk-scan")]
         assert max(tasks) < 2000
         sizes.append(sum(len(cloudpickle.dumps(node)) for key, node in graph.items() if "labels" in str(key)))
@@ -229,7 +230,7 @@ def test_caps__count_what_a_row_takes_besides_its_keys():
     """Two hundred million rows with a key each would be 2.4 GB of lengths, label indices and strata."""
     caps = Caps.configured()
     few, many = (
-        caps.scan_shape(PastSource((n, 10), np.dtype("f4"), np.zeros(0, int), None)) for n in (1000, 200_000_000)
+        caps.scan_shape(Source(ShapeOnlyReader((n, 10), np.dtype("f4")), np.zeros(0, int))) for n in (1000, 200_000_000)
     )
     assert few.max_held * few.key_bytes + 12 * 1000 <= caps.held_bytes < (few.max_held + 1) * few.key_bytes + 12 * 1000
     assert many.max_held == 0

@@ -15,9 +15,9 @@ from dask.utils import key_split
 
 import avgk_dask as avgk
 from avgk_dask.api.inputs.sources import as_source
-from avgk_dask.engine import progress as telling
-from avgk_dask.engine import run as progress
-from avgk_dask.engine.graph import Reads, pass_task
+from avgk_dask.engine import progress as progress_module
+from avgk_dask.engine import run as run_module
+from avgk_dask.engine.graph import pass_task
 from avgk_dask.statistics.label_ranks import edge_pass
 from avgk_dask.statistics.thresholds import pilot_pass
 from avgk_dask.testing import Simulation, simulate_store
@@ -35,7 +35,7 @@ def store(tmp_path_factory):
 @pytest.fixture
 def stages(monkeypatch):
     """Give the stages so far: the name, how much of how much was done when the next one began, and the unit."""
-    found, begun = [], telling.Telling.begin
+    found, begun = [], progress_module.Progress.begin
 
     def note(self):
         if self.stage:
@@ -46,8 +46,8 @@ def stages(monkeypatch):
             note(self)
         begun(self, stage, unit, total, is_wave)
 
-    monkeypatch.setattr(telling.Telling, "begin", begin)
-    for kind in (telling.Telling, telling.Bar):
+    monkeypatch.setattr(progress_module.Progress, "begin", begin)
+    for kind in (progress_module.Progress, progress_module.Bar):
         original = kind.close
         monkeypatch.setattr(kind, "close", lambda self, original=original: (note(self), original(self)))
     return found
@@ -75,13 +75,13 @@ def test_stages__count_the_bytes_of_the_scores(store, stages, scheduler, progres
 
 
 def test_stages__of_waves_share_the_bytes_of_the_store(stages, monkeypatch):
-    waves, begin = [], telling.Telling.begin
+    waves, begin = [], progress_module.Progress.begin
 
     def noted(self, stage, unit, total, is_wave=False):
         waves.append((stage, is_wave))
         begin(self, stage, unit, total, is_wave)
 
-    monkeypatch.setattr(telling.Telling, "begin", noted)
+    monkeypatch.setattr(progress_module.Progress, "begin", noted)
     scores = np.random.default_rng(0).random((4_000, 20)).astype(np.float32)
     lazy = da.from_array(scores, chunks=(20, 20))
     with dask.config.set({**SMALL, "avgk.max-events": 2_000, "avgk.least-events": 1, "avgk.kept-bytes": 1}):
@@ -99,8 +99,8 @@ def test_stages__that_a_checkpoint_has_kept_are_done(store, stages, tmp_path):
 
 
 def test_bar__is_one_for_all_stages(store, monkeypatch, capsys):
-    bars, new_bar = [], telling.new_bar
-    monkeypatch.setattr(telling, "new_bar", lambda **options: bars.append(new_bar(**options)) or bars[-1])
+    bars, new_bar = [], progress_module.new_bar
+    monkeypatch.setattr(progress_module, "new_bar", lambda **options: bars.append(new_bar(**options)) or bars[-1])
     with dask.config.set(SMALL):
         avgk.evaluate(store, k=[1, 2], progress=True)
     (bar,) = bars
@@ -120,7 +120,7 @@ def test_bar__of_stages_that_read_no_scores_counts_tasks(store, stages, capsys):
 @pytest.fixture
 def drawn(monkeypatch):
     """Give what the bars showed so far: the text that stands before a count, or alone."""
-    found, new_bar = [], telling.new_bar
+    found, new_bar = [], progress_module.new_bar
 
     def watched(**options):
         bar = new_bar(**options)
@@ -129,7 +129,7 @@ def drawn(monkeypatch):
         monkeypatch.setattr(bar, "refresh", lambda *args, **more: (found.append(bar.desc), refresh(*args, **more)))
         return bar
 
-    monkeypatch.setattr(telling, "new_bar", watched)
+    monkeypatch.setattr(progress_module, "new_bar", watched)
     return found
 
 
@@ -154,11 +154,11 @@ def test_phases__of_several_models_end_with_what_compares_them(store, drawn):
 
 
 def test_phase__in_a_task_gives_way_to_the_count_again(drawn):
-    with progress.computing(True) as compute:
+    with run_module.computing(True) as compute:
 
         def task():
-            with telling.phase("compiling"):
-                assert telling.now_telling().phase == "compiling"
+            with progress_module.phase("compiling"):
+                assert progress_module.current_progress().phase == "compiling"
 
         compute([dask.delayed(task)()], "scan")
     assert in_order(drawn) == ["avgk scan", "avgk compiling", "avgk scan", "avgk settling"]
@@ -166,19 +166,19 @@ def test_phase__in_a_task_gives_way_to_the_count_again(drawn):
 
 def test_phase__is_silent_without_a_bar(capfd):
     for asked in (None, False):
-        with progress.showing(asked) as told, telling.phase("opening"):
+        with run_module.showing(asked) as told, progress_module.phase("opening"):
             assert told.phase == "opening"
-    with telling.phase("opening"):
+    with progress_module.phase("opening"):
         pass
     assert capfd.readouterr() == ("", "")
 
 
 def test_status_line__is_empty_again_and_makes_room(capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "20")
-    with telling.told_by(telling.StatusLine()) as line, telling.phase("writing"):
+    with progress_module.report_to(progress_module.StatusLine()) as line, progress_module.phase("writing"):
         with line.aside():
-            print("wrote it", file=telling.sys.stderr)
-        with telling.phase("settling"):
+            print("wrote it", file=progress_module.sys.stderr)
+        with progress_module.phase("settling"):
             pass
     clear = "\r" + 19 * " " + "\r"
     named = {name: f"\r{name.ljust(19)}\r{name}" for name in ("avgk writing", "avgk settling")}
@@ -192,9 +192,9 @@ def test_status_line__is_empty_again_and_makes_room(capsys, monkeypatch):
 
 
 def test_bars__of_calls_in_several_threads_are_their_own(store, monkeypatch, capsys):
-    bars, new_bar = [], telling.new_bar
-    monkeypatch.setattr(telling, "new_bar", lambda **options: bars.append(new_bar(**options)) or bars[-1])
-    with progress.showing(True) as mine, ThreadPoolExecutor(1) as pool:
+    bars, new_bar = [], progress_module.new_bar
+    monkeypatch.setattr(progress_module, "new_bar", lambda **options: bars.append(new_bar(**options)) or bars[-1])
+    with run_module.showing(True) as mine, ThreadPoolExecutor(1) as pool:
         mine.begin("scan", "B", 10)
         pool.submit(avgk.threshold, store, 1, progress=True).result()
         assert mine.n_done == 0
@@ -218,8 +218,8 @@ def test_log__has_a_line_now_and_then_without_a_bar(store, progress, caplog):
 def test_log__tells_gigabytes_and_the_time_left(caplog, monkeypatch):
     caplog.set_level(logging.INFO, "avgk_dask")
     clock = [0.0]
-    monkeypatch.setattr(telling.time, "monotonic", lambda: clock[0])
-    lines = telling.LogLines()
+    monkeypatch.setattr(progress_module.time, "monotonic", lambda: clock[0])
+    lines = progress_module.LogLines()
     lines.begin("scan", "B", 100_000_000_000)
     for clock[0] in (30.0, 60.0, 61.0, 120.0):
         lines.advance(5_000_000_000)
@@ -243,14 +243,14 @@ def test_reads__name_the_rows_and_chunks_of_a_task(store):
     with dask.config.set(SMALL):
         source = as_source(store)
         for what in (edge_pass(source.dtype, 20, np.array([3])), pilot_pass(source, [3_000])):
-            reads = Reads.of(source, what, pass_task(source, what).dask)
+            reads = pass_task(source, what)[1]
             places = [reads.place_of(key) for key in reads.groups]
             assert len(set(places)) == len(reads.groups) > 3
             assert all(place.startswith("reads rows ") and f"of {source.location}" in place for place in places)
     assert reads.place_of("avgk-merge-0-0-0") == "merges what others found"
     lazy = as_source(da.from_array(np.eye(6), chunks=(3, 3)))
     what = edge_pass(lazy.dtype, 6, np.array([3]))
-    reads = Reads.of(lazy, what, pass_task(lazy, what).dask)
+    reads = pass_task(lazy, what)[1]
     assert [reads.place_of(key) for key in reads.groups] == ["reads rows 0 to 2 (band 0)", "reads rows 3 to 5 (band 1)"]
 
 
@@ -260,5 +260,5 @@ def test_names__on_the_dashboard_are_readable(store):
             zarr.open_array(store, path="scores", mode="r"), zarr.open_array(store, path="labels", mode="r")
         )
         what = edge_pass(source.dtype, 20, np.array([3]))
-        names = {key_split(key) for key in pass_task(source, what).dask}
+        names = {key_split(key) for key in pass_task(source, what)[0].dask}
     assert names == {"avgk-edges", "avgk-merge", "avgk-plan", "avgk-store", "avgk-labels"}

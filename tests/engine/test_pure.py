@@ -9,11 +9,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from avgk_dask.bands.conformal import Lac
 from avgk_dask.engine.plan import ScanShape
 from avgk_dask.engine.search import ThresholdSearch
 from avgk_dask.engine.ties import ExtremesSearch
 from avgk_dask.kernels.keys import decode, encode
-from avgk_dask.statistics.costs import CostPlan, Costs, QuantileSearch
+from avgk_dask.statistics.costs import CostPlan, QuantileSearch
 from avgk_dask.statistics.label_ranks import LabelRankSearch, RiskSearch
 from avgk_dask.testing import oracle_threshold, strategies
 
@@ -115,7 +116,7 @@ def test_quantile_search__finds_the_label_score_of_a_rank_with_few_bins_too(draw
     scores, labels, cuts = drawn
     n, c = scores.shape
     alpha, n_groups = Fraction(3, 10), c if by else 1
-    plan = CostPlan(scores.dtype, c, Costs("lac", scores.dtype), by, most_bins * n_groups, tuple(cuts))
+    plan = CostPlan(scores.dtype, c, Lac(scores.dtype), by, most_bins * n_groups, tuple(cuts))
     search, n_passes = by_hand(QuantileSearch(plan, n, n_groups, alpha), scores, labels, cuts)
     levels = search.levels()
     for group in range(n_groups):
@@ -127,5 +128,5 @@ def test_quantile_search__finds_the_label_score_of_a_rank_with_few_bins_too(draw
         if rank <= len(own):
             assert float(decode([~levels[group]], scores.dtype)[0]) == own[rank - 1]
         else:
-            assert levels[group] == plan.costs.everything
+            assert levels[group] == plan.method.everything
     assert n_passes == 1 or most_bins == 2

@@ -14,7 +14,7 @@ from avgk_dask.engine.search import ThresholdSearch
 
 def scan_graph(array):
     source = as_source(array, missing="fill")
-    task = pass_task(source, ThresholdSearch.begin(Caps.configured().scan_shape(source), [10]).next_pass())
+    task, _ = pass_task(source, ThresholdSearch.begin(Caps.configured().scan_shape(source), [10]).next_pass())
     return source, dict(task.dask)
 
 

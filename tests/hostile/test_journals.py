@@ -205,7 +205,7 @@ def no_listing(monkeypatch, fails):
     """Let listings fail, as ``fails`` says of the number of each."""
     from avgk_dask.store.read import listing
 
-    original, seen = listing._list_keys, [0]
+    original, seen = listing.listed, [0]
 
     def listed(*arguments):
         seen[0] += 1
@@ -213,7 +213,7 @@ def no_listing(monkeypatch, fails):
             raise OSError("no answer")
         return original(*arguments)
 
-    monkeypatch.setattr(listing, "_list_keys", listed)
+    monkeypatch.setattr(listing, "listed", listed)
 
 
 @pytest.mark.parametrize("number", [1, 2, 3])

@@ -107,10 +107,10 @@ def test_errors_and_warnings__are_clean_however_they_are_made(kind, text):
 
 
 def test_log__is_clean(outcomes, capsys):
-    from avgk_dask.engine.progress import LOGGER, Bar, Telling
+    from avgk_dask.engine.progress import LOGGER, Bar, Progress
 
     for text in (NAME, LONG):
-        outcomes(Telling().say, text)
+        outcomes(Progress().say, text)
         outcomes(LOGGER.info, "%s and %s", text, 1)
         bar = Bar()
         bar.begin("scan", "B", 3)

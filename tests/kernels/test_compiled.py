@@ -102,7 +102,6 @@ def test_find_labels_and_rank_labels__equal_their_twins(data):
     assert np.array_equal(left[-1], right[-1])
 
 
-@pytest.mark.slow
 @given(data=st.data())
 def test_rank_top__equals_its_twin(data):
     scores = data.draw(matrices())

@@ -14,7 +14,7 @@ from threading import Barrier, BrokenBarrierError
 import pytest
 from numba.core.registry import CPUDispatcher
 
-from avgk_dask import kernels
+from avgk_dask.kernels import compiled
 from avgk_dask.kernels import dispatch as twins
 from avgk_dask.kernels.compiled import notice_changes
 from avgk_dask.kernels.compiled.rows import gather_above
@@ -23,8 +23,8 @@ from avgk_dask.kernels.dispatch import KERNELS, compiled_kernel, plain_twin
 
 def compiled_functions():
     """Yield (name, module) of each public compiled function, where it is defined."""
-    for module in pkgutil.iter_modules(kernels.__path__):
-        for name, value in vars(importlib.import_module(f"avgk_dask.kernels.{module.name}")).items():
+    for module in pkgutil.iter_modules(compiled.__path__):
+        for name, value in vars(importlib.import_module(f"avgk_dask.kernels.compiled.{module.name}")).items():
             here = isinstance(value, CPUDispatcher) and value.py_func.__module__.endswith(f".{module.name}")
             if here and not name.startswith("_"):
                 yield name, module.name

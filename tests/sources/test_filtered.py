@@ -11,9 +11,8 @@ import zarr
 import avgk_dask as avgk
 from avgk_dask.api.inputs.sources import as_source
 from avgk_dask.engine.run import Run
-from avgk_dask.sources.derived import FilteredSource, TransformedSource
-from avgk_dask.sources.reading import SpreadTies
 from avgk_dask.sources.row_values import Condition, SampleMask, first_samples
+from avgk_dask.sources.source import spread_source
 from avgk_dask.statistics.thresholds import find_thresholds, pilot_pass
 from avgk_dask.testing import CountingStore
 
@@ -61,9 +60,9 @@ def test_filtered__names_samples_by_their_own_numbers(where):
     for source in sources(where):
         names = [source.sample(b, r) for b in range(source.n_bands) for r in range(source.rows[b + 1] - source.rows[b])]
         assert names == np.flatnonzero(WHERE).tolist()
-        spread = TransformedSource(source, SpreadTies((3,), C, source.dtype))
+        spread = spread_source(source, [3])
         assert spread.sample(2, 0) == source.sample(2, 0)
-        assert (spread.whole, spread.places) == (source.whole, source.places)
+        assert (spread.reader, spread.places) == (source.reader, source.places)
 
 
 def test_filtered__of_no_sample_is_refused():
@@ -128,7 +127,7 @@ def test_filtered__tells_masks_apart_by_token_and_stamps(tmp_path):
     other = WHERE.copy()
     other[0] = ~other[0]
     plain = as_source(array)
-    first, second = (FilteredSource(plain, SampleMask([Condition(w)], plain.rows)) for w in (WHERE, other))
+    first, second = (plain.with_conditions([Condition(w)]) for w in (WHERE, other))
     assert len({plain.token, first.token, second.token}) == 3
     assert (first.row_stamps() == second.row_stamps()).tolist() == [False, True, True, True, True]
     assert not set(first.row_stamps()) & set(plain.row_stamps())

@@ -10,7 +10,7 @@ import zarr
 
 from avgk_dask.api.inputs.sources import as_source
 from avgk_dask.engine.run import Run
-from avgk_dask.sources.derived import TransformedSource
+from avgk_dask.sources.transforms import Transform
 from avgk_dask.statistics.thresholds import find_thresholds
 from avgk_dask.testing import CountingStore
 
@@ -24,14 +24,11 @@ WAYS = [
 ]
 
 
-class Shares:
+class Shares(Transform):
     """Each score as a share of its row: other numbers, of another dtype, that whole rows are needed for."""
 
     dtype = np.dtype(np.float64)
     needs_rows = True
-
-    def width(self, n_stored):
-        return n_stored
 
     def apply(self, block, first_row, first_class):
         assert block.shape[1] == SCORES.shape[1]
@@ -41,14 +38,10 @@ class Shares:
         return "shares"
 
 
-class Shifted:
+class Shifted(Transform):
     """Each score moved by its own place in the matrix."""
 
     dtype = np.dtype(np.int64)
-    needs_rows = False
-
-    def width(self, n_stored):
-        return n_stored
 
     def apply(self, block, first_row, first_class):
         rows, classes = np.indices(block.shape)
@@ -81,7 +74,7 @@ def test_transformed__is_what_the_transformed_matrix_gives(transform, chunks, wa
     expected = outcome(as_source(transform.apply(SCORES, 0, 0), LABELS))
     for inner in sources(chunks):
         with dask.config.set(way), dask.config.set(scheduler="synchronous"):
-            source = TransformedSource(inner, transform)
+            source = inner.with_transform(transform)
             assert outcome(source) == expected
             assert np.array_equal(source.dask_array().compute(), transform.apply(SCORES, 0, 0))
 
@@ -96,25 +89,25 @@ def test_transformed__of_a_transformed_source_does_both(transforms, way):
     expected = outcome(as_source(twice, LABELS))
     for inner in sources((13, 5)):
         with dask.config.set(way), dask.config.set(scheduler="synchronous"):
-            source = TransformedSource(TransformedSource(inner, transforms[0]), transforms[1])
+            source = inner.with_transform(transforms[0]).with_transform(transforms[1])
             assert outcome(source) == expected
             assert outcome(source, ties="spread")[0][0][:3] == expected[0][0][:3]
-            assert source.stored_dtype == np.uint8
+            assert source.reader.dtype == np.uint8
 
 
 def test_transformed__tells_two_dtypes_and_its_memory():
     (_, stored) = sources((20, 5))
-    source = TransformedSource(stored, Shares())
-    assert (source.stored_dtype, source.dtype) == (np.uint8, np.float64)
+    source = stored.with_transform(Shares())
+    assert (source.reader.dtype, source.dtype) == (np.uint8, np.float64)
     assert source.slab_bytes() == 20 * 12 * 8
     assert source.held_bytes() > stored.held_bytes() + source.slab_bytes()
-    assert source.token != TransformedSource(stored, Shifted()).token != stored.token
+    assert source.token != stored.with_transform(Shifted()).token != stored.token
 
 
 def test_transformed__reads_each_chunk_once_beside_the_pilot():
     store = CountingStore(zarr.storage.MemoryStore())
     zarr.create_array(store, data=SCORES, chunks=(5, 4), config={"write_empty_chunks": True})
-    source = TransformedSource(as_source(zarr.open_array(store, mode="r"), LABELS), Shares())
+    source = as_source(zarr.open_array(store, mode="r"), LABELS).with_transform(Shares())
     store.reads.clear()
     with dask.config.set({"avgk.small-scores": 0, "scheduler": "synchronous"}):
         run = Run(source)

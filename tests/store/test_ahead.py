@@ -19,7 +19,7 @@ from avgk_dask.api.inputs.sources import as_source
 from avgk_dask.bands.passes import CheckedTally, Pass
 from avgk_dask.engine.graph import pass_task
 from avgk_dask.engine.memory import memory_limit, project
-from avgk_dask.engine.tasks import Assignment, BandNumbers, read_bands
+from avgk_dask.engine.tasks import Assignment, TaskNumbers, read_bands
 from avgk_dask.sources import reading
 from avgk_dask.statistics.thresholds import pilot_pass
 from avgk_dask.store.read import ahead, bands, checked
@@ -175,10 +175,10 @@ def test_budget__grows_while_scans_wait_and_shrinks_while_they_do_not():
 
 def test_budget__is_shared_by_those_who_read(far):
     source = as_source(watched())
-    size = most_bytes(source.array)
+    size = most_bytes(source.reader.array)
 
     def part(row):
-        return Part(source.array, (slice(row, row + 4), slice(0, 13)), size)
+        return Part(source.reader.array, (slice(row, row + 4), slice(0, 13)), size)
 
     budget = Budget()
     with budget.reader(1), budget.reader(2), budget.reader(2):
@@ -198,7 +198,7 @@ def test_budget__is_shared_by_those_who_read(far):
 def test_reading_ahead__ends_all_requests_where_one_chunk_cannot_be_read(far):
     source = as_source(watched(together=20, bad="c/1/0", stuck=True))
     with pytest.raises(avgk.ReadError, match=r"c/1/0.*no answer"):
-        list(read_some(source.reader, range(1, 26)))
+        list(read_some(source.reader.band_reader, range(1, 26)))
     settle()
     assert Watched.n == 0
     assert len(Watched.cancelled) >= 19
@@ -238,9 +238,11 @@ def test_tasks__stop_where_the_work_itself_fails(far):
         next(iter(slabs))
         raise ValueError("work")
 
-    which = BandNumbers(range(20), range(20))
+    which = TaskNumbers(range(20), range(20))
     with pytest.raises(ValueError, match="work") as caught:
-        read_bands(source.reader, [None] * 20, None, which, Assignment(Pass("a", fail, None, CheckedTally)), 8)
+        read_bands(
+            source.reader.band_reader, [None] * 20, None, which, Assignment(Pass("a", fail, None, CheckedTally)), 8
+        )
     assert caught.traceback
     settle()
     assert (Watched.n, ahead.BUDGET.n_bytes, ahead.BUDGET.n_readers) == (0, 0, 0)
@@ -251,7 +253,7 @@ def test_reading_ahead__starts_no_threads(far):
     np.asarray(array[:])
     before = {thread.name for thread in threading.enumerate()}
     source = as_source(array)
-    assert len(list(read_some(source.reader, range(26)))) == 26
+    assert len(list(read_some(source.reader.band_reader, range(26)))) == 26
     new = {thread.name for thread in threading.enumerate()} - before
     assert all(name.startswith("asyncio") for name in new), new  # zarr decodes in those
 
@@ -277,7 +279,7 @@ def test_reading_ahead__ends_with_a_cancelled_task_of_a_cluster(monkeypatch):
     with distributed.Client(
         processes=False, n_workers=1, threads_per_worker=1, dashboard_address=None, set_as_default=False
     ) as client:
-        future = client.submit(_read_all, source.reader)
+        future = client.submit(_read_all, source.reader.band_reader)
         assert READING.wait(PATIENCE)
         future.cancel()
         assert ENDED.wait(PATIENCE / 2)
@@ -314,7 +316,7 @@ def test_far_tasks__are_named_by_what_each_reads(far):
     names = []
     for n in (1, 2):
         with dask.config.set(num_workers=n):
-            names.append({key for key in pass_task(source, pilot).dask if key.startswith("avgk-pilot")})
+            names.append({key for key in pass_task(source, pilot)[0].dask if key.startswith("avgk-pilot")})
     assert not names[0] & names[1]
 
 
@@ -375,7 +377,7 @@ def test_large_objects__that_change_between_two_ranges_are_read_again_whole(far,
     array, _, obstore = in_objects
     client = array.store.store
     source = as_source(array)
-    store = source.array.store_path.store
+    store = source.reader.array.store_path.store
     other = np.full((4, 13), 0.5, np.float32)
 
     refuse = checked.Checks.refuse_size
@@ -386,7 +388,7 @@ def test_large_objects__that_change_between_two_ranges_are_read_again_whole(far,
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(checked.Checks, "refuse_size", changing)
-        (block,) = read_some(source.reader, [0])
+        (block,) = read_some(source.reader.band_reader, [0])
     assert np.array_equal(block, other)
     assert not store._has_ranges
 
@@ -396,5 +398,5 @@ def test_large_objects__are_refused_by_their_size_before_they_are_read(far, in_o
     source = as_source(array)
     obstore.put(array.store.store, "c/3/0", bytes(100_000))
     with pytest.raises(avgk.ReadError, match=r"c/3/0.*100,000 bytes"):
-        list(read_some(source.reader, [3]))
+        list(read_some(source.reader.band_reader, [3]))
     assert [part for key, part in asked if key == "c/3/0"] == [(0, 50)]

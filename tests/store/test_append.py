@@ -21,9 +21,8 @@ from zarr.storage import LocalStore, MemoryStore
 
 import avgk_dask as avgk
 from avgk_dask.store.write import appending, writer
-from avgk_dask.store.write import journal as staging
-from avgk_dask.store.write.drafts import writable
 from avgk_dask.store.write.lease_places import FOLDER
+from avgk_dask.store.write.roots import writable
 
 SCORES = np.random.default_rng(1).random((157, 5), dtype=np.float32)
 SOFT = SCORES / SCORES.sum(1, keepdims=True)
@@ -51,7 +50,6 @@ def add(path, first, last, labels=LABELS, **options):
     assert more.n_samples == last
 
 
-@pytest.mark.slow
 @settings(max_examples=settings().max_examples // 3)
 @given(data=st.data())
 def test_append__gives_the_store_of_one_writer_byte_for_byte(tmp_path_factory, data):
@@ -212,7 +210,7 @@ def far_tree(path, options):
     return sync(read(writable(path, options)[0]))
 
 
-@pytest.mark.slow
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("how", [{"shard_chunks": 2}, {"top_m": 2, "shard_chunks": 1}])
 def test_append__works_on_stores_elsewhere(far, tmp_path, how):
     path, options = far
@@ -571,7 +569,7 @@ def cut_short(path, first=45, last=50):
 
     write(path, first, chunk_rows=10)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(staging, "_move_in", stop)
+        patch.setattr(appending, "_move_in", stop)
         assert stopped(add, path, first, last)
     return json.loads((path / "zarr.json").read_text())
 

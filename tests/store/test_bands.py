@@ -30,7 +30,7 @@ def test_read_bands__gives_the_slabs_in_order_each_read_once(far, chunks, slab):
     store.reads.clear()
     source = as_source(zarr.open_array(store, mode="r"))
     rows, classes = plan_bands(*(Axis(n, size) for n, size in zip(SCORES.shape, chunks, strict=True)), 4, slab)
-    reader = bands.BandReader(source.array, tuple(rows), tuple(classes), np.dtype("f4"))
+    reader = bands.BandReader(source.reader.array, tuple(rows), tuple(classes), np.dtype("f4"))
     for first, last in ((0, source.n_bands), (source.n_bands // 2, source.n_bands)):
         store.reads.clear()
         read = [np.concatenate(list(slabs), axis=1) for slabs in reader.read_bands(range(first, last))]

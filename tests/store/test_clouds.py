@@ -27,7 +27,7 @@ import services
 import zarr
 
 import avgk_dask as avgk
-from avgk_dask.engine import progress as telling
+from avgk_dask.engine import progress as progress_module
 from avgk_dask.store.read import opening
 
 pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
@@ -63,7 +63,7 @@ def check(url, case, options):
     assert found.has_manifest
 
 
-@pytest.mark.slow
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("client", ["obstore", "fsspec"])
 @pytest.mark.parametrize("layout", [{}, {"chunk_rows": 400, "shard_chunks": 1}, {"codec": "zstd"}])
 def test_s3__gives_the_same_result(s3, case, client, layout):
@@ -366,7 +366,7 @@ def test_faults__and_killed_workers_change_no_bit(faulty, case, monkeypatch):
     options, set_mode = faulty
     url = f"s3://scores/{uuid.uuid4().hex}.zarr"
     write(url, case, options, chunk_rows=20, shard_chunks=1)
-    n_kills, advance = [0], telling.Telling.advance
+    n_kills, advance = [0], progress_module.Progress.advance
 
     def kill(self, n):
         advance(self, n)
@@ -376,7 +376,7 @@ def test_faults__and_killed_workers_change_no_bit(faulty, case, monkeypatch):
                 n_kills[0] += 1
                 os.kill(random.choice(pids), signal.SIGKILL)
 
-    monkeypatch.setattr(telling.Telling, "advance", kill)
+    monkeypatch.setattr(progress_module.Progress, "advance", kill)
     size = {"n_workers": 2, "threads_per_worker": 1, "dashboard_address": None, "silence_logs": 60}
     with (
         dask.config.set(
@@ -446,7 +446,6 @@ def test_azure__gives_the_same_result_and_refuses_wrong_keys(case, scheme):
     assert time.monotonic() - started < 30
 
 
-@pytest.mark.slow
 def test_places__all_give_the_same_result(tmp_path, case):
     """Memory, zip files, v2 and v3, shards and split classes, consolidated or not, written by three libraries."""
     import dask.array as da

@@ -117,7 +117,6 @@ with avgk.ScoreWriter(sys.argv[1], n_classes=6, part=part, chunk_rows=64) as wri
 """
 
 
-@pytest.mark.slow
 def test_parts__may_be_written_by_processes_at_once(tmp_path):
     command = [sys.executable, "-c", PART, str(tmp_path / "a.zarr")]
     running = [subprocess.Popen([*command, str(part)]) for part in range(3)]

@@ -88,11 +88,11 @@ def test_small_chunks__are_read_once_each_in_bands_of_many(layout):
     source = as_source(stored(store, layout))
     assert 32 <= source.n_bands <= 63
     store.reads.clear()
-    bands_read = source.reader.read_bands(range(source.n_bands))
+    bands_read = source.reader.band_reader.read_bands(range(source.n_bands))
     assert np.array_equal(np.concatenate([np.concatenate(list(slabs), axis=1).copy() for slabs in bands_read]), SCORES)
     reads = {key: n for key, n in store.reads.items() if not is_metadata(key)}
     assert set(reads.values()) == {1}
-    assert len(reads) == math.prod(chunk_grid(source.array))
+    assert len(reads) == math.prod(chunk_grid(source.reader.array))
 
 
 @pytest.mark.sample(1)
@@ -138,13 +138,13 @@ DAMAGES = [emptied, cut, oversized, folder, lambda path: path.unlink()]
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_small_chunks__that_are_bad_are_named_from_the_middle_of_a_band(tmp_path, layout, spoil):
     source = as_source(stored(tmp_path / "a.zarr", layout))
-    index = source.array.metadata.encode_chunk_key((101, 0))
-    row = 101 * source.array.metadata.chunk_grid.chunk_shape[0]
+    index = source.reader.array.metadata.encode_chunk_key((101, 0))
+    row = 101 * source.reader.array.metadata.chunk_grid.chunk_shape[0]
     assert row not in source.rows
     band = int(np.searchsorted(source.rows, row)) - 1
     spoil(tmp_path / "a.zarr" / index)
     with pytest.raises(avgk.ReadError, match=f"chunk {index} of "):
-        list(next(source.reader.read_bands([band])))
+        list(next(source.reader.band_reader.read_bands([band])))
     with pytest.raises(avgk.ReadError, match=rf"\b{index}\b"):
         avgk.evaluate(tmp_path / "a.zarr", k=1)
     assert [key for key, _ in avgk.verify(tmp_path / "a.zarr").damaged] == [index]

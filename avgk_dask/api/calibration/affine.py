@@ -1,4 +1,4 @@
-"""Logits that are weighted, or mixed, and shifted inside the tasks that read them."""
+"""Vector and matrix scaling: logistic regression on logits, fitted out of core, and applied inside the tasks that read them."""
 
 from __future__ import annotations
 
@@ -14,9 +14,8 @@ from scipy import optimize
 from ...arrays import Array, Dtype, Floats, whole_number
 from ...engine.run import Run, running
 from ...errors import OptionError, ScoresError, warn_of
-from ...sources.activations import Softmax
-from ...sources.derived import TransformedSource
 from ...sources.source import Source
+from ...sources.transforms import Softmax, Transform
 from ...statistics.losses import ScaleTally
 from ...statistics.scaling import (
     EXPONENTS,
@@ -36,9 +35,15 @@ from ..inputs.sources import as_source
 from ..options import LabelsLike, ScoresLike, SourceOptions, check_flag
 from .temperature import Calibrator, logits_to_fit, refuse_fit
 
+#: The optimiser stops once a step gains less than the first, relative to the loss, or no part of the gradient is
+#: above the second.
+_GAIN, _GRADIENT = 1e-11, 1e-7
+#: Logits of a smaller exponent count as if it were this one: units of sums stay floats.
+_LEAST_EXPONENT = -900
+
 
 @dataclass(frozen=True)
-class Affine:
+class Affine(Transform):
     """Turns rows of logits z into w z + b, or W z + b, as float64; the same bits for any block."""
 
     weights: Floats
@@ -55,14 +60,10 @@ class Affine:
         return self.weights.ndim == 2
 
     @property
-    def told(self) -> str:
+    def made_by(self) -> str:
         """What it does, in words: with a hash that tells its weights from others."""
         found = hashlib.sha256(np.concatenate([self.weights.reshape(-1), self.bias]).astype("<f8").tobytes())
         return f"weighted by {found.hexdigest()[:16]}"
-
-    def width(self, n_stored: int) -> int:
-        """Return the number of columns: the same."""
-        return n_stored
 
     def apply(self, block: Array, first_row: int, first_class: int) -> Array:
         """Return a block of weighted logits."""
@@ -70,16 +71,6 @@ class Affine:
             return affine_logits(block, self.weights, self.bias)
         classes = slice(first_class, first_class + block.shape[1])
         return affine_logits(block, self.weights[classes], self.bias[classes])
-
-
-# Vector and matrix scaling: logistic regression on logits, fitted out of core.
-
-
-#: The optimiser stops where a step gains less than the first, relative to the loss, or no part of the gradient is
-#: above the second.
-_GAIN, _GRADIENT = 1e-11, 1e-7
-#: Logits of a smaller exponent count as if it were this one: units of sums stay floats.
-_LEAST_EXPONENT = -900
 
 
 @dataclass(frozen=True, repr=False, eq=False)
@@ -98,8 +89,8 @@ class WeightedSoftmax(LazyScores):
                 f"logits must have the {self.bias.size} classes that the calibrator was fitted to; got {logits.shape[1]}. "
                 "Fit one to such logits."
             )
-        weighted = TransformedSource(logits, Affine(self.weights, self.bias))
-        return TransformedSource(weighted, Softmax(1.0, weighted.dtype, logits.location, logits.mask is not None))
+        weighted = logits.with_transform(Affine(self.weights, self.bias))
+        return weighted.with_transform(Softmax(1.0, weighted.dtype, logits.location, logits.mask is not None))
 
     def __repr__(self) -> str:
         return self._told(f"softmax of weighted {place_of(self.scores)}")
@@ -138,7 +129,7 @@ class _Objective:
 class AffineScaling(Calibrator):
     """What vector and matrix scaling have in common."""
 
-    TOLD: ClassVar[dict[str, type]] = {**Calibrator.TOLD, "max_iterations": int}
+    FIT: ClassVar[dict[str, type]] = {**Calibrator.FIT, "max_iterations": int}
 
     def __init__(self, *, max_iterations: int = 500) -> None:
         super().__init__()
@@ -181,26 +172,29 @@ class AffineScaling(Calibrator):
         check_flag("progress", progress, or_none=True)
         logits = open_once(logits)
         source = logits_to_fit(logits, labels, where, ignore_index)
-        _check_rows(source)
+        if source.shape[0] > MOST_ROWS:
+            raise ScoresError(
+                f"logits must have at most {MOST_ROWS:,} samples for vector and matrix scaling; got {source.shape[0]:,}. "
+                "Fit them to a part of those, or fit a temperature."
+            )
         with running(source, progress, "raise") as run:
-            first = _first_look(run)
+            unscaled = ScalePlan(run.source.dtype, run.source.shape[1], (Scale(1.0),), only_finite=True)
+            first: ScaleTally = run.read(scale_pass(unscaled))
+            refuse_fit(first, run.source)
             self.nll_before = first.losses.mean(0, first.n_labelled)
             objective = _Objective(run, self, max(first.magnitude - EXPONENTS, _LEAST_EXPONENT))
             found = optimize.minimize(
                 objective, self._start(source.shape[1]), jac=True, method="L-BFGS-B",
                 options={"maxiter": self.max_iterations, "maxfun": 4 * self.max_iterations, "ftol": _GAIN, "gtol": _GRADIENT},
             )  # fmt: skip
-        self._take(found, objective, source.shape[1])
+        assert objective.best is not None
+        _, self.nll_after, best = objective.best
+        self.weights, self.bias = self._unpacked(best, source.shape[1])
+        self.n_iterations, self.converged = int(found.nit), bool(found.success)
+        self.message = "" if found.success else f"the optimiser stopped early: {str(found.message).lower()}"
         self.n_reads, self.class_names = run.reads, recorded_names(logits)
         warn_of(self.message)
         return self
-
-    def _take(self, found: Any, objective: _Objective, n_classes: int) -> None:
-        assert objective.best is not None
-        _, self.nll_after, x = objective.best
-        self.weights, self.bias = self._unpacked(x, n_classes)
-        self.n_iterations, self.converged = int(found.nit), bool(found.success)
-        self.message = "" if found.success else f"the optimiser stopped early: {str(found.message).lower()}"
 
     def transform(self, logits: ScoresLike) -> LazyScores:
         """Return the probabilities of logits, lazily; every function takes them as scores.
@@ -322,7 +316,7 @@ class MatrixScaling(AffineScaling):
     """
 
     METHOD = "matrix"
-    TOLD: ClassVar[dict[str, type]] = {**AffineScaling.TOLD, "penalty": float, "bias_penalty": float}
+    FIT: ClassVar[dict[str, type]] = {**AffineScaling.FIT, "penalty": float, "bias_penalty": float}
 
     def __init__(self, penalty: float = 1.0, bias_penalty: float = 1.0, *, max_iterations: int = 500) -> None:
         super().__init__(max_iterations=max_iterations)
@@ -350,20 +344,3 @@ def _check_penalty(value: float, name: str) -> float:
     if not 0 <= found < np.inf:
         raise OptionError(f"{name} must be a finite number of at least 0; got {value!r}. Leave it out for 1.")
     return found
-
-
-def _check_rows(source: Source) -> None:
-    if source.shape[0] > MOST_ROWS:
-        raise ScoresError(
-            f"logits must have at most {MOST_ROWS:,} samples for vector and matrix scaling; got {source.shape[0]:,}. "
-            "Fit them to a part of those, or fit a temperature."
-        )
-
-
-def _first_look(run: Run) -> ScaleTally:
-    """Return the NLL before, and the magnitude of the logits; one read."""
-    source = run.source
-    plan = ScalePlan(source.dtype, source.shape[1], (Scale(1.0),), only_finite=True)
-    tally: ScaleTally = run.read(scale_pass(plan))
-    refuse_fit(tally, source)
-    return tally

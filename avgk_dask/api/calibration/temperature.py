@@ -1,4 +1,4 @@
-"""Calibrators as files: JSON with a version and a hash; arrays as base64 of little-endian float64."""
+"""Calibrators: what all of them have in common, and the one of a single temperature."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ import xarray as xr
 
 from ...arrays import Array
 from ...engine.run import drive, running
-from ...errors import LabelsError, OptionError, ScoresError, StoreError, warn_of
+from ...errors import LabelsError, OptionError, ScoresError, warn_of
 from ...exact.budgets import parse_one
-from ...files.sealed import DAMAGE, FileKind, packed, unpacked
+from ...files.sealed import FileKind
 from ...results.datasets import build_result
 from ...results.registry import TEMPERATURES
 from ...sources.source import Source
@@ -29,46 +29,17 @@ from ..inputs.sources import as_source
 from ..options import BudgetLike, LabelsLike, PlaceLike, ScanOptions, ScoresLike, asked_checkpoint, check_flag
 from ..probabilities import softmax
 
-_KIND = FileKind("calibrator", "avgk_dask calibrator", 2, "Fit and save it again.")
-
-
-def write_calibrator(path: object, method: str, told: dict[str, Any], arrays: dict[str, Array]) -> None:
-    """Write a fitted calibrator; what was there is replaced at once, or stays."""
-    forms = {name: packed(array) for name, array in arrays.items()}
-    _KIND.write(path, {"method": method, "fit": told, "arrays": forms})
-
-
-def read_calibrator(path: object) -> tuple[str, dict[str, Any], dict[str, Array]]:
-    """Return method, what is told of the fit, and the arrays of a file that ``write_calibrator`` wrote.
-
-    Raises
-    ------
-    StoreError
-        Where it cannot be read, is damaged, or is of another version.
-
-    """
-    content = _KIND.read(path)
-    try:
-        arrays = {name: unpacked(form) for name, form in content["arrays"].items()}
-        return content["method"], content["fit"], arrays
-    except DAMAGE as error:
-        raise damaged(path, error) from error
-
-
-def damaged(path: object, error: Exception) -> StoreError:
-    """Return what tells that a file is no calibrator that this version wrote."""
-    return _KIND.damaged(path, error)
-
-
-# Calibrators: what all of them have in common, and the one of a single temperature.
+CALIBRATOR_FILE = FileKind("calibrator", "avgk_dask calibrator", 2, "Fit and save it again.", "float64")
+#: The temperatures that a curve has by default: from 1/4 to 4.
+_USUAL = tuple(2.0 ** (n / 4) for n in range(-8, 9))
 
 
 class Calibrator(ABC):
     """Turns logits into probabilities that it has been fitted to make likely."""
 
-    #: How files name it; what they tell of a fit beside its arrays, and the kind of each.
+    #: Its name in files; what they hold of a fit next to its arrays, and the type of each.
     METHOD: ClassVar[str]
-    TOLD: ClassVar[dict[str, type]] = {
+    FIT: ClassVar[dict[str, type]] = {
         "nll_before": float, "nll_after": float, "n_reads": int, "n_iterations": int, "converged": bool, "message": str
     }  # fmt: skip
 
@@ -108,9 +79,9 @@ class Calibrator(ABC):
 
         """
         self._check_fitted()
-        told = {name: getattr(self, name) for name in self.TOLD}
-        told["class_names"] = None if self.class_names is None else list(self.class_names)
-        write_calibrator(path, self.METHOD, told, self._arrays())
+        fit = {name: getattr(self, name) for name in self.FIT}
+        fit["class_names"] = None if self.class_names is None else list(self.class_names)
+        CALIBRATOR_FILE.write(path, {"method": self.METHOD, "fit": fit, "arrays": self._arrays()})
 
     def _check_fitted(self) -> None:
         if not self.is_fitted:
@@ -128,16 +99,18 @@ class Calibrator(ABC):
         return ", ".join(f"{name} {'x'.join(map(str, array.shape))}" for name, array in self._arrays().items())
 
     @classmethod
-    def _restored(cls, told: dict[str, Any], arrays: dict[str, Array]) -> Self:
-        """Return the calibrator that was saved; KeyError, TypeError or ValueError where it was not."""
+    def _restore(cls, fit: dict[str, Any], arrays: dict[str, Array]) -> Self:
+        """Return the calibrator that was saved; KeyError, TypeError or ValueError if it was not."""
         found = cls()
-        for name, kind in cls.TOLD.items():
-            value = told[name]
+        if not all(isinstance(array, np.ndarray) for array in arrays.values()):
+            raise TypeError("its arrays are not arrays")
+        for name, kind in cls.FIT.items():
+            value = fit[name]
             if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
                 raise TypeError(f"{name} is {value!r}")
             setattr(found, name, value)
         found._take_arrays(arrays)
-        names = told.get("class_names")  # files of before have none
+        names = fit.get("class_names")  # earlier files have none
         if names is not None and not (isinstance(names, list) and all(isinstance(name, str) for name in names)):
             raise TypeError(f"class_names is {names!r:.80}")
         found.class_names = None if names is None else tuple(names)
@@ -266,12 +239,6 @@ class TemperatureScaling(Calibrator):
             assert search.first is not None
             refuse_fit(search.first, run.source)
             search = drive(search, run)
-        self._take(search)
-        self.n_reads, self.class_names = run.reads, recorded_names(logits)
-        warn_of(self.message)
-        return self
-
-    def _take(self, search: TemperatureSearch) -> None:
         best = search.best
         self.temperature, self.nll_before, self.nll_after = best.temperature, search.before.loss, best.loss
         self.n_iterations, self.converged = len(search.known), search.converged
@@ -282,6 +249,9 @@ class TemperatureScaling(Calibrator):
             self.message = f"the NLL still falls at the last temperature tried, {end}: the {why}"
         elif not search.converged:
             self.message = f"not settled after {search.n_reads} reads"
+        self.n_reads, self.class_names = run.reads, recorded_names(logits)
+        warn_of(self.message)
+        return self
 
     def transform(self, logits: ScoresLike) -> LazyScores:
         """Return the probabilities softmax(logits / temperature), lazily; every function takes them as scores.
@@ -307,13 +277,6 @@ class TemperatureScaling(Calibrator):
 
     def _shown(self) -> str:
         return f"temperature {self.temperature:.6g}"
-
-
-# ``calibration.temperature_curve``: what a temperature does to the NLL and to both errors.
-
-
-#: The temperatures that are taken by default: from 1/4 to 4.
-_USUAL = tuple(2.0 ** (n / 4) for n in range(-8, 9))
 
 
 def temperature_curve(

@@ -1,94 +1,112 @@
-"""Conformal predictors made of what was found, or of what a file tells."""
+"""``conformal.calibrate``: thresholds whose sets hold the label of a new sample with a chosen probability."""
 
 from __future__ import annotations
 
 import math
-from dataclasses import replace
+from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
 import numpy as np
 
-from ...arrays import Ints, whole_number
+from ...arrays import Dtype, Ints, whole_number
+from ...bands.conformal import METHODS, ConformalMethod
 from ...engine.run import Run, drive, running
-from ...errors import LabelsError
+from ...errors import BudgetError, LabelsError, OptionError
+from ...exact.budgets import parse_budget
 from ...exact.coverage import quantile_rank
-from ...kernels.keys import check_dtype, key_range
+from ...kernels.keys import check_dtype
 from ...settings import setting
 from ...sources.source import Source
-from ...statistics.costs import CostPlan, Costs, QuantileSearch
+from ...statistics.costs import CostPlan, QuantileSearch
 from ...statistics.truncated import certify_first_key, certify_ranks
 from ..inputs.labels import Groups
 from ..inputs.names import open_once, recorded_names
 from ..inputs.sources import as_source
 from ..options import BudgetLike, LabelsLike, ScoresLike, check_flag, check_nan_policy
 from .evaluation import refuse_sums
-from .methods import AskedSets, Told, are_everything, check_method_on, shown_thresholds
-from .predictors import ConformalPredictor
+from .predictors import ConformalPredictor, check_method
 
-
-def made_predictor(costs: Costs, levels: Ints, counts: Ints, told: Told) -> ConformalPredictor:
-    """Return the predictor of what was found: the level of each threshold, and how many samples it was found on."""
-    asked, one = told.asked, told.asked.by is None
-    ranks = np.array([quantile_rank(n, asked.alpha) for n in counts.tolist()], np.int64)
-    threshold = shown_thresholds(costs, levels, are_everything(costs, levels, counts, ranks), told.n_classes)
-    for array in (levels, counts, ranks, threshold):
-        array.setflags(write=False)
-    return ConformalPredictor(
-        asked.method,
-        float(asked.alpha),
-        _plain(threshold[0], costs) if one else threshold,
-        int(ranks[0]) if one else ranks,
-        int(counts[0]) if one else counts,
-        told.n_classes,
-        asked.by,
-        told.groups,
-        float(asked.penalty),
-        asked.k_reg,
-        asked.seed,
-        told.reads,
-        asked.alpha,
-        asked.penalty,
-        costs,
-        levels,
-    )
-
-
-def restored_predictor(content: dict[str, Any]) -> ConformalPredictor:
-    """Return the predictor that a file tells of; KeyError, TypeError or ValueError where it tells of none."""
-    by, n_classes, levels, counts = (content[name] for name in ("by", "n_classes", "levels", "n_calibration"))
-    groups = content["groups"] if by == "group" else None
-    asked = AskedSets.of(
-        Fraction(content["alpha"]), content["method"], by if groups is None else groups, content["seed"],
-        *((Fraction(content["penalty"]), content["k_reg"]) if content["method"] == "raps" else (None, None)),
-    )  # fmt: skip
-    costs = asked.costs(check_dtype(content["dtype"]), n_classes)
-    wanted = 1 if by is None else n_classes if groups is None else groups.size
-    if whole_number(n_classes) < 1 or whole_number(content["reads"]) < 0:
-        raise ValueError("its number of classes, or of reads, is none")
-    if not (levels.shape == counts.shape == (wanted,)) or (levels > costs.everything).any() or (counts < 0).any():
-        raise ValueError("its thresholds do not fit its classes or groups")
-    if content["method"] == "lac" and (~levels > key_range(costs.dtype)[1]).any():
-        raise ValueError("its thresholds are not scores of its dtype")
-    names = content.get("class_names")  # files of before have none
-    if names is not None and (len(names) != n_classes or not all(isinstance(name, str) for name in names)):
-        raise ValueError("its names do not fit its classes")
-    told = Told(asked, n_classes, groups, content["reads"])
-    found = made_predictor(costs, levels, counts, told)
-    return replace(found, class_names=None if names is None else tuple(names))
-
-
-def _plain(value: float | int, costs: Costs) -> float | int:
-    """Return a threshold as a number of Python, of the kind that scores are."""
-    whole = costs.method == "top_k" or (costs.method == "lac" and costs.dtype.kind in "iu")
-    return int(value) if whole and math.isfinite(value) else float(value)
-
-
-# ``conformal.calibrate``: thresholds whose sets hold the label of a new sample with a chosen probability.
-
-
-#: Bins for each group at least: a read then tells six bits more.
+#: Bins for each group at least: a read then settles six bits more.
 _LEAST_BINS = 64
+
+
+@dataclass(frozen=True)
+class CalibrationOptions:
+    """The options of ``calibrate``, checked."""
+
+    alpha: Fraction
+    method: type[ConformalMethod]
+    by: str | None
+    seed: int | None
+    penalty: Fraction
+    k_reg: int
+
+    @classmethod
+    def parse(
+        cls, alpha: BudgetLike, method: str, by: LabelsLike, seed: int | None, penalty: BudgetLike | None, k_reg: int | None
+    ) -> CalibrationOptions:  # fmt: skip
+        """Return the options, or refuse them."""
+        kind = METHODS.get(method) if isinstance(method, str) else None
+        if kind is None:
+            raise OptionError(f"method must be one of {', '.join(METHODS)}; got {method!r}. Leave it out for lac.")
+        if isinstance(by, str) and by != "class":
+            raise OptionError(
+                f"by must be 'class', or an integer for each sample; got {by!r}. Leave it out for one threshold."
+            )
+        grouping = None if by is None else "class" if isinstance(by, str) else "group"
+        return cls(_parse_alpha(alpha), kind, grouping, _parse_seed(seed, kind), *_parse_penalty(penalty, k_reg, kind))
+
+    def method_for(self, dtype: Dtype, n_classes: int) -> ConformalMethod:
+        """Return the method for scores of a dtype."""
+        return self.method.make(dtype, n_classes, self.seed, self.penalty, self.k_reg)
+
+
+def _parse_alpha(alpha: BudgetLike) -> Fraction:
+    try:
+        value = parse_budget(alpha)
+    except BudgetError:
+        value = Fraction(-1)
+    if not 0 < value < 1:
+        raise OptionError(
+            f"alpha must be a number between 0 and 1; got {alpha!r}. Pass the error that is allowed, such as 0.1."
+        )
+    return value
+
+
+def _parse_seed(seed: int | None, method: type[ConformalMethod]) -> int | None:
+    if seed is None:
+        return None
+    if not method.has_seed:
+        random = " and ".join(name for name, one in METHODS.items() if one.has_seed)
+        raise OptionError(
+            f"seed must be None for the method {method.name!r}; got {seed!r}. Only {random} have a random form."
+        )
+    if not 0 <= whole_number(seed) < 2**64:
+        raise OptionError(f"seed must be an integer from 0 to 2**64 - 1; got {seed!r}. Pass one such as 0.")
+    return int(seed)
+
+
+def _parse_penalty(
+    penalty: BudgetLike | None, k_reg: int | None, method: type[ConformalMethod]
+) -> tuple[Fraction, int]:
+    """Return the penalty and the ranks that are free of it; those of RAPS by default, and none for others."""
+    if not method.has_penalty:
+        for name, value in (("penalty", penalty), ("k_reg", k_reg)):
+            if value is not None:
+                raise OptionError(
+                    f"{name} must be None for the method {method.name!r}; got {value!r}. Use it with raps."
+                )
+        return Fraction(0), 0
+    try:
+        found = Fraction(1, 100) if penalty is None else parse_budget(penalty)
+    except BudgetError:
+        found = Fraction(-1)
+    if found < 0:
+        raise OptionError(f"penalty must be a number of at least 0; got {penalty!r}. Pass one such as 0.01.")
+    if k_reg is not None and whole_number(k_reg) < 0:
+        raise OptionError(f"k_reg must be an integer of at least 0; got {k_reg!r}. Pass the ranks without a penalty.")
+    return found, 5 if k_reg is None else int(k_reg)
 
 
 def calibrate(
@@ -162,8 +180,10 @@ def calibrate(
         more than 2; where a truncated store does not tell the threshold for certain.
     LabelsError
         Where the labels do not fit the scores, are probabilities, or there are none; where groups do not fit.
-    MemoryLimitError, StoreError
-        If a task cannot fit its share of memory (checked before reading), or the store cannot be opened or read.
+    MemoryLimitError
+        If a task cannot fit its share of memory; checked before reading.
+    StoreError
+        If the store cannot be opened or read.
 
     Notes
     -----
@@ -189,50 +209,45 @@ def calibrate(
     """
     check_nan_policy(nan_policy)
     check_flag("progress", progress, or_none=True)
-    asked = AskedSets.of(alpha, method, by, seed, penalty, k_reg)
+    options = CalibrationOptions.parse(alpha, method, by, seed, penalty, k_reg)
     scores = open_once(scores, missing)
     source = as_source(scores, labels, missing=missing, where=where, ignore_index=ignore_index)
     _check_labels(source)
-    check_method_on(source, method, asked.by, nan_policy)
-    costs, names = asked.costs(source.dtype, source.n_classes), None
-    if asked.by == "group":
-        groups = Groups.of(by, scores, source, "by", missing, labels=labels, where=where)
-        names = groups.names()
-        source = groups.beside_labels(source, names)
+    check_method(options.method, source, options.by, nan_policy)
+    costs = options.method_for(source.dtype, source.n_classes)
+    groups, n_groups = None, source.n_classes if options.by == "class" else 1
+    if options.by == "group":
+        column = Groups.of(by, scores, source, "by", missing, labels=labels, where=where)
+        groups = column.names()
+        source, n_groups = column.beside_labels(source, groups), groups.size
     with running(source, progress, nan_policy) as run:
-        search = _search(run, costs, asked, source.n_classes if names is None else names.size)
-        found = _found(search, run, costs, asked, names)
-    return replace(found, class_names=recorded_names(scores))
+        search = _search(run, costs, options, n_groups)
+        levels, counts = search.levels(), search.counts
+        assert counts is not None
+        if groups is not None:  # those without a calibration sample are left out
+            met = counts > 0
+            groups, levels, counts = groups[met], levels[met], counts[met]
+        first_key, last_rank = costs.least_key(levels), costs.last_rank(levels, source.n_classes)
+        if first_key is not None:
+            certify_first_key(run, first_key, "the threshold for alpha")
+        if last_rank is not None:
+            certify_ranks(run.source, last_rank, "alpha")
+    return _make_predictor(costs, levels, counts, options, groups, source.n_classes, run.reads, recorded_names(scores))
 
 
-def _search(run: Run, costs: Costs, asked: AskedSets, n_names: int) -> QuantileSearch:
+def _search(run: Run, method: ConformalMethod, options: CalibrationOptions, n_groups: int) -> QuantileSearch:
     """Find the level of each threshold."""
     source = run.source
-    n_groups = 1 if asked.by is None else n_names
     most = max(setting("label-costs"), _LEAST_BINS * n_groups)
-    plan = CostPlan(source.dtype, source.shape[1], costs, asked.by or "", most, tuple(source.rows))
-    search = QuantileSearch(plan, source.shape[0], n_groups, asked.alpha)
+    plan = CostPlan(source.dtype, source.shape[1], method, options.by or "", most, tuple(source.rows))
+    search = QuantileSearch(plan, source.shape[0], n_groups, options.alpha)
     first = search.next_pass()
     assert first is not None
     state = run.read(first)
-    refuse_sums(state, source, asked.method)
+    refuse_sums(state, source, method)
     if not state.n_labelled:
         raise LabelsError("labels must name the class of one sample at least; got none. Label some samples.")
     return drive(search.advance(state), run)
-
-
-def _found(search: QuantileSearch, run: Run, costs: Costs, asked: AskedSets, names: Ints | None) -> ConformalPredictor:
-    """Return the predictor of a search that has ended; groups without a calibration sample are left out."""
-    levels, counts = search.levels(), search.counts
-    assert counts is not None
-    if names is not None:
-        met = counts > 0
-        names, levels, counts = names[met], levels[met], counts[met]
-    if asked.method == "lac":
-        certify_first_key(run, ~int(levels.max()), "the threshold for alpha")
-    if asked.method == "top_k":
-        certify_ranks(run.source, min(int(levels.max()), run.source.n_classes), "alpha")
-    return made_predictor(costs, levels, counts, Told(asked, run.source.n_classes, names, run.reads))
 
 
 def _check_labels(source: Source) -> None:
@@ -245,3 +260,61 @@ def _check_labels(source: Source) -> None:
         raise LabelsError(
             "labels must be class numbers for conformal sets; got a matrix. Pass one label for each sample."
         )
+
+
+def _make_predictor(
+    method: ConformalMethod, levels: Ints, counts: Ints, options: CalibrationOptions,
+    groups: Ints | None, n_classes: int, reads: int, class_names: tuple[str, ...] | None,
+) -> ConformalPredictor:  # fmt: skip
+    """Return the predictor of the level of each threshold, and the number of samples that it was found on."""
+    ranks = np.array([quantile_rank(n, options.alpha) for n in counts.tolist()], np.int64)
+    threshold = method.shown_thresholds(levels, method.everything_in(levels, counts, ranks), n_classes)
+    for array in (levels, counts, ranks, threshold):
+        array.setflags(write=False)
+    one = options.by is None
+    number = int if method.shows_integers and math.isfinite(threshold[0]) else float
+    return ConformalPredictor(
+        method.name,
+        float(options.alpha),
+        number(threshold[0]) if one else threshold,
+        int(ranks[0]) if one else ranks,
+        int(counts[0]) if one else counts,
+        n_classes,
+        options.by,
+        groups,
+        float(options.penalty),
+        options.k_reg,
+        options.seed,
+        reads,
+        options.alpha,
+        options.penalty,
+        method,
+        levels,
+        class_names,
+    )
+
+
+def restore_predictor(content: dict[str, Any]) -> ConformalPredictor:
+    """Return the predictor that a file holds; KeyError, TypeError or ValueError if it does not hold one."""
+    by, n_classes, levels, counts, groups = (
+        content[name] for name in ("by", "n_classes", "levels", "n_calibration", "groups")
+    )
+    if not all(isinstance(array, np.ndarray) for array in (levels, counts, groups)):
+        raise TypeError("its thresholds are not arrays")
+    groups = groups if by == "group" else None
+    kind = METHODS.get(content["method"])
+    of_penalty = (Fraction(content["penalty"]), content["k_reg"]) if kind and kind.has_penalty else (None, None)
+    options = CalibrationOptions.parse(
+        Fraction(content["alpha"]), content["method"], by if groups is None else groups, content["seed"], *of_penalty
+    )
+    method = options.method_for(check_dtype(content["dtype"]), n_classes)
+    if whole_number(n_classes) < 1 or whole_number(content["reads"]) < 0:
+        raise ValueError("its number of classes, or of reads, is none")
+    n_thresholds = 1 if by is None else n_classes if groups is None else groups.size
+    if not (levels.shape == counts.shape == (n_thresholds,)) or not method.allows(levels) or (counts < 0).any():
+        raise ValueError("its thresholds do not fit its classes or groups, or its dtype")
+    names = content.get("class_names")  # earlier files have none
+    if names is not None and (len(names) != n_classes or not all(isinstance(name, str) for name in names)):
+        raise ValueError("its names do not fit its classes")
+    names = None if names is None else tuple(names)
+    return _make_predictor(method, levels, counts, options, groups, n_classes, content["reads"], names)

@@ -1,68 +1,46 @@
-"""Conformal predictors as files: JSON with a version and a hash, all of it exact."""
+"""``ConformalPredictor``: the thresholds that ``calibrate`` found, and the sets that they give for new samples."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from fractions import Fraction
-from typing import Any
 
 import dask.array as da
 import numpy as np
 import xarray as xr
 
-from ...arrays import Array, Bools, Ints
+from ...arrays import Array, Ints
+from ...bands.conformal import ConformalMethod
 from ...engine.run import running
-from ...errors import OptionError, ScoresError, StoreError
-from ...files.sealed import DAMAGE, FileKind, packed, unpacked
-from ...kernels.keys import check_dtype
+from ...errors import OptionError, ScoresError
+from ...files.sealed import FileKind
 from ...results.text import ShownAsTable
 from ...sources.source import Source
-from ...statistics.costs import Costs
 from ...statistics.rules import CostRule, TopRule
-from ...statistics.truncated import certify_ranks
+from ...statistics.truncated import certify_ranks, refuse_truncated
 from ..inputs.labels import Groups
 from ..inputs.lazy_scores import with_lead
 from ..inputs.names import check_class_names, class_names_of, open_once
 from ..inputs.sources import as_lazy, as_source
 from ..options import BudgetsLike, LabelsLike, PlaceLike, ScoresLike, check_flag, check_nan_policy
 from ..sets import apply_rule
-from .evaluation import Calibrated, checked_options, evaluate_rule
-from .methods import are_everything, check_method_on, levels_for
+from .evaluation import CoverageOptions, evaluate_sets
 
-_KIND = FileKind("conformal predictor", "avgk_dask conformal predictor", 1, "Calibrate and save it again.")
-_ARRAYS = ("levels", "n_calibration", "groups")
-
-__all__ = ["DAMAGE", "damaged", "read_predictor", "write_predictor"]
+PREDICTOR_FILE = FileKind(
+    "conformal predictor", "avgk_dask conformal predictor", 1, "Calibrate and save it again.", "int64"
+)
 
 
-def write_predictor(path: object, content: dict[str, Any]) -> None:
-    """Write a predictor; what was there is replaced at once, or stays."""
-    forms = {name: packed(content[name], "int64") for name in _ARRAYS}
-    _KIND.write(path, {**content, **forms})
-
-
-def read_predictor(path: object) -> dict[str, Any]:
-    """Return what ``write_predictor`` was given.
-
-    Raises
-    ------
-    StoreError
-        Where it cannot be read, is damaged, or is of another version.
-
-    """
-    content = _KIND.read(path)
-    try:
-        return {**content, **{name: unpacked(content[name], "int64") for name in _ARRAYS}}
-    except DAMAGE as error:
-        raise damaged(path, error) from error
-
-
-def damaged(path: object, error: Exception) -> StoreError:
-    """Return what tells that a file is no predictor that this version wrote."""
-    return _KIND.damaged(path, error)
-
-
-# Conformal predictors: sets that hold the label with a chosen probability, from thresholds that ``calibrate`` found.
+def check_method(
+    method: type[ConformalMethod] | ConformalMethod, source: Source, by: str | None, nan_policy: str
+) -> None:
+    """Refuse what a method cannot do with these scores."""
+    if by is not None or method.sums_probabilities:
+        refuse_truncated(source, f"thresholds by {by}" if by is not None else f"the method {method.name!r}")
+    if method.sums_probabilities and nan_policy != "raise":
+        raise OptionError(
+            f"nan_policy must be 'raise' for the method {method.name!r}; got {nan_policy!r}. Correct the NaN, or leave those samples out."
+        )
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -125,10 +103,10 @@ class ConformalPredictor(ShownAsTable):
     k_reg: int
     seed: int | None
     reads: int
-    #: Alpha and the penalty exactly, the costs of the calibration, and the level of each threshold in them.
+    #: Alpha and the penalty exactly, the method on the calibration scores, and the level of each threshold.
     _alpha: Fraction = field(repr=False)
     _penalty: Fraction = field(repr=False)
-    _costs: Costs = field(repr=False)
+    _method: ConformalMethod = field(repr=False)
     _levels: Ints = field(repr=False)
     class_names: tuple[str, ...] | None = field(default=None, repr=False)
 
@@ -285,10 +263,9 @@ class ConformalPredictor(ShownAsTable):
             source = Groups.of(groups, scores, source, "groups", missing, labels=labels, where=where).beside_labels(
                 source, self._names
             )
-        known = Calibrated(self.method, self._alpha, self.by, self._counts, self._ranks, self.groups)
-        asked = checked_options(levels, confidence)
+        options = CoverageOptions.parse(levels, confidence)
         with running(source, progress, nan_policy) as run:
-            return evaluate_rule(run, self._rule(source), known, asked, class_names_of(scores))
+            return evaluate_sets(run, self, self._rule(source), options, class_names_of(scores))
 
     def save(self, path: PlaceLike) -> None:
         """Write the predictor to a JSON file, which ``conformal.load`` reads.
@@ -299,15 +276,7 @@ class ConformalPredictor(ShownAsTable):
             Where to; a file that is there is replaced.
 
         """
-        write_predictor(path, self._content())
-
-    @property
-    def _every(self) -> Bools:
-        return are_everything(self._costs, self._levels, self._counts, self._ranks)
-
-    @property
-    def _ranks_in_sets(self) -> Ints:
-        return np.minimum(self._levels, self.n_classes)
+        PREDICTOR_FILE.write(path, self._content())
 
     @property
     def _counts(self) -> Ints:
@@ -322,25 +291,22 @@ class ConformalPredictor(ShownAsTable):
         return np.zeros(0, np.int64) if self.groups is None else self.groups
 
     def _content(self) -> dict[str, object]:
-        """Return all that a file must tell."""
+        """Return all that a file must hold."""
         return {
             "method": self.method, "alpha": str(self._alpha), "by": self.by, "penalty": str(self._penalty),
-            "k_reg": self.k_reg, "seed": self.seed, "n_classes": self.n_classes, "dtype": self._costs.dtype.name,
+            "k_reg": self.k_reg, "seed": self.seed, "n_classes": self.n_classes, "dtype": self._method.dtype.name,
             "reads": self.reads, "levels": self._levels, "n_calibration": self._counts,
             "groups": self._names, "class_names": None if self.class_names is None else list(self.class_names),
         }  # fmt: skip
 
     def _rule(self, source: Source) -> CostRule:
         """Return the rule for scores of a source, which may be of another dtype than those of the calibration."""
-        levels, empty = self._levels, np.zeros(self._levels.size, bool)
-        if self.method == "lac" and source.dtype != self._costs.dtype:
-            levels, empty = levels_for(levels, self._every, self._costs, check_dtype(source.dtype))
-        if self.by == "group":  # one more, of groups that were never met
-            levels = np.append(levels, Costs(self.method, source.dtype).everything)
-            empty = np.append(empty, False)
-        own = self._costs
-        costs = Costs(self.method, source.dtype, own.bits, own.penalty, own.k_reg, own.seed, stream=1)
-        return CostRule(costs, levels, self.by or "", empty if empty.any() else None)
+        every = self._method.everything_in(self._levels, self._counts, self._ranks)
+        levels, empty = self._method.levels_on(source.dtype, self._levels, every)
+        method = self._method.on_new_samples(source.dtype)
+        if self.by == "group":  # one more, of groups that were not met in calibration
+            levels, empty = np.append(levels, method.everything), np.append(empty, False)
+        return CostRule(method, levels, self.by or "", empty if empty.any() else None)
 
     def _check(self, source: Source, scores: ScoresLike, nan_policy: str) -> None:
         if source.n_classes != self.n_classes:
@@ -349,9 +315,10 @@ class ConformalPredictor(ShownAsTable):
                 "Give scores of the same model."
             )
         check_class_names(scores, self.class_names, "the predictor", "list(predictor.class_names)")
-        check_method_on(source, self.method, self.by, nan_policy)
-        if self.method == "top_k":
-            certify_ranks(source, int(self._ranks_in_sets.max()), "alpha")
+        check_method(self._method, source, self.by, nan_policy)
+        last_rank = self._method.last_rank(self._levels, self.n_classes)
+        if last_rank is not None:
+            certify_ranks(source, last_rank, "alpha")
 
     def _grouped(self, groups: LabelsLike) -> LabelsLike:
         if groups is None and self.by == "group":
@@ -386,9 +353,10 @@ def set_matrix(
 ) -> da.Array:
     """Return the sets of a source that was made of scores, as a lazy matrix (sample, class)."""
     predictor._check(source, scores, nan_policy)
-    rule, codes = predictor._rule(source), None
     if predictor._grouped(groups) is not None:
         codes = da.asarray(Groups.of(groups, scores, source, "groups").codes(predictor._names))
-    if predictor.method == "top_k" and predictor.by is None:
-        return apply_rule(source, TopRule(int(predictor._ranks_in_sets.max())), nan_policy)
-    return apply_rule(source, rule, nan_policy, codes)
+        return apply_rule(source, predictor._rule(source), nan_policy, codes)
+    last_rank = predictor._method.last_rank(predictor._levels, predictor.n_classes)
+    if last_rank is not None and predictor.by is None:
+        return apply_rule(source, TopRule(last_rank), nan_policy)
+    return apply_rule(source, predictor._rule(source), nan_policy)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -15,10 +15,9 @@ from ...arrays import Array, Ints
 from ...bands.passes import pack
 from ...errors import DtypeError, LabelsError, OptionError, ScoresError, StoreError
 from ...masks import plain_array, plain_block
-from ...sources.activations import Sigmoid, Softmax
-from ...sources.derived import TransformedSource
 from ...sources.row_values import labels_in_memory, lazy_array
 from ...sources.source import Source
+from ...sources.transforms import Activation
 from ...statistics.losses import ProbabilityTally
 from ...statistics.truncated import refuse_truncated
 from ...store import is_zarr
@@ -76,10 +75,10 @@ def class_labels(source: Source, scores: ScoresLike, labels: LabelsLike, missing
 
 def logits_of(source: Source) -> tuple[Source, str, float]:
     """Return the logits of a source of probabilities, and what makes these of them; else itself and nothing."""
-    if isinstance(source, TransformedSource) and isinstance(source.transform, (Softmax, Sigmoid)):
-        link = "softmax" if isinstance(source.transform, Softmax) else "sigmoid"
-        return source.inner, link, source.transform.temperature
-    return source, "", 1.0
+    last = source.transforms[-1] if source.transforms else None
+    if not isinstance(last, Activation):
+        return source, "", 1.0
+    return replace(source, transforms=source.transforms[:-1]), last.name, last.temperature
 
 
 def probabilities(
@@ -191,11 +190,11 @@ class Groups:
         if labels is None:
             labels = np.full(codes.shape[0], -1, np.int8)
         if isinstance(labels, np.ndarray) and isinstance(codes, np.ndarray):
-            return source.with_slots(pack(labels, codes, source.shape[1]))
+            return source.with_labels(pack(labels, codes, source.shape[1]))
         column = lazy_array(labels) if is_stored(labels) else da.asarray(labels)
         codes = da.asarray(codes).rechunk(column.chunks)
         made = da.map_blocks(pack, column, codes, source.shape[1], dtype=np.int64, meta=np.empty(0, np.int64))
-        return source.with_slots(made)
+        return source.with_labels(made)
 
 
 def _found(given: LabelsLike, scores: ScoresLike, what: str, missing: str | None) -> Matrix:

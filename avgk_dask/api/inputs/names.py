@@ -35,9 +35,8 @@ from ...files.names import LABEL_NAMES, listed
 from ...masks import UNLABELLED, is_missing, plain_array
 from ...sources.row_values import stored_array
 from ...store import StoredArrays, is_zarr, open_arrays, open_labels, shown
-from ...store.read.checked import bare_store
 from ...store.read.opening import coordinate_of, is_text, read_values
-from ...store.where.addresses import StoredArray
+from ...store.where.addresses import StoredArray, bare_store
 from ..options import LabelsLike, ScoresLike, check_missing, is_stored
 from .lazy_scores import LazyScores, frame_of
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import cache, partial
 from typing import TypeGuard
 
@@ -22,7 +23,7 @@ from ...errors import DtypeError, LabelsError, ScoresError, StoreError
 from ...files import is_row_file, open_label_file, open_mask_file
 from ...kernels.keys import BFLOAT16, check_dtype
 from ...masks import check_label_dtype, check_label_range, plain_array, plain_block, plain_labels, refuse_other_kinds
-from ...sources.derived import Slots, TruncatedSource, filtered_source
+from ...sources.readers import BlockReader, StoredReader
 from ...sources.row_values import (
     Condition,
     Labels,
@@ -33,8 +34,8 @@ from ...sources.row_values import (
     lazy_array,
     stored_array,
 )
-from ...sources.source import Source
-from ...sources.stored import BlockSource, StoredSource
+from ...sources.source import Source, Truncation
+from ...sources.transforms import Slots
 from ...store import StoredArrays, check_chunks, is_sealed, is_zarr, open_arrays, open_labels, shown
 from ...store.read.encoding import SCALES, decoded_dtype
 from ...store.read.opening import dimensions_of, is_text
@@ -67,17 +68,16 @@ def truncated_source(stored: StoredArrays, labels: Labels, conditions: Sequence[
         raise LabelsError(
             "labels must be class numbers for a truncated store; got probabilities. Store whole rows for those."
         )
-    bare: Source
-    if is_stored(stored.scores):
-        bare = StoredSource(stored.scores, None, stored.location)
-    else:
-        bare = BlockSource(_lazy(stored.scores, "scores"), None, stored.location)
+    scores, location = stored.scores, stored.location
+    reader = StoredReader(scores, location) if is_stored(scores) else BlockReader(_lazy(scores, "scores"), location)
+    bare = Source(reader)
     mask = SampleMask(conditions, bare.rows) if conditions else None
     index = _checked_index(stored, n_classes, mask)
     slots = None if labels is None else _slots_of(labels, index, n_classes, mask)
-    inner = filtered_source(bare.with_labels(slots), conditions)
     in_order = is_sealed(stored.scores)  # what ScoreWriter wrote is in order
-    return TruncatedSource(inner, Slots(inner.dtype, n_slots, n_classes, stored.location, in_order=in_order), index)
+    transform = Slots(bare.dtype, n_slots, n_classes, location, in_order=in_order)
+    source = bare.with_labels(slots).with_conditions(conditions).with_transform(transform)
+    return replace(source, truncation=Truncation(n_slots, n_classes, location, index))
 
 
 def _checked_index(stored: StoredArrays, n_classes: int, mask: SampleMask | None) -> da.Array:
@@ -182,27 +182,28 @@ def as_source(
     column = None if labels is None and not own_labels else column
     if truncated:
         return truncated_source(truncated, column, conditions)
-    return filtered_source(_matrix_source(matrix, column, location), conditions)
+    return _matrix_source(matrix, column, location).with_conditions(conditions)
 
 
 def _matrix_source(matrix: Matrix, column: Labels, location: str) -> Source:
     """Return the source of whole rows."""
     if is_stored(matrix):
         check_chunks(matrix)
-        return StoredSource(matrix, column, location)
+        return Source(StoredReader(matrix, location)).with_labels(column)
     lead, matrix = matrix.shape[:-1], flat_rows(matrix)
     if isinstance(matrix, np.ndarray):
         check_dtype(matrix.dtype)
         n_samples, n_classes = matrix.shape
         rows = max(1, _BLOCK_BYTES // (n_classes * matrix.itemsize))
         matrix = da.from_array(matrix, chunks=(min(rows, n_samples), -1), name=False)
-    return BlockSource(matrix, lazy_array(column) if is_stored(column) else column, location, lead)
+    source = Source(BlockReader(matrix, location, lead))
+    return source.with_labels(lazy_array(column) if is_stored(column) else column)
 
 
 def existing(source: Source, where: LabelsLike, ignore_index: int | None) -> Source:
     """Return a source of the samples that count."""
     conditions = sample_conditions(_opened_where(where, source.lead), ignore_index, source.labels, source.lead)
-    return filtered_source(source, conditions)
+    return source.with_conditions(conditions)
 
 
 def _opened_where(where: LabelsLike, lead: tuple[int, ...]) -> LabelsLike:

@@ -1,4 +1,4 @@
-"""Batches of an evaluation loop: what ``Evaluator.update`` takes becomes rows in memory, and rows wait until they are a piece."""
+"""Batches of an evaluation loop: the arguments of ``Evaluator.update`` as rows, which wait in memory until they fill a piece."""
 
 from __future__ import annotations
 
@@ -35,38 +35,36 @@ class Batch:
         return Batch(self.scores[which], labels, self.numbers[which], self.kind)
 
 
-@dataclass(frozen=True)
-class Given:
-    """What comes with the scores of a batch."""
-
-    labels: object = None
-    where: object = None
-    ignore_index: int | None = None
-    clusters: object = None
-
-
-def as_batch(scores: object, beside: Given, n_classes: int, first: int) -> tuple[Batch, int]:
-    """Return the samples of a batch that exist, and how many were given; the first is sample number ``first``.
+def as_batch(
+    scores: object, labels: object, where: object, ignore_index: int | None, clusters: object, *, n_classes: int, first: int
+) -> tuple[Batch, int]:  # fmt: skip
+    """Return the samples of a batch that exist, and the number of all its samples; the first is sample number ``first``.
 
     Raises
     ------
     ScoresError, LabelsError, DtypeError, OptionError
-        Where shape, labels, clusters or conditions do not fit.
+        If shape, labels, clusters or conditions do not fit.
 
     """
-    given = as_scores(scores)
-    lead = given.shape[:-1]
-    block = given.reshape(-1, given.shape[-1]) if given.ndim > 2 else given
+    array = as_scores(scores)
+    lead = array.shape[:-1]
+    block = array.reshape(-1, array.shape[-1]) if array.ndim > 2 else array
     check_scores(block, n_classes)
-    mine = None if beside.labels is None else _flat(as_labels(beside.labels), given.shape)
-    exists = _existing(beside.where, beside.ignore_index, mine, lead)
+    mine = None if labels is None else as_labels(labels)
+    if mine is not None and array.ndim > 2:
+        mine = np.asarray(flat_labels(mine, array.shape))
+    exists: Bools | None = None
+    if where is not None or ignore_index is not None:
+        exists = np.ones(math.prod(lead), bool)
+        for values, ignored in sample_conditions(None if where is None else as_numpy(where), ignore_index, mine, lead):
+            exists &= np.asarray(values) if ignored is None else np.asarray(values) != ignored
     if mine is not None:
         if exists is not None and mine.ndim == 1 and mine.dtype.kind in "iu":
-            mine = np.where(exists, mine, -1)  # what padding holds is not looked at
+            mine = np.where(exists, mine, -1)  # the labels of padding are not looked at
         mine = check_labels(mine, len(block), n_classes, first, exists)
     kind = NO_LABELS if mine is None else HARD if mine.ndim == 1 else SOFT
-    if beside.clusters is not None:
-        mine, kind = _with_clusters(mine, beside.clusters, exists, lead, n_classes), CLUSTERED
+    if clusters is not None:
+        mine, kind = _with_clusters(mine, clusters, exists, lead, n_classes), CLUSTERED
     batch = Batch(block, mine, np.arange(first, first + len(block)), kind)
     return batch if exists is None else batch.select(exists), len(block)
 
@@ -93,21 +91,6 @@ def _with_clusters(
     if outside.size:
         raise LabelsError(f"clusters must be from 0 to 2**31 - 1; got {outside[0]}. {numbering}")
     return pack(labels, column.astype(np.int64), n_classes)
-
-
-def _flat(labels: Array, shape: tuple[int, ...]) -> Array:
-    """Return the labels of scores of more than two dimensions as a column, or as a matrix where they are soft."""
-    return np.asarray(flat_labels(labels, shape)) if len(shape) > 2 else labels
-
-
-def _existing(where: object, ignore_index: int | None, labels: Array | None, lead: tuple[int, ...]) -> Bools | None:
-    """Return which samples exist; None where nothing says that some do not."""
-    if where is None and ignore_index is None:
-        return None
-    exists = np.ones(math.prod(lead), bool)
-    for values, ignored in sample_conditions(None if where is None else as_numpy(where), ignore_index, labels, lead):
-        exists &= np.asarray(values) if ignored is None else np.asarray(values) != ignored
-    return exists
 
 
 class WaitingRows:

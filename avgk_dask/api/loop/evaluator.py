@@ -18,9 +18,9 @@ from ...results.datasets import kind_sentence
 from ..breakdowns import classes_result
 from ..evaluate import outcome_result
 from ..options import BudgetsLike, check_flag, check_nan_policy
-from .batches import HARD, Given, as_batch, check_alike
+from .batches import HARD, as_batch, check_alike
 from .files import naming_file, read_state, write_state
-from .scans import Asked, Hints, LoopScan
+from .streaming import EvaluatorSpec, EvaluatorState, StreamingScan
 
 
 class Evaluator:
@@ -111,48 +111,47 @@ class Evaluator:
             got = "'class' with straddle=True" if is_class else f"{by!r:.80}".replace("\n", " ")
             raise OptionError(f"by must be 'class', without straddle, or None; got {got}. Leave one of them out.")
         budgets = parse_budgets(k, int(n_classes))
-        self._asked = Asked(int(n_classes), budgets, bool(straddle), nan_policy, by is not None)
-        self._scan: LoopScan | None = None
-        self._n_given = 0
-        self._is_masked = False
-        self._class_names: tuple[str, ...] | None = None
+        spec = EvaluatorSpec(int(n_classes), budgets, bool(straddle), nan_policy, by is not None)
+        self._state = EvaluatorState(spec)
+        #: The error that every call raises, once scores or labels were refused that had been taken in.
         self._failed: AvgkError | None = None
         #: The file that some of it comes from, or nothing.
         self._file = ""
-        self._hints = None if like is None else self._hints_of(like)
+        if like is not None:
+            if not isinstance(like, Evaluator):
+                raise OptionError(
+                    f"like must be an Evaluator; got {type(like).__name__}. Pass the one that was refused."
+                )
+            self._check_spec(like, "like")
+            with naming_file(like._file):
+                first = like._state.scan
+                self._state.hints = None if first is None else first.as_hints()
+
+    def _check_spec(self, other: Evaluator, what: str) -> None:
+        mine, its = self._state.spec, other._state.spec
+        if its != mine:
+            raise OptionError(f"{what} must have the same options; got {its}. Make it with {mine}.")
 
     def _check_sound(self) -> None:
-        """Refuse to go on once scores or labels were refused that had been taken in."""
         if self._failed is not None:
             raise self._failed
-
-    def _hints_of(self, like: Evaluator) -> Hints | None:
-        if not isinstance(like, Evaluator):
-            raise OptionError(f"like must be an Evaluator; got {type(like).__name__}. Pass the one that was refused.")
-        self._check_asked(like, "like")
-        with naming_file(like._file):
-            return None if like._scan is None else like._scan.as_hints()
-
-    def _check_asked(self, other: Evaluator, what: str) -> None:
-        if other._asked != self._asked:
-            raise OptionError(f"{what} must have the same options; got {other._asked}. Make it with {self._asked}.")
 
     @property
     def n_samples(self) -> int:
         """Samples so far; those that do not exist do not count."""
-        return 0 if self._scan is None else self._scan.n_samples
+        return self._state.n_samples
 
     @property
     def n_bytes(self) -> int:
         """Bytes of what is held."""
-        return 0 if self._scan is None else self._scan.n_bytes
+        return 0 if self._state.scan is None else self._state.scan.n_bytes
 
     def __repr__(self) -> str:
-        asked = self._asked
-        budgets = ", ".join(f"{float(k):g}" for k in asked.budgets)
-        held = "all scores" if self._scan is None or self._scan.scan is None else "what lies near the thresholds"
+        spec, scan = self._state.spec, self._state.scan
+        budgets = ", ".join(f"{float(k):g}" for k in spec.budgets)
+        held = "all scores" if scan is None or scan.scan is None else "what lies near the thresholds"
         return (
-            f"<avgk_dask.Evaluator: {self.n_samples:,} samples of {asked.n_classes:,} classes, k = {budgets}; "
+            f"<avgk_dask.Evaluator: {self.n_samples:,} samples of {spec.n_classes:,} classes, k = {budgets}; "
             f"holds {held}, {self.n_bytes / 1e6:,.1f} MB>"
         )
 
@@ -191,23 +190,25 @@ class Evaluator:
             which refuses every call after that, or by ``result``.
         """
         self._check_sound()
-        beside = Given(labels, where, ignore_index, clusters)
+        state, spec = self._state, self._state.spec
         others = {"labels": labels, "where": where, "clusters": clusters}
-        class_names = check_batch(scores, others, self._class_names, "the batches before")
-        batch, n_given = as_batch(scores, beside, self._asked.n_classes, self._n_given)
-        if self._asked.by_class and batch.kind != HARD:
+        class_names = check_batch(scores, others, state.class_names, "the batches before")
+        batch, n_given = as_batch(
+            scores, labels, where, ignore_index, clusters, n_classes=spec.n_classes, first=state.n_given
+        )
+        if spec.by_class and batch.kind != HARD:
             raise LabelsError(
                 f"labels must be class numbers alone for by='class'; got {batch.kind}. Give one for each sample."
             )
-        if self._scan is None and len(batch.scores):
-            self._scan = LoopScan(self._asked, batch.scores.dtype, batch.kind, self._hints)
-        if self._scan is not None:
-            check_alike(batch, self._scan.dtype, self._scan.kind)
-        self._n_given, self._class_names = self._n_given + n_given, class_names
-        self._is_masked |= where is not None or ignore_index is not None
-        if self._scan is not None:
+        if state.scan is None and len(batch.scores):
+            state.scan = StreamingScan(spec, batch.scores.dtype, batch.kind, state.hints)
+        if state.scan is not None:
+            check_alike(batch, state.scan.dtype, state.scan.kind)
+        state.n_given, state.class_names = state.n_given + n_given, class_names
+        state.is_masked |= where is not None or ignore_index is not None
+        if state.scan is not None:
             with self._failing():
-                self._scan.add(batch)
+                state.scan.add(batch)
 
     @contextmanager
     def _failing(self) -> Iterator[None]:
@@ -236,16 +237,17 @@ class Evaluator:
             Where there is no sample.
         """
         self._check_sound()
-        if self._scan is None or not self.n_samples:
+        state = self._state
+        if state.scan is None or not state.n_samples:
             raise ScoresError("scores must hold at least one sample; got none. Call update first.")
         with naming_file(self._file):
-            outcome = self._scan.outcome()
-            if self._asked.by_class:
-                result = classes_result(outcome, 1, self._class_names)
+            outcome = state.scan.outcome()
+            if state.spec.by_class:
+                result = classes_result(outcome, 1, state.class_names)
             else:
-                result = outcome_result(outcome, self._asked.straddle, 1)
-        if self._is_masked:
-            result.attrs["n_left_out"] = self._n_given - self.n_samples
+                result = outcome_result(outcome, state.spec.straddle, 1)
+        if state.is_masked:
+            result.attrs["n_left_out"] = state.n_given - state.n_samples
         warn_of(kind_sentence(result))
         return result
 
@@ -272,22 +274,23 @@ class Evaluator:
             raise OptionError(f"other must be an Evaluator; got {type(other).__name__}. Load it with Evaluator.load.")
         if other is self:
             raise OptionError("other must be another Evaluator; got the same. Its samples are there already.")
-        self._check_asked(other, "other")
-        if self._class_names is not None and other._class_names is not None:
-            names = names_from_list(self._class_names, "this evaluator"), names_from_list(other._class_names, "other")
+        self._check_spec(other, "other")
+        mine, its = self._state, other._state
+        if mine.class_names is not None and its.class_names is not None:
+            names = names_from_list(mine.class_names, "this evaluator"), names_from_list(its.class_names, "other")
             check_names(*names, "class", ScoresError)
         self._check_sound()
         other._check_sound()
-        if other._scan is not None:
-            if self._scan is None:
-                self._scan = LoopScan(self._asked, other._scan.dtype, other._scan.kind, self._hints)
-            check_alike(other._scan.waiting.rows, self._scan.dtype, self._scan.kind)
+        if its.scan is not None:
+            if mine.scan is None:
+                mine.scan = StreamingScan(mine.spec, its.scan.dtype, its.scan.kind, mine.hints)
+            check_alike(its.scan.waiting.rows, mine.scan.dtype, mine.scan.kind)
             self._file = self._file or other._file
             with self._failing():
-                self._scan.merge(other._scan, self._n_given)
-        self._class_names = self._class_names or other._class_names
-        self._n_given += other._n_given
-        self._is_masked |= other._is_masked
+                mine.scan.merge(its.scan, mine.n_given)
+        mine.class_names = mine.class_names or its.class_names
+        mine.n_given += its.n_given
+        mine.is_masked |= its.is_masked
         return self
 
     def save(self, path: str | os.PathLike[str]) -> None:
@@ -304,8 +307,7 @@ class Evaluator:
             Where it cannot be written.
         """
         self._check_sound()
-        given = self._n_given, self._is_masked, self._class_names
-        write_state(path, self._asked, given, self._scan, self._hints)
+        write_state(path, self._state)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Self:
@@ -327,8 +329,6 @@ class Evaluator:
             If there is no such file, it is damaged, or another version wrote it. A file that was forged, whose hash is right, is
             refused here, or by the first call that meets what does not fit together.
         """
-        asked, (n_given, is_masked, class_names), scan, hints = read_state(path)
         made = cls.__new__(cls)
-        made._asked, made._n_given, made._is_masked, made._class_names = asked, n_given, is_masked, class_names
-        made._scan, made._hints, made._failed, made._file = scan, hints, None, shown(path)
+        made._state, made._failed, made._file = read_state(path), None, shown(path)
         return made

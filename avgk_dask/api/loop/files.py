@@ -33,17 +33,14 @@ from ...store.write.batches import check_labels
 from ...store.write.shelves import Shelf
 from ..options import check_nan_policy
 from .batches import CLUSTERED, HARD, NO_LABELS, SOFT, Batch
-from .scans import Asked, FirstTies, Hints, LoopScan
-from .search import ALL_BANDS, OpenScan
+from .open_scan import ALL_BANDS, OpenScan
+from .streaming import EvaluatorSpec, EvaluatorState, FirstTies, Hints, StreamingScan
 
 #: Bands that a file may tell of: more than 30 TB of scores.
 _MOST_BANDS = 1 << 22
 #: What of a shape the settings say, which may be others now, or grows with the bands.
 _SETTINGS = {"n_chunks", "max_events", "all_events", "tile_scores", "n_bins", "max_held", "max_apart", "n_bands", "band_rows",
              "n_together", "strata_bytes", "looked", "ranked_bins"}  # fmt: skip
-
-#: The number of samples given, whether some were left out, and the names of the classes.
-Given = tuple[int, bool, tuple[str, ...] | None]
 
 
 @dataclass(frozen=True)
@@ -65,25 +62,15 @@ class SavedScan(Record):
     def of(cls, scan: OpenScan) -> SavedScan:
         """Return a scan in plain values."""
         so_far = () if scan.so_far is None else (scan.so_far,)
-        plans = tuple(Wave.of(replace(scan.plan, zones=zones), ()) for zones, _ in scan.waves)
+        waves = tuple(Wave.of(replace(scan.plan, zones=zones), ()) for zones, _ in scan.waves)
         counts = tuple(counts for _, counts in scan.waves)
+        sizes = scan.windowed, scan.n_groups, scan.n_bands
         plan = Wave.of(scan.plan, ())
-        return cls(
-            plan,
-            scan.windowed,
-            scan.n_groups,
-            scan.n_bands,
-            scan.parts,
-            so_far,
-            plans,
-            counts,
-            scan.n_narrowed,
-            scan.certain,
-        )
+        return cls(plan, *sizes, scan.parts, so_far, waves, counts, scan.n_narrowed, scan.certain)
 
-    def scan(self, found: LoopScan) -> OpenScan:
-        """Return the scan of such samples."""
-        shape = _shape(self.plan, found.open_shape())
+    def restore(self, owner: StreamingScan) -> OpenScan:
+        """Return the scan of the samples of its owner."""
+        shape = _shape(self.plan, owner.open_shape())
         low, top = key_range(shape.dtype)
         _require(low <= self.plan.highest <= top, "its highest score is none")
         where = low, shift_to_fit(top - low + 1, N_BINS), self.plan.highest
@@ -92,25 +79,17 @@ class SavedScan(Record):
         waves = [(_zones(wave, shape, where[2]), n) for wave, n in zip(self.wave_plans, self.wave_counts, strict=True)]
         for zones, counts in waves:
             _check_bins(counts, (zones.floors.size, zones.n_bins))
-        _require(self.windowed == found.windowed, "its windows are not those of its labels")
+        _require(self.windowed == owner.windowed, "its windows are not those of its labels")
         _require(self.n_groups > 0 and 0 < self.n_bands <= _MOST_BANDS, "it has no bands, or too many")
         tallies = *self.so_far, *self.parts
         _require(tallies and len(self.so_far) <= 1, "it has no tallies")
         for tally in tallies:
             _check_tally(tally, plan, self.n_bands)
         _require(self.n_narrowed >= 0, "brackets narrowed before any row")
-        return OpenScan(
-            plan,
-            found.asked.budgets,
-            self.windowed,
-            self.n_groups,
-            self.n_bands,
-            self.parts,
-            self.so_far[0] if self.so_far else None,
-            tuple(waves),
-            self.n_narrowed,
-            self.certain,
-        )
+        sizes = self.windowed, self.n_groups, self.n_bands
+        so_far = self.so_far[0] if self.so_far else None
+        budgets = owner.spec.budgets
+        return OpenScan(plan, budgets, *sizes, self.parts, so_far, tuple(waves), self.n_narrowed, self.certain)
 
 
 @dataclass(frozen=True)
@@ -127,34 +106,27 @@ class SavedRows(Record):
     hints: tuple[Hints, ...]
 
     @classmethod
-    def of(cls, found: LoopScan) -> SavedRows:
-        """Return what a scan knows in plain values."""
-        rows = found.waiting.rows
-        return cls(
-            found.dtype.name,
-            found.kind,
-            np.ascontiguousarray(rows.scores).view(np.uint8),
-            () if rows.labels is None else (rows.labels,),
-            rows.numbers,
-            () if found.scan is None else (SavedScan.of(found.scan),),
-            found.ties,
-            () if found.hints is None else (found.hints,),
-        )
+    def of(cls, owner: StreamingScan) -> SavedRows:
+        """Return the state of a scan in plain values."""
+        rows = owner.waiting.rows
+        labels = () if rows.labels is None else (rows.labels,)
+        scan = () if owner.scan is None else (SavedScan.of(owner.scan),)
+        hints = () if owner.hints is None else (owner.hints,)
+        as_bytes = np.ascontiguousarray(rows.scores).view(np.uint8)
+        return cls(owner.dtype.name, owner.kind, as_bytes, labels, rows.numbers, scan, owner.ties, hints)
 
-    def loop_scan(self, asked: Asked) -> LoopScan:
-        """Return what is known."""
-        kinds = (HARD,) if asked.by_class else (NO_LABELS, HARD, SOFT, CLUSTERED)
+    def restore(self, spec: EvaluatorSpec) -> StreamingScan:
+        """Return the scan of an evaluator with these options."""
+        kinds = (HARD,) if spec.by_class else (NO_LABELS, HARD, SOFT, CLUSTERED)
         _require(self.kind in kinds, f"its labels are of another kind than {' or '.join(kinds)}")
         dtype, hints = check_dtype(self.dtype), self.hints[0] if self.hints else None
-        for ties in (self.ties, () if hints is None else hints.ties):
-            _check_ties(ties, asked, dtype)
-        if hints is not None:
-            _check_hints(hints, dtype)
-        found = LoopScan(asked, dtype, self.kind, hints)
-        batch = self._batch(asked.n_classes, dtype)
-        found.scan, found.ties = self.scan[0].scan(found) if self.scan else None, self.ties
-        found.add(batch)
-        return found
+        _check_ties(self.ties, spec, dtype)
+        _check_hints(hints, spec, dtype)
+        made = StreamingScan(spec, dtype, self.kind, hints)
+        batch = self._batch(spec.n_classes, dtype)
+        made.scan, made.ties = self.scan[0].restore(made) if self.scan else None, self.ties
+        made.add(batch)
+        return made
 
     def _batch(self, n_classes: int, dtype: Dtype) -> Batch:
         """Return the rows that wait."""
@@ -175,7 +147,7 @@ class SavedRows(Record):
 
 @dataclass(frozen=True)
 class SavedEvaluator(Record):
-    """An evaluator: what it is asked for, and what it knows."""
+    """An evaluator: its options, and its state."""
 
     n_classes: int
     budgets: tuple[str, ...]
@@ -189,32 +161,32 @@ class SavedEvaluator(Record):
     class_names: tuple[str, ...] = ()
 
 
-def write_state(path: object, asked: Asked, given: Given, found: LoopScan | None, hints: Hints | None) -> None:
+def write_state(path: object, state: EvaluatorState) -> None:
     """Write an evaluator; what was there is replaced at once, or stays."""
     shelf, name = _place(path)
-    n_given, is_masked, class_names = given
-    state = SavedEvaluator(
-        asked.n_classes,
-        tuple(map(str, asked.budgets)),
-        asked.straddle,
-        asked.nan_policy,
-        asked.by_class,
-        n_given,
-        is_masked,
-        () if found is None else (SavedRows.of(found),),
-        () if hints is None else (hints,),
-        class_names or (),
+    spec = state.spec
+    saved = SavedEvaluator(
+        spec.n_classes,
+        tuple(map(str, spec.budgets)),
+        spec.straddle,
+        spec.nan_policy,
+        spec.by_class,
+        state.n_given,
+        state.is_masked,
+        () if state.scan is None else (SavedRows.of(state.scan),),
+        () if state.hints is None else (state.hints,),
+        state.class_names or (),
     )
-    shelf.write(name, state.to_parts())
+    shelf.write(name, saved.to_parts())
 
 
-def read_state(path: object) -> tuple[Asked, Given, LoopScan | None, Hints | None]:
-    """Return what ``write_state`` wrote.
+def read_state(path: object) -> EvaluatorState:
+    """Return the evaluator that ``write_state`` wrote.
 
     Raises
     ------
     ReadError
-        If there is no such file, or it is damaged, or holds something else than an evaluator.
+        If there is no such file, or it is damaged, or does not hold an evaluator.
 
     """
     shelf, name = _place(path)
@@ -224,7 +196,7 @@ def read_state(path: object) -> tuple[Asked, Given, LoopScan | None, Hints | Non
             f"path must be a file that save wrote; got {shown(path)}: it is not there, or damaged. Check it."
         )
     with naming_file(shown(path), AvgkError):
-        return _state(SavedEvaluator.from_bytes(data))
+        return _restore(SavedEvaluator.from_bytes(data))
 
 
 @contextmanager
@@ -244,28 +216,24 @@ def naming_file(path: str, kind: type[AvgkError] = ReadError) -> Iterator[None]:
         ) from error
 
 
-def _state(state: SavedEvaluator) -> tuple[Asked, Given, LoopScan | None, Hints | None]:
-    """Return what a file holds, checked."""
-    _require(
-        all(re.fullmatch(r"\d{1,1000}(/\d{1,1000})?", text) for text in state.budgets), "its budgets are no numbers"
-    )
-    _require(1 <= state.n_classes < 1 << 48, "it has no classes, or too many")
-    budgets = tuple(map(Fraction, state.budgets))
-    check_nan_policy(state.nan_policy)
-    _require(parse_budgets(budgets, state.n_classes) == budgets, "its budgets are not different")
-    _require(not (state.straddle and state.by_class), "it is by class, with straddle")
-    asked = Asked(state.n_classes, budgets, state.straddle, state.nan_policy, state.by_class)
-    hints = state.hints[0] if state.hints else None
-    found = state.known[0].loop_scan(asked) if state.known else None
-    if hints is not None:
-        _check_hints(hints, np.dtype(np.float64) if found is None else found.dtype)
-        _check_ties(hints.ties, asked, np.dtype(np.float64) if found is None else found.dtype)
-    n_samples = 0 if found is None else found.n_samples
-    _require(
-        state.n_given == n_samples or (state.is_masked and state.n_given > n_samples), "its samples are other ones"
-    )
-    _require(len(state.class_names) in (0, state.n_classes), "its class names are not those of its classes")
-    return asked, (state.n_given, state.is_masked, state.class_names or None), found, hints
+def _restore(saved: SavedEvaluator) -> EvaluatorState:
+    """Return the evaluator that a file holds, checked."""
+    are_numbers = all(re.fullmatch(r"\d{1,1000}(/\d{1,1000})?", text) for text in saved.budgets)
+    _require(are_numbers, "its budgets are no numbers")
+    _require(1 <= saved.n_classes < 1 << 48, "it has no classes, or too many")
+    budgets = tuple(map(Fraction, saved.budgets))
+    check_nan_policy(saved.nan_policy)
+    _require(parse_budgets(budgets, saved.n_classes) == budgets, "its budgets are not different")
+    _require(not (saved.straddle and saved.by_class), "it is by class, with straddle")
+    spec = EvaluatorSpec(saved.n_classes, budgets, saved.straddle, saved.nan_policy, saved.by_class)
+    hints, names = saved.hints[0] if saved.hints else None, saved.class_names or None
+    scan = saved.known[0].restore(spec) if saved.known else None
+    _check_hints(hints, spec, np.dtype(np.float64) if scan is None else scan.dtype)
+    state = EvaluatorState(spec, hints, scan, saved.n_given, saved.is_masked, names)
+    n_missing = state.n_given - state.n_samples
+    _require(n_missing == 0 or (state.is_masked and n_missing > 0), "its samples are other ones")
+    _require(names is None or len(names) == spec.n_classes, "its class names are not those of its classes")
+    return state
 
 
 def _require(sound: object, what: str) -> None:
@@ -417,22 +385,25 @@ def _check_sums(sums: ExactSums) -> None:
     )
 
 
-def _check_hints(hints: Hints, dtype: Dtype) -> None:
-    """Refuse brackets that are none."""
+def _check_hints(hints: Hints | None, spec: EvaluatorSpec, dtype: Dtype) -> None:
+    """Refuse brackets without two ends in order, and wrong ties."""
+    if hints is None:
+        return
     low, high = key_range(dtype)
     _require(hints.lows and len(hints.lows) == len(hints.highs), "its brackets have no ends")
     sound = all(low <= a <= b <= high for a, b in zip(hints.lows, hints.highs, strict=True))
     _require(sound, "its brackets are not between the lowest and the highest score")
+    _check_ties(hints.ties, spec, dtype)
 
 
-def _check_ties(ties: tuple[FirstTies, ...], asked: Asked, dtype: Dtype) -> None:
+def _check_ties(ties: tuple[FirstTies, ...], spec: EvaluatorSpec, dtype: Dtype) -> None:
     """Refuse ties of other budgets, or more of them than are wanted."""
     low, high = key_range(dtype)
     for one in ties:
-        _require(0 <= one.budget < len(asked.budgets) and low <= one.key <= high, "its ties are of another budget")
+        _require(0 <= one.budget < len(spec.budgets) and low <= one.key <= high, "its ties are of another budget")
         _require(len(one.cuts) <= 1 and 0 <= one.n_taken <= one.n_wanted <= KEY_MAX, "it has more ties than it wants")
         for cut in one.cuts:
-            _require(cut.changes.ndim == 1 and cut.changes.size <= 2 * asked.n_classes + 2, "its ties are in no sets")
+            _require(cut.changes.ndim == 1 and cut.changes.size <= 2 * spec.n_classes + 2, "its ties are in no sets")
             _check_sums(cut.weight)
             m = cut.strata.strata.size
             sound = cut.strata.sizes.shape == cut.strata.hits.shape == (m, 1) and _within(0, KEY_MAX, cut.strata.strata)

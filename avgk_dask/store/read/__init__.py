@@ -1,1 +1,1 @@
-"""Stores as they are read: opened, listed, checked, decoded."""
+"""Reading stores: opened, listed, checked, decoded."""

@@ -167,17 +167,17 @@ class Part:
 
 async def _get_all(store: CheckedStore, keys: Sequence[str], gate: asyncio.Semaphore) -> Chunks:
     """Return the chunks at some keys; where one fails, the requests for the others end, too."""
-    tasks = [asyncio.ensure_future(_get(store, key, gate)) for key in keys]
+
+    async def get_one(key: str) -> Buffer | None:
+        async with gate:
+            return await get(store, key)
+
+    tasks = [asyncio.ensure_future(get_one(key)) for key in keys]
     try:
         return dict(zip(keys, await asyncio.gather(*tasks), strict=True))
     finally:
         for task in tasks:
             task.cancel()
-
-
-async def _get(store: CheckedStore, key: str, gate: asyncio.Semaphore) -> Buffer | None:
-    async with gate:
-        return await get(store, key)
 
 
 def _length(answer: Future[Chunks]) -> int:

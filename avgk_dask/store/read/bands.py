@@ -1,4 +1,7 @@
-"""Arrays of more than two axes as matrices: all axes but the last are rows, in row-major order. Integers in, integers out."""
+"""Bands: stretches of whole rows of a stored array, along its own chunks; planned as integers, then read.
+
+Arrays of more than two axes are read as matrices: all axes but the last are rows, in row-major order.
+"""
 
 from __future__ import annotations
 
@@ -8,13 +11,13 @@ from collections.abc import Generator, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from functools import partial
+from gzip import BadGzipFile
 from itertools import chain, islice, pairwise
 
 import numpy as np
 
 from ...arrays import Array, Dtype, Pool
 from ...errors import AvgkError, ReadError, refuse
-from ...files.rows import AnyRows
 from ...settings import setting
 from ..where.addresses import StoredArray
 from .ahead import Ahead
@@ -89,9 +92,6 @@ def _n_inner(lead: list[Axis], axis: int) -> int:
     return math.prod(inner.n for inner in lead[axis + 1 :])
 
 
-# Bands: stretches of whole rows along the store's own chunks. Integers in, integers out.
-
-
 #: Bands that joined chunks leave at least, so that there is something to do for many cores.
 _LEAST_BANDS = 32
 #: Bytes that a row counts for at least: its counts and ranks are held as well as its scores.
@@ -163,7 +163,7 @@ class BandReader:
         yield from self.read_ahead(self.array, parts)
 
     def read_ahead(self, array: StoredArray, parts: Sequence[tuple[slice, ...]]) -> Generator[Array]:
-        """Return some parts of an array of a far store, the scores or one beside them, read ahead of their use."""
+        """Return some parts of an array of a far store, the scores or one next to them, read ahead of their use."""
         boxes = [matrix_boxes(array, part) for part in parts]
         with self.ahead.queue(array, list(chain.from_iterable(boxes)), self.ahead_bytes) as queue:
             for some in boxes:
@@ -171,8 +171,7 @@ class BandReader:
 
     def slabs(self, band: int, scratch: Scratch | None = None) -> Iterator[Array]:
         """Return the band's slabs, one after the other along the classes."""
-        for first, last in pairwise(self.classes):
-            yield self.read(band, first, last, scratch)
+        return (self.read(band, *part, scratch) for part in pairwise(self.classes))
 
     def read(self, band: int, first_class: int, last_class: int, scratch: Scratch | None = None) -> Array:
         """Return the scores of one band and a stretch of classes; with a scratch, good until that is used again."""
@@ -200,7 +199,7 @@ def read_array(array: StoredArray, where: tuple[slice, ...], scratch: Scratch | 
 
 
 def read_stored(array: StoredArray, where: tuple[slice, ...], scratch: Scratch | None = None) -> Array:
-    """Read a part of a stored array as ``read_array`` does, but return the values as they are stored."""
+    """Read a part of a stored array as ``read_array`` does, but return the stored values."""
     where = (*where, *(slice(0, n) for n in array.shape[len(where) :]))
     failures: list[str] = []
     while True:
@@ -220,33 +219,20 @@ def read_stored(array: StoredArray, where: tuple[slice, ...], scratch: Scratch |
 
 def _read(array: StoredArray, where: tuple[slice, ...], scratch: Scratch) -> Array:
     rows = rows_of(array)
-    if rows is not None:
-        return _read_rows(rows, where, scratch)
+    if rows is not None:  # any rows of a file, whatever its chunks are said to be
+        shape = (where[0].stop - where[0].start, *rows.shape[1:])
+        whole: Array = scratch.space("part", math.prod(shape) * rows.dtype.itemsize).view(rows.dtype).reshape(shape)
+        rows.fill(where[0].start, where[0].stop, whole)
+        return whole[(slice(None), *where[1:])]
     files = ChunkFiles.of(array)
     block = files.read(where, scratch) if files else None
-    if block is None:
-        block = np.asarray((whole_shards(array) if shards_of(array) else array)[_rounded(array, where)])
+    if block is None and (shards := shards_of(array)):
+        # Up to the end of the last shard, so that zarr reads it whole.
+        ends = zip(where, array.shape, shards, strict=True)
+        rounded = tuple(slice(p.start, -(-size // n) * n if p.stop == size else p.stop) for p, size, n in ends)
+        block = np.asarray(whole_shards(array)[rounded])
         block = block[tuple(slice(0, part.stop - part.start) for part in where)]
-    return block
-
-
-def _read_rows(rows: AnyRows, where: tuple[slice, ...], scratch: Scratch) -> Array:
-    """Read a part of an array that is a file: any rows of it, whatever its chunks are said to be."""
-    shape = (where[0].stop - where[0].start, *rows.shape[1:])
-    whole: Array = scratch.space("part", math.prod(shape) * rows.dtype.itemsize).view(rows.dtype).reshape(shape)
-    rows.fill(where[0].start, where[0].stop, whole)
-    return whole[(slice(None), *where[1:])]
-
-
-def _rounded(array: StoredArray, where: tuple[slice, ...]) -> tuple[slice, ...]:
-    """Return a part that reaches the array's edge up to the end of its last shard, so that zarr reads that whole."""
-    shards = shards_of(array)
-    if not shards:
-        return where
-    return tuple(
-        slice(part.start, -(-size // shard) * shard if part.stop == size else part.stop)
-        for part, size, shard in zip(where, array.shape, shards, strict=True)
-    )
+    return np.asarray(array[where]) if block is None else block
 
 
 def _first_failure(array: StoredArray, where: tuple[slice, ...], error: Exception) -> ReadError:
@@ -262,12 +248,12 @@ def _first_failure(array: StoredArray, where: tuple[slice, ...], error: Exceptio
             indices, error = [index], found
             break
     checks = array.store_path.store.checks
-    why, key = checks.scrub(error), chunk_key(array, indices[0])
+    why, chunk = checks.scrub(error), f"chunk {chunk_key(array, indices[0])} of {checks.location}"
     if isinstance(error, PermissionError):
-        return ReadError(f"chunk {key} of {checks.location} may not be read: {why}. Check its permissions.")
-    if isinstance(error, OSError):
-        return ReadError(f"could not read chunk {key} of {checks.location}: {why}. Check the disk.")
+        return ReadError(f"{chunk} may not be read: {why}. Check its permissions.")
+    if isinstance(error, OSError) and not isinstance(error, BadGzipFile):
+        return ReadError(f"could not read {chunk}: {why}. Check the disk.")
     return ReadError(
-        f"chunk {key} of {checks.location} cannot be decoded: {why}. "
+        f"{chunk} cannot be decoded: {why}. "
         "It is damaged (restore it, or write the store again), or its codec is not installed."
     )

@@ -1,8 +1,4 @@
-"""Wrapping: a store of zarr's around another, through whose ``get`` and ``set`` everything passes.
-
-zarr's own wrapper hands all further ways to read and write (several parts at once, many keys at once, without its event loop)
-to the store inside, past what a subclass does in ``get`` and ``set``; and newer versions have more of them than older ones.
-"""
+"""Checked stores: no missing chunk is filled in, no damaged one passes, each is named; a large object comes in several ranges."""
 
 from __future__ import annotations
 
@@ -26,11 +22,11 @@ from ...settings import setting
 from ..where.addresses import (
     ObjectClient,
     StoredArray,
-    advice,
+    bare_store,
     byte_bounds,
     cause,
+    explain,
     get,
-    inside,
     may_pass,
     refuse_forked,
     wait,
@@ -48,7 +44,11 @@ _STORE: Any = Store
 
 
 class Wrapping(WrapperStore[Store]):
-    """Wraps a store; subclasses see every read in ``get`` and every write in ``set``."""
+    """Wraps a store; subclasses see every read in ``get`` and every write in ``set``.
+
+    zarr's own wrapper hands all further ways to read and write (several parts at once, many keys at once, without its event
+    loop) to the store inside, past what a subclass does; and newer versions have more of them than older ones.
+    """
 
     #: zarr 3.4 and later read and write without their event loop where a store says that it can.
     _supports_sync_io = False
@@ -65,16 +65,13 @@ class Wrapping(WrapperStore[Store]):
         return [await self.get(key, prototype, part) for key, part in key_ranges]
 
 
-# Ranges: a large object is fetched in several parts at once, where its store offers that.
-
-
 #: Bytes up to which an object is fetched whole, and those of a range of a larger one: at 60 MB/s, twice the time it
 #: takes until the first byte comes.
 _WHOLE, _RANGE = 16 << 20, 8 << 20
 
 
 def n_ranges(n_bytes: int) -> int:
-    """Return in how many ranges an object of so many bytes is fetched.
+    """Return the number of ranges in which an object of this size is fetched.
 
     Examples
     --------
@@ -103,9 +100,6 @@ async def get_in_ranges(store: ObjectClient, key: str, check_size: Callable[[int
         for start in range(0, size, _RANGE):
             group.create_task(fill(start, min(start + _RANGE, size), None if start else first))
     return space
-
-
-# A store whose reads are checked: no missing chunk is filled in, no damaged one passes, each is named.
 
 
 #: How a missing chunk is taken as the fill value, in Python and in a terminal.
@@ -138,7 +132,7 @@ class Checks:
     secrets: tuple[str, ...] = field(default=(), repr=False)
 
     def digest(self, key: str) -> Digest | None:
-        """Return the digest that a chunk was written with; None where that is not known."""
+        """Return the digest that a chunk was written with; None if that is not known."""
         return None if self.manifest is None else self.manifest.find(key)
 
     def refuse_size(self, key: str, size: int) -> None:
@@ -152,11 +146,12 @@ class Checks:
                     "Restore it, or raise the setting avgk.metadata-bytes."
                 )
         elif written is not None and size != written[0]:
-            told = f"it has {size:,} bytes, and was written with {written[0]:,}"
-            raise ReadError(f"chunk {key} of {self.location} is damaged: {told}. Write the store again.")
+            raise self._damage(key, f"it has {size:,} bytes, and was written with {written[0]:,}")
         elif self.most_bytes is not None and size > self.most_bytes:
-            told = f"it has {size:,} bytes, and can need {self.most_bytes:,} at most"
-            raise ReadError(f"chunk {key} of {self.location} is damaged: {told}. Write the store again.")
+            raise self._damage(key, f"it has {size:,} bytes, and can need {self.most_bytes:,} at most")
+
+    def _damage(self, key: str, what: str) -> ReadError:
+        return ReadError(f"chunk {key} of {self.location} is damaged: {what}. Write the store again.")
 
     def scrub(self, error: BaseException) -> str:
         """Return an error's class and text without credentials."""
@@ -198,7 +193,7 @@ class CheckedStore(Wrapping):
         return made
 
     def document(self, key: str) -> Document | None:
-        """Return the JSON object at a key, as it was read or reading it now; None where there is none."""
+        """Return the JSON object at a key; read now unless it was before, or None if there is none."""
         if key not in self._documents:
             wait(get(self, key))
         return self._documents.get(key)
@@ -251,16 +246,15 @@ class CheckedStore(Wrapping):
             if problem is None:
                 return value
             if value is None or problem in problems or len(problems) == _ATTEMPTS:
-                raise ReadError(problem if value is None or problem in problems else self._unsteady(key, problem))
+                break
             problems.append(problem)
-
-    def _unsteady(self, key: str, problem: str) -> str:
-        """Say that a chunk is another one each time it is read: nothing is known of the chunk itself."""
-        why = problem.partition("damaged: ")[2].removesuffix(". Write the store again.")
-        return (
-            f"chunk {key} of {self.checks.location} comes differently each time it is read (last: {why}). "
-            "Check the network and the disk."
-        )
+        if value is not None and problem not in problems:  # another each time: nothing is known of the chunk itself
+            why = problem.partition("damaged: ")[2].removesuffix(". Write the store again.")
+            problem = (
+                f"chunk {key} of {self.checks.location} comes differently each time it is read (last: {why}). "
+                "Check the network and the disk."
+            )
+        raise ReadError(problem)
 
     async def _get(self, key: str, prototype: BufferPrototype, byte_range: ByteRequest | None = None) -> Buffer | None:
         """Read a key or a part of it, again and again for a while where it fails in a way that may pass."""
@@ -273,28 +267,24 @@ class CheckedStore(Wrapping):
                 raise
             except Exception as error:
                 if not may_pass(error) or time.monotonic() + pause - begun > limit:
-                    why = self.checks.scrub(error)
-                    todo = advice(why, "Check the store, and try again.")
-                    refuse(ReadError(f"could not read {key} of {self.checks.location}: {why}. {todo}"))
+                    why = explain(error, self.checks.secrets, "Check the store, and try again.")
+                    refuse(ReadError(f"could not read {key} of {self.checks.location}: {why}"))
             await asyncio.sleep(pause)
             pause *= 2
 
     async def _get_once(self, key: str, prototype: BufferPrototype, byte_range: ByteRequest | None) -> Buffer | None:
+        """Read a key or a part of it; a whole object only if it is not larger than it can be."""
         refuse_forked(self)
         try:
             size = local_size(bare_store(self), key)
-            if byte_range is not None:
-                return await super().get(key, prototype, byte_range)
-            return await self._get_sized(key, prototype, size)
         except NotAFileError as error:
             if not is_metadata(key):
                 return None  # as a folder: no chunk is there
             raise ReadError(
                 f"could not read {key} of {self.checks.location}: {error}. Restore it, or write the store again."
             ) from None
-
-    async def _get_sized(self, key: str, prototype: BufferPrototype, size: int | None) -> Buffer | None:
-        """Read a whole object of a size that may be known, unless it is larger than it can be."""
+        if byte_range is not None:
+            return await super().get(key, prototype, byte_range)
         if size is not None:
             self.checks.refuse_size(key, size)
         elif isinstance(self._store, ObjectStore):
@@ -305,46 +295,37 @@ class CheckedStore(Wrapping):
         return value
 
     async def _get_object(self, store: ObjectClient, key: str, prototype: BufferPrototype) -> Buffer | None:
-        """Read an object, which tells its size before its bytes come."""
+        """Read an object, whose size is known before its bytes come; a large one in several ranges at once."""
         import obstore
 
         try:
             if self._has_ranges and n_ranges(self.checks.most_bytes or 0) > 1:
-                space = await self._get_in_ranges(store, key)
-                if space is not None:
+                try:
+                    space = await get_in_ranges(store, key, partial(self.checks.refuse_size, key))
                     return prototype.buffer.from_array_like(space)
+                except (AvgkError, FileNotFoundError, NotADirectoryError, IsADirectoryError):
+                    raise
+                except Exception:  # a server without ranges, or an object that changed meanwhile
+                    self._has_ranges = False  # all others are read whole from then on
             found = await obstore.get_async(store, key)
         except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
             return None
         self.checks.refuse_size(key, found.meta["size"])
         return prototype.buffer.from_bytes(memoryview(await found.bytes_async()))
 
-    async def _get_in_ranges(self, store: ObjectClient, key: str) -> Array | None:
-        """Read an object in several ranges at once; None where it has to be read whole, as all others from then on."""
-        try:
-            return await get_in_ranges(store, key, partial(self.checks.refuse_size, key))
-        except (AvgkError, FileNotFoundError, NotADirectoryError, IsADirectoryError):
-            raise
-        except Exception:  # a server without ranges, or an object that changed meanwhile
-            self._has_ranges = False
-            return None
-
     def problem(self, key: str, value: Buffer | Array | None, *, whole: bool = True) -> str | None:
-        """Say what is wrong with a chunk as read (None: it is not there); None where nothing is."""
+        """Say what is wrong with a chunk as read (None: it is not there); None if nothing is."""
         where = f"chunk {key} of {self.checks.location}"
         if value is None:
-            if self.checks.missing == "fill" and self.checks.digest(key) is None:
+            is_written = self.checks.digest(key) is not None
+            if self.checks.missing == "fill" and not is_written:
                 return None
-            if self.checks.digest(key) is not None:
-                return f"{where} is missing, or no plain file. Restore it, or write the store again."
-            return f"{where} is missing, or no plain file. Restore it, or take it as the fill value with {FILL}."
+            cure = "write the store again" if is_written else f"take it as the fill value with {FILL}"
+            return f"{where} is missing, or no plain file. Restore it, or {cure}."
         if not whole:
             return None
         data = memoryview(value.as_buffer_like()) if isinstance(value, Buffer) else value.data
-        if not data.nbytes:
-            complaint: str | None = "it is empty"
-        else:
-            complaint = self._complaint(key, data)
+        complaint = self._complaint(key, data) if data.nbytes else "it is empty"
         return f"{where} is damaged: {complaint}. Write the store again." if complaint else None
 
     def _complaint(self, key: str, data: memoryview) -> str | None:
@@ -362,7 +343,7 @@ class CheckedStore(Wrapping):
         return self._absent(key, data)
 
     def _absent(self, key: str, data: memoryview) -> str | None:
-        """Say that inner chunks are missing from a shard; None where all are there, or none must be."""
+        """Say that inner chunks are missing from a shard; None if all are there, or none must be."""
         if self.checks.index is None:
             return None
         n, misfits = self.checks.index.n_absent(key, data)
@@ -376,13 +357,6 @@ class CheckedStore(Wrapping):
 def is_local(store: Store) -> bool:
     """Whether a store answers at once: a folder, a file or memory."""
     return isinstance(bare_store(store), (LocalStore, ZipStore, MemoryStore, FileStore))
-
-
-def bare_store(store: Store) -> Store:
-    """Return the store inside all wrappers."""
-    while (inner := inside(store)) is not None:
-        store = inner
-    return store
 
 
 def rows_of(array: StoredArray) -> AnyRows | None:

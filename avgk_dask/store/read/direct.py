@@ -46,7 +46,7 @@ class Scratch:
         self._spaces: dict[str, Array] = {}
 
     def space(self, name: str, n_bytes: int) -> Array:
-        """Return so many bytes of the memory with this name; what was there before is gone."""
+        """Return this many bytes of the memory with this name; what was there before is gone."""
         held = self._spaces.get(name)
         if held is None or held.size < n_bytes:
             self._spaces.pop(name, None)
@@ -66,18 +66,18 @@ class ChunkFiles:
 
     @classmethod
     def of(cls, array: StoredArray) -> ChunkFiles | None:
-        """Return the reader of an array's files; None where zarr must read it."""
+        """Return the reader of an array's files; None if zarr must read it."""
         store = array.store_path.store
         if type(store) is not CheckedStore or type(store._store) is not LocalStore or sys.byteorder != "little":
             return None
         dtype = np.dtype(array.dtype)
         if is_uneven(array) or array.shards is not None or dtype.byteorder == ">" or dtype.hasobject:
             return None
-        decode, has_checksum = (_coding_v2 if array.metadata.zarr_format == 2 else _coding)(array.metadata)
+        decode, has_checksum = _coding(array.metadata)
         return cls(array, decode, has_checksum) if decode else None
 
     def read(self, where: tuple[slice, ...], scratch: Scratch) -> Array | None:
-        """Return a part of the array, good until the scratch is used again; None where zarr must read it."""
+        """Return a part of the array, good until the scratch is used again; None if zarr must read it."""
         indices = indices_within(self._grid, where)
         if len(indices) == 1:
             chunk = self._chunk(indices[0], scratch, scratch.space("chunk", self._n_bytes))
@@ -104,7 +104,7 @@ class ChunkFiles:
             place[...] = _part_of(chunk, shared, mine)
 
     def _chunk(self, index: tuple[int, ...], scratch: Scratch, out: Array) -> Array | None:
-        """Return a whole chunk, decoded into the bytes given or elsewhere; None where the file is missing, which zarr fills in."""
+        """Return a whole chunk, decoded into the bytes given or elsewhere; None if the file is missing, which zarr fills in."""
         data = self._data(chunk_key(self._array, index), scratch, out)
         if data is None:
             return None
@@ -112,7 +112,7 @@ class ChunkFiles:
         return chunk
 
     def _data(self, key: str, scratch: Scratch, out: Array) -> Array | None:
-        """Return a chunk's stored bytes, checked, without their own checksum; None where the file is missing."""
+        """Return a chunk's stored bytes, checked, without their own checksum; None if the file is missing."""
         store = self._array.store_path.store
         into = out if self._decode is _as_it_is and not self._has_checksum else None
         data = _read_file(f"{self._root}/{key}", scratch, partial(store.checks.refuse_size, key), into)
@@ -133,8 +133,7 @@ def slab_copies(array: StoredArray) -> int:
 
     Codecs that do not decode into one buffer, such as gzip, hold what they have decoded twice.
     """
-    is_v2 = array.metadata.zarr_format == 2
-    decode, _ = (_coding_v2 if is_v2 else _coding)(array.metadata)
+    decode, _ = _coding(array.metadata)
     in_one_buffer = decode is not None and decode not in (_decode_gzip, _decode_zlib)
     return 3 if in_one_buffer or shards_of(array) else 4
 
@@ -142,7 +141,7 @@ def slab_copies(array: StoredArray) -> int:
 def _read_file(
     path: str, scratch: Scratch, check_size: Callable[[int], None], into: Array | None = None
 ) -> Array | None:
-    """Return a file's bytes, of a size that is checked first, where they fit in ``into``; None where there is no plain file."""
+    """Return a file's bytes, of a size that is checked first, where they fit in ``into``; None if it is not a regular file."""
     try:
         # A pipe that nobody writes to would block the opening, but for the flag.
         file = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -215,10 +214,22 @@ def _as_it_is(data: Array, out: Array) -> Array:
 #: With a header of gzip, and of zlib.
 _decode_gzip, _decode_zlib = partial(_decode_deflated, 31), partial(_decode_deflated, 15)
 _CODECS: dict[type, Decode] = {BloscCodec: _decode_blosc, ZstdCodec: _decode_zstd, GzipCodec: _decode_gzip}
+#: Those of Zarr's older format, by name.
+_CODECS_V2: dict[str, Decode] = {
+    "blosc": _decode_blosc,
+    "zstd": _decode_zstd,
+    "gzip": _decode_gzip,
+    "zlib": _decode_zlib,
+}
 
 
 def _coding(metadata: Any) -> tuple[Decode | None, bool]:
-    """Return what decodes the chunks of an array, and whether a checksum follows them; None where zarr must."""
+    """Return what decodes the chunks of an array, and whether a checksum follows them; None if zarr must."""
+    if metadata.zarr_format == 2:
+        if metadata.filters or metadata.order != "C":
+            return None, False
+        codec = metadata.compressor
+        return _as_it_is if codec is None else _CODECS_V2.get(codec.codec_id), False
     first, *rest = metadata.codecs
     if not isinstance(first, BytesCodec) or configured(first, "endian") == "big":
         return None, False
@@ -226,19 +237,3 @@ def _coding(metadata: Any) -> tuple[Decode | None, bool]:
     rest = rest[:-1] if has_checksum else rest
     decode = _as_it_is if not rest else _CODECS.get(type(rest[0])) if len(rest) == 1 else None
     return decode, has_checksum
-
-
-def _coding_v2(metadata: Any) -> tuple[Decode | None, bool]:
-    """Return the same of an array of Zarr's older format."""
-    if metadata.filters or metadata.order != "C":
-        return None, False
-    codec = metadata.compressor
-    return _as_it_is if codec is None else _CODECS_V2.get(codec.codec_id), False
-
-
-_CODECS_V2: dict[str, Decode] = {
-    "blosc": _decode_blosc,
-    "zstd": _decode_zstd,
-    "gzip": _decode_gzip,
-    "zlib": _decode_zlib,
-}

@@ -61,13 +61,9 @@ def decode(array: StoredArray, block: Array) -> Array:
 
 
 def encoding_of(array: StoredArray) -> Encoding:
-    """Return the attributes by which an array's values are decoded; none where they are stored as they are.
+    """Return the attributes by which an array's values are decoded; none if they are stored unchanged.
 
-    Raises
-    ------
-    DtypeError
-        If they cannot be decoded, or not to numbers.
-
+    Raise DtypeError if they cannot be decoded, or not to numbers.
     """
     attributes = array.metadata.attributes
     _refuse_other_kinds(array)
@@ -76,7 +72,7 @@ def encoding_of(array: StoredArray) -> Encoding:
         found = _with_fill_value(array, found)
     elif "_FillValue" in found:
         found["_FillValue"] = _fill_value(array, found["_FillValue"])
-    if np.dtype(array.dtype).kind == "f" and all(n in _MISSING and _is_nan(value) for n, value in found.items()):
+    if np.dtype(array.dtype).kind == "f" and all(n in _MISSING and value != value for n, value in found.items()):
         found = {}  # what is missing is NaN already
     if attributes.get("dtype") == "bool" and array.dtype != bool:
         found["dtype"] = "bool"
@@ -153,10 +149,6 @@ def _unlabelled(block: Array, found: Encoding) -> Ints:
 def _is_bfloat16(array: StoredArray) -> bool:
     """Return whether uint16 stands for bfloat16, which Zarr does not know."""
     return bool(array.metadata.attributes.get("dtype") == "bfloat16" and np.dtype(array.dtype) == np.uint16)
-
-
-def _is_nan(value: object) -> bool:
-    return isinstance(value, (float, np.floating)) and bool(value != value)
 
 
 def _named(array: StoredArray) -> str:

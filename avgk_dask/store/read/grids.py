@@ -1,4 +1,7 @@
-"""Grids: how an array is split into stored chunks (or shards) along each axis. Nothing else assumes that they are alike."""
+"""Grids: how an array is split into stored chunks (or shards) along each axis, and how large these can be.
+
+Nothing else assumes that the chunks of an array are alike. Layouts are the grids and codecs of the stores we write.
+"""
 
 from __future__ import annotations
 
@@ -7,12 +10,11 @@ import os
 import stat
 import zipfile
 from bisect import bisect_left, bisect_right
-from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import accumulate
-from typing import Any, Protocol
+from typing import Any
 
-from zarr.abc.codec import BytesBytesCodec
+from zarr.abc.codec import BytesBytesCodec, Codec
 from zarr.abc.store import Store
 from zarr.codecs import BloscCodec, Crc32cCodec, GzipCodec, ZstdCodec
 from zarr.storage import LocalStore, ZipStore
@@ -59,7 +61,7 @@ class Axis:
         return [*range(0, self.n, self.size), self.n] if self.ends is None else [0, *self.ends]
 
     def joined(self, most: float) -> list[int]:
-        """Return the bounds of stretches of whole chunks, of at most so many values each unless a chunk has more.
+        """Return the bounds of stretches of whole chunks, of at most this many values each unless a chunk has more.
 
         Examples
         --------
@@ -95,16 +97,13 @@ def outer_sizes(array: StoredArray) -> tuple[int, ...]:
 
 
 def shards_of(array: StoredArray) -> tuple[int, ...] | None:
-    """Return the sizes of an array's shards; None where there are none."""
+    """Return the sizes of an array's shards; None if there are none."""
     return None if is_uneven(array) or array.shards is None else tuple(array.shards)
 
 
 def chunks_of(array: StoredArray) -> tuple[int, ...]:
     """Return the sizes of an array's chunks, inside of shards if there are any; of uneven ones the largest."""
     return outer_sizes(array) if is_uneven(array) else tuple(array.chunks)
-
-
-# Layouts: chunks, shards and codecs of the stores we write. Integers in, integers out.
 
 
 #: Chunks of whole rows of about this many bytes read fastest.
@@ -114,13 +113,6 @@ LABEL_ROWS = 1 << 20
 #: Chunks of a shard on an object store, where fewer and larger objects read faster.
 SHARD_CHUNKS = 4
 CODECS = ("blosc", "zstd", "gzip", "none")
-
-
-class Described(Protocol):
-    """What tells its metadata: a codec."""
-
-    def to_dict(self) -> Mapping[str, Any]:
-        """Return its metadata."""
 
 
 @dataclass(frozen=True)
@@ -135,13 +127,7 @@ class Layout:
 
     @classmethod
     def of(
-        cls,
-        columns: int,
-        itemsize: int,
-        *,
-        chunk_rows: int | None = None,
-        shard_chunks: int = 1,
-        codec: str = "blosc",
+        cls, columns: int, itemsize: int, *, chunk_rows: int | None = None, shard_chunks: int = 1, codec: str = "blosc"
     ) -> Layout:
         """Return the layout of whole rows that reads fastest.
 
@@ -182,20 +168,18 @@ def codecs(name: str, itemsize: int) -> list[BytesBytesCodec]:
     return [*compressors[name], Crc32cCodec()]
 
 
-def configured(codec: Described, option: str) -> object:
+def configured(codec: Codec, option: str) -> object:
     """Return an option of a codec as its stored metadata spell it, None where it is absent.
 
     As attributes the same options are enumerations in some versions of zarr and strings in others.
     """
-    return (codec.to_dict().get("configuration") or {}).get(option)
-
-
-# Sizes: how large a stored object is, and how large it may be, before it is read.
+    options: Any = codec.to_dict().get("configuration") or {}
+    return options.get(option)
 
 
 #: Codecs that add a share of what they encode at the most: they store what they cannot compress.
 _MODEST = frozenset(
-    (
+    [
         "bytes",
         "crc32c",
         "transpose",
@@ -208,7 +192,7 @@ _MODEST = frozenset(
         "bz2",
         "lzma",
         "shuffle",
-    )
+    ]
 )
 #: What such codecs may add to the decoded bytes: one part in so many, and so many bytes for each inner chunk.
 _SHARE, _EACH = 16, 1 << 12
@@ -221,13 +205,9 @@ class NotAFileError(OSError):
 
 
 def local_size(store: Store, key: str) -> int | None:
-    """Return the bytes at a key of a folder or zip file, without reading them; None where that is not known.
+    """Return the bytes at a key of a folder or zip file, without reading them; None if that is not known.
 
-    Raises
-    ------
-    NotAFileError
-        Where a device, a pipe or a socket is there.
-
+    Raise NotAFileError if a device, a pipe or a socket is there.
     """
     if isinstance(store, LocalStore):
         try:
@@ -271,7 +251,7 @@ def outer_codecs(array: StoredArray) -> list[str]:
 
 
 def decoded_size(codec: str, data: memoryview) -> int | None:
-    """Return how many bytes a chunk decodes to, as its header tells; None where it does not."""
+    """Return how many bytes a chunk decodes to, as its header tells; None if it does not."""
     head = bytes(data.cast("B")[:18])
     if codec == "blosc" and len(head) >= 16:
         return int.from_bytes(head[4:8], "little")

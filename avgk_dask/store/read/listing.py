@@ -1,4 +1,9 @@
-"""Listing: the keys of a store, and how long what is stored at each is."""
+"""Listing: the keys of a store, how long what is stored at each is, and what changes when it is written again.
+
+From that follow stamps: a hash for each band of what distinguishes its stored chunks from any others, without reading them.
+Of a store of ours these are the chunks' digests; of others their lengths and the times at which they were written (or what
+an object store reports of each object instead).
+"""
 
 from __future__ import annotations
 
@@ -10,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from itertools import pairwise, product
-from typing import TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import xxhash
@@ -18,39 +23,42 @@ from zarr.abc.store import Store
 from zarr.storage import FsspecStore, LocalStore, MemoryStore, ObjectStore, ZipStore
 
 from ...errors import OptionError, ReadError, refuse
-from ..where import addresses as fsspec_calls
-from ..where.addresses import ObjectClient, StoredArray, advice, read_key, shown, wait, zip_entries
+from ..where.addresses import ObjectClient, StoredArray, bare_store, explain, find, read_key, shown, wait, zip_entries
 from ..where.locations import FileStore
-from .checked import bare_store
 from .grids import grid_of
-from .manifest import Table, is_metadata
+from .manifest import Table, digest_of, is_metadata
 
 #: A store that does not answer a listing for this long is read without one.
 _LIST_SECONDS = 600
 #: Files or folders that one thread asks for in a go, and threads that do.
 _BATCH, _THREADS = 256, 8
+#: What file systems of fsspec call a mark that changes with the file, the best first.
+_MARKS = ("ETag", "etag", "md5Hash", "mtime", "LastModified", "last_modified", "updated", "modified", "created")
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 
+class Entry(NamedTuple):
+    """What a store lists: a key, the length of what is stored there, and what changes when that is written again."""
+
+    key: str
+    #: None if the store does not report it.
+    length: int | None
+    mark: Any = None
+
+
 def list_keys(store: Store, prefix: str) -> dict[str, int | None] | None:
-    """Return the keys below a prefix with their lengths (None where unknown); None where that cannot be had."""
+    """Return the keys below a prefix with their lengths (None if unknown), or None if the store cannot be listed."""
     try:
-        return _list_keys(bare_store(store), prefix)
+        found = listed(bare_store(store), prefix)
+        return None if found is None else {entry.key: entry.length for entry in found}
     except Exception:  # of any client: reading may be allowed where listing is not
         return None
 
 
 def listed_keys(store: Store, prefix: str) -> dict[str, int | None]:
-    """Return the keys below a prefix with their lengths, for whoever writes: what cannot be listed is not taken for empty.
-
-    Raises
-    ------
-    ReadError
-        Where the store cannot be listed.
-
-    """
+    """Return the keys below a prefix with their lengths, for a writer: raise ReadError for a store that cannot be listed."""
     found = list_keys(store, prefix)
     if found is None:
         raise ReadError(
@@ -59,54 +67,48 @@ def listed_keys(store: Store, prefix: str) -> dict[str, int | None]:
     return found
 
 
-def _list_keys(store: Store, prefix: str) -> dict[str, int | None] | None:
-    found = listed(store, prefix)
-    return None if found is None else dict(found)
-
-
-def listed(store: Store, prefix: str) -> Iterable[tuple[str, int | None]] | None:
-    """Return the keys below a prefix with their lengths, as they come; None where the store cannot list."""
+def listed(store: Store, prefix: str) -> Iterable[Entry] | None:
+    """Return what is stored below a prefix, as it comes; None if the store cannot list."""
     below = f"{prefix}/" if prefix else ""
     if isinstance(store, LocalStore):
-        return _local_keys(str(store.root), prefix)
+        return _files(str(store.root), prefix)
     if isinstance(store, ZipStore):
-        return ((i.filename, i.file_size) for i in zip_entries(store) if i.filename.startswith(below))
+        return (Entry(i.filename, i.file_size, i.CRC) for i in zip_entries(store) if i.filename.startswith(below))
     if isinstance(store, ObjectStore):
         return None if type(store.store).__name__ == "HTTPStore" else objects(store.store, prefix)
-    if not store.supports_listing:
-        return None
-    found = wait(_other_keys(store, prefix), timeout=_LIST_SECONDS)
-    return None if found is None else found.items()
+    if isinstance(store, FsspecStore):
+        return None if "http" in str(store.fs.protocol) else _fsspec_files(store, prefix)
+    return wait(_other_keys(store, below), timeout=_LIST_SECONDS) if store.supports_listing else None
 
 
-def _local_keys(root: str, prefix: str) -> Iterator[tuple[str, int | None]]:
+def _files(root: str, prefix: str) -> Iterator[Entry]:
     """Return the files below a folder, level by level."""
     folders = [prefix]
     while folders:
         inner: list[str] = []
-        for keys, more in in_threads(partial(_scan_folders, root), folders):
-            yield from keys
+        for entries, more in in_threads(partial(_scan_folders, root), folders):
+            yield from entries
             inner += more
         folders = inner
 
 
-def _scan_folders(root: str, prefixes: Sequence[str]) -> tuple[list[tuple[str, int | None]], list[str]]:
-    """Return plain files only: a folder or a dangling link is no chunk. Metadata are given whatever they are: they are read, and refused."""
-    keys: list[tuple[str, int | None]] = []
-    folders = []
+def _scan_folders(root: str, prefixes: Sequence[str]) -> tuple[list[Entry], list[str]]:
+    """Return regular files only: a folder or a dangling link is no chunk. Metadata are given in any case: they are read, and refused."""
+    entries, folders = [], []
     for prefix in prefixes:
-        for entry in _entries(os.path.join(root, prefix)):
-            key = f"{prefix}/{entry.name}" if prefix else entry.name
-            if entry.is_dir() and not is_metadata(key):
+        for file in _folder_entries(os.path.join(root, prefix)):
+            key = f"{prefix}/{file.name}" if prefix else file.name
+            if file.is_dir() and not is_metadata(key):
                 folders.append(key)
-            elif entry.is_file():
-                keys.append((key, entry.stat().st_size))
+            elif file.is_file():
+                facts = file.stat()
+                entries.append(Entry(key, facts.st_size, facts.st_mtime_ns))
             elif is_metadata(key):
-                keys.append((key, None))
-    return keys, folders
+                entries.append(Entry(key, None))
+    return entries, folders
 
 
-def _entries(folder: str) -> list[os.DirEntry[str]]:
+def _folder_entries(folder: str) -> list[os.DirEntry[str]]:
     try:
         with os.scandir(folder) as found:
             return list(found)
@@ -115,7 +117,7 @@ def _entries(folder: str) -> list[os.DirEntry[str]]:
 
 
 def in_threads(work: Callable[[Sequence[Item]], Result], items: Sequence[Item]) -> Iterator[Result]:
-    """Return what some work makes of items, batch by batch and in order: where each answer takes its time, several at once."""
+    """Return what some work makes of items, batch by batch and in order: several at once, as each answer takes its time."""
     batches = (items[i : i + _BATCH] for i in range(0, len(items), _BATCH))
     if len(items) <= _BATCH:
         yield from map(work, batches)
@@ -124,58 +126,45 @@ def in_threads(work: Callable[[Sequence[Item]], Result], items: Sequence[Item]) 
         yield from pool.map(work, batches)
 
 
-def timed_files(root: str, prefix: str) -> Iterator[tuple[str, tuple[int, int]]]:
-    """Return the plain files below a folder, with their length and the time of their last change in nanoseconds."""
-    folders = [prefix]
-    while folders:
-        folder = folders.pop()
-        for entry in _entries(os.path.join(root, folder)):
-            key = f"{folder}/{entry.name}" if folder else entry.name
-            if entry.is_dir():
-                folders.append(key)
-            elif entry.is_file():
-                facts = entry.stat()
-                yield key, (facts.st_size, facts.st_mtime_ns)
-
-
-def object_facts(store: ObjectClient, prefix: str) -> Iterator[tuple[str, int, object]]:
-    """Return the objects of an object store below a prefix, their sizes, and what changes when they are written again."""
-    import obstore
-
-    for batch in obstore.list(store, prefix):
-        yield from ((meta["path"], meta["size"], meta.get("e_tag") or meta["last_modified"]) for meta in batch)
-
-
-def objects(store: ObjectClient, prefix: str) -> Iterator[tuple[str, int]]:
-    """Return the objects of an object store below a prefix, and their sizes."""
+def objects(store: ObjectClient, prefix: str) -> Iterator[Entry]:
+    """Return the objects of an object store below a prefix."""
     import obstore
 
     try:
         for batch in obstore.list(store, prefix):
-            yield from ((meta["path"], meta["size"]) for meta in batch)
+            for meta in batch:
+                yield Entry(meta["path"], meta["size"], meta.get("e_tag") or meta["last_modified"])
     except BaseException as error:
         if type(error).__name__ != "PanicException":
             raise
         refuse(ReadError(f"{shown(store)} could not be listed: its client failed. Check the endpoint."))
 
 
-async def _other_keys(store: Store, prefix: str) -> dict[str, int | None] | None:
-    if isinstance(store, FsspecStore):
-        root = store.path.rstrip("/")
-        if "http" in str(store.fs.protocol):
-            return None
-        try:
-            found = await fsspec_calls.find(store, prefix)
-        except FileNotFoundError:
-            return {}
-        start = len(root.strip("/")) + bool(root.strip("/"))
-        return {name.lstrip("/")[start:]: info.get("size") for name, info in found.items() if info["type"] == "file"}
-    keys = [key async for key in store.list_prefix(f"{prefix}/" if prefix else "")]
+def _fsspec_files(store: FsspecStore, prefix: str) -> list[Entry]:
+    """Return the files of a file system of fsspec, each with the first mark of those it may have."""
+    start = len(store.path.strip("/")) + bool(store.path.strip("/"))
+    try:
+        found = wait(find(store, prefix), timeout=_LIST_SECONDS)
+    except FileNotFoundError:
+        return []
+    return [
+        Entry(
+            name.lstrip("/")[start:],
+            facts.get("size"),
+            next((facts[known] for known in _MARKS if facts.get(known) is not None), None),
+        )
+        for name, facts in found.items()
+        if facts["type"] == "file"
+    ]
+
+
+async def _other_keys(store: Store, prefix: str) -> list[Entry]:
+    keys = [key async for key in store.list_prefix(prefix)]
     try:
         sizes: list[int | None] = list(await asyncio.gather(*(store.getsize(key) for key in keys)))
     except (NotImplementedError, FileNotFoundError):
         sizes = [None] * len(keys)
-    return dict(zip(keys, sizes, strict=True))
+    return [Entry(key, size) for key, size in zip(keys, sizes, strict=True)]
 
 
 def chunk_key(array: StoredArray, index: tuple[int, ...]) -> str:
@@ -184,28 +173,18 @@ def chunk_key(array: StoredArray, index: tuple[int, ...]) -> str:
     return f"{array.path}/{key}" if array.path else str(key)
 
 
-# Stamps: a hash for each band of what tells its stored chunks from any others, without reading them.
-#
-# Of a store of ours these are the chunks' digests; of others their lengths and the times at which they were written (or what
-# an object store tells of each object instead).
-
-
-#: What file systems of fsspec call a mark that changes with the file, the best first.
-_MARKS = ("ETag", "etag", "md5Hash", "mtime", "LastModified", "last_modified", "updated", "modified", "created")
-
-
 def band_stamps(array: StoredArray, bounds: Sequence[int]) -> Table:
     """Return the stamp of each band of an array, given the rows at which bands begin and end.
 
-    Raises
-    ------
-    OptionError
-        Where the store tells nothing by which its chunks could be told from others.
-
+    Raise OptionError if the store reports nothing that distinguishes its chunks from others.
     """
     checks = array.store_path.store.checks
     table = _told_table(array) if checks.manifest is None else checks.manifest.table
-    rows, meaning = grid_of(array)[0], _meaning(array)
+    document = array.metadata.to_dict()  # all that says what the chunks mean, but for the number of rows
+    document.pop("consolidated_metadata", None)
+    shape = document.pop("shape")
+    meaning = json.dumps([document, list(shape)[1:]], sort_keys=True, default=str)
+    rows = grid_of(array)[0]
     inner = math.prod(array.shape[1:-1])  # rows of one index of the first axis
     stamps = []
     for first, last in pairwise(bounds):
@@ -214,14 +193,6 @@ def band_stamps(array: StoredArray, bounds: Sequence[int]) -> Table:
         found.update(f"{last - first} {meaning}".encode())
         stamps.append(found.intdigest())
     return np.array(stamps, np.uint64)
-
-
-def _meaning(array: StoredArray) -> str:
-    """Return all in an array's metadata that says what its chunks mean, but for its length."""
-    document = array.metadata.to_dict()
-    document.pop("consolidated_metadata", None)
-    shape = document.pop("shape")
-    return json.dumps([document, list(shape)[1:]], sort_keys=True, default=str)
 
 
 def hash_rows(values: object) -> int:
@@ -237,9 +208,8 @@ def _told_table(array: StoredArray) -> Table:
     try:
         told = _marks(bare_store(array.store_path.store), array.path)
     except Exception as error:
-        why = checks.scrub(error)
-        todo = advice(why, "Check the store, and try again.")
-        refuse(ReadError(f"could not list {checks.location}, which a checkpoint needs: {why}. {todo}"))
+        why = explain(error, checks.secrets, "Check the store, and try again.")
+        refuse(ReadError(f"could not list {checks.location}, which a checkpoint needs: {why}"))
     if told is None:
         raise OptionError(
             f"checkpoint must be of a store that tells when its chunks were written; got {array.store_path.store}. "
@@ -260,36 +230,22 @@ def _told_table(array: StoredArray) -> Table:
 
 
 def _marks(store: Store, prefix: str) -> Mapping[str, tuple[int, int]] | tuple[int, int] | None:
-    """Return the length and a mark of every key below a prefix, or of all of them at once; None where the store does not tell."""
+    """Return the length and a mark of every key below a prefix, or of all of them at once; None if the store reports none."""
     if isinstance(store, FileStore):
         return sum(stamp.n_bytes for stamp in store.file.marks), _number(store.file.marks)
-    if isinstance(store, LocalStore):
-        return dict(timed_files(str(store.root), prefix))
-    if isinstance(store, ZipStore):
-        return {entry.filename: (entry.file_size, entry.CRC) for entry in zip_entries(store)}
-    if isinstance(store, ObjectStore) and type(store.store).__name__ != "HTTPStore":
-        return {name: (size, _number(mark)) for name, size, mark in object_facts(store.store, prefix)}
     if isinstance(store, MemoryStore):
-        return {key: _content(store, key) for key in list_keys(store, prefix) or ()}
-    if isinstance(store, FsspecStore) and "http" not in str(store.fs.protocol):
-        return _fsspec_marks(store, prefix)
-    return None
-
-
-def _fsspec_marks(store: FsspecStore, prefix: str) -> Mapping[str, tuple[int, int]] | None:
-    root = store.path.strip("/")
-    found = {}
-    for name, facts in wait(fsspec_calls.find(store, prefix)).items():
-        mark = next((facts[known] for known in _MARKS if facts.get(known) is not None), None)
-        if mark is None:
+        return {key: digest_of(read_key(store, key) or b"") for key in list_keys(store, prefix) or ()}
+    if not isinstance(store, (LocalStore, ZipStore, ObjectStore, FsspecStore)):
+        return None
+    found, is_number = listed(store, prefix), isinstance(store, (LocalStore, ZipStore))
+    if found is None:
+        return None
+    marks = {}
+    for entry in found:
+        if entry.mark is None and not is_number:
             return None
-        found[name.strip("/").removeprefix(root).lstrip("/")] = int(facts.get("size") or 0), _number(mark)
-    return found
-
-
-def _content(store: Store, key: str) -> tuple[int, int]:
-    data = read_key(store, key) or b""
-    return len(data), xxhash.xxh3_64(data).intdigest()
+        marks[entry.key] = entry.length or 0, entry.mark if is_number else _number(entry.mark)
+    return marks
 
 
 def _number(mark: object) -> int:

@@ -1,4 +1,15 @@
-"""Documents: the JSON files of a store. What is no JSON object, or too large to be one, is refused by name."""
+"""What a store of ours says of itself: its documents, the manifest of its chunks and its seal, all checked strictly.
+
+- A document is a JSON file of a store. What is not a JSON object is refused by name.
+- A manifest is a Zarr group ``manifest`` next to the arrays it covers, with one array of the same name for each of them:
+  for each index of the chunk grid the length and the XXH3 of the stored bytes. (A CRC-32C of bytes that end in their own
+  CRC-32C, as the checksum codec leaves them, is a constant.)
+- A seal is the attribute ``avgk_dask`` of a group: its format and whether its writer finished. Of a finished one it holds,
+  for each array, the SHA-256 of the manifest's table, the SHA-256 of the metadata and the number of chunks; and last the
+  SHA-256 of all that. So whatever changes a number is covered: the bytes of every chunk by the tables, how they are read
+  by the digests of the metadata. Attributes that change no number are a user's own.
+- The index of a shard shows which of its inner chunks are absent.
+"""
 
 from __future__ import annotations
 
@@ -28,6 +39,7 @@ METADATA = ("zarr.json", ".zarray", ".zattrs", ".zgroup", ".zmetadata")
 METADATA_OF = {2: (".zarray", ".zgroup", ".zattrs"), 3: ("zarr.json",)}
 
 Document = dict[str, Any]
+_CURE = "Restore it, or write the store again."
 
 
 def is_metadata(key: str) -> bool:
@@ -36,12 +48,7 @@ def is_metadata(key: str) -> bool:
 
 
 def parse_document(data: bytes, what: str) -> Document:
-    """Return the JSON object in some bytes.
-
-    Raises
-    ------
-    StoreError
-        Where the bytes hold something else; ``what`` names them.
+    """Return the JSON object in some bytes; ``what`` names them in the StoreError for anything else.
 
     Examples
     --------
@@ -58,17 +65,6 @@ def parse_document(data: bytes, what: str) -> Document:
     return found
 
 
-_CURE = "Restore it, or write the store again."
-
-
-# Manifests: the length and a 64-bit hash of every stored chunk, stored with it.
-#
-# A manifest is a Zarr group ``manifest`` beside the arrays it covers, with one array of the same name
-# for each of them: for each index of the chunk grid the length and the XXH3 of the stored bytes. (A
-# CRC-32C of bytes that end in their own CRC-32C, as the checksum codec leaves them, is a constant.)
-# The group's seal (``seals.py``) holds each table's SHA-256.
-
-
 #: Group that holds the tables.
 GROUP = "manifest"
 
@@ -79,6 +75,8 @@ _PIECE = 1 << 16
 Table = NDArray[np.uint64]
 #: Length and hash of a chunk's stored bytes.
 Digest = tuple[int, int]
+#: Those of several chunks, by their keys.
+Digests = dict[str, Digest]
 
 
 def digest_of(data: bytes | bytearray | memoryview) -> Digest:
@@ -106,8 +104,8 @@ def chunk_grid(array: StoredArray) -> tuple[int, ...]:
     return tuple(axis.count for axis in grid_of(array))
 
 
-def index_of(array: str, key: str) -> tuple[int, ...] | None:
-    """Return the index in the chunk grid of a key of the array at a path; None for a key of something else.
+def index_of(array: str, key: str, grid: tuple[int, ...] | None = None) -> tuple[int, ...] | None:
+    """Return the index in the chunk grid of a key of the array at a path; None for a key of something else, or outside of the grid.
 
     Examples
     --------
@@ -116,7 +114,11 @@ def index_of(array: str, key: str) -> tuple[int, ...] | None:
 
     """
     prefix = f"{array}/" if array else ""
-    return tuple(map(int, re.findall(r"\d+", key[len(prefix) :]))) if key.startswith(prefix) else None
+    if not key.startswith(prefix):
+        return None
+    index = tuple(map(int, re.findall(r"\d+", key[len(prefix) :])))
+    is_outside = grid is not None and (len(index) != len(grid) or any(i >= n for i, n in zip(index, grid, strict=True)))
+    return None if is_outside else index
 
 
 @dataclass(frozen=True)
@@ -128,15 +130,14 @@ class Manifest:
 
     def find(self, key: str) -> Digest | None:
         """Return the digest of a chunk by its key; None for a key that is none of the array's chunks."""
-        index = index_of(self.array, key)
-        grid = self.table.shape[:-1]
-        if index is None or len(index) != len(grid) or any(i >= n for i, n in zip(index, grid, strict=True)):
+        index = index_of(self.array, key, self.table.shape[:-1])
+        if index is None:
             return None
         length, hashed = self.table[index].tolist()
         return length, hashed
 
     def complaint(self, key: str, data: memoryview) -> str | None:
-        """Say what is wrong with a chunk's stored bytes; None where they are as written."""
+        """Say what is wrong with a chunk's stored bytes; None if they are as written."""
         expected = self.find(key)
         if expected is None:
             return None
@@ -152,9 +153,6 @@ class Manifest:
 def table_digest(table: Table) -> str:
     """Return the SHA-256 of a table."""
     return hashlib.sha256(np.ascontiguousarray(table, "<u8").tobytes()).hexdigest()
-
-
-# Shards: which of their inner chunks are absent, and reading those at the array's edge in one request.
 
 
 #: Offset and length of a chunk that a shard does not hold.
@@ -178,8 +176,7 @@ class ShardIndex:
         if len(codecs) != 1 or not isinstance(codecs[0], ShardingCodec):
             return None
         coding = codecs[0]
-        plain = [type(codec) for codec in coding.index_codecs] == [BytesCodec, Crc32cCodec]
-        if not plain:
+        if [type(codec) for codec in coding.index_codecs] != [BytesCodec, Crc32cCodec]:
             return None
         return cls(
             array.path, array.shape, array.shards or (), array.chunks, configured(coding, "index_location") == "end"
@@ -229,14 +226,6 @@ def indices_within(grid: Grid, where: tuple[slice, ...]) -> list[tuple[int, ...]
     return list(itertools.product(*(axis.indices(part.start, part.stop) for part, axis in parts)))
 
 
-# Seals: what a store of ours says of itself, checked strictly before anything of it is believed.
-#
-# The attribute ``avgk_dask`` of a group tells its format and whether its writer finished. Of a finished one it
-# holds, for each array, the SHA-256 of the manifest's table, the SHA-256 of the metadata and the number of chunks;
-# and last the SHA-256 of all that. So whatever changes a number is covered: the bytes of every chunk by the tables,
-# how they are read by the digests of the metadata. Attributes that change no number are a user's own.
-
-
 #: Attribute of the group.
 ATTRIBUTE = "avgk_dask"
 #: Version of what is written. Version 1 had tables only: changed metadata go unnoticed there.
@@ -261,29 +250,20 @@ class Seal:
 
     @classmethod
     def read(cls, attributes: object, location: str) -> Seal | None:
-        """Return the seal among a group's attributes; None where there is none.
-
-        Raises
-        ------
-        StoreError
-            Where it is damaged, or of a format that is not known.
-
-        """
+        """Return the seal among a group's attributes, or None; refuse one that is damaged or of an unknown format."""
         if not isinstance(attributes, Mapping) or ATTRIBUTE not in attributes:
             return None
         state = attributes[ATTRIBUTE]
         if not isinstance(state, Mapping) or not is_count(state.get("format")):
-            raise StoreError(f"the manifest of {location} is damaged: it tells no format. {_CURE}")
+            raise _damaged(location, "it tells no format")
         if not 1 <= state["format"] <= FORMAT:
             raise StoreError(
                 f"{location} must be of format 1 to {FORMAT}; got {state['format']}. Install a newer avgk_dask to read it."
             )
         if not isinstance(state.get("complete"), bool):
-            raise StoreError(
-                f"the manifest of {location} is damaged: complete must be true or false; got {state.get('complete')!r}. {_CURE}"
-            )
+            raise _damaged(location, f"complete must be true or false; got {state.get('complete')!r}")
         if state["format"] == 1 and any(name in state for name in ("metadata", "n_chunks", "seal")):
-            raise StoreError(f"the manifest of {location} is damaged: it is not of the format that it tells. {_CURE}")
+            raise _damaged(location, "it is not of the format that it tells")
         noted = {name: value for name, value in state.items() if name not in _FIELDS}
         if not state["complete"]:
             return cls(state["format"], False, noted)
@@ -313,10 +293,14 @@ def _digests(state: Mapping[str, Any], location: str) -> Document:
         is_kind = kinds[name]
         found = state.get(name)
         if not isinstance(found, Mapping) or not all(map(is_kind, found.values())):
-            raise StoreError(f"the manifest of {location} is damaged: {name} is not as it was written. {_CURE}")
+            raise _damaged(location, f"{name} is not as it was written")
     if state["format"] > 1 and state.get("seal") != _sha256({k: v for k, v in state.items() if k != "seal"}):
-        raise StoreError(f"the manifest of {location} is damaged: its digests are not those written. {_CURE}")
+        raise _damaged(location, "its digests are not those written")
     return {name: dict(state[name]) for name in names}
+
+
+def _damaged(location: str, what: str) -> StoreError:
+    return StoreError(f"the manifest of {location} is damaged: {what}. {_CURE}")
 
 
 def metadata_digest(document: Document) -> str:

@@ -7,7 +7,7 @@ import math
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 import zarr
@@ -42,13 +42,9 @@ _CURE = "Its metadata are damaged: restore them, or write the store again."
 
 
 def seal_of(store: CheckedStore, path: str) -> Seal | None:
-    """Return the seal of the group at a path; None where it is not one of ours.
+    """Return the seal of the group at a path, or None if it is not one of ours.
 
-    Raises
-    ------
-    StoreError
-        Where the seal is damaged, or the writer did not finish.
-
+    Refuse a damaged seal, and a store whose writer did not finish.
     """
     document, location = _group_document(store, path), store.checks.location
     seal = Seal.read(document.get("attributes"), location)
@@ -57,9 +53,12 @@ def seal_of(store: CheckedStore, path: str) -> Seal | None:
             f"{location} holds a manifest, and no longer says what it is of. Restore its zarr.json, or write the store again."
         )
     if seal is not None and not seal.complete:
-        raise StoreError(
-            f"{location} is incomplete: its writer did not finish. Wait for it, or {_how_to_finish(seal)}."
-        )
+        how = "continue it with ScoreWriter(..., resume=True), or write it again"
+        if seal.noted.get("parts"):
+            how = "join its parts with avgk join once all are written"
+        elif STAGED in seal.noted:
+            how = "let ScoreWriter(..., append=True) finish it: all its rows are there"
+        raise StoreError(f"{location} is incomplete: its writer did not finish. Wait for it, or {how}.")
     if seal is not None and not seal.covers("", document):
         raise StoreError(
             f"the metadata of {location} are damaged: its number of classes, or what it is, is not as it was written. {_CURE}"
@@ -67,79 +66,105 @@ def seal_of(store: CheckedStore, path: str) -> Seal | None:
     return seal
 
 
-def _how_to_finish(seal: Seal) -> str:
-    if seal.noted.get("parts"):
-        return "join its parts with avgk join once all are written"
-    if STAGED in seal.noted:
-        return "let ScoreWriter(..., append=True) finish it: all its rows are there"
-    return "continue it with ScoreWriter(..., resume=True), or write it again"
+@dataclass(frozen=True)
+class CheckedGroup:
+    """A group of a store and the checks its arrays are read with; arrays are named by their path inside it."""
 
+    group: zarr.Group
+    store: CheckedStore
 
-def fetch_together(group: zarr.Group, store: CheckedStore, names: Iterable[str]) -> None:
-    """Read what the arrays of some names, and the digests of their chunks, will need: all at once, where they are there."""
-    keys = []
-    for place, base in (_place_of(group, name) for name in names):
-        if group.metadata.consolidated_metadata is None:
-            keys += [_join(place, f"{base}/{key}") for key in METADATA_OF[group.metadata.zarr_format]]
-        table = copied_document(store, place, f"{GROUP}/{base}")
-        if table is not None and isinstance(table.get("shape"), list):
-            keys.append(_join(place, "/".join((GROUP, base, "c", *("0" for _ in table["shape"])))))
-    store.fetch(keys)
+    def fetch(self, names: Iterable[str]) -> None:
+        """Read what some arrays, and the digests of their chunks, will need: all at once, if they are there."""
+        keys = []
+        for place, base in map(self._place_of, names):
+            if self.group.metadata.consolidated_metadata is None:
+                keys += [_join(place, f"{base}/{key}") for key in METADATA_OF[self.group.metadata.zarr_format]]
+            table = copied_document(self.store, place, f"{GROUP}/{base}")
+            if table is not None and isinstance(table.get("shape"), list):
+                keys.append(_join(place, "/".join((GROUP, base, "c", *("0" for _ in table["shape"])))))
+        self.store.fetch(keys)
 
+    def open(self, name: str) -> ZarrArray:
+        """Return an array, its reads checked; one of ours only as it was sealed.
 
-def open_array(group: zarr.Group, store: CheckedStore, name: str) -> ZarrArray:
-    """Return an array of a group, its reads checked; one of ours only as it was sealed.
+        Raise StoreError if there is no such array, or if its metadata or its manifest are damaged.
+        """
+        place, base = self._place_of(name)
+        seal = seal_of(self.store, place)
+        if seal is not None and base in seal.manifest:
+            return sealed_array(self.store, place, base, seal)
+        with opening(self.store, name):
+            node = self.group.get(name)
+        if isinstance(node, zarr.Array):
+            return with_checks(node, self.store, node.path)
+        names, location = self.names(), self.store.checks.location
+        near = difflib.get_close_matches(name, names, 1)
+        hint = f"Did you mean {near[0]!r}?" if near else "Name the array to use."
+        raise StoreError(f"{location} has no array {shown(name)!r}; it has {', '.join(names) or 'no arrays'}. {hint}")
 
-    Raises
-    ------
-    StoreError
-        Where there is no such array, or its metadata or its manifest are damaged.
+    def has(self, name: str) -> bool:
+        """Whether there is a node of a name, or the seal says that there is."""
+        place, base = self._place_of(name)
+        seal = seal_of(self.store, place)
+        if seal is not None and base in seal.manifest:
+            return True
+        with opening(self.store, name):
+            return name in self.group
 
-    """
-    place, base = _place_of(group, name)
-    seal = seal_of(store, place)
-    if seal is not None and base in seal.manifest:
-        return sealed_array(store, place, base, seal)
-    with opening(store, name):
-        node = group.get(name)
-    if isinstance(node, zarr.Array):
-        return with_checks(node, store, node.path)
-    names, location = array_names(group, store), store.checks.location
-    near = difflib.get_close_matches(name, names, 1)
-    hint = f"Did you mean {near[0]!r}?" if near else "Name the array to use."
-    raise StoreError(f"{location} has no array {shown(name)!r}; it has {', '.join(names) or 'no arrays'}. {hint}")
+    def attributes(self, folder: str) -> Document:
+        """Return the attributes of the group, or of one inside it, as in its own metadata."""
+        document = _group_document(self.store, self._place_of(folder)[0])
+        if document:
+            return dict(document.get("attributes") or {})
+        with opening(self.store, folder):
+            return dict((self.group[folder.rstrip("/")] if folder else self.group).attrs)
 
+    def names(self) -> list[str]:
+        """Return the paths of all arrays below the group, but for those of manifests."""
+        known = self.group.metadata.consolidated_metadata
+        if known is not None:
+            nodes = [name for name, node in known.flattened_metadata.items() if hasattr(node, "shape")]
+        else:
+            nodes = self._listed_names()
+        return sorted(name for name in nodes if GROUP not in name.split("/")[:-1])
 
-def has_array(group: zarr.Group, store: CheckedStore, name: str) -> bool:
-    """Return whether a group has a node of a name, or its seal says that it has."""
-    place, base = _place_of(group, name)
-    seal = seal_of(store, place)
-    if seal is not None and base in seal.manifest:
-        return True
-    with opening(store, name):
-        return name in group
+    def _listed_names(self) -> list[str]:
+        path = self.group.path
+        keys, prefix = list_keys(self.store, path), f"{path}/" if path else ""
+        if keys is None:  # a store that cannot list
+            return [name for name in ("scores", "class_index", "labels") if self.has(name)]
+        found = []
+        for key in keys:
+            name, _, kind = key.removeprefix(prefix).rpartition("/")
+            if not name or kind not in (".zarray", "zarr.json"):
+                continue
+            document = self.store.document(key) if kind == "zarr.json" else {"node_type": "array"}
+            if document is None:  # it was listed
+                raise StoreError(
+                    f"{key} of {self.store.checks.location} is no plain file. Restore it, or write the store again."
+                )
+            if document.get("node_type") == "array":
+                found.append(name)
+        return found
 
-
-def group_attributes(group: zarr.Group, store: CheckedStore, folder: str) -> Document:
-    """Return the attributes of a group, or of one inside it: as they are in its own metadata."""
-    place, _ = _place_of(group, folder)
-    document = _group_document(store, place)
-    if document:
-        return dict(document.get("attributes") or {})
-    with opening(store, folder):
-        return dict((group[folder.rstrip("/")] if folder else group).attrs)
-
-
-def _place_of(group: zarr.Group, name: str) -> tuple[str, str]:
-    """Return the path of the folder that a node lies in, and its name there."""
-    folder, _, base = name.rpartition("/")
-    return "/".join(part for part in (group.path, folder) if part), base
+    def _place_of(self, name: str) -> tuple[str, str]:
+        """Return the path of the folder that a node lies in, and its name there."""
+        folder, _, base = name.rpartition("/")
+        return "/".join(part for part in (self.group.path, folder) if part), base
 
 
 def sealed_array(store: CheckedStore, place: str, name: str, seal: Seal) -> ZarrArray:
     """Return an array that a seal covers, read as its digests say."""
     location, path = store.checks.location, _join(place, name)
-    array = _from_document(store, path, name, sealed_document(store, place, name, seal))
+    # The copy of its metadata next to the group's own, or its own: consolidating those of a finished store again may spell
+    # them in other words, and such a copy is passed over.
+    document = next((found for found in _documents(store, place, name) if seal.covers(name, found)), None)
+    if document is None:
+        raise StoreError(
+            f"the metadata of array {name!r} of {location} are damaged: they are not those that were written. "
+            "Restore them, or write the store again."
+        )
+    array = _from_document(store, path, name, document)
     grid = chunk_grid(array)
     if seal.n_chunks and seal.n_chunks.get(name) != math.prod(grid):
         raise StoreError(f"the manifest of {location} is damaged: it is not of all chunks of {name}. {_CURE}")
@@ -164,35 +189,6 @@ def _load_table(store: CheckedStore, place: str, name: str, shape: tuple[int, ..
     return found
 
 
-def array_names(group: zarr.Group, store: CheckedStore) -> list[str]:
-    """Return the paths of all arrays below a group, but for those of manifests."""
-    known = group.metadata.consolidated_metadata
-    if known is not None:
-        nodes = [name for name, node in known.flattened_metadata.items() if hasattr(node, "shape")]
-    else:
-        nodes = _listed_names(group, store)
-    return sorted(name for name in nodes if GROUP not in name.split("/")[:-1])
-
-
-def _listed_names(group: zarr.Group, store: CheckedStore) -> list[str]:
-    keys, prefix = list_keys(store, group.path), f"{group.path}/" if group.path else ""
-    if keys is None:  # a store that cannot list
-        return [name for name in ("scores", "class_index", "labels") if has_array(group, store, name)]
-    found = []
-    for key in keys:
-        name, _, kind = key.removeprefix(prefix).rpartition("/")
-        if name and (kind == ".zarray" or (kind == "zarr.json" and _is_array(store, key))):
-            found.append(name)
-    return found
-
-
-def _is_array(store: CheckedStore, key: str) -> bool:
-    document = store.document(key)
-    if document is None:  # it was listed
-        raise StoreError(f"{key} of {store.checks.location} is no plain file. Restore it, or write the store again.")
-    return document.get("node_type") == "array"
-
-
 @contextmanager
 def opening(store: CheckedStore, name: str) -> Iterator[None]:
     """Turn what zarr raises on the metadata of an array into one StoreError."""
@@ -213,15 +209,15 @@ def with_checks(
     """Return the array at a path of a store, its reads checked against the digests of its chunks and its shards' indices."""
     with opening(store, path):
         check_form(array, f"array {path or '/'!r} of {store.checks.location}")
-        index = ShardIndex.of(array)
-        index = None if index is None else replace(index, array=path)
-        manifest = None if table is None else Manifest(path, table)
+        index, last = ShardIndex.of(array), getattr(array.metadata, "compressor", None)
+        if array.metadata.zarr_format == 3:
+            last = array.metadata.codecs[-1]
         checks = replace(
             store.checks,
-            manifest=manifest,
+            manifest=None if table is None else Manifest(path, table),
             sealed=sealed,
-            index=index,
-            is_blosc=_is_blosc(array),
+            index=None if index is None else replace(index, array=path),
+            is_blosc=isinstance(last, BloscCodec) or getattr(last, "codec_id", None) == "blosc",
             codec=next(iter(name for name in outer_codecs(array) if name != "crc32c"), ""),
             most_bytes=most_bytes(array),
         )
@@ -231,7 +227,8 @@ def with_checks(
 def check_form(array: StoredArray, what: str) -> None:
     """Raise StoreError for an array whose shape, chunks or dtype no store of scores can have."""
     grid = array.metadata.to_dict().get("chunk_grid", {"name": "regular"})
-    if grid["name"] != "regular" and (not is_uneven(array) or _is_sharded(array)):
+    is_sharded = grid["name"] != "regular" and "sharding_indexed" in outer_codecs(array)
+    if grid["name"] != "regular" and (not is_uneven(array) or is_sharded):
         raise StoreError(
             f"{what} must have a regular or rectilinear chunk grid, of shards a regular one; got {grid['name']}. "
             "Write it with equal chunks."
@@ -257,10 +254,6 @@ def check_form(array: StoredArray, what: str) -> None:
         )
 
 
-def _is_sharded(array: StoredArray) -> bool:
-    return any(codec.to_dict()["name"] == "sharding_indexed" for codec in array.metadata.codecs)
-
-
 def through(array: StoredArray, store: Store, path: str | None = None) -> ZarrArray:
     """Return an array that is read through a store."""
     place = StorePath(store, array.path if path is None else path)
@@ -272,20 +265,6 @@ def _from_document(store: CheckedStore, path: str, name: str, document: Document
         array = zarr.Array.from_dict(StorePath(store, path), document)
         check_form(array, f"array {name!r} of {store.checks.location}")
         return array
-
-
-def sealed_document(store: CheckedStore, place: str, name: str, seal: Seal) -> Document:
-    """Return the metadata of an array that its seal covers: the copy beside the group's own, or those of the array itself.
-
-    Whoever consolidates the metadata of a finished store again may spell them in other words: that copy is passed over.
-    """
-    for document in _documents(store, place, name):
-        if seal.covers(name, document):
-            return document
-    raise StoreError(
-        f"the metadata of array {name!r} of {store.checks.location} are damaged: they are not those that were written. "
-        "Restore them, or write the store again."
-    )
 
 
 def _documents(store: CheckedStore, place: str, name: str) -> Iterator[Document]:
@@ -303,7 +282,7 @@ def _documents(store: CheckedStore, place: str, name: str) -> Iterator[Document]
 
 
 def copied_document(store: CheckedStore, place: str, name: str) -> Document | None:
-    """Return the copy of an array's metadata beside those of its group; None where there is none."""
+    """Return the copy of an array's metadata next to those of its group, or None if there is none."""
     copy = consolidated(_group_document(store, place)).get(name)
     return copy if isinstance(copy, dict) else None
 
@@ -332,10 +311,3 @@ def _group_document(store: CheckedStore, path: str) -> Document:
 
 def _join(path: str, name: str) -> str:
     return f"{path}/{name}" if path else name
-
-
-def _is_blosc(array: StoredArray) -> bool:
-    """Return whether the last codec of an array is Blosc."""
-    if array.metadata.zarr_format == 2:
-        return getattr(array.metadata.compressor, "codec_id", None) == "blosc"
-    return isinstance(array.metadata.codecs[-1], BloscCodec)

@@ -1,4 +1,7 @@
-"""Coordinates: arrays that name the samples or classes of another array in their group, as xarray stores them."""
+"""Opening: a path, a URL, a Zarr group or array becomes score and label arrays, whose reads are checked.
+
+Coordinates are the arrays that name the samples or classes of another array in their group, as xarray stores them.
+"""
 
 from __future__ import annotations
 
@@ -21,27 +24,26 @@ from zarr.storage import FsspecStore, LocalStore, ObjectStore, StorePath
 
 from ...arrays import Array
 from ...errors import AvgkError, DtypeError, OptionError, ReadError, ScoresError, StoreError, refuse
-from ..where import addresses as fsspec_calls
-from ..where.addresses import Options, StoredArray, ZarrArray, advice, get, is_uneven, secrets_of, shown, wait
+from ..where.addresses import (
+    Options,
+    StoredArray,
+    ZarrArray,
+    advice,
+    bare_store,
+    get,
+    is_uneven,
+    list_bucket,
+    secrets_of,
+    shown,
+    wait,
+)
 from ..where.locations import FileStore, inner_root, locate
 from .bands import read_stored
-from .checked import CheckedStore, Checks, bare_store
+from .checked import CheckedStore, Checks
 from .grids import chunks_of, decoded_size, outer_codecs
 from .listing import chunk_key
 from .manifest import ATTRIBUTE, table_digest
-from .nodes import (
-    array_names,
-    consolidated,
-    fetch_together,
-    group_attributes,
-    has_array,
-    open_array,
-    opening,
-    seal_of,
-    sealed_array,
-    through,
-    with_checks,
-)
+from .nodes import CheckedGroup, consolidated, opening, seal_of, sealed_array, through, with_checks
 
 
 def dimensions_of(array: StoredArray) -> tuple[str | None, ...]:
@@ -120,13 +122,7 @@ def is_text(array: StoredArray) -> bool:
 def read_values(array: StoredArray) -> Array:
     """Read all values of a coordinate, or of labels that are texts, as xarray decodes them.
 
-    Raises
-    ------
-    ReadError
-        If a chunk is missing or damaged.
-    DtypeError
-        If they cannot be decoded.
-
+    Raise ReadError if a chunk is missing or damaged, DtypeError if they cannot be decoded.
     """
     try:
         if np.dtype(array.dtype).kind in "OT":
@@ -212,9 +208,6 @@ _UNPACKED: dict[str, Callable[[bytes, int], bytes]] = {
 }
 
 
-# Opening stores: a path, a URL, a Zarr group or array becomes score and label arrays, reads checked.
-
-
 #: A store that has not answered its first request by then is given up.
 _OPEN_SECONDS = 20
 _WRITE_FIRST = "Check the path, or write a store first (avgk simulate, avgk ingest or ScoreWriter)."
@@ -235,7 +228,7 @@ class StoredArrays:
 
     @property
     def fingerprint(self) -> str:
-        """The SHA-256 of the manifest of the scores: of what is stored; empty where there is none."""
+        """The SHA-256 of the manifest of the scores: of what is stored; empty if there is none."""
         checks = getattr(self.scores.store, "checks", None)
         return "" if checks is None or checks.manifest is None else table_digest(checks.manifest.table)
 
@@ -276,15 +269,11 @@ def open_arrays(
     """Open the scores, and the labels where present, of a store; reads metadata only.
 
     ``scores`` and ``labels`` name the arrays inside a group (by default ``scores`` and ``labels``;
-    labels are looked for beside the scores). ``missing`` is what a chunk that is not there means:
+    labels are looked for next to the scores). ``missing`` is what a chunk that is not there means:
     ``"raise"`` an error (the default), ``"fill"`` the array's fill value. Without ``own_labels``
     labels that are not named are not looked for. A file of scores, such as .npy, is opened as a store of its rows.
 
-    Raises
-    ------
-    StoreError
-        Where there is no store, no array of that name in it, or its writer did not finish.
-
+    Raise StoreError if there is no store, no array of that name in it, or its writer did not finish.
     """
     file = FileStore.at(store, scores, labels, own_labels)
     if file is not None:
@@ -296,27 +285,25 @@ def open_arrays(
             raise StoreError(f"store must be a group to hold named arrays; got the array {location}. Drop the names.")
         return StoredArrays(_by_sample(node, location), None, location, class_names=class_names_of_group(node))
     folder = f"{(scores or '').rpartition('/')[0]}/".removeprefix("/")
-    fetch_together(node, root, (scores or "scores", labels or f"{folder}labels", f"{folder}class_index"))
-    found = open_array(node, root, scores or "scores")
-    has_labels = labels is not None or (own_labels and has_array(node, root, f"{folder}labels"))
-    mine = open_array(node, root, labels or f"{folder}labels") if has_labels else None
-    if not has_array(node, root, f"{folder}class_index"):
-        names = _class_names(node, root, folder, found.shape[-1])
+    group = CheckedGroup(node, root)
+    group.fetch((scores or "scores", labels or f"{folder}labels", f"{folder}class_index"))
+    found = group.open(scores or "scores")
+    has_labels = labels is not None or (own_labels and group.has(f"{folder}labels"))
+    mine = group.open(labels or f"{folder}labels") if has_labels else None
+    if not group.has(f"{folder}class_index"):
+        names = fitting_names(group.attributes(folder).get("class_names"), found.shape[-1])
         return StoredArrays(_by_sample(found, location), mine, location, class_names=names)
-    index = open_array(node, root, f"{folder}class_index")
-    n_classes = group_attributes(node, root, folder).get("n_classes")
+    index = group.open(f"{folder}class_index")
+    attributes = group.attributes(folder)
+    n_classes = attributes.get("n_classes")
     is_slots = index.shape == found.shape and found.ndim == 2
     if not is_slots or not isinstance(n_classes, int) or isinstance(n_classes, bool) or n_classes < found.shape[1]:
         raise ScoresError(
             "a truncated store must have class_index of the scores' shape and an attribute n_classes of at least its "
             f"slots; got {location}, where this is not so. Write it with ScoreWriter(..., top_m=...)."
         )
-    return StoredArrays(found, mine, location, index, n_classes, _class_names(node, root, folder, n_classes))
-
-
-def _class_names(node: zarr.Group, root: CheckedStore, folder: str, n_classes: int) -> list[str] | None:
-    """Return the names of the classes that the attributes of a group tell; None where they do not fit."""
-    return fitting_names(group_attributes(node, root, folder).get("class_names"), n_classes)
+    names = fitting_names(attributes.get("class_names"), n_classes)
+    return StoredArrays(found, mine, location, index, n_classes, names)
 
 
 def open_all(store: object, *, storage_options: Options | None = None, missing: str | None = None) -> list[ZarrArray]:
@@ -324,16 +311,17 @@ def open_all(store: object, *, storage_options: Options | None = None, missing: 
     node, root = open_node(store, storage_options, missing)
     if isinstance(node, zarr.Array):
         return [node]
-    names = array_names(node, root)
+    group = CheckedGroup(node, root)
+    names = group.names()
     if not names:
         raise StoreError(f"{root.checks.location} holds no arrays. Check the path.")
-    return [open_array(node, root, name) for name in names]
+    return [group.open(name) for name in names]
 
 
 def open_labels(store: object, storage_options: Options | None = None, missing: str | None = None) -> ZarrArray:
     """Open labels stored on their own: an array, or the array ``labels`` of a group; reads metadata only."""
     node, root = open_node(store, storage_options, missing)
-    return node if isinstance(node, zarr.Array) else open_array(node, root, "labels")
+    return node if isinstance(node, zarr.Array) else CheckedGroup(node, root).open("labels")
 
 
 def open_node(
@@ -355,10 +343,9 @@ def open_node(
         seal_of(checked, path)
         return node, checked
     here = bare_store(bare)
-    if not path and isinstance(here, LocalStore):
-        checked, path = _outer_store(str(here.root), storage_options, checked)
-    elif not path and isinstance(store, (str, os.PathLike)):
-        checked, path = _outer_store(os.fspath(store), storage_options, checked)
+    address = str(here.root) if isinstance(here, LocalStore) else store
+    if not path and isinstance(address, (str, os.PathLike)):
+        checked, path = _outer_store(os.fspath(address), storage_options, checked)
     place, _, name = path.rpartition("/")
     seal = seal_of(checked, place) if path else None
     if seal is not None and name in seal.manifest:
@@ -431,7 +418,7 @@ async def _ask_for_bucket(store: Store) -> None:
         async for _ in store.list_dir(""):
             return
     if isinstance(store, FsspecStore) and "s3" in str(store.fs.protocol):
-        await fsspec_calls.list_bucket(store)
+        await list_bucket(store)
 
 
 def _by_sample(array: StoredArray, location: str) -> StoredArray:

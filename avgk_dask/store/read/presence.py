@@ -1,11 +1,15 @@
-"""Presence: which chunks of an array are there, and how long; missing and damaged ones are refused before reading."""
+"""Presence: which chunks of an array are there, how long they are, and whether every stored byte is as it was written.
+
+Missing and damaged chunks are refused before reading, from a listing. The same listing gives the facts about an array that
+``info`` shows. Verifying reads every chunk and checks it against the manifest, or by decoding it if there is none.
+"""
 
 from __future__ import annotations
 
 import math
 import os
 import stat
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
 
@@ -17,13 +21,13 @@ from zarr.storage import LocalStore
 from ...errors import AvgkError, ReadError
 from ...files.rows import LoadedRows
 from ...results.text import ShownAsTable
-from ..where.addresses import StoredArray, get, is_uneven, refuse_forked, wait
+from ..where.addresses import StoredArray, bare_store, get, is_uneven, refuse_forked, wait
 from ..where.locations import FileStore
 from .bands import read_stored
-from .checked import FILL, CheckedStore, bare_store, is_local
-from .grids import chunks_of, grid_of, outer_sizes, shards_of
+from .checked import FILL, CheckedStore, is_local
+from .grids import Axis, chunks_of, grid_of, outer_sizes, shards_of
 from .listing import chunk_key, in_threads, listed
-from .manifest import Document, chunk_grid, chunk_slices, index_of, metadata_digest
+from .manifest import Document, chunk_grid, chunk_slices, index_of, indices_within, metadata_digest
 from .nodes import copied_document, same_array
 
 #: Chunks named in an error.
@@ -35,7 +39,7 @@ Lengths = NDArray[np.int64]
 
 
 def chunk_lengths(array: StoredArray) -> Lengths | None:
-    """Return the length of every stored chunk (or shard) by its index, or ABSENT or UNKNOWN; None where the store cannot list."""
+    """Return the length of every stored chunk (or shard) by its index, or ABSENT or UNKNOWN; None if the store cannot list."""
     store = bare_store(array.store_path.store)
     try:
         if isinstance(store, LocalStore):
@@ -44,21 +48,13 @@ def chunk_lengths(array: StoredArray) -> Lengths | None:
         if found is None:
             return None
         lengths = np.full(chunk_grid(array), ABSENT, np.int64)
-        for key, length in found:
-            index = _index_in(array, key, lengths.shape)
-            if index is not None:
-                lengths[index] = UNKNOWN if length is None else length
+        for entry in found:
+            index = index_of(array.path, entry.key, lengths.shape)
+            if index is not None and chunk_key(array, index) == entry.key:
+                lengths[index] = UNKNOWN if entry.length is None else entry.length
     except Exception:  # of any client: reading may be allowed where listing is not
         return None
     return lengths
-
-
-def _index_in(array: StoredArray, key: str, grid: tuple[int, ...]) -> tuple[int, ...] | None:
-    """Return the index in the chunk grid of a key; None where it is none of an array's chunks."""
-    index = index_of(array.path, key)
-    if index is None or len(index) != len(grid) or any(i >= n for i, n in zip(index, grid, strict=True)):
-        return None
-    return index if chunk_key(array, index) == key else None
 
 
 def _measure_files(array: StoredArray, root: str) -> Lengths:
@@ -66,14 +62,15 @@ def _measure_files(array: StoredArray, root: str) -> Lengths:
     grid = chunk_grid(array)
 
     def measure(numbers: Sequence[int]) -> list[int]:
-        return [_file_length(f"{root}/{chunk_key(array, _unravel(number, grid))}") for number in numbers]
+        indices = np.transpose(np.unravel_index(np.asarray(numbers), grid)).tolist()
+        return [_file_length(f"{root}/{chunk_key(array, tuple(index))}") for index in indices]
 
     lengths = chain.from_iterable(in_threads(measure, range(math.prod(grid))))
     return np.fromiter(lengths, np.int64, math.prod(grid)).reshape(grid)
 
 
 def _file_length(path: str) -> int:
-    """Return the length of a plain file; a folder or a dangling link is no chunk."""
+    """Return the length of a regular file; a folder or a dangling link is no chunk."""
     try:
         found = os.stat(path)
     except (FileNotFoundError, NotADirectoryError):
@@ -81,17 +78,8 @@ def _file_length(path: str) -> int:
     return found.st_size if stat.S_ISREG(found.st_mode) else ABSENT
 
 
-def _unravel(number: int, grid: tuple[int, ...]) -> tuple[int, ...]:
-    """Return the index of the chunk of a number, in row-major order."""
-    index: tuple[int, ...] = ()
-    for n in reversed(grid):
-        number, i = divmod(number, n)
-        index = (i, *index)
-    return index
-
-
 def missing_chunks(array: StoredArray) -> tuple[list[str], list[tuple[str, str]]] | None:
-    """Return the keys of missing chunks, and damaged ones with what is wrong; None where the store cannot list."""
+    """Return the keys of missing chunks, and damaged ones with what is wrong; None if the store cannot list."""
     lengths = chunk_lengths(array)
     if lengths is None:
         return None
@@ -135,14 +123,7 @@ def _plain_length(array: StoredArray) -> int | None:
 
 
 def check_chunks(array: StoredArray) -> None:
-    """Refuse an array with missing or damaged chunks, by listing them; reads no chunk.
-
-    Raises
-    ------
-    ReadError
-        With the number of such chunks and the keys of the first.
-
-    """
+    """Refuse an array with missing or damaged chunks (ReadError), by listing them; reads no chunk."""
     store = array.store_path.store
     if not isinstance(store, CheckedStore):
         return
@@ -182,9 +163,6 @@ def _how_many(array: StoredArray, n: int) -> str:
 def _first(keys: list[str]) -> str:
     more = f" and {len(keys) - _NAMED:,} more" if len(keys) > _NAMED else ""
     return ", ".join(keys[:_NAMED]) + more
-
-
-# Facts about a stored array, from its metadata and a listing of its chunks.
 
 
 _CHECKSUMS = ("crc32c", "gzip", "crc32", "adler32", "fletcher32")
@@ -266,9 +244,6 @@ def _described(config: Document, field: str) -> str:
     return f"{config[field]} ({', '.join(details)})" if details else str(config[field])
 
 
-# Verifying: every stored byte of a store against its manifest, or by decoding it where there is none.
-
-
 #: Kinds of dtypes whose chunks are decoded: of texts and objects, which nothing here uses, a chunk claims any size.
 _NUMBERS = "biufcV"
 
@@ -308,11 +283,17 @@ class Verification(ShownAsTable):
         )
 
 
-def verify_stretch(array: StoredArray, indices: Sequence[tuple[int, ...]]) -> Verification:
-    """Check the stored chunks at some indices of an array's chunk grid; reads each once."""
+def verify_stretch(array: StoredArray, first: int, last: int, bad: Collection[tuple[int, ...]] = ()) -> Verification:
+    """Check an array's stored chunks (or shards) from number ``first`` to before ``last``, each by one read.
+
+    Chunks whose index is in ``bad`` are left out: the listing has already reported them.
+    """
     store = array.store_path.store
-    damaged, n_bytes, grid = [], 0, grid_of(array)
-    for index in indices:
+    damaged, n_bytes, grid, counts = [], 0, grid_of(array), chunk_grid(array)
+    for number in range(first, last):
+        index = tuple(int(i) for i in np.unravel_index(number, counts))
+        if index in bad:
+            continue
         key = chunk_key(array, index)
         try:
             if store.checks.digest(key) is not None or array.dtype.kind not in _NUMBERS:
@@ -321,12 +302,27 @@ def verify_stretch(array: StoredArray, indices: Sequence[tuple[int, ...]]) -> Ve
             else:
                 n_bytes += read_stored(array, chunk_slices(grid, index)).nbytes
         except AvgkError as error:
-            damaged.append((key, str(error)))
-    return Verification(len(indices), n_bytes, tuple(damaged), store.checks.sealed is not None)
+            inner = [] if shards_of(array) is None else _bad_inner_chunks(array, chunk_slices(grid, index), str(error))
+            named = f" Bad inner chunks: {', '.join(map(str, inner))}." if inner else ""
+            damaged.append((key, f"{error}{named}"))
+    return Verification(last - first, n_bytes, tuple(damaged), store.checks.sealed is not None)
+
+
+def _bad_inner_chunks(array: StoredArray, shard: tuple[slice, ...], failure: str) -> list[tuple[int, ...]]:
+    """Return the indices of the inner chunks of a shard that cannot be read; none if all fail as the shard itself does."""
+    grid = tuple(Axis(n, size) for n, size in zip(array.shape, array.chunks, strict=True))
+    indices = indices_within(grid, shard)
+    failures = {}
+    for index in indices:
+        try:
+            read_stored(array, chunk_slices(grid, index))
+        except AvgkError as error:
+            failures[index] = str(error)
+    return [] if len(failures) == len(indices) and set(failures.values()) == {failure} else list(failures)
 
 
 def verify_metadata(array: StoredArray) -> Verification:
-    """Check an array's own metadata against the store's seal, and the copy beside those of its group against them."""
+    """Check an array's own metadata against the store's seal, and the copy next to those of its group against them."""
     store = array.store_path.store
     if store.checks.sealed is None:
         return Verification(0, 0, (), False)

@@ -1,4 +1,8 @@
-"""What a stored array must offer: that of zarr, or anything that reads like it."""
+"""Stores and stored arrays: what zarr and fsspec offer beyond their documented interfaces, and what may be shown of them.
+
+The one module that knows private interfaces of zarr, and fsspec's asynchronous methods, which begin with an underscore.
+Whatever a client raises becomes one error of ours, without credentials, with what to do.
+"""
 
 from __future__ import annotations
 
@@ -35,73 +39,55 @@ ObjectClient: TypeAlias = "obstore.store.ObjectStore"
 ZarrArray: TypeAlias = "zarr.Array[Any]"
 #: A part of an array; whole along the axes that are not named.
 Part = tuple[slice, ...] | slice | EllipsisType
+#: Storage options, by name; of what type each is, only the client knows.
+Options = Mapping[str, Any]
+Path = str | os.PathLike[str]
+#: What can be written to: where it is, or an opened store.
+Writable = Path | Store
+
+_OBJECT_STORES = {"S3Store": "s3", "GCSStore": "gs", "AzureStore": "az"}
+#: Longer texts of clients are shortened.
+_MOST = 400
+
+Value = TypeVar("Value")
 
 
 class StoredArray(Protocol):
-    """An array of a Zarr store, of either format, read through a checked store."""
+    """An array of a Zarr store, of either format, read through a checked store; its properties are those of zarr's arrays.
+
+    ``chunks`` and ``shards`` exist only if all are of one size, ``path`` is that in the store, and ``dtype`` the stored one.
+    """
 
     @property
-    def shape(self) -> tuple[int, ...]:
-        """Its shape."""
-
+    def shape(self) -> tuple[int, ...]: ...  # noqa: D102
     @property
-    def ndim(self) -> int:
-        """Number of its axes."""
-
+    def ndim(self) -> int: ...  # noqa: D102
     @property
-    def dtype(self) -> Dtype:
-        """The dtype that is stored."""
-
+    def dtype(self) -> Dtype: ...  # noqa: D102
     @property
-    def chunks(self) -> tuple[int, ...]:
-        """Sizes of its chunks, where they are alike."""
-
+    def chunks(self) -> tuple[int, ...]: ...  # noqa: D102
     @property
-    def shards(self) -> tuple[int, ...] | None:
-        """Sizes of its shards, if it has any."""
-
+    def shards(self) -> tuple[int, ...] | None: ...  # noqa: D102
     @property
-    def path(self) -> str:
-        """Its path in the store."""
-
+    def path(self) -> str: ...  # noqa: D102
     @property
-    def order(self) -> Literal["C", "F"]:
-        """The order in memory of what is read."""
-
+    def order(self) -> Literal["C", "F"]: ...  # noqa: D102
     @property
-    def attrs(self) -> Mapping[str, Any]:
-        """Its attributes."""
-
+    def attrs(self) -> Mapping[str, Any]: ...  # noqa: D102
     @property
-    def metadata(self) -> Any:
-        """Its metadata, as zarr has them."""
-
+    def metadata(self) -> Any: ...  # noqa: D102
     @property
-    def store(self) -> Store:
-        """The store it is read through."""
-
+    def store(self) -> Store: ...  # noqa: D102
     @property
-    def store_path(self) -> Any:
-        """The store, and its path there."""
-
-    def __getitem__(self, where: Part, /) -> object:
-        """Return the values of a part."""
+    def store_path(self) -> Any: ...  # noqa: D102
+    def __getitem__(self, where: Part, /) -> object: ...
 
 
 class WritableArray(StoredArray, Protocol):
     """An array that is being written."""
 
-    def __setitem__(self, where: Part, values: Array, /) -> None:
-        """Write the values of a part."""
-
-    def resize(self, shape: tuple[int, ...]) -> None:
-        """Change its shape."""
-
-
-# What we need of zarr beyond its documented interface: the one module that knows it.
-
-
-Value = TypeVar("Value")
+    def __setitem__(self, where: Part, values: Array, /) -> None: ...
+    def resize(self, shape: tuple[int, ...]) -> None: ...  # noqa: D102
 
 
 def wait(coroutine: Coroutine[Any, Any, Value], timeout: float | None = None) -> Value:
@@ -115,7 +101,7 @@ def begin(coroutine: Coroutine[Any, Any, Value]) -> Future[Value]:
 
 
 async def get(store: Store, key: str) -> Buffer | None:
-    """Return the buffer of a key, of a store that may not be open yet; None where there is none."""
+    """Return the buffer of a key, of a store that may not be open yet, or None if there is none."""
     await store._ensure_open()
     return await store.get(key, default_buffer_prototype())
 
@@ -126,7 +112,7 @@ async def put(store: Store, key: str, data: bytes) -> None:
 
 
 def read_key(store: Store, key: str) -> bytes | None:
-    """Return the bytes of a key; None where there is none."""
+    """Return the bytes of a key, or None if there is none."""
     found = wait(get(store, key))
     return None if found is None else bytes(found.to_bytes())
 
@@ -175,6 +161,13 @@ def inside(store: object) -> Store | None:
     return store._store if isinstance(store, WrapperStore) else None
 
 
+def bare_store(store: Store) -> Store:
+    """Return the store inside all wrappers."""
+    while (inner := inside(store)) is not None:
+        store = inner
+    return store
+
+
 def byte_bounds(byte_range: ByteRequest, length: int) -> slice:
     """Return the part of a value that a request for bytes means."""
     if isinstance(byte_range, RangeByteRequest):
@@ -182,9 +175,6 @@ def byte_bounds(byte_range: ByteRequest, length: int) -> slice:
     if isinstance(byte_range, OffsetByteRequest):
         return slice(byte_range.offset, length)
     return slice(max(0, length - byte_range.suffix), length)
-
-
-# What we need of fsspec's asynchronous file systems, whose methods begin with an underscore: the one module that knows them.
 
 
 def _path(store: FsspecStore, key: str) -> str:
@@ -215,20 +205,6 @@ async def create(store: FsspecStore, key: str, data: bytes) -> bool:
     except (TypeError, NotImplementedError):
         return False
     return True
-
-
-# What may be shown of stores, and of what their clients say: never credentials.
-
-
-#: Storage options, by name; of what type each is, only the client knows.
-Options = Mapping[str, Any]
-Path = str | os.PathLike[str]
-#: What can be written to: where it is, or an opened store.
-Writable = Path | Store
-
-_OBJECT_STORES = {"S3Store": "s3", "GCSStore": "gs", "AzureStore": "az"}
-#: Longer texts of clients are shortened.
-_MOST = 400
 
 
 def shown(place: object) -> str:
@@ -267,12 +243,9 @@ def secrets_of(*given: object) -> tuple[str, ...]:
     return credentials.secrets_of(*(_options_of(one) if isinstance(one, (Store, StorePath)) else one for one in given))
 
 
-def _options_of(store: object) -> list[object]:
+def _options_of(store: Store | StorePath) -> list[object]:
     """Return what an opened store was told of where it is and how to reach it."""
-    if isinstance(store, StorePath):
-        return _options_of(store.store)
-    if isinstance(store, WrapperStore):
-        return _options_of(inside(store))
+    store = bare_store(store.store if isinstance(store, StorePath) else store)
     client = getattr(store, "store", None)  # of obstore
     found = [getattr(client, name, None) for name in ("url", "config", "client_options")]
     files = getattr(store, "fs", None)
@@ -289,9 +262,6 @@ def scrubbed(text: str, secrets: Iterable[str] = ()) -> str:
         text = f"{code[1]}: {code[2]}" if code[2] else code[1]
     text = " ".join(hide_pairs(hide(text, {*secrets, *environment_secrets()})).split())
     return text if len(text) <= _MOST else f"{text[:_MOST]}…"
-
-
-# Failures: whatever a client raises becomes one error of ours, without credentials, with what to do.
 
 
 _NETWORK = "Check the endpoint and the network."
@@ -312,7 +282,8 @@ _KNOWN = {
 def advice(text: str, otherwise: str) -> str:
     """Return what to do about an error of a store's client."""
     for signs, what in _KNOWN.items():
-        if any(_has(text, sign) for sign in signs):
+        # A number only as a whole one, not among the digits of a time.
+        if any(sign in text and (not sign.isdigit() or re.search(rf"(?<![\d.]){sign}(?!\d)", text)) for sign in signs):
             return what
     return otherwise
 
@@ -341,29 +312,16 @@ def refuse_forked(store: Store) -> None:
     """Refuse a store whose client works on threads that stayed in the parent of this forked process: it would wait forever.
 
     obstore's threads are those of the process; those of fsspec belong to one file system, and a new one has its own.
-
-    Raises
-    ------
-    StoreError
-        With how to start processes instead.
-
     """
-    inner: Store | None = store
-    while isinstance(inner, WrapperStore):
-        inner = inside(inner)
+    inner = bare_store(store)
     is_stale = isinstance(inner, ObjectStore) and was_forked_with("obstore")
     if isinstance(inner, FsspecStore) and not hasattr(inner.fs, "sync_fs"):
         is_stale = getattr(inner.fs, "_pid", os.getpid()) != os.getpid()
-    if is_stale and inner is not None:
+    if is_stale:
         raise StoreError(
             f"{shown(inner)} cannot be used in this process: it was forked after its parent had used the client of this "
             f"store, whose threads do not survive a fork. Instead of forking, {FORK_CURE}."
         )
-
-
-def _has(text: str, sign: str) -> bool:
-    """Whether a text has a sign; a number only as a whole one, not among the digits of a time."""
-    return sign in text and (not sign.isdigit() or re.search(rf"(?<![\d.]){sign}(?!\d)", text) is not None)
 
 
 def cause(error: BaseException, secrets: Iterable[str] = ()) -> str:
@@ -371,6 +329,12 @@ def cause(error: BaseException, secrets: Iterable[str] = ()) -> str:
     name, secrets = type(error).__name__, tuple(secrets)
     text = scrubbed(str(error).split("Debug source:")[0], secrets).rstrip(".")
     return name if has_short(text, secrets) else f"{name}: {text}"
+
+
+def explain(error: BaseException, secrets: Iterable[str], otherwise: str) -> str:
+    """Return an error's class and text without credentials, followed by what to do about it."""
+    why = cause(error, secrets)
+    return f"{why}. {advice(why, otherwise)}"
 
 
 @contextmanager
@@ -381,6 +345,5 @@ def writing(location: str, *given: object) -> Iterator[None]:
     except AvgkError:
         raise
     except Exception as error:
-        what = cause(error, secrets_of(*given))
-        todo = advice(what, "Check the place and its permissions.")
-        refuse(WriteError(f"could not write {location}: {what}. {todo}"))
+        why = explain(error, secrets_of(*given), "Check the place and its permissions.")
+        refuse(WriteError(f"could not write {location}: {why}"))

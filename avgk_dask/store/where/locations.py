@@ -1,4 +1,8 @@
-"""What runs make ready beside the place they write to: folders named ``.NAME-avgk-xxxxxxxx``."""
+"""Locations: a path or URL becomes a Zarr store, through obstore or fsspec; a file of scores becomes one made up of its rows.
+
+obstore gets the usual names of storage options, timeouts and retries. A file goes the way of every store: bands, labels,
+checkpoints and lazy Datasets know nothing of it.
+"""
 
 from __future__ import annotations
 
@@ -28,20 +32,7 @@ from ...errors import OptionError, StoreError, refuse
 from ...files.matrices import MatrixFile, is_matrix_file, open_matrix_file
 from ...files.names import SUFFIXES, check_plain, file_advice, is_pickle, path_advice
 from ...files.rows import AnyRows
-from .addresses import Options, advice, byte_bounds, cause, refuse_forked, secrets_of, shown, zip_entries
-
-
-def folders_beside(target: pathlib.Path) -> list[pathlib.Path]:
-    """Return the folders beside a target that are named as those of runs."""
-    name = re.compile(rf"\.{re.escape(target.name)}-avgk-[0-9a-f]{{8}}")
-    try:
-        return [path for path in target.parent.iterdir() if name.fullmatch(path.name) and not path.is_symlink()]
-    except (FileNotFoundError, NotADirectoryError, PermissionError):
-        return []
-
-
-# Object stores through obstore: the usual names of storage options, timeouts and retries.
-
+from .addresses import Options, advice, byte_bounds, cause, explain, refuse_forked, secrets_of, shown, zip_entries
 
 #: The extra that serves each protocol.
 CLOUDS = {"s3": "s3", "s3a": "s3", "gs": "gcs", "gcs": "gcs", "az": "azure", "abfs": "azure", "abfss": "azure",
@@ -78,11 +69,10 @@ _RETRIES = {
     "retry_timeout": timedelta(seconds=60),
     "backoff": {"init_backoff": timedelta(milliseconds=100), "max_backoff": timedelta(seconds=4), "base": 2},
 }
-_CONNECT_SECONDS = 4
 
 
 def open_cloud(url: str, options: Options, *, write: bool, required: bool) -> Store | None:
-    """Return the store behind an object-store URL through obstore; None where fsspec must serve it."""
+    """Return the store behind an object-store URL through obstore; None if fsspec must serve it."""
     config = _translate(url.split("://")[0], options)
     if find_spec("obstore") is None or config is None:
         if required:
@@ -91,14 +81,9 @@ def open_cloud(url: str, options: Options, *, write: bool, required: bool) -> St
         return None
     import obstore.store
 
-    plain_http = str(config.get("endpoint", _environment_endpoint(url))).startswith("http://") or url.startswith(
-        "http://"
-    )
-    client: dict[str, object] = {
-        "connect_timeout": timedelta(seconds=_CONNECT_SECONDS),
-        "timeout": timedelta(seconds=30),
-    }
-    if plain_http:
+    client: dict[str, object] = {"connect_timeout": timedelta(seconds=4), "timeout": timedelta(seconds=30)}
+    endpoint = str(config.get("endpoint", _environment_endpoint(url)))
+    if endpoint.startswith("http://") or url.startswith("http://"):
         client["allow_http"] = True
     settings: dict[str, Any] = {"client_options": client, "retry_config": _RETRIES}
     if config:
@@ -111,8 +96,8 @@ def open_cloud(url: str, options: Options, *, write: bool, required: bool) -> St
         of_url = obstore.store.HTTPStore.from_url if url.startswith("http") else obstore.store.from_url
         store = of_url(address, **settings)
     except Exception as error:  # obstore's own exception classes, and those of URLs that are none
-        why = cause(error, secrets_of(url, options))
-        refuse(StoreError(f"could not open {shown(url)}: {why}. {advice(why, 'Check the options.')}"))
+        why = explain(error, secrets_of(url, options), "Check the options.")
+        refuse(StoreError(f"could not open {shown(url)}: {why}"))
     return ObjectStore(store, read_only=not write)
 
 
@@ -128,7 +113,7 @@ def _split_login(url: str) -> tuple[str, str]:
 
 
 def _translate(scheme: str, options: Options) -> Options | None:
-    """Return the options in obstore's names; None where one has no counterpart, or credentials are in files."""
+    """Return the options in obstore's names; None if one has no counterpart, or credentials are in files."""
     options = {**options}
     if scheme in ("s3", "s3a"):
         names = S3_NAMES
@@ -168,9 +153,6 @@ def _environment_endpoint(url: str) -> str:
     return os.environ.get("AWS_ENDPOINT_URL") or os.environ.get("AWS_ENDPOINT") or ""
 
 
-# Locations: a path or URL becomes a Zarr store.
-
-
 _S3FS_NAMES = {
     "access_key_id": "key", "secret_access_key": "secret", "session_token": "token", "endpoint": "endpoint_url",
     "skip_signature": "anon", "request_payer": "requester_pays",
@@ -184,12 +166,6 @@ def locate(path: object, options: Options | None = None, *, write: bool = False)
     ``s3://``, ``gs://``, ``az://``, ``abfs://`` and ``https://`` go through obstore where it is
     installed and knows all the options, everything else through fsspec. The option ``client``
     (``"obstore"`` or ``"fsspec"``) chooses between them.
-
-    Raises
-    ------
-    StoreError
-        Where a local path does not exist, or a needed client is not installed.
-
     """
     url = os.fspath(path) if isinstance(path, (str, os.PathLike)) else path
     if not isinstance(url, str) or "\0" in url:
@@ -215,7 +191,7 @@ def locate(path: object, options: Options | None = None, *, write: bool = False)
 
 
 def _check_endpoint(name: str, address: str) -> None:
-    """Refuse an endpoint that is no address of a server: a client may fail on it in any way."""
+    """Refuse an endpoint that is not the address of a server: a client may fail on it in any way."""
     if "://" not in address:
         raise OptionError(
             f"{name} must begin with http:// or https://; got {shown_address(address)!r}. Put it in front."
@@ -248,8 +224,17 @@ def _local(path: str, write: bool) -> Store:
     return LocalStore(os.path.abspath(path), read_only=True)
 
 
+def folders_beside(target: pathlib.Path) -> list[pathlib.Path]:
+    """Return the folders next to a target in which runs make ready what they write: ``.NAME-avgk-xxxxxxxx``."""
+    name = re.compile(rf"\.{re.escape(target.name)}-avgk-[0-9a-f]{{8}}")
+    try:
+        return [path for path in target.parent.iterdir() if name.fullmatch(path.name) and not path.is_symlink()]
+    except (FileNotFoundError, NotADirectoryError, PermissionError):
+        return []
+
+
 def _left(path: str) -> str:
-    """Return where a store is that a run was about to replace when it was killed; empty where there is none."""
+    """Return where a store is that a run was about to replace when it was killed; empty if there is none."""
     for folder in folders_beside(pathlib.Path(path).resolve()):
         if (folder / "owner").is_file() and (folder / "old").is_dir():
             return (
@@ -263,15 +248,14 @@ def _through_fsspec(url: str, scheme: str, options: Options, write: bool) -> Sto
         options = _for_s3fs(options)
     try:
         return FsspecStore.from_url(url, storage_options={**options}, read_only=not write)
-    except ImportError as error:
-        extra, why = CLOUDS.get(scheme), cause(error, secrets_of(url, options)).partition(": ")[2]
-        wanted = f"avgk_dask[{extra}]" if extra else "the fsspec file system of this protocol"
-        refuse(StoreError(f"{shown(url)} needs a client that is not installed ({why}). Install {wanted}."))
-    except (ValueError, TypeError) as error:
+    except Exception as error:  # also of a client that connects at once
         why = cause(error, secrets_of(url, options))
-        refuse(StoreError(f"store must be a path or a URL that fsspec knows; got {shown(url)} ({why}). Check it."))
-    except Exception as error:  # of a client that connects at once
-        why = cause(error, secrets_of(url, options))
+        if isinstance(error, ImportError):
+            wanted = f"avgk_dask[{CLOUDS[scheme]}]" if scheme in CLOUDS else "the fsspec file system of this protocol"
+            why = why.partition(": ")[2]
+            refuse(StoreError(f"{shown(url)} needs a client that is not installed ({why}). Install {wanted}."))
+        if isinstance(error, (ValueError, TypeError)):
+            refuse(StoreError(f"store must be a path or a URL that fsspec knows; got {shown(url)} ({why}). Check it."))
         refuse(StoreError(f"could not open {shown(url)}: {why}. {advice(why, 'Check the URL and the options.')}"))
 
 
@@ -315,11 +299,6 @@ def inner_root(store: Store) -> str:
     return first[0] if first else ""
 
 
-# A file of scores as a Zarr store: its rows are the chunks of an array, and its metadata are made up.
-#
-# So a file goes the way of every store: bands, labels, checkpoints and lazy Datasets know nothing of it.
-
-
 #: More class names than this are not taken along.
 MOST_NAMES = 200_000
 _DIMENSIONS = ("sample", "class")
@@ -337,7 +316,7 @@ class FileStore(Store):
 
     @classmethod
     def at(cls, path: object, scores: str | None, labels: str | None, own_labels: bool) -> FileStore | None:
-        """Open the file at a path; None where that is no file of scores, but may be a store."""
+        """Open the file at a path; None if that is no file of scores, but may be a store."""
         if not is_matrix_file(path):
             return None
         name = str(os.fspath(path))  # type: ignore[call-overload]
@@ -382,16 +361,13 @@ class FileStore(Store):
     def _value(self, key: str) -> bytes | None:
         """Return what is at a key: metadata, or the rows of a chunk."""
         if key == "zarr.json":
-            return json.dumps(self._group_document()).encode()
+            names = self.file.class_names
+            known = {"class_names": names} if names and len(names) <= MOST_NAMES else {}
+            return json.dumps({"zarr_format": 3, "node_type": "group", "attributes": known}).encode()
         name, _, rest = key.partition("/")
         if name not in self.rows:
             return None
         return json.dumps(_array_document(self.rows[name])).encode() if rest == "zarr.json" else self._chunk(name, rest)
-
-    def _group_document(self) -> dict[str, Any]:
-        names = self.file.class_names
-        known = {"class_names": names} if names and len(names) <= MOST_NAMES else {}
-        return {"zarr_format": 3, "node_type": "group", "attributes": known}
 
     def _chunk(self, name: str, key: str) -> bytes | None:
         """Return the rows of a chunk, such as c/3/0; as Zarr has it, the last one is as long as the others."""
@@ -415,13 +391,11 @@ class FileStore(Store):
         """Return whether there is something at a key."""
         return self._value(key) is not None
 
-    async def set(self, key: str, value: Buffer) -> None:
-        """Refuse to write."""
+    async def set(self, key: str, value: object = None) -> None:
+        """Refuse to write, or to delete."""
         raise StoreError(f"{self.location} must not be written; it is a file of scores. Write a store.")
 
-    async def delete(self, key: str) -> None:
-        """Refuse to delete."""
-        raise StoreError(f"{self.location} must not be written; it is a file of scores. Write a store.")
+    delete = set
 
     async def list(self) -> AsyncIterator[str]:
         """Return the keys of metadata."""

@@ -1,1 +1,1 @@
-"""Stores as they are written: drafts under a lease, journals, parts and joins."""
+"""Writing stores: drafts under a lease, journals, parts and joins."""

@@ -1,104 +1,57 @@
-"""Plans: what a store of scores is asked to be."""
+"""Appending: a finished store goes on with more rows. Full chunks stay; the last one, unless full, is written again.
+
+The store stays as it is until its end. Chunks after the last one are written where they belong: nothing refers to them yet.
+All else that an append writes (chunks that were not full, metadata, the manifest) is staged below ``scores/append``. At the
+end the root says that the store is incomplete, with the digests of what is staged; that is copied into place, the root's
+metadata last. A writer killed before leaves the old store; one killed within, a store that says it is incomplete and that
+the next writer finishes (``settle``).
+"""
 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import TypedDict
 
 import numpy as np
+from zarr.abc.buffer import Buffer, BufferPrototype
 from zarr.abc.codec import BytesBytesCodec
-from zarr.abc.store import Store
+from zarr.abc.store import ByteRequest, Store
 from zarr.codecs import ShardingCodec
 
 from ...arrays import Array, Dtype
 from ...errors import OptionError, StoreError
 from ...kernels.keys import check_dtype
-from ..read.checked import CheckedStore, Checks
-from ..read.grids import CODECS, LABEL_ROWS, SHARD_CHUNKS, Layout, chunks_of, codecs, outer_sizes
-from ..read.listing import chunk_key
-from ..read.manifest import ATTRIBUTE, FORMAT, STAGED, Document, Seal, chunk_grid, is_count
+from ..read.checked import CheckedStore, Checks, Wrapping
+from ..read.grids import CODECS, LABEL_ROWS, chunks_of, codecs, outer_sizes
+from ..read.listing import chunk_key, listed_keys
+from ..read.manifest import (
+    ATTRIBUTE,
+    FORMAT,
+    STAGED,
+    Digest,
+    Document,
+    Seal,
+    chunk_grid,
+    digest_of,
+    index_of,
+    is_count,
+)
 from ..read.nodes import seal_of, sealed_array
-from ..where.addresses import StoredArray, is_uneven, secrets_of
-from .drafts import Digests, Draft, read_document, write_document
-from .journal import StagedStore, drop_staged, replace_staged
-from .leases import tell
+from ..where.addresses import StoredArray, is_uneven, read_key, secrets_of, wait, write_key
+from .drafts import Draft, Plan
+from .journal import RECORD, read_append_record
+from .leases import lease_of, tell
+from .roots import read_document, write_document
 
-
-class Asked(TypedDict):
-    """The options that say what a store is to be, as they were given."""
-
-    n_classes: int | None
-    dtype: str | None
-    chunk_rows: int | None
-    top_m: int | None
-    codec: str | None
-    shard_chunks: int | None
-
-
-@dataclass(frozen=True)
-class Plan:
-    """What a store is asked to be; a writer that goes on with it must ask for the same."""
-
-    n_classes: int
-    dtype: str | None
-    chunk_rows: int | None
-    top_m: int | None
-    codec: str
-    shard_chunks: int
-
-    def __post_init__(self) -> None:
-        for name, value, most in (("n_classes", self.n_classes, None), ("top_m", self.top_m, self.n_classes)):
-            whole = isinstance(value, int) and not isinstance(value, bool)
-            if value is not None and not (whole and value >= 1 and (most is None or value <= most)):
-                raise OptionError(
-                    f"{name} must be a positive integer{f' up to {most}' if most else ''}; got {value!r}. "
-                    "Pass a whole number."
-                )
-        self.layout(1)
-
-    @property
-    def columns(self) -> int:
-        """Number of scores kept of each row."""
-        return self.top_m or self.n_classes
-
-    def layout(self, itemsize: int) -> Layout:
-        """Return the layout of scores of a dtype of this many bytes."""
-        return Layout.of(
-            self.columns, itemsize, chunk_rows=self.chunk_rows, shard_chunks=self.shard_chunks, codec=self.codec
-        )
-
-
-def check_ways(append: bool, **others: bool) -> None:
-    """Refuse an append that is to be something else, too."""
-    named = [name for name, value in others.items() if value]
-    if append and named:
-        raise OptionError(f"append must not be combined with {' or '.join(named)}; got both. Leave one out.")
-
-
-def new_plan(asked: Asked, location: str) -> Plan:
-    """Return the plan of a new store, or of one that is resumed."""
-    if asked["n_classes"] is None:
-        raise OptionError(
-            f"n_classes must be given, unless a finished store is appended to; got None for {location}. "
-            "Pass the number of classes, or check the path."
-        )
-    remote = "://" in location and not location.startswith(("memory:", "file:"))
-    codec, shards = asked["codec"], asked["shard_chunks"]
-    return Plan(
-        asked["n_classes"],
-        asked["dtype"],
-        asked["chunk_rows"],
-        asked["top_m"],
-        "blosc" if codec is None else codec,
-        (SHARD_CHUNKS if remote else 1) if shards is None else shards,
-    )
-
-
-# Appending: a finished store goes on with more rows. Full chunks stay as they are; the last one, unless full, is written anew.
-
-
+#: Inside an array, where zarr does not look for further nodes.
+_FOLDER = "scores/append"
+_ROOT = "zarr.json"
+#: What may be staged: nothing outside of the store is written, whatever its root says.
+_KEY = re.compile(
+    rf"zarr\.json|manifest/zarr\.json|(manifest/)?(scores|class_index|labels)/(zarr\.json|c(/[0-9]+)+)|{re.escape(RECORD)}"
+)
 #: What the seal of a store of one chunk notes: the rows its chunks were to have, had there been more samples.
 CHUNK_ROWS = "chunk_rows"
 
@@ -137,11 +90,7 @@ class Finished:
     def open(cls, store: Store, location: str, *given: object) -> Finished:
         """Open a store that is to be appended to; ``given`` are its path and options.
 
-        Raises
-        ------
-        StoreError
-            Where its metadata or manifest are damaged, or a ScoreWriter does not write such stores.
-
+        Refuse damaged metadata, a damaged manifest, and a store that a ScoreWriter does not write so.
         """
         checked = CheckedStore(store, Checks(location, secrets=secrets_of(store, *given)))
         seal = seal_of(checked, "") or Seal(FORMAT, False)
@@ -155,33 +104,29 @@ class Finished:
                     "Restore them, or write the store again."
                 )
         found = cls(arrays, documents, attributes, seal, location)
-        found._check_form()
-        return found
-
-    def _check_form(self) -> None:
-        """Refuse what a ScoreWriter would not have written so: its chunks could not be continued alike."""
-        if not (self._has_our_arrays() and self._has_our_labels() and self._codec()):
+        if not found._is_ours():
             raise StoreError(
-                f"path must be a store in whole rows, as a ScoreWriter writes it, to be appended to; {self.location} is "
+                f"path must be a store in whole rows, as a ScoreWriter writes it, to be appended to; {location} is "
                 "laid out differently. Ingest it into a new store first (avgk ingest)."
             )
+        return found
 
-    def _has_our_arrays(self) -> bool:
-        names, arrays = set(self.arrays), self.arrays.values()
-        if "scores" not in names or not names <= {"scores", "class_index", "labels"} or any(map(is_uneven, arrays)):
+    def _is_ours(self) -> bool:
+        """Whether a ScoreWriter would have written it so: else its chunks could not be continued alike."""
+        arrays, labels = self.arrays, self.arrays.get("labels")
+        if "scores" not in arrays or not set(arrays) <= {"scores", "class_index", "labels"}:
             return False
-        return self.n_samples > 0 and all(
+        if any(map(is_uneven, arrays.values())) or not self.n_samples:
+            return False
+        in_rows = all(
             outer_sizes(array) == (self._outer_rows, array.shape[1])
             and chunks_of(array) == (self._inner_rows, array.shape[1])
-            for name, array in self.arrays.items()
+            for name, array in arrays.items()
             if name != "labels" or array.ndim == 2
         )
-
-    def _has_our_labels(self) -> bool:
-        labels = self.arrays.get("labels")
-        if labels is None or labels.ndim == 2:
-            return True
-        return labels.dtype == np.int64 and (chunk_grid(labels)[0] == 1 or chunks_of(labels)[0] == LABEL_ROWS)
+        if labels is not None and labels.ndim == 1:
+            in_rows &= labels.dtype == np.int64 and (chunk_grid(labels)[0] == 1 or chunks_of(labels)[0] == LABEL_ROWS)
+        return bool(in_rows and self._codec())
 
     @property
     def n_samples(self) -> int:
@@ -257,17 +202,18 @@ class Append:
         self,
         store: Store,
         old: Finished,
-        layout: Layout,
+        asked: Mapping[str, object],
         attributes: Mapping[str, object] | None,
         finished: str | None = None,
     ) -> None:
-        self.old, self._store = old, store
+        self.old, self._store, self.plan = old, store, old.plan(asked)
+        self.layout = self.plan.layout(old.dtype.itemsize)
         #: The hash of the last rows of the store if the run that appended them was killed.
         self._finished = finished
         self._attributes = old.merged(attributes)
         #: The number of stretches of rows that are full.
-        self.n_stretches = old.n_samples // layout.rows
-        self._first = self.n_stretches * layout.rows
+        self.n_stretches = old.n_samples // self.layout.rows
+        self._first = self.n_stretches * self.layout.rows
         #: The number of hard labels in chunks that stay.
         self.n_labels = 0
         labels = old.arrays.get("labels")
@@ -288,7 +234,9 @@ class Append:
                 write_document(
                     draft.group.store, f"{name}/zarr.json", {**document, "shape": [0, *document["shape"][1:]]}
                 )
-                draft.digests |= _digests(array, n_kept)
+                table = array.store_path.store.checks.manifest.table
+                for index in np.ndindex(n_kept, *chunk_grid(array)[1:]):
+                    draft.digests[chunk_key(array, index)] = tuple(table[index].tolist())
         return draft
 
     def last_rows(self) -> list[Array]:
@@ -324,11 +272,16 @@ class Append:
         return True
 
     def finish(self) -> None:
-        """Put the finished new store in the place of the old one."""
+        """Put the new store in the place of the old one; from the first write to the last it says it is incomplete."""
         self._draft.check(surely=True)
-        recording = self._draft.group.store
+        recording, location = self._draft.group.store, self.old.location
         staged = {key: digest for key, digest in recording.digests.items() if self._replaces(key, digest)}
-        replace_staged(self._store, self.old.location, staged)
+        found = _load(self._store, location, staged)
+        root = read_document(self._store, _ROOT, location)
+        state = Seal(FORMAT, False, {STAGED: staged}).to_state()
+        root["attributes"] = {**(root.get("attributes") or {}), ATTRIBUTE: state}
+        write_document(self._store, _ROOT, root)
+        _move_in(self._store, found)
 
     def _replaces(self, key: str, digest: tuple[int, int]) -> bool:
         """Whether a key is staged, and not a chunk that is there already, byte for byte."""
@@ -341,8 +294,121 @@ class Append:
         drop_staged(self._store, self.old.location)
 
 
-def _digests(array: StoredArray, n_kept: int) -> Digests:
-    """Return the digests of the first chunks of an array, along its rows."""
-    table = array.store_path.store.checks.manifest.table
-    grid = (n_kept, *chunk_grid(array)[1:])
-    return {chunk_key(array, index): tuple(table[index].tolist()) for index in np.ndindex(*grid)}
+class StagedStore(Wrapping):
+    """Wraps a finished store: a new one is written through it, of which only chunks behind those of the old are not staged."""
+
+    def __init__(self, store: Store, n_stored: Mapping[str, int]) -> None:
+        super().__init__(store)
+        #: How many chunks each array of the finished store has along its rows.
+        self._n_stored = n_stored
+
+    def _with_store(self, store: Store) -> StagedStore:
+        return type(self)(store, self._n_stored)
+
+    def is_staged(self, key: str) -> bool:
+        """Whether a key is written below the stage, and not in its own place."""
+        name, _, rest = key.partition("/")
+        return not (rest.startswith("c/") and int(rest.split("/")[1]) >= self._n_stored.get(name, 0))
+
+    def _place(self, key: str) -> str:
+        return f"{_FOLDER}/{key}" if self.is_staged(key) else key
+
+    async def get(self, key: str, prototype: BufferPrototype, byte_range: ByteRequest | None = None) -> Buffer | None:
+        """Read metadata; no chunk is there: those that a killed append has left are no part of new ones."""
+        return None if "/c/" in key else await super().get(self._place(key), prototype, byte_range)
+
+    async def exists(self, key: str) -> bool:
+        """Whether a key is there."""
+        return await super().exists(self._place(key))
+
+    async def set(self, key: str, value: Buffer) -> None:
+        """Write a key."""
+        await super().set(self._place(key), value)
+
+    async def set_if_not_exists(self, key: str, value: Buffer) -> None:
+        """Write a key that is not there."""
+        await super().set_if_not_exists(self._place(key), value)
+
+    async def delete(self, key: str) -> None:
+        """Remove a key."""
+        await super().delete(self._place(key))
+
+    async def delete_dir(self, prefix: str) -> None:
+        """Remove what is staged below a prefix."""
+        await super().delete_dir(f"{_FOLDER}/{prefix}")
+
+
+def _load(store: Store, location: str, staged: Mapping[str, Digest]) -> dict[str, bytes]:
+    """Read what is staged: metadata, and of each array one stretch of rows."""
+    found = {}
+    for key, digest in staged.items():
+        data = read_key(store, f"{_FOLDER}/{key}")
+        if data is None or digest_of(data) != tuple(digest):
+            raise StoreError(
+                f"{_FOLDER}/{key} of {location} is missing or damaged; the rows that were appended cannot take their place. "
+                "Restore it, or write the store again."
+            )
+        found[key] = data
+    return found
+
+
+def _move_in(store: Store, found: Mapping[str, bytes]) -> None:
+    lease = lease_of(store)
+    for key in sorted(found, key=lambda key: (key == _ROOT, key)):
+        if lease:
+            lease.check(surely=key == _ROOT)
+        write_key(store, key, found[key])
+    wait(store.delete_dir(_FOLDER))
+
+
+def settle(store: Store, location: str) -> str | None:
+    """Finish what an append was killed at, or remove what it had begun, with a word.
+
+    Return the hash of the rows of an append that was finished and whose run did not end, or None if there is none.
+    """
+    seal = Seal.read(read_document(store, _ROOT, location).get("attributes"), location)
+    is_staged = seal is not None and not seal.complete and STAGED in seal.noted
+    if seal is None or not (seal.complete or is_staged):
+        return None
+    if is_staged:
+        _move_in(store, _load(store, location, _told(seal.noted[STAGED], location)))
+    rows = read_append_record(store)
+    once = "its rows are in the store" + (", and are not added again if they come unchanged" if rows else "")
+    if is_staged:
+        tell(f"finished an append to {location} whose writer was gone; {once}")
+        return rows
+    if listed_keys(store, _FOLDER):
+        staged = read_key(store, f"{_FOLDER}/{_ROOT}")
+        is_done = staged == read_key(store, _ROOT) or (staged is None and rows is not None)
+        drop_staged(store, location)
+        if not is_done:
+            tell(f"removed the rows of an append to {location} that was not finished; append them again")
+    if rows is not None:
+        tell(f"an append to {location} was complete when its run was killed; {once}")
+    return rows
+
+
+def _told(staged: object, location: str) -> dict[str, Digest]:
+    """Return the digests that the root holds, of the form they must have."""
+    try:
+        found = {str(key): (int(length), int(value)) for key, (length, value) in staged.items()}  # type: ignore[attr-defined]
+        if _ROOT not in found or not all(map(_KEY.fullmatch, found)):
+            raise ValueError(_ROOT)
+    except (ValueError, TypeError, AttributeError):
+        raise StoreError(
+            f"{_ROOT} of {location} is damaged: it does not tell what is staged. Restore it, or write the store again."
+        ) from None
+    return found
+
+
+def drop_staged(store: Store, location: str) -> None:
+    """Remove what an append had begun: chunks behind those of the finished store, and then what was staged."""
+    draft = Draft.reopen(store, location)
+    for name in draft.names:
+        n_stored = chunk_grid(draft.group[name])[0]
+        for key in listed_keys(store, f"{name}/c"):
+            index = index_of(name, key)
+            if index and index[0] >= n_stored:
+                wait(store.delete(key))
+    draft.clean()
+    wait(store.delete_dir(_FOLDER))

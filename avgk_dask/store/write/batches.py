@@ -64,7 +64,7 @@ class Conversion:
 
     @property
     def rounding(self) -> str | None:
-        """The name of the rounding; None where every value is stored as it is."""
+        """The name of the rounding; None if every value is stored as it is."""
         if self.given == self.stored or (
             BFLOAT16 not in (self.given, self.stored) and np.can_cast(self.given, self.stored)
         ):

@@ -1,278 +1,119 @@
-"""The roots of stores to be written: what is there already, whether it may be written, and the roots of parts."""
+"""Drafts: stores being written. Every chunk's digest is recorded; only a finished store says that it is complete."""
 
 from __future__ import annotations
 
-import json
 import math
-import os
 import warnings
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import xxhash
 import zarr
 from numpy.typing import DTypeLike
 from zarr.abc.buffer import Buffer
 from zarr.abc.store import Store
-from zarr.storage import FsspecStore, LocalStore
+from zarr.storage import LocalStore
 
-from ...arrays import Array, whole_number
+from ...arrays import Array
 from ...errors import OptionError, StoreError, refuse
 from ...kernels.keys import BFLOAT16
-from ..read.checked import Wrapping, bare_store
-from ..read.grids import LABEL_ROWS, Layout, codecs, grid_of
-from ..read.listing import chunk_key, listed_keys
+from ..read.checked import Wrapping
+from ..read.grids import LABEL_ROWS, SHARD_CHUNKS, Layout, codecs, grid_of
+from ..read.listing import chunk_key
 from ..read.manifest import (
     ATTRIBUTE,
     FORMAT,
     GROUP,
-    Digest,
+    Digests,
     Document,
     Seal,
-    Table,
     chunk_grid,
     digest_of,
     empty_table,
     form_digest,
     indices_within,
     metadata_digest,
-    parse_document,
     table_digest,
 )
 from ..where.addresses import (
-    Options,
     Path,
     StoredArray,
-    Writable,
     WritableArray,
     ZarrArray,
+    bare_store,
     cause,
-    read_key,
-    refuse_forked,
-    remove_key,
     secrets_of,
     shown,
-    wait,
     write_key,
 )
-from ..where.locations import locate
+from .journal import write_append_record
 from .lease_places import FOLDER as LEASES
-from .leases import lease_of, refuse_held_parts
+from .leases import lease_of
+from .roots import check_target, clear, document_bytes, is_begun, read_document, write_document
 
 if TYPE_CHECKING:
     import xarray as xr
 
-
-#: Folder of the parts that several processes write.
-PARTS = "parts"
-
-
-def part_path(path: Writable, part: int) -> str:
-    """Return the place of one part of a store that several processes write."""
-    if whole_number(part) < 0:
-        raise OptionError(f"part must be the number of this process, from 0; got {part!r}. Give each process its own.")
-    if not isinstance(path, (str, os.PathLike)):
-        raise OptionError("path must be a path or URL for a store in parts; got an opened store. Pass where it is.")
-    return f"{os.fspath(path).rstrip('/')}/{PARTS}/{int(part):05}"
-
-
-def create_parts(store: Store, location: str) -> None:
-    """Create the root of a store that is written in parts, unless another process has."""
-    state = Seal(FORMAT, False, {"parts": True}).to_state()
-    for key, attributes in (("zarr.json", {ATTRIBUTE: state}), (f"{PARTS}/zarr.json", {})):
-        if not key_exists(store, key):
-            write_document(store, key, {"attributes": attributes, "zarr_format": 3, "node_type": "group"})
-        if (read_document(store, "zarr.json", location).get("attributes") or {}).get(ATTRIBUTE) != state:
-            raise StoreError(
-                f"store must be new, or one that is written in parts; got another, {location!r}. Choose another path."
-            )
-
-
-def read_document(store: Store, key: str, location: str) -> Document:
-    """Read a JSON object of a store that is to be continued."""
-    found = read_key(store, key)
-    if found is None:
-        raise StoreError(f"{location} has no {key}; it cannot be continued. Check the path, or write it again.")
-    return parse_document(found, f"{key} of {location}")
-
-
-def document_bytes(value: Document) -> bytes:
-    """Return a JSON object as zarr writes it."""
-    return json.dumps(value, indent=2).encode()
-
-
-def write_document(store: Store, key: str, value: Document) -> None:
-    """Write a JSON object."""
-    write_key(store, key, document_bytes(value))
-
-
-def writable(path: object, options: Options | None = None) -> tuple[Store, str]:
-    """Return the store to write to and its name."""
-    if isinstance(path, Store):
-        refuse_forked(path)
-        return path, shown(path)
-    return locate(path, options, write=True), shown(path)
-
-
-def check_target(store: Store, location: str, overwrite: bool) -> None:
-    """Refuse a place that holds anything, unless it is a store that may be overwritten."""
-    metadata = is_begun(store)
-    if overwrite and metadata:
-        refuse_held_parts(store, location, part_numbers(store))
-    if not overwrite and (metadata or holds_anything(store)):
-        raise StoreError(
-            f"store must be new; got {location!r}, which exists. "
-            "Choose another path, or replace it with overwrite=True (on the command line --overwrite)."
-        )
-    if overwrite and not metadata and holds_anything(store):
-        raise StoreError(
-            f"store must be a Zarr store to be overwritten; got {location!r}, something else. Choose another path."
-        )
-
-
-def is_begun(store: Store) -> bool:
-    """Whether there is the root of a Zarr store."""
-    return any(key_exists(store, name) for name in ("zarr.json", ".zgroup", ".zarray"))
-
-
-def key_exists(store: Store, key: str) -> bool:
-    """Return whether there is a key."""
-    bare = bare_store(store)
-    if isinstance(bare, LocalStore):  # opening it for writing would make the folder
-        return (bare.root / key).is_file()
-    return read_key(store, key) is not None
-
-
-def holds_anything(store: Store) -> bool:
-    """Whether there is any key in a store."""
-    bare = bare_store(store)
-    if isinstance(bare, LocalStore):
-        try:  # one look: another may make the folder between two
-            names = os.listdir(bare.root)
-        except FileNotFoundError:
-            return bare.root.is_symlink()
-        except NotADirectoryError:
-            return os.path.lexists(bare.root)
-        # What a writer that was killed may leave before its draft is one.
-        return any(name != LEASES and not name.endswith(".partial") for name in names)
-    return any(not key.startswith(f"{LEASES}/") for key in listed_keys(store, ""))
-
-
-def draft_owner(store: Store) -> str | None:
-    """Return the owner of the lease under which an incomplete store was begun; None where there is none."""
-    if not key_exists(store, "zarr.json"):
-        return None
-    try:
-        seal = Seal.read(read_document(store, "zarr.json", "").get("attributes"), "")
-    except StoreError:  # of damaged metadata, which are nobody's
-        return None
-    owner = None if seal is None or seal.complete else seal.noted.get("owner")
-    return owner if isinstance(owner, str) else None
-
-
-def clear(store: Store, keep: tuple[str, ...] = (LEASES,)) -> None:
-    """Remove all that a store holds, but for what is named of its root."""
-    bare = bare_store(store)
-    if isinstance(bare, LocalStore):
-        keys: dict[str, int | None] = {
-            path.name: None for path in bare.root.iterdir() if path.is_file() or path.is_symlink()
-        }
-        names = {path.name for path in bare.root.iterdir()}
-    else:
-        if isinstance(bare, FsspecStore):
-            bare.fs.invalidate_cache()
-        keys = listed_keys(store, "")
-        names = {key.split("/")[0] for key in keys}
-    for name in sorted(names - set(keep)):
-        wait(store.delete(name) if name in keys else store.delete_dir(name))
-
-
-def part_numbers(store: Store) -> list[str]:
-    """Return the names of the parts that are there."""
-    return sorted({key.split("/")[1] for key in listed_keys(store, PARTS) if key.count("/") > 1})
-
-
-def is_store(path: Path) -> bool:
-    """Whether a local path is the root of a Zarr store."""
-    return any(os.path.isfile(os.path.join(path, name)) for name in ("zarr.json", ".zgroup", ".zarray"))
-
-
-# Results: written as Zarr stores of their own.
-
-
-def write_result(dataset: xr.Dataset, path: Path) -> None:
-    """Write a result Dataset to a new Zarr store: every chunk, zeros too, and one look at the metadata opens it.
-
-    Names are stored as texts of any length, which Zarr v3 specifies.
-    """
-    names = [name for name, variable in dataset.variables.items() if variable.dtype.kind == "U"]
-    dataset = dataset.assign({name: dataset[name].astype(object) for name in names})
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message=".*Consolidated metadata.*")
-        dataset.to_zarr(path, mode="w", consolidated=True, write_empty_chunks=True)
-
-
-# Which rows the last append added, recorded until its run ends: run again after a kill, it must not add them twice.
-#
-# The record is written just before the root that says the store is complete with them, and names that root. So it is
-# believed only of an append that was finished, and of the last one.
-
-
-#: Inside an array, where zarr does not look for further nodes.
-RECORD = "scores/appended.json"
-
-
-class RowsHash:
-    """A hash of rows of several arrays, the same in whichever batches they come."""
-
-    def __init__(self) -> None:
-        self._hashes: list[xxhash.xxh3_128] = []
-
-    def add(self, arrays: Sequence[Array]) -> None:
-        """Add the same rows of some arrays, in the form in which they are stored."""
-        self._hashes = self._hashes or [xxhash.xxh3_128() for _ in arrays]
-        for hashed, array in zip(self._hashes, arrays, strict=True):
-            hashed.update(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
-
-    def hexdigest(self) -> str:
-        """Return the hash."""
-        return "-".join(hashed.hexdigest() for hashed in self._hashes)
-
-
-def write_append_record(store: Store, root: bytes, rows: str) -> None:
-    """Record the hash of the rows that a store has with this root, which is not written yet."""
-    write_key(store, RECORD, json.dumps({"root": digest_of(root), "rows": rows}).encode())
-
-
-def read_append_record(store: Store) -> str | None:
-    """Return the hash of the rows of the last append if it was finished and its run did not end, else None."""
-    data, root = read_key(store, RECORD), read_key(store, "zarr.json")
-    if data is None or root is None:
-        return None
-    try:
-        record = json.loads(data)
-        return str(record["rows"]) if tuple(record["root"]) == digest_of(root) else None
-    except (ValueError, TypeError, KeyError, RecursionError):
-        return None
-
-
-def remove_append_record(store: Store) -> None:
-    """Remove the record: the run that appended has ended."""
-    remove_key(store, RECORD)
-
-
-# Drafts: stores being written. Every chunk's digest is recorded; only a finished store says it is complete.
-
-
 #: The arrays a store of ours may hold: scores and labels, or sets.
 _ARRAYS = ("scores", "class_index", "labels", "sets", "offsets", "classes")
-
 #: What the seal of a part notes: its number.
 PART = "part"
 
-Digests = dict[str, Digest]
+
+@dataclass(frozen=True)
+class Plan:
+    """What a store is to be; a writer that goes on with it must ask for the same."""
+
+    n_classes: int
+    dtype: str | None
+    chunk_rows: int | None
+    top_m: int | None
+    codec: str
+    shard_chunks: int
+
+    def __post_init__(self) -> None:
+        for name, value, most in (("n_classes", self.n_classes, None), ("top_m", self.top_m, self.n_classes)):
+            whole = isinstance(value, int) and not isinstance(value, bool)
+            if value is not None and not (whole and value >= 1 and (most is None or value <= most)):
+                raise OptionError(
+                    f"{name} must be a positive integer{f' up to {most}' if most else ''}; got {value!r}. "
+                    "Pass a whole number."
+                )
+        self.layout(1)
+
+    @classmethod
+    def new(cls, asked: Mapping[str, Any], location: str) -> Plan:
+        """Return the plan of a new store, or of one that is resumed, from the options given; None takes the default."""
+        if asked["n_classes"] is None:
+            raise OptionError(
+                f"n_classes must be given, unless a finished store is appended to; got None for {location}. "
+                "Pass the number of classes, or check the path."
+            )
+        remote = "://" in location and not location.startswith(("memory:", "file:"))
+        defaults: dict[str, Any] = {"codec": "blosc", "shard_chunks": SHARD_CHUNKS if remote else 1}
+        settled: dict[str, Any] = {n: defaults.get(n) if value is None else value for n, value in asked.items()}
+        return cls(**settled)
+
+    def check_begun(self, begun: object, location: str) -> None:
+        """Refuse to go on with a store that was begun with another plan."""
+        mine = asdict(self)
+        if not isinstance(begun, dict) or set(begun) != set(mine):
+            raise StoreError(
+                f"{location} was not begun by this version of ScoreWriter; it cannot be continued. Write it again."
+            )
+        changed = [f"{name} was {begun[name]!r}" for name, value in mine.items() if begun[name] != value]
+        if changed:
+            raise OptionError(
+                f"{location} must be continued as it was begun; {', '.join(changed)}. Pass the same options."
+            )
+
+    def layout(self, itemsize: int) -> Layout:
+        """Return the layout of scores of a dtype of this many bytes."""
+        columns = self.top_m or self.n_classes
+        return Layout.of(
+            columns, itemsize, chunk_rows=self.chunk_rows, shard_chunks=self.shard_chunks, codec=self.codec
+        )
 
 
 class RecordingStore(Wrapping):
@@ -307,7 +148,7 @@ class Draft:
         self.digests: Digests = {}
         #: What the finished store notes for a writer that appends to it.
         self.kept_notes: dict[str, object] = {}
-        #: A hash of the rows that are appended, to be recorded; empty if there are none.
+        #: The hash of the rows that are appended, to be recorded; empty if there are none.
         self.appended = ""
 
     @classmethod
@@ -362,7 +203,7 @@ class Draft:
 
     @property
     def owner(self) -> str:
-        """What tells an incomplete draft from all others: the owner of the lease under which it was begun; empty without one."""
+        """The owner of the lease under which an incomplete draft was begun, which distinguishes it; empty without one."""
         return str(self.seal.noted.get("owner") or "")
 
     def check_part(self, number: int) -> None:
@@ -438,7 +279,17 @@ class Draft:
     def finish(self, **attributes: object) -> None:
         """Write the manifest and say that the store is complete, in one last write of the root's metadata."""
         self.check(surely=True)
-        tables = {name: self._table(self.group[name]) for name in self.names}
+        tables = {}
+        for name in self.names:
+            array = self.group[name]
+            tables[name] = table = empty_table(chunk_grid(array))
+            for index in np.ndindex(*table.shape[:-1]):
+                key = chunk_key(array, index)
+                if key not in self.digests:
+                    raise StoreError(
+                        f"chunk {key} of {self.location} was not written; the store stays incomplete. Write it again."
+                    )
+                table[index] = self.digests[key]
         if GROUP in self.group:
             del self.group[GROUP]
         folder = self.group.create_group(GROUP)
@@ -460,23 +311,13 @@ class Draft:
             n_chunks={name: math.prod(table.shape[:-1]) for name, table in tables.items()},
         )
         root["attributes"][ATTRIBUTE] = self.seal.to_state()
+        data = document_bytes(root)
         if self.appended:
-            write_append_record(self.group.store, document_bytes(root), self.appended)
-        write_document(self.group.store, "zarr.json", root)
+            write_append_record(self.group.store, data, self.appended)
+        write_key(self.group.store, "zarr.json", data)
 
     def _document(self, key: str) -> Document:
         return read_document(self.group.store, key, self.location)
-
-    def _table(self, array: StoredArray) -> Table:
-        table = empty_table(chunk_grid(array))
-        for index in np.ndindex(*table.shape[:-1]):
-            key = chunk_key(array, index)
-            if key not in self.digests:
-                raise StoreError(
-                    f"chunk {key} of {self.location} was not written; the store stays incomplete. Write it again."
-                )
-            table[index] = self.digests[key]
-        return table
 
 
 def write_rows(array: WritableArray, first: int, block: Array) -> Digests:
@@ -503,3 +344,15 @@ def grown(array: StoredArray, n_rows: int) -> ZarrArray:
             metadata=metadata, store_path=array.store_path, config={"order": "C", "write_empty_chunks": True}
         )
     )
+
+
+def write_result(dataset: xr.Dataset, path: Path) -> None:
+    """Write a result Dataset to a new Zarr store: every chunk, zeros too, and one look at the metadata opens it.
+
+    Names are stored as texts of any length, which Zarr v3 specifies.
+    """
+    names = [name for name, variable in dataset.variables.items() if variable.dtype.kind == "U"]
+    dataset = dataset.assign({name: dataset[name].astype(object) for name in names})
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=".*Consolidated metadata.*")
+        dataset.to_zarr(path, mode="w", consolidated=True, write_empty_chunks=True)

@@ -1,10 +1,11 @@
-"""Joining: the parts that several processes wrote become one store; whole chunks move, they are not copied."""
+"""Joining: the parts that several processes wrote become one store; whole chunks are moved, not copied."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import chain
 
 import numpy as np
 from zarr.abc.store import Store
@@ -13,17 +14,18 @@ from zarr.storage import FsspecStore, LocalStore, ObjectStore
 from ...arrays import Array
 from ...axis_names import AxisNames, check_names, names_from_list
 from ...errors import StoreError
-from ..read.checked import CheckedStore, Checks, bare_store
+from ..read.checked import CheckedStore, Checks
 from ..read.grids import LABEL_ROWS
 from ..read.listing import listed_keys
 from ..read.manifest import ATTRIBUTE, Document, chunk_grid
-from ..read.nodes import group_attributes, seal_of, sealed_array
-from ..where import addresses as fsspec_calls
+from ..read.nodes import CheckedGroup, seal_of, sealed_array
 from ..where.addresses import (
     Options,
     StoredArray,
     Writable,
     WritableArray,
+    bare_store,
+    copy,
     get,
     metadata_bytes,
     secrets_of,
@@ -32,8 +34,8 @@ from ..where.addresses import (
     writing,
 )
 from .batches import RowBuffer
-from .drafts import PARTS, Draft, is_begun, part_numbers, part_path, writable, write_rows
-from .leases import refuse_held_parts
+from .drafts import Draft, write_rows
+from .roots import PARTS, is_begun, part_numbers, part_path, refuse_held_parts, writable
 from .targets import claim
 
 
@@ -97,7 +99,7 @@ def join_parts(path: Writable, n_parts: int | None = None, *, storage_options: O
     Raises
     ------
     StoreError
-        Where a part is missing, incomplete, being written, or does not fit the others; where another joins them.
+        If a part is missing, incomplete, being written, or does not fit the others; if another process joins them.
 
     Notes
     -----
@@ -120,30 +122,26 @@ def join_parts(path: Writable, n_parts: int | None = None, *, storage_options: O
     with writing(location, path, storage_options):
         leased = claim(store, location, lambda: _check_root(store, location))
         try:
-            _join_all(path, leased, location, n_parts, storage_options)
+            root = Draft.reopen(leased, location)
+            if not root.seal.complete:
+                if not root.seal.noted.get("parts"):
+                    raise StoreError(f"{location} was not written in parts; there is nothing to join. Check the path.")
+                _join_parts(root, list(_open_parts(path, leased, n_parts, storage_options, location)))
+            wait(leased.delete_dir(PARTS))  # also those left by a join that was killed at its end
         finally:
             leased.release()
 
 
 def _check_root(store: Store, location: str) -> None:
-    """Refuse what is no store, before anything is written there, and one of which a part is being written."""
+    """Refuse what is not a store, before anything is written there, and one of which a part is being written."""
     if not is_begun(store):
         raise StoreError(f"{location} is no Zarr store; there is nothing to join. Check the path.")
-    refuse_held_parts(store, location, part_numbers(store))
+    refuse_held_parts(store, location)
 
 
-def _join_all(
-    path: Writable, store: Store, location: str, n_parts: int | None, storage_options: Options | None
-) -> None:
-    root = Draft.reopen(store, location)
-    if root.seal.complete:
-        wait(store.delete_dir(PARTS))  # left by a join that was killed at its end
-        return
-    if not root.seal.noted.get("parts"):
-        raise StoreError(f"{location} was not written in parts; there is nothing to join. Check the path.")
-    parts = list(_open_parts(path, store, n_parts, storage_options, location))
+def _join_parts(root: Draft, parts: list[Part]) -> None:
     filled = [part for part in parts if part.n_samples]
-    _check_forms(filled, location)
+    _check_forms(filled, root.location)
     root.clean()
     for part in filled:
         _check_chunks(root, part)
@@ -153,7 +151,6 @@ def _join_all(
     named = [{"class_names": part.attributes["class_names"]} for part in filled if part.class_names is not None][:1]
     keep = {name: value for known in (*named, first.attributes) for name, value in known.items() if name != ATTRIBUTE}
     root.finish(**keep, part_samples=[part.n_samples for part in parts], part_run=first.chunk_rows)
-    wait(store.delete_dir(PARTS))
 
 
 def _open_parts(
@@ -177,7 +174,7 @@ def _open_parts(
         store_of = CheckedStore(mine, Checks(place, secrets=secrets_of(mine, path, options)))
         seal_of(store_of, "")  # its number of classes is under a digest, too
         arrays = {name: sealed_array(store_of, "", name, draft.seal) for name in draft.seal.manifest}
-        yield Part(number, arrays, group_attributes(draft.group, store_of, ""))
+        yield Part(number, arrays, CheckedGroup(draft.group, store_of).attributes(""))
 
 
 def _check_forms(parts: list[Part], location: str) -> None:
@@ -210,7 +207,7 @@ def _check_chunks(root: Draft, part: Part) -> None:
 
 
 def _check_joined(root: Draft) -> None:
-    """Refuse to finish, and so to remove the parts, where a chunk is not in its new place."""
+    """Refuse to finish, and so to remove the parts, if a chunk is not in its new place."""
     there = listed_keys(root.group.store, "")
     for key, (length, _) in root.digests.items():
         if there.get(key, 0) not in (length, None):
@@ -221,23 +218,32 @@ def _join(root: Draft, parts: list[Part]) -> None:
     first, n_samples = parts[0], sum(part.n_samples for part in parts)
     matrices = [name for name, array in first.arrays.items() if array.ndim == 2]
     for name in matrices:
-        _copy_metadata(root, first.arrays[name], name, n_samples)
+        array = first.arrays[name]  # of which this one is a copy, for all samples
+        write_key(root.group.store, f"{name}/zarr.json", metadata_bytes(array))
+        root.group[name].resize((n_samples, *array.shape[1:]))
         target, row = root.group[name], 0
         for part in parts:
             row += _move_chunks(root, part, name, row)
-        tails = RowBuffer()
-        for part in parts:
-            tails.add(_tail(part, name))
-            row = _write_tails(root, target, tails, row, first.chunk_rows, least=first.chunk_rows)
-        _write_tails(root, target, tails, row, first.chunk_rows, least=1)
+        rest = (np.asarray(part.arrays[name][part.n_whole * part.chunk_rows :]) for part in parts)
+        _write_rows(root, target, rest, row, first.chunk_rows)
     if "labels" in first.arrays and "labels" not in matrices:
-        _join_labels(root, parts, n_samples)
+        target = root.group["labels"] if "labels" in root.group else root.add_column("labels", n_samples)
+        stored = [(part.arrays["labels"], part.n_whole * part.chunk_rows) for part in parts]
+        whole = (np.asarray(labels[:bound]) for labels, bound in stored)
+        rest = (np.asarray(labels[bound:]) for labels, bound in stored)
+        _write_rows(root, target, chain(whole, rest), 0, LABEL_ROWS)
 
 
-def _copy_metadata(root: Draft, array: StoredArray, name: str, n_samples: int) -> None:
-    """Create an array like that of a part, as that was sealed, for all samples."""
-    write_key(root.group.store, f"{name}/zarr.json", metadata_bytes(array))
-    root.group[name].resize((n_samples, *array.shape[1:]))
+def _write_rows(root: Draft, target: WritableArray, blocks: Iterable[Array], row: int, size: int) -> None:
+    """Write blocks of rows from a row on, in stretches of a size, the last of which may be shorter."""
+    waiting = RowBuffer()
+    for block in chain(blocks, [None]):
+        if block is not None:
+            waiting.add(block)
+        while len(waiting) >= (size if block is not None else 1):
+            (rows,) = waiting.take(min(size, len(waiting)))
+            root.digests |= write_rows(target, row, rows)
+            row += rows.shape[0]
 
 
 def _move_chunks(root: Draft, part: Part, name: str, row: int) -> int:
@@ -271,37 +277,10 @@ def _move(store: Store, old: str, new: str) -> None:
 
 async def _move_through(store: Store, old: str, new: str) -> None:
     if isinstance(store, FsspecStore):
-        await fsspec_calls.copy(store, old, new)
+        await copy(store, old, new)
     else:
         found = await get(store, old)
         if found is None:
             raise FileNotFoundError(old)
         await store.set(new, found)
     await store.delete(old)
-
-
-def _tail(part: Part, name: str) -> Array:
-    """Return the rows of a part behind its last whole chunk, checked against its manifest."""
-    array = part.arrays[name]
-    return np.asarray(array[part.n_whole * part.chunk_rows :])
-
-
-def _write_tails(root: Draft, target: WritableArray, tails: RowBuffer, row: int, size: int, least: int) -> int:
-    """Write stretches of rows while there are enough; return the next row."""
-    while len(tails) >= least:
-        (block,) = tails.take(min(size, len(tails)))
-        root.digests |= write_rows(target, row, block)
-        row += block.shape[0]
-    return row
-
-
-def _join_labels(root: Draft, parts: list[Part], n_samples: int) -> None:
-    target = root.group["labels"] if "labels" in root.group else root.add_column("labels", n_samples)
-    buffer, row = RowBuffer(), 0
-    for is_tail in (False, True):
-        for part in parts:
-            bound = part.n_whole * part.chunk_rows
-            where = slice(bound, None) if is_tail else slice(0, bound)
-            buffer.add(np.asarray(part.arrays["labels"][where]))
-            row = _write_tails(root, target, buffer, row, LABEL_ROWS, least=LABEL_ROWS)
-    _write_tails(root, target, buffer, row, LABEL_ROWS, least=1)

@@ -1,178 +1,31 @@
-"""Staging: a finished store stays as it is while rows are appended to it; what replaces a part of it takes its place at the end.
+"""Journals: what a writer leaves for the one that goes on after it was killed, all of it checked by digests.
 
-Chunks behind the last one are written where they belong: nothing refers to them yet. All else that an append writes (chunks
-that were not full, metadata, the manifest) is staged below ``scores/append``. At the end the root says that the store is
-incomplete, with the digests of what is staged; that is copied into place, the root's metadata last. A writer killed before leaves the
-old store; one killed within, a store that says it is incomplete and that the next writer finishes (``settle``).
+- One small record for each stored chunk, written after it; what has a record survives a kill. A record is whole or
+  refused: its number, its rows, the digests of its chunks, the form of the arrays they belong to, its labels and its
+  draft are all under one digest.
+- Which rows the last append added, recorded until its run ends: run again after a kill, it must not add them twice. The
+  record is written just before the root that says the store is complete with them, and names that root. So it is
+  believed only of an append that was finished, and of the last one.
 """
 
 from __future__ import annotations
 
 import json
-import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
-from zarr.abc.buffer import Buffer, BufferPrototype
-from zarr.abc.store import ByteRequest, Store
+import xxhash
+from zarr.abc.store import Store
 
-from ...arrays import Ints
+from ...arrays import Array, Ints
 from ...errors import StoreError
-from ..read.checked import Wrapping
 from ..read.listing import listed_keys
-from ..read.manifest import ATTRIBUTE, FORMAT, STAGED, Digest, Seal, chunk_grid, digest_of, index_of, is_count
-from ..where.addresses import read_key, wait, write_key
-from .drafts import RECORD, Digests, Draft, read_append_record, read_document, write_document
-from .leases import lease_of, tell
+from ..read.manifest import Digests, digest_of, is_count
+from ..where.addresses import read_key, remove_key, wait, write_key
 
 #: Inside an array, where zarr does not look for further nodes.
-_FOLDER = "scores/append"
-_ROOT = "zarr.json"
-#: What may be staged: nothing outside of the store is written, whatever its root says.
-_KEY = re.compile(
-    rf"zarr\.json|manifest/zarr\.json|(manifest/)?(scores|class_index|labels)/(zarr\.json|c(/[0-9]+)+)|{re.escape(RECORD)}"
-)
-
-
-class StagedStore(Wrapping):
-    """Wraps a finished store: a new one is written through it, of which only chunks behind those of the old are not staged."""
-
-    def __init__(self, store: Store, n_stored: Mapping[str, int]) -> None:
-        super().__init__(store)
-        #: How many chunks each array of the finished store has along its rows.
-        self._n_stored = n_stored
-
-    def _with_store(self, store: Store) -> StagedStore:
-        return type(self)(store, self._n_stored)
-
-    def is_staged(self, key: str) -> bool:
-        """Whether a key is written below the stage, and not in its own place."""
-        name, _, rest = key.partition("/")
-        return not (rest.startswith("c/") and int(rest.split("/")[1]) >= self._n_stored.get(name, 0))
-
-    def _place(self, key: str) -> str:
-        return f"{_FOLDER}/{key}" if self.is_staged(key) else key
-
-    async def get(self, key: str, prototype: BufferPrototype, byte_range: ByteRequest | None = None) -> Buffer | None:
-        """Read metadata; no chunk is there: those that a killed append has left are no part of new ones."""
-        return None if "/c/" in key else await super().get(self._place(key), prototype, byte_range)
-
-    async def exists(self, key: str) -> bool:
-        """Whether a key is there."""
-        return await super().exists(self._place(key))
-
-    async def set(self, key: str, value: Buffer) -> None:
-        """Write a key."""
-        await super().set(self._place(key), value)
-
-    async def set_if_not_exists(self, key: str, value: Buffer) -> None:
-        """Write a key that is not there."""
-        await super().set_if_not_exists(self._place(key), value)
-
-    async def delete(self, key: str) -> None:
-        """Remove a key."""
-        await super().delete(self._place(key))
-
-    async def delete_dir(self, prefix: str) -> None:
-        """Remove what is staged below a prefix."""
-        await super().delete_dir(f"{_FOLDER}/{prefix}")
-
-
-def replace_staged(store: Store, location: str, staged: Digests) -> None:
-    """Put what is staged in the place of what is there; from the first write to the last the store says it is incomplete."""
-    found = _load(store, location, staged)
-    root = read_document(store, _ROOT, location)
-    state = Seal(FORMAT, False, {STAGED: staged}).to_state()
-    root["attributes"] = {**(root.get("attributes") or {}), ATTRIBUTE: state}
-    write_document(store, _ROOT, root)
-    _move_in(store, found)
-
-
-def _load(store: Store, location: str, staged: Mapping[str, Digest]) -> dict[str, bytes]:
-    """Read what is staged: metadata, and of each array one stretch of rows."""
-    found = {}
-    for key, digest in staged.items():
-        data = read_key(store, f"{_FOLDER}/{key}")
-        if data is None or digest_of(data) != tuple(digest):
-            raise StoreError(
-                f"{_FOLDER}/{key} of {location} is missing or damaged; the rows that were appended cannot take their place. "
-                "Restore it, or write the store again."
-            )
-        found[key] = data
-    return found
-
-
-def _move_in(store: Store, found: Mapping[str, bytes]) -> None:
-    lease = lease_of(store)
-    for key in sorted(found, key=lambda key: (key == _ROOT, key)):
-        if lease:
-            lease.check(surely=key == _ROOT)
-        write_key(store, key, found[key])
-    wait(store.delete_dir(_FOLDER))
-
-
-def settle(store: Store, location: str) -> str | None:
-    """Finish what an append was killed at, or remove what it had begun, with a word.
-
-    Return the hash of the rows of an append that was finished and whose run did not end, or None if there is none.
-    """
-    seal = Seal.read(read_document(store, _ROOT, location).get("attributes"), location)
-    is_staged = seal is not None and not seal.complete and STAGED in seal.noted
-    if seal is None or not (seal.complete or is_staged):
-        return None
-    if is_staged:
-        _move_in(store, _load(store, location, _told(seal.noted[STAGED], location)))
-    rows = read_append_record(store)
-    once = "its rows are in the store" + (", and are not added again if they come unchanged" if rows else "")
-    if is_staged:
-        tell(f"finished an append to {location} whose writer was gone; {once}")
-        return rows
-    if listed_keys(store, _FOLDER):
-        staged = read_key(store, f"{_FOLDER}/{_ROOT}")
-        is_done = staged == read_key(store, _ROOT) or (staged is None and rows is not None)
-        drop_staged(store, location)
-        if not is_done:
-            tell(f"removed the rows of an append to {location} that was not finished; append them again")
-    if rows is not None:
-        tell(f"an append to {location} was complete when its run was killed; {once}")
-    return rows
-
-
-def _told(staged: object, location: str) -> dict[str, Digest]:
-    """Return the digests that the root tells, of the form they must have."""
-    try:
-        found = {str(key): (int(length), int(value)) for key, (length, value) in staged.items()}  # type: ignore[attr-defined]
-        if _ROOT not in found or not all(map(_KEY.fullmatch, found)):
-            raise ValueError(_ROOT)
-    except (ValueError, TypeError, AttributeError):
-        raise StoreError(
-            f"{_ROOT} of {location} is damaged: it does not tell what is staged. Restore it, or write the store again."
-        ) from None
-    return found
-
-
-def drop_staged(store: Store, location: str) -> None:
-    """Remove what an append had begun: chunks behind those of the finished store, and then what was staged."""
-    draft = Draft.reopen(store, location)
-    for name in draft.names:
-        n_stored = chunk_grid(draft.group[name])[0]
-        for key in listed_keys(store, f"{name}/c"):
-            index = index_of(name, key)
-            if index and index[0] >= n_stored:
-                wait(store.delete(key))
-    draft.clean()
-    wait(store.delete_dir(_FOLDER))
-
-
-# Journals: one small record for each stored chunk, written after it; what has a record survives a kill.
-#
-# A record is whole or refused: its number, its rows, the digests of its chunks, the form of the arrays they belong to,
-# its labels and the draft it is of are all under one digest.
-
-
-#: Inside an array, where zarr does not look for further nodes.
-_JOURNAL_FOLDER = "scores/journal"
+_FOLDER, RECORD = "scores/journal", "scores/appended.json"
 
 
 @dataclass(frozen=True)
@@ -239,13 +92,9 @@ class Journal:
     def read(self, owner: str) -> Iterator[JournalRecord]:
         """Return the records of a draft from the first on, up to the first that is absent or whose chunks are not there.
 
-        Raises
-        ------
-        StoreError
-            For a record that is damaged, of another draft, or in the place of another record.
-
+        Refuse a record that is damaged, of another draft, or in the place of another record.
         """
-        names = listed_keys(self._store, _JOURNAL_FOLDER)
+        names = listed_keys(self._store, _FOLDER)
         stored = {key: length for key, length in listed_keys(self._store, "").items() if "/c/" in key}
         first_row = 0
         for number in range(len(names)):
@@ -258,6 +107,25 @@ class Journal:
                 return
             first_row += record.n_rows
             yield record
+
+    def check(self, forms: Mapping[str, str], owner: str) -> int:
+        """Return the number of good records; refuse bad ones, and arrays that are not as they were written to."""
+        n_records, labelled = 0, None
+        for record in self.read(owner):
+            labelled = labelled or record.labelled
+            for name, form in record.forms.items():
+                if forms.get(name) != form:
+                    raise StoreError(
+                        f"the metadata of array {name!r} of {self._location} are damaged: they are not those that its "
+                        "chunks were written with. Restore them, or write the store again."
+                    )
+            if record.labelled != labelled:
+                raise StoreError(
+                    f"the records of {self._location} are damaged: number {n_records} has {record.labelled}, and those "
+                    f"before it {labelled}. Restore them, or write the store again."
+                )
+            n_records += 1
+        return n_records
 
     def _read(self, number: int, first_row: int, owner: str) -> JournalRecord | None:
         found = read_key(self._store, _key(number))
@@ -278,14 +146,53 @@ class Journal:
 
     def drop(self, number: int) -> None:
         """Remove the records from a number on: what they tell of is written again."""
-        for key in listed_keys(self._store, _JOURNAL_FOLDER):
+        for key in listed_keys(self._store, _FOLDER):
             if key >= _key(number):
                 wait(self._store.delete(key))
 
     def clear(self) -> None:
         """Remove all records."""
-        wait(self._store.delete_dir(_JOURNAL_FOLDER))
+        wait(self._store.delete_dir(_FOLDER))
 
 
 def _key(number: int) -> str:
-    return f"{_JOURNAL_FOLDER}/{number:010}"
+    return f"{_FOLDER}/{number:010}"
+
+
+class RowsHash:
+    """A hash of rows of several arrays, the same in whichever batches they come."""
+
+    def __init__(self) -> None:
+        self._hashes: list[xxhash.xxh3_128] = []
+
+    def add(self, arrays: Sequence[Array]) -> None:
+        """Add the same rows of some arrays, in the form in which they are stored."""
+        self._hashes = self._hashes or [xxhash.xxh3_128() for _ in arrays]
+        for hashed, array in zip(self._hashes, arrays, strict=True):
+            hashed.update(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
+
+    def hexdigest(self) -> str:
+        """Return the hash."""
+        return "-".join(hashed.hexdigest() for hashed in self._hashes)
+
+
+def write_append_record(store: Store, root: bytes, rows: str) -> None:
+    """Record the hash of the rows that a store has with this root, which is not written yet."""
+    write_key(store, RECORD, json.dumps({"root": digest_of(root), "rows": rows}).encode())
+
+
+def read_append_record(store: Store) -> str | None:
+    """Return the hash of the rows of the last append if it was finished and its run did not end, else None."""
+    data, root = read_key(store, RECORD), read_key(store, "zarr.json")
+    if data is None or root is None:
+        return None
+    try:
+        record = json.loads(data)
+        return str(record["rows"]) if tuple(record["root"]) == digest_of(root) else None
+    except (ValueError, TypeError, KeyError, RecursionError):
+        return None
+
+
+def remove_append_record(store: Store) -> None:
+    """Remove the record: the run that appended has ended."""
+    remove_key(store, RECORD)

@@ -1,4 +1,18 @@
-"""Processes: who is at work, and whether it still is."""
+"""Leases: one writer of a store at a time. What a dead one held is taken over with a warning; a live one's is refused.
+
+A lease is a small JSON object in the draft (``lease_places``): a random owner, its process, since when, and how long it
+lasts without renewal. A thread renews it each third of that time, so that a model's loop may be slow.
+
+- The same machine: whether the process still runs decides, however old the lease. A killed writer is resumed at once.
+- Another machine: the lease is stale 15 minutes after its last renewal, by the time of the object's last change if
+  the store reports it. The clocks of the machines must agree better than that.
+- A writer looks before each stored chunk and before it finishes, and stops if another has taken over. On object
+  stores a look costs requests, and nobody may take over what was renewed within its time: there it looks once a third
+  of the time has passed. A chunk that was on its way meanwhile is noticed by the manifest of the store.
+
+Files and objects are created on condition: exactly one of several writers wins. Other stores (fsspec's file systems that
+know no such condition) are read, then written: exact within a process, and nearly so among several.
+"""
 
 from __future__ import annotations
 
@@ -22,20 +36,33 @@ from zarr.storage import WrapperStore
 
 from ...errors import LeftoverWarning, StoreError, WriteError
 from ..where.addresses import inside
-from .lease_places import FilePlace, Found, Place, place_of
+from .lease_places import Found, Place
 
+#: Seconds that a lease lasts without renewal.
+LASTS = 900.0
+#: A time after all that a lease can hold (the year 5138).
+_MOST_TIME = 1e11
+#: How often a lease that has just gone is tried again.
+_ATTEMPTS = 20
+#: Owners of the leases that this process holds.
+_HELD: set[str] = set()
 _PROC = pathlib.Path("/proc")
+
+
+def now() -> float:
+    """Return the time that leases go by."""
+    return time.time()
 
 
 @dataclass(frozen=True)
 class Process:
-    """A process, known again from another one."""
+    """A process, recognised from another one."""
 
     host: str
     #: Of the system's start, and of what its process numbers are counted in (a container's are its own).
     machine: str
     pid: int
-    #: Since the system's start, in its own ticks; empty where that is not told.
+    #: Since the system's start, in its own ticks; empty if unknown.
     started: str
 
     @classmethod
@@ -45,7 +72,7 @@ class Process:
         return cls(socket.gethostname(), _machine(), pid, _stat(pid)[1])
 
     def is_running(self) -> bool | None:
-        """Whether the process is still there; None where it cannot be told, as of another machine."""
+        """Whether the process is still there; None if that cannot be known, as of another machine."""
         if os.name != "posix" or (self.host, self.machine) != (socket.gethostname(), _machine()):
             return None
         try:
@@ -55,7 +82,7 @@ class Process:
         except PermissionError:  # of another user
             pass
         state, started = _stat(self.pid)
-        # Where the system tells: not ended and waited for, and not another one with the same number.
+        # If the system knows: not ended and waited for, and not another one with the same number.
         return not state or (state not in ("Z", "X") and started == self.started)
 
     def __str__(self) -> str:
@@ -71,44 +98,13 @@ def _machine() -> str:
 
 
 def _stat(pid: int) -> tuple[str, str]:
-    """Return the state of a process and when it started; empty where the system does not tell."""
+    """Return the state of a process and when it started; empty if the system does not report it."""
     try:
         text = (_PROC / str(pid) / "stat").read_text()
     except OSError:
         return "", ""
     fields = text.rpartition(")")[2].split()  # its name, in brackets, may hold anything
     return fields[0], fields[19]
-
-
-# Leases: one writer of a store at a time. What a dead one held is taken over with a word; a live one's is refused.
-#
-# A lease is a small JSON object in the draft (``lease_places``): a random owner, its process, since when, and how long it
-# lasts without renewal. A thread renews it each third of that time, so that a model's loop may be slow.
-#
-# - The same machine: whether the process still runs decides, however old the lease. A killed writer is resumed at once.
-# - Another machine: the lease is stale 15 minutes after its last renewal, by the time of the object's last change where
-# the store tells it. The clocks of the machines must agree better than that.
-# - A writer looks before each stored chunk and before it finishes, and stops where another has taken over. On object
-# stores a look costs requests, and nobody may take over what was renewed within its time: there it looks once a third
-# of the time has passed. A chunk that was on its way meanwhile is noticed by the manifest of the store.
-#
-# Files and objects are created on condition: exactly one of several writers wins. Other stores (fsspec's file systems that
-# know no such condition) are read, then written: exact within a process, and nearly so among several.
-
-
-#: Seconds that a lease lasts without renewal.
-LASTS = 900.0
-#: A time behind all that a lease can tell (the year 5138).
-_MOST_TIME = 1e11
-#: How often a lease that has just gone is tried again.
-_ATTEMPTS = 20
-#: Owners of the leases that this process holds.
-_HELD: set[str] = set()
-
-
-def now() -> float:
-    """Return the time that leases go by."""
-    return time.time()
 
 
 @dataclass(frozen=True)
@@ -134,23 +130,22 @@ class Holder:
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Holder | None:
-        """Return the holder; None where the bytes are none (yet)."""
+        """Return the holder; None if the bytes are not one (yet)."""
         try:
             read = json.loads(data)
-            holder = cls(**{**read, "process": Process(**read["process"])})
+            process = Process(**read["process"])
+            holder = cls(**{**read, "process": process})
         except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
             return None
-        return holder if holder._is_sound() else None
-
-    def _is_sound(self) -> bool:
-        texts = self.owner, self.process.host, self.process.machine, self.process.started
-        times = self.since, self.renewed, self.lasts
-        return (
+        texts = holder.owner, process.host, process.machine, process.started
+        times = holder.since, holder.renewed, holder.lasts
+        is_sound = (
             all(isinstance(text, str) for text in texts)
             and all(type(moment) in (int, float) and 0 <= moment < _MOST_TIME for moment in times)
-            and type(self.process.pid) is int
-            and 0 < self.process.pid < 1 << 31
+            and type(process.pid) is int
+            and 0 < process.pid < 1 << 31
         )
+        return holder if is_sound else None
 
     def is_held(self, modified: float | None) -> bool:
         """Whether its lease holds, last changed at a time (None: not known)."""
@@ -162,27 +157,16 @@ class Holder:
         return now() - (self.renewed if modified is None else modified) < self.lasts
 
     def __str__(self) -> str:
-        return f"{self.process} since {_told(self.since)}"
+        return f"{self.process} since {datetime.fromtimestamp(self.since, UTC).strftime('%Y-%m-%d %H:%M:%S UTC')}"
 
 
-def _told(moment: float) -> str:
-    return datetime.fromtimestamp(moment, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
-
-
-def _holder(found: Found) -> Holder | None:
-    return Holder.from_bytes(found.data)
+def _holder(found: Found | None) -> Holder | None:
+    return None if found is None else Holder.from_bytes(found.data)
 
 
 def refuse_held(place: Place, location: str) -> Found | None:
-    """Refuse a store that another writes; return the stale lease that is there, if any.
-
-    Raises
-    ------
-    StoreError
-        With who holds it since when, and how to break a lease that is wrong.
-
-    """
-    found = place.newest()
+    """Refuse a store that another writes; return the stale lease that is there, if any."""
+    found, holder = place.newest(), None
     if found is None:
         return None
     holder = _holder(found)
@@ -196,7 +180,7 @@ def refuse_held(place: Place, location: str) -> Found | None:
 
 
 def refusal(location: str, holder: Holder | None, key: str) -> StoreError:
-    """Return the error that says who is writing."""
+    """Return the error that says who is writing since when, and how to break a lease that is wrong."""
     who = "another process" if holder is None else str(holder)
     return StoreError(
         f"{location} is being written by {who}. Wait for it, or write elsewhere; if it is surely gone, remove {key} and "
@@ -205,118 +189,40 @@ def refusal(location: str, holder: Holder | None, key: str) -> StoreError:
 
 
 def tell(text: str) -> None:
-    """Say what was done about something that an earlier run left."""
+    """Warn of what was done about something that an earlier run left."""
     warnings.warn(LeftoverWarning(text), stacklevel=2)
-
-
-class _Held:
-    """A lease that this process holds, without what lets go of it: the thread that renews it knows this alone."""
-
-    def __init__(self, place: Place, holder: Holder, number: int, location: str) -> None:
-        self.place, self.holder, self.number, self.location = place, holder, number, location
-        self._looked = now()
-        self._is_over = threading.Event()
-        #: So that what is let go of is not renewed at the same moment.
-        self._lock = threading.RLock()
-        _HELD.add(holder.owner)
-
-    def check(self, *, surely: bool = False) -> None:
-        """Stop a writer that has lost its lease; renew it where a third of its time has passed."""
-        self.refuse_child()
-        with self._lock:
-            self._check(surely)
-
-    def _check(self, surely: bool) -> None:
-        if self._is_over.is_set():
-            raise WriteError(f"{self.location} was let go by this writer. Go on with ScoreWriter(..., resume=True).")
-        due = now() - self._looked >= self.holder.lasts / 3
-        if due or surely or self.place.is_near:
-            found = self.place.newest()
-            holder = None if found is None else _holder(found)
-            if found is None or holder is None or holder.owner != self.holder.owner:
-                raise WriteError(
-                    f"{self.location} was taken over by {holder or 'another process'}; this writer stops. "
-                    "Wait for the other, and go on with ScoreWriter(..., resume=True) if that ends early."
-                )
-            if due:
-                self._renew(found)
-
-    @property
-    def is_ours(self) -> bool:
-        """Whether this process took the lease; a forked child only has a copy of it."""
-        return self.holder.process.pid == os.getpid()
-
-    def refuse_child(self) -> None:
-        """Stop a forked child, whose rows would be lost or replace those of its parent."""
-        if not self.is_ours:
-            raise WriteError(
-                f"{self.location} is being written by {self.holder}, the process that opened this writer; a forked child "
-                "cannot go on with it. Open a writer of its own in each process: ScoreWriter(..., part=NUMBER)."
-            )
-
-    def _renew(self, found: Found) -> None:
-        self.holder = replace(self.holder, renewed=now())
-        self.place.renew(found, self.holder.to_bytes())
-        self._looked = now()
-
-    def renew_on(self) -> None:
-        """Renew the lease until it is over; what fails now is tried again, and told by the next write."""
-        while not self._is_over.wait(self.holder.lasts / 3):
-            with contextlib.suppress(Exception):
-                self.check()
-
-    def release(self) -> None:
-        """Remove the lease, if it is still this one; not in a child process, which has a copy of all this."""
-        if not self.is_ours:
-            return
-        with self._lock:
-            self._release()
-
-    def _release(self) -> None:
-        if self._is_over.is_set():
-            return
-        self._is_over.set()
-        with contextlib.suppress(Exception):  # it will be found stale: this process lets go of it
-            found = self.place.newest()
-            holder = None if found is None else _holder(found)
-            if holder is not None and holder.owner == self.holder.owner:
-                self.place.remove()
-        _HELD.discard(self.holder.owner)
 
 
 class Lease:
     """The right to write a store, until it is released, forgotten, or the interpreter exits."""
 
-    def __init__(self, held: _Held, predecessor: Holder | None) -> None:
-        self._held = held
-        #: Whose stale lease was taken over; None where there was none.
+    def __init__(self, place: Place, holder: Holder, location: str, predecessor: Holder | None) -> None:
+        self.place, self.holder, self.location = place, holder, location
+        #: Whose stale lease was taken over; None if there was none.
         self.predecessor = predecessor
         #: Whether a draft has been begun under it.
         self.has_begun = False
-        self._finalizer = weakref.finalize(self, held.release)
-        threading.Thread(target=held.renew_on, name="avgk-lease", daemon=True).start()
+        self._looked = now()
+        self._is_over = threading.Event()
+        #: So that a lease is not renewed while it is released.
+        self._lock = threading.RLock()
+        self._release = weakref.finalize(self, _let_go, place, holder, self._is_over, self._lock)
+        renewing = weakref.ref(self), self._is_over, holder.lasts / 3  # what is forgotten is not held by its thread
+        threading.Thread(target=_renew_on, args=renewing, name="avgk-lease", daemon=True).start()
 
     @classmethod
     def take(cls, place: Place, location: str, *, whole: bool = False) -> Lease:
-        """Take the lease of a store, also one that is stale.
-
-        Raises
-        ------
-        StoreError
-            Where another holds it.
-
-        """
+        """Take the lease of a store, also one that is stale; refuse it if another holds it."""
         mine = Holder.here(whole)
         _HELD.add(mine.owner)  # before it is seen by other threads
         try:
             for _ in range(_ATTEMPTS):
                 stale = refuse_held(place, location)
-                number = stale.number + 1 if stale else 1
-                place.create(number, mine.to_bytes())
+                place.create(stale.number + 1 if stale else 1, mine.to_bytes())
                 found = place.newest()
                 if found is not None and found.data == mine.to_bytes():
-                    before = None if stale is None else _holder(stale)
-                    lease = cls(_Held(place, mine, number, location), before)
+                    before = _holder(stale)
+                    lease = cls(place, mine, location, before)
                     if stale:
                         tell(f"{location} was left by {before or 'a process'}, which is gone; this one takes over")
                     return lease
@@ -325,27 +231,66 @@ class Lease:
             _HELD.discard(mine.owner)
             raise
 
-    @property
-    def holder(self) -> Holder:
-        """Who holds it."""
-        return self._held.holder
-
     def check(self, *, surely: bool = False) -> None:
-        """Raise WriteError where another has taken over; ``surely`` looks also where that costs requests."""
-        self._held.check(surely=surely)
+        """Stop a writer that has lost its lease; renew it if a third of its time has passed.
+
+        ``surely`` looks also if that costs requests.
+        """
+        self.refuse_child()
+        with self._lock:
+            if self._is_over.is_set():
+                raise WriteError(
+                    f"{self.location} was let go by this writer. Go on with ScoreWriter(..., resume=True)."
+                )
+            due = now() - self._looked >= self.holder.lasts / 3
+            if not (due or surely or self.place.is_near):
+                return
+            found = self.place.newest()
+            holder = _holder(found)
+            if found is None or holder is None or holder.owner != self.holder.owner:
+                raise WriteError(
+                    f"{self.location} was taken over by {holder or 'another process'}; this writer stops. "
+                    "Wait for the other, and go on with ScoreWriter(..., resume=True) if that ends early."
+                )
+            if due:
+                self.holder = replace(self.holder, renewed=now())
+                self.place.renew(found, self.holder.to_bytes())
+                self._looked = now()
 
     def refuse_child(self) -> None:
-        """Raise WriteError in a forked child of the process that holds it."""
-        self._held.refuse_child()
-
-    def renew_with(self, path: pathlib.Path) -> None:
-        """Renew a file's time with the lease, too."""
-        if isinstance(self._held.place, FilePlace):
-            self._held.place.more.append(path)
+        """Stop a forked child, whose rows would be lost or replace those of its parent."""
+        if self.holder.process.pid != os.getpid():
+            raise WriteError(
+                f"{self.location} is being written by {self.holder}, the process that opened this writer; a forked child "
+                "cannot go on with it. Open a writer of its own in each process: ScoreWriter(..., part=NUMBER)."
+            )
 
     def release(self) -> None:
         """Let go of the store."""
-        self._finalizer()
+        self._release()
+
+
+def _renew_on(known: weakref.ref[Lease], is_over: threading.Event, pause: float) -> None:
+    """Renew a lease until it is over; if that fails it is tried again, and the next write reports it."""
+    while not is_over.wait(pause):
+        lease = known()
+        with contextlib.suppress(Exception):
+            if lease is not None:
+                lease.check()
+        del lease
+
+
+def _let_go(place: Place, holder: Holder, is_over: threading.Event, lock: threading.RLock) -> None:
+    """Remove a lease, if it is still this one; not in a forked child, which has only a copy of it."""
+    if holder.process.pid != os.getpid():
+        return
+    with lock:
+        is_over.set()
+        with contextlib.suppress(Exception):  # it will be found stale: this process lets go of it
+            found = _holder(place.newest())
+            if found is not None and found.owner == holder.owner:
+                place.remove()
+        _HELD.discard(holder.owner)
 
 
 @contextmanager
@@ -357,9 +302,6 @@ def holding() -> Iterator[Holder]:
         yield holder
     finally:
         _HELD.discard(holder.owner)
-
-
-# Stores that are written under a lease.
 
 
 class LeasedStore(WrapperStore[Store]):
@@ -406,9 +348,3 @@ def lease_of(store: Store) -> Lease | None:
             return inner.lease
         inner = inside(inner)
     return None
-
-
-def refuse_held_parts(store: Store, location: str, numbers: list[str]) -> None:
-    """Refuse a store of which another writes a part."""
-    for number in numbers:
-        refuse_held(place_of(store, f"parts/{number}"), f"part {int(number)} of {location}")

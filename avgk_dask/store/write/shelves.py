@@ -15,7 +15,7 @@ from zarr.abc.store import Store
 from zarr.storage import LocalStore
 
 from ...errors import ReadError, refuse
-from ..where.addresses import Options, advice, cause, read_key, remove_key, secrets_of, shown, write_key, writing
+from ..where.addresses import Options, explain, read_key, remove_key, secrets_of, shown, write_key, writing
 from ..where.locations import locate
 
 #: Bytes of a hash.
@@ -47,13 +47,12 @@ class Shelf:
         """Return the shelf of a folder of this one; this one for no name."""
         return replace(self, location=f"{self.location}/{folder}", prefix=f"{folder}/") if folder else self
 
-    @property
-    def _folder(self) -> pathlib.Path | None:
-        """The folder, where it is a local one: files are read and written there without zarr's event loop."""
-        return pathlib.Path(self.store.root) if type(self.store) is LocalStore else None
+    def _file(self, name: str) -> pathlib.Path | None:
+        """Return the path of a file in a local folder, where files are read and written without zarr's event loop."""
+        return self.store.root / f"{self.prefix}{name}" if type(self.store) is LocalStore else None
 
     def read(self, name: str) -> memoryview | None:
-        """Return the bytes of a file; None where there is none, or it is damaged."""
+        """Return the bytes of a file, or None if there is none, or it is damaged."""
         data = memoryview(self.read_plain(name) or b"")
         whole = len(data) >= _DIGEST and self._hash(name, [data[_DIGEST:]]) == data[:_DIGEST]
         return data[_DIGEST:] if whole else None
@@ -69,22 +68,22 @@ class Shelf:
         return hashed.digest()
 
     def read_plain(self, name: str) -> bytes | None:
-        """Return the bytes of a file that has no hash; None where there is none."""
-        key = self.prefix + name
+        """Return the bytes of a file that has no hash, or None if there is none."""
         try:
-            return read_key(self.store, key) if self._folder is None else _read_file(self._folder / key)
+            file = self._file(name)
+            return read_key(self.store, self.prefix + name) if file is None else _read_file(file)
         except Exception as error:
-            why = cause(error, self.secrets)
-            todo = advice(why, "Check the place and its permissions.")
-            refuse(ReadError(f"could not read {name} of {self.location}: {why}. {todo}"))
+            why = explain(error, self.secrets, "Check the place and its permissions.")
+            refuse(ReadError(f"could not read {name} of {self.location}: {why}"))
 
     def write_plain(self, name: str, parts: Sequence[bytes | memoryview]) -> None:
-        """Write a file without a hash, such as people read."""
+        """Write a file without a hash, for people to read."""
         with writing(f"{name} of {self.location}", *self.secrets):
-            if self._folder is None:
+            file = self._file(name)
+            if file is None:
                 write_key(self.store, self.prefix + name, b"".join(parts))
             else:
-                _write_file(self._folder / (self.prefix + name), parts)
+                _write_file(file, parts)
 
     def remove(self, names: Iterable[str]) -> None:
         """Remove files, where they are there."""

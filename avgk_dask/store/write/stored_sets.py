@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -13,7 +12,8 @@ from numpy.typing import NDArray
 from ...arrays import Array, Bools
 from ..read.grids import LABEL_ROWS, codecs
 from ..where.addresses import Options, Writable, WritableArray, writing
-from .drafts import Draft, grown, writable
+from .drafts import Draft, grown
+from .roots import writable
 
 SET_FORMATS = ("booleans", "indices")
 #: Scores of a band whose membership is unpacked at once.
@@ -64,26 +64,23 @@ class SetsWriter:
     ) -> None:
         self._given = path, options
         store, self._location = writable(path, options)
-        with self._writing():
+        with writing(self._location, *self._given):
             self._draft = Draft.create(store, self._location, overwrite=overwrite)
             self._form = (_BooleanSets if form == "booleans" else _IndexSets)(self._draft, grid)
         self.n_labels = 0
 
     def write(self, band: SetBand) -> None:
         """Write the next band."""
-        with self._writing():
+        with writing(self._location, *self._given):
             self._draft.check()
             self.n_labels += self._form.write(band)
 
     def finish(self, **attributes: object) -> None:
         """Write the manifest and the attributes, and say that the store is complete."""
-        with self._writing():
+        with writing(self._location, *self._given):
             self._form.finish()
             self._draft.digests |= self._draft.group.store.digests
             self._draft.finish(**attributes, n_labels=self.n_labels)
-
-    def _writing(self) -> AbstractContextManager[None]:
-        return writing(self._location, *self._given)
 
 
 class _BooleanSets:

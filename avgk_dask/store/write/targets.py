@@ -1,9 +1,10 @@
-"""Folders beside a target, in which a run makes ready what it moves into place at its end.
+"""Targets: where something is written at once, or not at all; under a lease, and next to what it replaces.
 
-``.NAME-avgk-xxxxxxxx`` beside NAME holds ``owner``, who made it (a lease's holder); ``new``, what is being written; then
-``ready``, whole files to be moved into the folder NAME, or ``old``, the store NAME while the new one takes its place. Where the run
-was killed, the next one on NAME finds this: ``ready`` is moved in, ``old`` goes back if nothing is at NAME, the rest is removed.
-A folder without the mark of an owner is not one of these, whatever its name; that of a live run is left alone.
+A run makes ready what it moves into place at its end in a folder ``.NAME-avgk-xxxxxxxx`` next to NAME. It holds ``owner``,
+who made it (a lease's holder); ``new``, what is being written; then ``ready``, whole files to be moved into the folder NAME,
+or ``old``, the store NAME while the new one takes its place. If the run was killed, the next one on NAME finds this:
+``ready`` is moved in, ``old`` goes back if nothing is at NAME, the rest is removed. A folder without the mark of an owner is
+not one of these, whatever its name; that of a live run is left alone.
 """
 
 from __future__ import annotations
@@ -14,22 +15,20 @@ import os
 import pathlib
 import shutil
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from types import TracebackType
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 
 import zarr
 from zarr.abc.store import Store
 from zarr.storage import LocalStore, StorePath
 
 from ...errors import AvgkError, OptionError, WriteError
-from ..read.checked import bare_store
-from ..where.addresses import Options, address_of, wait, writing
+from ..where.addresses import Options, address_of, bare_store, wait, writing
 from ..where.locations import folders_beside, locate
 from .appending import check_appendable
-from .drafts import check_target, clear, draft_owner, is_begun, writable
 from .lease_places import FOLDER, place_of, read_small
 from .leases import Holder, Lease, LeasedStore, holding, refusal, refuse_held, tell
+from .roots import check_target, clear, draft_owner, is_begun, writable
 
 #: A folder is gone for good if it has not come back after so many pauses of so many seconds.
 _CALM, _PAUSE = 4, 0.05
@@ -38,7 +37,7 @@ _MOST_TRIES = 200
 
 
 class Aside:
-    """A folder of this run beside its target."""
+    """A folder of this run next to its target."""
 
     def __init__(self, target: pathlib.Path, holder: Holder) -> None:
         self.target = target
@@ -54,9 +53,9 @@ class Aside:
 
     @classmethod
     def under(cls, lease: Lease, target: pathlib.Path) -> Aside:
-        """Return a folder beside a target that is leased."""
+        """Return a folder next to a target that is leased."""
         aside = cls(target, lease.holder)
-        lease.renew_with(aside.mark)
+        lease.place.more.append(aside.mark)
         return aside
 
     def swap(self) -> None:
@@ -148,18 +147,19 @@ def remove_for_good(root: pathlib.Path) -> None:
 
 
 def recover(target: pathlib.Path, location: str) -> None:
-    """Finish or undo what killed runs left beside a target, with a word for each.
-
-    Raises
-    ------
-    StoreError
-        Where a run that is still alive is at work there.
-
-    """
-    for folder in folders_beside(target):
+    """Finish or undo what killed runs left next to a target, with a warning for each; refuse it while a run is at work there."""
+    folders = folders_beside(target)
+    for folder in folders:
         with contextlib.suppress(OSError):
             folder.rmdir()  # an empty one, of a run that was killed before it could mark it
-    for folder, holder, modified in left_beside(target):
+    for folder in folders:
+        try:
+            holder = Holder.from_bytes(read_small(folder / "owner")[0])
+            modified = (folder / "owner").stat().st_mtime
+        except OSError:
+            continue
+        if holder is None or not folder.name.endswith(holder.owner[:8]):
+            continue
         if holder.is_held(modified):
             raise refusal(location, holder, str(folder))
         done = "removed"
@@ -174,32 +174,11 @@ def recover(target: pathlib.Path, location: str) -> None:
         tell(f"{done} {folder}, left by {holder}, which is gone")
 
 
-def left_beside(target: pathlib.Path) -> list[tuple[pathlib.Path, Holder, float]]:
-    """Return the folders of runs beside a target, each with its owner and the time of the last sign of life."""
-    found = []
-    for folder in folders_beside(target):
-        mark = folder / "owner"
-        with contextlib.suppress(OSError):
-            holder = Holder.from_bytes(read_small(mark)[0])
-            if holder is not None and folder.name.endswith(holder.owner[:8]):
-                found.append((folder, holder, mark.stat().st_mtime))
-    return found
-
-
-# Targets: where a store is to be written at once, or not at all.
-
-
 def claim(store: Store, location: str, check: Callable[[], None], *, whole: bool = False) -> LeasedStore:
-    """Return a store under a lease: whoever else would write it is refused until it is released.
+    """Return a store under a lease: all other writers are refused until it is released, as this one is while another writes.
 
     ``check`` refuses what may not be written, before anything is, and again once nobody else can change it. What killed
-    runs have left is dealt with first, with a word (LeftoverWarning).
-
-    Raises
-    ------
-    StoreError
-        Where another is at work, or ``check`` refuses.
-
+    runs have left is dealt with first, with a LeftoverWarning.
     """
     if isinstance(store, LeasedStore):
         return store.lent()
@@ -238,77 +217,62 @@ def appendable(path: object, options: Options | None) -> Iterator[LeasedStore]:
         leased.release()
 
 
-class Target:
-    """A place for a new store, which no other run may write meanwhile. As a context it gives the store to write to.
+def new_target(
+    path: object, options: Options | None, overwrite: bool, apart_from: Sequence[object]
+) -> AbstractContextManager[LeasedStore]:
+    """Lend a place for a new store, which no other run may write meanwhile, and which must not be where any source is.
 
     What fails is removed. A local store that is overwritten stays until the new one is finished.
     """
+    store, location = writable(path, options)
+    mine = _address(store, "")
+    for source in apart_from:
+        other = _source_address(source)
+        if other and (mine == other or mine.startswith(f"{other}/") or other.startswith(f"{mine}/")):
+            raise OptionError(f"out must not be where the scores or labels are; got {location!r}. Choose another path.")
+    return _lend_target(store, location, (path, options), overwrite)
 
-    def __init__(self, store: Store, location: str, given: tuple[object, ...], overwrite: bool) -> None:
-        #: Path and options as they were given: their secrets are in no error.
-        self._given = given
-        self._store, self._location, self._overwrite = store, location, overwrite
-        self._aside: Aside | None = None
 
-    @classmethod
-    def of(cls, path: object, options: Options | None, overwrite: bool, apart_from: Sequence[object]) -> Target:
-        """Return the target at a path, which must not be where any of the sources is."""
-        store, location = writable(path, options)
-        mine = _address(store, "")
-        for source in apart_from:
-            other = _source_address(source)
-            if other and (mine == other or mine.startswith(f"{other}/") or other.startswith(f"{mine}/")):
-                raise OptionError(
-                    f"out must not be where the scores or labels are; got {location!r}. Choose another path."
-                )
-        return cls(store, location, (path, options), overwrite)
-
-    def __enter__(self) -> LeasedStore:
-        with writing(self._location, *self._given):
-            self._leased = claim(self._store, self._location, self._check, whole=True)
-            try:
-                return self._prepare()
-            except BaseException:
-                self._leased.release()
-                raise
-
-    def _check(self) -> None:
-        check_target(self._store, self._location, self._overwrite)
-
-    def _prepare(self) -> LeasedStore:
-        bare = bare_store(self._store)
-        if not (self._overwrite and isinstance(bare, LocalStore) and is_begun(self._store)):
-            return self._leased.lent()
-        self._aside = Aside.under(self._leased.lease, bare.root.resolve())
-        return LeasedStore(LocalStore(self._aside.new), self._leased.lease, self._location, is_lent=True)
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+@contextmanager
+def _lend_target(store: Store, location: str, given: tuple[object, ...], overwrite: bool) -> Generator[LeasedStore]:
+    """Lend a target; ``given`` are the path and options, whose secrets are in no error."""
+    bare, aside, failed = bare_store(store), None, True
+    with writing(location, *given):
+        leased = claim(store, location, lambda: check_target(store, location, overwrite), whole=True)
+    try:
+        place = leased.lent()
+        if overwrite and isinstance(bare, LocalStore) and is_begun(store):
+            with writing(location, *given):
+                aside = Aside.under(leased.lease, bare.root.resolve())
+            place = LeasedStore(LocalStore(aside.new), leased.lease, location, is_lent=True)
+        yield place
+        failed = False
+        if aside:
+            with writing(location, *given):
+                leased.lease.check(surely=True)
+                aside.swap()
+    finally:
         try:
-            if kind is None and self._aside:
-                with writing(self._location, *self._given):
-                    self._leased.lease.check(surely=True)
-                    self._aside.swap()
-            elif kind is not None and not self._aside and self._leased.lease.has_begun:
-                self._remove()
+            if aside:
+                aside.remove(for_good=failed)
+            elif failed and leased.lease.has_begun:
+                _remove_begun(store, location, given, leased.lease)
         finally:
-            if self._aside:
-                self._aside.remove(for_good=kind is not None)
-            self._leased.release()
+            leased.release()
 
-    def _remove(self) -> None:
-        """Remove what was written, unless another has taken over the place."""
-        try:
-            self._leased.lease.check(surely=True)
-        except WriteError:
-            return
-        bare = bare_store(self._store)
-        if isinstance(bare, LocalStore):
-            remove_for_good(bare.root)
-        else:
-            with writing(self._location, *self._given):
-                wait(self._store.delete_dir(""))
+
+def _remove_begun(store: Store, location: str, given: tuple[object, ...], lease: Lease) -> None:
+    """Remove what was written, unless another has taken over the place."""
+    try:
+        lease.check(surely=True)
+    except WriteError:
+        return
+    bare = bare_store(store)
+    if isinstance(bare, LocalStore):
+        remove_for_good(bare.root)
+        return
+    with writing(location, *given):
+        wait(store.delete_dir(""))
 
 
 def _source_address(source: object) -> str | None:

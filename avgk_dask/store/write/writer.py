@@ -4,40 +4,72 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
+from functools import partial
 from itertools import islice
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import DTypeLike
+from zarr.abc.store import Store
 
 from ...arrays import Array, Dtype
 from ...axis_names import check_batch, name_list
 from ...errors import LabelsError, OptionError, StoreError
 from ...kernels.keys import check_dtype
 from ..read.grids import LABEL_ROWS, Layout
-from ..where.addresses import Options, Writable, shown, writing
+from ..read.manifest import Digests
+from ..where.addresses import Options, StoredArray, Writable, shown, writing
 from ..where.locations import MOST_NAMES
-from .appending import CHUNK_ROWS, Append, Asked, Finished, check_appendable, check_ways, new_plan
+from .appending import CHUNK_ROWS, Append, Finished, check_appendable, settle
 from .batches import Conversion, RowBuffer, as_labels, as_scores, check_labels, check_scores, truncate
-from .drafts import (
-    PART,
-    Digests,
-    Draft,
-    RowsHash,
-    check_target,
-    create_parts,
-    is_begun,
-    part_path,
-    remove_append_record,
-    writable,
-    write_rows,
-)
-from .journal import Journal, JournalRecord, settle
+from .drafts import PART, Draft, Plan, write_rows
+from .journal import Journal, JournalRecord, RowsHash, remove_append_record
 from .lease_places import place_of
 from .leases import LeasedStore, refuse_held
+from .roots import check_target, create_parts, is_begun, part_path, writable
 from .targets import claim
+
+
+@dataclass(frozen=True)
+class _Options:
+    """Where a writer writes, what the store is to be, as given, and how to treat what is there."""
+
+    path: Writable
+    storage_options: Options | None
+    asked: Mapping[str, Any]
+    resume: bool
+    append: bool
+    overwrite: bool
+    part: int | None
+
+    def __post_init__(self) -> None:
+        others = {"resume": self.resume, "overwrite": self.overwrite, "part": self.part is not None}
+        if self.append and any(others.values()):
+            named = " or ".join(name for name, value in others.items() if value)
+            raise OptionError(f"append must not be combined with {named}; got both. Leave one out.")
+
+    @property
+    def given(self) -> tuple[object, object]:
+        """What errors must not show: the path and the options, which may hold credentials."""
+        return self.path, self.storage_options
+
+    def locate(self) -> tuple[Store, Store, str]:
+        """Return the root, the store to write, which is a part of it or itself, and its name."""
+        root, location = writable(self.path, self.storage_options)
+        if self.part is None:
+            return root, root, location
+        return root, *writable(part_path(self.path, self.part), self.storage_options)
+
+    def check(self, root: Store, store: Store, location: str) -> None:
+        """Refuse to write where another writes, or where something is that the options do not fit."""
+        if self.part is not None:
+            refuse_held(place_of(root), shown(self.path))
+        if not ((self.resume or self.append) and is_begun(store)):
+            check_target(store, location, self.overwrite)
+        elif self.append:
+            check_appendable(store, location)
 
 
 class ScoreWriter:
@@ -111,7 +143,7 @@ class ScoreWriter:
     A store that is appended to can be read as it was until ``close``. That puts the new rows in their place: for as long as
     it takes to write the metadata and the chunk that was not full, the store says that it is incomplete; then it is, to the
     last byte, what one writer of all rows would have written (with gzip but for the times in its chunks). Full chunks
-    stay as they are; the last one is read and written again unless it is full. A writer that is killed leaves the store as it
+    stay unchanged; the last one is read and written again unless it is full. A writer that is killed leaves the store as it
     was, its rows to be appended again; one killed while ``close`` puts them in their place, an incomplete store that the next
     writer with ``append`` or ``resume`` finishes first. That writer may append the same rows again, in any batches: it
     knows them by a hash, and does not add them twice (``n_samples`` after ``close`` is the number that there is). Other
@@ -152,97 +184,86 @@ class ScoreWriter:
         storage_options: Options | None = None,
         attributes: Mapping[str, object] | None = None,
     ) -> None:
-        check_ways(append, resume=resume, overwrite=overwrite, part=part is not None)
-        root, location = writable(path, storage_options)
-        store, location = (root, location) if part is None else writable(part_path(path, part), storage_options)
-        asked: Asked = {
+        asked: dict[str, Any] = {
             "n_classes": int(n_classes) if isinstance(n_classes, np.integer) else n_classes,
             "dtype": None if dtype is None else str(check_dtype(dtype)),
             "chunk_rows": chunk_rows, "top_m": top_m, "codec": codec, "shard_chunks": shard_chunks,
         }  # fmt: skip
+        self._options = options = _Options(path, storage_options, asked, resume, append, overwrite, part)
+        root, store, self._location = options.locate()
         if not (append and is_begun(store)):
-            self._plan = new_plan(asked, location)
-        self._is_part = part is not None
+            self._plan = Plan.new(asked, self._location)
+        names: Any = (attributes or {}).get("class_names")
+        if names is not None:
+            names = name_list(names, asked["n_classes"] or len(names), "class_names")
+            attributes = {**(attributes or {}), "class_names": names}
         self.n_samples = 0
         self.rounding: str | None = None
+        # The form of the rows: from the first batch on, or that of the store.
         self._layout: Layout | None = None
         self._stored: DTypeLike | None = dtype
         self._labelled: str | None = None
         self._soft_dtype: Dtype | None = None
+        self._forms: dict[str, str] = {}
+        # Rows that wait to be written, and the number of stretches of rows and hard labels that are.
         self._rows, self._labels = RowBuffer(), RowBuffer()
         self._n_stretches = self._n_labels = 0
-        self._closed = False
-        self._failed = False
-        self._forms: dict[str, str] = {}
-        self._location, self._given = location, (path, storage_options)
+        self._closed = self._failed = False
         self._leased: LeasedStore | None = None
         self._append: Append | None = None
-        if attributes and attributes.get("class_names") is not None:
-            n = asked["n_classes"] or len(attributes["class_names"])  # type: ignore[arg-type]
-            attributes = {**attributes, "class_names": name_list(attributes["class_names"], n, "class_names")}
         #: Of the rows that are appended, in case this run is killed at its end, and run again.
         self._hash = RowsHash() if append else None
-        self._may_be_again = append or resume
         with self._writing():
-            if part is not None:
-                create_parts(root, shown(path))
-
-            def check() -> None:
-                if part is not None:
-                    refuse_held(place_of(root), shown(path))
-                if not ((resume or append) and is_begun(store)):
-                    check_target(store, location, overwrite)
-                elif append:
-                    check_appendable(store, location)
-
-            self._leased = claim(store, location, check)
-            self._journal = Journal(self._leased, location)
-            goes_on = (resume or append) and is_begun(store)
-            finished = settle(self._leased, location) if goes_on else None
-            if append and goes_on:
-                if finished is not None:
-                    self._journal.clear()  # of the run that was killed
-                old = Finished.open(store, location, *self._given)
-                self._begin_append(self._leased, old, asked, attributes, finished)
-            elif goes_on:
-                self._draft = Draft.reopen(self._leased, location)
-                if part is not None:
-                    self._draft.check_part(part)
-                self._resume()
-            else:
-                self._plan = new_plan(asked, location)
-                noted = {"plan": asdict(self._plan)} | ({} if part is None else {PART: int(part)})
-                self._draft = Draft.create(
-                    self._leased, location, overwrite=overwrite, attributes=attributes, noted=noted
-                )
-            if part is not None:
-                self._draft.kept_notes[PART] = int(part)
+            self._open(root, store, attributes)
         stored = self._draft.group.attrs.get("class_names")
         self._class_names: tuple[str, ...] | None = tuple(stored) if isinstance(stored, list) else None
 
-    def _begin_append(
-        self,
-        store: LeasedStore,
-        old: Finished,
-        asked: Asked,
-        attributes: Mapping[str, object] | None,
-        finished: str | None,
-    ) -> None:
-        """Go on behind the last full chunk of a finished store."""
-        self._plan = old.plan(asked)
-        self._layout = self._plan.layout(old.dtype.itemsize)
-        append = Append(store, old, self._layout, attributes, finished)
+    def _open(self, root: Store, store: Store, attributes: Mapping[str, object] | None) -> None:
+        """Begin the store, or go on with it, under a lease."""
+        options, location, part = self._options, self._location, self._options.part
+        if part is not None:
+            create_parts(root, shown(options.path))
+        self._leased = claim(store, location, partial(options.check, root, store, location))
+        self._journal = Journal(self._leased, location)
+        goes_on = (options.resume or options.append) and is_begun(store)
+        finished = settle(self._leased, location) if goes_on else None
+        if goes_on and options.append:
+            if finished is not None:
+                self._journal.clear()  # of the run that was killed
+            old = Finished.open(store, location, *options.given)
+            self._begin_append(Append(self._leased, old, options.asked, attributes, finished))
+        elif goes_on:
+            self._draft = Draft.reopen(self._leased, location)
+            if part is not None:
+                self._draft.check_part(part)
+            self._resume()
+        else:
+            self._plan = Plan.new(options.asked, location)
+            noted = {"plan": asdict(self._plan)} | ({} if part is None else {PART: int(part)})
+            self._draft = Draft.create(
+                self._leased, location, overwrite=options.overwrite, attributes=attributes, noted=noted
+            )
+        if part is not None:
+            self._draft.kept_notes[PART] = int(part)
+
+    def _begin_append(self, append: Append) -> None:
+        """Go on after the last full chunk of a finished store."""
+        self._plan, self.n_samples, self._labelled = append.plan, append.old.n_samples, append.old.labelled
         self._n_stretches, self._n_labels = append.n_stretches, append.n_labels
-        self.n_samples, self._stored, self._labelled = old.n_samples, old.dtype, old.labelled
-        self.rounding = old.arrays["scores"].attrs.get("rounding")
-        if self._labelled == "soft labels":
-            self._soft_dtype = old.arrays["labels"].dtype
+        self._take_form(append.old.arrays)
         if self._labelled == "hard labels":
             self._labels.add(append.last_labels())
-        rows = append.last_rows()
-        if rows:
+        if rows := append.last_rows():
             self._rows.add(*rows)
         self._draft, self._append = append.begin(), append
+
+    def _take_form(self, arrays: Mapping[str, StoredArray]) -> None:
+        """Go on with rows of the form of those that are stored."""
+        scores = arrays["scores"]
+        self._stored = check_dtype(scores.attrs.get("dtype", scores.dtype))
+        self.rounding = scores.attrs.get("rounding")
+        self._soft_dtype = arrays["labels"].dtype if self._labelled == "soft labels" else None
+        self._layout = self._plan.layout(self._stored.itemsize)
 
     def append(self, scores: object, labels: object = None) -> None:
         """Add a batch: samples x classes scores, and one label (or a row of probabilities) for each sample.
@@ -272,11 +293,9 @@ class ScoreWriter:
         names = check_batch(scores, {"labels": labels}, self._class_names, "the writer")
         block = as_scores(scores)
         check_scores(block, self._plan.n_classes)
-        mine = (
-            None
-            if labels is None
-            else check_labels(as_labels(labels), len(block), self._plan.n_classes, self.n_samples)
-        )
+        mine = None
+        if labels is not None:
+            mine = check_labels(as_labels(labels), len(block), self._plan.n_classes, self.n_samples)
         kind = "no labels" if mine is None else "hard labels" if mine.ndim == 1 else "soft labels"
         if self._labelled not in (None, kind):
             raise LabelsError(
@@ -330,7 +349,7 @@ class ScoreWriter:
             how = "resume=True" if self._append is None else "append=True"
             raise StoreError(f"{self._location} could not be written before. Go on with ScoreWriter(..., {how}).")
         try:
-            with writing(self._location, *self._given):
+            with writing(self._location, *self._options.given):
                 yield
         except BaseException:
             self._failed = True
@@ -338,7 +357,7 @@ class ScoreWriter:
             raise
 
     def _release(self) -> None:
-        """Let another writer go on with the store."""
+        """Let another writer continue the store."""
         if self._leased is not None:
             self._leased.release()
 
@@ -397,8 +416,8 @@ class ScoreWriter:
             self._closed = True
             self._release()
             return
-        self._check_plan(draft.seal.noted.get("plan"))
-        n_records = self._check_records()
+        self._plan.check_begun(draft.seal.noted.get("plan"), self._location)
+        n_records = self._journal.check(draft.forms(), draft.owner)
         self._journal.drop(n_records)
         draft.clean()
         if "labels" in draft.group and draft.group["labels"].ndim == 1:
@@ -409,45 +428,9 @@ class ScoreWriter:
             self._n_stretches += 1
             self._take_in(record)
         if self.n_samples:
-            scores = draft.group["scores"]
-            self._stored = scores.attrs.get("dtype", scores.dtype)
-            self.rounding = scores.attrs.get("rounding")
-            self._soft_dtype = draft.group["labels"].dtype if self._labelled == "soft labels" else None
-            self._layout = self._plan.layout(np.dtype(self._stored).itemsize)
+            self._take_form({name: draft.group[name] for name in draft.names})
         else:
             draft.clear()
-
-    def _check_plan(self, plan: object) -> None:
-        """Refuse to go on with a store that was begun with other options."""
-        mine = asdict(self._plan)
-        if not isinstance(plan, dict) or set(plan) != set(mine):
-            raise StoreError(
-                f"{self._location} was not begun by this version of ScoreWriter; it cannot be continued. Write it again."
-            )
-        changed = [f"{name} was {plan[name]!r}" for name, value in mine.items() if plan[name] != value]
-        if changed:
-            raise OptionError(
-                f"{self._location} must be continued as it was begun; {', '.join(changed)}. Pass the same options."
-            )
-
-    def _check_records(self) -> int:
-        """Return the number of good records; refuse bad ones, and arrays that are no longer as they were written to."""
-        forms, n_records, labelled = self._draft.forms(), 0, None
-        for record in self._journal.read(self._draft.owner):
-            labelled = labelled or record.labelled
-            for name, form in record.forms.items():
-                if forms.get(name) != form:
-                    raise StoreError(
-                        f"the metadata of array {name!r} of {self._location} are damaged: they are not those that its "
-                        "chunks were written with. Restore them, or write the store again."
-                    )
-            if record.labelled != labelled:
-                raise StoreError(
-                    f"the records of {self._location} are damaged: number {n_records} has {record.labelled}, and those "
-                    f"before it {labelled}. Restore them, or write the store again."
-                )
-            n_records += 1
-        return n_records
 
     def close(self) -> None:
         """Write what is left, the labels and the manifest, and say that the store is complete.
@@ -461,7 +444,7 @@ class ScoreWriter:
         """
         if self._closed:
             return
-        if not self.n_samples and not self._is_part:
+        if not self.n_samples and self._options.part is None:
             raise StoreError(f"{self._location} has no samples. Append some before closing it.")
         with self._writing():
             rows = "" if self._hash is None else self._hash.hexdigest()
@@ -471,7 +454,8 @@ class ScoreWriter:
             else:
                 self._draft.appended = rows
                 self._finish()
-            if self._may_be_again and self._leased is not None and not self._leased.is_lent:
+            may_be_again = self._options.append or self._options.resume
+            if may_be_again and self._leased is not None and not self._leased.is_lent:
                 remove_append_record(self._leased)
         self._closed = True
         self._release()
@@ -479,7 +463,7 @@ class ScoreWriter:
     def _finish(self) -> None:
         if self._layout and len(self._rows):
             layout = self._layout
-            if not self._n_stretches and not self._is_part:  # all fits in one chunk: it need not be larger
+            if not self._n_stretches and self._options.part is None:  # all fits in one chunk: it need not be larger
                 layout = replace(layout, chunk_rows=-(-len(self._rows) // layout.shard_chunks))
                 if layout.chunk_rows != self._layout.chunk_rows:
                     self._draft.kept_notes[CHUNK_ROWS] = self._layout.chunk_rows

@@ -1,13 +1,15 @@
-"""What is used of Arrow's types, columns and record batches: pyarrow tells no types of its own."""
+"""Columns of a table (Parquet, CSV, Arrow): which hold the scores and the labels, and their values as arrays.
+
+pyarrow has no types of its own, and is imported late: types of columns are recognised by their names.
+"""
 
 from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib import import_module
-from typing import Any, Protocol, Self
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -16,118 +18,27 @@ from ..errors import DtypeError, LabelsError, ScoresError, StoreError, label_cur
 from ..kernels.keys import check_dtype
 from ..masks import first_inexact, inexact_text, with_unlabelled
 from .names import LABEL_NAMES, OTHER_LABEL_NAMES, SCORE_NAMES, check_distinct, find_name, listed
-from .rows import Block, RowFile, reading
+from .rows import reading
 
-
-class ArrowType(Protocol):
-    """The type of a column; its name is its text."""
-
-    @property
-    def value_type(self) -> ArrowType:
-        """Of lists: the type of what they hold."""
-
-    @property
-    def list_size(self) -> int:
-        """Of lists that are all of one size: that size."""
-
-    def to_pandas_dtype(self) -> type:
-        """Return NumPy's type."""
-
-
-class ArrowField(Protocol):
-    """A column of a schema."""
-
-    @property
-    def name(self) -> str:
-        """Its name."""
-
-    @property
-    def type(self) -> ArrowType:
-        """Its type."""
-
-
-class ArrowSchema(Protocol):
-    """The names and types of the columns of a table."""
-
-    @property
-    def names(self) -> list[str]:
-        """The names, in order."""
-
-    def field(self, name: str, /) -> ArrowField:
-        """Return a column by its name."""
-
-    def __iter__(self) -> Iterator[ArrowField]:
-        """Return all columns, in order."""
-
-
-class ArrowColumn(Protocol):
-    """The values of a column."""
-
-    @property
-    def type(self) -> ArrowType:
-        """Their type."""
-
-    @property
-    def null_count(self) -> int:
-        """How many are missing."""
-
-    @property
-    def offsets(self) -> ArrowColumn:
-        """Of lists of any size: where each begins, and where the last one ends."""
-
-    def __len__(self) -> int:
-        """Return how many there are."""
-
-    def to_numpy(self, *, zero_copy_only: bool) -> Array:
-        """Return them as an array; without a copy, or not at all, if that is asked for."""
-
-    def is_null(self) -> ArrowColumn:
-        """Return which are missing."""
-
-    def drop_null(self) -> ArrowColumn:
-        """Return those that are not missing."""
-
-    def flatten(self) -> ArrowColumn:
-        """Of lists: return what they hold, one after the other."""
-
-    def validate(self, *, full: bool) -> None:
-        """Raise an error for values that are damaged."""
-
-
-class ArrowBatch(Protocol):
-    """Some rows of a table."""
-
-    @property
-    def num_rows(self) -> int:
-        """How many."""
-
-    def column(self, name: str, /) -> ArrowColumn:
-        """Return a column by its name."""
-
-    def select(self, names: list[str], /) -> Self:
-        """Return these columns only."""
-
-    def slice(self, start: int, rows: int, /) -> Self:
-        """Return some of the rows."""
-
-    def validate(self) -> None:
-        """Raise an error for rows that are damaged."""
-
-
-@dataclass(frozen=True)
-class Part:
-    """Rows of a table that are decoded together: a row group of a Parquet file, a record batch of an Arrow file."""
-
-    path: str
-    index: int
-    n_rows: int
-
-
-# Which columns of a table hold the scores, and which the labels.
-
+#: What is used of pyarrow: the type of a column, a column, some rows of a table, and its schema.
+ArrowType: TypeAlias = Any
+ArrowColumn: TypeAlias = Any
+ArrowBatch: TypeAlias = Any
+ArrowSchema: TypeAlias = Any
 
 #: The column in which pandas stores a frame's index: numbers, but no scores.
 _PANDAS_INDEX = re.compile(r"__index_level_\d+__")
+
+
+def load_arrow(module: str = "pyarrow") -> Any:
+    """Import pyarrow or a module of it, or say how to install it."""
+    try:
+        return import_module(module)
+    except ImportError as error:
+        raise StoreError(
+            "Parquet, CSV and Arrow files must be read with pyarrow; it is not installed. "
+            "Run: pip install 'avgk_dask[arrow]'."
+        ) from error
 
 
 @dataclass(frozen=True)
@@ -260,7 +171,6 @@ def _class_columns(types: dict[str, ArrowType], location: str) -> list[str]:
     return classes
 
 
-# Types are told by their names, as Arrow writes them, so that the rules here need no pyarrow.
 def _is_integer(kind: ArrowType) -> bool:
     return re.fullmatch(r"u?int(8|16|32|64)", str(kind)) is not None
 
@@ -287,10 +197,8 @@ def _dtype(kind: ArrowType) -> Dtype:
     return check_dtype(kind.to_pandas_dtype())
 
 
-# Columns of a record batch as matrices of scores and arrays of labels; ragged lists are refused.
-#
-# A missing class number means unlabelled, -1; any other null is refused.
-
+# Columns of a record batch as matrices of scores and arrays of labels; ragged lists are refused. A missing class number means
+# unlabelled, -1; any other null is refused.
 
 Refusal = type[ScoresError] | type[LabelsError]
 _WHAT = {ScoresError: "scores", LabelsError: "labels"}
@@ -318,15 +226,9 @@ def score_block(batch: ArrowBatch, columns: Columns, n_classes: int, start: int,
     return block
 
 
-def label_block(batch: ArrowBatch, columns: Columns, n_classes: int, start: int, location: str) -> Array | None:
-    """Return the labels of a batch: class numbers, a matrix of probabilities, or None where there are none."""
-    if columns.label is None:
-        return None
-    return label_array(batch.column(columns.label), n_classes, start, f"column {columns.label!r} of {location}")
-
-
-def label_array(column: ArrowColumn, n_classes: int | None, start: int, where: str) -> Array:
-    """Return a column of labels as an array of its own: integers, -1 where one is missing, or a matrix where it holds lists."""
+def label_array(batch: ArrowBatch, name: str, n_classes: int | None, start: int, location: str) -> Array:
+    """Return a column of labels as an array of its own: integers, -1 if one is missing, or a matrix if it holds lists."""
+    column, where = batch.column(name), f"column {name!r} of {location}"
     if is_list(column.type):
         return np.array(list_matrix(column, n_classes, start, LabelsError, where), order="C")
     if not column.null_count:
@@ -370,109 +272,3 @@ def _check_nulls(column: ArrowColumn, start: int, per_row: int, refusal: Refusal
         raise refusal(
             f"{_WHAT[refusal]} must not be missing; row {row} (from 0) of {where} has a null. Fill it, or drop the row."
         )
-
-
-# Tables of columns (Parquet, CSV, Arrow) as score files.
-
-
-#: Rows asked for where only the first is looked at.
-_PEEK_BYTES = 1 << 20
-
-
-def load_arrow(module: str = "pyarrow") -> Any:
-    """Import pyarrow or a module of it, or say how to install it."""
-    try:
-        return import_module(module)
-    except ImportError as error:
-        raise StoreError(
-            "Parquet, CSV and Arrow files must be read with pyarrow; it is not installed. "
-            "Run: pip install 'avgk_dask[arrow]'."
-        ) from error
-
-
-class Table(Protocol):
-    """Columns in record batches; what the formats have in common."""
-
-    @property
-    def location(self) -> str:
-        """Where the table is stored."""
-
-    @property
-    def schema(self) -> ArrowSchema:
-        """The Arrow schema: names and types of the columns."""
-
-    @property
-    def n_rows(self) -> int | None:
-        """The number of rows, where it is known before reading."""
-
-    def batches(self, names: list[str], rows: int, max_bytes: int) -> Iterator[ArrowBatch]:
-        """Return these columns in record batches of at most ``rows`` rows, holding about ``max_bytes`` in memory."""
-
-
-class PartedTable(Table, Protocol):
-    """Columns in parts, of which each can be read without those before it."""
-
-    def parts(self) -> list[Part] | None:
-        """Return the parts; None where only reading all of them tells."""
-
-    def part_batches(self, part: Part, names: list[str], rows: int) -> Iterator[ArrowBatch]:
-        """Return these columns of a part, in record batches of at most ``rows`` rows."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class TableFile(RowFile):
-    """Scores in the columns of a table: one column of lists, or one column for each class."""
-
-    table: Table
-    columns: Columns
-
-    def blocks(self, max_bytes: int) -> Iterator[Block]:
-        """Return the rows in blocks."""
-        start = 0
-        for batch in self.table.batches(self.columns.names, self.rows_per_block(max_bytes), max_bytes):
-            scores = score_block(batch, self.columns, self.n_classes, start, self.location)
-            labels = label_block(batch, self.columns, self.n_classes, start, self.location)
-            start += batch.num_rows
-            # The table may have to free memory for its next batch.
-            del batch
-            yield scores, labels
-
-
-def open_table(table: Table, scores: str | None, labels: str | None) -> TableFile:
-    """Open the scores of a table, with labels where it has some; reads the schema, and the first row where needed."""
-    columns = choose_columns(table.schema, scores, labels, table.location)
-    return TableFile(
-        location=table.location,
-        n_samples=table.n_rows,
-        n_classes=_count_classes(table, columns),
-        dtype=columns.dtype,
-        has_labels=columns.label is not None,
-        class_names=None if columns.is_list else list(columns.scores),
-        ignored=columns.ignored,
-        table=table,
-        columns=columns,
-    )
-
-
-def _count_classes(table: Table, columns: Columns) -> int:
-    if not columns.is_list:
-        return len(columns.scores)
-    n_classes = columns.width
-    if n_classes is None:
-        n_classes = _first_length(table, columns.scores[0])
-    if n_classes < 1:
-        raise ScoresError(
-            f"scores must have at least one class; the lists of {table.location} have {n_classes} numbers. "
-            "Check how it was saved."
-        )
-    return n_classes
-
-
-def _first_length(table: Table, name: str) -> int:
-    for batch in table.batches([name], 1, _PEEK_BYTES):
-        row = list_matrix(batch.column(name), None, 0, ScoresError, f"column {name!r} of {table.location}")
-        return int(row.shape[1])
-    raise ScoresError(
-        f"scores must have at least one sample, to tell the number of classes; {table.location} has none. "
-        "Check how it was saved."
-    )

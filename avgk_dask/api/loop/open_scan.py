@@ -19,7 +19,7 @@ from ...engine.pilot import Span, generous_brackets, plan_scan, sample_block
 from ...engine.plan import ScanPlan, ScanShape
 from ...engine.search import ThresholdSearch
 from ...engine.tally import BinCounts, ScanTally
-from ...engine.waves import certain_bracket, fold, narrow_wide
+from ...engine.waves import certain_bracket, fold, narrow
 from ...exact.budgets import count_labels, window_start
 from ...kernels.keys import key_range
 from ...kernels.zones import N_BINS, ZoneTable, shift_to_fit
@@ -89,15 +89,15 @@ class OpenScan:
         """How many rows have come."""
         return sum(tally.n_rows for tally in self.tallies)
 
-    def take(self, tally: ScanTally) -> OpenScan:
+    def add(self, tally: ScanTally) -> OpenScan:
         """Take in the tally of the next band."""
-        after = replace(self, parts=_gathered((*self.parts, tally)), n_bands=self.n_bands + 1)
+        after = replace(self, parts=_merge_parts((*self.parts, tally)), n_bands=self.n_bands + 1)
         n_held, most = sum(part.n_stored for part in after.tallies), self.plan.shape.all_events
         if not self.certain and n_held > _PLANNED * most and after.n_rows >= _GROWTH * self.n_narrowed:
-            return after._narrowed()
-        return after._ended() if n_held > most else after
+            return after._narrow()
+        return after._end_wave() if n_held > most else after
 
-    def _ended(self) -> OpenScan:
+    def _end_wave(self) -> OpenScan:
         """Return the scan with all that it has in one tally."""
         if not self.parts:
             return self
@@ -107,13 +107,15 @@ class OpenScan:
             merged = BinCounts.merge([self.waves[-1][1], wave.histogram])
             waves = (*self.waves[:-1], (self.plan.zones, merged))
         so_far = wave if self.so_far is None else ScanTally.merge([self.so_far, wave])
-        return replace(self, parts=(), so_far=so_far, waves=waves)._in_groups(-(-self.n_bands // self.n_groups))
+        return replace(self, parts=(), so_far=so_far, waves=waves)._group_bands(-(-self.n_bands // self.n_groups))
 
-    def _narrowed(self) -> OpenScan:
+    def _narrow(self) -> OpenScan:
         """Return the scan with narrower brackets."""
-        ended = self._ended()
+        ended = self._end_wave()
         assert ended.so_far is not None
-        so_far, plan = narrow_wide(ended.so_far, ended.plan, ended._spans(), self.n_bands, _AFTER, _REACH)
+        so_far, plan = narrow(
+            ended.so_far, ended.plan, ended._spans(), self.n_bands, share=_AFTER, reach=_REACH, looks_inside=True
+        )
         return replace(ended, so_far=so_far, plan=plan, n_narrowed=so_far.n_rows)
 
     def _spans(self) -> list[Span]:
@@ -129,28 +131,28 @@ class OpenScan:
             spans.append((max(1, min(first, last)), last))
         return spans
 
-    def _in_groups(self, n_together: int) -> OpenScan:
+    def _group_bands(self, n_together: int) -> OpenScan:
         """Return the scan with the counted events of at least so many bands together; nothing but one tally is there."""
         now = self.plan.shape.n_together
         if n_together <= now or self.so_far is None:
             return self
         n_together = now * (1 << (-(-n_together // now) - 1).bit_length())
         tally, times = self.so_far, n_together // now
-        counted = _regrouped(tally.counted, lambda groups: groups // times).settled()
+        counted = _regroup(tally.counted, lambda groups: groups // times).settled()
         plan = replace(self.plan, shape=replace(self.plan.shape, n_together=n_together))
         return replace(self, plan=plan, so_far=replace(tally, counted=counted, n_together=n_together))
 
-    def merged(self, other: OpenScan) -> OpenScan:
+    def merge(self, other: OpenScan) -> OpenScan:
         """Return the scan of these bands and then those of another, by what both brackets hold."""
         n_together = max(scan.plan.shape.n_together for scan in (self, other))
-        a, b = (scan._ended()._in_groups(n_together) for scan in (self, other))
+        a, b = (scan._end_wave()._group_bands(n_together) for scan in (self, other))
         n_together = max(scan.plan.shape.n_together for scan in (a, b))
-        a, b = (scan._in_groups(n_together) for scan in (a, b))
+        a, b = (scan._group_bands(n_together) for scan in (a, b))
         if a.so_far is None or b.so_far is None:
             return a if b.so_far is None else b
         zones = _common_zones(a, b)
         first = a.n_bands if n_together >= ALL_BANDS else -(-a.n_bands // n_together) * n_together
-        both = [a._folded(zones), _shifted(b._folded(zones), first)]
+        both = [a._fold_into(zones), _shift_bands(b._fold_into(zones), first)]
         plan = replace(a.plan, zones=zones, highest=max(a.plan.highest, b.plan.highest))
         return replace(
             a,
@@ -162,7 +164,7 @@ class OpenScan:
             certain=a.certain and b.certain,
         )
 
-    def _folded(self, zones: ZoneTable) -> ScanTally:
+    def _fold_into(self, zones: ZoneTable) -> ScanTally:
         """Return all tallies as one, by other zones."""
         assert self.so_far is not None
         same = np.array_equal(zones.floors, self.plan.zones.floors)
@@ -199,7 +201,7 @@ class OpenScan:
         return [certain_bracket(waves, window + 1, top) for window in self._windows() if window < n_listed]
 
 
-def _gathered(parts: tuple[ScanTally, ...]) -> tuple[ScanTally, ...]:
+def _merge_parts(parts: tuple[ScanTally, ...]) -> tuple[ScanTally, ...]:
     """Return tallies with many of equally many bands merged, so that each is copied a few times only."""
     while len(parts) >= _FAN_IN and parts[-_FAN_IN].n_bands == parts[-1].n_bands:
         parts = (*parts[:-_FAN_IN], ScanTally.merge(list(parts[-_FAN_IN:])))
@@ -228,14 +230,14 @@ def _held_intervals(scan: OpenScan) -> list[tuple[int, int]]:
     ]
 
 
-def _shifted(tally: ScanTally, n_bands: int) -> ScanTally:
+def _shift_bands(tally: ScanTally, n_bands: int) -> ScanTally:
     """Return a tally whose bands have higher numbers, by so many."""
     events = replace(tally.events, rows=tally.events.rows + (n_bands << ROW_BITS))
-    counted = _regrouped(tally.counted, lambda groups: groups + n_bands // tally.n_together)
+    counted = _regroup(tally.counted, lambda groups: groups + n_bands // tally.n_together)
     return replace(tally, events=events, counted=counted)
 
 
-def _regrouped(counted: EventTally, change: Callable[[Ints], Ints]) -> EventTally:
+def _regroup(counted: EventTally, change: Callable[[Ints], Ints]) -> EventTally:
     """Return counted events with other numbers of their groups, in whichever columns these are."""
     names = [field.name for field in fields(counted) if field.name.endswith("groups")]
     return replace(counted, **{name: change(getattr(counted, name)) for name in names})

@@ -1,4 +1,7 @@
-"""The first ties at a threshold that an earlier run has found: taken in row-major order as they come, however many."""
+"""The state of an ``Evaluator``: rows that wait, and a scan of all before them that is open at its end.
+
+A second run, with hints of a first one, also takes the first ties at each threshold in row-major order as they come.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,7 @@ import numpy as np
 from ...arrays import Array, Dtype
 from ...bands.passes import CheckedTally, Search
 from ...engine.memory import Caps, Strata
-from ...engine.plan import ScanPlan, ScanShape
+from ...engine.plan import ScanShape
 from ...engine.run import refuse_bad_data
 from ...engine.scan import scan_band
 from ...engine.search import ThresholdSearch
@@ -26,12 +29,18 @@ from ...kernels.dispatch import work_on
 from ...kernels.keys import check_dtype, key_range
 from ...records import Record
 from ...settings import setting
-from ...sources.stored import PastSource
+from ...sources.readers import ShapeOnlyReader
+from ...sources.source import Source
 from ...threads import give_back_memory
 from ..outcome import Grouping, Outcome
 from ..straddle import n_ranked
 from .batches import CLUSTERED, HARD, NO_LABELS, SOFT, Batch, WaitingRows
-from .search import ALL_BANDS, UNLIMITED, OpenScan, first_plan, plan_brackets
+from .open_scan import ALL_BANDS, UNLIMITED, OpenScan, first_plan, plan_brackets
+
+#: Rows of a piece that are looked at whole.
+_LOOKED = 4
+
+AnySearch = TypeVar("AnySearch", bound=Search)
 
 
 @dataclass(frozen=True)
@@ -52,7 +61,16 @@ class FirstTies(Record):
     def then(self, more: Sequence[TieCut]) -> FirstTies:
         """Return these and more of them."""
         cuts = [*self.cuts, *(cut for cut in more if cut.n_taken)]
-        return replace(self, cuts=(_joined(cuts),) if cuts else ())
+        if not cuts:
+            return replace(self, cuts=())
+        changes = np.zeros(max(cut.changes.size for cut in cuts), np.int64)
+        for cut in cuts:
+            changes[: cut.changes.size] += cut.changes
+        n_taken, last = sum(cut.n_taken for cut in cuts), cuts[-1]
+        strata = StrataSums.merge([cut.strata for cut in cuts])
+        weight = ExactSums.merge([cut.weight for cut in cuts]).settled()
+        joined = TieCut(0, last.budget, n_taken, last.row, last.last_class, changes, strata, weight)
+        return replace(self, cuts=(joined,))
 
     @staticmethod
     def chained(first: Sequence[FirstTies], second: Sequence[FirstTies]) -> Iterator[FirstTies]:
@@ -91,28 +109,9 @@ def with_first_ties(search: ThresholdSearch, ties: Sequence[FirstTies]) -> Thres
     return search.advance(TieCuts(tuple(cuts))) if cuts else search
 
 
-def _joined(cuts: Sequence[TieCut]) -> TieCut:
-    changes = np.zeros(max(cut.changes.size for cut in cuts), np.int64)
-    for cut in cuts:
-        changes[: cut.changes.size] += cut.changes
-    last = cuts[-1]
-    strata = StrataSums.merge([cut.strata for cut in cuts])
-    weight = ExactSums.merge([cut.weight for cut in cuts]).settled()
-    return TieCut(0, last.budget, sum(c.n_taken for c in cuts), last.row, last.last_class, changes, strata, weight)
-
-
-# What an ``Evaluator`` knows: rows that wait, and a scan of all before them that is open at its end.
-
-
-#: Rows of a piece that are looked at whole.
-_LOOKED = 4
-
-AnySearch = TypeVar("AnySearch", bound=Search)
-
-
 @dataclass(frozen=True)
-class Asked:
-    """What an evaluator is asked for."""
+class EvaluatorSpec:
+    """The options of an evaluator."""
 
     n_classes: int
     budgets: tuple[Fraction, ...]
@@ -135,21 +134,21 @@ class Asked:
 
 @dataclass(frozen=True)
 class Hints(Record):
-    """What a first run knows for a second one: brackets, and ties to take one by one."""
+    """What a first run passes to a second one: brackets, and ties to take one by one."""
 
     lows: tuple[int, ...]
     highs: tuple[int, ...]
     ties: tuple[FirstTies, ...]
 
 
-class LoopScan:
+class StreamingScan:
     """Samples of one dtype, with labels of one kind, scanned a piece at a time as they come."""
 
-    def __init__(self, asked: Asked, dtype: Dtype, kind: str, hints: Hints | None = None) -> None:
-        self.asked, self.dtype, self.kind, self.hints = asked, check_dtype(dtype), kind, hints
-        row_bytes = asked.n_classes * self.dtype.itemsize
-        n_rows = max(setting("task-bytes") // row_bytes, setting("small-scores") // asked.n_classes, 1)
-        self.waiting = WaitingRows(n_rows, asked.n_classes, self.dtype, kind)
+    def __init__(self, spec: EvaluatorSpec, dtype: Dtype, kind: str, hints: Hints | None = None) -> None:
+        self.spec, self.dtype, self.kind, self.hints = spec, check_dtype(dtype), kind, hints
+        row_bytes = spec.n_classes * self.dtype.itemsize
+        n_rows = max(setting("task-bytes") // row_bytes, setting("small-scores") // spec.n_classes, 1)
+        self.waiting = WaitingRows(n_rows, spec.n_classes, self.dtype, kind)
         self.scan: OpenScan | None = None
         self.ties: tuple[FirstTies, ...] = () if hints is None else hints.ties
 
@@ -187,14 +186,18 @@ class LoopScan:
 
     def _scanned(self, rows: Batch) -> tuple[OpenScan, tuple[FirstTies, ...]]:
         """Return the scan with one more piece, and the ties."""
-        scan = self._begun(rows.scores) if self.scan is None else self.scan
-        n_rows = len(rows.scores)
-        work_on((scan.n_rows + n_rows) * self.asked.n_classes)
-        plan = self._plan(scan, n_rows)
+        scan = self._begin(rows.scores) if self.scan is None else self.scan
+        n_rows, n_samples = len(rows.scores), scan.n_rows + len(rows.scores)
+        work_on(n_samples * self.spec.n_classes)
+        # It looks at some of the rows, and has histograms once ranked scores are too many.
+        looked_rows = np.unique((2 * np.arange(_LOOKED) + 1) * n_rows // (2 * _LOOKED))
+        looked = np.stack([np.full_like(looked_rows, scan.n_bands), looked_rows]).tobytes()
+        shape = replace(scan.plan.shape, looked=looked, ranked_bins=self._ranked_bins(n_samples))
+        plan = replace(scan.plan, shape=shape)
         tally = scan_band([rows.scores], rows.labels, scan.n_bands, plan)
-        refuse_bad_data(tally, self._source(n_rows, rows.numbers), self.asked.nan_policy)
+        refuse_bad_data(tally, self._source(n_rows, rows.numbers), self.spec.nan_policy)
         ties = take_ties(self.ties, rows.scores, rows.labels, plan.shape)
-        after = scan.take(tally)
+        after = scan.add(tally)
         if after.n_narrowed > scan.n_narrowed:  # which takes a few times what is held
             give_back_memory()
         return after, ties
@@ -204,82 +207,71 @@ class LoopScan:
         shape = self._shape(self._source(self.waiting.n_most))
         return replace(shape, n_samples=UNLIMITED, max_events=shape.all_events, ranked_bins=0, looked=b"")
 
-    def _begun(self, block: Array) -> OpenScan:
+    def _begin(self, block: Array) -> OpenScan:
         shape = self.open_shape()
-        asked = self.asked.budgets, self.windowed, setting("tie-groups")
         if self.hints is None:
-            return OpenScan(first_plan(shape, block, self.asked.budgets), *asked)
-        brackets = list(zip(self.hints.lows, self.hints.highs, strict=True))
-        plan = plan_brackets(replace(shape, n_together=ALL_BANDS), brackets)
-        return OpenScan(plan, *asked, certain=True)
-
-    def _plan(self, scan: OpenScan, n_more: int) -> ScanPlan:
-        """Return the plan of the next piece: it looks at some rows, and has histograms once ranked scores are too many."""
-        rows = np.unique((2 * np.arange(_LOOKED) + 1) * n_more // (2 * _LOOKED))
-        looked = np.stack([np.full_like(rows, scan.n_bands), rows]).tobytes()
-        bins = self._ranked_bins(scan.n_rows + n_more)
-        return replace(scan.plan, shape=replace(scan.plan.shape, looked=looked, ranked_bins=bins))
+            plan = first_plan(shape, block, self.spec.budgets)
+        else:
+            brackets = list(zip(self.hints.lows, self.hints.highs, strict=True))
+            plan = plan_brackets(replace(shape, n_together=ALL_BANDS), brackets)
+        certain = self.hints is not None
+        return OpenScan(plan, self.spec.budgets, self.windowed, setting("tie-groups"), certain=certain)
 
     def _ranked_bins(self, n_samples: int) -> int:
-        ranked = self.asked.n_ranked
+        ranked = self.spec.n_ranked
         return Caps.configured().rank_bins(self._source(n_samples), ranked) if ranked else 0
 
-    def _source(self, n_samples: int, numbers: Array | None = None) -> PastSource:
+    def _source(self, n_samples: int, numbers: Array | None = None) -> Source:
         n_dims = 2 if self.kind == SOFT else 1
         labels = None if self.kind == NO_LABELS else np.zeros((0,) * n_dims)
-        return PastSource((n_samples, self.asked.n_classes), self.dtype, labels, numbers)
+        return Source(ShapeOnlyReader((n_samples, self.spec.n_classes), self.dtype, numbers), labels)
 
     @property
     def windowed(self) -> bool:
         """Whether standard errors are wanted, for which the scores above each threshold are looked at."""
-        return self.kind in (HARD, CLUSTERED) and not self.asked.by_class
+        return self.kind in (HARD, CLUSTERED) and not self.spec.by_class
 
-    def _shape(self, source: PastSource) -> ScanShape:
-        n_ranks = 0 if source.labels is None else largest_integer(self.asked.budgets)
-        strata = "classes" if self.asked.by_class else {HARD: "ranks", CLUSTERED: "groups"}.get(self.kind, "")
-        return Caps.configured().scan_shape(
-            source, n_ranks, self.asked.n_ranked, source.has_soft_labels, Strata(strata)
-        )
+    def _shape(self, source: Source) -> ScanShape:
+        n_ranks = 0 if source.labels is None else largest_integer(self.spec.budgets)
+        strata = "classes" if self.spec.by_class else {HARD: "ranks", CLUSTERED: "groups"}.get(self.kind, "")
+        return Caps.configured().scan_shape(source, n_ranks, self.spec.n_ranked, source.has_soft_labels, Strata(strata))
 
     def outcome(self) -> Outcome:
-        """Return what is known of all budgets; what was not held is refused."""
+        """Return the outcome for all budgets; thresholds that were not retained are refused."""
         source = self._source(self.n_samples)
         work_on(math.prod(source.shape))
         if self.scan is None:
-            return self._told(source, self._small(source))
-        scan, ties = self._scanned(self.waiting.rows) if self.waiting.n else (self.scan, self.ties)
-        search = with_first_ties(scan.settle(), ties)
-        refuse_unsettled(search, self.asked.budgets)
-        assert search.first_tally is not None
-        ranked = search.first_tally.ranked
-        ranked = replace(ranked, n_bins=max(ranked.n_bins, self._ranked_bins(self.n_samples)))
-        return self._told(source, replace(search, first_tally=replace(search.first_tally, ranked=ranked)))
-
-    def _told(self, source: PastSource, search: ThresholdSearch) -> Outcome:
-        grouping = Grouping("classes", self.asked.n_classes + 1) if self.asked.by_class else Grouping()
+            search = self._settle_small(source)
+        else:
+            scan, ties = self._scanned(self.waiting.rows) if self.waiting.n else (self.scan, self.ties)
+            search = with_first_ties(scan.settle(), ties)
+            refuse_unsettled(search, self.spec.budgets)
+            assert search.first_tally is not None
+            ranked = search.first_tally.ranked
+            ranked = replace(ranked, n_bins=max(ranked.n_bins, self._ranked_bins(self.n_samples)))
+            search = replace(search, first_tally=replace(search.first_tally, ranked=ranked))
+        grouping = Grouping("classes", self.spec.n_classes + 1) if self.spec.by_class else Grouping()
         if self.kind == CLUSTERED:
             assert search.first_tally is not None
             names = np.unique(search.first_tally.strata_ranks.strata)
             grouping = Grouping("groups", names.size, names)
-        return Outcome(source, self.asked.budgets, search, grouping)
+        return Outcome(source, self.spec.budgets, search, grouping)
 
-    def _small(self, source: PastSource) -> ThresholdSearch:
-        """Return what the waiting rows tell, where there are no others."""
-        rows = self.waiting.rows
-        named = self._source(self.n_samples, rows.numbers)
-        counts = [count_labels(budget, source.shape[0]) for budget in self.asked.budgets]
+    def _settle_small(self, source: Source) -> ThresholdSearch:
+        """Return the search that read the waiting rows, if there are no others."""
+        counts = [count_labels(budget, source.shape[0]) for budget in self.spec.budgets]
         windows = [window_start(count) for count in counts] if self.windowed else []
-        search = ThresholdSearch.begin(self._shape(source), counts, windows=windows)
-        search = self._driven(search, rows, named)
-        extremes = ExtremesSearch.begin(self.dtype, self.asked.n_classes, setting("ranked-bins"), search.found)
-        return replace(search, found=self._driven(extremes, rows, named).settle(search.found))
+        search = self._drive(ThresholdSearch.begin(self._shape(source), counts, windows=windows))
+        extremes = ExtremesSearch.begin(self.dtype, self.spec.n_classes, setting("ranked-bins"), search.found)
+        return replace(search, found=self._drive(extremes).settle(search.found))
 
-    def _driven(self, search: AnySearch, rows: Batch, source: PastSource) -> AnySearch:
-        """Give a search the rows as often as it asks for them."""
+    def _drive(self, search: AnySearch) -> AnySearch:
+        """Give a search the waiting rows as often as it asks for them."""
+        rows = self.waiting.rows
         while (what := search.next_pass()) is not None:
             state: Any = what.work([rows.scores], rows.labels, 0, what.plan)
             if isinstance(state, CheckedTally):
-                refuse_bad_data(state, source, self.asked.nan_policy)
+                refuse_bad_data(state, self._source(self.n_samples, rows.numbers), self.spec.nan_policy)
             search = search.advance(state)
         return search
 
@@ -301,38 +293,53 @@ class LoopScan:
         ]
         return Hints(lows, highs, tuple(ties))
 
-    def merge(self, other: LoopScan, first: int) -> None:
+    def merge(self, other: StreamingScan, first: int) -> None:
         """Take in the samples of another, whose numbers go on from ``first``."""
         if other.scan is not None:
             if self.scan is None:
                 self.hints, self.ties = other.hints, () if other.hints is None else other.hints.ties
                 self.scan = replace(other.scan, n_bands=0, parts=(), so_far=None, waves=(), n_narrowed=0)
             self._scan_waiting()
-            self.scan = self.scan.merged(other.scan)
+            self.scan = self.scan.merge(other.scan)
             self.ties = tuple(FirstTies.chained(self.ties, other.ties))
         rows = other.waiting.rows
         self.add(replace(rows, numbers=rows.numbers + first))
 
 
+@dataclass
+class EvaluatorState:
+    """All that an evaluator knows."""
+
+    spec: EvaluatorSpec
+    #: Those of the evaluator that it is ``like``.
+    hints: Hints | None = None
+    #: None before the first sample.
+    scan: StreamingScan | None = None
+    #: Samples passed to it, also those that do not exist; and whether any batch said that some do not.
+    n_given: int = 0
+    is_masked: bool = False
+    class_names: tuple[str, ...] | None = None
+
+    @property
+    def n_samples(self) -> int:
+        """Samples so far; those that do not exist do not count."""
+        return 0 if self.scan is None else self.scan.n_samples
+
+
 def refuse_unsettled(search: ThresholdSearch, budgets: Sequence[Fraction]) -> None:
-    """Refuse what was not held, by the cause."""
+    """Refuse budgets whose thresholds were not retained, that end among counted ties, or that need their soft labels."""
     outside = sorted({float(budgets[i % len(budgets)]) for i in search.open})
-    found = {float(budgets[i]): s for i, s in search.found.items()}
-    cut = [k for k, s in found.items() if s.cut is not None and s.cut.pending]
-    soft = [k for k, s in found.items() if s.extremes is None and k not in cut]
-    if outside or cut or soft:
-        raise _refusal(outside, cut, soft)
-
-
-def _refusal(outside: list[float], cut: list[float], soft: list[float]) -> UnsettledError:
-    """Return the refusal of budgets whose thresholds lie outside, that end among counted ties, or that need their soft labels."""
-    causes = []
-    if outside:
-        causes.append(f"k = {_listed(outside)} outside of it (later batches are unlike the first ones)")
-    if cut:
-        causes.append(f"k = {_listed(cut)} that ends among ties that were counted together")
-    if soft:
-        causes.append(f"k = {_listed(soft)} with soft labels of ties that were counted together")
+    selections = {float(budgets[i]): s for i, s in search.found.items()}
+    cut = [k for k, s in selections.items() if s.cut is not None and s.cut.pending]
+    soft = [k for k, s in selections.items() if s.extremes is None and k not in cut]
+    reasons = (
+        (outside, "outside of it (later batches are unlike the first ones)"),
+        (cut, "that ends among ties that were counted together"),
+        (soft, "with soft labels of ties that were counted together"),
+    )
+    causes = [f"k = {', '.join(f'{k:g}' for k in ks)} {reason}" for ks, reason in reasons if ks]
+    if not causes:
+        return
     cure = "Run the loop again, the same batches in the same order, with Evaluator(n_classes, k, like=first)."
     if soft:
         cure = "Write the scores with ScoreWriter, and evaluate the store."
@@ -340,8 +347,4 @@ def _refusal(outside: list[float], cut: list[float], soft: list[float]) -> Unset
         f"thresholds must lie within what was held of the batches; got {', and '.join(causes)}. {cure}"
     )
     error.budgets = tuple(sorted({*outside, *cut, *soft}))
-    return error
-
-
-def _listed(budgets: list[float]) -> str:
-    return ", ".join(f"{k:g}" for k in budgets)
+    raise error

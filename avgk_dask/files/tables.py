@@ -1,0 +1,424 @@
+"""Tables of columns as score files: Parquet and Arrow files, alone or as the parts of a folder; CSV files are in csv.py."""
+
+from __future__ import annotations
+
+import json
+import mmap
+import os
+from abc import ABC, abstractmethod
+from bisect import bisect_right
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import accumulate, islice
+from typing import Any
+
+import numpy as np
+
+from ..arrays import Array, Dtype
+from ..errors import ReadError, ScoresError, StoreError
+from ..masks import with_unlabelled
+from .columns import (
+    ArrowBatch,
+    ArrowSchema,
+    Columns,
+    choose_columns,
+    label_array,
+    list_matrix,
+    load_arrow,
+    score_block,
+)
+from .names import listed
+from .rows import PART_BYTES, AnyRows, Block, FileMark, LabelForm, RowFile, reading, rows_of_bytes
+
+#: Rows asked for where only the first is looked at.
+_PEEK_BYTES = 1 << 20
+#: The buffers of all columns together take a block's bytes, within these bounds for one column.
+_LEAST_BUFFER, _MOST_BUFFER = 1 << 12, 1 << 20
+#: Bytes of scores that a part may have; a file of larger ones is held whole, which takes less memory.
+_MOST_BYTES = 64 << 20
+_FILE_MAGIC, _FEATHER_1 = b"ARROW1", b"FEA1"
+
+
+@dataclass(frozen=True)
+class Part:
+    """Rows of a table that are decoded together: a row group of a Parquet file, a record batch of an Arrow file."""
+
+    path: str
+    index: int
+    n_rows: int
+
+
+class Table(ABC):
+    """Columns in record batches; what the formats have in common."""
+
+    location: str
+    #: Names and types of the columns.
+    schema: ArrowSchema
+    #: The number of rows, or None if it is not known before reading.
+    n_rows: int | None
+
+    @abstractmethod
+    def batches(self, names: list[str], rows: int, max_bytes: int) -> Iterator[ArrowBatch]:
+        """Return these columns in record batches of at most ``rows`` rows, holding about ``max_bytes`` in memory."""
+
+
+class FilesTable(Table):
+    """Files of the same columns, one after the other, in parts of which each can be read without those before it."""
+
+    def __init__(self, paths: list[str], location: str) -> None:
+        self.location, self._paths = location, paths
+        self._errors = (load_arrow().ArrowException, ValueError, KeyError, EOFError)
+        self.schema, n_rows = None, 0
+        for path in paths:
+            with reading(path, *self._errors):
+                schema, n_more = self._look(path)
+                self.schema = schema if self.schema is None else self.schema
+                _check_same(schema, self.schema, path)
+            n_rows += n_more
+        self.n_rows = n_rows
+
+    def batches(self, names: list[str], rows: int, max_bytes: int) -> Iterator[ArrowBatch]:
+        """Return these columns in record batches of at most ``rows`` rows, holding about ``max_bytes`` in memory."""
+        for path in self._paths:
+            with reading(path, *self._errors):
+                yield from self._read(path, names, rows, max_bytes)
+
+    def part_batches(self, part: Part, names: list[str], rows: int) -> Iterator[ArrowBatch]:
+        """Return these columns of a part, in record batches of at most ``rows`` rows."""
+        with reading(part.path, *self._errors):
+            yield from self._read(part.path, names, rows, _MOST_BUFFER, part.index)
+
+    @abstractmethod
+    def parts(self) -> list[Part] | None:
+        """Return the parts, or None if only reading all of them determines their lengths."""
+
+    @abstractmethod
+    def _look(self, path: str) -> tuple[ArrowSchema, int]:
+        """Return the schema of a file, and its number of rows."""
+
+    @abstractmethod
+    def _read(
+        self, path: str, names: list[str], rows: int, max_bytes: int, index: int | None = None
+    ) -> Iterator[ArrowBatch]:
+        """Return these columns of a file, or of one part of it."""
+
+
+def _check_same(schema: ArrowSchema, first: ArrowSchema, path: str) -> None:
+    """Refuse a part of a folder whose columns differ from those of the first part."""
+    mine, others = ([(field.name, field.type) for field in each] for each in (schema, first))
+    if mine != others:
+        differing = sorted({name for name, _ in set(mine) ^ set(others)}) or ["their order"]
+        raise StoreError(
+            f"the files of a folder must have the same columns; {path} differs from the first in "
+            f"{', '.join(differing[:5])}. Write them alike, or read them one by one."
+        )
+
+
+class ParquetTable(FilesTable):
+    """Parquet files one after the other, decoded in batches of rows, not in row groups.
+
+    Beside a batch, memory holds a page of each column that is read, stored and decoded: about 2 MiB
+    with pyarrow's usual pages. So a column of lists is cheap, and a thousand class columns take 2 GiB
+    unless they were written in small row groups.
+    """
+
+    def __init__(self, paths: list[str], location: str) -> None:
+        self._parts: list[Part] = []
+        super().__init__(paths, location)
+
+    def parts(self) -> list[Part]:
+        """Return the row groups."""
+        return self._parts
+
+    def _look(self, path: str) -> tuple[ArrowSchema, int]:
+        with load_arrow("pyarrow.parquet").ParquetFile(path) as file:
+            found = file.metadata
+            self._parts += [Part(path, i, found.row_group(i).num_rows) for i in range(found.num_row_groups)]
+            return file.schema_arrow, found.num_rows
+
+    def _read(
+        self, path: str, names: list[str], rows: int, max_bytes: int, index: int | None = None
+    ) -> Iterator[ArrowBatch]:
+        buffer = min(max(max_bytes // len(names), _LEAST_BUFFER), _MOST_BUFFER)
+        groups = None if index is None else [index]
+        # Without a buffer, or with pre-buffering, whole column chunks come to memory.
+        with load_arrow("pyarrow.parquet").ParquetFile(path, buffer_size=buffer, pre_buffer=False) as file:
+            yield from file.iter_batches(batch_size=rows, row_groups=groups, columns=names, use_threads=False)
+
+
+class ArrowTable(FilesTable):
+    """Arrow files (IPC files and streams, Feather), mapped to memory, their record batches split into slices.
+
+    What was read is given back to the system after each slice, so that the resident memory stays
+    that of a slice. Compressed record batches (Feather's default) are decompressed whole, though.
+    """
+
+    def parts(self) -> list[Part] | None:
+        """Return the record batches, or None if they are compressed: their lengths are known only once decompressed."""
+        found = []
+        for path in self._paths:
+            with reading(path, *self._errors):
+                mapped = _map(path)
+                for index, batch in enumerate(_record_batches(_reader(mapped))):
+                    if not _lies_in(batch, mapped):
+                        return None
+                    found.append(Part(path, index, int(batch.num_rows)))
+        return found
+
+    def _look(self, path: str) -> tuple[ArrowSchema, int]:
+        mapped = _map(path)
+        reader = _reader(mapped)
+        return reader.schema, _count_rows(reader, mapped)
+
+    def _read(
+        self, path: str, names: list[str], rows: int, max_bytes: int, index: int | None = None
+    ) -> Iterator[ArrowBatch]:
+        mapped = _map(path)
+        for batch in islice(_record_batches(_reader(mapped), index or 0), None if index is None else 1):
+            batch.validate()
+            # Naming the columns to Arrow's reader would copy the batch to memory; this keeps it mapped.
+            chosen = batch.select(names)
+            for start in range(0, batch.num_rows, rows):
+                yield chosen.slice(start, rows)
+                _release(mapped)
+            # A decompressed batch must be gone before the next one comes.
+            del batch, chosen
+
+
+def hub_files(folder: str) -> list[str]:
+    """Return the Arrow files of a Hugging Face dataset saved to disk, or of a plain folder, in order.
+
+    Raises
+    ------
+    StoreError
+        For a folder of several splits, or a dataset whose rows are chosen by an index.
+
+    """
+    if os.path.exists(os.path.join(folder, "dataset_dict.json")):
+        splits = [os.path.join(folder, str(name)) for name in _json(folder, "dataset_dict.json").get("splits", [])]
+        raise StoreError(f"{folder} holds several splits: {listed(splits)}. Name the folder of one of them.")
+    if not os.path.exists(os.path.join(folder, "state.json")):
+        names = [name for name in sorted(os.listdir(folder)) if name.lower().endswith(".arrow")]
+        return [os.path.join(folder, name) for name in names]
+    state = _json(folder, "state.json")
+    if state.get("_indices_files") or state.get("_indices_data_files"):
+        raise StoreError(
+            f"{folder} must hold its rows in order; it has an index of rows. Save dataset.flatten_indices() instead."
+        )
+    with reading(os.path.join(folder, "state.json"), KeyError, TypeError):
+        return [os.path.join(folder, os.path.basename(part["filename"])) for part in state["_data_files"]]
+
+
+def _json(folder: str, name: str) -> dict[str, Any]:
+    path = os.path.join(folder, name)
+    with reading(path, ValueError, RecursionError):
+        with open(path, encoding="utf-8") as stream:
+            content = json.load(stream)
+        if not isinstance(content, dict):
+            raise ValueError("it is not a JSON object")
+    return content
+
+
+def _map(path: str) -> mmap.mmap:
+    with open(path, "rb") as stream:
+        return mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ)
+
+
+def _release(mapped: mmap.mmap) -> None:
+    # The pages are the file's own: those still needed come back from its cache.
+    if hasattr(mmap, "MADV_DONTNEED"):
+        mapped.madvise(mmap.MADV_DONTNEED)
+
+
+def _reader(mapped: mmap.mmap) -> Any:
+    if mapped[: len(_FEATHER_1)] == _FEATHER_1:
+        raise ValueError("it is Feather version 1; write it again with version 2")
+    ipc = load_arrow("pyarrow.ipc")
+    opened = ipc.open_file if mapped[: len(_FILE_MAGIC)] == _FILE_MAGIC else ipc.open_stream
+    options = ipc.IpcReadOptions(use_threads=False)
+    return opened(load_arrow().py_buffer(mapped), options=options)
+
+
+def _record_batches(reader: Any, first: int = 0) -> Iterator[ArrowBatch]:
+    """Return the record batches of an IPC file (which has a table of them) or of a stream, from one on."""
+    if hasattr(reader, "num_record_batches"):
+        for index in range(first, reader.num_record_batches):
+            yield reader.get_batch(index)
+    else:
+        yield from islice(reader, first, None)
+
+
+def _lies_in(batch: Any, mapped: mmap.mmap) -> bool:
+    """Return whether the values of a batch are those of the file itself: not decompressed into other memory."""
+    whole = load_arrow().py_buffer(mapped)
+    buffers = [buffer for column in batch.columns for buffer in column.buffers() if buffer is not None and buffer.size]
+    return all(whole.address <= buffer.address < whole.address + whole.size for buffer in buffers)
+
+
+def _count_rows(reader: Any, mapped: mmap.mmap) -> int:
+    if hasattr(reader, "count_rows"):
+        return int(reader.count_rows())
+    rows = 0
+    for batch in _record_batches(reader):
+        rows += batch.num_rows
+        _release(mapped)
+    return rows
+
+
+# Tables as score files: in blocks, or any rows.
+
+
+@dataclass(frozen=True, kw_only=True)
+class TableFile(RowFile):
+    """Scores in the columns of a table: one column of lists, or one column for each class."""
+
+    table: Table
+    columns: Columns
+
+    def blocks(self, max_bytes: int) -> Iterator[Block]:
+        """Return the rows in blocks."""
+        start = 0
+        for batch in self.table.batches(self.columns.names, self.rows_per_block(max_bytes), max_bytes):
+            scores = score_block(batch, self.columns, self.n_classes, start, self.location)
+            labels = None
+            if self.columns.label is not None:
+                labels = label_array(batch, self.columns.label, self.n_classes, start, self.location)
+            start += batch.num_rows
+            # The table may have to free memory for its next batch.
+            del batch
+            yield scores, labels
+
+    def any_rows(self, marks: tuple[FileMark, ...]) -> tuple[AnyRows, AnyRows | None] | None:
+        """Return scores and labels whose rows can be read in any order; None unless the table has parts, none too large."""
+        row_bytes, table = self.n_classes * self.dtype.itemsize, self.table
+        if not isinstance(table, FilesTable):
+            return None
+        parts = [part for part in table.parts() or () if part.n_rows]
+        if not parts or max(part.n_rows for part in parts) * row_bytes > _MOST_BYTES:
+            return None
+        n_samples, files = sum(part.n_rows for part in parts), table
+
+        def rows(is_label: bool, more: tuple[int, ...], dtype: Dtype) -> TableRows:
+            shape = (n_samples, *more)
+            return TableRows(
+                location=self.location, shape=shape, dtype=dtype, part_rows=_together(parts, rows_of_bytes(shape, dtype)),
+                table=files, columns=self.columns, is_label=is_label, n_classes=self.n_classes, parts=tuple(parts),
+                ends=tuple(accumulate(part.n_rows for part in parts)), marks=marks,
+            )  # fmt: skip
+
+        labels = None if self.label_form is None else rows(True, *self.label_form)
+        return rows(False, (self.n_classes,), self.dtype), labels
+
+
+def open_table(table: Table, scores: str | None, labels: str | None) -> TableFile:
+    """Open the scores of a table, with labels where it has some; reads the schema, and the first row where needed."""
+    columns = choose_columns(table.schema, scores, labels, table.location)
+    n_classes, soft = _count_classes(table, columns), columns.label_dtype
+    form: LabelForm = ((), np.dtype(np.int64)) if soft is None else ((n_classes,), soft)
+    return TableFile(
+        location=table.location,
+        n_samples=table.n_rows,
+        n_classes=n_classes,
+        dtype=columns.dtype,
+        label_form=None if columns.label is None else form,
+        class_names=None if columns.is_list else list(columns.scores),
+        ignored=columns.ignored,
+        table=table,
+        columns=columns,
+    )
+
+
+def _count_classes(table: Table, columns: Columns) -> int:
+    if not columns.is_list:
+        return len(columns.scores)
+    n_classes = columns.width
+    if n_classes is None:
+        n_classes = _first_length(table, columns.scores[0])
+    if n_classes < 1:
+        raise ScoresError(
+            f"scores must have at least one class; the lists of {table.location} have {n_classes} numbers. "
+            "Check how it was saved."
+        )
+    return n_classes
+
+
+def _first_length(table: Table, name: str) -> int:
+    for batch in table.batches([name], 1, _PEEK_BYTES):
+        row = list_matrix(batch.column(name), None, 0, ScoresError, f"column {name!r} of {table.location}")
+        return int(row.shape[1])
+    raise ScoresError(
+        f"scores must have at least one sample, to tell the number of classes; {table.location} has none. "
+        "Check how it was saved."
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class TableRows(AnyRows):
+    """Rows of the scores or of the labels of a table that has parts."""
+
+    table: FilesTable
+    columns: Columns
+    is_label: bool
+    n_classes: int
+    parts: tuple[Part, ...]
+    #: Rows at which the parts end.
+    ends: tuple[int, ...]
+    marks: tuple[FileMark, ...]
+
+    def fill(self, first: int, last: int, out: Array) -> None:
+        """Read some rows into an array."""
+        at = first
+        while at < last:
+            number = bisect_right(self.ends, at)
+            end = min(last, self.ends[number])
+            self._fill_from(number, at, end, out[at - first : end - first])
+            at = end
+
+    def _fill_from(self, number: int, first: int, last: int, out: Array) -> None:
+        """Read rows that lie in one part."""
+        part = self.parts[number]
+        mark = next(mark for mark in self.marks if mark.path == part.path)
+        mark.check()
+        at = self.ends[number] - part.n_rows
+        rows = rows_of_bytes(self.shape, self.dtype, PART_BYTES)
+        names = [self.columns.label] if self.is_label and self.columns.label else list(self.columns.scores)
+        for batch in self.table.part_batches(part, names, rows):
+            begin, end = max(first, at), min(last, at + batch.num_rows)
+            if begin < end:
+                out[begin - first : end - first] = self._values(batch.slice(begin - at, end - begin), begin)
+            at += batch.num_rows
+            if at >= last:
+                break
+        mark.check()
+        if at < last:
+            raise ReadError(
+                f"{part.path} must have the {part.n_rows} rows that it tells of; got fewer. Write or copy it again."
+            )
+
+    def _values(self, batch: ArrowBatch, start: int) -> Array:
+        if not self.is_label:
+            return score_block(batch, self.columns, self.n_classes, start, self.location)
+        assert self.columns.label is not None
+        return in_range(label_array(batch, self.columns.label, self.n_classes, start, self.location))
+
+
+def in_range(labels: Array) -> Array:
+    """Return labels that int64 can hold: too large a class number must be refused, and not become a negative one."""
+    return with_unlabelled(labels, np.zeros(labels.shape, bool)) if labels.dtype == np.uint64 else labels
+
+
+def _together(parts: list[Part], rows: int) -> int:
+    """Return how many rows to read together, so that no part, or few of them, are decoded twice.
+
+    Examples
+    --------
+    >>> _together([Part("a", 0, 100), Part("a", 1, 100), Part("a", 2, 7)], 250)
+    200
+    >>> _together([Part("a", 0, 100), Part("b", 0, 30), Part("b", 1, 100)], 50)
+    100
+
+    """
+    first = parts[0].n_rows
+    if all(part.n_rows == first for part in parts[:-1]) and parts[-1].n_rows <= first:
+        return first * max(1, rows // first)
+    return max(rows, *(part.n_rows for part in parts))

@@ -1,0 +1,370 @@
+"""Transforms: what may happen to scores inside the tasks, between reading and ordering them.
+
+The stored dtype and the one that is ranked are two things: a transform turns the slabs of a band, as they are stored, into
+those that scans see. Workers import this module: it knows no Dask arrays, which bring some 100 MB of xarray and pandas.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+
+from ..arrays import Array, Dtype, Floats
+from ..bands.candidates import checked_slabs, promised_block
+from ..errors import ScoresError
+from ..kernels.constants import LANES
+from ..kernels.dispatch import sigmoid_narrow, sigmoid_wide, softmax_narrow, softmax_norms, softmax_part, softmax_wide
+from ..kernels.keys import decode, encode, is_float, key_range, spread_keys
+
+
+class Transform(ABC):
+    """Turns stored scores into those that are ranked, block by block."""
+
+    @property
+    @abstractmethod
+    def dtype(self) -> Dtype:
+        """The dtype of the scores it makes."""
+
+    @property
+    def needs_rows(self) -> bool:
+        """Whether it must see whole rows; otherwise any block of the matrix will do."""
+        return False
+
+    @property
+    def gives_slabs(self) -> bool:
+        """Whether it sees whole rows, but can return them in slabs."""
+        return False
+
+    @property
+    def made_by(self) -> str:
+        """What it does, in words; empty if it only arranges the scores."""
+        return ""
+
+    def width(self, n_stored: int) -> int:
+        """Return the number of columns that it makes of those stored."""
+        return n_stored
+
+    @abstractmethod
+    def apply(self, block: Array, first_row: int, first_class: int) -> Array:
+        """Return a block that starts at this row and class of the matrix, transformed."""
+
+    def slabs(self, block: Array, first_row: int, classes: Sequence[int]) -> Iterator[Array]:
+        """Return whole rows in slabs between some classes, one after the other; only if ``gives_slabs``."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class Preparation:
+    """A transform in its place: how the slabs that it takes are stored, and where bands and chunks begin."""
+
+    transform: Transform
+    dtype: Dtype
+    n_stored: int
+    rows: tuple[int, ...]
+    columns: tuple[int, ...]
+    #: Bounds of the slabs that it makes of whole rows.
+    classes: tuple[int, ...]
+
+    def prepare(self, slabs: Iterable[Any], band: int, column: int = 0) -> Iterable[Array]:
+        """Return the slabs of a band from a class chunk on, transformed."""
+        first_row = self.rows[band]
+        if not self.transform.needs_rows:
+            return self._each(slabs, first_row, self.columns[column])
+        block = _join_slabs(slabs, self.dtype, self.n_stored)
+        if len(self.classes) > 2:
+            return self.transform.slabs(block, first_row, self.classes)
+        return [self.transform.apply(block, first_row, 0)]
+
+    def _each(self, slabs: Iterable[Any], first_row: int, first_class: int) -> Iterator[Array]:
+        for block in (promised_block(slab, self.dtype) for slab in slabs):
+            yield self.transform.apply(block, first_row, first_class)
+            first_class += block.shape[1]
+
+
+def _join_slabs(slabs: Iterable[Any], dtype: Dtype, n_classes: int) -> Array:
+    """Return a band in one piece, which is good until the next band is asked for."""
+    each = checked_slabs(slabs, dtype, n_classes, None)
+    first = next(each)
+    if first.shape[1] == n_classes:
+        return first
+    # A slab is good until the next is asked for.
+    band = np.empty((len(first), n_classes), dtype)
+    band[:, : first.shape[1]], done = first, first.shape[1]
+    for slab in each:
+        band[:, done : done + slab.shape[1]] = slab
+        done += slab.shape[1]
+    return band
+
+
+@dataclass(frozen=True)
+class SpreadTies(Transform):
+    """Turns scores into keys in which the ties at the chosen keys, which ascend, are in a fixed pseudo-random order."""
+
+    chosen: tuple[int, ...]
+    n_classes: int
+    stored: Dtype
+
+    @property
+    def dtype(self) -> Dtype:
+        """The dtype of keys."""
+        return np.dtype(np.int64)
+
+    def apply(self, block: Array, first_row: int, first_class: int) -> Array:
+        """Return the refined keys of a block."""
+        keys = encode(np.ascontiguousarray(block, self.stored))
+        return spread_keys(keys, np.array(self.chosen, np.int64), first_row, first_class, self.n_classes)
+
+
+@dataclass(frozen=True)
+class Slots(Transform):
+    """Adds the column of the discarded scores to rows of a truncated store, and refuses rows that do not descend.
+
+    The last column holds the lowest value of the dtype. Slots are in rank order, and equal scores by class, so that ranks,
+    ties in row-major order and sets are those of the whole matrix, as long as no discarded score reaches the threshold: each
+    is at most the row's last stored score (``statistics/truncated.py`` makes sure of that).
+    """
+
+    stored: Dtype
+    n_slots: int
+    n_classes: int
+    location: str
+    #: Whether the rows are known to descend.
+    in_order: bool
+
+    needs_rows = True
+
+    @property
+    def dtype(self) -> Dtype:
+        """The dtype of the scores, unchanged."""
+        return self.stored
+
+    def width(self, n_stored: int) -> int:
+        """Return the number of slots, and one more if anything was discarded."""
+        return n_stored + (self.n_classes > n_stored)
+
+    def apply(self, block: Array, first_row: int, first_class: int) -> Array:
+        """Return rows of slots with the column of the discarded scores."""
+        bad = np.zeros(0, bool) if self.in_order else (block[:, 1:] > block[:, :-1]).any(1)
+        if bad.any():
+            raise ScoresError(
+                "the scores of a truncated store must descend; those of sample "
+                f"{first_row + int(np.flatnonzero(bad)[0])} of {self.location or 'them'} do not. "
+                "Write it with ScoreWriter(..., top_m=...)."
+            )
+        if self.n_classes == self.n_slots:
+            return block
+        if is_float(self.dtype) and (block != block).any():
+            row = first_row + int(np.flatnonzero((block != block).any(1))[0])
+            raise ScoresError(
+                f"the scores of a truncated store must not hold NaN; those of sample {row} of {self.location or 'them'} do. "
+                "Write it with ScoreWriter(..., top_m=...)."
+            )
+        lowest = decode([key_range(self.dtype)[0]], self.dtype)
+        return np.concatenate([block, np.broadcast_to(lowest, (len(block), 1)).astype(block.dtype)], axis=1)
+
+
+# Activations: what a softmax or a sigmoid makes of logits.
+
+
+if TYPE_CHECKING:
+    from .source import Source
+
+#: Scores that are turned at once: so many stay in a core's cache.
+_STRIP = 1 << 17
+
+
+def probability_dtype(stored: Dtype) -> Dtype:
+    """Return the dtype of probabilities made of scores: float64 for those of 64 bits, else float32."""
+    return np.dtype(np.float64 if stored.itemsize == 8 else np.float32)
+
+
+def _is_narrow(stored: Dtype) -> bool:
+    """Return whether float32 holds each value of a dtype."""
+    return stored.itemsize < 4 or stored == np.float32
+
+
+def _strips(block: Array) -> Iterator[tuple[slice, Array]]:
+    """Yield rows of a block, as float32 where that holds them exactly, else as float64, and where they stand."""
+    dtype = np.float32 if _is_narrow(block.dtype) else np.float64
+    step = max(1, _STRIP // max(1, block.shape[1]))
+    for first in range(0, len(block), step):
+        rows = slice(first, first + step)
+        yield rows, np.ascontiguousarray(block[rows], dtype)
+
+
+def _row_space(n_classes: int) -> Floats:
+    """Return what the kernels write the exponentials of a row to."""
+    return np.empty(-(-n_classes // LANES) * LANES)
+
+
+def _below_largest(rows: Array) -> Array:
+    """Return integers of 64 bits less the largest of their row, as float64: all that a softmax needs, and more exact."""
+    largest = rows.max(1, keepdims=True).astype(np.uint64)
+    below: Array = (largest - rows.astype(np.uint64)).astype(np.float64)
+    return -below
+
+
+@dataclass(frozen=True)
+class Softmax(Transform):
+    """Turns rows of logits into probabilities: exp(z / T) over the sum of its row."""
+
+    temperature: float
+    stored: Dtype
+    location: str = ""
+    #: Whether rows are counted of those samples alone that exist.
+    of_existing: bool = False
+    #: Whether rows that have no softmax are NaN, instead of being refused.
+    is_lenient: bool = False
+    #: The dtype that probabilities are rounded to; None for that of the logits' own.
+    rounded_to: Dtype | None = None
+    name: ClassVar[str] = "softmax"
+
+    @classmethod
+    def of(cls, logits: Source, temperature: float) -> Softmax:
+        """Return the softmax of the logits of a source."""
+        return cls(temperature, logits.dtype, logits.location, logits.mask is not None)
+
+    needs_rows = True
+
+    @property
+    def dtype(self) -> Dtype:
+        """The dtype of the probabilities."""
+        return probability_dtype(self.stored) if self.rounded_to is None else self.rounded_to
+
+    @property
+    def is_narrow(self) -> bool:
+        """Whether float64 is exact enough without what is rounded off it: of float32 logits, or to float32 probabilities."""
+        return _is_narrow(self.stored) or (self.stored.kind == "f" and self.dtype == np.float32)
+
+    @property
+    def made_by(self) -> str:
+        """What it does, in words."""
+        return f"softmax, temperature {self.temperature!r}"
+
+    @property
+    def gives_slabs(self) -> bool:
+        """Whether it can give whole rows slab by slab: if they need no more than float64."""
+        return self.is_narrow
+
+    def apply(self, block: Array, first_row: int, first_class: int) -> Array:
+        """Return the probabilities of whole rows."""
+        found, n_classes = np.empty(block.shape, self.dtype), block.shape[1]
+        narrow = _row_space(n_classes)
+        wide = np.empty((2, 0 if self.is_narrow else n_classes))
+        for rows, scores in self._taken(block):
+            if self.is_narrow:
+                bad = softmax_narrow(scores, self.temperature, found[rows], narrow)
+            else:
+                bad = softmax_wide(scores, self.temperature, found[rows], wide)
+            self._refuse(bad, first_row + rows.start, scores)
+        return found
+
+    def slabs(self, block: Array, first_row: int, classes: Sequence[int]) -> Iterator[Array]:
+        """Return the probabilities of whole rows in slabs between some classes, the same bits: less memory, and more work."""
+        norms, space = np.empty((len(block), 2)), _row_space(block.shape[1])
+        for rows, scores in self._taken(block):
+            bad = softmax_norms(scores, self.temperature, norms[rows], space)
+            self._refuse(bad, first_row + rows.start, scores)
+        for first, last in pairwise(classes):
+            part = block[:, first:last]
+            found = np.empty(part.shape, self.dtype)
+            for rows, scores in _strips(part):
+                softmax_part(scores, self.temperature, norms[rows], found[rows])
+            yield found
+
+    def _taken(self, block: Array) -> Iterator[tuple[slice, Array]]:
+        """Yield rows of a block as the kernels take them, and where they stand."""
+        for rows, scores in _strips(block):
+            if block.dtype.kind in "iu" and block.itemsize == 8:
+                scores = _below_largest(block[rows])
+            if self.is_lenient:
+                scores = np.where(np.isinf(np.fmax.reduce(scores, axis=1, keepdims=True)), np.nan, scores)
+            yield rows, scores
+
+    def _refuse(self, bad: int, first_row: int, scores: Array) -> None:
+        """Refuse the row of a number, of those from ``first_row`` on; -1 is none."""
+        if bad < 0:
+            return
+        sample, row = first_row + bad, scores[bad]
+        largest = "infinite" if (row == np.inf).any() else "-inf in every class"
+        raise ScoresError(
+            f"scores must have a finite largest value in each row for a softmax; those of sample {sample}"
+            f"{' (of those that exist)' * self.of_existing}{self.location and f' of {self.location}'} are {largest}. Leave such samples out with where=, "
+            "or correct them."
+        )
+
+
+@dataclass(frozen=True)
+class Sigmoid(Transform):
+    """Turns each logit into a probability of its own: 1 / (1 + exp(-z / T))."""
+
+    temperature: float
+    stored: Dtype
+    name: ClassVar[str] = "sigmoid"
+
+    @classmethod
+    def of(cls, logits: Source, temperature: float) -> Sigmoid:
+        """Return the sigmoid of the logits of a source."""
+        return cls(temperature, logits.dtype)
+
+    @property
+    def dtype(self) -> Dtype:
+        """The dtype of the probabilities."""
+        return probability_dtype(self.stored)
+
+    @property
+    def made_by(self) -> str:
+        """What it does, in words."""
+        return f"sigmoid, temperature {self.temperature!r}"
+
+    def apply(self, block: Array, first_row: int, first_class: int) -> Array:
+        """Return the probabilities of a block."""
+        found, space = np.empty(block.shape, self.dtype), np.empty(block.shape[1])
+        for rows, scores in _strips(block):
+            if scores.dtype == np.float32:
+                sigmoid_narrow(scores, self.temperature, found[rows], space)
+            else:
+                sigmoid_wide(scores, self.temperature, found[rows])
+        return found
+
+
+#: The activations by the names that users give; ``bands.probabilities`` has the losses of each, from its logits.
+Activation = Softmax | Sigmoid
+ACTIVATIONS: dict[str, type[Activation]] = {kind.name: kind for kind in (Softmax, Sigmoid)}
+
+
+#: How such scores are recognised: they are not probabilities, and not meant to be.
+BALANCED = "divided by class frequencies"
+
+
+@dataclass(frozen=True)
+class Balance(Transform):
+    """Divides each score by the frequency of its class, in float64, and rounds once; 0 for a class that does not occur."""
+
+    frequencies: Floats
+    stored: Dtype
+
+    @property
+    def dtype(self) -> Dtype:
+        """The dtype of what it gives."""
+        return probability_dtype(self.stored)
+
+    @property
+    def made_by(self) -> str:
+        """What it does, in words."""
+        return f"{BALANCED} {hashlib.sha256(self.frequencies.tobytes()).hexdigest()[:8]}"
+
+    def apply(self, block: Array, first_row: int, first_class: int) -> Array:
+        """Return a block of scores, divided."""
+        mine = self.frequencies[first_class : first_class + block.shape[1]]
+        found = block / np.where(mine > 0, mine, np.inf)  # NaN stays
+        return np.asarray(found, self.dtype)
+
+    def __dask_tokenize__(self) -> tuple[object, ...]:
+        return type(self).__name__, self.frequencies.tobytes(), str(self.stored)
