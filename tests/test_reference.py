@@ -120,21 +120,21 @@ def descriptions(name: str):
 
 #: How each shared parameter begins to be described, wherever it means the same: by one of a few texts.
 SHARED = {
-    "scores": ["N x C matrix, the classes on the last axis and samples on all others: an array"],
+    "scores": ["N x C matrix, classes last, all other axes samples:"],
     "labels": [
         "N integers (negative, masked or null: unlabelled), N class names, or an N x C matrix of true probabilities; or the",
         "N integers (negative, masked or null: unlabelled) or N class names; or the path of a store or file that holds them.",
     ],
-    "where": ["One boolean per sample, in any form that labels take."],
+    "where": ["One boolean per sample: those where it is False (padding) are left out altogether."],
     "ignore_index": ["Label of samples to leave out: short for"],
     "clusters": ["One integer per sample, such as its document or patient:"],
     "nan_policy": ['``"raise"`` refuses NaN; ``"lowest"`` ranks', 'Only ``"raise"`` is supported: NaN is refused.'],
     "progress": ["Whether to show a progress bar on stderr. None logs one line per minute"],
-    "checkpoint": ["Path or URL of a folder that keeps intermediate results, so that an interrupted run,"],
+    "checkpoint": ["Path or URL of a folder for intermediate results:"],
     "missing": ["What a chunk missing from a store means:"],
 }
 #: Where a parameter of the same name is something else: a name in a store, or one batch of a loop.
-OTHERS = "avgk_dask.(info|ingest|open_scores|compile_kernels|ScoreWriter.append|Evaluator.update|LazyScores.as_source)"
+OTHERS = "avgk_dask.(info|ingest|open_scores|ScoreWriter.append|Evaluator.update|LazyScores.as_source)"
 
 
 @pytest.mark.parametrize("name", SHARED)

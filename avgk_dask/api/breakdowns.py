@@ -1,10 +1,15 @@
-"""Errors, sizes and intervals of groups, from what each of them adds up to."""
+"""``breakdown``: errors and set sizes by class, or by any groups of samples, at one threshold or at one for each group.
+
+The samples of each group are counted in the scan that finds the thresholds; errors, intervals and means follow from the
+counts.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from typing import Literal
 
 import numpy as np
 import xarray as xr
@@ -12,9 +17,8 @@ import xarray as xr
 from ..arrays import Array, Floats, Ints
 from ..axis_names import name_list, refuse_reordered
 from ..engine.memory import Strata
-from ..engine.run import Run, running
+from ..engine.run import Run
 from ..engine.strata import StrataRanks
-from ..errors import OptionError
 from ..exact.budgets import DEFAULT_BUDGETS, count_labels_of_each, largest_integer, parse_budgets
 from ..kernels.keys import NAN_KEY, decode
 from ..results.datasets import build_result
@@ -27,11 +31,13 @@ from .inputs.names import class_names_of, open_once
 from .options import (
     BudgetsLike,
     LabelsLike,
+    Missing,
     Named,
+    NanPolicy,
     PlaceLike,
+    ScanOptions,
     ScoresLike,
-    asked_checkpoint,
-    check_nan_policy,
+    check_word,
     result_attrs,
 )
 from .outcome import GroupCounts, Grouping, Outcome, rank_sums
@@ -39,10 +45,12 @@ from .thresholds import score_value, threshold_values
 
 #: Standard deviations to either side that hold 95 % of a normal distribution.
 Z95 = 1.959963984540054
+#: One threshold for all groups, or one for each.
+Thresholds = Literal["shared", "own"]
 
 
 def group_values(counts: Sequence[GroupCounts], budgets: Sequence[Fraction]) -> Named:
-    """Return the variables of a breakdown, given the counts of all groups for each budget."""
+    """Return the variables of a breakdown from the counts of all groups for each budget."""
     n_samples, n_labelled = counts[0].n_samples, counts[0].n_labelled
     missed = np.array([n_labelled - one.hits for one in counts])
     top_missed = np.array([n_labelled - one.top_hits for one in counts])
@@ -67,7 +75,7 @@ def group_values(counts: Sequence[GroupCounts], budgets: Sequence[Fraction]) -> 
 
 
 def _share(counts: Ints, n: Ints) -> Floats:
-    """Return counts over numbers of samples; NaN where there are none."""
+    """Return counts over numbers of samples; NaN for groups without samples."""
     with np.errstate(invalid="ignore"):
         return np.asarray(np.where(n > 0, counts / np.maximum(n, 1), np.nan))
 
@@ -97,19 +105,16 @@ def wilson(counts: Ints, n: Ints) -> tuple[Floats, Floats]:
     return np.where(some & (counts == 0), 0.0, low), np.where(some & (counts == n), 1.0, high)
 
 
-# Thresholds of groups, each found on its own samples, all in the same reads.
-
-
 @dataclass(frozen=True)
 class Counted:
-    """What all groups add up to for each budget, the thresholds, and how often the store was read."""
+    """The counts of all groups for each budget, the thresholds, and how often the store was read."""
 
     counts: Sequence[GroupCounts]
     thresholds: Named
     reads: int
 
     def of_groups(self, which: Ints) -> Counted:
-        """Return the same of some groups."""
+        """Return the counts of some groups."""
         counts = [GroupCounts(*(column[which] for column in one)) for one in self.counts]
         own = "group_threshold"
         thresholds: Named = dict(self.thresholds)
@@ -123,13 +128,21 @@ def own_thresholds(run: Run, budgets: tuple[Fraction, ...], grouping: Grouping, 
     refuse_budgets(run, budgets)
     keys = np.full((len(budgets), grouping.n), NAN_KEY, np.int64)
     hits, missing, ranks = np.zeros_like(keys), np.zeros_like(keys), StrataRanks.empty()
-    for search in find_group_thresholds(run, budgets, _strata(run, budgets, grouping), grouping.n, grouping.n - n):
+    # What is kept of each group: the ranks of its labels, and the state of each of its thresholds.
+    members = -(-run.source.shape[0] // grouping.n)
+    per_group = 16 * len(budgets) + 24 * min(largest_integer(budgets) + 2, members)
+    strata = Strata(grouping.kind, grouping.n * per_group)
+    for search in find_group_thresholds(run, budgets, strata, grouping.n, grouping.n - n):
         assert search.targets is not None
         assert search.ranks is not None
         found, ranks = search.targets, search.ranks
         at = found.budgets, found.groups
         keys[at], hits[at], missing[at] = found.keys, found.hits, np.where(found.known, 0, found.left)
-    counts = [_counts(ranks, *of) for of in zip(budgets, hits, missing, strict=True)]
+    counts = []
+    for budget, in_sets, lacking in zip(budgets, hits, missing, strict=True):
+        n_samples, n_labelled, top_hits = rank_sums(ranks, grouping.n, budget)
+        sizes = count_labels_of_each(budget, n_samples) - lacking  # sets lack members if scores are NaN
+        counts.append(GroupCounts(n_samples, n_labelled, in_sets, top_hits, sizes))
     n_samples = counts[0].n_samples
     last = np.arange(grouping.n - n, grouping.n)
     certify_groups(run, budgets, keys, n_samples, last[n_samples[last] > 0])
@@ -140,37 +153,20 @@ def own_thresholds(run: Run, budgets: tuple[Fraction, ...], grouping: Grouping, 
     return Counted(counts, {"group_threshold": thresholds}, run.reads).of_groups(last)
 
 
-def _strata(run: Run, budgets: Sequence[Fraction], grouping: Grouping) -> Strata:
-    """Return what samples are counted by, and the bytes that takes: ranks of labels, and what is known of each threshold."""
-    members = -(-run.source.shape[0] // grouping.n)
-    per_group = 16 * len(budgets) + 24 * min(largest_integer(budgets) + 2, members)
-    return Strata(grouping.kind, grouping.n * per_group)
-
-
-def _counts(ranks: StrataRanks, budget: Fraction, hits: Ints, missing: Ints) -> GroupCounts:
-    """Return the counts of all groups; ``missing`` are the members that sets lack where scores are NaN."""
-    n_samples, n_labelled, top_hits = rank_sums(ranks, hits.size, budget)
-    sizes = count_labels_of_each(budget, n_samples) - missing
-    return GroupCounts(n_samples, n_labelled, hits, top_hits, sizes)
-
-
-# ``breakdown``: errors and set sizes by class, or by any groups of samples.
-
-
 def breakdown(
     scores: ScoresLike,
     labels: LabelsLike = None,
     k: BudgetsLike = DEFAULT_BUDGETS,
     by: LabelsLike = "class",
     *,
-    thresholds: str = "shared",
+    thresholds: Thresholds = "shared",
     names: Sequence[str] | None = None,
     where: LabelsLike = None,
     ignore_index: int | None = None,
-    nan_policy: str = "raise",
+    nan_policy: NanPolicy = "raise",
     progress: bool | None = None,
     checkpoint: PlaceLike = None,
-    missing: str | None = None,
+    missing: Missing | None = None,
 ) -> xr.Dataset:
     """Break errors and set sizes down by class, or by groups of samples: which are the trouble?
 
@@ -180,34 +176,31 @@ def breakdown(
     Parameters
     ----------
     scores
-        N x C matrix, the classes on the last axis and samples on all others: an array (NumPy, Dask, Zarr, xarray,
-        tensor on the CPU), a frame, or the path of a store or file, as for ``open_scores``.
+        N x C matrix, classes last, all other axes samples: any array, a frame, or the path of a store or file.
     labels
         N integers (negative, masked or null: unlabelled) or N class names; or the path of a store or file that holds
         them. By default the labels stored with the scores.
     k
         Budget or sequence of budgets in (0, C]; duplicates count once. By default 1 to 10, or C.
     by
-        ``"class"``: the groups are the C classes, and a sample belongs to that of its label. Or an integer a sample, such
-        as the hospital of a picture, in memory or the path of a file or store: the groups are the different integers.
+        ``"class"``: the groups are the C classes, and a sample belongs to that of its label. Or one integer per sample,
+        such as the hospital of a picture, in memory or the path of a file or store: the groups are the different
+        integers.
     thresholds
         ``"shared"``: one threshold for all, as in ``evaluate``. ``"own"``: one for each group, so that its sets hold
         B_g = floor(N_g k) labels, N_g its number of samples: every group has k labels a sample.
     names
-        A name for each class, or for each group in ascending order. By default those stored beside the scores.
+        A name for each class, or for each group in ascending order. By default those stored with the scores.
     where
-        One boolean per sample, in any form that labels take. Samples where it is False (padding) are left out of N,
-        thresholds, sizes and errors, and their scores are not looked at. By default all samples count.
+        One boolean per sample: those where it is False (padding) are left out altogether. By default all count.
     ignore_index
-        Label of samples to leave out: short for ``where = labels != ignore_index``; with ``where``, samples must meet
-        both. A sample with a negative label stays: it counts for thresholds and sizes, but not for errors.
+        Label of samples to leave out: short for ``where = labels != ignore_index``; with ``where``, both apply.
     nan_policy
         ``"raise"`` refuses NaN; ``"lowest"`` ranks NaN below all numbers and never puts it in a set.
     progress
         Whether to show a progress bar on stderr. None logs one line per minute to ``avgk_dask`` instead.
     checkpoint
-        Path or URL of a folder that keeps intermediate results, so that an interrupted run, or one over a store that
-        has grown, reads only what is missing. Results of another request, store or version are refused.
+        Path or URL of a folder for intermediate results: a run that is repeated there reads only what is missing.
     missing
         What a chunk missing from a store means: ``"raise"`` an error that names it (the default), ``"fill"`` the
         array's fill value.
@@ -215,22 +208,23 @@ def breakdown(
     Returns
     -------
     Dataset
-        Over ``k`` and ``group``, the number of the class or the group's integer, with its ``name`` where names are known.
+        Over ``k`` and ``group``, the number of the class or the group's integer, with its ``name`` where names are
+        known.
     ``n_samples(group), n_labelled(group)``
         Samples of the group, and those with a label: by class these are the same.
     ``average_k_error, top_k_error, adaptive_gain``
-        As in ``evaluate``, of the group's labelled samples; NaN where there is none.
+        As in ``evaluate``, of the group's labelled samples; NaN if there are none.
     ``average_k_error_low, average_k_error_high``
         The 95 % Wilson interval of the average-k error.
     ``average_set_size``
-        Mean size of the average-k sets of the group's samples; NaN where there is none.
+        Mean size of the average-k sets of the group's samples; NaN if there are none.
     ``macro_average_k_error(k), macro_top_k_error(k)``
         Means over the groups that have labelled samples: each counts once, however large.
     ``threshold(k)``
         The one threshold.
     ``group_threshold(k, group)``
         Instead of that, with ``thresholds="own"``: the threshold of each group, NaN where it has no samples
-        (beside such groups, 64-bit integers are rounded to float64).
+        (with such groups, 64-bit integers are rounded to float64).
 
     Raises
     ------
@@ -239,21 +233,19 @@ def breakdown(
     ScoresError, DtypeError
         If the scores are not a matrix of real numbers, or contain NaN.
     LabelsError
-        Where the labels do not fit the scores, are probabilities, or there are none.
+        If the labels do not fit the scores, are probabilities, or there are none.
     OptionError
-        Where an option is none of the values it may take, or there are not as many names as groups.
-    MemoryLimitError
-        If a task cannot fit its share of memory; checked before reading.
-    StoreError
-        If the store cannot be opened or read.
+        If an option is not one of the values it may take, or there are not as many names as groups.
+    MemoryLimitError, StoreError
+        If a task cannot fit its share of memory (checked before reading), or the store cannot be opened or read.
 
     Notes
     -----
-    Cost: that of ``evaluate`` without straddle strengths, about one read. What comes together is some 16 bytes for each group
-    and budget. Groups that are given are held in memory with the labels, a few bytes a sample; classes are not. With
-    ``thresholds="own"`` the scores are held, in up to 128 MB, that may be above the thresholds of groups: one read as long as they
-    fit (about 800,000 samples with k up to 10), else two, whatever the number of groups; one more where the threshold of
-    some group lies far below those of others.
+    Cost: that of ``evaluate`` without straddle strengths, about one read. What comes together is some 16 bytes for each
+    group and budget. Groups that are given are held in memory with the labels, a few bytes a sample; classes are not.
+    With ``thresholds="own"`` the scores are held, in up to 128 MB, that may be above the thresholds of groups: one read
+    as long as they fit (about 800,000 samples with k up to 10), else two, whatever the number of groups; one more where
+    the threshold of some group lies far below those of others.
 
     Examples
     --------
@@ -264,21 +256,21 @@ def breakdown(
     ([[0.0, 1.0, 1.0]], [0.667])
 
     """
-    check_nan_policy(nan_policy)
-    if thresholds not in ("shared", "own"):
-        raise OptionError(f"thresholds must be 'shared' or 'own'; got {thresholds!r}. Use one of these.")
+    check_word("thresholds", thresholds, Thresholds)
+    options = ScanOptions(
+        where=where, ignore_index=ignore_index, nan_policy=nan_policy, progress=progress, checkpoint=checkpoint,
+        missing=missing,
+    )  # fmt: skip
     scores = open_once(scores, missing)
-    source = labelled_source(
-        scores, labels, "breakdown", where=where, ignore_index=ignore_index, missing=missing, hard=True
-    )
+    source = labelled_source(scores, labels, "breakdown", hard=True, **options.opening)
     refuse_soft(source, "breakdown")
     budgets = parse_budgets(k, source.n_classes)
     grouped, grouping, groups = _grouped(source, scores, labels, by, where, missing)
-    request = {"by": grouping.kind, "nan_policy": nan_policy} | ({"thresholds": "own"} if thresholds == "own" else {})
-    with running(grouped, progress, nan_policy, asked_checkpoint(checkpoint, "breakdown", **request)) as run:
+    request = {"by": grouping.kind} | ({"thresholds": "own"} if thresholds == "own" else {})
+    with options.run(grouped, "breakdown", **request) as run:
         count = own_thresholds if thresholds == "own" else _shared_threshold
         found = count(run, budgets, grouping, groups.size)
-    # Groups of samples none of which exists are no groups; classes are there whether they occur or not.
+    # Groups whose samples are all left out are dropped; classes are reported whether they occur or not.
     if not _is_class(by):
         some = np.flatnonzero(found.counts[0].n_samples)
         found, groups = found.of_groups(some), groups[some]
@@ -300,7 +292,7 @@ def _is_class(by: LabelsLike) -> bool:
 
 
 def _shared_threshold(run: Run, budgets: tuple[Fraction, ...], grouping: Grouping, n: int) -> Counted:
-    """Count the groups at one threshold; before classes stand the samples without a label, which are left out."""
+    """Count the groups at one threshold; samples without a label, counted before the classes, are left out."""
     refuse_budgets(run, budgets)
     outcome = Outcome.find(run, budgets, grouping=grouping)
     certify_budgets(run, budgets, [s.key for s in outcome.selections])

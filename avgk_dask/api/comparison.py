@@ -1,8 +1,12 @@
-"""Two models on the same samples: differences of their errors, with what both make of each sample."""
+"""``compare``: several models on the same samples, with the paired differences of their errors.
+
+The standard error of a difference needs the sets of both models for each sample (``Model``): ``pair_values`` adds up
+their products.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 
@@ -12,17 +16,17 @@ from scipy.stats import binom, false_discovery_control
 
 from ..arrays import Array, Bools, Floats, Ints
 from ..engine.progress import phase
-from ..engine.run import running, showing
+from ..engine.run import showing
 from ..errors import LabelsError, OptionError, ScoresError, naming, warn_of
 from ..exact.budgets import DEFAULT_BUDGETS, parse_budgets
 from ..results.datasets import build_result, kind_sentence
 from ..results.registry import COMPARISON
 from ..sources.source import Source
 from ..statistics.paired_rows import ToldRows, tell_rows
-from .evaluate import find_outcome, result_of
+from .evaluate import find_outcome, outcome_result
 from .inputs.labels import Groups, class_labels, labelled_source, refuse_soft
 from .inputs.names import check_same_names, names_of, open_once
-from .options import BudgetsLike, LabelsLike, Named, ScoresLike, check_nan_policy
+from .options import BudgetsLike, LabelsLike, Missing, Named, NanPolicy, ScanOptions, ScoresLike
 from .outcome import (
     HIT,
     LABELLED,
@@ -46,13 +50,13 @@ _SECOND = {ONE: ONE, LABELLED: LABELLED, HIT: 5, TOP_HIT: 6, SIZE: 7}
 
 @dataclass(frozen=True)
 class Model:
-    """What a model makes of all samples."""
+    """The outcome of a model, and the sets of all samples."""
 
     outcome: Outcome
     told: ToldRows
 
     def influence(self, rule: str, i: int) -> Coefficients | None:
-        """Return psi of an error for a budget; None where there is no error."""
+        """Return psi of an error for a budget; None if there is no error."""
         errors = self.outcome.top_errors if rule == "top" else self.outcome.average_errors
         if errors[i] is None:
             return None
@@ -67,12 +71,12 @@ class Model:
         return np.asarray((self.told.ranks > 0) & (self.told.ranks <= k))
 
     def counts(self, i: int) -> list[Array]:
-        """Return what of each sample is the model's own: whether its sets hold the label, and the size of the average-k one."""
+        """Return the model's own columns: hits of its average-k and its top-k sets, and sizes of the former."""
         return [self.right("average", i), self.right("top", i), self.told.sizes[:, i]]
 
 
 def summed(columns: Sequence[Array], clusters: Ints | None) -> list[Array]:
-    """Return columns added up in each cluster; as they are without clusters."""
+    """Return columns added up in each cluster; unchanged without clusters."""
     if clusters is None:
         return list(columns)
     n = int(clusters.max()) + 1
@@ -95,7 +99,7 @@ def sample_bars(model: Model, clusters: Ints | None) -> Named:
 
 
 def _shared(model: Model) -> list[Array]:
-    """Return what samples have whatever the model: that they are there, and whether they have a label."""
+    """Return the columns that all models share: ones, and whether a sample has a label."""
     labelled = model.told.ranks > 0
     return [np.ones(labelled.size, bool), labelled]
 
@@ -153,22 +157,13 @@ def mcnemar(right: Ints, wrong: Ints) -> Floats:
 def _adjusted(p: Floats) -> Floats:
     """Return p-values adjusted for how many there are, each pair of models taken once."""
     found = np.where(np.isnan(p), np.nan, 1.0)
-    chosen = [place for place in _places(p.shape) if not np.isnan(p[place])]
+    places = [(rule, a, b, i) for rule, a, b, i in product(*map(range, p.shape)) if a < b]
+    chosen = [place for place in places if not np.isnan(p[place])]
     if chosen:
         adjusted = false_discovery_control([p[place] for place in chosen], method="bh")
         for (rule, a, b, i), value in zip(chosen, adjusted, strict=True):
             found[rule, a, b, i] = found[rule, b, a, i] = value
     return found
-
-
-def _places(shape: tuple[int, ...]) -> Iterator[tuple[int, int, int, int]]:
-    """Return the places of each pair of different models, once for each rule and budget."""
-    for rule, a, b, i in product(*map(range, shape)):
-        if a < b:
-            yield rule, a, b, i
-
-
-# ``compare``: several models on the same samples, with paired differences.
 
 
 def compare(
@@ -180,14 +175,14 @@ def compare(
     where: LabelsLike = None,
     ignore_index: int | None = None,
     clusters: LabelsLike = None,
-    nan_policy: str = "raise",
+    nan_policy: NanPolicy = "raise",
     progress: bool | None = None,
-    missing: str | None = None,
+    missing: Missing | None = None,
 ) -> xr.Dataset:
     """Compare models on the same samples: errors, paired differences with standard errors, and exact tests.
 
-    All models must have scores of the same samples in the same order, and of the same classes. Their differences are taken
-    sample by sample, which tells far smaller ones apart than two errors with their own standard errors would.
+    All models must have scores of the same samples in the same order, and of the same classes. Their differences are
+    taken sample by sample, which detects far smaller ones than two errors with their own standard errors would.
 
     Parameters
     ----------
@@ -199,13 +194,11 @@ def compare(
     k
         Budget or sequence of budgets in (0, C]; duplicates count once. Top-k needs integers. By default 1 to 10, or C.
     straddle
-        Whether to analyse the ambiguity of each, too, as ``evaluate`` does.
+        Whether to also analyse the ambiguity of each, as ``evaluate`` does.
     where
-        One boolean per sample, in any form that labels take. Samples where it is False (padding) are left out of N,
-        thresholds, sizes and errors, and their scores are not looked at. By default all samples count.
+        One boolean per sample: those where it is False (padding) are left out altogether. By default all count.
     ignore_index
-        Label of samples to leave out: short for ``where = labels != ignore_index``; with ``where``, samples must meet
-        both. A sample with a negative label stays: it counts for thresholds and sizes, but not for errors.
+        Label of samples to leave out: short for ``where = labels != ignore_index``; with ``where``, both apply.
     clusters
         One integer per sample, such as its document or patient: samples of a cluster may be alike, and standard errors
         are those of independent clusters. Nothing else changes. By default each sample is independent.
@@ -229,13 +222,13 @@ def compare(
     ``discordant(rule, model, other, k)``
         Number of labelled samples that the model gets right and the other wrong.
     ``mcnemar_p(rule, model, other, k)``
-        McNemar's exact two-sided p-value of the discordant samples. It takes thresholds as given and samples as independent,
-        whatever the clusters.
+        McNemar's exact two-sided p-value of the discordant samples. It takes thresholds as given and samples as
+        independent, whatever the clusters.
     ``mcnemar_p_adjusted(rule, model, other, k)``
         The same, adjusted for all pairs, rules and budgets together (Benjamini and Hochberg, 1995).
     ``average_against_top(model, other, k), average_against_top_stderr(model, other, k)``
-        Average-k error of the model less top-k error of the other: negative where a small model that adapts beats a large
-        one that does not.
+        Average-k error of the model less top-k error of the other: negative where a small model that adapts beats a
+        large one that does not.
 
     Raises
     ------
@@ -244,26 +237,25 @@ def compare(
     ScoresError, DtypeError
         If the scores are not a matrix of real numbers, or contain NaN.
     LabelsError
-        Where labels do not fit the scores, are probabilities, there are none, or those of two models differ.
+        If labels do not fit the scores, are probabilities, there are none, or those of two models differ.
     ScoresError
-        Where models have other samples or classes than the first, or in another order, by their shapes, coordinates or names.
+        If models have other samples or classes than the first, or in another order, by their shapes, coordinates or
+        names.
     OptionError
-        Where there are fewer than two models.
-    MemoryLimitError
-        If a task cannot fit its share of memory; checked before reading.
-    StoreError
-        If the store cannot be opened or read.
+        If there are fewer than two models.
+    MemoryLimitError, StoreError
+        If a task cannot fit its share of memory (checked before reading), or the store cannot be opened or read.
 
     Warns
     -----
     ResultWarning
-        Where the scores of a model are no probabilities, or most of each row is absent.
+        If the scores of a model are not probabilities, or most of each row is absent.
 
     Notes
     -----
-    Cost: one read of each model, and its pilot, as for ``evaluate``. Beyond some two million samples a second read of each
-    tells the sets of all samples. Two bytes for each sample, budget and model come together, for sets of more than 255 labels
-    three, or five.
+    Cost: one read of each model, and its pilot, as for ``evaluate``. Beyond some two million samples a second read of
+    each finds the sets of all samples. Two bytes for each sample, budget and model come together, for sets of more than
+    255 labels three, or five.
 
     Examples
     --------
@@ -278,7 +270,10 @@ def compare(
     (True, True)
 
     """
-    check_nan_policy(nan_policy)
+    options = ScanOptions(
+        straddle=straddle, where=where, ignore_index=ignore_index, clusters=clusters, nan_policy=nan_policy,
+        progress=progress, missing=missing,
+    )  # fmt: skip
     named = _checked_models(models)
     for name, scores in named.items():
         with naming(name):
@@ -287,9 +282,7 @@ def compare(
     sources = {}
     for name, scores in named.items():
         with naming(name):
-            sources[name] = labelled_source(
-                scores, labels, "compare", where=where, ignore_index=ignore_index, missing=missing, hard=True
-            )
+            sources[name] = labelled_source(scores, labels, "compare", hard=True, **options.opening)
     _check_alike(sources)
     if labels is None:
         _check_labels({name: _existing_labels(sources[name], scores, missing) for name, scores in named.items()})
@@ -301,10 +294,10 @@ def compare(
     budgets = parse_budgets(k, first.n_classes)
     results, found = [], []
     for name, source in sources.items():
-        with naming(name), running(source, progress, nan_policy) as run:
-            outcome = find_outcome(run, budgets, straddle, keeps_rows=True)
+        with naming(name), options.run(source) as run:
+            outcome = find_outcome(run, budgets, options, keeps_rows=True)
             told = tell_rows(run, outcome.search)
-            results.append(result_of(run, outcome, straddle))
+            results.append(outcome_result(outcome, straddle, run.reads))
             found.append(Model(outcome.slim(), told))
     if codes is not None and first.mask is not None:
         codes = codes[first.mask.samples()]
@@ -381,7 +374,7 @@ def _joined(
 
 
 def _said(name: str, names: Sequence[str], results: Sequence[xr.Dataset]) -> Named:
-    """Return an attribute that all models have in common, or of which each has its own; nothing where none has it."""
+    """Return an attribute that all models have in common, or the one of each; nothing if none has it."""
     said = [str(one.attrs.get(name, "")) for one in results]
     told = [(model, value) for model, value in zip(names, said, strict=True) if value or name != "score_kind"]
     if len({value for _, value in told}) <= 1:  # the kind of truncated scores is not known

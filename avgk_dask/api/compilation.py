@@ -1,4 +1,7 @@
-"""``compile_kernels``: everything that large matrices need, compiled ahead."""
+"""``compile_kernels``: compile ahead what large matrices need.
+
+Small matrices of each dtype go through all functions, with settings that send them the way of large ones.
+"""
 
 from __future__ import annotations
 
@@ -24,6 +27,7 @@ from .conformal.calibrate import calibrate
 from .curves import error_curve, smallest_k
 from .ensembles import ensemble
 from .evaluate import evaluate
+from .options import check_flag
 from .probabilities import sigmoid, softmax
 from .risks import best_threshold
 from .sets import top_k_sets
@@ -51,15 +55,15 @@ class Compilation:
 def compile_kernels(*, dtypes: Iterable[str] = DTYPES, progress: bool | None = None) -> Compilation:
     """Compile ahead what evaluating large matrices needs: in an image, on each worker, before a demonstration.
 
-    Without it, the first large matrix of each dtype waits for the compiler, some seconds; what is compiled is kept for all
-    later processes. Matrices up to ``avgk.plain-scores`` scores never wait.
+    Without it, the first large matrix of each dtype waits for the compiler, some seconds; what is compiled is kept for
+    all later processes. Matrices up to ``avgk.plain-scores`` scores never wait.
 
     Parameters
     ----------
     dtypes
         Those of the scores that will come. By default all there are, which takes a minute or two.
     progress
-        True shows a bar, False nothing; by default log lines tell of it.
+        Whether to show a progress bar on stderr. None logs one line per minute to ``avgk_dask`` instead.
 
     Returns
     -------
@@ -75,8 +79,8 @@ def compile_kernels(*, dtypes: Iterable[str] = DTYPES, progress: bool | None = N
     -----
     Cost: no reads. Some 20 CPU seconds for each dtype, and a second where all is there.
 
-    The folder is numba's: ``NUMBA_CACHE_DIR`` where that is set, else beside the package, or the user's own where that may
-    not be written. On a cluster, ``client.run(avgk.compile_kernels)`` compiles on every worker.
+    The folder is numba's: ``NUMBA_CACHE_DIR`` where that is set, else next to the package, or the user's own where that
+    may not be written. On a cluster, ``client.run(avgk.compile_kernels)`` compiles on every worker.
 
     Examples
     --------
@@ -86,6 +90,7 @@ def compile_kernels(*, dtypes: Iterable[str] = DTYPES, progress: bool | None = N
     0
 
     """
+    check_flag("progress", progress, or_none=True)
     kinds = [check_dtype(dtype) for dtype in dtypes]
     works = [(work, dtype) for dtype in kinds for work in _WORKS]
     with counting("compiling", "part", len(works), progress) as advance, _timing() as spans:

@@ -1,4 +1,4 @@
-"""``error_curve``: both errors for every integer K, from the ranks of the labels."""
+"""Errors over all budgets: ``error_curve`` for every K, and ``smallest_k``, the least budget for a target error."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ import numpy as np
 import xarray as xr
 
 from ..arrays import Ints
-from ..engine.run import Run, drive, running
-from ..errors import BudgetError, LabelsError, OptionError
-from ..exact.budgets import as_float, parse_budget
+from ..engine.run import Run, drive
+from ..errors import BudgetError, LabelsError
+from ..exact.budgets import as_float
 from ..exact.sums import error_of
 from ..results.datasets import build_result
 from ..results.text import ShownAsTable
@@ -22,19 +22,18 @@ from ..statistics.label_ranks import LabelRankSearch
 from ..statistics.smallest_budget import SmallestSearch
 from ..statistics.thresholds import find_thresholds
 from ..statistics.truncated import certify_budgets, certify_ranks, refuse_truncated
-from .inputs.labels import labelled_source
-from .inputs.sources import as_source
+from .inputs.labels import labelled_source, refuse_soft
 from .options import (
     BudgetLike,
     LabelsLike,
     Named,
+    NanPolicy,
     PlaceLike,
+    ScanOptions,
     ScoresLike,
-    asked_checkpoint,
-    check_nan_policy,
     result_attrs,
 )
-from .thresholds import score_value
+from .thresholds import parse_bounded, score_value
 
 #: Label weight inside the sets for each K.
 Weights: TypeAlias = list[int] | list[Fraction]
@@ -46,36 +45,32 @@ def error_curve(
     *,
     where: LabelsLike = None,
     ignore_index: int | None = None,
-    nan_policy: str = "raise",
+    nan_policy: NanPolicy = "raise",
     progress: bool | None = None,
     checkpoint: PlaceLike = None,
 ) -> xr.Dataset:
     """Compute top-K and average-K error for every K = 1..C, and their means over K. Exact, ties included.
 
-    A label's rank r in its row tells for which K it is in its top-K set, K >= r, and its rank R among all N C
+    A label's rank r in its row determines for which K it is in its top-K set, K >= r, and its rank R among all N C
     scores (ties in row-major order) for which K it is in its average-K set, N K >= R.
 
     Parameters
     ----------
     scores
-        N x C matrix, the classes on the last axis and samples on all others: an array (NumPy, Dask, Zarr, xarray,
-        tensor on the CPU), a frame, or the path of a store or file, as for ``open_scores``.
+        N x C matrix, classes last, all other axes samples: any array, a frame, or the path of a store or file.
     labels
         N integers (negative, masked or null: unlabelled), N class names, or an N x C matrix of true probabilities; or
         the path of a store or file that holds them. By default the labels stored with the scores.
     where
-        One boolean per sample, in any form that labels take. Samples where it is False (padding) are left out of N,
-        thresholds, sizes and errors, and their scores are not looked at. By default all samples count.
+        One boolean per sample: those where it is False (padding) are left out altogether. By default all count.
     ignore_index
-        Label of samples to leave out: short for ``where = labels != ignore_index``; with ``where``, samples must meet
-        both. A sample with a negative label stays: it counts for thresholds and sizes, but not for errors.
+        Label of samples to leave out: short for ``where = labels != ignore_index``; with ``where``, both apply.
     nan_policy
         ``"raise"`` refuses NaN; ``"lowest"`` ranks NaN below all numbers and never puts it in a set.
     progress
         Whether to show a progress bar on stderr. None logs one line per minute to ``avgk_dask`` instead.
     checkpoint
-        Path or URL of a folder that keeps intermediate results, so that an interrupted run, or one over a store that
-        has grown, reads only what is missing. Results of another request, store or version are refused.
+        Path or URL of a folder for intermediate results: a run that is repeated there reads only what is missing.
 
     Returns
     -------
@@ -91,18 +86,16 @@ def error_curve(
     ScoresError, DtypeError
         If the scores are not a matrix of real numbers, or contain NaN.
     LabelsError
-        Where the labels do not fit the scores, or there are none.
-    MemoryLimitError
-        If a task cannot fit its share of memory; checked before reading.
-    StoreError
-        If the store cannot be opened or read.
+        If the labels do not fit the scores, or there are none.
+    MemoryLimitError, StoreError
+        If a task cannot fit its share of memory (checked before reading), or the store cannot be opened or read.
 
     Notes
     -----
-    Cost: two reads of the store with hard labels, whatever the data, and some 20 ns for each score. Memory grows with the
-    number of distinct label scores (32 bytes each in every tally, of which a process holds up to some 20);
-    tasks hold whole rows of a band. With soft labels every score is a label: a search for all C thresholds, whose
-    reads grow with C (``attrs["reads"]`` tells).
+    Cost: two reads of the store with hard labels, whatever the data, and some 20 ns for each score. Memory grows with
+    the number of distinct label scores (32 bytes each in every tally, of which a process holds up to some 20); tasks
+    hold whole rows of a band. With soft labels every score is a label: a search for all C thresholds, whose reads grow
+    with C (``attrs["reads"]``).
 
     Examples
     --------
@@ -112,16 +105,12 @@ def error_curve(
     ([0.5, 0.0, 0.0], [0.5, 0.0, 0.0])
 
     """
-    check_nan_policy(nan_policy)
-    source = as_source(scores, labels, where=where, ignore_index=ignore_index)
-    if source.labels is None:
-        raise LabelsError(
-            "labels must be given for an error curve; got None, and none are stored beside the scores. "
-            "Pass class numbers or probabilities."
-        )
+    options = ScanOptions(
+        where=where, ignore_index=ignore_index, nan_policy=nan_policy, progress=progress, checkpoint=checkpoint
+    )  # fmt: skip
+    source = labelled_source(scores, labels, "an error curve", **options.opening)
     refuse_truncated(source, "an error curve, which goes up to K = C", in_any_order=True)
-    asked = asked_checkpoint(checkpoint, "error_curve", nan_policy=nan_policy)
-    with running(source, progress, nan_policy, asked) as run:
+    with options.run(source, "error_curve") as run:
         source = run.source
         n_labelled, top, average = (_soft_curves if source.has_soft_labels else _hard_curves)(run)
     n_classes = source.shape[1]
@@ -133,7 +122,7 @@ def error_curve(
 
 
 def _hard_curves(run: Run) -> tuple[int, Weights, Weights]:
-    """Return the number of labelled samples, and of labels inside the sets for each K, both ways."""
+    """Return the number of labelled samples, and of labels inside the top-K and the average-K sets for each K."""
     n_samples, n_classes = run.source.shape
     search = drive(LabelRankSearch(run.source.dtype, n_classes), run)
     assert search.labels is not None
@@ -144,7 +133,7 @@ def _hard_curves(run: Run) -> tuple[int, Weights, Weights]:
 
 
 def _soft_curves(run: Run) -> tuple[int, Weights, Weights]:
-    """Return the number of samples, and the label weight inside the sets for each K, both ways."""
+    """Return the number of samples, and the label weight inside the top-K and the average-K sets for each K."""
     n_samples, n_classes = run.source.shape
     search = find_thresholds(run, [n_samples * k for k in range(1, n_classes + 1)], n_ranks=n_classes)
     assert search.first_tally is not None
@@ -160,9 +149,6 @@ def _errors(inside: Weights, n_labelled: int) -> tuple[list[float], float]:
     return [float(error) for error in errors], float(sum(errors, Fraction(0)) / len(errors))
 
 
-# ``smallest_k``: the least budget whose error is at most a target.
-
-
 @dataclass(frozen=True)
 class SmallestK(ShownAsTable):
     """The least budgets whose errors are at most a target, as ``smallest_k`` finds them; ``predict_sets`` takes it.
@@ -170,7 +156,7 @@ class SmallestK(ShownAsTable):
     Attributes
     ----------
     k
-        B / N, rounded up: as a budget of the same samples it stands for B labels in all.
+        B / N, rounded up: as a budget of the same samples it means B labels in all.
     value
         lambda, the (B + 1)-th largest score, as ``threshold`` gives it for that budget.
     error
@@ -220,7 +206,7 @@ def smallest_k(
     max_error: BudgetLike,
     where: LabelsLike = None,
     ignore_index: int | None = None,
-    nan_policy: str = "raise",
+    nan_policy: NanPolicy = "raise",
     progress: bool | None = None,
     checkpoint: PlaceLike = None,
 ) -> SmallestK:
@@ -231,26 +217,22 @@ def smallest_k(
     Parameters
     ----------
     scores
-        N x C matrix, the classes on the last axis and samples on all others: an array (NumPy, Dask, Zarr, xarray,
-        tensor on the CPU), a frame, or the path of a store or file, as for ``open_scores``.
+        N x C matrix, classes last, all other axes samples: any array, a frame, or the path of a store or file.
     labels
         N integers (negative, masked or null: unlabelled) or N class names; or the path of a store or file that holds
         them. By default the labels stored with the scores.
     max_error
         The target, a number from 0 to 1, as exact as budgets are: 0.01 means one in a hundred.
     where
-        One boolean per sample, in any form that labels take. Samples where it is False (padding) are left out of N,
-        thresholds, sizes and errors, and their scores are not looked at. By default all samples count.
+        One boolean per sample: those where it is False (padding) are left out altogether. By default all count.
     ignore_index
-        Label of samples to leave out: short for ``where = labels != ignore_index``; with ``where``, samples must meet
-        both. A sample with a negative label stays: it counts for thresholds and sizes, but not for errors.
+        Label of samples to leave out: short for ``where = labels != ignore_index``; with ``where``, both apply.
     nan_policy
         ``"raise"`` refuses NaN; ``"lowest"`` ranks NaN below all numbers and never puts it in a set.
     progress
         Whether to show a progress bar on stderr. None logs one line per minute to ``avgk_dask`` instead.
     checkpoint
-        Path or URL of a folder that keeps intermediate results, so that an interrupted run, or one over a store that
-        has grown, reads only what is missing. Results of another request, store or version are refused.
+        Path or URL of a folder for intermediate results: a run that is repeated there reads only what is missing.
 
     Returns
     -------
@@ -260,23 +242,21 @@ def smallest_k(
     Raises
     ------
     BudgetError
-        Where no budget reaches the target (labels have NaN for their scores), or the least cannot be certain from a
+        If no budget reaches the target (labels have NaN for their scores), or the least cannot be certain from a
         truncated store.
     ScoresError, DtypeError
         If the scores are not a matrix of real numbers, or contain NaN.
     LabelsError
-        Where the labels do not fit the scores, are probabilities, or no sample has one.
+        If the labels do not fit the scores, are probabilities, or no sample has one.
     OptionError
-        Where the target is no number from 0 to 1.
-    MemoryLimitError
-        If a task cannot fit its share of memory; checked before reading.
-    StoreError
-        If the store cannot be opened or read.
+        If the target is not a number from 0 to 1.
+    MemoryLimitError, StoreError
+        If a task cannot fit its share of memory (checked before reading), or the store cannot be opened or read.
 
     Notes
     -----
-    Cost: two reads of the store, and a third of one band; one more of a truncated store. Memory grows with the number of distinct label
-    scores, 16 bytes each; tasks hold whole rows of a band.
+    Cost: two reads of the store, and a third of one band; one more of a truncated store. Memory grows with the number
+    of distinct label scores, 16 bytes each; tasks hold whole rows of a band.
 
     Examples
     --------
@@ -287,18 +267,18 @@ def smallest_k(
     (0.5, 1)
 
     """
-    check_nan_policy(nan_policy)
-    target = _check_target(max_error)
-    source = labelled_source(scores, labels, "smallest_k", where=where, ignore_index=ignore_index, hard=True)
-    if source.has_soft_labels:
-        raise LabelsError("labels must be class numbers for smallest_k; got a matrix. Pass one label for each sample.")
-    asked = asked_checkpoint(checkpoint, "smallest_k", max_error=str(target), nan_policy=nan_policy)
-    with running(source, progress, nan_policy, asked) as run:
+    options = ScanOptions(
+        where=where, ignore_index=ignore_index, nan_policy=nan_policy, progress=progress, checkpoint=checkpoint
+    )  # fmt: skip
+    target = parse_bounded("max_error", max_error, "Pass the error that may remain, such as 0.01.", most=1)
+    source = labelled_source(scores, labels, "smallest_k", hard=True, **options.opening)
+    refuse_soft(source, "smallest_k")
+    with options.run(source, "smallest_k", max_error=str(target)) as run:
         search = drive(SmallestSearch(run.source.dtype, run.source.shape[1], target), run)
-        return _found(search, run)
+        return _smallest(search, run)
 
 
-def _found(search: SmallestSearch, run: Run) -> SmallestK:
+def _smallest(search: SmallestSearch, run: Run) -> SmallestK:
     """Return the answer of a search that has ended."""
     assert search.labels is not None
     n_labelled, needed, dtype = search.labels.n_labelled, search.n_needed, run.source.dtype
@@ -326,15 +306,3 @@ def _found(search: SmallestSearch, run: Run) -> SmallestK:
         run.source.shape[0],
         run.reads,
     )
-
-
-def _check_target(max_error: BudgetLike) -> Fraction:
-    try:
-        value = parse_budget(max_error)
-    except BudgetError:
-        value = Fraction(-1)
-    if not 0 <= value <= 1 or not math.isfinite(float(value)):
-        raise OptionError(
-            f"max_error must be a number from 0 to 1; got {max_error!r}. Pass the error that may remain, such as 0.01."
-        )
-    return value

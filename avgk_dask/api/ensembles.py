@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import partial
-from typing import Any, SupportsFloat, Unpack
+from typing import Any, Literal, SupportsFloat, Unpack
 
 import dask.array as da
 import numpy as np
@@ -23,10 +23,13 @@ from ..sources.source import Source
 from ..sources.transforms import Softmax
 from ..statistics.truncated import refuse_truncated
 from ..store.read.manifest import table_digest
-from .inputs.lazy_scores import LazyScores, SourceOptions
-from .inputs.names import check_inputs, check_same_names, frame_of, names_of
+from .inputs.lazy_scores import LazyScores
+from .inputs.names import check_inputs, check_same_names, names_of
 from .inputs.sources import aligned, as_source, existing
-from .options import LabelsLike, ScoresLike, is_stored
+from .options import LabelsLike, ScoresLike, SourceOptions, check_word, is_stored
+
+#: What an ensemble is the mean of.
+Mean = Literal["probabilities", "logits"]
 
 
 @dataclass(frozen=True, repr=False, eq=False)
@@ -64,34 +67,29 @@ class Ensemble(LazyScores):
     def parts(self) -> Sequence[object]:  # noqa: D102
         return self.members
 
-    @property
-    def frame(self) -> xr.DataArray | None:
-        """The DataArray of the first member that has one, or None."""
-        return next((frame for member in self.members if (frame := frame_of(member)) is not None), None)
-
     def __repr__(self) -> str:
         return self._told(f"{'softmax of the ' * (self.of == 'logits')}mean of {len(self.members)} members")
 
 
 def ensemble(
-    members: Iterable[ScoresLike], weights: Iterable[SupportsFloat] | None = None, of: str = "probabilities"
+    members: Iterable[ScoresLike], weights: Iterable[SupportsFloat] | None = None, of: Mean = "probabilities"
 ) -> LazyScores:
     """Return the weighted mean of several models' scores, made while they are read.
 
-    Nothing is stored, and every function takes the result as scores. In float64, weight by weight and in the order of the
-    members, w[0] s[0] + w[1] s[1] + ..., rounded once at the end: the same bits for any chunking of any member.
+    Nothing is stored, and every function takes the result as scores. In float64, weight by weight and in the order of
+    the members, w[0] s[0] + w[1] s[1] + ..., rounded once at the end: the same bits for any chunking of any member.
 
     Parameters
     ----------
     members
-        Scores of the same samples and classes, two or more usually: NumPy, Dask or Zarr arrays, xarray objects, paths of
-        stores, or lazy scores such as ``softmax`` gives, each with a dtype and chunks of its own.
+        Scores of the same samples and classes, two or more usually: NumPy, Dask or Zarr arrays, xarray objects, paths
+        of stores, or lazy scores such as ``softmax`` gives, each with a dtype and chunks of its own.
     weights
         A positive number for each member, by default the same for all. They are divided by their exact sum, and each is
         rounded once.
     of
-        ``"probabilities"`` takes the mean of the scores as they are; ``"logits"`` takes the softmax of their mean, which is not
-        rounded before it.
+        ``"probabilities"`` takes the mean of the scores themselves; ``"logits"`` takes the softmax of their mean,
+        which is not rounded before it.
 
     Returns
     -------
@@ -102,9 +100,9 @@ def ensemble(
     Raises
     ------
     OptionError
-        Where there is no member, a weight is no positive number or missing, or ``of`` is none of its values.
+        If there is no member, a weight is not a positive number or missing, or ``of`` is not one of its values.
     ScoresError
-        Where the members' shapes or coordinates differ, or one is truncated; later, where one holds NaN, or infinities of
+        If the members' shapes or coordinates differ, or one is truncated; later, if one holds NaN, or infinities of
         both signs meet.
     LabelsError
         Later, where members have different labels, and no others are given.
@@ -114,10 +112,10 @@ def ensemble(
     Notes
     -----
     Cost: nothing by itself. What takes the result reads each member as often as it would read scores: in bands that end
-    where chunks of all members do, so that each chunk is read once, and a pilot of a few whole bands before. Where such bands
-    would exceed 64 MB, they end where those of the member with the largest chunks do, and chunks of others that lie across
-    are read twice. A task holds a band of each member's chunks and the sums in float64. Labels of several members that
-    are not equally sealed are read once more to be compared.
+    where chunks of all members do, so that each chunk is read once, and a pilot of a few whole bands before. Where such
+    bands would exceed 64 MB, they end where those of the member with the largest chunks do, and chunks of others that
+    lie across are read twice. A task holds a band of each member's chunks and the sums in float64. Labels of several
+    members that are not equally sealed are read once more to be compared.
 
     Examples
     --------
@@ -130,8 +128,7 @@ def ensemble(
     0.4375
 
     """
-    if of not in ("probabilities", "logits"):
-        raise OptionError(f"of must be 'probabilities' or 'logits'; got {of!r}. Leave it out for probabilities.")
+    check_word("of", of, Mean, "Leave it out for probabilities.")
     given = _check_list(members)
     mean = Ensemble(given, _shares(weights, len(given)), of)
     check_same_names(numbered(given))
@@ -191,7 +188,7 @@ def _check_members(sources: Sequence[Source]) -> None:
 
 
 def numbered(members: Sequence[ScoresLike]) -> dict[str, ScoresLike]:
-    """Return members by what they are called in errors."""
+    """Return members by their names in errors."""
     return {f"members[{number}]": member for number, member in enumerate(members)}
 
 
@@ -209,7 +206,7 @@ def _common_labels(sources: Sequence[Source]) -> Labels:
 
 
 def _first_difference(ours: Labels, theirs: Labels) -> int | None:
-    """Return the first sample whose labels differ; None where none do. Equal digests save reading them."""
+    """Return the first sample whose labels differ, or None. Equal digests save reading them."""
     assert ours is not None
     assert theirs is not None
     if ours.ndim != theirs.ndim:
@@ -224,7 +221,7 @@ def _first_difference(ours: Labels, theirs: Labels) -> int | None:
 
 
 def _digest(labels: Labels) -> str | None:
-    """Return a digest of stored labels that is the same only where they are; None where there is none."""
+    """Return a digest of stored labels that identifies their values, or None if there is none."""
     if not is_stored(labels) or (manifest := labels.store_path.store.checks.manifest) is None:
         return None
     return f"{labels.metadata.to_dict()} {table_digest(manifest.table)}"

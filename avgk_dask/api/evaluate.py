@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 from fractions import Fraction
-from typing import TypedDict, Unpack
 
 import numpy as np
 import xarray as xr
 
 from ..engine.plan import ROW_BYTES
 from ..engine.ranked import narrow_dtype
-from ..engine.run import Run, running, showing
+from ..engine.run import Run, showing
 from ..errors import MemoryLimitError, warn_of
 from ..exact.budgets import DEFAULT_BUDGETS, MOST_IN_CURVE, parse_budgets, whole_budgets
 from ..results.datasets import build_result, kind_sentence
@@ -25,12 +24,13 @@ from .inputs.sources import as_source
 from .options import (
     BudgetsLike,
     LabelsLike,
+    Missing,
     Named,
+    NanPolicy,
     PlaceLike,
+    ScanOptions,
     ScoresLike,
-    asked_checkpoint,
-    check_nan_policy,
-    check_ties,
+    Ties,
     result_attrs,
     rounded,
     score_kind,
@@ -46,14 +46,14 @@ def evaluate(
     k: BudgetsLike = DEFAULT_BUDGETS,
     *,
     straddle: bool = True,
-    ties: str = "first",
+    ties: Ties = "first",
     where: LabelsLike = None,
     ignore_index: int | None = None,
     clusters: LabelsLike = None,
-    nan_policy: str = "raise",
+    nan_policy: NanPolicy = "raise",
     progress: bool | None = None,
     checkpoint: PlaceLike = None,
-    missing: str | None = None,
+    missing: Missing | None = None,
 ) -> xr.Dataset:
     """Evaluate top-k and average-k classification for all budgets in one scan.
 
@@ -65,15 +65,16 @@ def evaluate(
     Parameters
     ----------
     scores
-        N x C matrix, the classes on the last axis and samples on all others: an array (NumPy, Dask, Zarr, xarray,
-        tensor on the CPU), a frame, or the path of a store or file, as for ``open_scores``.
+        N x C matrix, classes last, all other axes samples: any array, a frame, or the path of a store or file. Arrays
+        are those of NumPy, Dask, Zarr, xarray and tensors on the CPU; frames have a column per class; files are those
+        that ``open_scores`` takes.
     labels
         N integers (negative, masked or null: unlabelled), N class names, or an N x C matrix of true probabilities; or
         the path of a store or file that holds them. By default the labels stored with the scores.
     k
         Budget or sequence of budgets in (0, C]; duplicates count once. Top-k needs integers. By default 1 to 10, or C.
     straddle
-        Whether to analyse the ambiguity, too: straddle strengths and the supports of the ranked scores,
+        Whether to also analyse the ambiguity: straddle strengths and the supports of the ranked scores,
         in the same scan. For budgets up to k there are k (k + 1) / 2 strengths: for k = 100 they take
         several times as long as the scan.
     ties
@@ -81,11 +82,11 @@ def evaluate(
         order, as in the paper's listing; ``"spread"`` those that come first in a fixed pseudo-random
         order of (sample, class), the same for any chunking, for one more read.
     where
-        One boolean per sample, in any form that labels take. Samples where it is False (padding) are left out of N,
-        thresholds, sizes and errors, and their scores are not looked at. By default all samples count.
+        One boolean per sample: those where it is False (padding) are left out altogether. By default all count. It
+        takes any form that labels take. Scores of samples that are left out are not looked at.
     ignore_index
-        Label of samples to leave out: short for ``where = labels != ignore_index``; with ``where``, samples must meet
-        both. A sample with a negative label stays: it counts for thresholds and sizes, but not for errors.
+        Label of samples to leave out: short for ``where = labels != ignore_index``; with ``where``, both apply. A
+        negative label is different: its sample counts for thresholds and sizes, but not for errors.
     clusters
         One integer per sample, such as its document or patient: samples of a cluster may be alike, and standard errors
         are those of independent clusters. Nothing else changes. By default each sample is independent.
@@ -94,8 +95,9 @@ def evaluate(
     progress
         Whether to show a progress bar on stderr. None logs one line per minute to ``avgk_dask`` instead.
     checkpoint
-        Path or URL of a folder that keeps intermediate results, so that an interrupted run, or one over a store that
-        has grown, reads only what is missing. Results of another request, store or version are refused.
+        Path or URL of a folder for intermediate results: a run that is repeated there reads only what is missing. That
+        may be an interrupted run, or one over a store that has grown. Results of another request, store or version are
+        refused.
     missing
         What a chunk missing from a store means: ``"raise"`` an error that names it (the default), ``"fill"`` the
         array's fill value.
@@ -103,13 +105,13 @@ def evaluate(
     Returns
     -------
     Dataset
-        Over ``k``, with the variables below, each described in its ``attrs``. Without labels all errors and gains
-        are NaN; for a fractional k all that needs an integer is (top-k, gains, straddle, overlap). The
-        attributes are ``n_samples, n_classes, n_labelled, store, versions, reads``, and ``score_kind``: a
-        thousand samples are looked at, and if more than a tenth are not ``"probabilities"``, it is ``"outside [0, 1]"``,
-        ``"rows do not sum to 1"`` or ``"mostly absent"`` (-inf in most classes). Of truncated stores it is left out.
-        ``made_by`` says what was done to the scores that were read, such as a softmax; ``n_left_out`` how many samples
-        do not exist; ``ties`` that they are spread, where they are.
+        Over ``k``, with the variables below, each described in its ``attrs``. Without labels all errors and gains are
+        NaN; for a fractional k all that needs an integer is (top-k, gains, straddle, overlap). The attributes are
+        ``n_samples, n_classes, n_labelled, store, versions, reads``, and ``score_kind``: a thousand samples are looked
+        at, and if more than a tenth are not ``"probabilities"``, it is ``"outside [0, 1]"``, ``"rows do not sum to 1"``
+        or ``"mostly absent"`` (-inf in most classes). Truncated stores do not have it. ``made_by`` says what was
+        done to the scores that were read, such as a softmax; ``n_left_out`` is the number of samples left out; ``ties``
+        that they are spread, where they are.
     ``threshold``
         lambda: the (B + 1)-th largest of all N C scores, B = floor(N k); the smallest one where B = N C.
     ``n_above, n_ties, n_kept``
@@ -117,23 +119,24 @@ def evaluate(
     ``average_set_size``
         (n_above + n_kept) / N, which is B / N (less where NaN ranks lowest and the numbers run out).
     ``average_k_error, top_k_error``
-        Fraction of the labelled samples whose label is outside its set; with soft labels
-        1 - (sum of the labels inside the sets) / N, or 0 where that is negative because rows sum to more than 1 by rounding.
+        Fraction of the labelled samples whose label is outside its set; with soft labels 1 - (sum of the labels inside
+        the sets) / N, or 0 where that is negative because rows sum to more than 1 by rounding.
     ``average_k_error_lowest, average_k_error_highest, average_k_error_expected``
         The least, the greatest and the mean average-k error over all ways to keep n_kept of the n_ties.
     ``adaptive_gain``
         top_k_error - average_k_error.
     ``average_k_error_stderr, top_k_error_stderr, adaptive_gain_stderr, relative_gain_stderr``
         With hard labels, the standard errors of these: how far they are from those of all samples there could be, by
-        chance. That the threshold is found on the same samples, and that both errors are of the same samples, is taken into
-        account. Twice the standard error to either side covers the true value 95 times in 100, unless only a handful of samples, or
-        of clusters, are in error: then it is too small. NaN of a single sample or cluster; those of gains also where ``ties="spread"`` cut ties.
+        chance. That the threshold is found on the same samples, and that both errors are of the same samples, is taken
+        into account. Twice the standard error to either side covers the true value 95 times in 100, unless only a
+        handful of samples, or of clusters, are in error: then it is too small. NaN of a single sample or cluster; those
+        of gains also where ``ties="spread"`` cut ties.
     ``relative_gain``
         adaptive_gain / top_k_error; NaN where that is 0.
     ``set_size_count(k, size)``
         Number of samples whose average-k set has that size.
     ``set_hit_count(k, size)``
-        With hard labels, number of those whose set holds the label, too.
+        With hard labels, number of these samples whose set holds the label.
     ``plug_in_bound``
         With soft labels only: the mean over samples of the sum over classes of abs(label - score). No more
         than that can both errors exceed those of the best sets; NaN where a score is not in [0, 1].
@@ -148,12 +151,12 @@ def evaluate(
         The sum of d[k, o] over the orders; for k > C / 2 that of order 1 alone. Where the scores are the true
         probabilities, adaptive_gain is at least that; for others it only describes them.
     ``straddle_strength_error, straddle_weight_error, straddle_bound_error``
-        How far strength, weight and bound can be from the exact values; 0 when these are exact, as they are up
+        How far strength, weight and bound can be from the exact values; 0 when these are exact, which holds up
         to 33 million ranked scores (N times twice the largest k; half as many of 64 bits).
     ``support_low(rank), support_high(rank)``
         Smallest and largest value of the score of that rank over all samples.
     ``ranked_count(rank, bin), bin_low(rank, bin)``
-        Histogram of each rank: so many samples have a score from ``bin_low`` up to the next bin's.
+        Histogram of each rank: the number of samples with a score from ``bin_low`` up to the next bin's.
     ``supports_overlap``
         1 where support_high[k + 1] > support_low[k], else 0. Where the scores are the true probabilities,
         average-k makes fewer errors than top-k if and only if it is 1.
@@ -161,32 +164,30 @@ def evaluate(
     Raises
     ------
     BudgetError
-        Where a budget is no number in (0, C], or cannot be certain from a truncated store.
+        If a budget is not a number in (0, C], or cannot be certain from a truncated store.
     ScoresError, DtypeError
         If the scores are not a matrix of real numbers, or contain NaN.
     LabelsError
-        Where the labels do not fit the scores.
+        If the labels do not fit the scores.
     OptionError
-        Where an option is none of the values it may take.
-    MemoryLimitError
-        If a task cannot fit its share of memory; checked before reading.
-    StoreError
-        If the store cannot be opened or read.
+        If an option is not one of the values it may take.
+    MemoryLimitError, StoreError
+        If a task cannot fit its share of memory (checked before reading), or the store cannot be opened or read.
 
     Warns
     -----
     ResultWarning
-        Where the scores are no probabilities, or most of each row is absent.
+        If the scores are not probabilities, or most of each row is absent.
 
     Notes
     -----
-    Cost: each chunk is read once, and a pilot of at most 10 % of the chunks (or 8) before, for any number of
-    budgets; up to 2**18 scores there is no pilot. One more read where the pilot was misled; one more of each
-    band where a cut through very many ties falls; one more of all, and of a second pilot, with ``ties="spread"``
-    where ties are cut; two more with soft labels and very many ties; one more of a truncated store. Three of any chunk
-    at most in our tests without these options, on data made to mislead. ``attrs["reads"]`` is the number of full reads in this call.
-    A task takes the memory of a few chunks (``info`` estimates it), the process in which results come
-    together a few hundred MB.
+    Cost: each chunk is read once, and a pilot of at most 10 % of the chunks (or 8) before, for any number of budgets;
+    up to 2**18 scores there is no pilot. One more read where the pilot was misled; one more of each band where a cut
+    through very many ties falls; one more of all, and of a second pilot, with ``ties="spread"`` where ties are cut; two
+    more with soft labels and very many ties; one more of a truncated store. Three of any chunk at most in our tests
+    without these options, on data made to mislead. ``attrs["reads"]`` is the number of full reads in this call. A task
+    takes the memory of a few chunks (``info`` estimates it), the process in which results come together a few hundred
+    MB.
 
     Examples
     --------
@@ -197,66 +198,58 @@ def evaluate(
     (0.111, 0.0)
 
     """
-    result, _ = evaluate_with_curve(
-        scores, labels, k, most=0, straddle=straddle, ties=ties, where=where, ignore_index=ignore_index, clusters=clusters,
-        nan_policy=nan_policy, progress=progress, checkpoint=checkpoint, missing=missing,
+    options = ScanOptions(
+        straddle=straddle, ties=ties, where=where, ignore_index=ignore_index, clusters=clusters, nan_policy=nan_policy,
+        progress=progress, checkpoint=checkpoint, missing=missing,
     )  # fmt: skip
+    result, _ = evaluate_with_curve(scores, labels, k, options, most=0)
     warn_of(kind_sentence(result))
     return result
 
 
-class Options(TypedDict, total=False):
-    """The options of ``evaluate``."""
-
-    straddle: bool
-    ties: str
-    where: LabelsLike
-    ignore_index: int | None
-    clusters: LabelsLike
-    nan_policy: str
-    progress: bool | None
-    checkpoint: PlaceLike
-    missing: str | None
-
-
 def evaluate_with_curve(
     scores: ScoresLike,
-    labels: LabelsLike = None,
-    k: BudgetsLike = DEFAULT_BUDGETS,
+    labels: LabelsLike,
+    k: BudgetsLike,
+    options: ScanOptions,
     *,
     most: int = MOST_IN_CURVE,
-    **options: Unpack[Options],
 ) -> tuple[xr.Dataset, xr.Dataset | None]:
-    """Return what ``evaluate`` gives, and the same for every integer budget up to ``most``, without straddle strengths.
+    """Return the result of ``evaluate``, and one for every integer budget up to ``most``, without straddle strengths.
 
-    Both come from one scan. The curve ends where it would no longer be cheap (see ``cheap_budgets``); there is none where ``most``
-    is 0, and where memory has no space for more budgets than were asked for.
+    Both come from one scan. The curve ends where it would no longer be cheap (see ``cheap_budgets``). There is none if
+    ``most`` is 0, or if the memory does not suffice for more budgets than ``k``.
     """
-    ties, nan_policy = options.get("ties", "first"), options.get("nan_policy", "raise")
-    where, missing, progress = options.get("where"), options.get("missing"), options.get("progress")
-    straddle, clusters = options.get("straddle", True), options.get("clusters")
-    check_nan_policy(nan_policy)
-    check_ties(ties)
-    with showing(progress):
-        source = as_source(scores, labels, missing=missing, where=where, ignore_index=options.get("ignore_index"))
-        refuse_spread(source, ties)
+    straddle = options.straddle
+    with showing(options.progress):
+        source = as_source(scores, labels, **options.opening)
+        refuse_spread(source, options.ties)
         budgets = parse_budgets(k, source.n_classes)
         grouping = Grouping()
-        if clusters is not None:
+        if options.clusters is not None:
             refuse_without_classes(source, "clusters")
-            groups = Groups.of(clusters, scores, source, "clusters", missing, labels=labels, where=where)
+            groups = Groups.of(
+                options.clusters, scores, source, "clusters", options.missing, labels=labels, where=options.where
+            )
             names = groups.names()
             source, grouping = groups.beside_labels(source, names), Grouping("groups", names.size)
-        asked = asked_checkpoint(
-            options.get("checkpoint"), "evaluate", straddle=straddle, ties=ties, nan_policy=nan_policy
-        )
-        with running(source, progress, nan_policy, asked) as run:
+        with options.run(source, "evaluate", straddle=bool(straddle), ties=options.ties) as run:
             curve = whole_budgets(cheap_budgets(source, budgets, most))
-            result, every = _found(run, budgets, curve, straddle, ties, grouping)
-    for found in (result, every):
-        if ties != "first" and found is not None:
-            found.attrs["ties"] = ties
-    return result, every
+            more = tuple(budget for budget in curve if budget not in budgets)
+            try:
+                outcome = find_outcome(run, budgets, options, grouping, more=more)
+            except MemoryLimitError:
+                if not more:
+                    raise
+                curve, outcome = (), find_outcome(run, budgets, options, grouping)
+            results = [outcome_result(replace(outcome, budgets=budgets), straddle, run.reads)]
+            if curve:
+                whole = outcome_result(outcome, straddle=False, reads=run.reads)
+                results.append(whole.isel(k=[outcome.budgets.index(budget) for budget in curve]))
+    if options.ties != "first":
+        for result in results:
+            result.attrs["ties"] = options.ties
+    return results[0], results[1] if curve else None
 
 
 #: Scores that a scan holds for each that a budget takes, since brackets are wider than thresholds.
@@ -264,10 +257,10 @@ _HELD_PER_LABEL = 1.25
 
 
 def cheap_budgets(source: Source, budgets: tuple[Fraction, ...], most: int) -> int:
-    """Return the largest integer budget, up to ``most``, that costs little beside those asked for; 0 where none does.
+    """Return the largest integer budget, up to ``most``, that adds little to the cost of ``budgets``; 0 if none does.
 
-    That is as long as the rows of a scan are held (``avgk.kept-bytes``), and twice the time: beyond, a hundred brackets hold nearly all
-    events. Of truncated scores larger budgets may be uncertain.
+    A scan is cheap as long as it holds its rows (``avgk.kept-bytes``): beyond that it takes twice the time, since a
+    hundred brackets hold nearly all events. Larger budgets may be uncertain for truncated scores.
     """
     n_samples, n_columns = source.shape
     if source.truncation is not None:
@@ -279,78 +272,44 @@ def cheap_budgets(source: Source, budgets: tuple[Fraction, ...], most: int) -> i
     return min(most, n_columns, fitting) if fitting >= max(budgets) else 0
 
 
-def _found(
-    run: Run,
-    budgets: tuple[Fraction, ...],
-    curve: tuple[Fraction, ...],
-    straddle: bool,
-    ties: str,
-    grouping: Grouping,
-) -> tuple[xr.Dataset, xr.Dataset | None]:
-    """Return the result of the budgets, and that of a curve where there is one, from one scan."""
-    more = tuple(budget for budget in curve if budget not in budgets)
-    try:
-        outcome = find_outcome(run, budgets, straddle, ties, grouping, more=more)
-    except MemoryLimitError:
-        if not more:
-            raise
-        curve, outcome = (), find_outcome(run, budgets, straddle, ties, grouping)
-    result = result_of(run, replace(outcome, budgets=budgets), straddle)
-    if not curve:
-        return result, None
-    places = [outcome.budgets.index(budget) for budget in curve]
-    return result, result_of(run, outcome, straddle=False).isel(k=places)
-
-
-def evaluate_run(
-    run: Run,
-    budgets: tuple[Fraction, ...],
-    straddle: bool = False,
-    ties: str = "first",
-    clusters: Grouping | None = None,
-) -> xr.Dataset:
-    """Return the result of a run; clusters come with the labels."""
-    return result_of(run, find_outcome(run, budgets, straddle, ties, clusters), straddle)
-
-
 def find_outcome(
     run: Run,
     budgets: tuple[Fraction, ...],
-    straddle: bool,
-    ties: str = "first",
-    clusters: Grouping | None = None,
+    options: ScanOptions,
+    grouping: Grouping | None = None,
     *,
     more: tuple[Fraction, ...] = (),
     keeps_rows: bool = False,
 ) -> Outcome:
-    """Find all that a result tells, and refuse what is not certain; ``more`` budgets follow, without their ambiguity."""
-    n_classes = run.source.n_classes
-    ranked = n_ranked(budgets, run.source.shape[1]) if straddle else 0
+    """Find the outcome of all budgets, and refuse uncertain ones; ``more`` budgets follow without their ambiguity."""
+    source, straddle = run.source, options.straddle
     refuse_budgets(run, budgets, straddle=straddle)
-    outcome = Outcome.find(run, (*budgets, *more), n_ranked=ranked, ties=ties, grouping=clusters, keeps_rows=keeps_rows)
+    outcome = Outcome.find(
+        run,
+        (*budgets, *more),
+        n_ranked=n_ranked(budgets, source.shape[1]) if straddle else 0,
+        ties=options.ties,
+        grouping=grouping,
+        keeps_rows=keeps_rows,
+    )
     outcome = replace(outcome, search=settle_extremes(run, outcome.search))
-    needed = [n_ranked([budget], n_classes) for budget in budgets] if straddle else None
+    needed = [n_ranked([budget], source.n_classes) for budget in budgets] if straddle else None
     certify_budgets(run, budgets, [s.key for s in outcome.selections[: len(budgets)]], needed)
     return outcome
 
 
-def result_of(run: Run, outcome: Outcome, straddle: bool) -> xr.Dataset:
-    """Return the outcome of a run as a Dataset."""
-    return outcome_result(outcome, straddle, run.reads)
-
-
 def outcome_result(outcome: Outcome, straddle: bool, reads: int) -> xr.Dataset:
-    """Return an outcome as a Dataset, whatever it took to read."""
+    """Build the result Dataset of an outcome."""
     source, budgets = outcome.source, outcome.budgets
     values, coords = _values(outcome)
     if straddle:
-        ranked = n_ranked(budgets, source.shape[1])
-        ambiguity = analyse(outcome.tally.ranked.first(ranked), integers(budgets), source.dtype, source.n_classes)
+        ranked = outcome.tally.ranked.first(n_ranked(budgets, source.shape[1]))
+        ambiguity = analyse(ranked, integers(budgets), source.dtype, source.n_classes)
         more, ranks = ambiguity_values(ambiguity, budgets, source)
         values, coords = values | more, coords | ranks
+    clusters: Named = {"n_clusters": outcome.n_groups} if outcome.grouping.n else {}
     kind = score_kind(source, outcome.tally.looked)
-    told: Named = {"n_clusters": outcome.n_groups} if outcome.grouping.n else {}
-    attrs = result_attrs(source, reads, n_labelled=outcome.tally.n_labelled, **told, **kind)
+    attrs = result_attrs(source, reads, n_labelled=outcome.tally.n_labelled, **clusters, **kind)
     return build_result(values, coords, attrs)
 
 

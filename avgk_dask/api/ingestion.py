@@ -40,7 +40,7 @@ from ..store.where.locations import MOST_NAMES
 from ..store.write.leases import LeasedStore
 from .inputs.names import as_class_numbers, check_inputs, compute_frame, names_of
 from .inputs.sources import find_labels, in_numpy
-from .options import LabelsLike, ScoresLike, StoreLike, is_stored
+from .options import LabelsLike, Missing, ScoresLike, StoreLike, check_flag, check_missing, is_stored
 from .stores import verify
 
 #: Bytes of scores read at once.
@@ -58,9 +58,9 @@ class Ingestion(ShownAsTable):
     n_samples, n_classes
         Shape of the scores that were written, or appended; no samples if a run that was killed had appended them.
     has_labels
-        Whether labels were stored beside them.
+        Whether labels were stored with them.
     rounding
-        What storing did to the scores; None where every value is stored as it is.
+        What storing did to the scores; None if every value is stored exactly.
     class_names
         Names of the columns where each class was one; else None.
     ignored
@@ -136,7 +136,7 @@ def ingest(
     top_m: int | None = None,
     append: bool = False,
     overwrite: bool = False,
-    missing: str = "raise",
+    missing: Missing = "raise",
     storage_options: Options | None = None,
     out_options: Options | None = None,
     progress: bool | None = None,
@@ -144,8 +144,8 @@ def ingest(
     """Copy scores of another format, or of another Zarr store, into a store that reads fast; verified at the end.
 
     What fails leaves nothing behind, and a local store that was to be overwritten as it was (on an object store it is
-    removed first); so does a store that was to be appended to, wherever it is. An append that was killed at any time may be
-    run again: rows that it had added are known by a hash, and not added twice (``LeftoverWarning``).
+    removed first); so does a store that was to be appended to, wherever it is. An append that was killed at any time
+    may be run again: rows that it had added are known by a hash, and not added twice (``LeftoverWarning``).
 
     Parameters
     ----------
@@ -153,7 +153,7 @@ def ingest(
         Path of an .npy, .npz, .parquet, .csv, .arrow or .feather file, a folder of Parquet or Arrow files
         (a Hugging Face dataset, say), ``-`` for an .npy stream on standard input, or a Zarr store.
     labels
-        Path of a file or store with the labels, or an array; by default those found beside the scores, under a usual
+        Path of a file or store with the labels, or an array; by default those found with the scores, under a usual
         name (``labels``, ``label``; ``y``, ``y_true``, ``targets`` or ``target`` where they can be nothing else).
     out
         Path or URL of the new store, or of the one to append to.
@@ -175,25 +175,25 @@ def ingest(
     Returns
     -------
     Ingestion
-        With ``ok``, ``n_samples``, ``n_classes``, ``has_labels``, ``rounding`` (None where every value is stored as it is),
-        ``class_names`` (where each class was a named column), ``ignored`` (members or columns that were not used) and
-        ``verification``, what ``verify`` found.
+        With ``ok``, ``n_samples``, ``n_classes``, ``has_labels``, ``rounding`` (None where every value is stored as it
+        is), ``class_names`` (where each class was a named column), ``ignored`` (members or columns that were not used)
+        and ``verification``, what ``verify`` found.
 
     Raises
     ------
     StoreError
-        Where the source is not there or has no such column, or ``out`` exists or cannot be written.
+        If the source is not there or has no such column, or ``out`` exists or cannot be written.
     ReadError
-        Where a part of the source could not be read, or the new store does not hold what was written.
+        If a part of the source could not be read, or the new store does not hold what was written.
     ScoresError, LabelsError, DtypeError
-        Where scores or labels have a wrong shape, type or value.
+        If scores or labels have a wrong shape, type or value.
     OptionError
-        Where an option is none of the values it may take.
+        If an option is not one of the values it may take.
 
     Notes
     -----
-    Cost: one read of the source, one write, and one read of what was written, to verify it. Memory stays bounded however
-    large the source: blocks of 16 MB of a file, of up to 128 MB of another store (a whole shard where it has
+    Cost: one read of the source, one write, and one read of what was written, to verify it. Memory stays bounded
+    however large the source: blocks of 16 MB of a file, of up to 128 MB of another store (a whole shard where it has
     shards). Parquet files with one column per class need about 2 MB for each column.
 
     Examples
@@ -205,6 +205,10 @@ def ingest(
     True
 
     """
+    check_flag("append", append)
+    check_flag("overwrite", overwrite)
+    check_flag("progress", progress, or_none=True)
+    check_missing(missing)
     rows = _open_rows(scores, scores_name, labels_name, storage_options, missing)
     if rows.n_samples == 0:
         raise _no_samples(rows)

@@ -1,12 +1,14 @@
-"""What users hand in, by name: the types of public arguments, and how to tell a stored array."""
+"""The options of public functions: their types, one validated object that holds them, and what all results share."""
 
 from __future__ import annotations
 
 import math
 import os
 from collections.abc import Iterable, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from fractions import Fraction
-from typing import Protocol, SupportsFloat, SupportsIndex, TypeAlias, TypeGuard
+from typing import Any, Literal, Protocol, SupportsFloat, SupportsIndex, TypeAlias, TypedDict, TypeGuard, get_args
 
 import dask.array as da
 import numpy as np
@@ -14,6 +16,7 @@ import xarray as xr
 
 from ..arrays import Array
 from ..engine.checkpoint import CheckpointKey
+from ..engine.run import Run, running
 from ..engine.tally import LookedRows
 from ..errors import OptionError
 from ..results.datasets import ATTRIBUTE, CUT, OUTSIDE, PROBABILITIES, UNNORMALISED, versions
@@ -23,34 +26,34 @@ from ..store import is_zarr
 from ..store.where.addresses import StoredArray
 
 #: Scores, labels, sets: an array of any library (NumPy, Dask, Zarr, xarray, pandas, polars, Arrow, ...), a sequence, or
-#: the path of a store or file. No type names them all; what is none of them is refused when it is looked at.
+#: the path of a store or file. No type names them all; anything else is refused when it is opened.
 ScoresLike: TypeAlias = object
 LabelsLike: TypeAlias = object
 #: The path or URL of a store, or a Zarr store, group or array already opened.
 StoreLike: TypeAlias = object
 
-#: Where files are kept: a path or URL, a Zarr store already opened, or nowhere.
+#: A folder for files: a path or URL, a Zarr store already opened, or None.
 PlaceLike: TypeAlias = "str | os.PathLike[str] | object | None"
 
-#: A budget, and one or several of them: numbers, of NumPy, too, or decimal strings.
+#: A budget, and one or several of them: numbers, also of NumPy, or decimal strings.
 BudgetLike: TypeAlias = SupportsFloat | str
 BudgetsLike: TypeAlias = BudgetLike | Iterable[BudgetLike]
 
 
 class HasValue(Protocol):
-    """What ``threshold`` and ``best_threshold`` give."""
+    """A result of ``threshold`` or ``best_threshold``."""
 
     @property
     def value(self) -> float:
         """The threshold."""
 
 
-#: One threshold or several; those of a result, too.
+#: One threshold or several, also those of a result.
 ThresholdsLike: TypeAlias = SupportsFloat | HasValue | xr.DataArray | xr.Dataset | Iterable[SupportsFloat | HasValue]
 #: A rank, or several.
 RanksLike: TypeAlias = SupportsIndex | Iterable[SupportsIndex]
 
-#: A matrix or column that has been looked at: in memory, stored, or the blocks of a Dask array.
+#: A matrix or column that was opened: in memory, stored, or the blocks of a Dask array.
 Matrix: TypeAlias = "Array | StoredArray | da.Array"
 
 
@@ -60,50 +63,133 @@ def is_stored(array: object) -> TypeGuard[StoredArray]:
 
 
 def are_several(given: object) -> TypeGuard[Iterable[object]]:
-    """Return whether something stands for several values rather than for one."""
+    """Return whether a value is a sequence or array rather than one value."""
     n_axes: int = given.ndim if hasattr(given, "ndim") else np.asarray(given).ndim
     return n_axes > 0
 
 
-# Checks of the options that several functions share.
+# The options that take words, and their checks.
+
+NanPolicy: TypeAlias = Literal["raise", "lowest"]
+Ties: TypeAlias = Literal["first", "spread"]
+Missing: TypeAlias = Literal["raise", "fill"]
 
 
-def check_nan_policy(nan_policy: str) -> None:
+def check_word(name: str, value: object, words: Any, cure: str = "Use one of these.") -> None:
+    """Refuse a value that is not one of the words of a Literal type, or of a table."""
+    allowed = get_args(words) or tuple(words)
+    if not (value is None or isinstance(value, str)) or value not in allowed:
+        raise OptionError(f"{name} must be {' or '.join(map(repr, allowed))}; got {_short(value)}. {cure}")
+
+
+def check_flag(name: str, value: object, *, or_none: bool = False) -> None:
+    """Refuse a value that is not True or False (or None, where that is allowed)."""
+    if not isinstance(value, (bool, np.bool_)) and not (or_none and value is None):
+        allowed = "True, False or None" if or_none else "True or False"
+        raise OptionError(f"{name} must be {allowed}; got {_short(value)}. Leave it out for the default.")
+
+
+def check_count(name: str, value: object, cure: str) -> None:
+    """Refuse a value that is not a positive integer."""
+    if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < 1:
+        raise OptionError(f"{name} must be a positive integer; got {_short(value)}. {cure}")
+
+
+def check_nan_policy(nan_policy: object) -> None:
     """Refuse an unknown policy."""
-    if nan_policy not in ("raise", "lowest"):
-        raise OptionError(f"nan_policy must be 'raise' or 'lowest'; got {nan_policy!r}. Leave it out to refuse NaN.")
+    check_word("nan_policy", nan_policy, NanPolicy, "Leave it out to refuse NaN.")
 
 
-def check_ties(ties: str) -> None:
-    """Refuse an unknown order of ties."""
-    if ties not in ("first", "spread"):
-        raise OptionError(f"ties must be 'first' or 'spread'; got {ties!r}. Leave it out to keep the first ones.")
+def check_missing(missing: object) -> None:
+    """Refuse an unknown meaning of missing chunks; None leaves it to the store."""
+    if missing is not None:
+        check_word("missing", missing, Missing, "Leave it out to refuse missing chunks.")
 
 
-def check_guarantee(guarantee: str | None) -> None:
-    """Refuse an unknown guarantee."""
-    if guarantee not in (None, "expected"):
-        raise OptionError(f"guarantee must be 'expected' or None; got {guarantee!r}. Leave it out for none.")
+def _short(value: object) -> str:
+    """Return the text of a value on one line, not longer than a line."""
+    text = " ".join(repr(value).split())
+    return text if len(text) <= 80 else f"{text[:77]}..."
 
 
-# The ``checkpoint`` of public functions: where a run keeps what it finds, and what it was asked for.
+class Opening(TypedDict, total=False):
+    """How scores are opened: which samples count, and what a missing chunk means."""
+
+    missing: str | None
+    where: LabelsLike
+    ignore_index: int | None
+
+
+class SourceOptions(Opening, total=False):
+    """The same, and whether the labels stored with the scores are taken if there are no others."""
+
+    own_labels: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScanOptions:
+    """The options of a call that reads scores. A public function builds it; all below receive it whole.
+
+    Each field means what the parameter of that name means in ``evaluate``. Functions use the fields that they have.
+
+    Raises
+    ------
+    OptionError
+        If a field is not one of the values it may take.
+
+    """
+
+    straddle: bool = True
+    ties: Ties = "first"
+    where: LabelsLike = None
+    ignore_index: int | None = None
+    clusters: LabelsLike = None
+    nan_policy: NanPolicy = "raise"
+    missing: Missing | None = None
+    progress: bool | None = None
+    checkpoint: PlaceLike = None
+
+    def __post_init__(self) -> None:
+        check_flag("straddle", self.straddle)
+        check_word("ties", self.ties, Ties, "Leave it out to keep the first ones.")
+        check_nan_policy(self.nan_policy)
+        check_missing(self.missing)
+        check_flag("progress", self.progress, or_none=True)
+        _check_checkpoint(self.checkpoint)
+
+    @property
+    def opening(self) -> Opening:
+        """The options with which scores are opened."""
+        return {"missing": self.missing, "where": self.where, "ignore_index": self.ignore_index}
+
+    def run(
+        self, source: Source, function: str = "", *, folder: str = "", **request: object
+    ) -> AbstractContextManager[Run]:
+        """Lend the run of a function over a source.
+
+        ``request`` is what a checkpoint of the run must agree in besides ``nan_policy``: all that changes what the
+        function reads or finds, but for budgets. Functions that read several matrices keep each in a ``folder`` of its
+        own.
+        """
+        kept = asked_checkpoint(self.checkpoint, function, folder=folder, nan_policy=self.nan_policy, **request)
+        return running(source, self.progress, self.nan_policy, kept)
+
+
+def _check_checkpoint(place: PlaceLike) -> None:
+    is_path = isinstance(place, (str, os.PathLike)) and os.fspath(place) != ""
+    if place is not None and not is_path and not is_zarr(place):
+        raise OptionError(
+            f"checkpoint must be a path, a URL or a Zarr store; got {_short(place)}. Name a folder for it."
+        )
 
 
 def asked_checkpoint(place: PlaceLike, function: str, *, folder: str = "", **request: object) -> CheckpointKey | None:
-    """Return the checkpoint that a call of a function asks for; None where it asks for none.
-
-    ``request`` is all that changes what the function reads or finds, but for budgets. Functions that read several matrices
-    keep what they find of each in a ``folder`` of its own.
-    """
-    if place is None:
-        return None
-    is_path = isinstance(place, (str, os.PathLike)) and os.fspath(place) != ""
-    if not is_path and not is_zarr(place):
-        raise OptionError(f"checkpoint must be a path, a URL or a Zarr store; got {place!r}. Name a folder for it.")
-    return CheckpointKey(place, function, request, folder)
+    """Return the checkpoint that a call of a function asks for, or None if it asks for none."""
+    _check_checkpoint(place)
+    return None if place is None else CheckpointKey(place, function, request, folder)
 
 
-# What all results share: attributes that tell what they were computed from, and how values are rounded.
+# What all results share: the attributes that record their inputs, and how values are rounded.
 
 
 #: Variables, coordinates or attributes of a result, by name.
@@ -127,7 +213,7 @@ def result_attrs(source: Source, reads: int, **more: object) -> Named:
 
 
 def score_kind(source: Source, looked: LookedRows) -> Named:
-    """Return the attribute that says what rows look like; none of truncated ones, and where none could be seen."""
+    """Return the attribute that describes the rows; none for truncated ones, or if none were sampled."""
     if source.truncation is not None or not looked.n_looked or BALANCED in source.made_by:
         return {}
     few = looked.n_looked / 10

@@ -1,11 +1,16 @@
-"""The exact outcome of an evaluation: fractions, which results round once; and its standard errors.
+"""The exact outcome of an evaluation: errors as fractions, which results round once, and their standard errors.
 
-The influence of a sample on the average-k error is psi = (N / n) L (m - e) + r (Z - mean Z): L labelled, m missed, Z
-the size of its set. r is the label weight that one more score brings: N / n times the share of labels among the scores
-of ranks B - w to B, with w the least for which w**3 >= B**2, at most 16,384 (``exact/budgets.py``). So a search also
-settles the budget B - w, of which only the label weight is needed. The rest is a quadratic form in sums of products of
-(1, L, hit, top-k hit, Z), integers that follow from set sizes, hits by size and the strata; with clusters, of the
-clusters' sums.
+Standard errors come from exact sums of squares and products over samples or clusters. Write L for "labelled", h and t
+for "the label is in the average-k set, the top-k set", Z for the size of the average-k set. The average-k error changes
+with one sample by its *influence*, over N:
+
+    psi = (N / n) L (1 - h/L - e) + r (Z - mean Z),
+
+n the number of labelled samples and r the labels that one more score in the sets brings, per sample: N / n times the
+share of labels among the scores that rank just above the threshold (``window_start``). The second part is there because
+a sample also moves the threshold. The top-k error has psi = (N / n) L (1 - t/L - e), the gain the difference of both. A
+standard error is the root of the sum of psi squared, over N; with clusters psi is first added up within each. This is a
+quadratic form in the sums of products of (1, L, h, t, Z): integers, added up exactly and rounded once.
 """
 
 from __future__ import annotations
@@ -35,7 +40,7 @@ from ..statistics.thresholds import find_thresholds
 
 
 class GroupCounts(NamedTuple):
-    """Of each group: samples, labelled ones, labels in the average-k and in the top-k sets, and labels the former hold."""
+    """Counts of each group: samples, labelled ones, hits of average-k and top-k sets, and sizes of the former."""
 
     n_samples: Ints
     n_labelled: Ints
@@ -46,7 +51,7 @@ class GroupCounts(NamedTuple):
 
 @dataclass(frozen=True)
 class Grouping:
-    """How many groups samples are counted by, and whether those are ``"groups"`` that came with the labels, or ``"classes"``."""
+    """By what samples are counted: ``n`` ``"groups"`` that come with the labels, or ``"classes"``."""
 
     kind: str = ""
     n: int = 0
@@ -60,12 +65,12 @@ class Grouping:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a search tells about all budgets; errors are None where there are no labels."""
+    """The selections of all budgets, and the errors they give; errors are None without labels."""
 
     source: Source
     budgets: tuple[Fraction, ...]
     search: ThresholdSearch
-    #: By what samples are counted, besides.
+    #: The groups by which samples are counted as well.
     grouping: Grouping = field(default_factory=lambda: Grouping())
 
     @classmethod
@@ -157,7 +162,7 @@ class Outcome:
         return int(np.unique(self.tally.strata_ranks.strata).size)
 
     def group_counts(self, i: int) -> GroupCounts:
-        """Return what each group adds up to, for a budget."""
+        """Return the counts of each group, for a budget."""
         n, selection = self.grouping.n, self.selections[i]
         sizes, hits = np.zeros((2, n), np.int64)
         strata = selection.strata
@@ -169,11 +174,11 @@ class Outcome:
         return GroupCounts(n_samples, n_labelled, hits, top_hits, sizes)
 
     def is_spread(self, selection: Selection) -> bool:
-        """Return whether ties of a selection were cut in the pseudo-random order: ranks of labels are not known of its strata."""
+        """Return whether ties were cut in the pseudo-random order: then its strata do not know the ranks of labels."""
         return selection.is_cut and selection.cut is None
 
     def extremes(self) -> list[tuple[Fraction | None, Fraction | None]]:
-        """Return each budget's lowest and highest average-k error over all ways to keep so many of the ties."""
+        """Return each budget's lowest and highest average-k error over all ways to keep that number of ties."""
         found = []
         for s in self.selections:
             assert s.extremes is not None  # settled first
@@ -183,12 +188,12 @@ class Outcome:
 
     @property
     def plug_in_bound(self) -> Fraction | None:
-        """The mean over samples of the sum of |label - score|; None where scores are no probabilities."""
+        """The mean over samples of the sum of |label - score|; None if scores are not probabilities."""
         return self.tally.distance.mean(self.source.shape[0])
 
 
 def rank_sums(ranks: StrataRanks, n: int, budget: Fraction) -> tuple[Ints, Ints, Ints]:
-    """Return of each of n groups the samples, the labelled ones, and the labels in the top-k sets: none for a fractional budget."""
+    """Count the samples, the labelled ones and the top-k hits of n groups; a fractional budget has no hits."""
 
     def count(which: Array) -> Ints:
         found = np.zeros(n, np.int64)
@@ -197,20 +202,6 @@ def rank_sums(ranks: StrataRanks, n: int, budget: Fraction) -> tuple[Ints, Ints,
 
     labelled, k = ranks.ranks > 0, int(budget) if budget.denominator == 1 else 0
     return count(ranks.ranks >= 0), count(labelled), count(labelled & (ranks.ranks <= k))
-
-
-# Standard errors of errors and gains, from exact sums of squares and products over samples or clusters.
-#
-# Write L for "labelled", h and t for "the label is in the average-k set, the top-k set", Z for the size of the average-k
-# set. The average-k error changes with one sample by its *influence*, over N:
-#
-# psi = (N / n) L (1 - h/L - e) + r (Z - mean Z),
-#
-# n the number of labelled samples and r the labels that one more score in the sets brings, per sample: N / n times the
-# share of labels among the scores that rank just above the threshold (``window_start``). The second part is there because a
-# sample moves the threshold, too. The top-k error has psi = (N / n) L (1 - t/L - e), the gain the difference of both. A standard error is
-# the root of the sum of psi squared, over N; with clusters psi is first added up within each. All of that is a quadratic
-# form in the sums of products of (1, L, h, t, Z): integers, added up exactly and rounded once.
 
 
 #: What a sum of products is of, in the order of ``GroupCounts``.
@@ -223,7 +214,7 @@ _STRETCH = 1 << 14
 
 @dataclass(frozen=True)
 class ErrorBars:
-    """The standard errors for one budget; None where there is none."""
+    """The standard errors for one budget, or None."""
 
     average_k_error: float | None = None
     top_k_error: float | None = None
@@ -275,7 +266,7 @@ def top_influence(outcome: Outcome, i: int) -> Coefficients:
 
 
 def relative_influence(outcome: Outcome, i: int, top: Coefficients, average: Coefficients) -> Coefficients | None:
-    """Return psi of 1 - average_k_error / top_k_error; None where the latter is 0."""
+    """Return psi of 1 - average_k_error / top_k_error; None if the latter is 0."""
     error, of_top = outcome.average_errors[i], outcome.top_errors[i]
     assert error is not None
     if not of_top:
@@ -307,7 +298,7 @@ class Products:
     has_top: bool = True
 
     def stderr(self, coefficients: Coefficients) -> float:
-        """Return the root of the sum of the squares of what the coefficients combine, over N; NaN of one unit alone."""
+        """Return sqrt(c' P c) / N for the coefficients c and the table P; NaN for a single unit."""
         if self.n_units < 2:
             return math.nan
         # Over one denominator all of this is integers, which are a tenth of the work of fractions.
@@ -338,7 +329,7 @@ def sample_products(outcome: Outcome, selection: Selection, k: int | None) -> Pr
 
 
 def cluster_products(outcome: Outcome, i: int) -> Products:
-    """Return the sums over clusters of the products of what their samples add up to."""
+    """Return the sums of products over clusters, whose samples are added up first."""
     counts = outcome.group_counts(i)
     return Products(outcome.source.shape[0], products_of(counts), int((counts.n_labelled > 0).sum()))
 

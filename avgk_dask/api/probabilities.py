@@ -1,4 +1,4 @@
-"""``softmax`` and ``sigmoid``: logits as probabilities, made while they are read."""
+"""Scores made of others while these are read: ``softmax`` and ``sigmoid`` of logits, and ``balanced`` ones."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from typing import Any, SupportsFloat, Unpack
 
 import dask.array as da
 import numpy as np
-import xarray as xr
 
 from ..arrays import Array, Floats, Ints
 from ..errors import AvgkError, OptionError
@@ -17,10 +16,10 @@ from ..sources.source import Source
 from ..sources.transforms import ACTIVATIONS, Balance
 from ..statistics.truncated import refuse_truncated
 from .inputs.labels import labelled_source, refuse_soft
-from .inputs.lazy_scores import LazyScores, SourceOptions, place_of
-from .inputs.names import class_vector, frame_of
+from .inputs.lazy_scores import LazyScores, place_of
+from .inputs.names import class_vector
 from .inputs.sources import as_source
-from .options import LabelsLike, ScoresLike, is_stored
+from .options import LabelsLike, ScoresLike, SourceOptions, is_stored
 
 #: Temperatures beyond these, or below their inverse, are refused: no model is calibrated by them.
 _MOST = 2.0**64
@@ -45,10 +44,6 @@ class Activated(LazyScores):
     @property
     def parts(self) -> Sequence[object]:  # noqa: D102
         return (self.scores,)
-
-    @property
-    def frame(self) -> xr.DataArray | None:  # noqa: D102
-        return frame_of(self.scores)
 
 
 def activated(scores: ScoresLike, activation: str, temperature: SupportsFloat = 1.0) -> Activated:
@@ -76,9 +71,8 @@ def softmax(scores: ScoresLike, temperature: SupportsFloat = 1.0) -> LazyScores:
     Parameters
     ----------
     scores
-        N x C matrix, the classes on the last axis and samples on all others: an array (NumPy, Dask, Zarr, xarray,
-        tensor on the CPU), a frame, or the path of a store or file, as for ``open_scores``. These are logits: any real
-        numbers. -inf gives 0.
+        N x C matrix, classes last, all other axes samples: any array, a frame, or the path of a store or file. These
+        are logits: any real numbers. -inf gives 0.
     temperature
         T: each logit is divided by it first. Above 1 it makes probabilities more alike, below 1 less.
 
@@ -87,12 +81,12 @@ def softmax(scores: ScoresLike, temperature: SupportsFloat = 1.0) -> LazyScores:
     LazyScores
         float32, or float64 for logits of 64 bits, computed in float64 and rounded once: within one unit in the last
         place of the true value (four in float64), and the same bits for any chunking on any machine. With the labels
-        stored beside the logits.
+        stored with the logits.
 
     Raises
     ------
     OptionError
-        Where the temperature is no positive number.
+        If the temperature is not a positive number.
     ScoresError
         Later, where a row's largest logit is infinite: the sample is named.
 
@@ -118,9 +112,8 @@ def sigmoid(scores: ScoresLike, temperature: SupportsFloat = 1.0) -> LazyScores:
     Parameters
     ----------
     scores
-        N x C matrix, the classes on the last axis and samples on all others: an array (NumPy, Dask, Zarr, xarray,
-        tensor on the CPU), a frame, or the path of a store or file, as for ``open_scores``. These are logits: any real
-        numbers. -inf gives 0, inf gives 1.
+        N x C matrix, classes last, all other axes samples: any array, a frame, or the path of a store or file. These
+        are logits: any real numbers. -inf gives 0, inf gives 1.
     temperature
         T: each logit is divided by it first.
 
@@ -132,7 +125,7 @@ def sigmoid(scores: ScoresLike, temperature: SupportsFloat = 1.0) -> LazyScores:
     Raises
     ------
     OptionError
-        Where the temperature is no positive number.
+        If the temperature is not a positive number.
 
     Notes
     -----
@@ -147,9 +140,6 @@ def sigmoid(scores: ScoresLike, temperature: SupportsFloat = 1.0) -> LazyScores:
 
     """
     return activated(scores, "sigmoid", temperature)
-
-
-# ``balanced``: scores divided by the frequency of their class, for sets that serve every class.
 
 
 @dataclass(frozen=True, repr=False, eq=False)
@@ -176,13 +166,9 @@ class Balanced(LazyScores):
     def parts(self) -> Sequence[object]:  # noqa: D102
         return (self.scores,)
 
-    @property
-    def frame(self) -> xr.DataArray | None:  # noqa: D102
-        return frame_of(self.scores)
-
 
 def count_labels_by_class(scores: ScoresLike, *, where: LabelsLike = None, ignore_index: int | None = None) -> Ints:
-    """Return how many samples are labelled with each class by the labels that come with scores; negative ones do not count.
+    """Count the labels of each class among those that come with scores; negative ones do not count.
 
     Reads the labels, block by block.
     """
@@ -197,23 +183,22 @@ def count_labels_by_class(scores: ScoresLike, *, where: LabelsLike = None, ignor
 
 
 def _count(labels: Array, n_classes: int) -> Ints:
-    """Return the counts of classes in a block; what is no class is refused by whoever evaluates."""
+    """Return the counts of classes in a block; other labels are refused by the functions that evaluate."""
     return np.bincount(labels[(labels >= 0) & (labels < n_classes)], minlength=n_classes)[None]
 
 
 def balanced(scores: ScoresLike, frequencies: Array | Sequence[float]) -> LazyScores:
     """Return scores divided by the frequency of their class: macro average-k.
 
-    Of all sets with so many labels in all, those above a threshold on p(y | x) have the fewest errors. Those above one on
-    p(y | x) / p(y) have the least mean over classes of the errors of each: rare classes count as much as frequent
-    ones. What is made of the result, ``evaluate`` and all else, is exact as ever.
+    Of all sets with the same number of labels, those above a threshold on p(y | x) have the fewest errors. Those above
+    one on p(y | x) / p(y) have the least mean over classes of the errors of each: rare classes count as much as
+    frequent ones. All functions take the result, and stay exact.
 
     Parameters
     ----------
     scores
-        N x C matrix, the classes on the last axis and samples on all others: an array (NumPy, Dask, Zarr, xarray,
-        tensor on the CPU), a frame, or the path of a store or file, as for ``open_scores``. These should be
-        probabilities.
+        N x C matrix, classes last, all other axes samples: any array, a frame, or the path of a store or file. These
+        should be probabilities.
     frequencies
         C numbers of at least 0: how often each class occurs, as shares or counts, such as
         ``numpy.bincount(labels, minlength=C)`` of training labels. The score of a class that never occurs becomes 0.
@@ -221,17 +206,18 @@ def balanced(scores: ScoresLike, frequencies: Array | Sequence[float]) -> LazySc
     Returns
     -------
     LazyScores
-        float32, or float64 for scores of 64 bits, divided in float64 and rounded once. With the labels stored beside the
-        scores. They are no probabilities: their rows do not sum to 1.
+        float32, or float64 for scores of 64 bits, divided in float64 and rounded once. With the labels stored with
+        the scores. They are not probabilities: their rows do not sum to 1.
 
     Raises
     ------
     OptionError
-        Where the frequencies are no numbers of at least 0, all of them are 0, or (later) they are not as many as the classes.
+        If the frequencies are not numbers of at least 0, all of them are 0, or (later) they are not as many as the
+        classes.
 
     Notes
     -----
-    Cost: nothing by itself. What takes the result reads the scores as often as it would read them as they are.
+    Cost: nothing by itself. What takes the result reads the scores as often as without it.
 
     Examples
     --------

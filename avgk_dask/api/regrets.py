@@ -1,4 +1,4 @@
-"""The paper's gain and regret where the true probabilities eta are known."""
+"""The paper's gain and regret for known probabilities: ``adaptive_gain``, ``regret`` and ``plug_in_regret``."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import xarray as xr
 from dask.delayed import delayed
 
 from ..axis_names import check_axes
-from ..engine.run import Run, running
+from ..engine.run import Run
 from ..errors import BudgetError, LabelsError, ScoresError
 from ..exact.budgets import parse_budgets
 from ..exact.sums import error_of
@@ -26,7 +26,7 @@ from ..statistics.truncated import refuse_truncated
 from .inputs.lazy_scores import flat_rows, with_lead
 from .inputs.names import check_same_names, names_of
 from .inputs.sources import as_source, lazy_matrix
-from .options import BudgetsLike, LabelsLike, ScoresLike, check_nan_policy, result_attrs, rounded
+from .options import BudgetsLike, LabelsLike, NanPolicy, ScanOptions, ScoresLike, result_attrs, rounded
 from .outcome import Outcome
 from .thresholds import score_value
 
@@ -34,7 +34,7 @@ from .thresholds import score_value
 def adaptive_gain(
     eta: ScoresLike, k: BudgetsLike, *, where: LabelsLike = None, progress: bool | None = None
 ) -> xr.Dataset:
-    """Compute how many fewer errors the best average-k sets make than the best top-k sets, in both of the paper's forms.
+    """Compute how many fewer errors the best average-k sets make than the best top-k sets, in both forms of the paper.
 
     Where the true probabilities eta are known, the best sets are those of eta itself.
 
@@ -45,16 +45,16 @@ def adaptive_gain(
     k
         Integer budget or sequence of integer budgets in 1..C; duplicates count once.
     where
-        One boolean per sample, in any form that labels take. Samples where it is False (padding) are left out of N,
-        thresholds, sizes and errors, and their scores are not looked at. By default all samples count.
+        One boolean per sample: those where it is False (padding) are left out altogether. By default all count.
     progress
         Whether to show a progress bar on stderr. None logs one line per minute to ``avgk_dask`` instead.
 
     Returns
     -------
     Dataset
-        Over ``k``. Both gains are exact sums rounded once, computed apart, and equal to the last bit (no error is below 0,
-        though: where rows of eta sum to more than 1 by rounding, the gain may differ from that of the errors by as much).
+        Over ``k``. Both gains are exact sums rounded once, computed apart, and equal to the last bit (no error is below
+        0, though: where rows of eta sum to more than 1 by rounding, the gain may differ from that of the errors by as
+        much).
     ``threshold, top_k_error, average_k_error``
         As in ``evaluate``, with eta as scores and as soft labels.
     ``adaptive_gain``
@@ -65,20 +65,18 @@ def adaptive_gain(
     Raises
     ------
     BudgetError
-        Where a budget is no integer in 1..C.
+        If a budget is not an integer in 1..C.
     ScoresError, DtypeError
         If the scores are not a matrix of real numbers, or contain NaN.
     LabelsError
         If eta is not in [0, 1] or its rows do not sum to 1.
-    MemoryLimitError
-        If a task cannot fit its share of memory; checked before reading.
-    StoreError
-        If the store cannot be opened or read.
+    MemoryLimitError, StoreError
+        If a task cannot fit its share of memory (checked before reading), or the store cannot be opened or read.
 
     Notes
     -----
-    Cost: two reads of eta, and a pilot before; more where the pilot was misled, as for ``evaluate``. Tasks of the second
-    read hold whole rows of a chunk.
+    Cost: two reads of eta, and a pilot before; more where the pilot was misled, as for ``evaluate``. Tasks of the
+    second read hold whole rows of a chunk.
 
     Examples
     --------
@@ -89,15 +87,16 @@ def adaptive_gain(
     True
 
     """
-    source = as_source(eta, own_labels=False, where=where)
+    options = ScanOptions(where=where, progress=progress)
+    source = as_source(eta, own_labels=False, **options.opening)
     refuse_truncated(source, "a gain", in_any_order=True)
     budgets = parse_budgets(k, source.shape[1])
     if any(b.denominator != 1 for b in budgets):
         raise BudgetError(f"k must be an integer for a gain over top-k; got {k!r}. Use evaluate for a fractional k.")
-    with running(source, progress) as run:
+    with options.run(source) as run:
         with _about_eta():
             outcome = Outcome.find(run.over(_labelled_by_itself(source)), budgets)
-        thresholds = [_value(s.key, source) for s in outcome.selections]
+        thresholds = [score_value(s.key, source.dtype) for s in outcome.selections]
         wanted = top_pass(source.dtype, source.shape[1], [int(b) for b in budgets], [float(t) for t in thresholds])
         tallies = run.read(wanted).tallies
     sums = [t.symmetric_difference(Fraction(value)) for t, value in zip(tallies, thresholds, strict=True)]
@@ -122,8 +121,7 @@ def regret(sets: ScoresLike, eta: ScoresLike, *, where: LabelsLike = None, progr
     eta
         N x C matrix of the true probabilities, whose rows sum to 1; as ``scores`` elsewhere.
     where
-        One boolean per sample, in any form that labels take. Samples where it is False (padding) are left out of N,
-        thresholds, sizes and errors, and their scores are not looked at. By default all samples count.
+        One boolean per sample: those where it is False (padding) are left out altogether. By default all count.
     progress
         Whether to show a progress bar on stderr. None logs one line per minute to ``avgk_dask`` instead.
 
@@ -145,13 +143,11 @@ def regret(sets: ScoresLike, eta: ScoresLike, *, where: LabelsLike = None, progr
     Raises
     ------
     ScoresError, DtypeError
-        Where the sets are not boolean or not of eta's shape, or eta is no matrix of real numbers.
+        If the sets are not boolean or not of eta's shape, or eta is not a matrix of real numbers.
     LabelsError
         If eta is not in [0, 1] or its rows do not sum to 1.
-    MemoryLimitError
-        If a task cannot fit its share of memory; checked before reading.
-    StoreError
-        If the store cannot be opened or read.
+    MemoryLimitError, StoreError
+        If a task cannot fit its share of memory (checked before reading), or the store cannot be opened or read.
 
     Notes
     -----
@@ -165,15 +161,16 @@ def regret(sets: ScoresLike, eta: ScoresLike, *, where: LabelsLike = None, progr
     0.125
 
     """
-    source = as_source(eta, own_labels=False, where=where)
+    options = ScanOptions(where=where, progress=progress)
+    source = as_source(eta, own_labels=False, **options.opening)
     refuse_truncated(source, "a regret")
     members = _as_sets(sets, source)
     check_axes([names_of(eta, "eta"), names_of(sets, "sets", "labels")], len(source.lead), ScoresError)
-    with running(source, progress) as run:
+    with options.run(source) as run:
         (n_labels,) = run.compute([delayed(int)(members.sum(dtype=np.int64))], "count")
         with _about_eta():
             search = find_thresholds(run.over(_labelled_by_itself(source)), [n_labels])
-        threshold = _value(search.found[0].key, source)
+        threshold = score_value(search.found[0].key, source.dtype)
         wanted = set_pass(source.dtype, source.shape[1], float(threshold))
         (tally,) = run.over(source.with_labels(members)).read(wanted).tallies
     n_samples = source.shape[0]
@@ -190,7 +187,7 @@ def plug_in_regret(
     k: BudgetsLike,
     *,
     where: LabelsLike = None,
-    nan_policy: str = "raise",
+    nan_policy: NanPolicy = "raise",
     progress: bool | None = None,
 ) -> xr.Dataset:
     """Compute the regret of the top-k and average-k sets of estimated scores against those of the true probabilities.
@@ -200,15 +197,13 @@ def plug_in_regret(
     Parameters
     ----------
     scores
-        N x C matrix, the classes on the last axis and samples on all others: an array (NumPy, Dask, Zarr, xarray,
-        tensor on the CPU), a frame, or the path of a store or file, as for ``open_scores``.
+        N x C matrix, classes last, all other axes samples: any array, a frame, or the path of a store or file.
     eta
         N x C matrix of the true probabilities, whose rows sum to 1.
     k
         Budget or sequence of budgets in (0, C]; duplicates count once. Top-k needs integers.
     where
-        One boolean per sample, in any form that labels take. Samples where it is False (padding) are left out of N,
-        thresholds, sizes and errors, and their scores are not looked at. By default all samples count.
+        One boolean per sample: those where it is False (padding) are left out altogether. By default all count.
     nan_policy
         ``"raise"`` refuses NaN; ``"lowest"`` ranks NaN below all numbers and never puts it in a set.
     progress
@@ -234,14 +229,13 @@ def plug_in_regret(
         If the scores are not a matrix of real numbers, or contain NaN.
     LabelsError
         If eta is not in [0, 1] or its rows do not sum to 1, or does not fit the scores.
-    MemoryLimitError
-        If a task cannot fit its share of memory; checked before reading.
-    StoreError
-        If the store cannot be opened or read.
+    MemoryLimitError, StoreError
+        If a task cannot fit its share of memory (checked before reading), or the store cannot be opened or read.
 
     Notes
     -----
-    Cost: one read of the scores and two of eta, and a pilot of each before; more where a pilot was misled, as for ``evaluate``.
+    Cost: one read of the scores and two of eta, and a pilot of each before; more where a pilot was misled, as for
+    ``evaluate``.
 
     Examples
     --------
@@ -252,15 +246,15 @@ def plug_in_regret(
     (0.25, 0.5)
 
     """
-    check_nan_policy(nan_policy)
-    truth = as_source(eta, own_labels=False, where=where)
+    options = ScanOptions(where=where, nan_policy=nan_policy, progress=progress)
+    truth = as_source(eta, own_labels=False, **options.opening)
     refuse_truncated(truth, "a regret")
     in_memory = isinstance(eta, (np.ndarray, da.Array, xr.DataArray, list, tuple))
     known = eta if in_memory else with_lead(truth.dask_array(), truth.lead)
     check_same_names({"scores": scores, "eta": eta})
-    source = as_source(scores, known, where=where)
+    source = as_source(scores, known, **options.opening)
     budgets = parse_budgets(k, source.shape[1])
-    with running(source, progress, nan_policy) as run, _about_eta():
+    with options.run(source) as run, _about_eta():
         mine = Outcome.find(run, budgets)
         best = Outcome.find(Run(_labelled_by_itself(truth), run.compute), budgets)
     values = {
@@ -276,7 +270,7 @@ def plug_in_regret(
 
 @contextmanager
 def _about_eta() -> Iterator[None]:
-    """Let refusals of labels speak of eta, which is both scores and labels here."""
+    """Name eta instead of labels in errors: it is both the scores and the labels here."""
     try:
         yield
     except LabelsError as error:
@@ -294,12 +288,8 @@ def _labelled_by_itself(truth: Source) -> Source:
     return whole if truth.mask is None else whole.with_conditions(truth.mask.conditions)
 
 
-def _value(key: int, source: Source) -> float | int:
-    return score_value(key, source.dtype)
-
-
 def _as_sets(sets: ScoresLike, source: Source) -> da.Array:
-    """Return sets as a Dask array, if they are boolean and fit; those of samples that do not exist are empty."""
+    """Return sets as a Dask array, if they are boolean and fit; those of samples left out are empty."""
     array, shape = lazy_matrix(sets, "sets"), (*source.lead, source.shape[1])
     if array.dtype != bool or tuple(array.shape) != tuple(shape):
         raise ScoresError(

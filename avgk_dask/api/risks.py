@@ -1,16 +1,15 @@
-"""Risk as a function of the threshold, and the threshold of least risk."""
+"""``risk``, error plus the cost of labels, as a function of the threshold, and ``best_threshold``, its minimum."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
 from fractions import Fraction
-from numbers import Real
 
+import numpy as np
 import xarray as xr
 
-from ..engine.run import running
-from ..errors import BudgetError, OptionError
+from ..errors import OptionError
 from ..exact.budgets import parse_budget
 from ..results.datasets import build_result
 from ..results.registry import AT_THRESHOLDS
@@ -22,14 +21,15 @@ from .inputs.labels import labelled_source
 from .options import (
     BudgetLike,
     LabelsLike,
+    NanPolicy,
     PlaceLike,
+    ScanOptions,
     ScoresLike,
     ThresholdsLike,
     are_several,
-    asked_checkpoint,
-    check_nan_policy,
+    rounded,
 )
-from .thresholds import SetsAbove, check_thresholds, coordinate, fits_a_float, given_thresholds, score_value
+from .thresholds import SetsAbove, check_thresholds, given_thresholds, parse_bounded, score_value
 
 
 def risk(
@@ -40,7 +40,7 @@ def risk(
     cost: BudgetLike | None = None,
     where: LabelsLike = None,
     ignore_index: int | None = None,
-    nan_policy: str = "raise",
+    nan_policy: NanPolicy = "raise",
     progress: bool | None = None,
     checkpoint: PlaceLike = None,
 ) -> xr.Dataset:
@@ -52,8 +52,7 @@ def risk(
     Parameters
     ----------
     scores
-        N x C matrix, the classes on the last axis and samples on all others: an array (NumPy, Dask, Zarr, xarray,
-        tensor on the CPU), a frame, or the path of a store or file, as for ``open_scores``.
+        N x C matrix, classes last, all other axes samples: any array, a frame, or the path of a store or file.
     labels
         N integers (negative, masked or null: unlabelled), N class names, or an N x C matrix of true probabilities; or
         the path of a store or file that holds them. By default the labels stored with the scores.
@@ -61,21 +60,18 @@ def risk(
         Number or sequence of numbers, or what ``threshold``, ``best_threshold`` or ``evaluate`` gave.
     cost
         What a label costs, at least 0; a float means the decimal that Python prints for it. By default the threshold
-        itself, whatever its sign, which is the best threshold for that cost where the scores are the true probabilities; each
-        row then has a cost of its own, and the risks of different rows do not compare.
+        itself, whatever its sign, which is the best threshold for that cost where the scores are the true
+        probabilities; each row then has a cost of its own, and the risks of different rows do not compare.
     where
-        One boolean per sample, in any form that labels take. Samples where it is False (padding) are left out of N,
-        thresholds, sizes and errors, and their scores are not looked at. By default all samples count.
+        One boolean per sample: those where it is False (padding) are left out altogether. By default all count.
     ignore_index
-        Label of samples to leave out: short for ``where = labels != ignore_index``; with ``where``, samples must meet
-        both. A sample with a negative label stays: it counts for thresholds and sizes, but not for errors.
+        Label of samples to leave out: short for ``where = labels != ignore_index``; with ``where``, both apply.
     nan_policy
         ``"raise"`` refuses NaN; ``"lowest"`` ranks NaN below all numbers and never puts it in a set.
     progress
         Whether to show a progress bar on stderr. None logs one line per minute to ``avgk_dask`` instead.
     checkpoint
-        Path or URL of a folder that keeps intermediate results, so that an interrupted run, or one over a store that
-        has grown, reads only what is missing. Results of another request, store or version are refused.
+        Path or URL of a folder for intermediate results: a run that is repeated there reads only what is missing.
 
     Returns
     -------
@@ -93,13 +89,11 @@ def risk(
     ScoresError, DtypeError
         If the scores are not a matrix of real numbers, or contain NaN.
     LabelsError
-        Where the labels do not fit the scores, or there are none.
+        If the labels do not fit the scores, or there are none.
     OptionError
-        Where a threshold is no number, or the cost none of at least 0.
-    MemoryLimitError
-        If a task cannot fit its share of memory; checked before reading.
-    StoreError
-        If the store cannot be opened or read.
+        If a threshold is not a number, or the cost is negative.
+    MemoryLimitError, StoreError
+        If a task cannot fit its share of memory (checked before reading), or the store cannot be opened or read.
 
     Notes
     -----
@@ -113,36 +107,37 @@ def risk(
     [0.25, 0.65]
 
     """
-    check_nan_policy(nan_policy)
-    source = labelled_source(scores, labels, "a risk", where=where, ignore_index=ignore_index)
+    options = ScanOptions(
+        where=where, ignore_index=ignore_index, nan_policy=nan_policy, progress=progress, checkpoint=checkpoint
+    )  # fmt: skip
+    source = labelled_source(scores, labels, "a risk", **options.opening)
     if thresholds is None:
         raise OptionError(
             "thresholds must be a number or a sequence of numbers; got None. Pass those whose sets are asked for."
         )
     thresholds = given_thresholds(thresholds)
     wanted = check_thresholds(thresholds)
-    costs = [_finite(t) for t in wanted] if cost is None else [_check_cost(cost)] * len(wanted)
-    asked = asked_checkpoint(checkpoint, "risk", nan_policy=nan_policy)
-    with running(source, progress, nan_policy, asked) as run:
+    if cost is None:
+        costs = [parse_budget(t) if math.isfinite(t) else None for t in wanted]
+    else:
+        costs = [_parse_cost(cost)] * len(wanted)
+    with options.run(source, "risk") as run:
         source = run.source
         above = SetsAbove.read(run, wanted)
     sizes = [Fraction(n, source.shape[0]) for n in above.n_labels]
-    risks = [
-        math.nan if e is None or c is None else float(e + c * s)
-        for e, c, s in zip(above.errors, costs, sizes, strict=True)
-    ]
+    risks = [None if e is None or c is None else e + c * s for e, c, s in zip(above.errors, costs, sizes, strict=True)]
     data = {
-        "error": [math.nan if e is None else float(e) for e in above.errors],
-        "average_set_size": [float(s) for s in sizes],
-        "risk": risks,
+        "error": rounded(above.errors),
+        "average_set_size": rounded(sizes),
+        "risk": rounded(risks),
     }
-    result = build_result(data, {"threshold": coordinate(wanted)}, above.attrs, AT_THRESHOLDS)
+    result = build_result(data, {"threshold": np.array([float(t) for t in wanted])}, above.attrs, AT_THRESHOLDS)
     return result if are_several(thresholds) else result.isel(threshold=0)
 
 
 @dataclass(frozen=True)
 class BestThreshold(ShownAsTable):
-    """The threshold of least risk, as ``best_threshold`` finds it, of equal ones the highest; ``predict_sets`` takes it.
+    """The threshold of least risk, as ``best_threshold`` finds it; ``predict_sets`` takes it.
 
     Attributes
     ----------
@@ -183,7 +178,7 @@ def best_threshold(
     cost: BudgetLike,
     where: LabelsLike = None,
     ignore_index: int | None = None,
-    nan_policy: str = "raise",
+    nan_policy: NanPolicy = "raise",
     progress: bool | None = None,
     checkpoint: PlaceLike = None,
 ) -> BestThreshold:
@@ -197,26 +192,23 @@ def best_threshold(
     Parameters
     ----------
     scores
-        N x C matrix, the classes on the last axis and samples on all others: an array (NumPy, Dask, Zarr, xarray,
-        tensor on the CPU), a frame, or the path of a store or file, as for ``open_scores``.
+        N x C matrix, classes last, all other axes samples: any array, a frame, or the path of a store or file.
     labels
         N integers (negative, masked or null: unlabelled), N class names, or an N x C matrix of true probabilities; or
         the path of a store or file that holds them. By default the labels stored with the scores.
     cost
-        What a label in a set costs, where a missed label costs 1: a finite number of at least 0, as exact as budgets are.
+        What a label in a set costs, where a missed label costs 1: a finite number of at least 0, as exact as budgets
+        are.
     where
-        One boolean per sample, in any form that labels take. Samples where it is False (padding) are left out of N,
-        thresholds, sizes and errors, and their scores are not looked at. By default all samples count.
+        One boolean per sample: those where it is False (padding) are left out altogether. By default all count.
     ignore_index
-        Label of samples to leave out: short for ``where = labels != ignore_index``; with ``where``, samples must meet
-        both. A sample with a negative label stays: it counts for thresholds and sizes, but not for errors.
+        Label of samples to leave out: short for ``where = labels != ignore_index``; with ``where``, both apply.
     nan_policy
         ``"raise"`` refuses NaN; ``"lowest"`` ranks NaN below all numbers and never puts it in a set.
     progress
         Whether to show a progress bar on stderr. None logs one line per minute to ``avgk_dask`` instead.
     checkpoint
-        Path or URL of a folder that keeps intermediate results, so that an interrupted run, or one over a store that
-        has grown, reads only what is missing. Results of another request, store or version are refused.
+        Path or URL of a folder for intermediate results: a run that is repeated there reads only what is missing.
 
     Returns
     -------
@@ -228,13 +220,11 @@ def best_threshold(
     ScoresError, DtypeError
         If the scores are not a matrix of real numbers, or contain NaN.
     LabelsError
-        Where the labels do not fit the scores, or no sample has one.
+        If the labels do not fit the scores, or no sample has one.
     OptionError
-        Where the cost is no finite number of at least 0.
-    MemoryLimitError
-        If a task cannot fit its share of memory; checked before reading.
-    StoreError
-        If the store cannot be opened or read.
+        If the cost is not a finite number of at least 0.
+    MemoryLimitError, StoreError
+        If a task cannot fit its share of memory (checked before reading), or the store cannot be opened or read.
 
     Notes
     -----
@@ -249,11 +239,12 @@ def best_threshold(
     (0.25, 2.5)
 
     """
-    check_nan_policy(nan_policy)
-    source = labelled_source(scores, labels, "a risk", where=where, ignore_index=ignore_index)
-    exact = _check_cost(cost)
-    asked = asked_checkpoint(checkpoint, "best_threshold", nan_policy=nan_policy)
-    with running(source, progress, nan_policy, asked) as run:
+    options = ScanOptions(
+        where=where, ignore_index=ignore_index, nan_policy=nan_policy, progress=progress, checkpoint=checkpoint
+    )  # fmt: skip
+    source = labelled_source(scores, labels, "a risk", **options.opening)
+    exact = _parse_cost(cost)
+    with options.run(source, "best_threshold") as run:
         source = run.source
         best = least_risk(run, exact).best
         certify_least_risk(run, best, exact)
@@ -266,17 +257,5 @@ def best_threshold(
     return BestThreshold(value, float(best.risk), float(best.error), float(size), float(exact), run.reads)
 
 
-def _finite(value: Real) -> Fraction | None:
-    return parse_budget(value) if math.isfinite(value) else None
-
-
-def _check_cost(cost: BudgetLike) -> Fraction:
-    try:
-        value = parse_budget(cost)
-    except BudgetError:
-        value = Fraction(-1)
-    if value < 0 or not fits_a_float(value):
-        raise OptionError(
-            f"cost must be a finite number of at least 0; got {cost!r}. Pass what a label costs where a miss costs 1."
-        )
-    return value
+def _parse_cost(cost: BudgetLike) -> Fraction:
+    return parse_bounded("cost", cost, "Pass what a label costs where a miss costs 1.")

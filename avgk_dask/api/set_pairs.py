@@ -1,16 +1,15 @@
-"""``set_pairs``: which classes are in sets together."""
+"""``set_pairs``: which classes are in sets together; and ``set_utility``: the value of sets by size and hits."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import xarray as xr
 
 from ..arrays import Floats
 from ..axis_names import name_list, refuse_reordered
-from ..engine.run import running
 from ..errors import OptionError
 from ..exact.budgets import parse_one
 from ..results.datasets import build_result, check_result
@@ -20,7 +19,17 @@ from ..statistics.pairs import PairPlan, pair_pass
 from ..statistics.truncated import refuse_truncated
 from .inputs.names import class_names_of, open_once
 from .inputs.sources import as_source
-from .options import BudgetLike, LabelsLike, Named, ScoresLike, check_nan_policy, result_attrs
+from .options import (
+    BudgetLike,
+    LabelsLike,
+    Named,
+    NanPolicy,
+    ScanOptions,
+    ScoresLike,
+    check_count,
+    check_word,
+    result_attrs,
+)
 from .sets import settle_rule
 
 
@@ -32,7 +41,7 @@ def set_pairs(
     names: Sequence[str] | None = None,
     where: LabelsLike = None,
     ignore_index: int | None = None,
-    nan_policy: str = "raise",
+    nan_policy: NanPolicy = "raise",
     progress: bool | None = None,
 ) -> xr.Dataset:
     """Count which classes are in average-k sets together, and return the most frequent pairs.
@@ -42,20 +51,17 @@ def set_pairs(
     Parameters
     ----------
     scores
-        N x C matrix, the classes on the last axis and samples on all others: an array (NumPy, Dask, Zarr, xarray,
-        tensor on the CPU), a frame, or the path of a store or file, as for ``open_scores``.
+        N x C matrix, classes last, all other axes samples: any array, a frame, or the path of a store or file.
     k
         Budget in (0, C].
     n_pairs
         How many pairs to return at most; ties in the count go to the lower class numbers.
     names
-        A name for each class. By default those stored beside the scores.
+        A name for each class. By default those stored with the scores.
     where
-        One boolean per sample, in any form that labels take. Samples where it is False (padding) are left out of N,
-        thresholds, sizes and errors, and their scores are not looked at. By default all samples count.
+        One boolean per sample: those where it is False (padding) are left out altogether. By default all count.
     ignore_index
-        Label of samples to leave out: short for ``where = labels != ignore_index``; with ``where``, samples must meet
-        both. A sample with a negative label stays: it counts for thresholds and sizes, but not for errors.
+        Label of samples to leave out: short for ``where = labels != ignore_index``; with ``where``, both apply.
     nan_policy
         ``"raise"`` refuses NaN; ``"lowest"`` ranks NaN below all numbers and never puts it in a set.
     progress
@@ -64,9 +70,9 @@ def set_pairs(
     Returns
     -------
     Dataset
-        Over ``pair``, the most frequent first: ``class_a`` and ``class_b``, their ``name_a`` and ``name_b`` where names are
-        known, ``count``, the number of sets that hold both, and ``n_sets_a``, ``n_sets_b``, those that hold each. The
-        attribute ``n_pairs`` tells how many different pairs there are.
+        Over ``pair``, the most frequent first: ``class_a`` and ``class_b``, their ``name_a`` and ``name_b`` where names
+        are known, ``count``, the number of sets that hold both, and ``n_sets_a``, ``n_sets_b``, those that hold each.
+        The attribute ``n_pairs`` is the number of different pairs.
 
     Raises
     ------
@@ -75,16 +81,14 @@ def set_pairs(
     ScoresError, DtypeError
         If the scores are not a matrix of real numbers, or contain NaN.
     OptionError
-        Where ``n_pairs`` is no positive integer, or there are not as many names as classes.
-    MemoryLimitError
-        If a task cannot fit its share of memory; checked before reading.
-    StoreError
-        If the store cannot be opened or read.
+        If ``n_pairs`` is not a positive integer, or there are not as many names as classes.
+    MemoryLimitError, StoreError
+        If a task cannot fit its share of memory (checked before reading), or the store cannot be opened or read.
 
     Notes
     -----
-    Cost: two reads: one finds the threshold, one the sets. What comes together grows with the number of different pairs,
-    16 bytes each, of which there are at most C (C - 1) / 2.
+    Cost: two reads: one finds the threshold, one the sets. What comes together grows with the number of different
+    pairs, 16 bytes each, of which there are at most C (C - 1) / 2.
 
     Examples
     --------
@@ -95,18 +99,17 @@ def set_pairs(
     ([0, 1], [1, 2], [2, 1])
 
     """
-    check_nan_policy(nan_policy)
-    if isinstance(n_pairs, bool) or not isinstance(n_pairs, (int, np.integer)) or n_pairs < 1:
-        raise OptionError(f"n_pairs must be a positive integer; got {n_pairs!r}. Pass how many pairs you want.")
+    check_count("n_pairs", n_pairs, "Pass how many pairs you want.")
+    options = ScanOptions(where=where, ignore_index=ignore_index, nan_policy=nan_policy, progress=progress)
     scores = open_once(scores)
-    source = as_source(scores, own_labels=ignore_index is not None, where=where, ignore_index=ignore_index)
+    source = as_source(scores, own_labels=ignore_index is not None, **options.opening)
     refuse_truncated(source, "set_pairs")
     budget, n_classes = parse_one(k, source.n_classes), source.n_classes
     known = class_names_of(scores) if names is None else names
     known = None if known is None else name_list(known, n_classes, "names")
     if known is not None and names is not None:
         refuse_reordered(known, class_names_of(scores))
-    with running(source, progress, nan_policy) as run:
+    with options.run(source) as run:
         selection, rule = settle_rule(run, budget, "first")
         plan = PairPlan(source.dtype, n_classes, rule, tuple(source.rows), setting("tile-scores"))
         n_labels = selection.n_above + selection.n_kept
@@ -125,9 +128,6 @@ def set_pairs(
         values |= {"name_a": [known[i] for i in a], "name_b": [known[i] for i in b]}
     attrs = result_attrs(source, run.reads, k=float(budget), n_pairs=int(tally.codes.size))
     return build_result(values, {"pair": np.arange(order.size)}, attrs, PAIRS)
-
-
-# ``set_utility``: what sets are worth, from how many there are of each size and how many hold their label.
 
 
 #: What a set of some size that holds its label is worth; beta is that of F-beta.
@@ -155,8 +155,8 @@ def set_utility(
 ) -> xr.Dataset:
     """Compute the utility of the sets of a result, as a function of k.
 
-    A set Y that holds its label is worth ``g(|Y|)``, any other nothing; each costs something besides:
-    utility = (sum of ``g(|Y|)`` over the sets with their label) / n - cost * (sum of ``c(|Y|)`` over all sets) / N, n the number of
+    A set Y that holds its label is worth ``g(|Y|)``, any other nothing; each also has a cost: utility = (sum of
+    ``g(|Y|)`` over the sets with their label) / n - cost * (sum of ``c(|Y|)`` over all sets) / N, n the number of
     labelled samples.
 
     Parameters
@@ -166,7 +166,7 @@ def set_utility(
     utility
         g: ``"f"`` (1 + beta**2) / (size + beta**2), the F-measure of a set with one right label; ``"discounted"``
         1 / size; ``"u65"`` 1.6 / size - 0.6 / size**2 and ``"u80"`` 2.2 / size - 1.2 / size**2 (Zaffalon et al., 2012);
-        ``"accuracy"`` 1. Or several of these: the result is then over ``utility``, too.
+        ``"accuracy"`` 1. Or several of these: the result is then also over ``utility``.
     beta
         That of ``"f"``: above 1, a missed label weighs more than a large set.
     cost
@@ -182,9 +182,9 @@ def set_utility(
     Raises
     ------
     OptionError
-        Where the result has no hard labels, or an option is none of the values it may take.
+        If the result has no hard labels, or an option is not one of the values it may take.
     DtypeError
-        Where ``result`` is no Dataset.
+        If ``result`` is not a Dataset.
 
     Notes
     -----
@@ -206,8 +206,8 @@ def set_utility(
     check_result(result, ["set_hit_count"])
     names = [utility] if isinstance(utility, str) else list(dict.fromkeys(utility))
     for name in names or [""]:
-        _check_choice("utility", name, _UTILITIES)
-    _check_choice("cost_of", cost_of, _COSTS)
+        check_word("utility", name, _UTILITIES)
+    check_word("cost_of", cost_of, _COSTS)
     for name, value in (("beta", beta), ("cost", cost)):
         if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value) or value < 0:
             raise OptionError(f"{name} must be a number of at least 0; got {value!r}. Pass a float such as 1.0.")
@@ -232,8 +232,3 @@ def _utilities(result: xr.Dataset, utility: str, beta: float, cost: float, cost_
     ]
     top = (1 - result["top_k_error"].values) * _UTILITIES[utility](k, beta) - _COSTS[cost_of](k) * cost
     return np.array(average), top
-
-
-def _check_choice(name: str, value: object, choices: Mapping[str, object]) -> None:
-    if not isinstance(value, str) or value not in choices:
-        raise OptionError(f"{name} must be {' or '.join(map(repr, choices))}; got {value!r}. Use one of these.")

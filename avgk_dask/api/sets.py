@@ -1,4 +1,9 @@
-"""Lazy sets: a rule found by one task, applied to every block by the others."""
+"""Lazy sets: ``average_k_sets``, ``top_k_sets`` and ``predict_sets``, boolean matrices chunked like the scores.
+
+A rule decides which scores are in the sets. The rule of a budget is found by one task; all others wait for it
+(``wait_for``) and apply it to a block each. ``set_windows`` computes lazy sets a few bands at a time, as bits, for
+``write_sets``.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +32,7 @@ from ..engine.search import cut_pass
 from ..engine.tasks import GraphNode, clone_key
 from ..engine.ties import Selection
 from ..errors import NAN_CURE, BudgetError, ScoresError
-from ..exact.budgets import count_labels, parse_budgets, show
+from ..exact.budgets import parse_budgets, show
 from ..kernels.dispatch import work_on
 from ..kernels.keys import check_dtype, first_key_above, is_float
 from ..settings import DEFAULTS, setting
@@ -35,15 +40,12 @@ from ..sources.row_values import SampleMask, first_samples
 from ..sources.source import Source, scatter_slots, spread_source
 from ..statistics.rules import ThresholdRule, TopRule
 from ..statistics.thresholds import find_thresholds
-from ..statistics.truncated import certify_budgets, certify_ranks, refuse_budgets, refuse_spread
+from ..statistics.truncated import certify_ranks, refuse_spread
 from ..store import SetBand, pack_block
 from .inputs.lazy_scores import with_lead
 from .inputs.sources import as_lazy
-from .options import BudgetsLike, LabelsLike, ScoresLike, ThresholdsLike, check_nan_policy, check_ties
-from .thresholds import check_threshold
-
-# Arrays that wait: none of their blocks is computed before a task is done.
-
+from .options import BudgetsLike, LabelsLike, NanPolicy, ScanOptions, ScoresLike, ThresholdsLike, Ties
+from .thresholds import check_threshold, find_selections
 
 #: Names the copies of an array's tasks; the same array may be used beside its copy.
 _SEED = "avgk-waiting"
@@ -77,9 +79,9 @@ def _renamed(part: Any, names: dict[Any, Any]) -> Any:
 
 
 class _Held:
-    """Keeps a source out of Dask's sight, so that its blocks are not computed before the search.
+    """Hides a source from Dask, so that its blocks are not computed before the search.
 
-    It takes the settings along, which a worker process would not have.
+    It carries the settings, which a worker process would not have.
     """
 
     def __init__(self, source: Source) -> None:
@@ -102,14 +104,13 @@ def settle_rule(run: Run, budget: Fraction, ties: str) -> tuple[Selection, Thres
     """Find the selection of a budget, by a search of its own, and the rule of its sets."""
     source = run.source
     refuse_spread(source, ties)
-    refuse_budgets(run, [budget])
-    n_labels = count_labels(budget, source.shape[0])
-    selection = find_thresholds(run, [n_labels]).found[0]
-    certify_budgets(run, [budget], [selection.key])
+    (selection,) = find_selections(run, [budget])
     if ties == "first" or not selection.is_cut:
         return selection, _rule(run, selection)
     refined = run.over(spread_source(source, [selection.key]), "lowest")
-    return selection, replace(_rule(refined, find_thresholds(refined, [n_labels]).found[0]), spread=selection.key)
+    return selection, replace(
+        _rule(refined, find_thresholds(refined, [selection.budget]).found[0]), spread=selection.key
+    )
 
 
 def _rule(run: Run, selection: Selection) -> ThresholdRule:
@@ -149,18 +150,18 @@ def _scheduler_inside_a_task() -> Iterator[None]:
 def apply_rule(source: Source, rule: Any, nan_policy: str, groups: da.Array | None = None) -> da.Array:
     """Return the lazy boolean array of a rule, or of the task that finds one (of a threshold).
 
-    The blocks wait for the rule: computed earlier, they would pile up in memory. A rule of groups needs the group of each
-    sample, also of those that do not exist, as a column of whole numbers.
+    The blocks wait for the rule: computed earlier, they would pile up in memory. A rule of groups needs the group of
+    each sample, including those left out, as a column of whole numbers.
     """
     array = source.dask_array()
     if source.mask is not None:
         sets = _filtered_sets(source.mask, array, rule, nan_policy, groups)
     else:
         blocks = wait_for(array, rule) if isinstance(rule, Delayed) else _fitting(array, rule)
-        work, more = (_apply, ()) if groups is None else (_apply_grouped, (_beside(groups, blocks),))
         sets = da.map_blocks(
-            work, blocks, *more, rule, nan_policy, source.shape[1], dtype=bool, meta=np.empty((0, 0), bool)
-        )
+            _apply, blocks, _like_rows(groups, blocks), rule, nan_policy, source.shape[1],
+            dtype=bool, meta=np.empty((0, 0), bool),
+        )  # fmt: skip
     if source.truncation is not None:
         return scatter_slots(sets, source.truncation, by_threshold=not isinstance(rule, TopRule))
     return sets.rechunk(array.chunks)
@@ -171,13 +172,13 @@ def _fitting(array: da.Array, rule: Any) -> da.Array:
     return array.rechunk({1: -1}) if not isinstance(rule, Delayed) and rule.needs_rows else array
 
 
-def _beside(groups: da.Array, blocks: da.Array) -> da.Array:
+def _like_rows(groups: da.Array | None, blocks: da.Array) -> da.Array | None:
     """Return groups in blocks like those of the rows."""
-    return groups.rechunk((blocks.chunks[0],))[:, None]
+    return None if groups is None else groups.rechunk((blocks.chunks[0],))[:, None]
 
 
 def _filtered_sets(mask: SampleMask, array: da.Array, rule: Any, nan_policy: str, groups: da.Array | None) -> da.Array:
-    """Return the sets of all samples, empty for those that do not exist.
+    """Return the sets of all samples, empty for those left out.
 
     Blocks wait for the task that counts samples, and that one for the rule: both compute blocks of the mask, under the
     same names.
@@ -186,10 +187,10 @@ def _filtered_sets(mask: SampleMask, array: da.Array, rule: Any, nan_policy: str
     sizes = blocks.chunks[0]
     firsts = delayed(_first_samples, pure=False)(mask, sizes, rule)
     blocks, kept = wait_for(blocks, firsts), wait_for(mask.dask_array(sizes), firsts)
-    work, more = (_apply_kept, ()) if groups is None else (_apply_kept_grouped, (_beside(groups, blocks),))
     return da.map_blocks(
-        work, blocks, kept, *more, firsts, rule, nan_policy, array.shape[1], dtype=bool, meta=np.empty((0, 0), bool)
-    )
+        _apply_kept, blocks, kept, _like_rows(groups, blocks), firsts, rule, nan_policy, array.shape[1],
+        dtype=bool, meta=np.empty((0, 0), bool),
+    )  # fmt: skip
 
 
 def _first_samples(mask: SampleMask, sizes: Sequence[int], rule: Rule) -> Ints:
@@ -198,43 +199,35 @@ def _first_samples(mask: SampleMask, sizes: Sequence[int], rule: Rule) -> Ints:
 
 
 def _apply_kept(
-    block: Array, kept: Bools, firsts: Ints, rule: Rule, nan_policy: str, n_classes: int, block_info: Any = None
-) -> Array:
-    """Return the sets of the samples of a block that exist, counted without the others, and empty ones for those."""
+    block: Array, kept: Bools, groups: Ints | None, firsts: Ints, rule: Any, nan_policy: str, n_classes: int,
+    block_info: Any = None,
+) -> Array:  # fmt: skip
+    """Return the sets of the samples of a block that count, numbered without the others, and empty sets for those."""
     work_on(math.prod(block_info[0]["shape"]))
     first_row, first_class = (int(first) for first, _ in block_info[0]["array-location"])
     rows = np.flatnonzero(kept)
+    mine: Rule = rule if groups is None else rule.for_rows(groups[rows, 0])
     scores = np.ascontiguousarray(block[rows], check_dtype(block.dtype))
     if nan_policy == "raise" and is_float(scores.dtype):
         refuse_nan(scores != scores, first_row + rows, first_class)
     sets = np.zeros(block.shape, bool)
     if rows.size:
         first = int(firsts[block_info[0]["chunk-location"][0]])
-        sets[rows] = rule.choose(scores, first, first_class, n_classes)
+        sets[rows] = mine.choose(scores, first, first_class, n_classes)
     return sets
 
 
-def _apply_kept_grouped(
-    block: Array, kept: Bools, groups: Ints, firsts: Ints, rule: Any, nan_policy: str, n_classes: int,
-    block_info: Any = None,
-) -> Array:  # fmt: skip
-    mine = rule.for_rows(groups[np.flatnonzero(kept), 0])
-    return _apply_kept(block, kept, firsts, mine, nan_policy, n_classes, block_info)
-
-
-def _apply_grouped(
-    block: Array, groups: Ints, rule: Any, nan_policy: str, n_classes: int, block_info: Any = None
+def _apply(
+    block: Array, groups: Ints | None, rule: Any, nan_policy: str, n_classes: int, block_info: Any = None
 ) -> Array:
-    return _apply(block, rule.for_rows(groups[:, 0]), nan_policy, n_classes, block_info)
-
-
-def _apply(block: Array, rule: Rule, nan_policy: str, n_classes: int, block_info: Any = None) -> Array:
+    """Return the sets of a block."""
+    mine: Rule = rule if groups is None else rule.for_rows(groups[:, 0])
     work_on(math.prod(block_info[0]["shape"]))
     first_row, first_class = (int(first) for first, _ in block_info[0]["array-location"])
     scores = np.ascontiguousarray(block, check_dtype(block.dtype))
     if nan_policy == "raise" and is_float(scores.dtype):
         refuse_nan(scores != scores, first_row + np.arange(len(scores)), first_class)
-    return rule.choose(scores, first_row, first_class, n_classes)
+    return mine.choose(scores, first_row, first_class, n_classes)
 
 
 def refuse_nan(is_nan: Array, samples: Ints, first_class: int) -> None:
@@ -245,9 +238,6 @@ def refuse_nan(is_nan: Array, samples: Ints, first_class: int) -> None:
     raise ScoresError(
         f"scores must not hold NaN; got one at sample {samples[row]}, class {first_class + class_}. {NAN_CURE}"
     )
-
-
-# Sets by bands: lazy sets computed a window of bands at a time, and sent as bits.
 
 
 def set_windows(sets: da.Array) -> Iterator[list[SetBand]]:
@@ -280,17 +270,14 @@ def _window_end(rows: list[int], first: int, n_classes: int) -> int:
     return last
 
 
-# Sets: lazy boolean matrices, chunked like the scores.
-
-
 def average_k_sets(
     scores: ScoresLike,
     k: BudgetsLike,
     *,
     where: LabelsLike = None,
     ignore_index: int | None = None,
-    nan_policy: str = "raise",
-    ties: str = "first",
+    nan_policy: NanPolicy = "raise",
+    ties: Ties = "first",
 ) -> da.Array | xr.DataArray:
     """Return the average-k sets: every label above one global threshold, floor(N k) in all, exactly.
 
@@ -301,16 +288,13 @@ def average_k_sets(
     Parameters
     ----------
     scores
-        N x C matrix, the classes on the last axis and samples on all others: an array (NumPy, Dask, Zarr, xarray,
-        tensor on the CPU), a frame, or the path of a store or file, as for ``open_scores``.
+        N x C matrix, classes last, all other axes samples: any array, a frame, or the path of a store or file.
     k
         Budget in (0, C].
     where
-        One boolean per sample, in any form that labels take. Samples where it is False (padding) are left out of N,
-        thresholds, sizes and errors, and their scores are not looked at. By default all samples count.
+        One boolean per sample: those where it is False (padding) are left out altogether. By default all count.
     ignore_index
-        Label of samples to leave out: short for ``where = labels != ignore_index``; with ``where``, samples must meet
-        both. A sample with a negative label stays: it counts for thresholds and sizes, but not for errors.
+        Label of samples to leave out: short for ``where = labels != ignore_index``; with ``where``, both apply.
     nan_policy
         ``"raise"`` refuses NaN; ``"lowest"`` ranks NaN below all numbers and never puts it in a set.
     ties
@@ -321,8 +305,8 @@ def average_k_sets(
     Returns
     -------
     DataArray or dask Array
-        Boolean, N x C, lazy, chunked like the scores; a DataArray where the scores are one. Scores of more dimensions give
-        sets of their shape. Samples that do not exist have empty sets.
+        Boolean, N x C, lazy, chunked like the scores; a DataArray where the scores are one. Scores of more dimensions
+        give sets of their shape. Samples left out have empty sets.
 
     Raises
     ------
@@ -331,7 +315,7 @@ def average_k_sets(
     ScoresError, DtypeError
         If the scores are not a matrix of real numbers, or contain NaN.
     OptionError
-        Where an option is none of the values it may take.
+        If an option is not one of the values it may take.
     StoreError
         If the store cannot be opened or read.
 
@@ -349,9 +333,8 @@ def average_k_sets(
            [1, 1, 0]])
 
     """
-    check_nan_policy(nan_policy)
-    check_ties(ties)
-    source, frame = as_lazy(scores, where=where, ignore_index=ignore_index)
+    options = ScanOptions(where=where, ignore_index=ignore_index, nan_policy=nan_policy, ties=ties)
+    source, frame = as_lazy(scores, **options.opening)
     (budget,) = parse_budgets([k], source.n_classes)
     rule = find_rule(source, budget, nan_policy, ties)
     return _wrap(apply_rule(source, rule, nan_policy), source, frame, "average_k_sets", k=show(budget))
@@ -363,7 +346,7 @@ def top_k_sets(
     *,
     where: LabelsLike = None,
     ignore_index: int | None = None,
-    nan_policy: str = "raise",
+    nan_policy: NanPolicy = "raise",
 ) -> da.Array | xr.DataArray:
     """Return the top-k sets: each row's k highest scores, among equals the lowest class index first.
 
@@ -372,29 +355,26 @@ def top_k_sets(
     Parameters
     ----------
     scores
-        N x C matrix, the classes on the last axis and samples on all others: an array (NumPy, Dask, Zarr, xarray,
-        tensor on the CPU), a frame, or the path of a store or file, as for ``open_scores``.
+        N x C matrix, classes last, all other axes samples: any array, a frame, or the path of a store or file.
     k
         Integer budget in 1..C.
     where
-        One boolean per sample, in any form that labels take. Samples where it is False (padding) are left out of N,
-        thresholds, sizes and errors, and their scores are not looked at. By default all samples count.
+        One boolean per sample: those where it is False (padding) are left out altogether. By default all count.
     ignore_index
-        Label of samples to leave out: short for ``where = labels != ignore_index``; with ``where``, samples must meet
-        both. A sample with a negative label stays: it counts for thresholds and sizes, but not for errors.
+        Label of samples to leave out: short for ``where = labels != ignore_index``; with ``where``, both apply.
     nan_policy
         ``"raise"`` refuses NaN; ``"lowest"`` ranks NaN below all numbers and never puts it in a set.
 
     Returns
     -------
     DataArray or dask Array
-        Boolean, N x C, lazy, chunked like the scores; a DataArray where the scores are one. Scores of more dimensions give
-        sets of their shape. Samples that do not exist have empty sets.
+        Boolean, N x C, lazy, chunked like the scores; a DataArray where the scores are one. Scores of more dimensions
+        give sets of their shape. Samples left out have empty sets.
 
     Raises
     ------
     BudgetError
-        Where k is no integer in 1..C.
+        If k is not an integer in 1..C.
     ScoresError, DtypeError
         If the scores are not a matrix of real numbers, or contain NaN.
     StoreError
@@ -411,8 +391,8 @@ def top_k_sets(
     array([[1, 0, 1, 0]])
 
     """
-    check_nan_policy(nan_policy)
-    source, frame = as_lazy(scores, where=where, ignore_index=ignore_index)
+    options = ScanOptions(where=where, ignore_index=ignore_index, nan_policy=nan_policy)
+    source, frame = as_lazy(scores, **options.opening)
     (budget,) = parse_budgets([k], source.n_classes)
     return _wrap(apply_rule(source, top_rule(budget, source), nan_policy), source, frame, "top_k_sets", k=show(budget))
 
@@ -423,39 +403,37 @@ def predict_sets(
     threshold: ThresholdsLike,
     where: LabelsLike = None,
     ignore_index: int | None = None,
-    nan_policy: str = "raise",
+    nan_policy: NanPolicy = "raise",
 ) -> da.Array | xr.DataArray:
     """Return the sets {score > threshold} for a threshold found elsewhere, such as on a calibration set.
 
     The comparison is exact: the threshold is not rounded to the scores' dtype. Ties with it are out, so that on tied
-    data the sets can be smaller than those of ``average_k_sets``, which keeps some. Lazy: reads metadata only, until computed.
+    data the sets can be smaller than those of ``average_k_sets``, which keeps some. Lazy: reads metadata only, until
+    computed.
 
     Parameters
     ----------
     scores
-        N x C matrix, the classes on the last axis and samples on all others: an array (NumPy, Dask, Zarr, xarray,
-        tensor on the CPU), a frame, or the path of a store or file, as for ``open_scores``.
+        N x C matrix, classes last, all other axes samples: any array, a frame, or the path of a store or file.
     threshold
         Number, or what ``threshold``, ``best_threshold`` or ``evaluate`` gave for one k.
     where
-        One boolean per sample, in any form that labels take. Samples where it is False (padding) are left out of N,
-        thresholds, sizes and errors, and their scores are not looked at. By default all samples count.
+        One boolean per sample: those where it is False (padding) are left out altogether. By default all count.
     ignore_index
-        Label of samples to leave out: short for ``where = labels != ignore_index``; with ``where``, samples must meet
-        both. A sample with a negative label stays: it counts for thresholds and sizes, but not for errors.
+        Label of samples to leave out: short for ``where = labels != ignore_index``; with ``where``, both apply.
     nan_policy
         ``"raise"`` refuses NaN; ``"lowest"`` ranks NaN below all numbers and never puts it in a set.
 
     Returns
     -------
     DataArray or dask Array
-        Boolean, N x C, lazy, chunked like the scores; a DataArray where the scores are one. Scores of more dimensions give
-        sets of their shape. Samples that do not exist have empty sets.
+        Boolean, N x C, lazy, chunked like the scores; a DataArray where the scores are one. Scores of more dimensions
+        give sets of their shape. Samples left out have empty sets.
 
     Raises
     ------
     OptionError
-        Where the threshold is no number, or several.
+        If the threshold is not a number, or is several.
     ScoresError, DtypeError
         If the scores are not a matrix of real numbers, or contain NaN.
     StoreError
@@ -472,14 +450,14 @@ def predict_sets(
     array([[1, 0, 0]])
 
     """
-    check_nan_policy(nan_policy)
-    source, frame = as_lazy(scores, where=where, ignore_index=ignore_index)
+    options = ScanOptions(where=where, ignore_index=ignore_index, nan_policy=nan_policy)
+    source, frame = as_lazy(scores, **options.opening)
     value, rule = check_threshold(threshold), rule_above(threshold, source)
     return _wrap(apply_rule(source, rule, nan_policy), source, frame, "predict_sets", threshold=float(value))
 
 
 def top_rule(budget: Fraction, source: Source) -> TopRule:
-    """Return the rule of the top-k sets of a source; refuse a budget that is no integer, or not certain."""
+    """Return the rule of the top-k sets of a source; refuse a budget that is not an integer, or not certain."""
     if budget.denominator != 1:
         raise BudgetError(
             f"k must be an integer for top-k sets; got {show(budget)}. Use average_k_sets for a fractional k."
@@ -489,7 +467,7 @@ def top_rule(budget: Fraction, source: Source) -> TopRule:
 
 
 def rule_above(threshold: ThresholdsLike, source: Source) -> ThresholdRule:
-    """Return the rule of the sets above what stands for one threshold."""
+    """Return the rule of the sets above one threshold."""
     return ThresholdRule.from_first_key(first_key_above(check_threshold(threshold), source.dtype))
 
 

@@ -1,4 +1,4 @@
-"""Verifying stores: every chunk read once, in tasks of several chunks."""
+"""Stores: ``open_scores``, ``verify`` every chunk, and ``info``, which estimates costs and advises on the layout."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ from ..store.where.addresses import Options, StoredArray
 from .inputs.lazy_scores import with_lead
 from .inputs.names import check_inputs, class_names_of, names_of
 from .inputs.sources import as_labels, check_scores, find_labels
-from .options import LabelsLike, Matrix, StoreLike, is_stored
+from .options import LabelsLike, Matrix, Missing, StoreLike, check_flag, check_missing, is_stored
 from .straddle import n_ranked
 
 #: Chunks that a task checks one after the other, if there are enough for this many tasks; and the most tasks, so that
@@ -70,32 +70,30 @@ def verify_array(array: Any, compute: Compute) -> Verification:
     return Verification(n_chunks, read.n_bytes, listed.damaged + read.damaged, listed.has_manifest)
 
 
-# Opening and verifying stores.
-
-
 def open_scores(
     store: StoreLike,
     *,
     scores: str | None = None,
     labels: LabelsLike = None,
     storage_options: Options | None = None,
-    missing: str = "raise",
+    missing: Missing = "raise",
 ) -> xr.Dataset:
     """Open a score store or file as a lazy Dataset with ``scores``, and ``labels`` where present; reads metadata only.
 
-    Every function of the package takes the Dataset, and reads it as fast, and as carefully checked, as the store itself.
+    Every function of the package takes the Dataset, and reads it as fast, and as carefully checked, as the store
+    itself.
 
     Parameters
     ----------
     store
-        Local path or zip file; URL (``s3://``, ``gs://``, ``az://``, ``abfs://``, ``https://``,
-        ``memory://`` or another that fsspec knows); or a Zarr store, group or array already opened. Or a file on this machine:
-        .npy, .npz, .parquet, .csv, .arrow, .feather, or a folder of Parquet or Arrow files.
+        Local path or zip file; URL (``s3://``, ``gs://``, ``az://``, ``abfs://``, ``https://``, ``memory://`` or
+        another that fsspec knows); or a Zarr store, group or array already opened. Or a file on this machine: .npy,
+        .npz, .parquet, .csv, .arrow, .feather, or a folder of Parquet or Arrow files.
     scores
         Name of the scores inside the store, if it is not ``scores``; may be a path such as
         ``run1/logits``. Of a file, the member or column, chosen as ``ingest`` does by default.
     labels
-        Name of the labels inside the store or file, by default ``labels`` beside the scores; or the path of
+        Name of the labels inside the store or file, by default ``labels`` next to the scores; or the path of
         an .npy or other file, or of another store, that holds them.
     storage_options
         How to reach the store: ``key``, ``secret``, ``token``, ``endpoint_url``, ``region``, ``anon``
@@ -109,31 +107,34 @@ def open_scores(
     Returns
     -------
     Dataset
-        ``scores`` over (sample, class), of more dimensions under the names that are stored or (sample_0, ..., class), and, where there are any, ``labels`` over (sample) or, if soft,
-        (sample, class). A truncated store has ``scores`` and ``class_index`` over (sample, slot), and the attribute
-        ``n_classes``. Names of classes that are stored are the coordinate ``class``.
+        ``scores`` over (sample, class), of more dimensions under the names that are stored or (sample_0, ..., class),
+        and, where there are any, ``labels`` over (sample) or, if soft, (sample, class). A truncated store has
+        ``scores`` and ``class_index`` over (sample, slot), and the attribute ``n_classes``. Names of classes that are
+        stored are the coordinate ``class``.
 
     Raises
     ------
     StoreError
-        Where there is no store, no array of that name, or the store's writer did not finish.
+        If there is no store, no array of that name, or the store's writer did not finish.
     ScoresError
-        Where the scores are no matrix (sample, class).
+        If the scores are not a matrix (sample, class).
     LabelsError, DtypeError
-        Where the labels do not fit the scores, or either has a dtype that cannot be used.
+        If the labels do not fit the scores, or either has a dtype that cannot be used.
     OptionError
-        Where ``missing`` or the option ``client`` is none of the values it may take.
+        If ``missing`` or the option ``client`` is not one of the values it may take.
 
     Notes
     -----
-    Cost: reads metadata, and labels in a table or .npz file of their own; no scores until something is computed, but for CSV.
+    Cost: reads metadata, and labels in a table or .npz file of their own; no scores until something is computed, but
+    for CSV.
 
-    Files are read without a copy being stored. Of .npy, of .npz that is not compressed, and of Parquet and Arrow files whose row groups or
-    record batches have at most 64 MB of scores, any rows can be read: memory stays bounded. Others (CSV, compressed .npz and
-    Arrow, large row groups) can only be read from front to back: every process that reads them holds all of their scores,
-    at most 1 GiB (the setting ``avgk.file-bytes``) and a quarter of its memory; larger ones are refused, and ``ingest`` makes a store of
-    them. Workers of a cluster must see a file at the same path, unless it has at most 4 MB of scores. A file that changes while it
-    is read is refused; a checkpoint tells it by its length and time.
+    Files are read without a copy being stored. Of .npy, of .npz that is not compressed, and of Parquet and Arrow files
+    whose row groups or record batches have at most 64 MB of scores, any rows can be read: memory stays bounded. Others
+    (CSV, compressed .npz and Arrow, large row groups) can only be read from front to back: every process that reads
+    them holds all of their scores, at most 1 GiB (the setting ``avgk.file-bytes``) and a quarter of its memory; larger
+    ones are refused, and ``ingest`` makes a store of them. Workers of a cluster must see a file at the same path,
+    unless it has at most 4 MB of scores. A file that changes while it is read is refused; a checkpoint knows it by its
+    length and time.
 
     Examples
     --------
@@ -145,6 +146,7 @@ def open_scores(
     {'sample': 3, 'class': 3}
 
     """
+    check_missing(missing)
     arrays = open_stored(store, scores, labels, storage_options, missing)
     check_scores(arrays.scores)
     dims = _dimensions(arrays)
@@ -223,13 +225,13 @@ def verify(store: StoreLike, *, storage_options: Options | None = None, progress
     Returns
     -------
     Verification
-        With ``ok`` (nothing is wrong), ``n_chunks``, ``n_bytes`` read, ``damaged`` (pairs of a chunk's store key and what is
-        wrong; for a shard, which of its inner chunks cannot be decoded) and ``has_manifest``.
+        With ``ok`` (nothing is wrong), ``n_chunks``, ``n_bytes`` read, ``damaged`` (pairs of a chunk's store key and
+        what is wrong; for a shard, which of its inner chunks cannot be decoded) and ``has_manifest``.
 
     Raises
     ------
     StoreError
-        Where there is no store, its writer did not finish, or its manifest is damaged.
+        If there is no store, its writer did not finish, or its manifest is damaged.
 
     Notes
     -----
@@ -246,19 +248,17 @@ def verify(store: StoreLike, *, storage_options: Options | None = None, progress
     True
 
     """
+    check_flag("progress", progress, or_none=True)
     arrays = open_all(store, storage_options=storage_options)
     with computing(progress) as compute:
         return Verification.merge([verify_array(array, compute) for array in arrays])
-
-
-# ``info``: what a store holds, what evaluating it will cost, and how its layout could be better.
 
 
 #: Rows whose values are looked at.
 _SAMPLE_ROWS = 256
 #: Chunks outside these sizes (bytes, decoded) are worth changing.
 _SMALL_CHUNK, _LARGE_CHUNK = 1 << 20, 64 << 20
-#: So many objects are slow to list and to open one by one.
+#: More objects than this are slow to list and to open one by one.
 _MANY_OBJECTS = 20_000
 
 
@@ -287,27 +287,27 @@ def info(
     dict
         All that JSON can hold, under the names below.
     ``store, zarr_format, n_samples, n_classes, dtype``
-        Where it is, and what it holds; ``zarr_format`` is None of a file.
+        Where it is, and what it holds; ``zarr_format`` is None for a file.
     ``truncated, rounding, encoding``
         What storing left out or rounded, and how the stored values are decoded; None for nothing.
     ``chunks, shards, codecs, n_chunks``
-        How it is laid out; ``shards`` is None where there are none.
+        How it is laid out; ``shards`` is None if there are none.
     ``n_bytes, n_stored_bytes, n_missing_chunks``
         Bytes when decoded and as stored, and chunks that are not there; the last two None where the store cannot list.
     ``has_manifest, labels``
-        Whether changed chunks are noticed with certainty, and what the labels are (None where there are none).
+        Whether changed chunks are noticed with certainty, and what the labels are (None if there are none).
     ``values``
         What the first rows look like: ``kind, low, high, n_nan, n_rows_sampled``.
     ``task_memory, merge_memory, client_memory, memory_limit, reads``
-        What ``evaluate`` with its default budgets takes: bytes of a task, of merging what tasks give, and of the process that
-        asks, each at most and beyond an idle process; bytes a task may take; and reads of the store.
+        What ``evaluate`` with its default budgets takes: bytes of a task, of merging what tasks give, and of the
+        process that asks, each at most and beyond an idle process; bytes a task may take; and reads of the store.
     ``advice``
         What could be better, each with what to do.
 
     Raises
     ------
     StoreError
-        Where there is no store, no array of that name, or the store's writer did not finish.
+        If there is no store, no array of that name, or the store's writer did not finish.
 
     Notes
     -----
@@ -332,12 +332,14 @@ def info(
     ranks = n_ranked(budgets, source.shape[1])
     memory = project(source, counts, int(max(budgets)), ranks)
     values = None if facts.n_missing_chunks == facts.n_chunks else _values(reader)
+    kept = f"the {arrays.scores.shape[1]} largest of {arrays.n_classes} scores of each row"
+    truncated = None if arrays.n_classes is None else kept
     return {
         "store": arrays.location,
         "zarr_format": facts.zarr_format,
         "n_samples": source.shape[0],
         "n_classes": arrays.n_classes or source.shape[1],
-        "truncated": _truncation(arrays),
+        "truncated": truncated,
         "dtype": str(source.dtype),
         "rounding": facts.rounding,
         "encoding": _encoding(arrays.scores),
@@ -364,12 +366,6 @@ def _encoding(scores: StoredArray) -> str | None:
     """Return how stored values are decoded, in words."""
     found = encoding_of(scores)
     return ", ".join(f"{name} {value}" for name, value in found.items()) + f" of {scores.dtype}" if found else None
-
-
-def _truncation(arrays: StoredArrays) -> str | None:
-    if arrays.n_classes is None:
-        return None
-    return f"the {arrays.scores.shape[1]} largest of {arrays.n_classes} scores of each row"
 
 
 def _labels(labels: Labels, ndim: int) -> str | None:

@@ -1,4 +1,8 @@
-"""The ambiguity analysis: straddle strengths and supports, in one scan with everything else or alone."""
+"""The ambiguity analysis: straddle strengths and supports of the ranked scores.
+
+``evaluate`` gets it from its own scan (``ambiguity_values``); ``straddle_strength``, ``ranked_supports`` and
+``supports_overlap`` scan the ranked scores alone.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +14,6 @@ import numpy as np
 import xarray as xr
 
 from ..arrays import Dtype
-from ..engine.run import running
 from ..errors import OptionError
 from ..exact.budgets import parse_budgets
 from ..results.datasets import build_result
@@ -32,12 +35,14 @@ from .options import (
     BudgetsLike,
     LabelsLike,
     Named,
+    NanPolicy,
     PlaceLike,
     RanksLike,
+    ScanOptions,
     ScoresLike,
     are_several,
-    asked_checkpoint,
-    check_nan_policy,
+    check_count,
+    check_flag,
     result_attrs,
 )
 
@@ -93,11 +98,11 @@ def straddle_strength(
     *,
     where: LabelsLike = None,
     ignore_index: int | None = None,
-    nan_policy: str = "raise",
+    nan_policy: NanPolicy = "raise",
     progress: bool | None = None,
     checkpoint: PlaceLike = None,
 ) -> xr.Dataset:
-    """Compute the straddle strengths of integer budgets (NaN for others): how much the ambiguity differs between samples.
+    """Compute the straddle strengths of integer budgets: how much the ambiguity differs between samples.
 
     ``straddle_strength[k, order]`` is the mean, over all N * N ordered pairs of samples x and x', of
     max(0, s(x)[k + order] - s(x')[k + 1 - order]), where s(x) are the sample's scores in descending
@@ -106,23 +111,19 @@ def straddle_strength(
     Parameters
     ----------
     scores
-        N x C matrix, the classes on the last axis and samples on all others: an array (NumPy, Dask, Zarr, xarray,
-        tensor on the CPU), a frame, or the path of a store or file, as for ``open_scores``.
+        N x C matrix, classes last, all other axes samples: any array, a frame, or the path of a store or file.
     k
         Budget or sequence of budgets in (0, C]; duplicates count once.
     where
-        One boolean per sample, in any form that labels take. Samples where it is False (padding) are left out of N,
-        thresholds, sizes and errors, and their scores are not looked at. By default all samples count.
+        One boolean per sample: those where it is False (padding) are left out altogether. By default all count.
     ignore_index
-        Label of samples to leave out: short for ``where = labels != ignore_index``; with ``where``, samples must meet
-        both. A sample with a negative label stays: it counts for thresholds and sizes, but not for errors.
+        Label of samples to leave out: short for ``where = labels != ignore_index``; with ``where``, both apply.
     nan_policy
         ``"raise"`` refuses NaN; ``"lowest"`` ranks NaN below all numbers and never puts it in a set.
     progress
         Whether to show a progress bar on stderr. None logs one line per minute to ``avgk_dask`` instead.
     checkpoint
-        Path or URL of a folder that keeps intermediate results, so that an interrupted run, or one over a store that
-        has grown, reads only what is missing. Results of another request, store or version are refused.
+        Path or URL of a folder for intermediate results: a run that is repeated there reads only what is missing.
 
     Returns
     -------
@@ -146,10 +147,8 @@ def straddle_strength(
         If a budget is not a number in (0, C].
     ScoresError, DtypeError
         If the scores are not a matrix of real numbers, or contain NaN.
-    MemoryLimitError
-        If a task cannot fit its share of memory; checked before reading.
-    StoreError
-        If the store cannot be opened or read.
+    MemoryLimitError, StoreError
+        If a task cannot fit its share of memory (checked before reading), or the store cannot be opened or read.
 
     Notes
     -----
@@ -168,13 +167,13 @@ def straddle_strength(
     0.037
 
     """
-    check_nan_policy(nan_policy)
-    source = as_source(scores, own_labels=False, where=where, ignore_index=ignore_index)
+    options = ScanOptions(
+        where=where, ignore_index=ignore_index, nan_policy=nan_policy, progress=progress, checkpoint=checkpoint
+    )  # fmt: skip
+    source = as_source(scores, own_labels=False, **options.opening)
     budgets = parse_budgets(k, source.n_classes)
     certify_ranks(source, n_ranked(budgets, source.n_classes), "k")
-    found, attrs = _scan(
-        source, n_ranked(budgets, source.shape[1]), integers(budgets), nan_policy, progress, checkpoint
-    )
+    found, attrs = _scan(source, n_ranked(budgets, source.shape[1]), integers(budgets), options)
     values, coords = _straddle_values(found, budgets, source)
     return build_result(values, {"k": [float(b) for b in budgets], **coords}, attrs)
 
@@ -187,7 +186,7 @@ def ranked_supports(
     log: bool = False,
     where: LabelsLike = None,
     ignore_index: int | None = None,
-    nan_policy: str = "raise",
+    nan_policy: NanPolicy = "raise",
     progress: bool | None = None,
     checkpoint: PlaceLike = None,
 ) -> xr.Dataset:
@@ -196,8 +195,7 @@ def ranked_supports(
     Parameters
     ----------
     scores
-        N x C matrix, the classes on the last axis and samples on all others: an array (NumPy, Dask, Zarr, xarray,
-        tensor on the CPU), a frame, or the path of a store or file, as for ``open_scores``.
+        N x C matrix, classes last, all other axes samples: any array, a frame, or the path of a store or file.
     ranks
         Rank or sequence of ranks in 1..C; 1 is the highest score of each sample.
     bins
@@ -206,18 +204,15 @@ def ranked_supports(
         Whether each bin is wider than the one below by the same factor instead, where all scores of the rank
         are positive and the largest is more than ten times the smallest.
     where
-        One boolean per sample, in any form that labels take. Samples where it is False (padding) are left out of N,
-        thresholds, sizes and errors, and their scores are not looked at. By default all samples count.
+        One boolean per sample: those where it is False (padding) are left out altogether. By default all count.
     ignore_index
-        Label of samples to leave out: short for ``where = labels != ignore_index``; with ``where``, samples must meet
-        both. A sample with a negative label stays: it counts for thresholds and sizes, but not for errors.
+        Label of samples to leave out: short for ``where = labels != ignore_index``; with ``where``, both apply.
     nan_policy
         ``"raise"`` refuses NaN; ``"lowest"`` ranks NaN below all numbers and never puts it in a set.
     progress
         Whether to show a progress bar on stderr. None logs one line per minute to ``avgk_dask`` instead.
     checkpoint
-        Path or URL of a folder that keeps intermediate results, so that an interrupted run, or one over a store that
-        has grown, reads only what is missing. Results of another request, store or version are refused.
+        Path or URL of a folder for intermediate results: a run that is repeated there reads only what is missing.
 
     Returns
     -------
@@ -231,13 +226,11 @@ def ranked_supports(
     Raises
     ------
     OptionError
-        Where a rank is not in 1..C, or bins is no positive integer.
+        If a rank is not in 1..C, or bins is not a positive integer.
     ScoresError, DtypeError
         If the scores are not a matrix of real numbers, or contain NaN.
-    MemoryLimitError
-        If a task cannot fit its share of memory; checked before reading.
-    StoreError
-        If the store cannot be opened or read.
+    MemoryLimitError, StoreError
+        If a task cannot fit its share of memory (checked before reading), or the store cannot be opened or read.
 
     Notes
     -----
@@ -252,13 +245,15 @@ def ranked_supports(
     ([0.4, 0.2], [0.7, 0.4])
 
     """
-    check_nan_policy(nan_policy)
-    source = as_source(scores, own_labels=False, where=where, ignore_index=ignore_index)
+    options = ScanOptions(
+        where=where, ignore_index=ignore_index, nan_policy=nan_policy, progress=progress, checkpoint=checkpoint
+    )  # fmt: skip
+    source = as_source(scores, own_labels=False, **options.opening)
     wanted = _check_ranks(ranks, source.n_classes)
     certify_ranks(source, max(wanted), "ranks")
-    if isinstance(bins, bool) or not isinstance(bins, (int, np.integer)) or bins < 1:
-        raise OptionError(f"bins must be a positive integer; got {bins!r}. Pass at least 1.")
-    found, attrs = _scan(source, max(wanted), [], nan_policy, progress, checkpoint)
+    check_count("bins", bins, "Pass at least 1.")
+    check_flag("log", log)
+    found, attrs = _scan(source, max(wanted), [], options)
     values, coords = _rank_values(found, wanted, source.dtype, int(bins), log)
     return build_result(values, coords, attrs)
 
@@ -282,7 +277,7 @@ def supports_overlap(
     *,
     where: LabelsLike = None,
     ignore_index: int | None = None,
-    nan_policy: str = "raise",
+    nan_policy: NanPolicy = "raise",
     progress: bool | None = None,
     checkpoint: PlaceLike = None,
 ) -> xr.DataArray:
@@ -295,23 +290,19 @@ def supports_overlap(
     Parameters
     ----------
     scores
-        N x C matrix, the classes on the last axis and samples on all others: an array (NumPy, Dask, Zarr, xarray,
-        tensor on the CPU), a frame, or the path of a store or file, as for ``open_scores``.
+        N x C matrix, classes last, all other axes samples: any array, a frame, or the path of a store or file.
     k
         Budget or sequence of budgets in (0, C]; duplicates count once.
     where
-        One boolean per sample, in any form that labels take. Samples where it is False (padding) are left out of N,
-        thresholds, sizes and errors, and their scores are not looked at. By default all samples count.
+        One boolean per sample: those where it is False (padding) are left out altogether. By default all count.
     ignore_index
-        Label of samples to leave out: short for ``where = labels != ignore_index``; with ``where``, samples must meet
-        both. A sample with a negative label stays: it counts for thresholds and sizes, but not for errors.
+        Label of samples to leave out: short for ``where = labels != ignore_index``; with ``where``, both apply.
     nan_policy
         ``"raise"`` refuses NaN; ``"lowest"`` ranks NaN below all numbers and never puts it in a set.
     progress
         Whether to show a progress bar on stderr. None logs one line per minute to ``avgk_dask`` instead.
     checkpoint
-        Path or URL of a folder that keeps intermediate results, so that an interrupted run, or one over a store that
-        has grown, reads only what is missing. Results of another request, store or version are refused.
+        Path or URL of a folder for intermediate results: a run that is repeated there reads only what is missing.
 
     Returns
     -------
@@ -324,10 +315,8 @@ def supports_overlap(
         If a budget is not a number in (0, C].
     ScoresError, DtypeError
         If the scores are not a matrix of real numbers, or contain NaN.
-    MemoryLimitError
-        If a task cannot fit its share of memory; checked before reading.
-    StoreError
-        If the store cannot be opened or read.
+    MemoryLimitError, StoreError
+        If a task cannot fit its share of memory (checked before reading), or the store cannot be opened or read.
 
     Notes
     -----
@@ -341,27 +330,21 @@ def supports_overlap(
     [1.0, 1.0, 0.0]
 
     """
-    check_nan_policy(nan_policy)
-    source = as_source(scores, own_labels=False, where=where, ignore_index=ignore_index)
+    options = ScanOptions(
+        where=where, ignore_index=ignore_index, nan_policy=nan_policy, progress=progress, checkpoint=checkpoint
+    )  # fmt: skip
+    source = as_source(scores, own_labels=False, **options.opening)
     budgets = parse_budgets(k, source.n_classes)
     n_ranks = min(source.n_classes, max(math.ceil(b) + 1 for b in budgets))
     certify_ranks(source, n_ranks, "k")
-    found, attrs = _scan(source, n_ranks, [], nan_policy, progress, checkpoint)
+    found, attrs = _scan(source, n_ranks, [], options)
     values = {"supports_overlap": _overlap(found, budgets)}
     return build_result(values, {"k": [float(b) for b in budgets]}, attrs)["supports_overlap"]
 
 
-def _scan(
-    source: Source,
-    n_ranks: int,
-    budgets: list[int],
-    nan_policy: str,
-    progress: bool | None,
-    checkpoint: PlaceLike,
-) -> tuple[Ambiguity, Named]:
+def _scan(source: Source, n_ranks: int, budgets: list[int], options: ScanOptions) -> tuple[Ambiguity, Named]:
     """Read the ranked scores, and nothing else."""
-    asked = asked_checkpoint(checkpoint, "straddle", nan_policy=nan_policy)
-    with running(source, progress, nan_policy, asked) as run:
+    with options.run(source, "straddle") as run:
         source = run.source
         search = find_thresholds(run, [], n_ranked=n_ranks)
     assert search.first_tally is not None

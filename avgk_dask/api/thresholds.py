@@ -1,9 +1,12 @@
-"""``threshold``: the exact average-k threshold, its ties and how many of them are kept."""
+"""Thresholds: ``threshold`` of a budget, ``threshold_at`` of a set size, and ``average_set_size_at`` of a threshold.
+
+``SetsAbove`` counts the sets above given thresholds, and their errors, which ``risk`` needs as well.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
@@ -13,8 +16,8 @@ from typing import SupportsFloat, overload
 import numpy as np
 import xarray as xr
 
-from ..arrays import Array, Dtype, Floats
-from ..engine.run import Run, running
+from ..arrays import Array, Dtype
+from ..engine.run import Run
 from ..engine.ties import Selection
 from ..errors import BudgetError, OptionError
 from ..exact.budgets import count_labels, is_scalar, parse_budget, parse_budgets
@@ -29,15 +32,16 @@ from ..statistics.thresholds import find_thresholds
 from ..statistics.truncated import certify_budgets, certify_thresholds, refuse_budgets
 from .inputs.sources import as_source
 from .options import (
+    BudgetLike,
     BudgetsLike,
     LabelsLike,
     Named,
+    NanPolicy,
     PlaceLike,
+    ScanOptions,
     ScoresLike,
     ThresholdsLike,
     are_several,
-    asked_checkpoint,
-    check_nan_policy,
     result_attrs,
 )
 
@@ -55,7 +59,7 @@ class Threshold(ShownAsTable):
     n_ties
         Number of scores == lambda.
     n_kept
-        B - n_above: so many ties complete the budget, the first ones in row-major order.
+        B - n_above, the number of ties that complete the budget: the first ones in row-major order.
     budget
         B = floor(N k), the number of labels in all sets together.
 
@@ -82,7 +86,7 @@ def threshold(
     *,
     where: LabelsLike = None,
     ignore_index: int | None = None,
-    nan_policy: str = "raise",
+    nan_policy: NanPolicy = "raise",
     progress: bool | None = None,
     checkpoint: PlaceLike = None,
 ) -> Threshold: ...
@@ -93,7 +97,7 @@ def threshold(
     *,
     where: LabelsLike = None,
     ignore_index: int | None = None,
-    nan_policy: str = "raise",
+    nan_policy: NanPolicy = "raise",
     progress: bool | None = None,
     checkpoint: PlaceLike = None,
 ) -> xr.Dataset: ...
@@ -104,7 +108,7 @@ def threshold(
     *,
     where: LabelsLike = None,
     ignore_index: int | None = None,
-    nan_policy: str = "raise",
+    nan_policy: NanPolicy = "raise",
     progress: bool | None = None,
     checkpoint: PlaceLike = None,
 ) -> Threshold | xr.Dataset: ...
@@ -114,7 +118,7 @@ def threshold(
     *,
     where: LabelsLike = None,
     ignore_index: int | None = None,
-    nan_policy: str = "raise",
+    nan_policy: NanPolicy = "raise",
     progress: bool | None = None,
     checkpoint: PlaceLike = None,
 ) -> Threshold | xr.Dataset:
@@ -126,23 +130,19 @@ def threshold(
     Parameters
     ----------
     scores
-        N x C matrix, the classes on the last axis and samples on all others: an array (NumPy, Dask, Zarr, xarray,
-        tensor on the CPU), a frame, or the path of a store or file, as for ``open_scores``.
+        N x C matrix, classes last, all other axes samples: any array, a frame, or the path of a store or file.
     k
         Budget or sequence of budgets in (0, C]; duplicates count once.
     where
-        One boolean per sample, in any form that labels take. Samples where it is False (padding) are left out of N,
-        thresholds, sizes and errors, and their scores are not looked at. By default all samples count.
+        One boolean per sample: those where it is False (padding) are left out altogether. By default all count.
     ignore_index
-        Label of samples to leave out: short for ``where = labels != ignore_index``; with ``where``, samples must meet
-        both. A sample with a negative label stays: it counts for thresholds and sizes, but not for errors.
+        Label of samples to leave out: short for ``where = labels != ignore_index``; with ``where``, both apply.
     nan_policy
         ``"raise"`` refuses NaN; ``"lowest"`` ranks NaN below all numbers and never puts it in a set.
     progress
         Whether to show a progress bar on stderr. None logs one line per minute to ``avgk_dask`` instead.
     checkpoint
-        Path or URL of a folder that keeps intermediate results, so that an interrupted run, or one over a store that
-        has grown, reads only what is missing. Results of another request, store or version are refused.
+        Path or URL of a folder for intermediate results: a run that is repeated there reads only what is missing.
 
     Returns
     -------
@@ -154,18 +154,16 @@ def threshold(
     Raises
     ------
     BudgetError
-        Where a budget is no number in (0, C], or cannot be certain from a truncated store.
+        If a budget is not a number in (0, C], or cannot be certain from a truncated store.
     ScoresError, DtypeError
         If the scores are not a matrix of real numbers, or contain NaN.
-    MemoryLimitError
-        If a task cannot fit its share of memory; checked before reading.
-    StoreError
-        If the store cannot be opened or read.
+    MemoryLimitError, StoreError
+        If a task cannot fit its share of memory (checked before reading), or the store cannot be opened or read.
 
     Notes
     -----
-    Cost: one read of the store for any number of budgets, and a pilot of at most 10 % of the chunks (or 8)
-    before; one more where the pilot was misled, and one more of a truncated store. A task takes the memory of a few chunks.
+    Cost: one read of the store for any number of budgets, and a pilot of at most 10 % of the chunks (or 8) before; one
+    more where the pilot was misled, and one more of a truncated store. A task takes the memory of a few chunks.
 
     Examples
     --------
@@ -174,17 +172,17 @@ def threshold(
     Threshold(value=0.3, n_above=3, n_ties=1, n_kept=0, budget=3)
 
     """
-    check_nan_policy(nan_policy)
-    source = as_source(scores, own_labels=False, where=where, ignore_index=ignore_index)
+    options = ScanOptions(
+        where=where, ignore_index=ignore_index, nan_policy=nan_policy, progress=progress, checkpoint=checkpoint
+    )  # fmt: skip
+    source = as_source(scores, own_labels=False, **options.opening)
     budgets = parse_budgets(k, source.n_classes)
-    counts = [count_labels(b, source.shape[0]) for b in budgets]
-    asked = asked_checkpoint(checkpoint, "threshold", nan_policy=nan_policy)
-    with running(source, progress, nan_policy, asked) as run:
+    with options.run(source, "threshold") as run:
         source = run.source
-        refuse_budgets(run, budgets)
-        search = find_thresholds(run, counts)
-        certify_budgets(run, budgets, [search.found[i].key for i in range(len(budgets))])
-    found = [_threshold(search.found[i], source.dtype) for i in range(len(budgets))]
+        found = [
+            Threshold(score_value(s.key, source.dtype), s.n_above, s.n_ties, s.n_kept, s.budget)
+            for s in find_selections(run, budgets)
+        ]
     if is_scalar(k):
         return found[0]
     values = {
@@ -197,10 +195,13 @@ def threshold(
     return build_result(values, {"k": [float(b) for b in budgets]}, result_attrs(source, run.reads))
 
 
-def _threshold(selection: Selection, dtype: Dtype) -> Threshold:
-    return Threshold(
-        score_value(selection.key, dtype), selection.n_above, selection.n_ties, selection.n_kept, selection.budget
-    )
+def find_selections(run: Run, budgets: Sequence[Fraction]) -> list[Selection]:
+    """Find the selection of each budget, and refuse budgets that a truncated store leaves uncertain."""
+    refuse_budgets(run, budgets)
+    found = find_thresholds(run, [count_labels(b, run.source.shape[0]) for b in budgets]).found
+    selections = [found[i] for i in range(len(budgets))]
+    certify_budgets(run, budgets, [s.key for s in selections])
+    return selections
 
 
 def score_value(key: int, dtype: Dtype) -> float | int:
@@ -210,11 +211,8 @@ def score_value(key: int, dtype: Dtype) -> float | int:
 
 
 def threshold_values(values: list[float | int], dtype: Dtype) -> Array:
-    """Return thresholds as float64, which holds every score but 64-bit integers; those as they are."""
+    """Return thresholds as float64, which holds every score but 64-bit integers; these keep their dtype."""
     return np.array(values, dtype if dtype.kind in "iu" and dtype.itemsize == 8 else np.float64)
-
-
-# The sets above thresholds: how many scores exceed each, and the error of the sets they make.
 
 
 @dataclass(frozen=True)
@@ -234,6 +232,7 @@ class SetsAbove:
         certify_thresholds(run, thresholds, firsts)
         edges = np.array(sorted({key for key in firsts if key <= top} or {top}), np.int64)
         tally = run.read(edge_pass(source.dtype, source.shape[1], edges))
+        # Label weight and scores from each edge up, and none beyond the last.
         counts, weights = [*tally.n_from().tolist(), 0], _weights_from(tally)
         index = [int(np.searchsorted(edges, key)) if key <= top else edges.size for key in firsts]
         errors = [error_of(weights[i], tally.n_labelled) if tally.n_labelled else None for i in index]
@@ -250,7 +249,7 @@ def _weights_from(tally: EdgeTally) -> list[Fraction]:
 
 
 def given_thresholds(thresholds: ThresholdsLike) -> ThresholdsLike:
-    """Return thresholds as a number or a sequence: those of a result Dataset, and computed if they are lazy."""
+    """Return thresholds as a number or a sequence: those of a result Dataset are taken out, lazy ones computed."""
     if isinstance(thresholds, xr.Dataset):
         if "threshold" not in thresholds:
             raise OptionError(
@@ -279,7 +278,7 @@ def check_thresholds(thresholds: ThresholdsLike) -> list[Real]:
 
 
 def check_threshold(threshold: ThresholdsLike) -> Real:
-    """Return what stands for one threshold as a number: also a sequence or a result that has only one."""
+    """Return one threshold as a number: also a sequence or a result that has only one."""
     try:
         found = check_thresholds(threshold)
     except OptionError as error:
@@ -298,19 +297,23 @@ def check_threshold(threshold: ThresholdsLike) -> Real:
 
 
 def fits_a_float(value: SupportsFloat) -> bool:
-    """Whether a number is not NaN and a double can hold it, about."""
+    """Return whether a number is not NaN, and not too large for a double."""
     try:
         return not math.isnan(float(value))
     except OverflowError:
         return False
 
 
-def coordinate(thresholds: list[Real]) -> Floats:
-    """Return thresholds as a coordinate."""
-    return np.array([float(t) for t in thresholds])
-
-
-# Set sizes as a function of the threshold, and back: the paper's function G and its generalised inverse.
+def parse_bounded(name: str, value: BudgetLike, cure: str, most: float = math.inf) -> Fraction:
+    """Return a number from 0 to ``most`` as an exact fraction, as budgets are read."""
+    try:
+        found = parse_budget(value)
+    except BudgetError:
+        found = Fraction(-1)
+    if not 0 <= found <= most or not fits_a_float(found):
+        rule = "a finite number of at least 0" if most == math.inf else f"a number from 0 to {most}"
+        raise OptionError(f"{name} must be {rule}; got {value!r}. {cure}")
+    return found
 
 
 def average_set_size_at(
@@ -319,7 +322,7 @@ def average_set_size_at(
     *,
     where: LabelsLike = None,
     ignore_index: int | None = None,
-    nan_policy: str = "raise",
+    nan_policy: NanPolicy = "raise",
     progress: bool | None = None,
     checkpoint: PlaceLike = None,
 ) -> xr.DataArray:
@@ -331,23 +334,19 @@ def average_set_size_at(
     Parameters
     ----------
     scores
-        N x C matrix, the classes on the last axis and samples on all others: an array (NumPy, Dask, Zarr, xarray,
-        tensor on the CPU), a frame, or the path of a store or file, as for ``open_scores``.
+        N x C matrix, classes last, all other axes samples: any array, a frame, or the path of a store or file.
     thresholds
         Number or sequence of numbers, or what ``threshold``, ``best_threshold`` or ``evaluate`` gave.
     where
-        One boolean per sample, in any form that labels take. Samples where it is False (padding) are left out of N,
-        thresholds, sizes and errors, and their scores are not looked at. By default all samples count.
+        One boolean per sample: those where it is False (padding) are left out altogether. By default all count.
     ignore_index
-        Label of samples to leave out: short for ``where = labels != ignore_index``; with ``where``, samples must meet
-        both. A sample with a negative label stays: it counts for thresholds and sizes, but not for errors.
+        Label of samples to leave out: short for ``where = labels != ignore_index``; with ``where``, both apply.
     nan_policy
         ``"raise"`` refuses NaN; ``"lowest"`` ranks NaN below all numbers and never puts it in a set.
     progress
         Whether to show a progress bar on stderr. None logs one line per minute to ``avgk_dask`` instead.
     checkpoint
-        Path or URL of a folder that keeps intermediate results, so that an interrupted run, or one over a store that
-        has grown, reads only what is missing. Results of another request, store or version are refused.
+        Path or URL of a folder for intermediate results: a run that is repeated there reads only what is missing.
 
     Returns
     -------
@@ -357,13 +356,11 @@ def average_set_size_at(
     Raises
     ------
     OptionError
-        Where a threshold is no number.
+        If a threshold is not a number.
     ScoresError, DtypeError
         If the scores are not a matrix of real numbers, or contain NaN.
-    MemoryLimitError
-        If a task cannot fit its share of memory; checked before reading.
-    StoreError
-        If the store cannot be opened or read.
+    MemoryLimitError, StoreError
+        If a task cannot fit its share of memory (checked before reading), or the store cannot be opened or read.
 
     Notes
     -----
@@ -376,16 +373,17 @@ def average_set_size_at(
     [2.5, 1.5]
 
     """
-    check_nan_policy(nan_policy)
-    source = as_source(scores, own_labels=False, where=where, ignore_index=ignore_index)
+    options = ScanOptions(
+        where=where, ignore_index=ignore_index, nan_policy=nan_policy, progress=progress, checkpoint=checkpoint
+    )  # fmt: skip
+    source = as_source(scores, own_labels=False, **options.opening)
     thresholds = given_thresholds(thresholds)
     wanted = check_thresholds(thresholds)
-    asked = asked_checkpoint(checkpoint, "average_set_size_at", nan_policy=nan_policy)
-    with running(source, progress, nan_policy, asked) as run:
+    with options.run(source, "average_set_size_at") as run:
         source = run.source
         above = SetsAbove.read(run, wanted)
     sizes = [n / source.shape[0] for n in above.n_labels]
-    over = {"threshold": coordinate(wanted)}
+    over = {"threshold": np.array([float(t) for t in wanted])}
     result = build_result({"average_set_size": sizes}, over, {}, AT_THRESHOLDS)["average_set_size"]
     result = result.assign_attrs(above.attrs)
     return result if are_several(thresholds) else result[0]
@@ -397,7 +395,7 @@ def threshold_at(
     *,
     where: LabelsLike = None,
     ignore_index: int | None = None,
-    nan_policy: str = "raise",
+    nan_policy: NanPolicy = "raise",
     progress: bool | None = None,
     checkpoint: PlaceLike = None,
 ) -> xr.DataArray:
@@ -409,23 +407,19 @@ def threshold_at(
     Parameters
     ----------
     scores
-        N x C matrix, the classes on the last axis and samples on all others: an array (NumPy, Dask, Zarr, xarray,
-        tensor on the CPU), a frame, or the path of a store or file, as for ``open_scores``.
+        N x C matrix, classes last, all other axes samples: any array, a frame, or the path of a store or file.
     average_set_sizes
         Number or sequence of numbers of at least 0, as exact as budgets are.
     where
-        One boolean per sample, in any form that labels take. Samples where it is False (padding) are left out of N,
-        thresholds, sizes and errors, and their scores are not looked at. By default all samples count.
+        One boolean per sample: those where it is False (padding) are left out altogether. By default all count.
     ignore_index
-        Label of samples to leave out: short for ``where = labels != ignore_index``; with ``where``, samples must meet
-        both. A sample with a negative label stays: it counts for thresholds and sizes, but not for errors.
+        Label of samples to leave out: short for ``where = labels != ignore_index``; with ``where``, both apply.
     nan_policy
         ``"raise"`` refuses NaN; ``"lowest"`` ranks NaN below all numbers and never puts it in a set.
     progress
         Whether to show a progress bar on stderr. None logs one line per minute to ``avgk_dask`` instead.
     checkpoint
-        Path or URL of a folder that keeps intermediate results, so that an interrupted run, or one over a store that
-        has grown, reads only what is missing. Results of another request, store or version are refused.
+        Path or URL of a folder for intermediate results: a run that is repeated there reads only what is missing.
 
     Returns
     -------
@@ -435,18 +429,16 @@ def threshold_at(
     Raises
     ------
     BudgetError
-        Where a size is negative or no finite number.
+        If a size is negative or not finite.
     ScoresError, DtypeError
         If the scores are not a matrix of real numbers, or contain NaN.
-    MemoryLimitError
-        If a task cannot fit its share of memory; checked before reading.
-    StoreError
-        If the store cannot be opened or read.
+    MemoryLimitError, StoreError
+        If a task cannot fit its share of memory (checked before reading), or the store cannot be opened or read.
 
     Notes
     -----
-    Cost: as for ``threshold``: one read of the store for any number of sizes, and a pilot of at most 10 % of the chunks (or
-    8) before; one more where the pilot was misled.
+    Cost: as for ``threshold``: one read of the store for any number of sizes, and a pilot of at most 10 % of the chunks
+    (or 8) before; one more where the pilot was misled.
 
     Examples
     --------
@@ -455,8 +447,10 @@ def threshold_at(
     [0.6, 0.4, 0.4]
 
     """
-    check_nan_policy(nan_policy)
-    source = as_source(scores, own_labels=False, where=where, ignore_index=ignore_index)
+    options = ScanOptions(
+        where=where, ignore_index=ignore_index, nan_policy=nan_policy, progress=progress, checkpoint=checkpoint
+    )  # fmt: skip
+    source = as_source(scores, own_labels=False, **options.opening)
     refuse_masked(average_set_sizes, "average_set_sizes")
     given = list(average_set_sizes) if are_several(average_set_sizes) else [average_set_sizes]
     try:
@@ -468,14 +462,9 @@ def threshold_at(
             f"average_set_sizes must be finite numbers of at least 0; got {average_set_sizes!r}. Pass labels per sample."
         )
     budgets = [min(size, Fraction(source.n_classes)) for size in sizes]
-    counts = [count_labels(budget, source.shape[0]) for budget in budgets]
-    asked = asked_checkpoint(checkpoint, "threshold_at", nan_policy=nan_policy)
-    with running(source, progress, nan_policy, asked) as run:
+    with options.run(source, "threshold_at") as run:
         source = run.source
-        refuse_budgets(run, budgets)
-        search = find_thresholds(run, counts)
-        certify_budgets(run, budgets, [search.found[i].key for i in range(len(counts))])
-    values = [score_value(search.found[i].key, source.dtype) for i in range(len(counts))]
+        values = [score_value(s.key, source.dtype) for s in find_selections(run, budgets)]
     over = {"average_set_size": [float(size) for size in sizes]}
     found = {"threshold": threshold_values(values, source.dtype)}
     result = build_result(found, over, {}, AT_SIZES)["threshold"].assign_attrs(result_attrs(source, run.reads))

@@ -1,4 +1,4 @@
-"""``transfer``: thresholds found on calibration scores, used on others."""
+"""``transfer``: thresholds found on calibration scores, and the sets above them on other scores."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import partial
+from typing import Literal
 
 import xarray as xr
 
 from ..arrays import Dtype
-from ..engine.run import Run, running
+from ..engine.run import Run
 from ..errors import ScoresError
 from ..exact.budgets import DEFAULT_BUDGETS, count_guaranteed, count_labels, parse_budgets
 from ..exact.sums import error_of
@@ -27,16 +27,20 @@ from .inputs.sources import as_source
 from .options import (
     BudgetsLike,
     LabelsLike,
+    Missing,
     Named,
+    NanPolicy,
     PlaceLike,
+    ScanOptions,
     ScoresLike,
-    asked_checkpoint,
-    check_guarantee,
-    check_nan_policy,
+    check_word,
     result_attrs,
     rounded,
 )
 from .thresholds import score_value, threshold_values
+
+#: What is promised of the thresholds' sets on new samples.
+Guarantee = Literal["expected", None]
 
 
 def transfer(
@@ -45,41 +49,40 @@ def transfer(
     labels: LabelsLike = None,
     k: BudgetsLike = DEFAULT_BUDGETS,
     *,
-    guarantee: str | None = None,
+    guarantee: Guarantee = None,
     where: LabelsLike = None,
     ignore_index: int | None = None,
     calibration_where: LabelsLike = None,
-    nan_policy: str = "raise",
+    nan_policy: NanPolicy = "raise",
     progress: bool | None = None,
     checkpoint: PlaceLike = None,
-    missing: str | None = None,
+    missing: Missing | None = None,
 ) -> xr.Dataset:
     """Find thresholds on calibration scores, and what sizes and errors their sets have on other scores.
 
     The sets hold every score greater than the threshold, as ``predict_sets`` gives them. The comparison is exact, also
-    between scores of different dtypes. Beside it stand the numbers of the threshold that the other scores have themselves.
+    between scores of different dtypes. The result also gives the numbers of the threshold found on the other
+    scores themselves.
 
     Parameters
     ----------
     calibration_scores
         n x C matrix, of any kind that ``scores`` may be; no labels of it are needed.
     scores
-        N x C matrix, the classes on the last axis and samples on all others: an array (NumPy, Dask, Zarr, xarray,
-        tensor on the CPU), a frame, or the path of a store or file, as for ``open_scores``.
+        N x C matrix, classes last, all other axes samples: any array, a frame, or the path of a store or file.
     labels
         N integers (negative, masked or null: unlabelled), N class names, or an N x C matrix of true probabilities; or
         the path of a store or file that holds them. By default the labels stored with the scores.
     k
         Budget or sequence of budgets in (0, C]; duplicates count once. By default 1 to 10, or C.
     guarantee
-        ``"expected"`` takes the threshold at floor((n + 1) k - C) labels instead of floor(n k): then the expected size of
-        the set of a new sample is at most k, whatever the distribution, where calibration and new samples are exchangeable.
+        ``"expected"`` takes the threshold at floor((n + 1) k - C) labels instead of floor(n k): then the expected size
+        of the set of a new sample is at most k, whatever the distribution, where calibration and new samples are
+        exchangeable.
     where
-        One boolean per sample, in any form that labels take. Samples where it is False (padding) are left out of N,
-        thresholds, sizes and errors, and their scores are not looked at. By default all samples count.
+        One boolean per sample: those where it is False (padding) are left out altogether. By default all count.
     ignore_index
-        Label of samples to leave out: short for ``where = labels != ignore_index``; with ``where``, samples must meet
-        both. A sample with a negative label stays: it counts for thresholds and sizes, but not for errors.
+        Label of samples to leave out: short for ``where = labels != ignore_index``; with ``where``, both apply.
     calibration_where
         The same for the calibration scores, as ``where``.
     nan_policy
@@ -87,8 +90,7 @@ def transfer(
     progress
         Whether to show a progress bar on stderr. None logs one line per minute to ``avgk_dask`` instead.
     checkpoint
-        Path or URL of a folder that keeps intermediate results, so that an interrupted run, or one over a store that
-        has grown, reads only what is missing. Results of another request, store or version are refused.
+        Path or URL of a folder for intermediate results: a run that is repeated there reads only what is missing.
     missing
         What a chunk missing from a store means: ``"raise"`` an error that names it (the default), ``"fill"`` the
         array's fill value.
@@ -96,11 +98,11 @@ def transfer(
     Returns
     -------
     Dataset
-        Over ``k``, with these variables; errors are NaN without a labelled sample. Its attributes tell both stores, how
+        Over ``k``, with these variables; errors are NaN without a labelled sample. Its attributes name both stores, how
         many samples each has, and how often each was read (``calibration_reads`` and ``reads``).
     ``threshold``
-        lambda, the (B + 1)-th largest calibration score, B = floor(n k) or as the guarantee says; the smallest one where
-        B = n C. NaN where NaN ranks lowest and the numbers run out: then every number is in the sets.
+        lambda, the (B + 1)-th largest calibration score, B = floor(n k) or as the guarantee says; the smallest one
+        where B = n C. NaN where NaN ranks lowest and the numbers run out: then every number is in the sets.
     ``average_set_size``
         (Number of scores > lambda) / N. With ties at lambda it can be well below k, and 0 where none is above.
     ``average_set_size_stderr``
@@ -114,32 +116,30 @@ def transfer(
     Raises
     ------
     BudgetError
-        Where a budget is no number in (0, C], is too small to be guaranteed from so few calibration samples (the error
-        tells how many are needed), or cannot be certain from a truncated store.
+        If a budget is not a number in (0, C], is too small to be guaranteed from the calibration samples (the error
+        says how many are needed), or cannot be certain from a truncated store.
     ScoresError, DtypeError
         If the scores are not a matrix of real numbers, or contain NaN.
     LabelsError
-        Where the labels do not fit the scores.
+        If the labels do not fit the scores.
     OptionError
-        Where an option is none of the values it may take, or a threshold cannot be certain on truncated scores.
-    MemoryLimitError
-        If a task cannot fit its share of memory; checked before reading.
-    StoreError
-        If the store cannot be opened or read.
+        If an option is not one of the values it may take, or a threshold cannot be certain on truncated scores.
+    MemoryLimitError, StoreError
+        If a task cannot fit its share of memory (checked before reading), or the store cannot be opened or read.
 
     Notes
     -----
-    Cost: one read of each matrix for any number of budgets, and a pilot of at most 10 % of the chunks (or 8) before each;
-    one more of one where its pilot was misled, and two more of a truncated store.
+    Cost: one read of each matrix for any number of budgets, and a pilot of at most 10 % of the chunks (or 8) before
+    each; one more of one where its pilot was misled, and two more of a truncated store.
 
-    The guarantee is conformal risk control (Angelopoulos et al., 2024) with the set size as the loss. Write S(t) for the
-    number of calibration scores > t, and let lambda be the (B' + 1)-th largest, B' = floor((n + 1) k - C). Then
-    S(t) <= B' if and only if t >= lambda, however many scores tie with lambda, since ties are out of the sets. The set of a
-    new sample has at most C labels, so that at lambda all n + 1 samples together have at most B' + C <= (n + 1) k. Let t*
-    be the least t with that property for the n + 1 samples. Then t* <= lambda, and t* does not depend on which
+    The guarantee is conformal risk control (Angelopoulos et al., 2024) with the set size as the loss. Write S(t) for
+    the number of calibration scores > t, and let lambda be the (B' + 1)-th largest, B' = floor((n + 1) k - C). Then
+    S(t) <= B' if and only if t >= lambda, however many scores tie with lambda, since ties are out of the sets. The set
+    of a new sample has at most C labels, so that at lambda all n + 1 samples together have at most B' + C <= (n + 1) k.
+    Let t* be the least t with that property for the n + 1 samples. Then t* <= lambda, and t* does not depend on which
     of them is the new one: its expected size at t*, and so at lambda, is at most k. Where scores do not tie, it is at
-    least k - 2 C / (n + 1). With B' = 0 lambda is the highest calibration score. Below that, for n < C / k - 1, there is no
-    such threshold.
+    least k - 2 C / (n + 1). With B' = 0 lambda is the highest calibration score. Below that, for n < C / k - 1, there
+    is no such threshold.
 
     Examples
     --------
@@ -150,19 +150,25 @@ def transfer(
     ([0.35], [1.5], [0.0])
 
     """
-    check_nan_policy(nan_policy)
-    check_guarantee(guarantee)
+    check_word("guarantee", guarantee, Guarantee, "Leave it out for none.")
+    options = ScanOptions(
+        where=where, ignore_index=ignore_index, nan_policy=nan_policy, progress=progress, checkpoint=checkpoint,
+        missing=missing,
+    )  # fmt: skip
     calibration_scores, scores = open_once(calibration_scores, missing), open_once(scores, missing)
     calibration = as_source(calibration_scores, own_labels=False, missing=missing, where=calibration_where)
-    source = as_source(scores, labels, missing=missing, where=where, ignore_index=ignore_index)
-    _check_classes(calibration, source)
+    source = as_source(scores, labels, **options.opening)
+    if calibration.n_classes != source.n_classes:
+        raise ScoresError(
+            f"calibration_scores must have the classes of the scores, {source.n_classes}; got {calibration.n_classes}. "
+            "Give scores of the same model, or of one with the same classes."
+        )
     check_same_classes(scores, calibration_scores, "calibration_scores")
     budgets = parse_budgets(k, source.n_classes)
     counts = _calibration_counts(calibration, budgets, guarantee)
-    asked = partial(asked_checkpoint, checkpoint, "transfer", nan_policy=nan_policy)
-    with running(calibration, progress, nan_policy, asked(folder="calibration")) as run:
+    with options.run(calibration, "transfer", folder="calibration") as run:
         known = _Known.find(run, budgets, counts)
-    with running(source, progress, nan_policy, asked(folder="scores")) as run:
+    with options.run(source, "transfer", folder="scores") as run:
         found = _Transferred.find(run, budgets, known)
     attrs = {
         "n_calibration_samples": calibration.shape[0],
@@ -176,14 +182,6 @@ def transfer(
         result_attrs(source, run.reads, n_labelled=found.n_labelled, **attrs),
         TRANSFERRED,
     )
-
-
-def _check_classes(calibration: Source, source: Source) -> None:
-    if calibration.n_classes != source.n_classes:
-        raise ScoresError(
-            f"calibration_scores must have the classes of the scores, {source.n_classes}; got {calibration.n_classes}. "
-            "Give scores of the same model, or of one with the same classes."
-        )
 
 
 def _calibration_counts(source: Source, budgets: Sequence[Fraction], guarantee: str | None) -> list[int]:
@@ -204,7 +202,7 @@ class _Known:
 
     @classmethod
     def find(cls, run: Run, budgets: Sequence[Fraction], counts: Sequence[int]) -> _Known:
-        """Find the thresholds above which so many scores are, at most. One read."""
+        """Find the thresholds with at most these counts of scores above them. One read."""
         source = run.source
         refuse_budgets(run, [Fraction(count, source.shape[0]) for count in counts])
         search = find_thresholds(run, counts)
@@ -213,7 +211,7 @@ class _Known:
         return cls([score_value(key, source.dtype) for key in keys], run.reads)
 
     def first_keys(self, dtype: Dtype) -> list[int]:
-        """Return the first key above each threshold among scores of a dtype; one past the highest where nothing is above."""
+        """Return the first key above each threshold among scores of a dtype; one past the highest if there is none."""
         low, top = key_range(dtype)
         return [low if t != t else min(first_key_above(t, dtype), top + 1) for t in self.values]
 

@@ -8,12 +8,12 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from fractions import Fraction
 from numbers import Integral
-from typing import TypedDict
+from typing import Any
 
 import dask.array as da
 
 from ..engine.progress import phase
-from ..engine.run import counting, running
+from ..engine.run import counting
 from ..errors import OptionError
 from ..exact.budgets import parse_budgets
 from ..results.datasets import plain_json
@@ -30,13 +30,15 @@ from .inputs.sources import as_lazy
 from .options import (
     BudgetLike,
     LabelsLike,
+    NanPolicy,
     PlaceLike,
+    ScanOptions,
     ScoresLike,
     StoreLike,
     ThresholdsLike,
-    asked_checkpoint,
-    check_nan_policy,
-    check_ties,
+    Ties,
+    check_flag,
+    check_word,
 )
 from .sets import apply_rule, rule_above, set_windows, settle_rule, top_rule
 from .thresholds import check_threshold, score_value
@@ -46,21 +48,18 @@ RULES = ("average", "top", "threshold", "conformal")
 
 @dataclass(frozen=True)
 class SetChoice:
-    """Which sets: those of a budget by a rule, those above a threshold, or those of a conformal predictor (with groups)."""
+    """Which sets: those of a budget, those above a threshold, or those of a conformal predictor (with groups)."""
 
     rule: str = "average"
     k: BudgetLike | None = None
     threshold: ThresholdsLike | None = None
-    ties: str = "first"
-    nan_policy: str = "raise"
+    ties: Ties = "first"
+    nan_policy: NanPolicy = "raise"
     predictor: ConformalPredictor | None = None
     groups: LabelsLike = None
 
     def __post_init__(self) -> None:
-        check_nan_policy(self.nan_policy)
-        check_ties(self.ties)
-        if self.rule not in RULES:
-            raise OptionError(f"rule must be one of {', '.join(RULES)}; got {self.rule!r}. Choose one of them.")
+        check_word("rule", self.rule, RULES)
         needed = {"threshold": "threshold", "conformal": "predictor"}.get(self.rule, "k")
         given = [name for name in ("k", "threshold", "predictor") if getattr(self, name) is not None]
         if given != [needed]:
@@ -70,38 +69,20 @@ class SetChoice:
             )
 
 
-class RuleFacts(TypedDict):
-    """What is known of a rule that was applied; None where it does not have it."""
-
-    k: float | None
-    threshold: float | int | None
-    n_above: int | None
-    n_ties: int | None
-    n_kept: int | None
-    ties: str | None
-    method: str | None
-    alpha: float | None
-
-
-_NOTHING: RuleFacts = {
-    "k": None, "threshold": None, "n_above": None, "n_ties": None, "n_kept": None, "ties": None, "method": None, "alpha": None,
-}  # fmt: skip
-
-
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class WrittenSets:
-    """What was written: the rule with its threshold (None for top-k, and where there are several), and the number of labels in all sets."""
+    """What was written: the rule with its threshold (None for top-k, or if there are several), and all labels."""
 
     rule: str
-    k: float | None
-    threshold: float | int | None
-    n_above: int | None
-    n_ties: int | None
-    n_kept: int | None
-    ties: str | None
+    k: float | None = None
+    threshold: float | int | None = None
+    n_above: int | None = None
+    n_ties: int | None = None
+    n_kept: int | None = None
+    ties: str | None = None
     #: Those of a conformal predictor.
-    method: str | None
-    alpha: float | None
+    method: str | None = None
+    alpha: float | None = None
     source: str
     #: What was done to the scores after they were read, and how many samples do not exist: their sets are empty.
     made_by: str
@@ -129,10 +110,12 @@ def write_sets(
 
     ``format="booleans"`` gives ``sets (sample, class)``, chunked like the scores; ``"indices"`` gives ``offsets`` and
     ``classes``: the set of sample i is ``classes[offsets[i]:offsets[i + 1]]``, ascending. The root's attributes are the
-    fields of what is returned, and ``class_names`` where the scores have names of classes. Samples of several dimensions are in row-major order; those that do not exist, by ``where`` or
-    ``ignore_index``, have empty sets. What fails leaves nothing behind, and a local store that was to be overwritten as it was.
+    fields of the result, and ``class_names`` if the scores have names of classes. Samples of several
+    dimensions are in row-major order; those left out by ``where`` or ``ignore_index`` have empty sets. What
+    fails leaves nothing behind, and a local store that was to be overwritten as it was.
 
-    Reads the scores once to find the threshold, which a ``checkpoint`` keeps as that of ``threshold`` does, and once more.
+    Reads the scores once to find the threshold, which a ``checkpoint`` keeps as that of ``threshold`` does, and once
+    more.
 
     Raises
     ------
@@ -148,20 +131,24 @@ def write_sets(
     ([0, 1, 3], [0, 0, 1], 0.3)
 
     """
-    if format not in SET_FORMATS:
-        raise OptionError(f"format must be one of {', '.join(SET_FORMATS)}; got {format!r}. Choose one of them.")
+    check_word("format", format, SET_FORMATS)
+    check_flag("overwrite", overwrite)
+    options = ScanOptions(
+        ties=choice.ties, nan_policy=choice.nan_policy, where=where, ignore_index=ignore_index, progress=progress,
+        checkpoint=checkpoint,
+    )  # fmt: skip
     target = new_target(out, out_options, overwrite, apart_from=[*places_of(scores), *places_of(where)])
-    source, _ = as_lazy(scores, where=where, ignore_index=ignore_index)
+    source, _ = as_lazy(scores, **options.opening)
     names = class_names_of(scores)
     with target as place, _writing_thread() as thread:
-        sets, facts = _choose(source, scores, choice, progress, checkpoint)
+        sets, facts = _choose(source, scores, choice, options)
         grid = _grid(source, sets)
         writer = thread.submit(
             SetsWriter, place, grid, format, overwrite=overwrite, options=out_options
         ).result()  # fmt: skip
         _write_all(sets.rechunk(grid.shards or grid.chunks), writer, thread, progress)
         found = WrittenSets(
-            choice.rule, **facts, source=shown(source.location), made_by=source.made_by,
+            rule=choice.rule, **facts, source=shown(source.location), made_by=source.made_by,
             n_left_out=source.whole.shape[0] - source.shape[0], n_samples=grid.shape[0], n_classes=grid.shape[1],
             format=format, n_labels=writer.n_labels,
         )  # fmt: skip
@@ -173,39 +160,31 @@ def write_sets(
 
 
 def _choose(
-    source: Source, scores: ScoresLike, choice: SetChoice, progress: bool | None, checkpoint: PlaceLike
-) -> tuple[da.Array, RuleFacts]:
-    """Return the lazy sets, and what is known of their rule."""
-    facts = _NOTHING.copy()
+    source: Source, scores: ScoresLike, choice: SetChoice, options: ScanOptions
+) -> tuple[da.Array, dict[str, Any]]:
+    """Return the lazy sets, and the fields of ``WrittenSets`` that describe their rule."""
+    nan_policy = options.nan_policy
     if choice.predictor is not None:
         one = choice.predictor
-        sets = set_matrix(one, source, scores, choice.groups, choice.nan_policy)
+        sets = set_matrix(one, source, scores, choice.groups, nan_policy)
         level = one.threshold if isinstance(one.threshold, (int, float)) else None
-        return sets, {**facts, "threshold": level, "method": one.method, "alpha": one.alpha}
+        return sets, {"threshold": level, "method": one.method, "alpha": one.alpha}
     if choice.rule == "threshold":
         assert choice.threshold is not None  # SetChoice looked
-        rule = rule_above(choice.threshold, source)
-        return apply_rule(source, rule, choice.nan_policy), {**facts, "threshold": _plain_number(choice.threshold)}
+        value = check_threshold(choice.threshold)
+        plain = int(value) if isinstance(value, Integral) else float(value)  # as JSON can hold it
+        return apply_rule(source, rule_above(choice.threshold, source), nan_policy), {"threshold": plain}
     budget: Fraction
     (budget,) = parse_budgets([choice.k], source.n_classes)
-    facts["k"] = float(budget)
+    facts: dict[str, Any] = {"k": float(budget)}
     if choice.rule == "top":
-        return apply_rule(source, top_rule(budget, source), choice.nan_policy), facts
+        return apply_rule(source, top_rule(budget, source), nan_policy), facts
     # Found once, and not again for every window, as lazy sets would.
-    asked = asked_checkpoint(checkpoint, "sets", ties=choice.ties, nan_policy=choice.nan_policy)
-    with running(source, progress, choice.nan_policy, asked) as run:
-        found, rule = settle_rule(run, budget, choice.ties)
-    facts = {
-        **facts, "k": float(budget), "threshold": score_value(found.key, source.dtype), "n_above": found.n_above,
-        "n_ties": found.n_ties, "n_kept": found.n_kept, "ties": choice.ties,
-    }  # fmt: skip
-    return apply_rule(source, rule, choice.nan_policy), facts
-
-
-def _plain_number(threshold: ThresholdsLike) -> float | int:
-    """Return a threshold as JSON can hold it."""
-    value = check_threshold(threshold)
-    return int(value) if isinstance(value, Integral) else float(value)
+    with options.run(source, "sets", ties=options.ties) as run:
+        found, rule = settle_rule(run, budget, options.ties)
+    counts = {"n_above": found.n_above, "n_ties": found.n_ties, "n_kept": found.n_kept, "ties": options.ties}
+    facts |= {"threshold": score_value(found.key, source.dtype), **counts}
+    return apply_rule(source, rule, nan_policy), facts
 
 
 def _grid(source: Source, sets: da.Array) -> SetGrid:

@@ -26,6 +26,7 @@ from .printing import ResultsFolder, print_json, tell
 if TYPE_CHECKING:
     from ..api.calibration.affine import AffineScaling
     from ..api.calibration.temperature import TemperatureScaling
+    from ..api.transfer import Guarantee
 
 
 @click.command(cls=Command, short_help="Fit a calibrator to logits and their labels.")
@@ -106,7 +107,7 @@ def _calibrator(method: str, options: dict[str, float]) -> TemperatureScaling | 
 @results_option("Write metrics.json and metrics.zarr here, over those of an earlier run.")
 @options("nan missing json quiet checkpoint cluster")
 def transfer(
-    call: Call, calibration: str, k: list[Fraction], guarantee: str | None, calibration_scores: str | None,
+    call: Call, calibration: str, k: list[Fraction], guarantee: Guarantee, calibration_scores: str | None,
     calibration_option: tuple[str, ...], out: pathlib.Path | None,
 ) -> None:  # fmt: skip
     """Set sizes and errors that the thresholds of one store have on another.

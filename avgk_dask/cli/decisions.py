@@ -6,6 +6,7 @@ import pathlib
 import time
 from dataclasses import replace
 from fractions import Fraction
+from typing import TYPE_CHECKING
 
 import click
 
@@ -13,6 +14,9 @@ from ..errors import OptionError
 from .group import Command
 from .parameters import BY, CLUSTERS, Call, budget_option, call_options, choice_option, options, results_option
 from .printing import ResultsFolder, look
+
+if TYPE_CHECKING:
+    from ..api.breakdowns import Thresholds
 
 
 @click.command(cls=Command, short_help="Errors and set sizes by class or group, the worst first.")
@@ -33,7 +37,13 @@ from .printing import ResultsFolder, look
 )  # fmt: skip
 @options("nan missing json quiet checkpoint cluster")
 def breakdown(
-    call: Call, k: list[Fraction], by: str, thresholds: str, worst: int, out: pathlib.Path | None, n_pairs: int | None
+    call: Call,
+    k: list[Fraction],
+    by: str,
+    thresholds: Thresholds,
+    worst: int,
+    out: pathlib.Path | None,
+    n_pairs: int | None,
 ) -> None:
     """Errors and set sizes of each class, or of groups of samples, and the worst of them.
 

@@ -89,6 +89,7 @@ def evaluate(
     from ..api.breakdowns import breakdown
     from ..api.curves import smallest_k
     from ..api.evaluate import evaluate_with_curve as run
+    from ..api.options import ScanOptions
     from ..api.set_pairs import set_utility
     from ..exact.budgets import DEFAULT_BUDGETS, MOST_IN_CURVE, parse_budget
     from ..plot import best_budget
@@ -117,17 +118,12 @@ def evaluate(
                 least = smallest_k(scores, max_error=max_error, **shared)
                 k = [budget for budget in (parse_budget(least.k), Fraction(least.top_k)) if budget]
             start = time.perf_counter()
-            result, every = run(
-                scores,
-                None,
-                k or DEFAULT_BUDGETS,
-                most=MOST_IN_CURVE if curve and out is not None else 0,
-                straddle=straddle,
-                ties=call.ties,
-                clusters=call.column(clusters_name, "--clusters"),
-                **shared,
-                checkpoint=call.checkpoint_place,
+            clusters = call.column(clusters_name, "--clusters")
+            scan = ScanOptions(
+                straddle=straddle, ties=call.ties, clusters=clusters, **shared, checkpoint=call.checkpoint_place
             )
+            most = MOST_IN_CURVE if curve and out is not None else 0
+            result, every = run(scores, None, k or DEFAULT_BUDGETS, scan, most=most)
             groups = None if by is None else breakdown(scores, None, best_budget(result), call.groups(by), **shared)
             seconds = time.perf_counter() - start
             tables = _calibration(scores, result, existing) if reliability else None

@@ -22,6 +22,7 @@ from .clusters import CLUSTER_OPTIONS, ClusterChoice, cluster
 from .printing import look, remark, shows_progress
 
 if TYPE_CHECKING:
+    from ..api.options import NanPolicy, Ties
     from ..arrays import Array
     from ..results.datasets import Result
     from ..store import StoredArrays
@@ -204,8 +205,8 @@ class Call:
     balanced: str | Array | None = None
     where_name: str | None = None
     ignore_index: int | None = None
-    ties: str = "first"
-    nan_policy: str = "raise"
+    ties: Ties = "first"
+    nan_policy: NanPolicy = "raise"
     missing: str = "raise"
     as_json: bool = False
     quiet: bool = False

@@ -239,12 +239,14 @@ def _simulate_and_evaluate(
     store: pathlib.Path, samples: int, classes: int, progress: bool | None
 ) -> tuple[Result, Result | None, float]:
     from ..api.evaluate import evaluate_with_curve
+    from ..api.options import ScanOptions
+    from ..exact.budgets import DEFAULT_BUDGETS
     from ..store import open_arrays
     from ..testing.simulation import Simulation, simulate_store
 
     simulate_store(store, Simulation(samples, classes), overwrite=True, progress=progress)
     start = time.perf_counter()
-    result, curve = evaluate_with_curve(store, progress=progress)
+    result, curve = evaluate_with_curve(store, None, DEFAULT_BUDGETS, ScanOptions(progress=progress))
     seconds = time.perf_counter() - start
     result.attrs |= {"store": str(store), "fingerprint": open_arrays(store).fingerprint}
     return result, curve, seconds

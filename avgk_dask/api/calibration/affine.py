@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Self, Unpack
 
 import numpy as np
-import xarray as xr
 from scipy import optimize
 
 from ...arrays import Array, Floats, whole_number
@@ -28,10 +27,10 @@ from ...statistics.scaling import (
     scale_pass,
 )
 from ...statistics.truncated import refuse_truncated
-from ..inputs.lazy_scores import LazyScores, SourceOptions, place_of
-from ..inputs.names import frame_of, open_once, recorded_names
+from ..inputs.lazy_scores import LazyScores, place_of
+from ..inputs.names import open_once, recorded_names
 from ..inputs.sources import as_source
-from ..options import LabelsLike, ScoresLike
+from ..options import LabelsLike, ScoresLike, SourceOptions, check_flag
 from .temperature import Calibrator, logits_to_fit, refuse_fit
 
 #: The optimiser stops once a step gains less than the first, relative to the loss, or no part of the gradient is
@@ -66,10 +65,6 @@ class WeightedSoftmax(LazyScores):
     @property
     def parts(self) -> Sequence[object]:  # noqa: D102
         return (self.scores,)
-
-    @property
-    def frame(self) -> xr.DataArray | None:  # noqa: D102
-        return frame_of(self.scores)
 
 
 @dataclass
@@ -132,15 +127,14 @@ class AffineScaling(Calibrator):
             N integers (negative, masked or null: unlabelled) or N class names; or the path of a store or file that
             holds them. By default the labels stored with the scores.
         where
-            One boolean per sample, in any form that labels take. Samples where it is False (padding) are left out of N,
-            thresholds, sizes and errors, and their scores are not looked at. By default all samples count.
+            One boolean per sample: those where it is False (padding) are left out altogether. By default all count.
         ignore_index
-            Label of samples to leave out: short for ``where = labels != ignore_index``; with ``where``, samples must
-            meet both. A sample with a negative label stays: it counts for thresholds and sizes, but not for errors.
+            Label of samples to leave out: short for ``where = labels != ignore_index``; with ``where``, both apply.
         progress
             Whether to show a progress bar on stderr. None logs one line per minute to ``avgk_dask`` instead.
 
         """
+        check_flag("progress", progress, or_none=True)
         logits = open_once(logits)
         source = logits_to_fit(logits, labels, where, ignore_index)
         if source.shape[0] > MOST_ROWS:

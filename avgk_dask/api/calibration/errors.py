@@ -16,7 +16,7 @@ from ...results.registry import CALIBRATION, NEAR_THRESHOLD
 from ...statistics.losses import BinPlan, BinTally, bin_pass
 from ...statistics.thresholds import find_thresholds
 from ..inputs.labels import check_no_nan_policy, probabilities, refuse_scores
-from ..options import BudgetLike, LabelsLike, PlaceLike, ScoresLike, asked_checkpoint, result_attrs, rounded
+from ..options import BudgetLike, LabelsLike, PlaceLike, ScoresLike, asked_checkpoint, check_flag, result_attrs, rounded
 from ..thresholds import score_value
 
 
@@ -39,26 +39,22 @@ def expected_calibration_error(
     Parameters
     ----------
     scores
-        N x C matrix, the classes on the last axis and samples on all others: an array (NumPy, Dask, Zarr, xarray,
-        tensor on the CPU), a frame, or the path of a store or file, as for ``open_scores``.
+        N x C matrix, classes last, all other axes samples: any array, a frame, or the path of a store or file.
     labels
         N integers (negative, masked or null: unlabelled), N class names, or an N x C matrix of true probabilities; or
         the path of a store or file that holds them. By default the labels stored with the scores.
     n_bins
         Number of bins: [0, 1/n), [1/n, 2/n), ..., the last one closed.
     where
-        One boolean per sample, in any form that labels take. Samples where it is False (padding) are left out of N,
-        thresholds, sizes and errors, and their scores are not looked at. By default all samples count.
+        One boolean per sample: those where it is False (padding) are left out altogether. By default all count.
     ignore_index
-        Label of samples to leave out: short for ``where = labels != ignore_index``; with ``where``, samples must meet
-        both. A sample with a negative label stays: it counts for thresholds and sizes, but not for errors.
+        Label of samples to leave out: short for ``where = labels != ignore_index``; with ``where``, both apply.
     nan_policy
         Only ``"raise"`` is supported: NaN is refused.
     progress
         Whether to show a progress bar on stderr. None logs one line per minute to ``avgk_dask`` instead.
     checkpoint
-        Path or URL of a folder that keeps intermediate results, so that an interrupted run, or one over a store that
-        has grown, reads only what is missing. Results of another request, store or version are refused.
+        Path or URL of a folder for intermediate results: a run that is repeated there reads only what is missing.
 
     Returns
     -------
@@ -83,10 +79,8 @@ def expected_calibration_error(
         If the labels do not fit the scores, or there are none.
     OptionError
         Where the number of bins is none of at least 1.
-    MemoryLimitError
-        If a task cannot fit its share of memory; checked before reading.
-    StoreError
-        If the store cannot be opened or read.
+    MemoryLimitError, StoreError
+        If a task cannot fit its share of memory (checked before reading), or the store cannot be opened or read.
 
     Notes
     -----
@@ -101,6 +95,7 @@ def expected_calibration_error(
 
     """
     check_no_nan_policy(nan_policy)
+    check_flag("progress", progress, or_none=True)
     exact = [Fraction(i, n_bins) for i in range(_check_bins(n_bins) + 1)]
     source = probabilities(scores, labels, "a calibration error", where, ignore_index)
     edges = tuple(_least_float_from(edge) for edge in exact)
@@ -137,8 +132,7 @@ def calibration_at_threshold(
     Parameters
     ----------
     scores
-        N x C matrix, the classes on the last axis and samples on all others: an array (NumPy, Dask, Zarr, xarray,
-        tensor on the CPU), a frame, or the path of a store or file, as for ``open_scores``.
+        N x C matrix, classes last, all other axes samples: any array, a frame, or the path of a store or file.
     labels
         N integers (negative, masked or null: unlabelled), N class names, or an N x C matrix of true probabilities; or
         the path of a store or file that holds them. By default the labels stored with the scores.
@@ -149,18 +143,15 @@ def calibration_at_threshold(
     n_bins
         Number of bins, of equally many ranks each. Ties stay together, so that bins may have more or fewer.
     where
-        One boolean per sample, in any form that labels take. Samples where it is False (padding) are left out of N,
-        thresholds, sizes and errors, and their scores are not looked at. By default all samples count.
+        One boolean per sample: those where it is False (padding) are left out altogether. By default all count.
     ignore_index
-        Label of samples to leave out: short for ``where = labels != ignore_index``; with ``where``, samples must meet
-        both. A sample with a negative label stays: it counts for thresholds and sizes, but not for errors.
+        Label of samples to leave out: short for ``where = labels != ignore_index``; with ``where``, both apply.
     nan_policy
         Only ``"raise"`` is supported: NaN is refused.
     progress
         Whether to show a progress bar on stderr. None logs one line per minute to ``avgk_dask`` instead.
     checkpoint
-        Path or URL of a folder that keeps intermediate results, so that an interrupted run, or one over a store that
-        has grown, reads only what is missing. Results of another request, store or version are refused.
+        Path or URL of a folder for intermediate results: a run that is repeated there reads only what is missing.
 
     Returns
     -------
@@ -191,10 +182,8 @@ def calibration_at_threshold(
         Where the budget is no number in (0, C].
     OptionError
         Where the window is no number in (0, 1], or the number of bins none of at least 1.
-    MemoryLimitError
-        If a task cannot fit its share of memory; checked before reading.
-    StoreError
-        If the store cannot be opened or read.
+    MemoryLimitError, StoreError
+        If a task cannot fit its share of memory (checked before reading), or the store cannot be opened or read.
 
     Notes
     -----
@@ -210,6 +199,7 @@ def calibration_at_threshold(
 
     """
     check_no_nan_policy(nan_policy)
+    check_flag("progress", progress, or_none=True)
     n_bins, part = _check_bins(n_bins), _check_window(window)
     source = probabilities(scores, labels, "calibration at a threshold", where, ignore_index)
     budget = parse_one(k, source.n_classes)

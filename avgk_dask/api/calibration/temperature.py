@@ -21,12 +21,12 @@ from ...sources.source import Source
 from ...statistics.losses import ScaleTally
 from ...statistics.scaling import BOUND, Scale, ScalePlan, TemperatureSearch, scale_pass
 from ...statistics.truncated import refuse_truncated
-from ..evaluate import evaluate_run
+from ..evaluate import find_outcome, outcome_result
 from ..inputs.labels import labelled_source, logits_of, refuse_soft
 from ..inputs.lazy_scores import LazyScores
 from ..inputs.names import check_class_names, open_once, recorded_names
 from ..inputs.sources import as_source
-from ..options import BudgetLike, LabelsLike, PlaceLike, ScoresLike, asked_checkpoint
+from ..options import BudgetLike, LabelsLike, PlaceLike, ScanOptions, ScoresLike, asked_checkpoint, check_flag
 from ..probabilities import softmax
 
 CALIBRATOR_FILE = FileKind("calibrator", "avgk_dask calibrator", 2, "Fit and save it again.", "float64")
@@ -216,18 +216,16 @@ class TemperatureScaling(Calibrator):
             N integers (negative, masked or null: unlabelled) or N class names; or the path of a store or file that
             holds them. By default the labels stored with the scores.
         where
-            One boolean per sample, in any form that labels take. Samples where it is False (padding) are left out of N,
-            thresholds, sizes and errors, and their scores are not looked at. By default all samples count.
+            One boolean per sample: those where it is False (padding) are left out altogether. By default all count.
         ignore_index
-            Label of samples to leave out: short for ``where = labels != ignore_index``; with ``where``, samples must
-            meet both. A sample with a negative label stays: it counts for thresholds and sizes, but not for errors.
+            Label of samples to leave out: short for ``where = labels != ignore_index``; with ``where``, both apply.
         progress
             Whether to show a progress bar on stderr. None logs one line per minute to ``avgk_dask`` instead.
         checkpoint
-            Path or URL of a folder that keeps intermediate results, so that an interrupted run, or one over a store
-            that has grown, reads only what is missing. Results of another request, store or version are refused.
+            Path or URL of a folder for intermediate results: a run that is repeated there reads only what is missing.
 
         """
+        check_flag("progress", progress, or_none=True)
         logits = open_once(logits)
         source = logits_to_fit(logits, labels, where, ignore_index)
         with running(source, progress, "raise", asked_checkpoint(checkpoint, "temperature")) as run:
@@ -304,11 +302,9 @@ def temperature_curve(
     temperatures
         Positive numbers. By default 17 of them from 1/4 to 4.
     where
-        One boolean per sample, in any form that labels take. Samples where it is False (padding) are left out of N,
-        thresholds, sizes and errors, and their scores are not looked at. By default all samples count.
+        One boolean per sample: those where it is False (padding) are left out altogether. By default all count.
     ignore_index
-        Label of samples to leave out: short for ``where = labels != ignore_index``; with ``where``, samples must meet
-        both. A sample with a negative label stays: it counts for thresholds and sizes, but not for errors.
+        Label of samples to leave out: short for ``where = labels != ignore_index``; with ``where``, both apply.
     progress
         Whether to show a progress bar on stderr. None logs one line per minute to ``avgk_dask`` instead.
 
@@ -331,10 +327,8 @@ def temperature_curve(
         If the scores are not a matrix of real numbers, or contain NaN.
     LabelsError
         Where there are no class numbers, or only one.
-    MemoryLimitError
-        If a task cannot fit its share of memory; checked before reading.
-    StoreError
-        If the store cannot be opened or read.
+    MemoryLimitError, StoreError
+        If a task cannot fit its share of memory (checked before reading), or the store cannot be opened or read.
 
     Notes
     -----
@@ -349,6 +343,7 @@ def temperature_curve(
     ([0.764, 0.611], [0.3, 0.3])
 
     """
+    options = ScanOptions(straddle=False, where=where, ignore_index=ignore_index, progress=progress)
     values = _checked(temperatures)
     source = logits_to_fit(logits, labels, where, ignore_index)
     budget = parse_one(k, source.n_classes)
@@ -360,7 +355,7 @@ def temperature_curve(
     for value in values:
         probabilities = as_source(softmax(logits, temperature=value), labels, where=where, ignore_index=ignore_index)
         with running(probabilities, progress) as run:
-            found.append(evaluate_run(run, (budget,)))
+            found.append(outcome_result(find_outcome(run, (budget,), options), straddle=False, reads=run.reads))
     errors = {name: [one[name].item() for one in found] for name in ("top_k_error", "average_k_error")}
     nll = [tally.losses.mean(i, tally.n_labelled) for i in range(len(values))]
     attrs = {**found[0].attrs, "k": float(found[0].k[0]), "reads": 1 + sum(one.attrs["reads"] for one in found)}

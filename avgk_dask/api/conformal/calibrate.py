@@ -22,7 +22,7 @@ from ...statistics.truncated import certify_first_key, certify_ranks
 from ..inputs.labels import Groups, refuse_soft
 from ..inputs.names import open_once, recorded_names
 from ..inputs.sources import as_source
-from ..options import BudgetLike, LabelsLike, ScoresLike, check_nan_policy
+from ..options import BudgetLike, LabelsLike, ScoresLike, check_flag, check_nan_policy
 from .evaluation import refuse_sums
 from .predictors import ConformalPredictor, check_method
 
@@ -133,8 +133,7 @@ def calibrate(
     Parameters
     ----------
     scores
-        N x C matrix, the classes on the last axis and samples on all others: an array (NumPy, Dask, Zarr, xarray,
-        tensor on the CPU), a frame, or the path of a store or file, as for ``open_scores``.
+        N x C matrix, classes last, all other axes samples: any array, a frame, or the path of a store or file.
     labels
         N integers (negative, masked or null: unlabelled) or N class names; or the path of a store or file that holds
         them. By default the labels stored with the scores.
@@ -155,11 +154,9 @@ def calibrate(
     penalty, k_reg
         Those of RAPS: a number of at least 0, by default 0.01, and an integer of at least 0, by default 5.
     where
-        One boolean per sample, in any form that labels take. Samples where it is False (padding) are left out of N,
-        thresholds, sizes and errors, and their scores are not looked at. By default all samples count.
+        One boolean per sample: those where it is False (padding) are left out altogether. By default all count.
     ignore_index
-        Label of samples to leave out: short for ``where = labels != ignore_index``; with ``where``, samples must meet
-        both. A sample with a negative label stays: it counts for thresholds and sizes, but not for errors.
+        Label of samples to leave out: short for ``where = labels != ignore_index``; with ``where``, both apply.
     nan_policy
         ``"raise"`` refuses NaN; ``"lowest"`` ranks NaN below all numbers and never puts it in a set.
     progress
@@ -210,6 +207,7 @@ def calibrate(
 
     """
     check_nan_policy(nan_policy)
+    check_flag("progress", progress, or_none=True)
     options = CalibrationOptions.parse(alpha, method, by, seed, penalty, k_reg)
     scores = open_once(scores, missing)
     source = as_source(scores, labels, missing=missing, where=where, ignore_index=ignore_index)

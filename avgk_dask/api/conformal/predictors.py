@@ -22,7 +22,7 @@ from ..inputs.labels import Groups
 from ..inputs.lazy_scores import with_lead
 from ..inputs.names import check_class_names, class_names_of, open_once
 from ..inputs.sources import as_lazy, as_source
-from ..options import BudgetsLike, LabelsLike, PlaceLike, ScoresLike, check_nan_policy
+from ..options import BudgetsLike, LabelsLike, PlaceLike, ScoresLike, check_flag, check_nan_policy
 from ..sets import apply_rule
 from .evaluation import CoverageOptions, evaluate_sets
 
@@ -124,17 +124,14 @@ class ConformalPredictor(ShownAsTable):
         Parameters
         ----------
         scores
-            N x C matrix, the classes on the last axis and samples on all others: an array (NumPy, Dask, Zarr, xarray,
-            tensor on the CPU), a frame, or the path of a store or file, as for ``open_scores``.
+            N x C matrix, classes last, all other axes samples: any array, a frame, or the path of a store or file.
         groups
             The group of each sample, an integer, where the predictor is by group. One that was not met in calibration gets
             sets of all classes.
         where
-            One boolean per sample, in any form that labels take. Samples where it is False (padding) are left out of N,
-            thresholds, sizes and errors, and their scores are not looked at. By default all samples count.
+            One boolean per sample: those where it is False (padding) are left out altogether. By default all count.
         ignore_index
-            Label of samples to leave out: short for ``where = labels != ignore_index``; with ``where``, samples must
-            meet both. A sample with a negative label stays: it counts for thresholds and sizes, but not for errors.
+            Label of samples to leave out: short for ``where = labels != ignore_index``; with ``where``, both apply.
         nan_policy
             ``"raise"`` refuses NaN; ``"lowest"`` ranks NaN below all numbers and never puts it in a set.
 
@@ -190,8 +187,7 @@ class ConformalPredictor(ShownAsTable):
         Parameters
         ----------
         scores
-            N x C matrix, the classes on the last axis and samples on all others: an array (NumPy, Dask, Zarr, xarray,
-            tensor on the CPU), a frame, or the path of a store or file, as for ``open_scores``.
+            N x C matrix, classes last, all other axes samples: any array, a frame, or the path of a store or file.
         labels
             N integers (negative, masked or null: unlabelled) or N class names; or the path of a store or file that
             holds them. By default the labels stored with the scores.
@@ -202,11 +198,9 @@ class ConformalPredictor(ShownAsTable):
         confidence
             The probability of the interval of hits, between 0 and 1.
         where
-            One boolean per sample, in any form that labels take. Samples where it is False (padding) are left out of N,
-            thresholds, sizes and errors, and their scores are not looked at. By default all samples count.
+            One boolean per sample: those where it is False (padding) are left out altogether. By default all count.
         ignore_index
-            Label of samples to leave out: short for ``where = labels != ignore_index``; with ``where``, samples must
-            meet both. A sample with a negative label stays: it counts for thresholds and sizes, but not for errors.
+            Label of samples to leave out: short for ``where = labels != ignore_index``; with ``where``, both apply.
         nan_policy
             ``"raise"`` refuses NaN; ``"lowest"`` ranks NaN below all numbers and never puts it in a set.
         progress
@@ -243,10 +237,8 @@ class ConformalPredictor(ShownAsTable):
             As for ``sets``.
         LabelsError
             Where labels or groups do not fit the scores, or labels are probabilities.
-        MemoryLimitError
-            If a task cannot fit its share of memory; checked before reading.
-        StoreError
-            If the store cannot be opened or read.
+        MemoryLimitError, StoreError
+            If a task cannot fit its share of memory (checked before reading), or the store cannot be opened or read.
 
         Notes
         -----
@@ -263,6 +255,7 @@ class ConformalPredictor(ShownAsTable):
 
         """
         check_nan_policy(nan_policy)
+        check_flag("progress", progress, or_none=True)
         scores = open_once(scores, missing)
         source = as_source(scores, labels, missing=missing, where=where, ignore_index=ignore_index)
         self._check(source, scores, nan_policy)

@@ -1,4 +1,4 @@
-"""Scores that must have labels."""
+"""Labels and groups as users pass them: sources that must have labels, and groups of samples."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def labelled_source(
     missing: str | None = None,
     hard: bool = False,
 ) -> Source:
-    """Return the source of scores that have labels, and refuse others; ``what`` needs them, perhaps hard ones."""
+    """Return the source of scores with labels, and refuse others; ``what`` needs them (class numbers if ``hard``)."""
     source = as_source(scores, labels, where=where, ignore_index=ignore_index, missing=missing)
     if source.labels is None:
         raise LabelsError(
@@ -73,9 +73,6 @@ def class_labels(source: Source, scores: ScoresLike, labels: LabelsLike, missing
     return found
 
 
-# Scores as probabilities: as they are, or made of logits.
-
-
 def logits_of(source: Source) -> tuple[Source, str, float]:
     """Return the logits of a source of probabilities, and what makes these of them; else itself and nothing."""
     last = source.transforms[-1] if source.transforms else None
@@ -94,7 +91,7 @@ def probabilities(
 
 
 def refuse_scores(tally: ProbabilityTally, source: Source, link: str) -> None:
-    """Raise where scores are no probabilities, or logits have none."""
+    """Raise if scores are not probabilities, or logits give none."""
     if not tally.n_refused:
         return
     sample = source.sample(*tally.first_refused[:2])
@@ -110,19 +107,16 @@ def refuse_scores(tally: ProbabilityTally, source: Source, link: str) -> None:
 
 
 def check_no_nan_policy(nan_policy: str) -> None:
-    """Refuse any way with NaN but to refuse it."""
-    if nan_policy != "raise":
+    """Refuse any policy but ``"raise"``."""
+    if not isinstance(nan_policy, str) or nan_policy != "raise":
         raise OptionError(
             f"nan_policy must be 'raise' for a loss; got {nan_policy!r}. Correct the NaN, or leave those samples out."
         )
 
 
-# Groups of samples, as users say them: an integer a sample, in memory, in blocks or stored.
-
-
 @dataclass(frozen=True)
 class Groups:
-    """The group of each sample, those that do not exist included, as a column in memory or in blocks."""
+    """The group of each sample, including those left out, as a column in memory or in blocks."""
 
     column: Array | da.Array
 
@@ -136,14 +130,14 @@ class Groups:
         missing: str | None = None,
         **others: LabelsLike,
     ) -> Groups:
-        """Return the groups of a source's samples; ``what`` is how the argument is called, ``missing`` as in ``as_source``.
+        """Return the groups of a source's samples; ``what`` is the argument's name, ``missing`` as in ``as_source``.
 
         ``others`` are inputs of the same call that may name samples, such as labels.
 
         Raises
         ------
         DtypeError, LabelsError
-            Where they are no integers, or not one a sample.
+            If they are not integers, or not one per sample.
 
         """
         given = compute_frame(given)

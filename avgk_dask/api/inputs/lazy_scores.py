@@ -1,4 +1,8 @@
-"""Scores of more than two dimensions: all but the last are samples, in row-major order."""
+"""``LazyScores``, which are made of others while these are read; and samples: their axes, and which of them count.
+
+Scores may have more than two axes: all but the last are samples, in row-major order. ``sample_conditions`` turns
+``where`` and ``ignore_index`` into conditions that tasks can read.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +11,7 @@ import os
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from numbers import Integral
-from typing import Any, TypedDict, Unpack
+from typing import Any, Unpack
 
 import dask.array as da
 import numpy as np
@@ -20,7 +24,7 @@ from ...sources.row_values import Condition, Labels, checked_where, lazy_array, 
 from ...sources.source import Source
 from ...store import StoredArrays, check_chunks, shown
 from ...store.read.encoding import decoded_dtype
-from ..options import LabelsLike, Matrix, is_stored
+from ..options import LabelsLike, Matrix, ScoresLike, SourceOptions, is_stored
 
 
 def flat_column(values: Matrix, n_samples: int) -> Matrix:
@@ -31,7 +35,7 @@ def flat_column(values: Matrix, n_samples: int) -> Matrix:
 
 
 def _in_blocks(values: Matrix) -> Any:
-    """Return a stored array as the blocks of a Dask array; others as they are."""
+    """Return a stored array as the blocks of a Dask array; others unchanged."""
     return lazy_array(values) if is_stored(values) else values
 
 
@@ -46,7 +50,7 @@ def flat_labels(labels: object, shape: tuple[int, ...]) -> Matrix:
     Raises
     ------
     LabelsError
-        Where they fit neither the samples nor the scores.
+        If they fit neither the samples nor the scores.
 
     """
     known = isinstance(labels, da.Array) or is_stored(labels) or hasattr(labels, "shape")
@@ -62,18 +66,6 @@ def flat_labels(labels: object, shape: tuple[int, ...]) -> Matrix:
 def with_lead(values: Any, lead: tuple[int, ...]) -> Any:
     """Return a column or matrix with a row for each sample, with the samples in their own shape."""
     return values if len(lead) < 2 else values.reshape((*lead, *values.shape[1:]))
-
-
-# Scores that are made of others while these are read: nothing is stored, and every function takes them.
-
-
-class SourceOptions(TypedDict, total=False):
-    """What a source is made with, besides scores and labels."""
-
-    own_labels: bool
-    missing: str | None
-    where: LabelsLike
-    ignore_index: int | None
 
 
 class LazyScores(ABC):
@@ -102,8 +94,8 @@ class LazyScores(ABC):
         labels
             As in ``evaluate``.
         options
-            ``missing``, ``where`` and ``ignore_index`` as in ``evaluate``; and ``own_labels``: whether those stored beside
-            the scores are taken where none are given.
+            ``missing``, ``where`` and ``ignore_index`` as in ``evaluate``; and ``own_labels``: whether those stored
+            with the scores are taken if none are given.
 
         """
 
@@ -113,12 +105,12 @@ class LazyScores(ABC):
         """The scores that they are made of."""
 
     @property
-    @abstractmethod
     def frame(self) -> xr.DataArray | None:
-        """The DataArray they are made of, in (sample, class) order; None otherwise."""
+        """The DataArray of the first part that has one, in (sample, class) order, or None."""
+        return next((frame for part in self.parts if (frame := frame_of(part)) is not None), None)
 
     def _told(self, what: str) -> str:
-        """Return what is shown of them: what they are, of which shape and dtype."""
+        """Return the text that shows them: what they are, their shape and dtype."""
         try:
             shape, dtype = " x ".join(f"{n:,}" for n in self.shape), self.dtype
         except AvgkError as error:
@@ -155,15 +147,25 @@ class LazyScores(ABC):
         return np.asarray(self.to_dask().compute(), dtype)
 
 
+def frame_of(values: ScoresLike) -> xr.DataArray | None:
+    """Return the DataArray that scores are, or are made of, its classes last; None if there is none."""
+    if isinstance(values, LazyScores):
+        return values.frame
+    frame = values["scores"] if isinstance(values, xr.Dataset) and "scores" in values else values
+    if not isinstance(frame, xr.DataArray):
+        return None
+    return frame.transpose(..., "class") if "class" in frame.dims else frame
+
+
 def place_of(scores: object) -> str:
-    """Return how scores are named where something is made of them: where they are stored, or what they are made of."""
+    """Return how scores are named in the text of what is made of them: their location, or their own text."""
     if isinstance(scores, LazyScores):
         return f"({repr(scores).partition(':')[0]})"
     return shown(scores) if isinstance(scores, (str, os.PathLike)) else "scores"
 
 
 def places_of(given: object) -> Iterator[object]:
-    """Return all that scores, labels or masks are read from, as far as it is stored."""
+    """Return the stores and files that scores, labels or masks are read from."""
     if isinstance(given, LazyScores):
         for part in given.parts:
             yield from places_of(part)
@@ -177,22 +179,19 @@ def places_of(given: object) -> Iterator[object]:
         yield given
 
 
-# ``where`` and ``ignore_index``: which samples exist, as users say it, becomes conditions that tasks can read.
-
-
 def sample_conditions(
     where: LabelsLike, ignore_index: int | None, labels: Labels, lead: tuple[int, ...]
 ) -> list[Condition]:
-    """Return the conditions that samples must meet to exist; those of both arguments, where both are given.
+    """Return the conditions that samples must meet to count: those of both arguments, if both are given.
 
     ``lead`` is the shape of the samples, ``labels`` are those that ``ignore_index`` speaks of.
 
     Raises
     ------
     DtypeError, ScoresError
-        Where ``where`` is not boolean, or not one value a sample.
+        If ``where`` is not boolean, or not one value per sample.
     OptionError, LabelsError
-        Where ``ignore_index`` is no integer, or there are no class numbers.
+        If ``ignore_index`` is not an integer, or there are no class numbers.
 
     """
     found = [] if where is None else [Condition(_as_where(where, lead))]

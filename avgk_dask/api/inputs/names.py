@@ -1,4 +1,8 @@
-"""Frames of pandas, polars and Arrow as scores: columns are classes and their names travel, as those of a table in a file do."""
+"""The names of samples and classes that come with inputs: those of frames, coordinates, stores, files and lazy scores.
+
+Frames of pandas, polars and Arrow are scores whose columns are classes. Names of several inputs must agree, in the same
+order.
+"""
 
 from __future__ import annotations
 
@@ -33,8 +37,8 @@ from ...sources.row_values import stored_array
 from ...store import StoredArrays, is_zarr, open_arrays, open_labels, shown
 from ...store.read.opening import coordinate_of, is_text, read_values
 from ...store.where.addresses import StoredArray, bare_store
-from ..options import LabelsLike, ScoresLike, is_stored
-from .lazy_scores import LazyScores
+from ..options import LabelsLike, ScoresLike, check_missing, is_stored
+from .lazy_scores import LazyScores, frame_of
 
 
 def is_frame(values: Any) -> bool:
@@ -49,7 +53,7 @@ def is_frame(values: Any) -> bool:
 
 @dataclass(frozen=True)
 class FrameColumns:
-    """The columns of a frame: the numbers and names of those that are scores, and the number of the one with the labels."""
+    """The columns of a frame: numbers and names of those that are scores, and the number of the one with labels."""
 
     scores: list[int]
     class_names: list[Any]
@@ -67,7 +71,7 @@ def frame_columns(frame: Any) -> FrameColumns:
 
 
 def frame_arrays(frame: Any) -> StoredArrays:
-    """Return the scores of a frame, the labels if it has a column ``labels`` or ``label``, and the names of its columns.
+    """Return the scores of a frame, its labels (a column ``labels`` or ``label``), and the names of its columns.
 
     Raises
     ------
@@ -103,9 +107,6 @@ def _kind(column: Any) -> object:
     return column.dtype if hasattr(column, "dtype") else column.type
 
 
-# Names that come with inputs: indexes, columns and coordinates, and the names in stores, files and lazy scores.
-
-
 def compute_frame(values: Any) -> Any:
     """Return a frame or column of Dask as one of pandas; anything else unchanged."""
     is_lazy = hasattr(values, "__dask_graph__") and hasattr(values, "npartitions") and hasattr(values, "index")
@@ -114,13 +115,14 @@ def compute_frame(values: Any) -> Any:
 
 def open_once(scores: ScoresLike, missing: str | None = None) -> ScoresLike:
     """Return scores that are used several times: a store opened, a frame of Dask computed, anything else unchanged."""
+    check_missing(missing)
     if isinstance(scores, (str, os.PathLike)) or is_zarr(scores):
         return open_arrays(scores, missing=missing)
     return compute_frame(scores)
 
 
 def names_of(values: object, owner: str, variable: str = "scores") -> Axes:
-    """Return the names along each axis of an input; an empty tuple if it carries none. The last axis of scores is the classes.
+    """Return the names along each axis of an input, the classes last; an empty tuple if it carries none.
 
     Reads metadata only: names in stores are read when they are compared. ``variable`` is the one to take of a Dataset.
     """
@@ -216,16 +218,6 @@ def check_same_names(scores: Mapping[str, ScoresLike]) -> None:
             )
     axes = [names_of(values, owner) for owner, values in scores.items()]
     check_axes(axes, max(map(len, axes)) - 1, ScoresError)
-
-
-def frame_of(values: ScoresLike) -> xr.DataArray | None:
-    """Return the DataArray that scores are, or are made of, its classes last; None if there is none."""
-    if isinstance(values, LazyScores):
-        return values.frame
-    frame = values["scores"] if isinstance(values, xr.Dataset) and "scores" in values else values
-    if not isinstance(frame, xr.DataArray):
-        return None
-    return frame.transpose(..., "class") if "class" in frame.dims else frame
 
 
 def check_same_classes(scores: ScoresLike, other: ScoresLike, owner: str) -> None:

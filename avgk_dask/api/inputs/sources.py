@@ -1,4 +1,7 @@
-"""Truncated stores, opened: each row's M largest scores and their classes become a source."""
+"""From what users pass to a source: arrays, xarray objects, frames, paths and Zarr stores, whole or truncated.
+
+``as_source`` is the way in. Checks read metadata only; values are checked by the tasks that read them.
+"""
 
 from __future__ import annotations
 
@@ -50,7 +53,7 @@ def is_truncated(scores: object) -> TypeGuard[StoredArrays]:
 def truncated_source(stored: StoredArrays, labels: Labels, conditions: Sequence[Condition] = ()) -> Source:
     """Return the source of a truncated store; ``labels`` are class numbers that fit its rows, or None.
 
-    Samples that do not meet the conditions do not exist, and what is stored of them is not looked at.
+    Samples that do not meet the conditions are left out, and their stored values are not looked at.
     """
     for array in filter(is_stored, (stored.scores, stored.class_index, labels)):
         check_chunks(array)
@@ -78,7 +81,7 @@ def truncated_source(stored: StoredArrays, labels: Labels, conditions: Sequence[
 
 
 def _checked_index(stored: StoredArrays, n_classes: int, mask: SampleMask | None) -> da.Array:
-    """Return the classes of the slots, whole rows in each block; what no class can be is refused when it is read."""
+    """Return the classes of the slots, whole rows in each block; impossible classes are refused when read."""
     index = _lazy(stored.class_index, "class_index").rechunk({1: -1})
     if index.dtype.kind not in "iu":
         raise ScoresError(
@@ -108,7 +111,7 @@ def _lazy(array: Matrix, what: str) -> da.Array:
 
 
 def _check_classes(index: Array, numbers: Array, n_classes: int, location: str) -> Array:
-    """Return the classes of kept scores; refuse what is no class, and one that comes twice in a row."""
+    """Return the classes of kept scores; refuse numbers that are not a class, and duplicates in a row."""
     bad = ((index < 0) | (index >= n_classes)).any(1) | (np.diff(np.sort(index, axis=1), axis=1) == 0).any(1)
     if bad.any():
         raise ScoresError(
@@ -123,9 +126,6 @@ def _find_slots(index: Array, labels: Array, n_classes: int) -> Array:
     here = index == labels
     slots = np.where(here.any(1), here.argmax(1), index.shape[1])
     return np.where(labels[:, 0] < 0, -1, slots)
-
-
-# Inputs: NumPy, Dask, Zarr and xarray objects, and paths, become a source; checks read metadata only.
 
 
 #: Rows of an array in memory are handed to the tasks in blocks of about this many bytes.
@@ -145,8 +145,8 @@ def as_source(
     """Return the source of the scores and labels; the store's own labels where none are given.
 
     ``missing`` is what a stored chunk that is not there means: ``"raise"`` an error, ``"fill"`` the
-    fill value, None what was said when the store was opened (by default ``"raise"``). ``where`` and ``ignore_index`` say
-    which samples exist; the latter looks at the store's own labels where there are no others.
+    fill value, None what the store was opened with (by default ``"raise"``). ``where`` and ``ignore_index`` say
+    which samples count; the latter looks at the store's own labels if there are no others.
     """
     if isinstance(scores, LazyScores):
         return scores.as_source(labels, own_labels=own_labels, missing=missing, where=where, ignore_index=ignore_index)
@@ -201,33 +201,37 @@ def _matrix_source(matrix: Matrix, column: Labels, location: str) -> Source:
 
 
 def existing(source: Source, where: LabelsLike, ignore_index: int | None) -> Source:
-    """Return the samples of a source that exist."""
+    """Return a source of the samples that count."""
     conditions = sample_conditions(_opened_where(where, source.lead), ignore_index, source.labels, source.lead)
     return source.with_conditions(conditions)
 
 
 def _opened_where(where: LabelsLike, lead: tuple[int, ...]) -> LabelsLike:
-    """Return ``where``, opened if it is stored on its own. Zarr leaves out chunks that are all False: they are what they were."""
+    """Return ``where``, opened if it is stored. Zarr leaves out chunks that are all False: they are filled."""
     if isinstance(where, (str, os.PathLike)) and is_row_file(where):
         return open_mask_file(where, math.prod(lead))
     return open_labels(where, None, "fill") if isinstance(where, (str, os.PathLike)) or is_zarr(where) else where
 
 
 def _as_matrix(scores: object, missing: str | None) -> Matrix:
-    """Return scores as they are in a store or in blocks, anything else as a plain array."""
+    """Return stored scores and blocks unchanged, anything else as a plain array."""
     if is_stored(scores) and missing is not None:
         return open_arrays(scores, missing=missing).scores
     return scores if is_stored(scores) or isinstance(scores, da.Array) else plain_array(scores)
 
 
 def as_lazy(
-    scores: ScoresLike, *, where: LabelsLike = None, ignore_index: int | None = None
+    scores: ScoresLike,
+    *,
+    where: LabelsLike = None,
+    ignore_index: int | None = None,
+    missing: str | None = None,
 ) -> tuple[Source, xr.DataArray | None]:
-    """Return the source of the scores alone, and the DataArray they came in (None otherwise)."""
+    """Return the source of the scores alone, and the DataArray they came in, or None."""
+    source = as_source(scores, own_labels=False, where=where, ignore_index=ignore_index, missing=missing)
     if isinstance(scores, LazyScores):
-        return as_source(scores, own_labels=False, where=where, ignore_index=ignore_index), scores.frame
+        return source, scores.frame
     frame = scores["scores"] if isinstance(scores, xr.Dataset) else scores
-    source = as_source(scores, own_labels=False, where=where, ignore_index=ignore_index)
     if not isinstance(frame, xr.DataArray) or source.truncation is not None:  # the frame of slots fits no sets
         return source, None
     return source, _ordered(frame)
@@ -255,7 +259,7 @@ def lazy_matrix(values: object, what: str) -> da.Array:
 
 
 def opened(scores: ScoresLike, missing: str | None = None) -> object:
-    """Return the arrays of a store, whole or truncated, or of a file, opened; of a frame; anything else as it is."""
+    """Open the arrays of a store, file or frame; return anything else unchanged."""
     if isinstance(scores, xr.Dataset) and {"scores", "class_index"} <= set(scores.variables):
         labels = scores["labels"].data if "labels" in scores else None
         index, n_classes = scores["class_index"].data, int(scores.attrs["n_classes"])
@@ -277,7 +281,7 @@ def _is_store(scores: ScoresLike) -> bool:
 
 
 def _unwrap(scores: object) -> tuple[object, LabelsLike, str]:
-    """Return the bare array of scores, the labels found beside them, and where they are stored."""
+    """Return the bare array of scores, the labels found with them, and their location."""
     if isinstance(scores, StoredArrays):
         return scores.scores, scores.labels, scores.location
     if isinstance(scores, xr.Dataset):
@@ -349,7 +353,7 @@ def _bare(frame: xr.DataArray) -> Matrix:
 
 
 def check_scores(scores: Matrix) -> None:
-    """Refuse scores that are no matrix of real numbers with samples and classes."""
+    """Refuse scores that are not a matrix of real numbers with samples and classes."""
     if isinstance(scores, da.Array):
         plain_block(scores._meta)
     where = str(scores.store_path.store) if is_stored(scores) else ""
@@ -413,7 +417,7 @@ def in_numpy(labels: LabelsLike) -> Matrix:
 
 
 def _bare_labels(labels: LabelsLike) -> LabelsLike:
-    """Return what is in a Dataset or DataArray of labels; anything else as it is."""
+    """Return the array in a Dataset or DataArray of labels; anything else unchanged."""
     if isinstance(labels, xr.Dataset):
         labels = labels.get("labels")
         if labels is None:

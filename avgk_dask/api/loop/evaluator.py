@@ -17,7 +17,7 @@ from ...exact.budgets import DEFAULT_BUDGETS, parse_budgets
 from ...results.datasets import kind_sentence
 from ..breakdowns import classes_result
 from ..evaluate import outcome_result
-from ..options import BudgetsLike, check_nan_policy
+from ..options import BudgetsLike, check_flag, check_nan_policy
 from .batches import HARD, as_batch, check_alike
 from .files import naming_file, read_state, write_state
 from .streaming import EvaluatorSpec, EvaluatorState, StreamingScan
@@ -105,6 +105,7 @@ class Evaluator:
         if isinstance(n_classes, bool) or not isinstance(n_classes, (int, np.integer)) or n_classes < 1:
             raise OptionError(f"n_classes must be a positive integer; got {n_classes!r}. Pass the number of classes.")
         check_nan_policy(nan_policy)
+        check_flag("straddle", straddle)
         is_class = isinstance(by, str) and by == "class"
         if (by is not None and not is_class) or (is_class and straddle):
             got = "'class' with straddle=True" if is_class else f"{by!r:.80}".replace("\n", " ")
