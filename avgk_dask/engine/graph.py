@@ -13,6 +13,7 @@ from dask.delayed import Delayed
 
 from ..bands.passes import Pass
 from ..settings import setting
+from ..sources.planning import group_bands, group_chunks
 from ..sources.reading import Key
 from ..sources.source import Source
 from .checkpoint import KeptPass
@@ -137,9 +138,9 @@ def pass_task(source: Source, what: Pass, kept: KeptPass | None = None) -> Delay
     by_chunk, steady = what.columns is not None, kept is not None
     groups: list[Sequence[int]]
     if by_chunk:
-        groups = source.chunk_groups(len(what.columns or ()), steady=steady)
+        groups = group_chunks(source, len(what.columns or ()), steady=steady)
     else:
-        groups = source.groups(what.max_tasks, what.bands, steady=steady)
+        groups = group_bands(source, what.max_tasks, what.bands, steady=steady)
     token = token_of(source.token, what, groups, setting("fan-in"), steady)
     shared = f"avgk-plan-{token}"
     ignored = () if source.mask is None else source.mask.ignored

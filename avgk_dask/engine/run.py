@@ -20,6 +20,7 @@ from ..errors import NAN_CURE, LabelsError, ScoresError, range_cure
 from ..kernels.dispatch import watching, work_on
 from ..masks import outside_error, sum_error
 from ..records import Several, State
+from ..sources.planning import group_bands
 from ..sources.source import Source
 from ..store.read.listing import band_stamps, hash_rows
 from ..threads import cluster_client, give_back_memory, local_scheduler
@@ -185,7 +186,7 @@ def _hashes(compute: Compute, source: Source) -> list[int]:
         return [hash_rows(labels[first:last]) for first, last in pairwise(source.rows)]
     if labels.ndim == 2 and hasattr(labels, "store_path"):
         return [int(stamp) for stamp in band_stamps(labels, source.rows)]
-    groups = source.groups(_MOST_TASKS if labels.ndim == 1 else None)
+    groups = group_bands(source, _MOST_TASKS if labels.ndim == 1 else None)
     name = f"avgk-stamps-{token_of(source.token, groups)}"
     tasks = {}
     for numbers in groups:
