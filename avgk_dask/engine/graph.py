@@ -16,6 +16,7 @@ from dask.delayed import Delayed
 
 from ..bands.passes import Pass
 from ..settings import setting
+from ..sources.planning import group_bands, group_chunks
 from ..sources.reading import Key
 from ..sources.source import Source
 from .checkpoint import KeptPass
@@ -111,9 +112,9 @@ def pass_task(source: Source, pass_: Pass, kept: KeptPass | None = None) -> tupl
     steady = kept is not None
     groups: list[Sequence[int]]
     if pass_.columns is None:
-        groups = source.groups(pass_.max_tasks, pass_.bands, steady=steady)
+        groups = group_bands(source, pass_.max_tasks, pass_.bands, steady=steady)
     else:
-        groups = source.chunk_groups(len(pass_.columns), steady=steady)
+        groups = group_chunks(source, len(pass_.columns), steady=steady)
     token = token_of(source.token, pass_, groups, setting("fan-in"), steady)
     plan_key, keeper_key = f"avgk-plan-{token}", f"avgk-keeper-{token}"
     ignored = () if source.mask is None else source.mask.ignored

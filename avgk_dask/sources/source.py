@@ -7,8 +7,6 @@ A source is data: a reader, labels, a mask of the samples that exist, and the tr
 
 from __future__ import annotations
 
-import math
-from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -22,18 +20,11 @@ from ..arrays import Array, Dtype
 from ..errors import ScoresError
 from ..settings import setting
 from ..store.read.listing import hash_rows
-from ..threads import cluster_client, n_task_threads
 from .readers import Reader
 from .reading import Argument
 from .row_values import Condition, Labels, RowValues, SampleMask, blank, fit_rows
 from .transforms import Preparation, SpreadTies, Transform
 
-#: Bytes of a chunk of which the pilot takes no more than a fifth.
-_LARGE_PIECE = 64 << 20
-#: How many times larger tasks are of which each costs more than a call; and how many of those there should be, at least.
-_LARGER, _LEAST_TASKS, _STEADY_TASKS = 8, 64, 256
-#: Bytes of a task that reads ahead, in those that may be ahead.
-_AHEADS = 4
 #: Bytes of a band that a transform makes whole, although it could make slabs; and classes of a long row. Slabs take more
 #: time, and less memory only if rows are long: scans hold more of each row then.
 _WHOLE_BYTES, _LONG_ROW = 64 << 20, 1 << 12
@@ -296,7 +287,7 @@ class Source:
         """Whether tasks read from a store whose answers take time."""
         return self.reader.ahead_bytes() > 0
 
-    # Which bands a task reads, and which chunks a pilot.
+    # Chunks, as a pilot reads them.
 
     @property
     def n_pieces(self) -> int:
@@ -319,60 +310,6 @@ class Source:
     def chunk_shape(self, band: int, column: int) -> tuple[int, int]:
         """Return the shape of one chunk, as a pilot reads it."""
         return self.piece_end(band) - self.rows[band], self.columns[column + 1] - self.columns[column]
-
-    def groups(
-        self, max_tasks: int | None = None, bands: Sequence[int] | None = None, *, steady: bool = False
-    ) -> list[Sequence[int]]:
-        """Return the bands that each task reads: enough to be worth a task, and not too many tasks.
-
-        Steady ones are the same for any number of threads or workers.
-        """
-        mine = range(self.n_bands) if bands is None else bands
-        per_band = max(1, self.shape[0] * self.shape[1] * self.dtype.itemsize // self.n_bands)
-        least = math.ceil(len(mine) / setting("max-tasks"))
-        size = max(math.ceil(setting("task-bytes") / per_band), least)
-        # A small matrix still gives every core something to do.
-        size = max(1, min(size, len(mine) // 8 if len(mine) > 8 else 1))
-        if steady or cluster_client() is not None:  # a file, or a message, for each
-            n_tasks = _STEADY_TASKS if steady else max(_LEAST_TASKS, 4 * n_task_threads())
-            size = max(size, min(math.ceil(_LARGER * setting("task-bytes") / per_band), len(mine) // n_tasks))
-        if self.is_far and not steady:
-            # Reading ahead begins anew with each task: as few as there are threads, or a multiple of those.
-            most = max(1, _AHEADS * self.reader.ahead_bytes() // per_band)
-            n_threads = n_task_threads()
-            size = max(math.ceil(len(mine) / (n_threads * math.ceil(len(mine) / (n_threads * most)))), least)
-        size = max(size, math.ceil(len(mine) / max_tasks)) if max_tasks else size
-        return [mine[i : i + size] for i in range(0, len(mine), size)]
-
-    def pilot_chunks(self) -> list[tuple[int, int]]:
-        """Choose (band, class chunk) of the chunks the pilot reads, spread over the matrix; none that has no samples."""
-        n = self.n_chunks
-        share = max(setting("pilot-least"), min(int(setting("pilot-share") * n), setting("pilot-most")))
-        n_columns = len(self.columns) - 1
-        n_places = self.n_bands * n_columns
-        # Of few large ones, fewer: they would be a good part of a read.
-        n_read = min(n_places, share, max(1, n // (5 if self._piece_bytes() > _LARGE_PIECE else 2)))
-        numbers = [(2 * i + 1) * n_places // (2 * n_read) for i in range(n_read)]
-        # Shifted by the band, so that they do not all fall into the same columns.
-        chosen = [(number // n_columns, (number + number // n_columns) % n_columns) for number in numbers]
-        return chosen if self.mask is None else self._with_samples(chosen)
-
-    def _piece_bytes(self) -> int:
-        """Return the bytes of the largest chunk that a pilot might read."""
-        return self.band_bytes() * int(np.diff(self.columns).max()) // self.shape[1]
-
-    def _with_samples(self, chunks: list[tuple[int, int]]) -> list[tuple[int, int]]:
-        """Return chunks, the next ones instead of those that have no samples; none where no piece of a band has any."""
-        usable = [band for band in range(self.n_bands) if self.piece_end(band) > self.rows[band]]
-        if not usable:
-            return []
-        near = [usable[min(bisect_left(usable, band), len(usable) - 1)] for band, _ in chunks]
-        return list(dict.fromkeys((band, column) for band, (_, column) in zip(near, chunks, strict=True)))
-
-    def chunk_groups(self, n_chunks: int, *, steady: bool = False) -> list[Sequence[int]]:
-        """Return which of the pilot's chunks each task reads: one, or several whose requests wait together."""
-        size = math.ceil(n_chunks / n_task_threads()) if self.is_far and not steady else 1
-        return [range(first, min(first + size, n_chunks)) for first in range(0, n_chunks, size)]
 
 
 def _mask_of(conditions: Sequence[Condition], reader: Reader) -> SampleMask:

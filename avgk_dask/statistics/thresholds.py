@@ -15,6 +15,7 @@ from ..engine.search import ThresholdSearch
 from ..engine.ties import ExtremesSearch
 from ..exact.budgets import count_labels, largest_integer
 from ..settings import setting
+from ..sources.planning import choose_pilot_chunks
 from ..sources.source import Source, spread_source
 from .above import AbovePlan, BesideSearch
 from .group_scan import MOST_GROUPS
@@ -90,7 +91,7 @@ def pilot_pass(source: Source, budgets: Sequence[int]) -> Pass | None:
     n_scores = source.shape[0] * source.shape[1]
     if n_scores <= setting("small-scores") or not budgets:
         return None
-    chunks = source.pilot_chunks()
+    chunks = choose_pilot_chunks(source)
     if not chunks:
         return None
     shapes = tuple(source.chunk_shape(*chunk) for chunk in chunks)

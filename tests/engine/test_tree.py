@@ -10,6 +10,7 @@ from avgk_dask.api.inputs.sources import as_source
 from avgk_dask.engine.graph import pass_task
 from avgk_dask.engine.memory import Caps
 from avgk_dask.engine.search import ThresholdSearch
+from avgk_dask.sources.planning import choose_pilot_chunks, group_bands
 
 
 def scan_graph(array):
@@ -32,7 +33,7 @@ def test_scan_tasks__group_the_bands_of_a_store_of_many_chunks():
         source, graph = scan_graph(array)
     assert source.n_bands == 100_000
     assert len(graph) < 5_000
-    assert [bands[0] for bands in source.groups()][:2] == [0, source.groups()[0][-1] + 1]
+    assert [bands[0] for bands in group_bands(source)][:2] == [0, group_bands(source)[0][-1] + 1]
 
 
 def test_scan_tasks__follow_the_bytes_however_small_the_chunks():
@@ -40,17 +41,17 @@ def test_scan_tasks__follow_the_bytes_however_small_the_chunks():
         array = zarr.create_array({}, shape=(100_000, 1000), chunks=(rows, 1000), dtype="f4")
         source, graph = scan_graph(array)
         assert 400e6 / (5 << 20) <= source.n_bands <= 400e6 / (3 << 20)
-        assert 30 <= len(source.groups()) <= len(graph) <= 60
+        assert 30 <= len(group_bands(source)) <= len(graph) <= 60
     # a small matrix still gives many cores something to do
     source, _ = scan_graph(zarr.create_array({}, shape=(10_000, 10), chunks=(1, 10), dtype="f4"))
     assert 32 <= source.n_bands <= 64
-    assert len(source.groups()) >= 8
+    assert len(group_bands(source)) >= 8
 
 
 def test_groups__keep_to_a_limit_on_the_tasks():
     source = as_source(zarr.create_array({}, shape=(1000, 10), chunks=(1, 10), dtype="f4"), missing="fill")
     for most in (1, 3, 7, 500):
-        groups = source.groups(most)
+        groups = group_bands(source, most)
         assert len(groups) <= most
         assert [band for bands in groups for band in bands] == list(range(source.n_bands))
 
@@ -61,7 +62,7 @@ def test_pilot_chunks__are_few_distinct_and_spread():
             source = as_source(
                 zarr.create_array({}, shape=(bands * 2, columns), chunks=(2, 1), dtype="f4"), missing="fill"
             )
-            places = source.pilot_chunks()
+            places = choose_pilot_chunks(source)
             assert len(set(places)) == len(places) <= max(8, source.n_chunks // 10)
             assert all(0 <= band < bands and 0 <= column < columns for band, column in places)
             if bands >= 8:

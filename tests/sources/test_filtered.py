@@ -11,6 +11,7 @@ import zarr
 import avgk_dask as avgk
 from avgk_dask.api.inputs.sources import as_source
 from avgk_dask.engine.run import Run
+from avgk_dask.sources.planning import choose_pilot_chunks
 from avgk_dask.sources.row_values import Condition, SampleMask, first_samples
 from avgk_dask.sources.source import spread_source
 from avgk_dask.statistics.thresholds import find_thresholds, pilot_pass
@@ -77,7 +78,7 @@ def test_filtered__pilot_looks_at_samples_alone():
     where[12] = True
     with dask.config.set({"avgk.small-scores": 0, "avgk.band-bytes": 0, "scheduler": "synchronous"}):
         for source in sources(where):
-            for band, column in source.pilot_chunks():
+            for band, column in choose_pilot_chunks(source):
                 assert source.chunk_shape(band, column)[0] > 0
             wanted = pilot_pass(source, [45])
             assert Run(source).read(wanted).strip_scores.sum() == sum(r * c for r, c in wanted.plan.shapes)
@@ -100,11 +101,14 @@ def test_filtered__pilot_skips_pieces_of_bands_without_samples():
         some[source.rows[band] : source.piece_end(band)] = False
     with dask.config.set({"avgk.small-scores": 0, "avgk.pilot-share": 0.001, "scheduler": "synchronous"}):
         found = joined_bands(some)
-        assert {band for band, _ in found.pilot_chunks()} <= {*firsts[-1:], *set(range(found.n_bands)) - set(firsts)}
+        assert {band for band, _ in choose_pilot_chunks(found)} <= {
+            *firsts[-1:],
+            *set(range(found.n_bands)) - set(firsts),
+        }
         for band in range(source.n_bands):
             some[source.rows[band] : source.piece_end(band)] = False
         none = joined_bands(some)
-        assert none.pilot_chunks() == []
+        assert choose_pilot_chunks(none) == []
         key = find_thresholds(Run(none), [45]).found[0].key
         assert key == find_thresholds(Run(as_source(np.tile(SCORES, (8, 1))[some])), [45]).found[0].key
 

@@ -9,6 +9,7 @@ import zarr
 from zarr.storage import MemoryStore
 
 from avgk_dask.api.inputs.sources import as_source
+from avgk_dask.sources.planning import group_bands
 from avgk_dask.sources.readers import StoredReader
 
 
@@ -21,8 +22,8 @@ def test_groups__of_checkpoints_are_the_same_for_any_number_of_threads(is_far, m
     for n in (1, 2, 7):
         with dask.config.set({"num_workers": n, "avgk.band-bytes": 1, "avgk.task-bytes": 1 << 13}):
             source = as_source(array)
-            found.append([list(group) for group in source.groups(steady=True)])
-            plain.append(len(source.groups()))
+            found.append([list(group) for group in group_bands(source, steady=True)])
+            plain.append(len(group_bands(source)))
             assert sorted(band for group in found[-1] for band in group) == list(range(400))
     assert all(groups == found[0] for groups in found)
     assert len(found[0]) >= 64

@@ -10,6 +10,7 @@ import zarr
 
 from avgk_dask.api.inputs.sources import as_source
 from avgk_dask.engine.run import Run
+from avgk_dask.sources.planning import choose_pilot_chunks
 from avgk_dask.sources.transforms import Transform
 from avgk_dask.statistics.thresholds import find_thresholds
 from avgk_dask.testing import CountingStore
@@ -120,5 +121,5 @@ def test_transformed__reads_each_chunk_once_beside_the_pilot():
         run = Run(source)
         find_thresholds(run, [90])
     assert run.reads == 1
-    n_pilot = len(source.pilot_chunks())
+    n_pilot = len(choose_pilot_chunks(source))
     assert sum(store.chunk_reads().values()) == 18 * 3 + n_pilot * 3

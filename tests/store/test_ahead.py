@@ -21,6 +21,7 @@ from avgk_dask.engine.graph import pass_task
 from avgk_dask.engine.memory import memory_limit, project
 from avgk_dask.engine.tasks import Assignment, TaskNumbers, read_bands
 from avgk_dask.sources import reading
+from avgk_dask.sources.planning import group_bands
 from avgk_dask.statistics.thresholds import pilot_pass
 from avgk_dask.store.read import ahead, bands, checked
 from avgk_dask.store.read import checked as ranges
@@ -300,10 +301,10 @@ def test_evaluate__reads_each_chunk_of_a_far_store_once(far, chunks, shards):
 
 def test_far_tasks__hold_many_bands_each(far):
     source = as_source(watched())
-    assert [len(group) for group in source.groups()] == [13, 13]
+    assert [len(group) for group in group_bands(source)] == [13, 13]
     per_band = 4 * 13 * 4
     with dask.config.set({"avgk.ahead-bytes": per_band}):  # four bands a task
-        groups = as_source(watched()).groups()
+        groups = group_bands(as_source(watched()))
     assert [len(group) for group in groups] == [4, 4, 4, 4, 4, 4, 2]
     assert [band for group in groups for band in group] == list(range(26))
 
