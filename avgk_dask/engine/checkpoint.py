@@ -28,6 +28,7 @@ from ..arrays import Ints
 from ..bands.passes import Pass
 from ..errors import OptionError, ReadError
 from ..records import Record, State
+from ..sources.planning import group_bands
 from ..sources.source import Source
 from ..sources.transforms import Slots, Softmax, SpreadTies, Transform
 from ..store.read.listing import band_stamps, hash_rows, join_stamps
@@ -267,7 +268,7 @@ def _label_hashes(source: Source, compute: Callable[[list[Delayed], str], list[A
     elif labels.ndim == 2 and hasattr(labels, "store_path"):
         hashes = [int(stamp) for stamp in band_stamps(labels, whole.rows)]
     else:
-        groups = whole.groups(_MOST_TASKS if labels.ndim == 1 else None)
+        groups = group_bands(whole, _MOST_TASKS if labels.ndim == 1 else None)
         name = f"avgk-stamps-{token_of(whole.token, groups)}"
         keys = {f"{name}-{numbers[0]}": numbers for numbers in groups}
         tasks = {key: task(key, hash_labels, whole.labels_of(numbers), numbers) for key, numbers in keys.items()}
