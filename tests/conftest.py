@@ -3,6 +3,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 import pathlib
+import time
 import warnings
 
 # All test processes share one kernel cache, and keep it between runs.
@@ -23,6 +24,19 @@ hypothesis.settings.register_profile("dev", _always, max_examples=15, derandomiz
 hypothesis.settings.register_profile("ci", _always, max_examples=60, derandomize=True)
 hypothesis.settings.register_profile("nightly", _always, max_examples=300, derandomize=False)
 hypothesis.settings.load_profile("dev")
+
+
+_BEGIN = time.monotonic()
+
+
+def pytest_addoption(parser):
+    parser.addoption("--minutes", type=float, help="skip the tests that would begin later than this")
+
+
+def pytest_runtest_setup(item):
+    minutes = item.config.getoption("--minutes")
+    if minutes is not None and time.monotonic() - _BEGIN > 60 * minutes:
+        pytest.skip(f"the {minutes:g} minutes are over")
 
 
 def pytest_collection_modifyitems(items):

@@ -14,7 +14,7 @@ from test_metadata import VALUES, edited, leaves
 
 import avgk_dask as avgk
 
-pytestmark = [pytest.mark.filterwarnings("ignore::avgk_dask.ResultWarning"), pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.filterwarnings("ignore::avgk_dask.ResultWarning"), pytest.mark.timeout(300)]
 
 #: Settings with which a few rows are many, so that all parts of a state are there.
 TINY = {"avgk.small-scores": 8, "avgk.task-bytes": 400, "avgk.least-events": 4, "avgk.tie-groups": 2}
