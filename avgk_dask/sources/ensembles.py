@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from functools import reduce
 from typing import Any
@@ -74,14 +74,11 @@ class EnsembleReader(Reader):
         return max(member.reader.ahead_bytes() for member in self.members)
 
     @contextmanager
-    def _reading(self) -> Iterator[None]:
+    def reading(self) -> Iterator[None]:  # noqa: D102
         with ExitStack() as stack:
             for member in self.members:
                 stack.enter_context(member.reader.reading())
             yield
-
-    def reading(self) -> AbstractContextManager[None]:  # noqa: D102
-        return self._reading()
 
     @property
     def row_bounds(self) -> Sequence[int] | None:  # noqa: D102
