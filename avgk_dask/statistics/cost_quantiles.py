@@ -1,7 +1,7 @@
 """The cost of a rank among the costs of all labels, or of those of each group: what conformal thresholds are.
 
-Costs are counted singly as long as they are few. Otherwise they are counted in bins, and a second read counts those in the one
-bin of each group that holds its rank.
+Costs are counted singly as long as they are few. Otherwise they are counted in bins, and a second read counts those in
+the one bin of each group that holds its rank.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ _BIN_BYTES = 24
 class CostHistogram(State):
     """How many labels of each group have a cost in each bin of ``2**shift``, the least shift with which the bins fit.
 
-    More costs can only raise the shift, so that the histogram is the same for any order of merging. With shift 0 nothing is lost.
-    ``most_bins`` is at least twice the number of groups: costs of both signs never join.
+    More costs can only raise the shift, so that the histogram is the same for any order of merging. With shift 0
+    nothing is lost. ``most_bins`` is at least twice the number of groups: costs of both signs never join.
     """
 
     most_bins: Annotated[int, OWN]
@@ -82,7 +82,7 @@ class CostHistogram(State):
         return found
 
     def find(self, ranks: Ints) -> tuple[Ints, Ints]:
-        """Return of each group the bin of the cost of a rank, and its rank within the bin; 0 where the rank is not there.
+        """Return for each group the bin of the cost of a rank, and its rank within the bin; 0 if the rank is not there.
 
         Ranks count from 1, the least cost first; 0 asks for nothing.
         """
@@ -160,7 +160,8 @@ class QuantileSearch:
     n_samples: int
     n_groups: int
     alpha: Fraction
-    #: Of each group the labels, the rank that is asked for, and the rank within the bin; 0 where it is beyond all labels.
+    #: Of each group the labels, the rank that is asked for, and the rank within the bin; 0 where it is beyond all
+    #: labels.
     counts: Ints | None = None
     ranks: Ints | None = None
     left: Ints | None = None

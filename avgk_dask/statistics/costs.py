@@ -7,8 +7,8 @@ The level is the cost of a calibration label. So LAC, APS, RAPS and top-k differ
 ``aps``    the sum of the probabilities of the ranks down to its own, each rounded once to a multiple of ``2**-bits``
 ``raps``   that, and a penalty for each rank beyond ``k_reg``
 
-Costs are integers, the least for the class that enters first. They add up to the same sum in any order, so that no chunking
-changes a bit.
+Costs are integers, the least for the class that enters first. They add up to the same sum in any order, so that no
+chunking changes a bit.
 """
 
 from __future__ import annotations
@@ -154,7 +154,7 @@ class Costs:
 
 
 def checked_tiles(checks: RowChecks, costs: Costs) -> Iterator[tuple[int, Array]]:
-    """Return (first row, scores) of stretches of a band's rows, which are looked at first; none once any are refused."""
+    """Return (first row, scores) of stretches of a band's rows, each checked first; none once any are refused."""
     step = max(1, _TILE // checks.rows.shape[1])
     for first in range(0, len(checks.rows), step):
         scores = checks.rows[first : first + step]
@@ -190,7 +190,7 @@ class CostRule:
         return replace(self, groups=groups)
 
     def choose(self, scores: Array, first_row: int, first_class: int, n_classes: int) -> Bools:
-        """Return the members among a block of scores that starts at this row and class of a matrix of so many classes."""
+        """Return the members among a block of scores that starts at this row and class of the matrix."""
         classes = slice(first_class, first_class + scores.shape[1])
         if self.costs.method == "lac":
             return self._reaching(scores, classes)

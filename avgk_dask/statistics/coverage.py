@@ -1,4 +1,4 @@
-"""What conformal sets hold: how many have each size, and how many of those hold their label, also by class and by group."""
+"""What conformal sets hold: the number of sets of each size, and of those with their label, also by class and group."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .losses import ProbabilityTally
 
 @dataclass(frozen=True)
 class CoverageCounts(State):
-    """Of each group of samples: how many there are, how many of them have a label and hold it, and their sizes added up."""
+    """For each group of samples: how many there are, how many have a label and hold it, and the sum of their sizes."""
 
     n_samples: Counts
     n_labelled: Counts
@@ -27,7 +27,7 @@ class CoverageCounts(State):
 
     @classmethod
     def of(cls, groups: Array, sizes: Ints, labelled: Bools, hits: Bools, n_groups: int) -> Self:
-        """Count samples, given the group, the size of the set, and whether there is a label and whether it is inside."""
+        """Count samples, given group and size of the set, whether there is a label, and whether it is inside."""
         totals = np.zeros(n_groups, np.int64)
         np.add.at(totals, groups, sizes)
         n_all, n_labelled, n_hits = (

@@ -1,6 +1,7 @@
 """What probabilities lose against the labels, and how well they are calibrated: exact sums over the samples.
 
-The losses are the paper's strongly proper ones. For calibration errors scores are put in bins with the label weight on them.
+The losses are the paper's strongly proper ones. For calibration errors scores are put in bins with the label weight on
+them.
 """
 
 from __future__ import annotations
@@ -172,7 +173,7 @@ def _row_losses(chances: Chances, labels: Array, loss: str) -> Floats:
 
 @dataclass(frozen=True)
 class BinPlan:
-    """The ascending edges of the bins [low, high), the last one closed: of each row's highest score, or of all scores."""
+    """The ascending edges of the bins [low, high), the last one closed, of each row's highest score or of all."""
 
     dtype: Dtype
     n_classes: int
