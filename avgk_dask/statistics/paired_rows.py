@@ -56,7 +56,7 @@ class ToldSets(CheckedTally):
 
 @dataclass(frozen=True)
 class KnownSets:
-    """The sets of a budget: scores above a key, and its ties in the bands before ``band``, and ``n_ties`` of that."""
+    """The sets of a budget: scores above a key, all its ties in bands before ``band``, and the first ``n_ties`` of that."""
 
     key: int
     band: int

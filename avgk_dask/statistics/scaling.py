@@ -16,6 +16,7 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from itertools import pairwise
+from typing import Annotated
 
 import numpy as np
 
@@ -23,7 +24,8 @@ from ..arrays import Array, Dtype, Floats, Ints
 from ..bands.passes import Pass
 from ..bands.rows import RowChecks
 from ..kernels.dispatch import mix_rows, scaled_losses, softmax_wide
-from .losses import GradientTally, LossSums, ScaleTally
+from ..records import MOST, Counts
+from .losses import LossSums, ProbabilityTally
 
 #: Added to exponents, so that none is negative.
 EXPONENTS = 2000
@@ -35,6 +37,33 @@ _PART, _LOGIT, _SUM = 16, 20, 36
 _MOST_TOGETHER, MOST_ROWS = 1 << 13, 1 << 27
 #: Logits that are mixed together: enough for BLAS.
 _MIXED = 1 << 19
+
+
+@dataclass(frozen=True)
+class ScaleTally(ProbabilityTally):
+    """The NLL of scaled logits at several scales, and its first two derivatives by the scale, summed over samples."""
+
+    losses: LossSums
+    slopes: LossSums
+    bends: LossSums
+    #: The largest label, and the exponent of the largest finite logit, both more by so much that none is negative.
+    most_seen: Annotated[int, MOST]
+    magnitude: Annotated[int, MOST]
+
+    @property
+    def has_one_class(self) -> bool:
+        """Whether no two labels differ."""
+        return self.least_label >= self.most_seen
+
+
+@dataclass(frozen=True)
+class GradientTally(ProbabilityTally):
+    """The NLL of weighted logits, and its gradient in integers: by the bias, and by the weights in two parts."""
+
+    losses: LossSums
+    bias_sums: Counts
+    weight_sums: Counts
+    weight_rests: Counts
 
 
 @dataclass(frozen=True)

@@ -18,13 +18,13 @@ from ...errors import OptionError, ScoresError, warn_of
 from ...sources.activations import Softmax
 from ...sources.derived import TransformedSource
 from ...sources.source import Source
-from ...statistics.losses import ScaleTally
 from ...statistics.scaling import (
     EXPONENTS,
     MOST_ROWS,
     AffinePlan,
     Scale,
     ScalePlan,
+    ScaleTally,
     affine_logits,
     affine_pass,
     gradient_of,
