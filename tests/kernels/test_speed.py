@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 
+import dask
 import numpy as np
 import pytest
 from numba import njit
@@ -128,7 +129,8 @@ def test_count_sets__stays_fast(block):
     def run():
         SetCounts.count([part], zones, np.arange(zones.n_intervals), ties)
 
-    assert cost(run, part.keys.size, 9) <= 9
+    with dask.config.set({"avgk.plain-scores": 0}):  # the compiled kernel, not its twin
+        assert cost(run, part.keys.size, 9) <= 9
 
 
 def test_count_lower__stays_fast():
