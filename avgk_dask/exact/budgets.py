@@ -24,7 +24,8 @@ MOST_IN_CURVE = 100
 _MOST_DIGITS = 1000
 
 _RULE = "k must be a real number in (0, C]"
-#: Scores that a window of ranks holds at most: enough to know a share of labels well, few enough to be held for many budgets.
+#: Scores that a window of ranks holds at most: enough to know a share of labels well, few enough to be held for many
+#: budgets.
 _WIDEST_WINDOW = 1 << 14
 
 
@@ -59,7 +60,7 @@ def parse_budget(k: Any) -> Fraction:
 
 
 def as_float(n_labels: int, n_samples: int) -> float:
-    """Return B / N as the least float that stands for B labels of N samples: the decimal printed for it is not below B / N.
+    """Return the least float that stands for B labels of N samples: the decimal printed for it is not below B / N.
 
     Examples
     --------
@@ -144,7 +145,7 @@ def count_labels_of_each(budget: Fraction, n_samples: Ints) -> Ints:
 
 
 def count_guaranteed(budget: Fraction, n_samples: int, n_classes: int) -> int:
-    """Return B' = floor((n + 1) k - C), the labels that n calibration samples may have so that a new one has k expected.
+    """Return B' = floor((n + 1) k - C), the labels of n calibration samples with which a new one has k expected.
 
     Raises
     ------

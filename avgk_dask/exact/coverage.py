@@ -13,7 +13,7 @@ _FAR = 45
 
 
 def quantile_rank(n_samples: int, alpha: Fraction) -> int:
-    """Return ceil((n + 1) (1 - alpha)): which of n scores, in ascending order, bounds a new one with probability 1 - alpha.
+    """Return ceil((n + 1) (1 - alpha)): which of n ascending scores bounds a new one with probability 1 - alpha.
 
     Examples
     --------
@@ -51,7 +51,7 @@ class HitLaw:
         return self._parts(hits - 1)[1]
 
     def interval(self, level: float) -> tuple[int, int]:
-        """Return the numbers of hits between which it lies with this probability at least, as much outside on either side."""
+        """Return the ends of the central interval of hits of at least this probability."""
         return self._quantile((1 - level) / 2), self._quantile((1 + level) / 2)
 
     def _quantile(self, probability: float) -> int:
@@ -64,8 +64,8 @@ class HitLaw:
     def _parts(self, hits: int) -> tuple[float, float]:
         """Return the probabilities of at most so many hits, and of more.
 
-        In the order of all scores, new and old, the threshold is the old one of its rank: at most so many new ones are below
-        it if among the first rank + hits of all there are that many old ones. That number is hypergeometric.
+        In the order of all scores, new and old, the threshold is the old one of its rank: at most so many new ones are
+        below it if among the first rank + hits of all there are that many old ones. That number is hypergeometric.
         """
         if hits < 0 or hits >= self.n_new or self.rank > self.n_samples:
             return (1.0, 0.0) if hits >= self.n_new else (0.0, 1.0)

@@ -97,7 +97,7 @@ class ExactSums(State):
         return total, _UNIT
 
     def scattered(self) -> tuple[Ints, Ints, Ints]:
-        """Return the limbs that are not zero, for ``gathered``: the number of the sum, the number of the limb, and the limb."""
+        """Return the limbs that are not zero, for ``gathered``: the numbers of sum and limb, and the limb."""
         group, number = np.nonzero(self.limbs)
         return group, number, self.limbs[group, number]
 

@@ -19,7 +19,8 @@ SPLITTER = 2.0**27 + 1
 LEAST_EXPONENT = -708.0
 #: What is below this and comes from a 32-bit score is 0, whatever it is divided by.
 LEAST_WIDE = -746.0
-#: Differences of logits are no less where they are squared: no float64 overflows by it, and no probability is left there.
+#: Differences of logits are no less where they are squared: no float64 overflows by it, and no probability is left
+#: there.
 LEAST_DIFFERENCE = -1e150
 #: Sums are those of so many lanes: class c is added to lane c mod 8.
 LANES = 8

@@ -1,9 +1,10 @@
 """Kernels as the other folders call them: compiled for large matrices, NumPy for small ones.
 
-Each kernel exists twice, under the same name, in ``kernels/compiled`` and ``kernels/numpy``: its twin there defines what it
-does. Both are called the same way and give the same bits, so a process, a worker or a single call may use either. Compiling
-takes seconds, and a small matrix needs only milliseconds. The compiled kernels, and numba, are imported when they are first
-needed. ``watching`` reports when a kernel is being compiled, so that progress bars can show it.
+Each kernel exists twice, under the same name, in ``kernels/compiled`` and ``kernels/numpy``: its twin there defines
+what it does. Both are called the same way and give the same bits, so a process, a worker or a single call may use
+either. Compiling takes seconds, and a small matrix needs only milliseconds. The compiled kernels, and numba, are
+imported when they are first needed. ``watching`` reports when a kernel is being compiled, so that progress bars can
+show it.
 """
 
 from __future__ import annotations
@@ -83,7 +84,8 @@ MODULES = {
 }
 #: The module of each kernel.
 KERNELS = {name: module for module, names in MODULES.items() for name in names.split()}
-#: Threads that import numba at once see it half made, or wait for each other forever: they hold different locks of its own.
+#: Threads that import numba at once see it half made, or wait for each other forever: they hold different locks of its
+#: own.
 _importing = forkable(RLock())
 
 

@@ -35,7 +35,7 @@ _BITS = {2: np.int16, 4: np.int32, 8: np.int64}
 
 
 def check_dtype(dtype: Any, where: str = "") -> np.dtype[Any]:
-    """Return the dtype in native byte order, or refuse one whose values have no order we serve; ``where`` names their place."""
+    """Return the dtype in native byte order, or refuse one that is not served; ``where`` names its place."""
     try:
         dtype = np.dtype(dtype)
     except TypeError as error:
@@ -133,7 +133,7 @@ def first_key_above(value: Any, dtype: np.dtype[Any]) -> int:
 
 
 def first_key_from(value: Any, dtype: np.dtype[Any]) -> int:
-    """Return the smallest key whose value is at least ``value``, without rounding it; one past the largest if there is none.
+    """Return the smallest key whose value is at least ``value``, unrounded; one past the largest if there is none.
 
     Examples
     --------
@@ -159,8 +159,8 @@ def _exact_value(value: Any) -> Fraction | float:
 def carrier(block: Array) -> Array:
     """Return the block in a dtype the kernels are compiled for, whose own order is the scores' order.
 
-    float32, float64, uint8, int16, int32 and int64 pass unchanged. Half floats become their 16-bit keys (NaN the smallest
-    int16), other integers widen.
+    float32, float64, uint8, int16, int32 and int64 pass unchanged. Half floats become their 16-bit keys (NaN the
+    smallest int16), other integers widen.
     """
     dtype = check_dtype(block.dtype)
     block = np.ascontiguousarray(block, dtype)
@@ -202,7 +202,7 @@ SPREAD_BITS = 40
 
 
 def scatter(numbers: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """Return a pseudo-random number for each, different for different ones: the finaliser of splitmix64, a bijection."""
+    """Return a pseudo-random number for each, distinct for distinct ones: the finaliser of splitmix64, a bijection."""
     with np.errstate(over="ignore"):
         x = numbers + np.uint64(0x9E3779B97F4A7C15)
         x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
@@ -211,12 +211,12 @@ def scatter(numbers: NDArray[np.uint64]) -> NDArray[np.uint64]:
 
 
 def spread_keys(keys: Ints, chosen: Ints, first_row: int, first_class: int, n_classes: int) -> Ints:
-    """Refine a block that starts at this row and class of the matrix: ties at chosen keys in a fixed pseudo-random order.
+    """Refine a block that starts at this row and class: ties at chosen keys in a fixed pseudo-random order.
 
-    The refined key of a score is ``level * 2**bits + draw``: the level says between which of the ascending chosen keys it
-    lies or which of them it equals, and only there the draw counts, which depends on sample and class alone. Selecting on
-    refined keys breaks these ties in the order of their draws, the highest first and of equal ones the first in row-major
-    order, and changes nothing else.
+    The refined key of a score is ``level * 2**bits + draw``: the level says between which of the ascending chosen keys
+    it lies or which of them it equals, and only there the draw counts, which depends on sample and class alone.
+    Selecting on refined keys breaks these ties in the order of their draws, the highest first and of equal ones the
+    first in row-major order, and changes nothing else.
     """
     bits = np.int64(64 - (2 * chosen.size + 1).bit_length())  # what 2 n + 1 levels leave
     flat = keys.reshape(-1)
@@ -234,7 +234,8 @@ def spread_keys(keys: Ints, chosen: Ints, first_row: int, first_class: int, n_cl
 def sample_draws(seed: int, stream: int, samples: Ints) -> Floats:
     """Return a number in [0, 1), a multiple of 2**-53, for each sample, given their numbers.
 
-    They depend on the seed and the sample's number alone, whatever the chunks are. Streams of one seed have nothing in common.
+    They depend on the seed and the sample's number alone, whatever the chunks are. Streams of one seed have nothing in
+    common.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""Tables that find where a key lies, as the kernels take them: among intervals and the gaps above them, or among single keys."""
+"""Tables that find where a key lies, as the kernels take them: among intervals and gaps, or among single keys."""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
 """The sets above given keys: their labels, the squares of their sizes, and the label weight inside.
 
-They are counted slab by slab while the first scan of a search for thresholds reads the same bands: no read of their own.
+They are counted slab by slab while the first scan of a search for thresholds reads the same bands: no read of their
+own.
 """
 
 from __future__ import annotations
@@ -119,7 +120,7 @@ class _Counter:
 
 @dataclass(frozen=True)
 class BesideSearch:
-    """A search for thresholds whose first scan, in one pass or in waves, reads every band once and counts the sets, too."""
+    """A search for thresholds whose first scan, in one pass or in waves, also counts the sets in every band."""
 
     search: ThresholdSearch
     above: AbovePlan

@@ -1,4 +1,4 @@
-"""One read for the thresholds of groups: the scores inside the brackets of each row's group, held or counted in cells."""
+"""One read for the thresholds of groups: the scores inside the brackets of each row's group, held or counted."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _CELL_BYTES = 40
 
 @dataclass(frozen=True)
 class CellCounts(State):
-    """The cells that hold any scores, ascending: the number of scores and of labels, and the lowest and the highest key."""
+    """The cells that hold any scores, ascending: their scores and labels, and their lowest and highest key."""
 
     cells: Column
     scores: Column
@@ -74,11 +74,11 @@ class CellCounts(State):
 
 @dataclass(frozen=True)
 class GroupTally(CheckedTally):
-    """The scores inside the brackets of all groups: their keys, or their counts in cells; and the ranks of the labels of each group."""
+    """The scores inside all brackets, as keys or counted in cells; and the ranks of each group's labels."""
 
     strata_ranks: StrataRanks
-    #: The keys of each row inside each bracket, as rows whose stratum is the bracket, while there are at most ``max_held``
-    #: in all (0: none are held); and whether there were more.
+    #: The keys of each row inside each bracket, as rows whose stratum is the bracket, while there are at most
+    #: ``max_held`` in all (0: none are held); and whether there were more.
     max_held: Annotated[int, SAME]
     rows: Annotated[tuple[HeldRows, ...], BY_BAND]
     dropped: Annotated[Bools, ANY]
@@ -94,11 +94,11 @@ class GroupTally(CheckedTally):
 
 @dataclass(frozen=True)
 class GroupBrackets:
-    """Brackets of groups, ascending by group, key and sample: stretches of keys or, at a single key, of samples, both ends in.
+    """Brackets of groups, ascending by group, key and sample: stretches of keys or, at a single key, of samples.
 
-    Each has cells, in the order in which scores enter the sets: stretches of ``2**shift`` keys, the highest first, or of
-    samples, the first first. They are counted from ``base`` up; what lies beyond the first or the last belongs to it. A
-    single sample has two: its scores up to the label, and those after it.
+    Each has cells, in the order in which scores enter the sets: stretches of ``2**shift`` keys, the highest first, or
+    of samples, the first first. They are counted from ``base`` up; what lies beyond the first or the last belongs to
+    it. A single sample has two: its scores up to the label, and those after it.
     """
 
     #: Where the brackets of each group begin, and the last one's end.
@@ -116,7 +116,7 @@ class GroupBrackets:
     def in_cells(
         cls, starts: Ints, lows: Ints, highs: Ints, firsts: Ints, lasts: Ints, usual: tuple[int, int]
     ) -> GroupBrackets:
-        """Cut brackets into cells between the lowest and the highest ``usual`` key, as far as a bracket holds such keys."""
+        """Cut brackets into cells between the lowest and the highest ``usual`` key, if a bracket holds such keys."""
         by_sample = lows == highs
         low, high = np.maximum(lows, usual[0]), np.minimum(highs, usual[1])
         low, high = np.where(low < high, (low, high), (lows, highs))
@@ -213,7 +213,7 @@ def scan_groups(slabs: Iterable[Array], labels: Array, band: int, plan: GroupPla
 
 
 def _rows_of(slabs: Iterable[Array], mine: Bools, n_classes: int) -> Array:
-    """Return some rows of a band as one block; one slab of all of them uncopied: it is good until the next is asked for."""
+    """Return some rows of a band as one block; it is good until the next one is asked for."""
     parts = []
     for slab in slabs:
         if mine.all() and slab.shape[1] == n_classes:
@@ -240,7 +240,7 @@ def _keys_inside(part: HeldRows, brackets: GroupBrackets, samples: Ints) -> tupl
 def _rows_by_bracket(
     band: int, keys: Array, samples: Ints, brackets: Ints, are_labels: Bools, *, several: bool
 ) -> HeldRows:
-    """Return keys as rows of one sample and bracket each; ``several`` if a row may have keys in more than one bracket."""
+    """Return keys as rows of one sample and bracket each; ``several`` if samples may have more than one bracket."""
     if several:
         order = np.lexsort((brackets, samples))  # stable: ties stay in order
         keys, samples, brackets, are_labels = keys[order], samples[order], brackets[order], are_labels[order]

@@ -1,8 +1,9 @@
 """The thresholds of groups, each found on its own samples: all groups share the reads.
 
-The first scan lists all scores from a floor up that is probably below every threshold. While those fit, they are held, and
-determine everything. Otherwise they are counted by group in cells, and the next scan looks only into the cell of each threshold.
-Between two scans each (group, budget) is a target: a bracket of keys, or of samples at one key, and what came before it.
+The first scan lists all scores from a floor up that is probably below every threshold. While those fit, they are held,
+and determine everything. Otherwise they are counted by group in cells, and the next scan looks only into the cell of
+each threshold. Between two scans each (group, budget) is a target: a bracket of keys, or of samples at one key, and
+what came before it.
 """
 
 from __future__ import annotations
@@ -40,17 +41,19 @@ _CHANGED = "scores must stay the same from one read to the next; got others. Sto
 
 @dataclass(frozen=True)
 class Targets:
-    """The (group, budget) pairs, as columns: the bracket of the threshold or of the last kept tie, and what came before.
+    """The (group, budget) pairs, as columns: the bracket of the threshold or of the last kept tie.
 
-    All scores that come before a bracket are in the sets.
+    All scores above a bracket, or before it among ties, are in the sets.
     """
 
     groups: Ints
     budgets: Ints
-    #: The rank of the threshold among the scores of the bracket and below, and how many of those are still to be in the sets.
+    #: The rank of the threshold among the scores of the bracket and below, and how many of those are still to be in the
+    #: sets.
     ranks: Ints
     left: Ints
-    #: The labels in the sets so far; all of them once the target is settled. And the threshold: NaN's key until it is known.
+    #: The labels in the sets so far; all of them once the target is settled. And the threshold: NaN's key until it is
+    #: known.
     hits: Ints
     keys: Ints
     known: Bools
@@ -75,7 +78,7 @@ class Targets:
         return Targets(*(getattr(self, field.name)[which] for field in fields(self)))
 
     def below(self, which: Ints, n_inside: Ints, n_hits: Ints, lowest: int) -> Targets:
-        """Return the targets, some of which have too few scores in their bracket: theirs is all that lies below it, if anything."""
+        """Return the targets, some of which had too few scores in their bracket: theirs is all that lies below it."""
         mine = self.select(which)
         more, taken = mine.lows > lowest, np.minimum(n_inside, mine.left)
         return self.changed(
@@ -90,7 +93,7 @@ class Targets:
         )
 
     def at_ties(self, which: Ints, keys: Ints, left: Ints, hits: Ints, n_ties: Ints, n_tied_labels: Ints) -> Targets:
-        """Return the targets, some of which have these thresholds, with ``left`` of the ties to be taken, and the labels among those.
+        """Return the targets, some of which have these thresholds, with ``left`` of the ties to be taken.
 
         Where only the first ties are to be taken, and some ties are labels, their samples are looked at next.
         """
@@ -173,7 +176,7 @@ def narrow_brackets(targets: Targets, wanted: Bracketed, counts: CellCounts, end
 
 
 def settle_keys(targets: Targets, wanted: Bracketed, rows: Sequence[HeldRows], ends: tuple[int, int]) -> Targets:
-    """Return the targets with the outcomes that follow from all keys inside their brackets; those below the brackets stay open."""
+    """Return the targets with the outcomes that follow from all keys inside their brackets."""
     held = _BracketKeys.gather(rows, wanted.sizes.size)
     sizes, n_labels = np.diff(held.starts), np.diff(held.label_starts)
     wanted.refuse_others(sizes, ends)
@@ -307,7 +310,7 @@ class GroupSearch:
         return cls(shape, tuple(budgets), tuple(first_rows), n_groups, groups, pilot, ends[0], ends, holds)
 
     def next_pass(self) -> Pass | None:
-        """Return the next pass; None once all thresholds are known, and the labels in the sets. Labels are ranked in the first scan."""
+        """Return the next pass, or None once all thresholds are known, and the labels in the sets."""
         if self.pilot is not None:
             return self.pilot
         if self.targets is None:
@@ -350,7 +353,7 @@ class GroupSearch:
         return replace(self, pilot=None, floor=floor, usual=usual, holds=holds)
 
     def _before(self, ranks: StrataRanks) -> tuple[Targets, Bracketed]:
-        """Return the targets and the brackets of the last pass; those of the first follow from the ranks of its labels."""
+        """Return the targets and the brackets of the last pass; the first ones follow from the ranks of its labels."""
         if self.targets is not None:
             return self.targets, self._bracketed(self.targets)
         n_samples = np.zeros(self.n_groups, np.int64)

@@ -1,7 +1,7 @@
 """Ranks of labels: how many scores lie at and between given keys, and where the labels' own scores lie among them.
 
-A label's rank in its row determines all top-K errors, its rank among all scores all average-K errors. One read finds the
-scores of the labels and their ranks in their rows; a second one counts all scores between those.
+A label's rank in its row determines all top-K errors, its rank among all scores all average-K errors. One read finds
+the scores of the labels and their ranks in their rows; a second one counts all scores between those.
 """
 
 from __future__ import annotations
@@ -194,7 +194,7 @@ def _whole_rows(slabs: Iterable[Array], dtype: Dtype, n_classes: int, labels: Ar
 
 
 def _checks(tile: Array, dtype: Dtype, nan: tuple[int, int], usable: UsableLabels, band: int) -> dict[str, Any]:
-    """Return the fields of a checked tally, given the number of NaN and the flat index of the first, as kernels find them."""
+    """Return the fields of a checked tally, given the number of NaN and the flat index of the first."""
     n_nan, first = nan
     if is_half(dtype):  # whose NaN are numbers to the kernels
         places = np.flatnonzero(tile == HALF_NAN)
@@ -249,7 +249,7 @@ def _weigh_cells(
 
 @dataclass(frozen=True)
 class LabelRankSearch:
-    """What is known of hard labels after no, one or two reads: their own scores first, then all scores between those."""
+    """What is known of hard labels after each read: their own scores first, then all scores between those."""
 
     dtype: Dtype
     n_classes: int

@@ -1,8 +1,9 @@
 """The threshold of least risk: error plus cost times set size, minimised over all thresholds, exactly.
 
 Between two edges the risk can only fall below that at the upper one by what the scores between them could gain at most:
-those whose label weight exceeds its cost. Intervals that cannot beat the best edge are settled; the others are split again
-and read once more, until single keys are left. Of equal risks the highest key is the best, whose sets are the smallest.
+those whose label weight exceeds its cost. Intervals that cannot beat the best edge are settled; the others are split
+again and read once more, until single keys are left. Of equal risks the highest key is the best, whose sets are the
+smallest.
 """
 
 from __future__ import annotations

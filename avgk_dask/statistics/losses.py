@@ -1,6 +1,7 @@
 """What probabilities lose against the labels, and how well they are calibrated: exact sums over the samples.
 
-The losses are the paper's strongly proper ones. For calibration errors scores are put in bins with the label weight on them.
+The losses are the paper's strongly proper ones. For calibration errors scores are put in bins with the label weight on
+them.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from ..bands.passes import CheckedTally, Pass, Place
 from ..bands.probabilities import Probabilities, exponential, probabilities_of, rows_outside, sums_of_rows
 from ..bands.rows import RowChecks
 from ..exact.sums import ExactSums
-from ..records import LEAST, MOST, Count, Counts, State
+from ..records import LEAST, Count, Counts, State
 
 #: Values from 2**32 up are summed in this unit, in which they are below 2**32.
 _FROM, _UNIT = 2.0**32, 2.0**992
@@ -74,33 +75,6 @@ class BinTally(ProbabilityTally):
     counts: Counts
     weights: ExactSums
     sums: ExactSums
-
-
-@dataclass(frozen=True)
-class ScaleTally(ProbabilityTally):
-    """The NLL of scaled logits at several scales, and its first two derivatives by the scale, summed over samples."""
-
-    losses: LossSums
-    slopes: LossSums
-    bends: LossSums
-    #: The largest label, and the exponent of the largest finite logit, both more by so much that none is negative.
-    most_seen: Annotated[int, MOST]
-    magnitude: Annotated[int, MOST]
-
-    @property
-    def has_one_class(self) -> bool:
-        """Whether no two labels differ."""
-        return self.least_label >= self.most_seen
-
-
-@dataclass(frozen=True)
-class GradientTally(ProbabilityTally):
-    """The NLL of weighted logits, and its gradient in integers: by the bias, and by the weights in two parts."""
-
-    losses: LossSums
-    bias_sums: Counts
-    weight_sums: Counts
-    weight_rests: Counts
 
 
 #: What a class costs where it is the label, and where it is not, by loss: a loss is the sum over all classes.
@@ -172,7 +146,7 @@ def _row_losses(chances: Probabilities, labels: Array, loss: str) -> Floats:
 
 @dataclass(frozen=True)
 class BinPlan:
-    """The ascending edges of the bins [low, high), the last one closed: of each row's highest score, or of all scores."""
+    """The ascending edges of the bins [low, high), the last one closed, of each row's highest score or of all."""
 
     dtype: Dtype
     n_classes: int

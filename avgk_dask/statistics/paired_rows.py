@@ -1,4 +1,4 @@
-"""The sets of every row, once the thresholds are known: their sizes, whether they hold the label, and the labels' ranks.
+"""The sets of every row, once the thresholds are known: their sizes, their labels, and the labels' ranks.
 
 They follow from held rows; where a scan has not held those, one more read lists the scores again.
 """
@@ -32,7 +32,7 @@ ALL_TIES = 1 << 62
 
 @dataclass(frozen=True)
 class ToldRows(Record):
-    """Rows of a band: the sizes of their sets and which hold the label, one column per budget, and the labels' ranks."""
+    """Rows of a band: the sizes of their sets, and which hold the label, by budget; and the labels' ranks."""
 
     band: int
     sizes: Array
@@ -56,7 +56,7 @@ class ToldSets(CheckedTally):
 
 @dataclass(frozen=True)
 class KnownSets:
-    """The sets of a budget: the scores above a key, and the ties in all bands before ``band`` and its first ``n_ties``."""
+    """The sets of a budget: scores above a key, all its ties in bands before ``band``, and the first ``n_ties`` of that."""
 
     key: int
     band: int

@@ -36,7 +36,7 @@ class PairTally(CheckedTally):
 
 
 def count_codes(sets: Bools) -> tuple[Ints, Ints]:
-    """Return the code of each pair of classes in some sets, and how many sets hold it; few pairs are in memory at a time."""
+    """Return the code of each pair of classes in some sets, and how many sets hold it, a few pairs at a time."""
     n_classes, rows = sets.shape[1], np.nonzero(sets)
     sizes = np.bincount(rows[0], minlength=len(sets))
     codes, counts = np.zeros(0, np.int64), np.zeros(0, np.int64)

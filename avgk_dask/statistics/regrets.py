@@ -62,12 +62,12 @@ class RegretPlan:
 
 
 def set_pass(dtype: Dtype, n_classes: int, threshold: float) -> Pass:
-    """Return the pass that tallies sets, given as labels, against probabilities."""
+    """Return the pass that compares sets, given as labels, with the best ones."""
     return Pass("regret", tally_sets, RegretPlan(dtype, n_classes, (threshold,)), RegretTallies)
 
 
 def top_pass(dtype: Dtype, n_classes: int, ks: Sequence[int], thresholds: Sequence[float]) -> Pass:
-    """Return the pass that tallies the top-k sets of several k against probabilities, each with its threshold."""
+    """Return the pass that compares the top-k sets of several k with the best ones, each with its threshold."""
     plan = RegretPlan(dtype, n_classes, tuple(thresholds), tuple(ks))
     return Pass("gain", tally_tops, plan, RegretTallies, holds_rows=True)
 

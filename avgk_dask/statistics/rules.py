@@ -38,7 +38,7 @@ class ThresholdRule:
         return False
 
     def choose(self, scores: Array, first_row: int, first_class: int, n_classes: int) -> Bools:
-        """Return the members among a block of scores that starts at this row and class of a matrix of so many classes."""
+        """Return the members among a block of scores that starts at this row and class of the matrix."""
         if self.everything:
             return np.ones(scores.shape, bool)
         keys = encode(scores)

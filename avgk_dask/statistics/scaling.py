@@ -1,13 +1,13 @@
-"""The NLL of logits at several temperatures, or of weighted and shifted logits with its gradient; and the best temperature.
+"""The NLL of logits at several temperatures, or of weighted logits with its gradient; and the best temperature.
 
-A scale is an inverse temperature. Gradients are sums of integers, so that no order of adding changes a bit: residuals are
-rounded to 32 bits behind the point, in two parts, and logits to 20 bits of the largest. BLAS multiplies such integers without
-rounding.
+A scale is an inverse temperature. Gradients are sums of integers, so that no order of adding changes a bit: residuals
+are rounded to 32 bits behind the point, in two parts, and logits to 20 bits of the largest. BLAS multiplies such
+integers without rounding.
 
-The NLL is convex in the scale. So the sign of its slope determines on which side of a scale the optimum lies, and the slopes
-and bends at both ends of a bracket give a cubic whose root is near it. Only sums, products and divisions: the same bits on any
-machine. A sum of two scales that are evaluated costs a third of another one: the first read doubles scales, later ones take
-equal steps.
+The NLL is convex in the scale. So the sign of its slope determines on which side of a scale the optimum lies, and the
+slopes and bends at both ends of a bracket give a cubic whose root is near it. Only sums, products and divisions: the
+same bits on any machine. A sum of two scales that are evaluated costs a third of another one: the first read doubles
+scales, later ones take equal steps.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from itertools import pairwise
+from typing import Annotated
 
 import numpy as np
 
@@ -23,8 +24,9 @@ from ..arrays import Array, Dtype, Floats, Ints
 from ..bands.passes import Pass
 from ..bands.rows import RowChecks
 from ..kernels.dispatch import scaled_losses, softmax_wide
+from ..records import MOST, Counts
 from ..sources.transforms import affine_logits
-from .losses import GradientTally, LossSums, ScaleTally
+from .losses import LossSums, ProbabilityTally
 
 #: Added to exponents, so that none is negative.
 EXPONENTS = 2000
@@ -39,6 +41,33 @@ _MIXED = 1 << 19
 
 
 @dataclass(frozen=True)
+class ScaleTally(ProbabilityTally):
+    """The NLL of scaled logits at several scales, and its first two derivatives by the scale, summed over samples."""
+
+    losses: LossSums
+    slopes: LossSums
+    bends: LossSums
+    #: The largest label, and the exponent of the largest finite logit, both more by so much that none is negative.
+    most_seen: Annotated[int, MOST]
+    magnitude: Annotated[int, MOST]
+
+    @property
+    def has_one_class(self) -> bool:
+        """Whether no two labels differ."""
+        return self.least_label >= self.most_seen
+
+
+@dataclass(frozen=True)
+class GradientTally(ProbabilityTally):
+    """The NLL of weighted logits, and its gradient in integers: by the bias, and by the weights in two parts."""
+
+    losses: LossSums
+    bias_sums: Counts
+    weight_sums: Counts
+    weight_rests: Counts
+
+
+@dataclass(frozen=True)
 class Scale:
     """A scale, and the places of two before it whose sum it is: then it needs no exponentials of its own."""
 
@@ -48,7 +77,7 @@ class Scale:
 
 @dataclass(frozen=True)
 class ScalePlan:
-    """The scales to multiply logits by; with ``only_finite`` all logits must be finite, and their magnitude is found."""
+    """The scales to multiply logits by; with ``only_finite`` logits must be finite, and their magnitude is found."""
 
     dtype: Dtype
     n_classes: int
@@ -84,7 +113,7 @@ def tally_scales(slabs: Iterable[Array], labels: Array, band: int, plan: ScalePl
 
 @dataclass(frozen=True)
 class AffinePlan:
-    """The weights (one per class, or a matrix by class made and class read), the bias, and the exponent of the largest logit."""
+    """The weights (by class, or by class made and class read), the bias, and the exponent of the largest logit."""
 
     dtype: Dtype
     n_classes: int
@@ -149,8 +178,8 @@ def gradient_of(tally: GradientTally, plan: AffinePlan) -> tuple[Floats, Floats]
 _FIRST = tuple(Scale(2.0**n, DIRECT if n in (-2, 0) else (n + 1, n + 1)) for n in range(-2, 3))
 #: Temperatures are sought up to this one, and down to its inverse.
 BOUND = 65536.0
-#: Steps by which a search widens. Wider brackets than the first are split evenly, wider ones than the second are evaluated in
-#: steps on both sides of an estimate.
+#: Steps by which a search widens. Wider brackets than the first are split evenly, wider ones than the second are
+#: evaluated in steps on both sides of an estimate.
 _WIDER = (4.0, 16.0, 64.0)
 _WIDEST, _WIDE = 3.0, 1.1
 _BESIDE, _STEPS = 0.06, 4

@@ -1,8 +1,8 @@
 """The smallest budget whose error is at most a target: the place, among all scores, of one label's score.
 
 The error falls with each label that enters the sets, and labels enter in the order of their scores, ties in row-major
-order. So the last label that is needed follows from the labels' scores alone. A second read counts what comes before it: the
-scores above, and the ties by band; and a third one, of a single band, finds its place among the ties there.
+order. So the last label that is needed follows from the labels' scores alone. A second read counts what comes before
+it: the scores above, and the ties by band; and a third one, of a single band, finds its place among the ties there.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _TILE = 1 << 18
 
 @dataclass(frozen=True)
 class TargetTally(State):
-    """The scores above a key, the highest key below it, and of each band with scores at it, these and the labels among them."""
+    """The scores above a key, the highest key below it, and the scores and labels at it by band."""
 
     n_above: Count
     highest_below: Annotated[int, HIGHEST]
@@ -95,7 +95,7 @@ def _highest_below(tile: Array, value: object, dtype: Dtype) -> int:
 
 @dataclass(frozen=True)
 class SmallestSearch:
-    """What is known after no, one or two reads, and after one more of the band in which the last needed label is a tie."""
+    """What is known after each read; the last is one of the band in which the last needed label is a tie."""
 
     dtype: Dtype
     n_classes: int
@@ -147,7 +147,7 @@ class SmallestSearch:
 
     @cached_property
     def _cut(self) -> tuple[int, int, int]:
-        """The band of the last needed label, the ties in bands before it, and how many labels at its key are needed there."""
+        """The band of the last needed label, the ties in bands before it, and how many labels at its key it needs."""
         assert self.counts is not None
         order = np.argsort(self.counts.bands)
         hits = np.cumsum(self.counts.n_hits[order])
@@ -166,7 +166,7 @@ class SmallestSearch:
 
     @property
     def threshold_key(self) -> int:
-        """The key of the highest score left out, NaN included, or of the lowest if none is left out; unknown without labels."""
+        """The key of the highest score left out, NaN included, or of the lowest if none is; unknown without labels."""
         assert self.labels is not None
         assert self.counts is not None
         n_from = self.counts.n_above + int(self.counts.n_ties.sum())

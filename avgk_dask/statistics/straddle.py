@@ -1,10 +1,11 @@
 """Straddle strengths and supports of the ranked scores: how much the ambiguity differs between samples.
 
-d[k, o] = mean over all ordered pairs of samples of max(0, s(x)[k + o] - s(x')[k + 1 - o]), s sorted decreasingly. Their sum
-over the orders o bounds the adaptive gain from below where the scores are the true probabilities (the paper's lower bound).
+d[k, o] = mean over all ordered pairs of samples of max(0, s(x)[k + o] - s(x')[k + 1 - o]), s sorted decreasingly. Their
+sum over the orders o bounds the adaptive gain from below where the scores are the true probabilities (the paper's lower
+bound).
 
-The scores of one rank over all rows are a column: sorted, or, where those would be too many, a histogram. Sums over the pairs
-of two sorted columns are exact; those of histograms come with a certified error.
+The scores of one rank over all rows are a column: sorted, or, where those would be too many, a histogram. Sums over the
+pairs of two sorted columns are exact; those of histograms come with a certified error.
 """
 
 from __future__ import annotations
@@ -217,7 +218,7 @@ def orders_of(k: int, n_classes: int) -> range:
 
 
 def ranks_of(k: int, order: int) -> tuple[int, int]:
-    """Return the two ranks that an order compares: the lower one may be high in one sample, the higher low in another."""
+    """Return the two ranks that an order compares: the lower one may be high in one sample, and vice versa."""
     return k + order, k + 1 - order
 
 
@@ -263,7 +264,7 @@ def _float(value: Fraction) -> float:
 
 
 def straddle_bound(pairs: Mapping[int, PairSum], k: int, n_samples: int, n_classes: int) -> tuple[float, float]:
-    """Return the paper's lower bound on the gain, and its error: the sum over the orders, or order 1 alone for k > C / 2."""
+    """Return the paper's lower bound on the gain, a sum over the orders (order 1 alone for k > C / 2), and its error."""
     orders: Sequence[int] = orders_of(k, n_classes) if 2 * k <= n_classes else orders_of(k, n_classes)[:1]
     total = error = Fraction(0)
     for order in orders:

@@ -1,10 +1,11 @@
-"""Finding thresholds: of budgets, whatever the order of ties, of groups, and with other sets counted in the same read."""
+"""Finding thresholds: of budgets, in either order of ties; of groups; and with other sets counted in the same read."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from fractions import Fraction
+from typing import Any
 
 from ..bands.passes import Pass
 from ..engine.memory import NO_STRATA, Strata, fits, fitting_shape
@@ -38,25 +39,26 @@ def find_thresholds(
 
     Labels' ranks are distinguished up to ``n_ranks``, and the scores of the first ``n_ranked`` ranks are kept;
     ``with_distance`` measures how far scores are from soft labels; ``strata`` are rows to be counted together, and
-    ``windows`` smaller budgets, one for each, of which only the label weight is wanted; with ``keeps_rows`` the rows stay
-    that were held, for ``tell_rows``. With ``ties="spread"`` the ties kept are not the first ones but those of a fixed
-    pseudo-random order, which takes one more read where ties are cut.
+    ``windows`` smaller budgets, one for each, of which only the label weight is wanted; with ``keeps_rows`` the rows
+    stay that were held, for ``tell_rows``. With ``ties="spread"`` the ties kept are not the first ones but those of a
+    fixed pseudo-random order, which takes one more read where ties are cut.
     """
     shape = fitting_shape(run.source, budgets, n_ranks, n_ranked, with_distance, strata)
-    search = drive(_begun(run, budgets, shape, cuts_ties=ties == "first", windows=windows, keeps_rows=keeps_rows), run)
+    options = {"cuts_ties": ties == "first", "windows": windows, "keeps_rows": keeps_rows}
+    search = drive(_begin(run, budgets, shape, **options), run)
     return search if ties == "first" else _spread_ties(run, search, strata)
 
 
 def find_beside(run: Run, budgets: Sequence[int], above: AbovePlan) -> BesideSearch:
     """Find every budget's selection, and count the sets above other keys, in one read."""
     shape = fitting_shape(run.source, budgets)
-    return drive(BesideSearch(_begun(run, budgets, shape), above), run)
+    return drive(BesideSearch(_begin(run, budgets, shape), above), run)
 
 
 def find_group_thresholds(
     run: Run, budgets: Sequence[Fraction], strata: Strata, n_groups: int, first: int
 ) -> Iterator[GroupSearch]:
-    """Find the selections of each group, from ``first`` on: of all at once, or of ``MOST_GROUPS`` at a time if all do not fit."""
+    """Find the selections of each group, from ``first`` on: all at once if they fit, else ``MOST_GROUPS`` at a time."""
     source = run.source
     counts = [count_labels(budget, source.shape[0]) for budget in budgets]
     shape = fitting_shape(source, counts, largest_integer(budgets), strata=strata)
@@ -67,23 +69,12 @@ def find_group_thresholds(
         yield drive(GroupSearch.begin(shape, budgets, source.rows, n_groups, groups, pilot), run)
 
 
-def _begun(
-    run: Run,
-    budgets: Sequence[int],
-    shape: ScanShape,
-    *,
-    cuts_ties: bool = True,
-    windows: Sequence[int] = (),
-    keeps_rows: bool = False,
-) -> ThresholdSearch:
-    """Begin a search, as an earlier run did where a checkpoint has kept that."""
+def _begin(run: Run, budgets: Sequence[int], shape: ScanShape, **options: Any) -> ThresholdSearch:
+    """Begin a search, as an earlier run did if a checkpoint holds its waves."""
     script = () if run.checkpoint is None else run.checkpoint.begin_search()
     if script and not fits(run.source, grown_plan(script[0].plan, shape).shape, budgets):  # of larger workers
         script = ()
-    pilot = pilot_pass(run.source, budgets)
-    return ThresholdSearch.begin(
-        shape, budgets, pilot, cuts_ties=cuts_ties, windows=windows, keeps_rows=keeps_rows, script=script
-    )
+    return ThresholdSearch.begin(shape, budgets, pilot_pass(run.source, budgets), script=script, **options)
 
 
 def pilot_pass(source: Source, budgets: Sequence[int]) -> Pass | None:

@@ -40,7 +40,7 @@ class LastSlots(State):
 
 @dataclass(frozen=True)
 class GroupSlots(State):
-    """For each group the highest key of its rows' last stored scores, and how many scores are above a key of its own."""
+    """For each group the highest key of its rows' last stored scores, and the scores above a key of its own."""
 
     highest: Annotated[Ints, HIGHEST_OF_EACH]
     n_above: Counts
@@ -57,7 +57,7 @@ class SlotPlan:
 
 
 def _slot_pass(source: Source, keys: Ints | None = None) -> Pass:
-    """Return the pass that finds the highest last stored score of all rows, or of each group; groups come with labels."""
+    """Return the pass that finds the highest last stored score of all rows, or of each group."""
     assert source.truncation is not None
     plan = SlotPlan(source.dtype, source.shape[1], source.truncation.n_slots - 1, keys)
     if keys is None:
@@ -116,7 +116,7 @@ def _n_above(run: Run, key: int) -> int:
 
 
 def refuse_truncated(source: Source, what: str, *, in_any_order: bool = False) -> None:
-    """Refuse truncated rows where whole ones are needed; ``in_any_order`` takes those of which nothing was discarded."""
+    """Refuse truncated rows; ``in_any_order`` takes those of which nothing was discarded."""
     found = source.truncation
     if found is not None and not (in_any_order and found.is_whole):
         raise ScoresError(
@@ -136,7 +136,8 @@ def refuse_budgets(run: Run, budgets: Sequence[Fraction], *, straddle: bool = Fa
     """Refuse budgets that are larger than the rows that are left, before anything else is read."""
     what = _truncation(run.source)
     if what is not None and max(budgets) > what.n_slots:
-        raise BudgetError(_refusal(run, what, max(budgets), _highest_discarded(run), straddle))
+        n_sure = _n_above(run, _highest_discarded(run))
+        raise BudgetError(_refusal(what, max(budgets), n_sure, run.source.shape[0], straddle))
 
 
 def certify_budgets(
@@ -159,7 +160,8 @@ def certify_budgets(
     for i, (budget, key) in enumerate(zip(budgets, keys, strict=True)):
         needed: Any = budget if n_ranks is None else n_ranks[i]
         if not (key > highest and needed <= what.n_slots):
-            raise BudgetError(_refusal(run, what, budget, highest, n_ranks is not None))
+            n_sure = _n_above(run, highest)
+            raise BudgetError(_refusal(what, budget, n_sure, run.source.shape[0], n_ranks is not None))
 
 
 def certify_groups(run: Run, budgets: Sequence[Fraction], keys: Ints, n_samples: Ints, groups: Ints) -> None:
@@ -182,14 +184,11 @@ def certify_groups(run: Run, budgets: Sequence[Fraction], keys: Ints, n_samples:
         group = groups[np.flatnonzero(uncertain.any(0))[0]]
         budget = budgets[int(np.flatnonzero(keys[:, group] <= highest[group])[0])]
         n_sure = int(run.read(_slot_pass(run.source, highest)).n_above[group])
-        raise BudgetError(_certain(what, budget, n_sure, int(n_samples[group])))
+        raise BudgetError(_refusal(what, budget, n_sure, int(n_samples[group])))
 
 
-def _refusal(run: Run, what: Truncation, budget: Fraction, highest: int, straddle: bool) -> str:
-    return _certain(what, budget, _n_above(run, highest), run.source.shape[0], straddle)
-
-
-def _certain(what: Truncation, budget: Fraction, n_sure: int, n_samples: int, straddle: bool = False) -> str:
+def _refusal(what: Truncation, budget: Fraction, n_sure: int, n_samples: int, straddle: bool = False) -> str:
+    """Return why a budget is refused if ``n_sure`` scores of the samples are above all that were discarded."""
     most = max(0, -(-n_sure // n_samples) - 1)  # budgets k with floor(N k) < n_sure
     most = min(most, what.n_slots // 2 if straddle else what.n_slots)
     hint = ""
@@ -242,8 +241,8 @@ def certify_first_key(run: Run, first: int, what: str) -> None:
 def certify_least_risk(run: Run, best: Risk, cost: Fraction) -> None:
     """Refuse a least risk that a threshold among the discarded scores might beat. Two more reads.
 
-    Sets of a lower threshold than all that is stored of every row hold at least what lies above that: their risk is at least
-    its cost.
+    Sets of a lower threshold than all that is stored of every row hold at least what lies above that: their risk is at
+    least its cost.
     """
     what = _truncation(run.source)
     if what is None:

@@ -183,7 +183,7 @@ def test_twins__of_the_functions_give_the_same_bits(values):
 )
 def test_kernels__give_the_same_bits_with_any_instructions(features, tmp_path):
     code = (
-        "import json, sys, hashlib\nimport numpy as np\nfrom avgk_dask.kernels import exponentials as e\n"
+        "import json, sys, hashlib\nimport numpy as np\nfrom avgk_dask.kernels.compiled import exponentials as e\n"
         "z = (np.random.default_rng(1).standard_normal((40, 1001)) * 30).astype('f4')\n"
         "found = []\n"
         "for t in (1.0, 1.7):\n"

@@ -15,13 +15,13 @@ from ...engine.run import Run, running
 from ...errors import OptionError, ScoresError, warn_of
 from ...sources.source import Source
 from ...sources.transforms import Affine, Softmax
-from ...statistics.losses import ScaleTally
 from ...statistics.scaling import (
     EXPONENTS,
     MOST_ROWS,
     AffinePlan,
     Scale,
     ScalePlan,
+    ScaleTally,
     affine_pass,
     gradient_of,
     scale_pass,

@@ -18,8 +18,7 @@ from ...files.sealed import FileKind
 from ...results.datasets import build_result
 from ...results.registry import TEMPERATURES
 from ...sources.source import Source
-from ...statistics.losses import ScaleTally
-from ...statistics.scaling import BOUND, Scale, ScalePlan, TemperatureSearch, scale_pass
+from ...statistics.scaling import BOUND, Scale, ScalePlan, ScaleTally, TemperatureSearch, scale_pass
 from ...statistics.truncated import refuse_truncated
 from ..evaluate import find_outcome, outcome_result
 from ..inputs.labels import labelled_source, logits_of, refuse_soft

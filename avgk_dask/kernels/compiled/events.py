@@ -1,6 +1,6 @@
 """Compiled kernels that count: bits of numbers, the events that a scan holds, keys by group, and scores at given keys.
 
-``kernels/numpy/events.py`` defines what each does. All release the GIL and none is parallel: Dask owns the cores.
+``kernels/numpy`` says what each does. All release the GIL and none is parallel: Dask owns the cores.
 """
 
 from __future__ import annotations
@@ -24,7 +24,6 @@ def _leading_zeros(typing_context: Any, word: Any) -> Any:
 
 @njit(nogil=True, cache=True)
 def count_apart(bins: Any, counts: Any) -> None:
-    """Count the neighbours among ascending numbers by the number of bits up to the highest in which they differ."""
     for t in range(1, bins.size):
         counts[64 - _leading_zeros(np.uint64(np.int64(bins[t]) ^ np.int64(bins[t - 1])))] += 1
 
@@ -33,7 +32,6 @@ def count_apart(bins: Any, counts: Any) -> None:
 def join_bins(
     bins: Any, order: Any, sums: Any, old_shift: int, shift: int, low_bits: int, new_bins: Any, new_sums: Any
 ) -> int:
-    """Join ascending bins of ``2**old_shift`` keys into bins of ``2**shift``; return their number."""
     n = -1
     mask = (np.int64(1) << low_bits) - 1
     for t in range(bins.size):
@@ -58,7 +56,6 @@ def join_bins(
 
 @njit(nogil=True, cache=True)
 def half_keys(bits: Any, infinity: Any, nan: Any, keys: Any) -> None:
-    """Write the 16-bit keys of half floats, given by their bits: sign and magnitude, NaN as ``nan``."""
     for t in range(bits.size):
         magnitude = bits[t] & np.int16(0x7FFF)
         key = -magnitude if bits[t] < 0 else magnitude
@@ -67,7 +64,6 @@ def half_keys(bits: Any, infinity: Any, nan: Any, keys: Any) -> None:
 
 @njit(nogil=True, cache=True)
 def count_bins(keys: Any, base: Any, shift: Any, histogram: Any) -> None:
-    """Add keys to a histogram of ``2**shift`` keys a bin, from ``base`` up; those beyond an end go to the bin there."""
     last = np.uint64(histogram.size - 1)
     for t in range(keys.size):
         if keys[t] < base:
@@ -79,7 +75,6 @@ def count_bins(keys: Any, base: Any, shift: Any, histogram: Any) -> None:
 
 @njit(nogil=True, cache=True)
 def count_cells(above: Any, label_zones: Any, counts: Any) -> None:
-    """Count the cells of rows with their scores above each interval: ``counts[interval, cell]``."""
     for i in range(above.shape[0]):
         for j in range(above.shape[1]):
             counts[j, 2 * above[i, j] + (label_zones[i] <= 2 * j)] += 1
@@ -87,7 +82,6 @@ def count_cells(above: Any, label_zones: Any, counts: Any) -> None:
 
 @njit(nogil=True, cache=True)
 def add_exact(bits: Any, groups: Any, limbs: Any) -> None:
-    """Add non-negative float64 values, given by their bits, to fixed-point sums of 32-bit limbs."""
     for t in range(bits.size):
         exponent = (bits[t] >> 52) & 0x7FF
         mantissa = np.uint64(bits[t] & 0xFFFFFFFFFFFFF)
@@ -111,7 +105,6 @@ _COUNTED = 192
 
 @njit(nogil=True, cache=True)
 def step_events(starts: Any, keys: Any, rows: Any, bases: Any, hits: Any, steps: Any) -> None:
-    """Write for each event its step: four times the size of its row's set once it is in, 2 more if it is the label, and 1"""
     for j in range(starts.size - 1):
         first = starts[j]
         while first < starts[j + 1]:
@@ -145,7 +138,6 @@ def step_events(starts: Any, keys: Any, rows: Any, bases: Any, hits: Any, steps:
 
 @njit(nogil=True, cache=True)
 def group_order(groups: Any, starts: Any, order: Any) -> None:
-    """Order items by their group, stably: ``starts[g]`` becomes where group g starts in ``order``."""
     starts[:] = 0
     for t in range(groups.size):
         starts[groups[t] + 1] += 1
@@ -159,7 +151,6 @@ def group_order(groups: Any, starts: Any, order: Any) -> None:
 
 @njit(nogil=True, cache=True)
 def move_cells(keys: Any, rows_of: Any, bases: Any, hits: Any, key: int, n_ties: int, changes: Any) -> None:
-    """Take the events above ``key``, and the first ``n_ties`` at it, into the sets."""
     left = n_ties
     first = 0
     while first < keys.size:
@@ -181,7 +172,6 @@ def move_cells(keys: Any, rows_of: Any, bases: Any, hits: Any, key: int, n_ties:
 
 @njit(nogil=True, cache=True)
 def collect_near(keys: Any, base: Any, shift: Any, wanted: Any, found: Any) -> int:
-    """Collect the keys whose stretch of ``2**shift`` keys, counted from ``base``, is wanted; return their number."""
     n = 0
     last = np.uint64(wanted.size - 1)
     for t in range(keys.size):
@@ -194,7 +184,6 @@ def collect_near(keys: Any, base: Any, shift: Any, wanted: Any, found: Any) -> i
 
 @njit(nogil=True, cache=True)
 def find_brackets(keys: Any, lengths: Any, groups: Any, samples: Any, starts: Any, bounds: Any, found: Any) -> None:
-    """Write the bracket of each listed key; -1 where it is in none."""
     lows, highs, firsts, lasts = bounds
     t = 0
     for r in range(lengths.size):
@@ -217,7 +206,6 @@ def find_brackets(keys: Any, lengths: Any, groups: Any, samples: Any, starts: An
 def scatter_rows(
     keys: Any, lengths: Any, label_indices: Any, groups: Any, nexts: Any, scattered: Any, places: Any
 ) -> None:
-    """Append the keys of each row to those of its group, which end at ``nexts``; write the place that its label has then, or -1."""
     t = 0
     for r in range(lengths.size):
         place = nexts[groups[r]]
@@ -230,7 +218,6 @@ def scatter_rows(
 
 @njit(nogil=True, cache=True)
 def find_edge(edges: Any, starts: Any, shift: Any, key: Any) -> Any:
-    """Return the number of ascending edges below a key."""
     if key <= edges[0]:
         return 0
     stretch = (np.uint64(key) - np.uint64(edges[0])) >> shift
@@ -251,7 +238,6 @@ def find_edge(edges: Any, starts: Any, shift: Any, key: Any) -> Any:
 def count_at_edges(
     values: Any, bits: Any, magnitude: Any, edges: Any, starts: Any, shift: Any, labels: Any, counts: Any, orders: Any
 ) -> tuple[int, int]:
-    """Count the scores between and at ascending edges: ``counts[2 j]`` before edge j, ``counts[2 j + 1]`` at it."""
     n_rows, n_classes = values.shape
     n_nan = 0
     first_nan = -1
@@ -279,7 +265,6 @@ def count_at_edges(
 
 @njit(nogil=True, cache=True)
 def rank_in_row(values: Any, labels: Any, ranks: Any) -> tuple[int, int]:
-    """Write each label's rank in its row: 1 for the highest score, ties by class index."""
     n_rows, n_classes = values.shape
     n_nan = 0
     first_nan = -1

@@ -1,6 +1,6 @@
 """Compiled kernels that turn logits into probabilities, sum their losses, and mix them.
 
-``kernels/numpy/exponentials.py`` defines what each does. All release the GIL and none is parallel: Dask owns the cores.
+``kernels/numpy`` says what each does. All release the GIL and none is parallel: Dask owns the cores.
 
 Exponentials and logarithms are our own: sums, products and divisions of float64 alone, none of them fused, in a fixed
 order. So the same bits come out on any machine, which neither NumPy's nor the C library's promise.
@@ -90,14 +90,12 @@ def _log(x: Any) -> Any:
 
 @njit(nogil=True, cache=True)
 def exponentials(values: Any, out: Any) -> None:
-    """Write the exponentials of values from -708 to 709; of others those of the nearest bound."""
     for t in range(values.size):
         out[t] = _exp(min(max(values[t], LEAST_EXPONENT), 709.0), 0.0)
 
 
 @njit(nogil=True, cache=True)
 def logarithms(values: Any, out: Any) -> None:
-    """Write the natural logarithms of positive, normal numbers."""
     for t in range(values.size):
         out[t] = _log(values[t])
 
@@ -144,22 +142,31 @@ def _lane_sum(terms: Any) -> Any:
 
 
 @njit(nogil=True, cache=True)
+def _row_norm(row: Any, inverse: Any, space: Any) -> Any:
+    """Write a row's exponentials; return its largest, the factor that makes them probabilities, and the number of NaN.
+
+    The factor means nothing if the largest is infinite. Both are NaN if the row has nothing else.
+    """
+    largest, n_nan = _largest(row)
+    if n_nan == row.size:
+        return np.nan, np.nan, n_nan
+    if np.isinf(largest):
+        return largest, np.nan, n_nan
+    for c in range(row.size):
+        x = (np.float64(row[c]) - largest) * inverse
+        space[c] = _exp(x if x > LEAST_EXPONENT else LEAST_EXPONENT, 0.0)
+    return largest, 1.0 / _lane_sum(space), n_nan
+
+
+@njit(nogil=True, cache=True)
 def softmax_narrow(scores: Any, temperature: float, out: Any, space: Any) -> int:
-    """Write the softmax of each row of float32 scores; return the first row whose largest is infinite, or -1."""
     n_classes, inverse = scores.shape[1], 1.0 / temperature
     space[n_classes:] = 0.0
     for i in range(scores.shape[0]):
         row, mine = scores[i], out[i]
-        largest, n_nan = _largest(row)
-        if n_nan == n_classes:
-            mine[:] = np.nan
-            continue
+        largest, factor, n_nan = _row_norm(row, inverse, space)
         if np.isinf(largest):
             return i
-        for c in range(n_classes):
-            x = (np.float64(row[c]) - largest) * inverse
-            space[c] = _exp(x if x > LEAST_EXPONENT else LEAST_EXPONENT, 0.0)
-        factor = 1.0 / _lane_sum(space)
         for c in range(n_classes):
             mine[c] = np.float32(space[c] * factor)
         if n_nan:
@@ -171,27 +178,18 @@ def softmax_narrow(scores: Any, temperature: float, out: Any, space: Any) -> int
 
 @njit(nogil=True, cache=True)
 def softmax_norms(scores: Any, temperature: float, norms: Any, space: Any) -> int:
-    """Write the largest of each row of float32 scores, and the factor that makes probabilities of its exponentials."""
-    n_classes, inverse = scores.shape[1], 1.0 / temperature
-    space[n_classes:] = 0.0
+    inverse = 1.0 / temperature
+    space[scores.shape[1] :] = 0.0
     for i in range(scores.shape[0]):
-        row = scores[i]
-        largest, n_nan = _largest(row)
-        if n_nan == n_classes:
-            norms[i, :] = np.nan
-            continue
+        largest, factor, _ = _row_norm(scores[i], inverse, space)
         if np.isinf(largest):
             return i
-        for c in range(n_classes):
-            x = (np.float64(row[c]) - largest) * inverse
-            space[c] = _exp(x if x > LEAST_EXPONENT else LEAST_EXPONENT, 0.0)
-        norms[i, 0], norms[i, 1] = largest, 1.0 / _lane_sum(space)
+        norms[i, 0], norms[i, 1] = largest, factor
     return -1
 
 
 @njit(nogil=True, cache=True)
 def softmax_part(scores: Any, temperature: float, norms: Any, out: Any) -> None:
-    """Write what ``softmax_narrow`` gives for some classes of each row, given the norms of the whole rows."""
     inverse = 1.0 / temperature
     for i in range(scores.shape[0]):
         row, mine = scores[i], out[i]
@@ -242,7 +240,6 @@ def _exp_over(x: Any, low: Any, divisor: Any) -> Any:
 
 @njit(nogil=True, cache=True)
 def softmax_wide(scores: Any, temperature: float, out: Any, space: Any) -> int:
-    """Write the softmax of each row of float64 scores; return the first row whose largest is infinite, or -1."""
     n_classes, below, rounded = scores.shape[1], space[0], space[1]
     for i in range(scores.shape[0]):
         row, mine = scores[i], out[i]
@@ -268,7 +265,6 @@ def softmax_wide(scores: Any, temperature: float, out: Any, space: Any) -> int:
 
 @njit(nogil=True, cache=True)
 def sigmoid_narrow(scores: Any, temperature: float, out: Any, space: Any) -> None:
-    """Write the sigmoid of a matrix of float32 scores; ``space`` takes a row of float64. NaN stay."""
     inverse = 1.0 / temperature
     for i in range(scores.shape[0]):
         row, mine = scores[i], out[i]
@@ -283,7 +279,6 @@ def sigmoid_narrow(scores: Any, temperature: float, out: Any, space: Any) -> Non
 
 @njit(nogil=True, cache=True)
 def sigmoid_wide(scores: Any, temperature: float, out: Any) -> None:
-    """Write the sigmoid of a matrix of float64 scores; NaN stay."""
     for i in range(scores.shape[0]):
         for c in range(scores.shape[1]):
             z = scores[i, c]
@@ -305,7 +300,6 @@ def _folded(lanes: Any) -> Any:
 
 @njit(nogil=True, cache=True)
 def row_sums(values: Any, out: Any) -> None:
-    """Write the sum of each row of a matrix, in one order: class c goes to lane c mod 64."""
     lanes = np.empty(SUM_LANES)
     for i in range(values.shape[0]):
         lanes[:] = 0.0
@@ -318,7 +312,7 @@ def row_sums(values: Any, out: Any) -> None:
 
 @njit(nogil=True, cache=True)
 def _add_exponentials(below: Any, scale: Any, terms: Any, lanes: Any) -> None:
-    """Write exp(d times the scale) of each difference d, and add it to its lane, and that times d, and times d squared."""
+    """Write exp(d times the scale) of each difference d; add it, and that times d and d squared, to its lanes."""
     lanes[:] = 0.0
     zeroth, first, second = lanes[0], lanes[1], lanes[2]
     for start in range(0, below.size, SUM_LANES):
@@ -352,7 +346,6 @@ def _add_products(below: Any, left: Any, right: Any, terms: Any, lanes: Any) -> 
 
 @njit(nogil=True, cache=True)
 def scaled_losses(scores: Any, labels: Any, scales: Any, parents: Any, losses: Any, slopes: Any, bends: Any) -> int:
-    """Write -log p of each row's label, p the softmax of its scores times each scale, with two derivatives by the scale."""
     n_classes, lanes = scores.shape[1], np.empty((3, SUM_LANES))
     below = np.full(-(-n_classes // SUM_LANES) * SUM_LANES, LEAST_DIFFERENCE)
     terms = np.empty((scales.size, below.size))

@@ -1,6 +1,6 @@
 """Compiled kernels that find the highest scores of a row, in order, and sum over all pairs of two sorted columns.
 
-``kernels/numpy/ranks.py`` defines what each does. All release the GIL and none is parallel: Dask owns the cores.
+``kernels/numpy`` says what each does. All release the GIL and none is parallel: Dask owns the cores.
 
 The r-th highest of a row's *lane maxima* (maxima of interleaved groups) is a value that at least r scores
 reach, and few more: one vectorised fold of the row finds it. Indices that are sums are unsigned, since a test
@@ -63,7 +63,6 @@ def _count_greater(values: Any, n: int, ranks: Any) -> None:
 
 @njit(nogil=True, cache=True, inline="always")
 def row_floor(row: Any, n_ranks: int, width: int, lanes: Any, ranks: Any) -> tuple[Any, bool]:
-    """Return a score that at least ``n_ranks`` scores of the row reach, and whether there is one."""
     if width == 0:
         return row[0], False
     _fold(row, width, lanes)
@@ -122,7 +121,6 @@ def order_top(near: Any, n: int, rest: Any, ranks: Any, ordered: Any, taken: Any
 
 @njit(nogil=True, cache=True)
 def rank_top(values: Any, first_class: int, top: Any, classes: Any, n_top: Any, width: int) -> None:
-    """Insert a slab's scores into each row's running list of its highest ones, in rank order."""
     n_rows, n_classes = values.shape
     if n_classes == 0:
         return
@@ -171,8 +169,8 @@ def _middle(a: Any, b: Any) -> Any:
 def count_lower(a: Any, b: Any, below: Any, above: Any) -> int:
     """Count, for two ascending columns, the b below each a and the a above each b, in the time of one merge.
 
-    Each step of the merge writes both of its entries, so that no branch depends on the data; the two halves of the merge
-    take turns, so that one's loads hide behind the other's.
+    Each step of the merge writes both of its entries, so that no branch depends on the data; the two halves of the
+    merge take turns, so that one's loads hide behind the other's.
     """
     n_a, n_b = a.size, b.size
     end_i, end_j = _middle(a, b)
@@ -228,7 +226,6 @@ def _stretch_end(keys: Any, first: int, last_key: Any) -> int:
 
 @njit(nogil=True, cache=True)
 def add_products(keys: Any, counts: Any, mantissa_bits: int, base: Any, stretches: Any, sums: Any) -> int:
-    """Sum value times count over an ascending column of keys, exactly, by stretches of one exponent."""
     n = 0
     first = np.int64(0)  # a literal would make numba compile what it is passed to twice
     while first < keys.size:

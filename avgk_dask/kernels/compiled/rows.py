@@ -1,6 +1,6 @@
-"""Compiled kernels that list the scores of rows from a floor up, find the labels among them, and count them by zones of keys.
+"""Compiled kernels that list the scores of rows from a floor up, find the labels, and count by zones of keys.
 
-``kernels/numpy/rows.py`` defines what each does. All release the GIL and none is parallel: Dask owns the cores.
+``kernels/numpy`` says what each does. All release the GIL and none is parallel: Dask owns the cores.
 
 A first look compares a whole row with the floor, vectorised, into a byte for each score, and then
 tests eight bytes at once: only the few scores of interest are touched singly. ``not (x < floor)`` is
@@ -54,7 +54,6 @@ def _gather_short(row: Any, bits: Any, magnitude: Any, floor: Any, classes: Any,
 
 @njit(nogil=True, cache=True)
 def gather_above(tile: Any, first_row: int, listing: Any, ranking: Any) -> tuple[int, int, int]:
-    """List the scores that are at least ``floor``, row by row, for as many rows as there is space."""
     values, bits, magnitude, floor = tile
     offsets, classes, keys, (flags, busy, lanes, near, ranks, ordered, taken) = listing
     ranked, width, missing = ranking
@@ -123,7 +122,6 @@ def gather_above(tile: Any, first_row: int, listing: Any, ranking: Any) -> tuple
 
 @njit(nogil=True, cache=True, inline="always")
 def find_labels(labels: Any, first_row: int, offsets: Any, classes: Any, indices: Any) -> None:
-    """Write the index of each row's label among the listed scores of its row, -1 where it is not listed."""
     for i in range(offsets.size - 1):
         first = offsets[i]
         label = labels[first_row + i]
@@ -189,7 +187,6 @@ def _find_zone(key: Any, floors: Any, starts: Any, lowest: Any, table_shift: Any
 
 @njit(nogil=True, cache=True)
 def split_rows(listed: Any, zones: Any, tallies: Any, labels: Any, first_row: int, n_events: int, events: Any) -> int:
-    """Split each row's listed scores by intervals of keys, which descend and are disjoint."""
     keys, classes, offsets = listed
     above, label_zones, histogram = tallies
     floors, shifts, starts, table_shift = zones
@@ -266,7 +263,6 @@ def scan_rows(
 def hold_rows(
     tile: Any, first_row: int, listing: Any, held: Any, zones: Any, labels: Any, histogram: Any, ranking: Any
 ) -> tuple[int, int, int, int]:
-    """Gather and rank the rows from ``first_row`` on, and keep the keys of all that is listed, while there is space."""
     values, (offsets, classes, keys, _) = tile[0], listing
     held_keys, lengths = held
     hard, indices, ranks, n_ranks = labels
@@ -301,7 +297,6 @@ def hold_rows(
 
 @njit(nogil=True, cache=True)
 def count_sets(rows: Any, zones: Any, thresholds: Any, ties_left: Any, cells: Any, hits: Any, by_stratum: Any) -> None:
-    """Count the sets of several budgets by cell and by stratum; the intervals of ``zones`` are the thresholds, one key each."""
     keys, lengths, label_indices = rows
     strata, stratum_sizes, stratum_hits = by_stratum
     floors, _, starts, table_shift = zones
@@ -357,7 +352,6 @@ def count_sets(rows: Any, zones: Any, thresholds: Any, ties_left: Any, cells: An
 def tell_sets(
     keys: Any, lengths: Any, label_indices: Any, thresholds: Any, ties_left: Any, sizes: Any, hits: Any
 ) -> None:
-    """Write the size of each row's set for each threshold, a key, and whether it holds the row's label."""
     first = 0
     for i in range(lengths.size):
         last = first + lengths[i]
@@ -380,7 +374,6 @@ def tell_sets(
 
 @njit(nogil=True, cache=True)
 def add_strata(above: Any, label_zones: Any, strata: Any, sizes: Any, hits: Any) -> None:
-    """Add up the scores above each interval, and the labels there, by the stratum of each row."""
     for i in range(above.shape[0]):
         stratum = _U(strata[i])
         for j in range(_U(above.shape[1])):

@@ -62,7 +62,8 @@ def count_bins(keys: Any, base: Any, shift: Any, histogram: Any) -> None:
 def count_cells(above: Any, label_zones: Any, counts: Any) -> None:
     """Count the cells of rows with their scores above each interval: ``counts[interval, cell]``.
 
-    ``above`` and ``label_zones`` are as ``split_rows`` writes them. A cell is twice the size, and one more if the label is in.
+    ``above`` and ``label_zones`` are as ``split_rows`` writes them. A cell is twice the size, and one more if the label
+    is in.
     """
     for j, column in enumerate(above.T):
         counts[j] += np.bincount(2 * column + (label_zones <= 2 * j), minlength=counts.shape[1])
@@ -138,8 +139,9 @@ def collect_near(keys: Any, base: Any, shift: Any, wanted: Any, found: Any) -> i
 def find_brackets(keys: Any, lengths: Any, groups: Any, samples: Any, starts: Any, bounds: Any, found: Any) -> None:
     """Write the bracket of each listed key; -1 where it is in none.
 
-    Row r has ``lengths[r]`` of the keys, is of group ``groups[r]`` and has the number ``samples[r]``. The brackets of group g are those from
-    ``starts[g]`` to ``starts[g + 1]``, ascending. ``bounds`` are their lowest and highest keys, and their first and last samples.
+    Row r has ``lengths[r]`` of the keys, is of group ``groups[r]`` and has the number ``samples[r]``. The brackets of
+    group g are those from ``starts[g]`` to ``starts[g + 1]``, ascending. ``bounds`` are their lowest and highest keys,
+    and their first and last samples.
     """
     lows, highs, firsts, lasts = bounds
     found[:] = -1
@@ -155,7 +157,7 @@ def find_brackets(keys: Any, lengths: Any, groups: Any, samples: Any, starts: An
 def scatter_rows(
     keys: Any, lengths: Any, label_indices: Any, groups: Any, nexts: Any, scattered: Any, places: Any
 ) -> None:
-    """Append the keys of each row to those of its group, which end at ``nexts``; write the place that its label has then, or -1."""
+    """Append the keys of each row to those of its group, which end at ``nexts``; write the place of its label."""
     wide = lengths.astype(np.int64)
     order = np.argsort(groups, kind="stable")
     before = np.cumsum(wide[order]) - wide[order]  # keys of all rows before, by group and row

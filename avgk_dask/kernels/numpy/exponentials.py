@@ -1,4 +1,4 @@
-"""Exponentials, softmax, sigmoid, losses of logits, and mixed logits: the same operations in the same order, so the same bits."""
+"""Exponentials, softmax, sigmoid, losses of logits, and mixed logits: the operations and the order are fixed."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def logarithms(values: Any, out: Any) -> None:
 
 
 def _largest(scores: Any) -> tuple[Any, int]:
-    """Return the largest of each row (NaN where there is no other), and the first row whose largest is infinite, or -1."""
+    """Return the largest of each row (NaN if there is no other), and the first row whose largest is infinite, or -1."""
     wide = scores.astype(np.float64)
     largest = np.where(np.isnan(wide), -np.inf, wide).max(1)
     infinite = np.isinf(largest) & ~np.isnan(wide).all(1)
@@ -149,8 +149,8 @@ def _exp_over(x: Any, low: Any, divisor: Any) -> Any:
 def softmax_wide(scores: Any, temperature: float, out: Any, space: Any) -> int:
     """Write the softmax of each row of float64 scores; return the first row whose largest is infinite, or -1.
 
-    More exact than that of narrow scores: what is rounded off is carried along. ``space`` takes two rows of float64. NaN
-    stay, and count for nothing.
+    More exact than that of narrow scores: what is rounded off is carried along. ``space`` takes two rows of float64.
+    NaN stay, and count for nothing.
     """
     largest, stop = _largest(scores)
     rows = slice(None) if stop < 0 else slice(stop)
@@ -201,11 +201,11 @@ def row_sums(values: Any, out: Any) -> None:
 
 
 def scaled_losses(scores: Any, labels: Any, scales: Any, parents: Any, losses: Any, slopes: Any, bends: Any) -> int:
-    """Write -log p of each row's label, p the softmax of its scores times each scale, with two derivatives by the scale.
+    """Write -log p of each row's label, p the softmax of its scores times a scale, and two derivatives by the scale.
 
-    All three by scale and row; 0 for rows with a negative label. A scale with parents, which are two places before it (-1
-    without), is the sum of theirs, and takes no exponentials. Returns the first row with NaN or whose largest is infinite, at
-    which it stops, or -1.
+    All three by scale and row; 0 for rows with a negative label. A scale with parents, which are two places before it
+    (-1 without), is the sum of theirs, and takes no exponentials. Returns the first row with NaN or whose largest is
+    infinite, at which it stops, or -1.
     """
     losses[:], slopes[:], bends[:] = 0.0, 0.0, 0.0
     wide = scores.astype(np.float64)

@@ -1,4 +1,4 @@
-"""The highest scores of rows, in order, and sums over pairs of sorted columns. The scratch arguments are not used here."""
+"""The highest scores of rows, in order, and sums over pairs of sorted columns. Scratch is not used here."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The scores of rows from a floor up, the labels among them, and their counts by zones of keys. Scratch is not used here."""
+"""The scores of rows from a floor up, the labels among them, and counts by zones of keys. Scratch is not used here."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ def keys_from_bits(bits: Any, magnitude: Any) -> Any:
 def gather_above(tile: Any, first_row: int, listing: Any, ranking: Any) -> tuple[int, int, int]:
     """List the scores that are at least ``floor``, row by row, for as many rows as there is space.
 
-    ``tile`` is (values, bits, magnitude, floor). The order key of an integer is the integer itself, and ``magnitude`` is 0;
-    that of a float is its sign and magnitude, and ``magnitude`` is the mask of all its bits but the sign. ``listing`` is
-    (offsets, classes, keys, scratch): class and key of each listed score are written, those of the i-th row that is read from
-    ``offsets[i]`` to ``offsets[i + 1]``. Stops before a row that might not fit. Returns the row it stopped at, the number of
-    NaN met, and the flat index of the first one (-1 for none).
+    ``tile`` is (values, bits, magnitude, floor). The order key of an integer is the integer itself, and ``magnitude``
+    is 0; that of a float is its sign and magnitude, and ``magnitude`` is the mask of all its bits but the sign.
+    ``listing`` is (offsets, classes, keys, scratch): class and key of each listed score are written, those of the i-th
+    row that is read from ``offsets[i]`` to ``offsets[i + 1]``. Stops before a row that might not fit. Returns the row
+    it stopped at, the number of NaN met, and the flat index of the first one (-1 for none).
 
-    ``ranking`` is (ranked, width, missing). Each row of ``ranked`` (rows x r, r may be 0) becomes the row's r highest scores
-    in descending order, ``missing`` where NaN leave too few; ``width`` is the number of lanes for them.
+    ``ranking`` is (ranked, width, missing). Each row of ``ranked`` (rows x r, r may be 0) becomes the row's r highest
+    scores in descending order, ``missing`` where NaN leave too few; ``width`` is the number of lanes for them.
     """
     (values, bits, magnitude, floor), (offsets, classes, keys, _), (ranked, _, missing) = tile, listing, ranking
     n_rows, n_classes = values.shape
@@ -70,7 +70,7 @@ def find_labels(labels: Any, first_row: int, offsets: Any, classes: Any, indices
 
 
 def ranks_in_rows(values: Any, labels: Any) -> tuple[Any, Any]:
-    """Return how many scores of its row rank before each label, and whether its score is NaN; labels below 0 mean nothing."""
+    """Return how many scores of its row rank before each label, and whether its score is NaN."""
     own = np.take_along_axis(values, np.maximum(labels, 0).astype(np.int64)[:, None], 1)
     before = (values == own) & (np.arange(values.shape[1]) < labels[:, None])
     higher = np.count_nonzero(values > own, axis=1) + np.count_nonzero(before, axis=1)
@@ -82,8 +82,8 @@ def rank_labels(
 ) -> None:
     """Write the rank of each row's label in its row: 1 for the highest score, ties by class index.
 
-    It is ``n_ranks`` + 1 for all beyond ``n_ranks`` and for a label whose score is NaN, and 0 for a negative label. The scores
-    of the rows from ``first_row`` on are listed down to some floor, with the labels at their ``indices``.
+    It is ``n_ranks`` + 1 for all beyond ``n_ranks`` and for a label whose score is NaN, and 0 for a negative label. The
+    scores of the rows from ``first_row`` on are listed down to some floor, with the labels at their ``indices``.
     """
     mine = slice(first_row, first_row + offsets.size - 1)
     higher, is_nan = ranks_in_rows(values[mine], labels[mine])
@@ -113,11 +113,12 @@ def split_rows(listed: Any, zones: Any, tallies: Any, labels: Any, first_row: in
     """Split each row's ``listed`` scores (keys, classes, offsets) by intervals of keys, which descend and are disjoint.
 
     ``zones`` are the arrays of a ``ZoneTable``: zone 2 j is the gap above interval j, zone 2 j + 1 the interval itself.
-    ``tallies`` is (above, label_zones, histogram). ``above[i, j]`` becomes the number of scores of row i above interval j,
-    ``label_zones[i]`` the zone of row i's label, one past the last where it is not listed, and every score is counted in the
-    histogram of its zone. A score inside an interval becomes an event, written after the ``n_events`` there are: its interval,
-    its key, its row (counted from ``first_row``), the cell of the row's set above the interval (twice its size, and one more
-    if the label is in it), its class, and whether that is the row's own label (negative: none). Returns the number of events.
+    ``tallies`` is (above, label_zones, histogram). ``above[i, j]`` becomes the number of scores of row i above interval
+    j, ``label_zones[i]`` the zone of row i's label, one past the last where it is not listed, and every score is
+    counted in the histogram of its zone. A score inside an interval becomes an event, written after the ``n_events``
+    there are: its interval, its key, its row (counted from ``first_row``), the cell of the row's set above the interval
+    (twice its size, and one more if the label is in it), its class, and whether that is the row's own label (negative:
+    none). Returns the number of events.
     """
     (keys, classes, offsets), (above, label_zones, histogram) = listed, tallies
     mine, n_zones = slice(offsets[0], offsets[-1]), zones[0].size
@@ -142,7 +143,8 @@ def scan_rows(
 ) -> tuple[int, int, int, int]:
     """Gather, rank and split the rows from ``first_row`` on, while there is space for their events, in one call.
 
-    Returns the row it stopped at, the number of NaN met, the flat index of the first (-1 for none), and the number of events.
+    Returns the row it stopped at, the number of NaN met, the flat index of the first (-1 for none), and the number of
+    events.
     """
     values, (offsets, classes, keys, _) = tile[0], listing
     hard, indices, ranks, n_ranks = labels
@@ -168,8 +170,8 @@ def hold_rows(
     """Gather and rank the rows from ``first_row`` on, and keep the keys of all that is listed, while there is space.
 
     The arrays of ``held`` take the keys, row after row, and the number of keys of each row; the second and third one of
-    ``labels`` take the index of each row's label among its keys, and its rank. Returns the row it stopped at, the number of NaN
-    met, the flat index of the first (-1 for none), and the number of keys.
+    ``labels`` take the index of each row's label among its keys, and its rank. Returns the row it stopped at, the
+    number of NaN met, the flat index of the first (-1 for none), and the number of keys.
     """
     values, (offsets, classes, keys, _) = tile[0], listing
     held_keys, lengths = held
@@ -193,7 +195,7 @@ def hold_rows(
 
 
 def count_sets(rows: Any, zones: Any, thresholds: Any, ties_left: Any, cells: Any, hits: Any, by_stratum: Any) -> None:
-    """Count the sets of several budgets by cell and by stratum; the intervals of ``zones`` are the thresholds, one key each.
+    """Count the sets of several budgets by cell and stratum; the intervals of ``zones`` are the thresholds.
 
     The threshold of budget b is interval ``thresholds[b]``; these numbers ascend. A row's set holds its scores
     above the threshold and, from the first on, those at it, as long as ``ties_left[b]`` is not used up.
@@ -222,7 +224,7 @@ def count_sets(rows: Any, zones: Any, thresholds: Any, ties_left: Any, cells: An
 
 
 def _label_zones(offsets: Any, keys: Any, zone_of: Any, label_indices: Any, n_zones: int) -> tuple[Any, Any]:
-    """Return the zone of each row's label, one past the last where it is in none, and how many keys before it in its row equal it."""
+    """Return the zone of each row's label, one past the last if in none, and the equal keys before it in its row."""
     rows = np.flatnonzero(label_indices >= 0)
     places = offsets[rows] + label_indices[rows]
     found, before = np.full(label_indices.size, n_zones), np.zeros(label_indices.size, np.int64)
@@ -250,7 +252,8 @@ def _zone_counts(offsets: Any, zone_of: Any, n_zones: int, n_more: int = 0) -> I
 def add_strata(above: Any, label_zones: Any, strata: Any, sizes: Any, hits: Any) -> None:
     """Add up the scores above each interval, and the labels there, by the stratum of each row.
 
-    ``above`` and ``label_zones`` are as ``split_rows`` writes them; ``sizes[stratum, j]`` and ``hits[stratum, j]`` grow.
+    ``above`` and ``label_zones`` are as ``split_rows`` writes them; ``sizes[stratum, j]`` and ``hits[stratum, j]``
+    grow.
     """
     np.add.at(sizes, strata, above)
     np.add.at(hits, strata, label_zones[:, None] <= 2 * np.arange(above.shape[1]))
@@ -261,8 +264,8 @@ def tell_sets(
 ) -> None:
     """Write the size of each row's set for each threshold, a key, and whether it holds the row's label.
 
-    A set holds the scores above the threshold and, from the first on, those at it, as long as ``ties_left[b]`` is not used
-    up. ``sizes`` and ``hits`` have a row for each row, and a column for each threshold.
+    A set holds the scores above the threshold and, from the first on, those at it, as long as ``ties_left[b]`` is not
+    used up. ``sizes`` and ``hits`` have a row for each row, and a column for each threshold.
     """
     offsets = np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)])
     rows, labelled = rows_of(offsets), np.flatnonzero(label_indices >= 0)
